@@ -1,0 +1,157 @@
+"""From raw attributions to heatmaps and sets: reduce, scale, binarise, pool, upsample [M7].
+
+>>> import torch
+>>> raw = torch.tensor([[[[-3.0, 1.0], [0.0, 2.0]]]])        # one input, one channel
+>>> scale(reduce_channels(raw))
+tensor([[[1.0000, 0.3333],
+         [0.0000, 0.6667]]])
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sea_nn.errors import InputError
+
+INDEX_BITS = 22
+"""Low bits of a sort key that hold the feature's index: n is at most 2^22, ties are 2^-30 wide."""
+
+
+def reduce_channels(raw: Tensor, axis: int | None = 1) -> Tensor:
+    """Absolute value, summed over the channel axis (``None``: there is none)."""
+    magnitude = raw.abs()
+    return magnitude if axis is None else magnitude.sum(axis)
+
+
+def scale(maps: Tensor, batch_axes: int = 1) -> Tensor:
+    """Min-max scale each map to [0, 1]; a constant map becomes zero.
+
+    Args:
+        maps: [N, *shape], or [N, m, *shape] with ``batch_axes=2``.
+        batch_axes: how many leading axes count maps.
+    """
+    flat = maps.reshape(*maps.shape[:batch_axes], -1)
+    low, high = flat.aminmax(dim=-1, keepdim=True)
+    span = high - low
+    scaled = (flat - low) / torch.where(span > 0, span, torch.ones_like(span))
+    return scaled.reshape(maps.shape)
+
+
+def sort_keys(values: Tensor) -> Tensor:
+    """One int64 key a feature, whose descending order is the tie rule of this package.
+
+    Values (>= 0, [..., n]) are compared in their leading 30 bits: those that agree to about one
+    part in 10^9 tie, and among tied features the lowest index comes first. ``key_features``
+    and ``key_groups`` read the two parts back.
+    """
+    n = values.shape[-1]
+    if n > 1 << INDEX_BITS:
+        raise InputError(f"at most {1 << INDEX_BITS} features are supported; got {n}")
+    mask = (1 << INDEX_BITS) - 1
+    # Non-negative doubles sort like their bits; adding half a unit first rounds to nearest, so that
+    # values a rounding error apart (0.999..., 1.0) do not fall into different classes.
+    bits = values.to(torch.float64, copy=True).add_(0.0).view(torch.int64)
+    bits.add_((mask + 1) // 2).bitwise_and_(~mask)
+    return bits.add_(torch.arange(mask, mask - n, -1, device=values.device))
+
+
+def key_features(keys: Tensor) -> Tensor:
+    """The features' indices that are stored in sort keys."""
+    mask = (1 << INDEX_BITS) - 1
+    return mask - (keys & mask)
+
+
+def key_groups(keys: Tensor) -> Tensor:
+    """The rounded values that are stored in sort keys: equal where features tie."""
+    return keys >> INDEX_BITS
+
+
+def count_thresholds(thresholds: Sequence[int | float], n: int) -> list[int]:
+    """Thresholds as counts: integers as they are, fractions of n rounded, at most n each.
+
+    >>> count_thresholds([5, 0.5], 20)
+    [5, 10]
+    """
+    counts = []
+    for threshold in thresholds:
+        count = threshold if isinstance(threshold, int) else max(1, round(threshold * n))
+        counts.append(min(count, n))
+    if any(isinstance(t, int) and t > n for t in thresholds):
+        warnings.warn(
+            f"thresholds above the {n} features there are were clipped to {n}", stacklevel=2
+        )
+    return counts
+
+
+def binarize(heatmaps: Tensor, thresholds: Sequence[int | float]) -> Tensor:
+    """The top features of each heatmap at each threshold: [..., n] -> bool [..., k, n].
+
+    Ties go to the lowest index. Thresholds are counts (int) or fractions of n (float).
+    """
+    n = heatmaps.shape[-1]
+    counts = torch.tensor(count_thresholds(thresholds, n), device=heatmaps.device)
+    top = key_features(sort_keys(heatmaps).topk(int(counts.max()), dim=-1).values)
+    rank = torch.full(heatmaps.shape, n, device=heatmaps.device)
+    rank.scatter_(-1, top, torch.arange(top.shape[-1], device=top.device).expand_as(top))
+    return rank.unsqueeze(-2) < counts.unsqueeze(-1)
+
+
+def cell_of(size: int, cells: int, device: torch.device | None = None) -> Tensor:
+    """Which of ``cells`` cells each of ``size`` positions belongs to: a partition, all non-empty.
+
+    Cells differ by at most one position when ``cells`` does not divide ``size``.
+    """
+    return torch.arange(size, device=device) * cells // size
+
+
+def clip_grid(grid: Sequence[int], shape: Sequence[int]) -> tuple[int, int]:
+    """The grid that an image of this shape can fill: never finer than its pixels."""
+    rows, columns = (min(int(g), int(s)) for g, s in zip(grid, shape, strict=True))
+    return rows, columns
+
+
+def sum_cells(maps: Tensor, grid: Sequence[int]) -> Tensor:
+    """Sum over each cell of the grid: [..., H, W] -> [..., rows, columns]."""
+    rows, columns = clip_grid(grid, maps.shape[-2:])
+    left = functional.one_hot(cell_of(maps.shape[-2], rows, maps.device), rows).to(maps.dtype)
+    right = functional.one_hot(cell_of(maps.shape[-1], columns, maps.device), columns).to(
+        maps.dtype
+    )
+    return left.mT @ maps @ right
+
+
+def pool(heatmaps: Tensor, grid: Sequence[int]) -> Tensor:
+    """Average each heatmap over the cells of a grid: [..., H, W] -> [..., rows, columns] [M7]."""
+    area = sum_cells(torch.ones_like(heatmaps[(0,) * (heatmaps.ndim - 2)]), grid)
+    return sum_cells(heatmaps, grid) / area
+
+
+def pool_sets(sets: Tensor, grid: Sequence[int], at_least: bool = False) -> Tensor:
+    """A cell is in the pooled set where its count exceeds the mean count over all cells [M7].
+
+    Args:
+        sets: bool [..., H, W].
+        grid: rows and columns.
+        at_least: count a cell that equals the mean too (the authors' code).
+    """
+    counts = sum_cells(sets.to(torch.float64), grid)
+    mean = counts.mean((-2, -1), keepdim=True)
+    return counts >= mean if at_least else counts > mean
+
+
+def upsample(maps: Tensor, size: Sequence[int], mode: str = "nearest") -> Tensor:
+    """Bring cell maps [..., rows, columns] to ``size``; "nearest" inverts the partition of pool."""
+    if mode == "nearest":
+        rows = cell_of(size[0], maps.shape[-2], maps.device)
+        columns = cell_of(size[1], maps.shape[-1], maps.device)
+        return maps[..., rows[:, None], columns]
+    if mode == "bilinear":
+        flat = maps.reshape(-1, 1, *maps.shape[-2:])
+        wide = functional.interpolate(flat, tuple(size), mode="bilinear", align_corners=False)
+        return wide.reshape(*maps.shape[:-2], *size)
+    raise InputError(f"upsampling is 'nearest' or 'bilinear'; got {mode!r}")

@@ -1,0 +1,49 @@
+"""The terms of the learning objective as pure functions of the scorer's values [M2, M3].
+
+Every function takes values that f has already been asked for, with inputs on the first axis, and
+returns one number an input. Nothing here knows how f is represented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+def heatmap_term(at_ones: Tensor, at_heatmaps: Tensor, weights: Tensor) -> Tensor:
+    """sum_i weights_i [f(1) - f(H_i)]: f should already be saturated on each heatmap [M2].
+
+    Args:
+        at_ones: f(1), [N].
+        at_heatmaps: f(H_i), [N, m].
+        weights: how much each heatmap counts, [N, m].
+
+    >>> heatmap_term(torch.tensor([3.0]), torch.tensor([[1.0, 2.0]]), torch.ones(1, 2))
+    tensor([3.])
+    """
+    return (weights * (at_ones.unsqueeze(1) - at_heatmaps)).sum(1)
+
+
+def margin_term(at_best: Tensor, at_sets: Tensor, weights: Tensor, margin: float) -> Tensor:
+    """sum_r weights_r (margin + max_{|A| <= B_r} f(A) - f(S_r))+ over binarised heatmaps [M3].
+
+    Args:
+        at_best: the (greedy) maximum at each set's budget, [N, R].
+        at_sets: f of each binarised heatmap, [N, R].
+        weights: how much each set counts, [N, R].
+        margin: the paper's delta.
+    """
+    return (weights * (margin + at_best - at_sets).clamp_min(0)).sum(1)
+
+
+def floor_term(at_ones: Tensor) -> Tensor:
+    """(1 - f(1))+, which forbids the trivial f = 0 [M2]."""
+    return (1 - at_ones).clamp_min(0)
+
+
+def decay_term(parameters: Iterable[tuple[Tensor, int]], weight_decay: float) -> Tensor:
+    """weight_decay / 2 |w|^2, each tensor [N, ...] counted ``copies`` times."""
+    norms = [copies * p.detach().flatten(1).square().sum(1) for p, copies in parameters]
+    return torch.stack(norms).sum(0) * (weight_decay / 2)

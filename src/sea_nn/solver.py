@@ -1,0 +1,44 @@
+"""One projected step, in three ways [M5]."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sea_nn.config import SEAConfig
+
+ADAGRAD_EPS = 1e-10  # as torch.optim.Adagrad
+
+
+class Solver:
+    """Moves a list of non-negative tensors [N, ...] against their gradients, in place.
+
+    "adagrad" is torch.optim.Adagrad followed by a clamp at zero. "gradient" and "mirror" divide
+    each tensor's gradient by its largest entry first, so that the learning rate means the same for
+    every input and layer: w <- (w - rate g)+ and w <- w exp(-rate g).
+    """
+
+    def __init__(self, config: SEAConfig) -> None:
+        self.config = config
+        self.squares: list[Tensor] = []
+
+    def step(self, epoch: int, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        """Take step number ``epoch`` (from 0); the gradients are overwritten."""
+        config = self.config
+        rate = config.learning_rate / (1 + config.lr_decay * epoch)
+        if config.solver == "adagrad" and not self.squares:
+            self.squares = [torch.zeros_like(p) for p in parameters]
+        for i, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+            if config.weight_decay:
+                gradient.add_(parameter, alpha=config.weight_decay)
+            if config.solver == "adagrad":
+                square = self.squares[i].addcmul_(gradient, gradient)
+                parameter.addcdiv_(gradient, square.sqrt().add_(ADAGRAD_EPS), value=-rate)
+                parameter.clamp_(min=0)
+                continue
+            largest = gradient.flatten(1).abs().amax(1).clamp_min_(torch.finfo(gradient.dtype).tiny)
+            gradient.mul_((-rate / largest).reshape(-1, *[1] * (gradient.ndim - 1)))
+            if config.solver == "mirror":
+                parameter.mul_(gradient.exp_())
+            else:
+                parameter.add_(gradient).clamp_(min=0)

@@ -1,0 +1,214 @@
+"""What is trained and how its gradient is found: the collapsed twin, or the full network [M5]."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from sea_nn.config import SEAConfig
+from sea_nn.dsf import DSF, CollapsedDSF, Scorer, check_init
+from sea_nn.greedy import top_features
+from sea_nn.lazy import GreedySearch
+from sea_nn.objective import decay_term, floor_term, heatmap_term, margin_term
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """What f is learned from, for N inputs with n features.
+
+    Attributes:
+        heatmaps: [N, m, n], float64.
+        weights: how much each heatmap counts, [N, m].
+        sets: binarised heatmaps, bool [N, R, n]; R may be 0.
+        budgets: size of the best set that each one is compared with, int64 [N, R].
+        set_weights: how much each set counts, [N, R].
+    """
+
+    heatmaps: Tensor
+    weights: Tensor
+    sets: Tensor
+    budgets: Tensor
+    set_weights: Tensor
+
+
+@dataclass
+class Terms:
+    """The value of each term of the objective at one epoch, [N] each."""
+
+    heatmap: Tensor
+    margin: Tensor
+    floor: Tensor
+    decay: Tensor
+
+
+class Task(ABC):
+    """A scorer in training.
+
+    Attributes:
+        scorer: the function, whose parameters the solver moves in place.
+        parameters: the tensors that are trained, [N, ...] each.
+        copies: how many parameters of the full network each entry of such a tensor stands for.
+    """
+
+    scorer: Scorer
+    parameters: list[Tensor]
+    copies: list[int]
+
+    def __init__(self, supervision: Supervision, config: SEAConfig) -> None:
+        self.given, self.config = supervision, config
+        budgets = supervision.budgets
+        self.largest = int(budgets.amax()) if budgets.numel() else 0
+
+    @abstractmethod
+    def evaluate(self) -> tuple[Terms, list[Tensor]]:
+        """The terms at the current parameters, and the gradient of each parameter."""
+
+    def terms(self, values: Tensor) -> tuple[Terms, Tensor]:
+        """The objective's terms and what is to be differentiated.
+
+        Args:
+            values: f at 1, at the m heatmaps, at the R sets and at the R best sets, [N, 1+m+2R].
+        """
+        given, config = self.given, self.config
+        m, r = given.heatmaps.shape[1], given.sets.shape[1]
+        ones, maps, sets, best = values.split([1, m, r, r], 1)
+        ones = ones.squeeze(1)
+        zero = torch.zeros_like(ones)
+        heatmap = config.heatmap_weight * heatmap_term(ones, maps, given.weights)
+        margin = floor = decay = zero
+        if r:
+            margin = margin_term(best, sets, given.set_weights, config.margin)
+            margin = config.margin_weight * margin
+        if config.floor_weight:
+            floor = config.floor_weight * floor_term(ones)
+        if config.weight_decay:
+            counted = zip(self.parameters, self.copies, strict=True)
+            decay = decay_term(counted, config.weight_decay)
+        loss = (heatmap + margin + floor).sum()
+        return Terms(heatmap.detach(), margin.detach(), floor.detach(), decay), loss
+
+
+class CollapsedTask(Task):
+    """Training of f(x) = g(w.x + b): greedy is a selection of the largest weights."""
+
+    def __init__(self, supervision: Supervision, config: SEAConfig) -> None:
+        super().__init__(supervision, config)
+        maps = supervision.heatmaps
+        count, _, n = maps.shape
+        depth, (start, _) = len(config.widths), check_init(config.init)
+        self.f = self.scorer = CollapsedDSF(
+            maps.new_full((count, n), start),
+            widths=config.widths,
+            activation=config.activation,
+            scale=maps.new_full((count, depth), start),
+            bias=maps.new_full((count, depth + 1), start) if config.bias else None,
+        )
+        self.rows = SetRows(supervision.sets)
+        sizes = (*config.widths, 1)
+        self.parameters, self.copies = [self.f.weight.data], [sizes[0]]
+        self.outer: list[Tensor] = []
+        if config.train == "all" and depth:
+            self.outer.append(self.f.scale)
+            self.parameters += self.f.scale.data.split(1, 1)
+            self.copies += [a * b for a, b in pairwise(sizes)]
+        if config.train == "all" and self.f.bias is not None:
+            self.outer.append(self.f.bias)
+            self.parameters += self.f.bias.data.split(1, 1)
+            self.copies += sizes
+
+    def evaluate(self) -> tuple[Terms, list[Tensor]]:
+        """A shared number's gradient is the network's total over its copies, divided by them."""
+        given, weight = self.given, self.f.weight.data
+        m, r = given.heatmaps.shape[1], given.sets.shape[1]
+        maps = (given.heatmaps @ weight.unsqueeze(2)).squeeze(2)
+        sums = [weight.sum(1, keepdim=True), maps]
+        if r:
+            top = top_features(weight, self.largest)
+            running = pad(weight.gather(1, top).cumsum(1), (1, 0))
+            sums += [self.rows.sums(weight), running.gather(1, given.budgets)]
+        z = torch.cat(sums, 1).requires_grad_()
+        with torch.enable_grad():
+            terms, loss = self.terms(self.f.outer(z))
+        slopes, *outer = torch.autograd.grad(loss, [z, *self.outer], materialize_grads=True)
+        gradient = (slopes[:, None, 1 : 1 + m] @ given.heatmaps).squeeze(1)
+        gradient.add_(slopes[:, :1])
+        if r:
+            self.rows.add_back(gradient, slopes[:, 1 + m : 1 + m + r])
+            # A feature of rank k is in every best set of more than k features.
+            ends = torch.zeros_like(running).scatter_add_(1, given.budgets, slopes[:, 1 + m + r :])
+            gradient.scatter_add_(1, top, ends[:, 1:].flip(1).cumsum(1).flip(1))
+        totals = [gradient, *(column for tensor in outer for column in tensor.split(1, 1))]
+        return terms, [total.div_(k) for total, k in zip(totals, self.copies, strict=True)]
+
+
+class SetRows:
+    """The sets' incidence restricted to the features that occur in any of them.
+
+    Sets of 50 out of 50,000 features touch few columns: sums over the sets, and the way back from
+    sets to features, then cost R x u instead of R x n.
+    """
+
+    def __init__(self, sets: Tensor) -> None:
+        used = sets.any(1)
+        width = int(used.sum(1).amax()) if sets.numel() else 0
+        self.support: Tensor | None = None
+        if width <= sets.shape[2] // 2:
+            self.support = used.byte().topk(width, dim=1).indices
+            sets = sets.gather(2, self.support.unsqueeze(1).expand(-1, sets.shape[1], -1))
+        self.rows = sets.to(torch.float64)
+
+    def sums(self, weight: Tensor) -> Tensor:
+        """Sum of the weights in each set: [N, n] -> [N, R]."""
+        picked = weight if self.support is None else weight.gather(1, self.support)
+        return (self.rows @ picked.unsqueeze(2)).squeeze(2)
+
+    def add_back(self, gradient: Tensor, slopes: Tensor) -> None:
+        """gradient[v] += the slopes of the sets that hold v, in place."""
+        part = (slopes.unsqueeze(1) @ self.rows).squeeze(1)
+        if self.support is None:
+            gradient.add_(part)
+        else:
+            gradient.scatter_add_(1, self.support, part)
+
+
+class NetworkTask(Task):
+    """Training of N full networks at once, for starts that differ from unit to unit."""
+
+    def __init__(self, supervision: Supervision, config: SEAConfig) -> None:
+        super().__init__(supervision, config)
+        maps = supervision.heatmaps
+        start = DSF(
+            maps.shape[2],
+            config.widths,
+            config.activation,
+            config.bias,
+            config.init,
+            seed=config.seed,
+            device=maps.device,
+        )
+        self.f = self.scorer = start.repeat(len(maps))  # all inputs start alike, so chunks agree
+        trained = list(self.f.parameters()) if config.train == "all" else [self.f.weights[0]]
+        self.leaves: list[Tensor] = list(trained)
+        self.parameters = [p.data for p in trained]
+        self.copies = [1] * len(trained)
+        ones = torch.ones_like(maps[:, :1])
+        self.rows = torch.cat([ones, maps, supervision.sets.to(maps.dtype)], 1)
+
+    def evaluate(self) -> tuple[Terms, list[Tensor]]:
+        """Greedy for the best sets, then one forward and backward pass over all rows."""
+        given, rows = self.given, self.rows
+        if given.sets.shape[1]:
+            order, _ = GreedySearch(self.f).run(self.largest)
+            n = rows.shape[2]
+            rank = torch.full_like(given.sets[:, 0], n, dtype=torch.int64)
+            rank.scatter_(1, order, torch.arange(self.largest, device=rows.device).expand_as(order))
+            best = rank.unsqueeze(1) < given.budgets.unsqueeze(2)
+            rows = torch.cat([rows, best.to(rows.dtype)], 1)
+        with torch.enable_grad():
+            terms, loss = self.terms(self.f(rows))
+        return terms, list(torch.autograd.grad(loss, self.leaves, materialize_grads=True))

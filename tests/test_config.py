@@ -1,0 +1,70 @@
+import pytest
+
+from sea_nn import SEAConfig
+from sea_nn.config import PAPER_SETTINGS
+from sea_nn.errors import InputError
+
+
+@pytest.mark.parametrize("setting", PAPER_SETTINGS)
+@pytest.mark.parametrize("reading", ["paper", "authors"])
+def test_presets_survive_json_and_toml(setting, reading):
+    config = SEAConfig.paper(setting, reading)
+    assert SEAConfig.from_json(config.to_json()) == config
+    assert SEAConfig.from_toml(config.to_toml()) == config
+    mixed = config.replace(thresholds=(5, 0.25), init=(0.1, 1.0), grid=(7, 9), widths=())
+    assert SEAConfig.from_toml(mixed.to_toml()) == mixed
+    assert SEAConfig.from_json(mixed.to_json()) == mixed
+
+
+def test_presets_are_the_papers_numbers():
+    btd = SEAConfig.paper("btd")
+    assert (btd.heatmap_weight, btd.margin_weight, btd.weight_decay) == (1, 100, 1e-3)
+    assert (btd.solver, btd.epochs, btd.lr_decay, btd.margin) == ("adagrad", 50, 0.1, 1e-5)
+    assert btd.grid == (28, 28)
+    assert btd.thresholds == tuple(range(5, 51, 5))
+    swapped = SEAConfig.paper("btd", reading="authors")
+    assert (swapped.heatmap_weight, swapped.margin_weight) == (100, 1)
+
+
+@pytest.mark.parametrize(
+    "fields,words",
+    [
+        ({"solver": "adam"}, "'mirror', 'gradient', 'adagrad'"),
+        ({"learning_rate": 0}, "learning_rate must be above 0"),
+        ({"learning_rate": float("nan")}, "finite"),
+        ({"epochs": 2.5}, "whole number"),
+        ({"epochs": -1}, ">= 0"),
+        ({"thresholds": ()}, "at least one"),
+        ({"thresholds": (0,)}, "count >= 1"),
+        ({"thresholds": (1.5,)}, "fraction"),
+        ({"thresholds": (True,)}, "count >= 1"),
+        ({"grid": (28,)}, "rows, columns"),
+        ({"grid": (0, 3)}, "whole number"),
+        ({"activation": "relu"}, "sqrt"),
+        ({"init": (-1, 1)}, "low, high"),
+        ({"train": "some"}, "features"),
+        ({"reading": "mine"}, "authors"),
+        ({"heatmap_weight": 0}, "nothing would be learned"),
+        ({"margin": -1}, "at least 0"),
+        ({"widths": (0,)}, "widths"),
+        ({"upsampling": "cubic"}, "nearest"),
+    ],
+)
+def test_bad_settings_say_what_to_do(fields, words):
+    with pytest.raises(InputError, match=words):
+        SEAConfig(**fields)
+
+
+def test_unreadable_files_and_names_are_named():
+    with pytest.raises(InputError, match="speed.*epochs"):
+        SEAConfig.from_dict({"speed": 3})
+    with pytest.raises(InputError, match="not JSON"):
+        SEAConfig.from_json("{")
+    with pytest.raises(InputError, match="JSON object"):
+        SEAConfig.from_json("[1]")
+    with pytest.raises(InputError, match="not TOML"):
+        SEAConfig.from_toml("a = ")
+    with pytest.raises(InputError, match="fmnist"):
+        SEAConfig.paper("mnist")
+    with pytest.raises(AttributeError):
+        SEAConfig().epochs = 3

@@ -1,0 +1,162 @@
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sea_nn import DSF, CollapsedDSF
+from sea_nn.errors import InputError
+from tests.reference import paper
+
+ACTIVATIONS = st.sampled_from(["sqrt", "log1p", "power:-1", "power:0.5"])
+
+
+@st.composite
+def functions(draw, n=6):
+    """A random DSF on n features; some weights are exactly zero."""
+    f = DSF(
+        n,
+        widths=draw(st.sampled_from([(), (3,), (5, 4), (4, 3, 2)])),
+        activation=draw(ACTIVATIONS),
+        bias=draw(st.booleans()),
+        init=(0.0, 2.0),
+        seed=draw(st.integers(0, 10**6)),
+    )
+    with torch.no_grad():
+        for p in f.parameters():
+            p[p < draw(st.sampled_from([0.0, 0.5]))] = 0
+    return f.requires_grad_(False)
+
+
+def subset(n, members):
+    x = torch.zeros(n, dtype=torch.float64)
+    x[list(members)] = 1
+    return x
+
+
+@given(f=functions(), data=st.data())
+def test_monotone_and_submodular_on_chains_of_sets(f, data):
+    order = data.draw(st.permutations(range(f.n)))
+    small, large = sorted(data.draw(st.tuples(st.integers(0, 4), st.integers(0, 4))))
+    v = order[-1]
+    a, b = order[:small], order[:large]
+    gain = [float(f(subset(f.n, [*s, v])) - f(subset(f.n, s))) for s in (a, b)]
+    scale = float(f(torch.ones(f.n))) + 1
+    assert gain[0] >= gain[1] - 1e-10 * scale
+    assert gain[1] >= -1e-10 * scale
+
+
+@given(f=functions(), seed=st.integers(0, 999), t=st.floats(0, 1))
+def test_concave_and_monotone_on_segments(f, seed, t):
+    x, y = torch.rand(2, f.n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    scale = float(f(torch.ones(f.n))) + 1
+    assert f(t * x + (1 - t) * y) >= t * f(x) + (1 - t) * f(y) - 1e-10 * scale
+    assert f(torch.maximum(x, y)) >= f(x) - 1e-10 * scale
+
+
+@given(f=functions(), members=st.sets(st.integers(0, 5), max_size=5))
+def test_slope_bounds_every_gain_and_is_finite(f, members):
+    x = subset(f.n, members)
+    bound = f.slope(x)
+    assert torch.isfinite(bound).all()
+    for v in set(range(f.n)) - members:
+        gain = float(f(subset(f.n, {*members, v})) - f(x))
+        assert gain <= float(bound[v]) + 1e-9 * (1 + float(f(torch.ones(f.n))))
+
+
+def test_same_values_as_a_plain_network():
+    torch.manual_seed(0)
+    net = paper.Network(20, (7, 5, 3), start=(0.0, 1.0))
+    f = DSF(20, widths=(7, 5, 3))
+    with torch.no_grad():
+        for layer, linear in enumerate(net.layers):
+            f.weights[layer].copy_(linear.weight)
+            f.biases[layer].copy_(linear.bias)
+    x = torch.rand(4, 5, 20, dtype=torch.float64)
+    torch.testing.assert_close(f(x), net(x), rtol=1e-14, atol=0)
+
+
+def test_a_batch_is_its_functions_side_by_side():
+    f = DSF(9, widths=(4, 3), init=(0.0, 1.0), batch=3, seed=5)
+    x = torch.rand(3, 2, 9, dtype=torch.float64)
+    for i in range(3):
+        one = DSF(9, widths=(4, 3))
+        one.load_state_dict({k: v[i] for k, v in f.state_dict().items()})
+        torch.testing.assert_close(f(x)[i], one(x[i]), rtol=1e-14, atol=0)
+    assert f(x[:, 0]).shape == (3,)
+
+
+def test_rise_is_the_difference_of_values():
+    f = DSF(9, widths=(4, 3), init=(0.0, 1.0), seed=5)
+    sums = f.finish(f.offset(0).expand(1, 1, -1))
+    gains = f.rise(sums, f.matrix(0).mT)
+    for v in range(9):
+        difference = f(subset(9, [v])) - f(subset(9, []))
+        torch.testing.assert_close(gains[0, v], difference, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("widths", [(), (4,), (5, 3, 2)])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("batch", [None, 2])
+def test_equal_units_collapse_and_expand_without_loss(widths, bias, batch):
+    f = DSF(6, widths=widths, bias=bias, init=(0.7, 0.7), batch=batch)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        first = torch.rand(f.weights[0].shape, generator=generator, dtype=torch.float64)
+        f.weights[0].copy_(first[..., :1, :].expand_as(first))
+    small = f.collapse()
+    x = torch.rand(*([batch] if batch else []), 4, 6, dtype=torch.float64)
+    torch.testing.assert_close(small(x), f(x), rtol=1e-13, atol=0)
+    torch.testing.assert_close(small.expand()(x), f(x), rtol=1e-13, atol=0)
+    torch.testing.assert_close(small.slope(x), f.slope(x), rtol=1e-12, atol=0)
+
+
+def test_different_units_do_not_collapse():
+    for index in range(4):
+        f = DSF(5, widths=(3, 2), init="ones")
+        with torch.no_grad():
+            parameter = [f.weights[0], f.weights[1], f.weights[2], f.biases[0]][index]
+            parameter.view(-1)[0] += 1e-12
+        assert f.collapse() is None
+    assert isinstance(DSF(5, widths=(3, 2)).collapse(), CollapsedDSF)
+
+
+def test_projection_clamps_at_zero():
+    f = DSF(4, widths=(3,))
+    with torch.no_grad():
+        f.weights[0][0, 0] = -1.0
+    assert f.project_().weights[0][0, 0] == 0
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+def test_save_and_load_give_the_same_function(tmp_path, batch):
+    f = DSF(7, widths=(4,), activation="log1p", bias=False, init=(0.0, 1.0), batch=batch)
+    f.save(tmp_path / "f.safetensors")
+    again = DSF.load(tmp_path / "f.safetensors")
+    x = torch.rand(batch or 3, 7)
+    assert torch.equal(f(x), again(x))
+    assert again.activation.name == "log1p"
+
+
+def test_load_refuses_what_is_not_a_dsf(tmp_path):
+    from safetensors.torch import save_file
+
+    (tmp_path / "text").write_text("not safetensors")
+    save_file({"a": torch.zeros(1)}, tmp_path / "other.safetensors")
+    for name in ("text", "other.safetensors", "missing"):
+        with pytest.raises(InputError, match="safetensors"):
+            DSF.load(tmp_path / name)
+
+
+def test_wrong_shapes_and_starts_are_refused():
+    f = DSF(4, widths=(3,), batch=2)
+    with pytest.raises(InputError, match="4 features"):
+        f(torch.zeros(2, 5))
+    with pytest.raises(InputError, match="2 functions"):
+        f(torch.zeros(3, 4))
+    for init, n, widths in itertools.product([(-1.0, 1.0), (2.0, 1.0), "zeros"], [4], [(3,)]):
+        with pytest.raises(InputError, match="low, high"):
+            DSF(n, widths=widths, init=init)
+    with pytest.raises(InputError, match="n >= 1"):
+        DSF(0)

