@@ -216,3 +216,10 @@ def test_any_number_of_features_and_methods(n, m):
     assert result.attribution.shape == (1, n)
     assert torch.isfinite(result.attribution).all()
     assert float(result.attribution.sum()) > 0
+
+
+def test_a_function_that_vanished_is_reported_with_what_helps():
+    config = SEAConfig(solver="gradient", learning_rate=0.5, train="all")
+    with pytest.warns(UserWarning, match="features"):
+        assert float(ensemble(maps(1), config).attribution.max()) == 0
+    assert float(ensemble(maps(1), config.replace(train="features")).attribution.max()) > 0

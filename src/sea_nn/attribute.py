@@ -124,6 +124,12 @@ def ensemble(
         )
 
     orders, gained, maps, histories, scorers = zip(*parts, strict=True)
+    if any(bool((part[:, 0] <= 0).any()) for part in gained):
+        warnings.warn(
+            "the learned function vanished for some inputs, so their maps are zero: "
+            "lower learning_rate, or train='features' only",
+            stacklevel=2,
+        )
     return Ensemble(
         attribution=torch.cat(maps),
         order=torch.cat(orders),
@@ -215,8 +221,7 @@ def _attribute_collapsed(f: CollapsedDSF, remove_ties: bool) -> Selection:
         leads[:, 1:] = groups[:, 1:] != groups[:, :-1]
         taken = taken * leads
     before = taken.cumsum(1) - taken
-    gains = f.outer_rise(before if f.batch else before[0], taken if f.batch else taken[0])
-    gains = gains.reshape(order.shape)
+    gains = f.outer_rise(before, taken)
     if remove_ties:
         place = torch.arange(f.n, device=order.device).expand_as(order)
         gains = gains.gather(1, torch.where(leads, place, 0).cummax(1).values)

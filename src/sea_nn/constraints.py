@@ -158,12 +158,7 @@ def _least_gain(f: Scorer, required: Tensor) -> Tensor:
     picked = columns * required.unsqueeze(1)
     if isinstance(f, CollapsedDSF):
         rest = (total - picked.squeeze(1)).clamp_min(0)
-        gains = (
-            f.outer_rise(rest, picked.squeeze(1))
-            if f.batch
-            else f.outer_rise(rest[0], picked[0, 0])
-        )
-        gains = gains.reshape(required.shape)
+        gains = f.outer_rise(rest, picked.squeeze(1))
     elif isinstance(f, DSF):
         width = int(required.sum(1).amax())
         index = required.byte().topk(width, dim=1).indices

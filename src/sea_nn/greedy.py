@@ -70,8 +70,6 @@ def _rank_collapsed(f: CollapsedDSF, budget: int) -> tuple[Tensor, Tensor]:
     order = top_features(weight, budget)
     picked = weight.gather(1, order)
     before = picked.cumsum(1) - picked
-    if f.batch is None:
-        return order, f.outer_rise(before[0], picked[0])[None]
     return order, f.outer_rise(before, picked)
 
 

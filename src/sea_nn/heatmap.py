@@ -127,7 +127,7 @@ def sum_cells(maps: Tensor, grid: Sequence[int]) -> Tensor:
 
 def pool(heatmaps: Tensor, grid: Sequence[int]) -> Tensor:
     """Average each heatmap over the cells of a grid: [..., H, W] -> [..., rows, columns] [M7]."""
-    area = sum_cells(torch.ones_like(heatmaps[(0,) * (heatmaps.ndim - 2)]), grid)
+    area = sum_cells(heatmaps.new_ones(heatmaps.shape[-2:]), grid)
     return sum_cells(heatmaps, grid) / area
 
 

@@ -1,0 +1,43 @@
+# Every target sets up what it needs; nothing has to be done first.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export SEA_NN_DATA ?= ../shared/data
+export MPLBACKEND = Agg
+
+.PHONY: demo test bench check clean
+
+demo: $(VENV)/.demo
+	$(BIN)/sea explain --demo -o out/demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+
+# pip is quiet except for errors: a newcomer wants to see the demo, not two hundred lines of wheels.
+$(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
+	@echo "Installing SEA-NN and PyTorch into $(VENV) (a minute or two, once) ..."
+	@$(BIN)/pip install -q -c constraints.txt -e ".[vision]" 2>&1 | grep -v '^WARNING: Location' || true
+	@$(BIN)/python -c "import sea_nn" && touch $@
+
+$(VENV)/.test: $(VENV)/bin/pip pyproject.toml constraints.txt
+	@echo "Installing SEA-NN and what its tests need into $(VENV) ..."
+	@$(BIN)/pip install -q -c constraints.txt -e ".[vision,test]" 2>&1 | grep -v '^WARNING: Location' || true
+	@$(BIN)/python -c "import sea_nn, pytest, hypothesis" && touch $@
+
+$(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
+	@$(BIN)/pip install -q -c constraints.txt -e ".[dev]" 2>&1 | grep -v '^WARNING: Location' || true
+	@$(BIN)/python -c "import sea_nn, mypy, pytest" && touch $@
+
+clean:
+	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

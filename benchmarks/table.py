@@ -1,0 +1,62 @@
+"""Timing and tables that all benchmarks share."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+Table = tuple[str, str, Sequence[str], Sequence[Sequence[str]]]
+
+
+def seconds(work: Callable[[], object], repeats: int = 3, warm: bool = True) -> float:
+    """Median wall time of ``work``, after one untimed run; waits for the GPU."""
+
+    def once() -> float:
+        start = time.perf_counter()
+        work()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    if warm:
+        once()
+    return sorted(once() for _ in range(repeats))[repeats // 2]
+
+
+def peak_memory(code: str) -> float:
+    """MiB that running ``code`` in a fresh process adds to its memory after the imports."""
+    program = (
+        "import resource, torch\nfrom sea_nn import *\n"
+        "rss = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
+        f"{code}\nprint(rss() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def hardware() -> str:
+    device = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{processor()}, {torch.get_num_threads()} threads{device}; torch {torch.__version__}"
+
+
+def to_markdown(title: str, note: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"## {title}", "", note, ""] if note else [f"## {title}", ""]
+    lines.append("| " + " | ".join(header) + " |")
+    lines.append("|" + "---|" * len(header))
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,134 @@
+"""What happens on a bad day, as a table: an error that says what to do, or a defined result."""
+
+import numpy as np
+import pytest
+import torch
+
+from sea_nn import SEAConfig, ensemble
+from sea_nn.errors import InputError, KindError
+from tests.test_ensemble import maps
+
+GOOD = maps(2, shape=(4, 5)).float()
+
+
+def edited(value, *index):
+    bad = GOOD.clone()
+    bad[index] = value
+    return bad
+
+
+ERRORS = {
+    "nan": (edited(float("nan"), 1, 2, 0, 0), "input 1, method 2 holds NaN"),
+    "infinite": (edited(float("inf"), 0, 1, 3, 3), "input 0, method 1 holds NaN or infinite"),
+    "below zero": (edited(-0.1, 0, 0, 0, 0), r"leaves \[0, 1\].*scale"),
+    "above one": (edited(1.5, 0, 0, 0, 0), r"leaves \[0, 1\].*scale"),
+    "bytes 0..255": ((GOOD * 255).to(torch.uint8), r"leaves \[0, 1\]"),
+    "no method": (torch.zeros(2, 0, 4, 5), "m = 0"),
+    "no features": (torch.zeros(2, 3, 0), "no features"),
+    "too few axes": (torch.zeros(2, 3), "unsqueeze"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize(
+    "config", [SEAConfig(), SEAConfig.paper("fmnist")], ids=["default", "paper"]
+)
+def test_refused_with_advice(name, config):
+    heatmaps, words = ERRORS[name]
+    with pytest.raises(InputError, match=words):
+        ensemble(heatmaps, config)
+
+
+def test_what_is_not_a_tensor_is_refused_or_read():
+    with pytest.raises(KindError, match=r"torch.stack"):
+        ensemble([GOOD, "map"])
+    with pytest.raises(KindError, match="complex"):
+        ensemble(GOOD.to(torch.complex64))
+    assert torch.equal(ensemble(np.asarray(GOOD)).attribution, ensemble(GOOD).attribution)
+
+
+@pytest.mark.parametrize("weights", [[1.0, 2.0], [-1.0, 1, 1], [float("nan"), 1, 1], [[1.0, 1, 1]]])
+def test_bad_weights_are_refused(weights):
+    with pytest.raises(InputError, match="weights must be"):
+        ensemble(GOOD, weights=torch.tensor(weights))
+
+
+def test_a_grid_needs_images():
+    with pytest.raises(InputError, match="grid=None"):
+        ensemble(torch.rand(1, 2, 9), SEAConfig.paper("cub"))
+
+
+@pytest.mark.parametrize("config", [SEAConfig(), SEAConfig.paper("fmnist"), SEAConfig.paper("cub")])
+def test_an_empty_batch_gives_an_empty_result(config):
+    result = ensemble(torch.zeros(0, 3, 8, 8), config)
+    assert result.attribution.shape == (0, 8, 8)
+    assert result.order.shape[0] == result.gains.shape[0] == 0
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
+@pytest.mark.filterwarnings("ignore:thresholds above")
+@pytest.mark.parametrize(
+    "config", [SEAConfig(), SEAConfig.paper("fmnist")], ids=["default", "paper"]
+)
+def test_a_constant_map_does_not_count(value, config):
+    padded = torch.cat([GOOD, torch.full_like(GOOD[:, :1], value)], 1)
+    with pytest.warns(UserWarning, match=r"method 3 \(and 1 more\) is constant"):
+        result = ensemble(padded, config)
+    expected = ensemble(GOOD, config)
+    torch.testing.assert_close(result.attribution, expected.attribution, rtol=1e-5, atol=1e-6)
+
+
+def test_nothing_but_constant_maps_prefer_nothing():
+    with pytest.warns(UserWarning, match="constant"):
+        result = ensemble(torch.zeros(1, 2, 6))
+    assert torch.isfinite(result.attribution).all()
+    assert len(set(result.attribution[0].tolist())) == 1
+
+
+def test_thresholds_above_n_are_clipped_with_a_warning():
+    config = SEAConfig.paper("fmnist")
+    with pytest.warns(UserWarning, match="clipped to 20"):
+        result = ensemble(GOOD, config)
+    same = ensemble(GOOD, config.replace(thresholds=(5, 10, 15, *[20] * 7)))
+    assert torch.equal(result.attribution, same.attribution)
+
+
+KINDS = {
+    "float64": GOOD.double(),
+    "half": GOOD.half(),
+    "bfloat16": GOOD.bfloat16(),
+    "integers": (GOOD > 0.5).int(),
+    "booleans": GOOD > 0.5,
+    "requires grad": GOOD.clone().requires_grad_(),
+    "non-contiguous": GOOD.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0),
+    "expanded": GOOD[:, :1].expand(-1, 3, -1, -1),
+    "duplicates": torch.cat([GOOD, GOOD], 1),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_of_tensors_have_defined_results(name):
+    heatmaps = KINDS[name]
+    before = heatmaps.clone()
+    result = ensemble(heatmaps)
+    double = name == "float64"
+    assert result.attribution.dtype == (torch.float64 if double else torch.float32)
+    assert result.attribution.shape == (2, 4, 5)
+    assert torch.isfinite(result.attribution).all()
+    assert not result.attribution.requires_grad
+    assert torch.equal(heatmaps, before)
+    assert heatmaps.grad is None if heatmaps.requires_grad else True
+    plain = ensemble(heatmaps.detach().double().contiguous()).attribution
+    torch.testing.assert_close(result.attribution.double(), plain, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["default", "paper"])
+def test_cuda_agrees_with_the_cpu_and_masks_may_live_elsewhere(name):
+    config = (
+        SEAConfig() if name == "default" else SEAConfig.paper("fmnist").replace(thresholds=(3, 6))
+    )
+    here = ensemble(GOOD, config, forbidden=torch.eye(4, 5).bool())
+    there = ensemble(GOOD.cuda(), config, forbidden=torch.eye(4, 5).bool(), weights=torch.ones(3))
+    assert there.attribution.is_cuda
+    torch.testing.assert_close(there.attribution.cpu(), here.attribution, rtol=1e-5, atol=1e-6)
