@@ -36,6 +36,7 @@ class Look(NamedTuple):
     exact: Tensor  # gains at each step, -inf where ruled out, [N, s, n]
     known: Tensor  # steps at which nothing is left open, bool [N, s]
     bounds: Tensor  # upper bounds at each step, [N, s, n]
+    upper: Tensor  # slopes of the upper layers at each step, [N, s, units]
 
 
 class GreedySearch:
@@ -56,11 +57,12 @@ class GreedySearch:
         bounded: bool = True,
         remove_ties: bool = False,
         window: int = 32,
-        block: int = 256,
+        block: int = 512,
     ) -> None:
         self.f, self.bounded, self.remove_ties = f, bounded, remove_ties
         self.window, self.block, self.ahead = window, block, min(8, window)
         self.matrix = f.matrix(0).detach()
+        self.columns = self.matrix.mT.contiguous()  # gathered by feature, again and again
         count, units, n = self.matrix.shape
         device = self.matrix.device
         self.start = self.matrix.new_zeros(count, 1, units) + f.offset(0).detach()
@@ -70,6 +72,7 @@ class GreedySearch:
         self.features = torch.arange(n, device=device)
         self.rows = torch.arange(count, device=device)
         self.hint = self.matrix.sum(1)
+        self.upper = f.upper_slope(f.finish(self.start + self.total / n))
         self.rounds = self.evaluated = 0
 
     @torch.no_grad()
@@ -96,14 +99,13 @@ class GreedySearch:
             gain = look.exact.gather(2, chosen.unsqueeze(2)).squeeze(2)
 
             # Guesses that stand go to their places; the step after them may place a tied group.
-            ahead = torch.arange(window, device=order.device)
-            slot = torch.where(ahead < stands[:, None], placed[:, None] + ahead, room - 1)
-            slot.clamp_(max=room - 1)
-            order.scatter_(1, slot, look.guess)
-            gains.scatter_(1, slot, gain)
-            self.free.scatter_(
-                1, look.guess, self.free.gather(1, look.guess) & (ahead >= stands[:, None])
+            row, step = (torch.arange(window, device=order.device) < stands[:, None]).nonzero(
+                as_tuple=True
             )
+            feature = look.guess[row, step]
+            slot = (placed[row] + step).clamp_(max=room - 1)
+            order[row, slot], gains[row, slot] = feature, gain[row, step]
+            self.free[row, feature] = False
             placed = placed + stands
             if self.remove_ties:
                 group = ties[self.rows, last] & self.free & mended[:, None]
@@ -111,39 +113,41 @@ class GreedySearch:
                 group = (self.features == chosen[self.rows, last, None]) & mended[:, None]
             rank = group.cumsum(1) - 1 + placed[:, None]
             row, feature = group.nonzero(as_tuple=True)
-            order[row, rank[row, feature].clamp(max=room - 1)] = feature
-            gains[row, rank[row, feature].clamp(max=room - 1)] = gain[row, last[row]]
+            slot = rank[row, feature].clamp_(max=room - 1)
+            order[row, slot], gains[row, slot] = feature, gain[row, last[row]]
             self.free &= ~group
             placed = placed + group.sum(1)
 
             # The state after what was taken, and the newest bounds as a hint for the next guess.
             winner = chosen[self.rows, last]
-            step = self.matrix[self.rows, :, winner].unsqueeze(1)
             base = look.prefix[self.rows, last].unsqueeze(1)
-            self.sums = torch.where(
-                (stands == window)[:, None, None] | mended[:, None, None], base + step, base
-            )
+            after = base + self.columns[self.rows, winner].unsqueeze(1)
+            moved = (stands == window) | mended
+            self.sums = torch.where(moved[:, None, None], after, base)
             self.hint = look.bounds[self.rows, last]
+            self.upper = look.upper[self.rows, last].unsqueeze(1)
             taken = float((stands + mended).to(torch.float32).mean())
-            self.ahead = max(2, min(self.window, round(1.5 * taken) + 1))
+            self.ahead = max(2, min(self.window, round(1.5 * taken) + 2))
         return order[:, :budget], gains[:, :budget]
 
     def _look_at_all(self) -> Look:
         """One step, every candidate evaluated."""
         sums = self.f.finish(self.sums)
-        exact = self.f.rise(sums, self.matrix.mT)
+        exact = self.f.rise(sums, self.columns)
         exact = torch.where(self.free, exact, -torch.inf).unsqueeze(1)
         self.evaluated += exact.numel()
         guess = exact.argmax(2)
-        return Look(guess, self.sums, exact, torch.ones_like(guess, dtype=torch.bool), exact)
+        return Look(
+            guess, self.sums, exact, torch.ones_like(guess, dtype=torch.bool), exact, self.upper
+        )
 
     def _look_ahead(self) -> Look:
         """Guess a window of steps and settle as many of them as the block of contenders allows."""
         f = self.f
         n = self.free.shape[1]
         window = min(self.ahead, n)
-        guess = torch.where(self.free, self.hint, -torch.inf).topk(window, dim=1).indices
-        steps = self.matrix[self.rows[:, None], :, guess]
+        guess, valid = self._guess(window)
+        steps = self.columns[self.rows[:, None], guess]
         prefix = self.sums + steps.cumsum(1) - steps
         sums = f.finish(prefix)
         gain = f.rise(sums, steps)
@@ -158,22 +162,21 @@ class GreedySearch:
         bounds = torch.baddbmm(offset.unsqueeze(2), slope, self.matrix)
 
         ahead = torch.arange(window, device=guess.device)
-        place = torch.full_like(self.free, window, dtype=torch.int64).scatter_(
-            1, guess, ahead.expand_as(guess)
-        )
+        place = torch.full_like(self.free, window, dtype=torch.int64)
+        place.scatter_reduce_(1, guess, ahead.expand_as(guess), "amin")
         others = self.free.unsqueeze(1) & (place.unsqueeze(1) > ahead[:, None])
         threshold = SLACK * gain
         open_ = others & (bounds >= threshold.unsqueeze(2))
         counts = open_.sum(2)
         limit = counts[:, :1].clamp_min(self.block)
-        known = (counts.cumsum(1) <= limit) & self.free.gather(1, guess)
+        known = (counts.cumsum(1) <= limit) & valid
         exact = torch.full_like(bounds, -torch.inf).scatter_(
             2, guess.unsqueeze(2), gain.unsqueeze(2)
         )
         row, at, feature = (open_ & known.unsqueeze(2)).nonzero(as_tuple=True)
         if len(row) and len(f.weights) > 1:
             # Second sieve: the first layer exact, the tangent of the rest.
-            first = f.activation.value(prefix[row, at] + self.matrix[row, :, feature])
+            first = f.activation.value(prefix[row, at] + self.columns[row, feature])
             rise = first - f.activation.value(anchor[0][row, at])
             bound = common[row, at] + (upper[row, at] * rise).sum(1)
             left = bound >= threshold[row, at]
@@ -181,7 +184,24 @@ class GreedySearch:
         if len(row):
             exact[row, at, feature] = self._evaluate(sums, row, at, feature)
         self.evaluated += len(row) + gain.numel()
-        return Look(guess, prefix, exact, known, bounds)
+        return Look(guess, prefix, exact, known, bounds, upper)
+
+    def _guess(self, window: int) -> tuple[Tensor, Tensor]:
+        """Greedy on a stand-in for f: first layer exact, the rest linear, likely features only."""
+        hint = torch.where(self.free, self.hint, -torch.inf)
+        pool = hint.topk(min(4 * window, hint.shape[1]), dim=1).indices
+        columns = self.columns[self.rows[:, None], pool].float()  # a guess needs no more digits
+        open_ = self.free.gather(1, pool)
+        sums, slope = self.sums.float(), self.upper.float().mT
+        guess, valid = [], []
+        for _ in range(window):
+            score = (self.f.activation.value(sums + columns) @ slope).squeeze(2)
+            pick = torch.where(open_, score, -torch.inf).argmax(1, keepdim=True)
+            valid.append(open_.gather(1, pick))  # False once a search has run out of features
+            open_.scatter_(1, pick, False)
+            sums = sums + columns[self.rows[:, None], pick]
+            guess.append(pick)
+        return pool.gather(1, torch.cat(guess, 1)), torch.cat(valid, 1)
 
     def _evaluate(self, sums: list[Tensor], row: Tensor, at: Tensor, feature: Tensor) -> Tensor:
         """Exact gains of scattered (input, step, feature) triples, sorted by input: [K]."""
@@ -190,5 +210,5 @@ class GreedySearch:
         step, candidate = row.new_zeros(2, len(sizes), int(sizes.amax()))
         step[row, slot], candidate[row, slot] = at, feature
         lead = self.rows[:, None]
-        found = self.f.rise([s[lead, step] for s in sums[:-1]], self.matrix[lead, :, candidate])
+        found = self.f.rise([s[lead, step] for s in sums[:-1]], self.columns[lead, candidate])
         return found[row, slot]
