@@ -94,10 +94,10 @@ def ensemble(
         InputError: NaN or infinite heatmaps, values outside [0, 1], no method, wrong shapes.
     """
     config = config or SEAConfig()
-    heatmaps = _check_heatmaps(heatmaps)
+    heatmaps = check_heatmaps(heatmaps)
     count, m = heatmaps.shape[:2]
     shape = tuple(heatmaps.shape[2:])
-    weights = _check_weights(weights, heatmaps)
+    weights = check_weights(weights, heatmaps)
     grid = None if config.grid is None else _grid_for(config, shape)
     constraints = Constraints.from_masks(required, forbidden, epsilon, count, shape, grid)
     constraints.check(config)
@@ -156,7 +156,7 @@ def ensemble_class(
     Returns:
         An ``Ensemble`` of one input: attribution [1, *shape].
     """
-    heatmaps = _check_heatmaps(heatmaps)
+    heatmaps = check_heatmaps(heatmaps)
     return ensemble(heatmaps.flatten(0, 1).unsqueeze(0), config, **options)  # type: ignore[arg-type]
 
 
@@ -290,7 +290,8 @@ def _grid_for(config: SEAConfig, shape: tuple[int, ...]) -> tuple[int, int]:
     return clip_grid(config.grid, shape)
 
 
-def _check_heatmaps(heatmaps: Tensor) -> Tensor:
+def check_heatmaps(heatmaps: Tensor) -> Tensor:
+    """Heatmaps [N, m, *shape] in [0, 1], detached and real, or an error that says what is wrong."""
     if not isinstance(heatmaps, Tensor):
         try:
             heatmaps = torch.as_tensor(heatmaps)
@@ -343,7 +344,8 @@ def _refuse(bad: Tensor, what: str, advice: str) -> None:
         raise InputError(f"{_where(bad)} {what}: {advice}")
 
 
-def _check_weights(weights: Tensor | None, heatmaps: Tensor) -> Tensor:
+def check_weights(weights: Tensor | None, heatmaps: Tensor) -> Tensor:
+    """Weights as float64 [N, m]; all ones if None."""
     count, m = heatmaps.shape[:2]
     if weights is None:
         return torch.ones(count, m, dtype=torch.float64, device=heatmaps.device)

@@ -1,0 +1,100 @@
+"""How maps compare: ranks, rank correlation, where members disagree, and one common unit.
+
+>>> import torch
+>>> rank(torch.tensor([0.1, 0.7, 0.7, 0.3]))
+tensor([1.0000, 3.5000, 3.5000, 2.0000], dtype=torch.float64)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError
+
+
+def rank(values: Tensor) -> Tensor:
+    """Ranks along the last axis, 1 for the smallest; tied values share their mean rank.
+
+    Args:
+        values: [..., n], any real dtype.
+
+    Returns:
+        float64 [..., n].
+    """
+    ordered, order = values.sort(dim=-1)
+    n = values.shape[-1]
+    place = torch.arange(n, device=values.device).expand_as(order)
+    changes = torch.ones_like(order, dtype=torch.bool)
+    changes[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    first = torch.where(changes, place, 0).cummax(-1).values
+    # A run of ties ends just before the next change; seen from the right it starts there.
+    ends = torch.ones_like(changes)
+    ends[..., :-1] = changes[..., 1:]
+    last = torch.where(ends, place, n - 1).flip(-1).cummin(-1).values.flip(-1)
+    mean = (first + last).to(torch.float64) / 2 + 1
+    return torch.empty_like(mean).scatter_(-1, order, mean)
+
+
+def spearman(a: Tensor, b: Tensor) -> Tensor:
+    """Spearman's rank correlation along the last axis: [..., n] twice, broadcast -> [...].
+
+    A constant map ranks nothing: its correlations are nan.
+
+    >>> round(spearman(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 10.0, 100.0])).item(), 6)
+    1.0
+    """
+    if a.shape[-1] != b.shape[-1]:
+        raise InputError(
+            "spearman compares maps with equally many features; "
+            f"got {a.shape[-1]} and {b.shape[-1]}"
+        )
+    return (_standardize(rank(a)) * _standardize(rank(b))).sum(-1).clamp(-1, 1)
+
+
+def agreement(maps: Tensor) -> Tensor:
+    """Spearman's rank correlation of every pair of members: [N, m, *shape] -> [N, m, m]."""
+    # One input at a time: ranks of a large batch of images would take gigabytes.
+    ranks = (_standardize(rank(one.flatten(1))) for one in maps)
+    return torch.stack([(r @ r.mT).clamp(-1, 1) for r in ranks])
+
+
+def disagreement(maps: Tensor) -> Tensor:
+    """Where members disagree: the standard deviation of their percentile ranks.
+
+    A member's percentile rank runs from 0 (its least important feature) to 1 (its most
+    important), so 0 means that all members place the feature alike, and 0.5, the largest value
+    there is, that half of them place it first and half last.
+
+    Args:
+        maps: [N, m, *shape].
+
+    Returns:
+        float32 [N, *shape].
+    """
+    last = max(maps[0, 0].numel() - 1, 1)
+    percentiles = ((rank(one.flatten(1)) - 1) / last for one in maps)
+    spread = torch.stack([p.std(dim=0, unbiased=False).to(torch.float32) for p in percentiles])
+    return spread.reshape(maps.shape[0], *maps.shape[2:])
+
+
+def multiples_of_mean(maps: Tensor, batch_axes: int = 1) -> Tensor:
+    """Each map divided by its own mean: the unit in which maps of different methods compare.
+
+    Every map then spreads the same total over its features, and equal values mean equal shares
+    of it: 3 is three times what an even spread would give. A map of zeros stays zero.
+
+    >>> multiples_of_mean(torch.tensor([[0.0, 1.0, 3.0, 0.0]]))
+    tensor([[0., 1., 3., 0.]])
+    """
+    flat = maps.reshape(*maps.shape[:batch_axes], -1).to(torch.float64)
+    mean = flat.mean(-1, keepdim=True)
+    shares = flat / torch.where(mean > 0, mean, torch.ones_like(mean))
+    return shares.reshape(maps.shape).to(torch.float32)
+
+
+def _standardize(ranks: Tensor) -> Tensor:
+    centred = ranks - ranks.mean(-1, keepdim=True)
+    return (
+        centred / centred.square().sum(-1, keepdim=True).sqrt()
+    )  # 0 / 0 = nan where all ranks tie

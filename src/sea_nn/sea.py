@@ -1,0 +1,343 @@
+"""SEA: explain a PyTorch model by an ensemble of methods, as a Captum attribution.
+
+>>> import torch
+>>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+>>> sea = SEA(model, methods=("saliency", "input_x_gradient"))
+>>> x = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+>>> sea.attribute(x).shape
+torch.Size([2, 1, 8, 8])
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+import captum
+import numpy as np
+import torch
+from captum.attr import Attribution
+from torch import Tensor
+
+from sea_nn.attribute import Ensemble, ensemble
+from sea_nn.config import SEAConfig
+from sea_nn.doctor import check_members, vote
+from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.explainers import MemberMaps, Progress, compute_maps
+from sea_nn.explanation import Explanation, Provenance
+from sea_nn.heatmap import cell_of, reduce_channels, scale
+from sea_nn.logits import Target
+from sea_nn.registry import Methods
+
+
+class SEA(Attribution):  # type: ignore[misc]
+    """Submodular ensembled attribution of a model [M1 to M10].
+
+    Args:
+        model: a module, or any function from inputs to logits; dict, tuple and Hugging Face
+            outputs are understood. It comes back as it was.
+        methods: "fast", "paper", "thorough", or names, (name, options) pairs and callables.
+        config: how the members' maps are ensembled.
+        options: options by member, for example ``{"rise": {"n_masks": 500}}``.
+        seed: starts every random draw.
+        autocast: on a GPU, let members compute in this lower precision.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        methods: Methods = "paper",
+        config: SEAConfig | None = None,
+        *,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        seed: int = 0,
+        autocast: bool | torch.dtype = False,
+    ) -> None:
+        super().__init__(model)
+        self.methods, self.config = methods, config or SEAConfig()
+        self.options, self.seed, self.autocast = options, seed, autocast
+
+    def attribute(
+        self,
+        inputs: Tensor | tuple[Tensor, ...],
+        target: Target = None,
+        baselines: float | Tensor | tuple[Any, ...] | None = None,
+        additional_forward_args: Any = None,
+        internal_batch_size: int | None = None,
+        feature_mask: Tensor | tuple[Tensor, ...] | None = None,
+    ) -> Tensor | tuple[Tensor, ...]:
+        """The map of each input, as Captum's methods give it: tensor in, tensor out.
+
+        Args:
+            inputs: [N, C, H, W], [N, F] or [N, C, T], or a tuple of one such tensor.
+            target: the class, one or one an input; None for the predicted one.
+            baselines: what "absent" means: None for 0, a number or a tensor.
+            additional_forward_args: further arguments of the model.
+            internal_batch_size: the most evaluations in one pass; by default what memory allows.
+            feature_mask: whole numbers that broadcast to the map: features with equal numbers
+                (a superpixel, the columns of a one-hot code) count as one.
+
+        Returns:
+            [N, 1, H, W] for images, and the inputs' shape otherwise.
+        """
+        packed = isinstance(inputs, tuple)
+        explanation = self.explain(
+            _single("inputs", inputs),
+            target,
+            baselines=_single("baselines", baselines),
+            additional_forward_args=additional_forward_args,
+            internal_batch_size=internal_batch_size,
+            feature_mask=_single("feature_mask", feature_mask),
+            quiet=True,
+        )
+        return (explanation.attribution,) if packed else explanation.attribution
+
+    def explain(
+        self,
+        x: Tensor,
+        target: Target = None,
+        *,
+        baselines: float | Tensor | None = None,
+        additional_forward_args: Any = None,
+        internal_batch_size: int | None = None,
+        feature_mask: Tensor | None = None,
+        required: Tensor | None = None,
+        forbidden: Tensor | None = None,
+        epsilon: float = 1e-3,
+        images: Tensor | None = None,
+        labels: Sequence[str] | None = None,
+        feature_names: Sequence[str] | None = None,
+        model_name: str = "",
+        progress: Progress | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
+        quiet: bool = False,
+    ) -> Explanation:
+        """Everything about the inputs' explanations: all maps, order, gains, checks, provenance.
+
+        Args:
+            x: inputs, as for ``attribute``.
+            target: as for ``attribute``.
+            baselines: as for ``attribute``.
+            additional_forward_args: as for ``attribute``.
+            internal_batch_size: as for ``attribute``.
+            feature_mask: as for ``attribute``.
+            required: bool mask over the map of features that must count [M8].
+            forbidden: bool mask over the map of features that must not.
+            epsilon: the least gain of a required feature.
+            images: the inputs as pictures, uint8 [N, H, W, 3], for plots and reports.
+            labels: names of all the model's classes.
+            feature_names: names of a table's columns or a series' channels.
+            model_name: what to call the model in reports.
+            progress: called with (member, evaluations done, evaluations in all).
+            on_error: "skip" goes on without members that fail and reports them.
+            quiet: leave out the checks (and the evaluation that one of them costs).
+        """
+        started = time.perf_counter()
+        shared = {
+            "baselines": baselines,
+            "additional_forward_args": additional_forward_args,
+            "options": self.options,
+        }
+        found = compute_maps(
+            self.forward_func,
+            x,
+            target,
+            self.methods,
+            internal_batch_size=internal_batch_size,
+            feature_mask=_broadcast_mask(feature_mask, x),
+            seed=self.seed,
+            autocast=self.autocast,
+            progress=progress,
+            on_error=on_error,
+            **shared,
+        )
+        checks = [] if quiet else check_members(found, self.forward_func, x, **shared)
+        members_done = time.perf_counter()
+        heatmaps = to_heatmaps(found, x.ndim)
+        votes = vote(found)
+        weights = torch.tensor(list(votes.values()), dtype=torch.float64, device=x.device)
+        constraints = {"required": required, "forbidden": forbidden, "epsilon": epsilon}
+        result, features = _ensemble(heatmaps, self.config, weights, feature_mask, constraints)
+        seconds = {**found.seconds, "sea": time.perf_counter() - members_done}
+        seconds["total"] = time.perf_counter() - started
+        names = None if labels is None else tuple(_name(labels, t) for t in found.target.tolist())
+        shape = tuple(heatmaps.shape[2:])
+        values = result.attribution if features is None else _spread(result, features, shape)
+        grid = None if features is not None else _grid_features(result, shape)
+        return Explanation(
+            attribution=values.unsqueeze(1) if x.ndim == 4 else values,
+            maps=heatmaps.float(),
+            methods=tuple(found.maps),
+            target=found.target,
+            score=_probability(found),
+            order=result.order,
+            gains=result.gains,
+            feature_shape=result.feature_shape,
+            features=grid if features is None else features,
+            images=images,
+            labels=names,
+            checks=tuple(checks),
+            provenance=Provenance(
+                config=self.config.to_dict(),
+                versions=_versions(),
+                seed=self.seed,
+                seconds=seconds,
+                evaluations=found.evaluations,
+                model=model_name or type(self.forward_func).__name__,
+                device=str(x.device),
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+            ),
+            values=None if x.ndim == 4 else x.detach(),
+            feature_names=None if feature_names is None else tuple(feature_names),
+        )
+
+
+def to_heatmaps(found: MemberMaps, ndim: int) -> Tensor:
+    """Members' raw maps as heatmaps: |.|, channels summed (images), scaled: [N, m, *shape]."""
+    axis = 1 if ndim == 4 else None
+    rows = [scale(reduce_channels(raw.float(), axis)) for raw in found.maps.values()]
+    heatmaps = torch.stack(rows, 1)
+    dead = heatmaps.flatten(2).amax(2) == 0
+    if bool(dead.all(1).any()):
+        which = [int(i) for i in dead.all(1).nonzero().flatten()[:5]]
+        raise MemberError(
+            f"every member's map is zero or constant for input {', '.join(map(str, which))}: the "
+            "model does not react to it. Check the preprocessing, or explain another target"
+        )
+    return heatmaps
+
+
+def quantus_explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray[Any, Any]:
+    """An ``explain_func`` for Quantus: SEA maps [N, 1, H, W] as a numpy array.
+
+    Args:
+        model: the model that Quantus passes.
+        inputs: array or tensor [N, C, H, W].
+        targets: classes [N].
+        **kwargs: ``methods``, ``config``, ``options``, ``seed`` for ``SEA``; others are ignored.
+    """
+    chosen = {k: v for k, v in kwargs.items() if k in ("methods", "config", "options", "seed")}
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    x = torch.as_tensor(inputs, dtype=torch.float32, device=device)
+    target = torch.as_tensor(targets, device=device).long()
+    maps = SEA(model, **chosen).attribute(x, target=target)
+    return np.asarray(_single("maps", maps).cpu())
+
+
+def _ensemble(
+    heatmaps: Tensor,
+    config: SEAConfig,
+    weights: Tensor,
+    mask: Tensor | None,
+    constraints: dict[str, Any],
+) -> tuple[Ensemble, Tensor | None]:
+    """The ensemble over features or, with a mask, over the groups it names."""
+    with warnings.catch_warnings():
+        # A constant member is reported by the checks; to say it twice helps nobody.
+        warnings.filterwarnings("ignore", message=".*is constant, prefers no feature")
+        if mask is None:
+            return ensemble(heatmaps, config, weights=weights, **constraints), None
+        shape = tuple(heatmaps.shape[2:])
+        groups = group_features(mask, shape).to(heatmaps.device)
+        index = groups.reshape(1, 1, -1).expand(*heatmaps.shape[:2], -1)
+        count = int(groups.max()) + 1
+        empty = heatmaps.new_zeros(*heatmaps.shape[:2], count)
+        sums = empty.scatter_add(2, index, heatmaps.flatten(2))
+        means = sums / empty.scatter_add(2, index, torch.ones_like(index, dtype=sums.dtype))
+        for name in ("required", "forbidden"):
+            given = constraints[name]
+            if given is not None:
+                flat = (
+                    torch.as_tensor(given)
+                    .to(groups.device)
+                    .expand(len(heatmaps), *shape)
+                    .flatten(1)
+                )
+                hit = torch.zeros(len(flat), count, device=flat.device)
+                hit.scatter_add_(1, index[:, 0], flat.float())
+                constraints = {**constraints, name: hit > 0}
+        plain = config.replace(grid=None)
+        return ensemble(scale(means, 2), plain, weights=weights, **constraints), groups
+
+
+def group_features(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A feature mask as group numbers 0 … k-1 over the map: int64 [1, *shape]."""
+    mask = torch.as_tensor(mask)
+    if mask.is_floating_point() or mask.is_complex():
+        raise KindError(f"feature_mask must hold whole numbers; got {mask.dtype}")
+    while mask.ndim > len(shape):
+        if mask.shape[0] != 1:
+            raise InputError(
+                f"feature_mask must be one mask over the map {list(shape)} for all inputs (and "
+                f"channels); got {list(mask.shape)}"
+            )
+        mask = mask[0]
+    try:
+        mask = mask.expand(shape)
+    except RuntimeError as error:
+        raise InputError(
+            f"feature_mask must broadcast to the map {list(shape)}; got {list(mask.shape)}"
+        ) from error
+    groups: Tensor = mask.unique(return_inverse=True)[1]
+    return groups.reshape(1, *shape)
+
+
+def _broadcast_mask(mask: Tensor | None, x: Tensor) -> Tensor | None:
+    if mask is None:
+        return None
+    shape = tuple(x.shape[2:]) if x.ndim == 4 else tuple(x.shape[1:])
+    groups = group_features(mask, shape).to(x.device)
+    return groups.unsqueeze(1) if x.ndim == 4 else groups
+
+
+def _spread(result: Ensemble, groups: Tensor, shape: tuple[int, ...]) -> Tensor:
+    index = groups.reshape(1, -1).expand(len(result.order), -1)
+    return result.attribution.gather(1, index).reshape(-1, *shape)
+
+
+def _grid_features(result: Ensemble, shape: tuple[int, ...]) -> Tensor | None:
+    if math.prod(result.feature_shape) == math.prod(shape):
+        return None
+    rows, columns = result.feature_shape
+    row = cell_of(shape[0], rows).unsqueeze(1)
+    return (row * columns + cell_of(shape[1], columns)).unsqueeze(0)
+
+
+def _probability(found: MemberMaps) -> Tensor:
+    logits = found.logits.float()
+    scores = logits.sigmoid() if logits.shape[1] == 1 else logits.softmax(1)
+    return scores.gather(1, found.target.unsqueeze(1)).squeeze(1)
+
+
+def _name(labels: Sequence[str], target: int) -> str:
+    return labels[target] if target < len(labels) else f"class {target}"
+
+
+def _single(name: str, value: Any) -> Any:
+    if not isinstance(value, tuple):
+        return value
+    if len(value) != 1:
+        raise InputError(
+            f"SEA explains one input tensor; {name} is a tuple of {len(value)}. Pass the others "
+            "as additional_forward_args"
+        )
+    return value[0]
+
+
+def _versions() -> dict[str, str]:
+    try:
+        own = version("sea-nn")
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        own = "unknown"
+    return {
+        "sea_nn": own,
+        "torch": torch.__version__,
+        "captum": captum.__version__,
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,131 @@
+"""Small real explanations for tests: seeded networks, Captum's maps, SEA's order and gains."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from captum.attr import InputXGradient, IntegratedGradients, Occlusion, Saliency
+from torch import Tensor, nn
+
+from sea_nn import SEAConfig, ensemble
+from sea_nn.explanation import Check, Explanation, Provenance
+from sea_nn.heatmap import cell_of, reduce_channels, scale
+
+PROVENANCE = Provenance(
+    config={"solver": "mirror", "grid": (8, 8)},
+    versions={"torch": torch.__version__},
+    seed=7,
+    seconds={"saliency": 0.01, "integrated_gradients": 0.2},
+    evaluations={"saliency": 1, "integrated_gradients": 20},
+    model="a small network",
+    device="cpu",
+    created="2026-01-02T03:04:05+00:00",
+)
+CHECKS = (
+    Check("ok", "model", "is in evaluation mode"),
+    Check("warn", "occlusion", "windows are <big>", "Take smaller windows."),
+)
+
+
+def build(seed: int, *layers: nn.Module) -> nn.Module:
+    """A network with seeded weights; the global generator is left alone."""
+    model = nn.Sequential(*layers).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator) * 0.4)
+    return model
+
+
+def draw_images(count: int, height: int, width: int) -> Tensor:
+    """Coloured blobs on a slope, uint8 [count, height, width, 3]."""
+    y, x = torch.meshgrid(torch.linspace(0, 1, height), torch.linspace(0, 1, width), indexing="ij")
+    pictures = []
+    for k in range(count):
+        centre = (0.3 + 0.4 * (k % 2), 0.35 + 0.1 * k)
+        blob = torch.exp(-(((y - centre[0]) ** 2 + (x - centre[1]) ** 2) / 0.02))
+        pictures.append(torch.stack([blob, 0.3 + 0.5 * x, 0.6 * y], -1))
+    return (torch.stack(pictures) * 255).round().to(torch.uint8)
+
+
+@cache
+def explain_images(
+    count: int = 3, height: int = 32, width: int = 32, grid: tuple[int, int] | None = (8, 8)
+) -> Explanation:
+    """Images seen by a small convolutional network; features are cells of the grid, or pixels."""
+    images = draw_images(count, height, width)
+    x = (images.permute(0, 3, 1, 2) / 255).requires_grad_()
+    model = build(
+        1, nn.Conv2d(3, 6, 5, padding=2), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
+        nn.Linear(96, 4),
+    )  # fmt: skip
+    score, target = model(x).softmax(1).max(1)
+    window: dict[str, object] = {"sliding_window_shapes": (3, 8, 8), "strides": (3, 4, 4)}
+    raw = {
+        "saliency": Saliency(model).attribute(x, target=target),
+        "integrated_gradients": IntegratedGradients(model).attribute(x, target=target, n_steps=8),
+        "occlusion": Occlusion(model).attribute(x, target=target, **window),
+    }
+    maps = torch.stack([scale(reduce_channels(a.detach())) for a in raw.values()], 1).float()
+    result = ensemble(maps, SEAConfig(grid=grid))
+    features = None
+    if grid is not None:
+        features = cell_of(height, grid[0])[:, None] * grid[1] + cell_of(width, grid[1])
+    return Explanation(
+        attribution=result.attribution.unsqueeze(1),
+        maps=maps,
+        methods=tuple(raw),
+        target=target,
+        score=score,
+        order=result.order,
+        gains=result.gains,
+        feature_shape=tuple(result.feature_shape),
+        features=None if features is None else features.unsqueeze(0),
+        images=images,
+        labels=tuple(f"kind <{k}>" for k in range(count)),
+        checks=CHECKS,
+        provenance=PROVENANCE,
+    )
+
+
+def _explain_plain(values: Tensor, model: nn.Module, names: tuple[str, ...]) -> Explanation:
+    """A table or series: every number is a feature."""
+    x = values.clone().requires_grad_()
+    score, target = model(x).softmax(1).max(1)
+    raw = {
+        "saliency": Saliency(model).attribute(x, target=target),
+        "input_x_gradient": InputXGradient(model).attribute(x, target=target),
+        "integrated_gradients": IntegratedGradients(model).attribute(x, target=target, n_steps=8),
+    }
+    maps = torch.stack([scale(a.detach().abs()) for a in raw.values()], 1).float()
+    result = ensemble(maps, SEAConfig(grid=None))
+    return Explanation(
+        attribution=result.attribution,
+        maps=maps,
+        methods=tuple(raw),
+        target=target,
+        score=score,
+        order=result.order,
+        gains=result.gains,
+        feature_shape=tuple(result.feature_shape),
+        values=values,
+        feature_names=names,
+        provenance=PROVENANCE,
+    )
+
+
+@cache
+def explain_table(count: int = 2, columns: int = 12) -> Explanation:
+    """Rows of a table seen by a small dense network."""
+    values = torch.randn(count, columns, generator=torch.Generator().manual_seed(3))
+    model = build(2, nn.Linear(columns, 16), nn.Tanh(), nn.Linear(16, 3))
+    return _explain_plain(values, model, tuple(f"column {k} in $" for k in range(columns)))
+
+
+@cache
+def explain_series(count: int = 2, channels: int = 2, steps: int = 40) -> Explanation:
+    """Series of several channels seen by a small network."""
+    noise = torch.randn(count, channels, steps, generator=torch.Generator().manual_seed(4))
+    model = build(5, nn.Flatten(), nn.Linear(channels * steps, 16), nn.Tanh(), nn.Linear(16, 3))
+    return _explain_plain(noise.cumsum(-1), model, tuple(f"sensor {c}" for c in range(channels)))

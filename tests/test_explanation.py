@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.numpy import save as serialize
+
+from sea_nn.agreement import agreement, disagreement, multiples_of_mean, rank, spearman
+from sea_nn.errors import InputError, KindError
+from sea_nn.explanation import Check, Explanation, Provenance
+from tests.samples import explain_images, explain_series, explain_table
+
+TENSORS = ("attribution", "target", "score", "order", "gains", "features", "images", "values")
+FACTS = ("methods", "feature_shape", "labels", "checks", "provenance", "feature_names")
+
+KINDS = {
+    "grid": lambda: explain_images(),
+    "uneven grid": lambda: explain_images(2, 30, 22, (8, 7)),
+    "pixels": lambda: explain_images(1, 12, 16, None),
+    "table": lambda: explain_table(),
+    "series": lambda: explain_series(),
+}
+
+
+@pytest.fixture(params=KINDS)
+def explanation(request: pytest.FixtureRequest) -> Explanation:
+    return KINDS[request.param]()
+
+
+# ---- comparing maps --------------------------------------------------------------------------
+
+lists = st.lists(st.integers(-3, 3), min_size=1, max_size=12)
+
+
+@given(lists)
+def test_rank_counts_those_below_and_half_of_those_alike(values):
+    slow = [sum(w < v for w in values) + (sum(w == v for w in values) + 1) / 2 for v in values]
+    assert rank(torch.tensor(values, dtype=torch.float32)).tolist() == slow
+
+
+def test_rank_treats_each_row_alone():
+    rows = torch.tensor([[3.0, 1.0, 2.0], [0.0, 0.0, 5.0]])
+    assert rank(rows).tolist() == [rank(row).tolist() for row in rows]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=15))
+def test_spearman_is_the_correlation_of_ranks(pairs):
+    a, b = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
+    ours = float(spearman(a, b))
+    if a.unique().numel() == 1 or b.unique().numel() == 1:
+        assert np.isnan(ours)
+        return
+    expected = np.corrcoef(rank(a).numpy(), rank(b).numpy())[0, 1]
+    assert ours == pytest.approx(expected, abs=1e-12)
+
+
+def test_spearman_sees_order_and_nothing_else():
+    a = torch.rand(200, generator=torch.Generator().manual_seed(0))
+    assert float(spearman(a, a.exp())) == pytest.approx(1)
+    assert float(spearman(a, -a)) == pytest.approx(-1)
+
+
+def test_spearman_refuses_maps_of_different_size():
+    with pytest.raises(InputError, match="3 and 4"):
+        spearman(torch.rand(3), torch.rand(4))
+
+
+def test_agreement_holds_every_pair():
+    maps = torch.rand(2, 3, 5, 6, generator=torch.Generator().manual_seed(1))
+    matrix = agreement(maps)
+    assert matrix.shape == (2, 3, 3)
+    for i in range(2):
+        for a in range(3):
+            for b in range(3):
+                pair = spearman(maps[i, a].flatten(), maps[i, b].flatten())
+                assert float(matrix[i, a, b]) == pytest.approx(float(pair))
+
+
+def test_constant_map_agrees_with_nothing():
+    maps = torch.stack([torch.arange(4.0), torch.ones(4)]).unsqueeze(0)
+    assert agreement(maps).isnan().tolist() == [[[False, True], [True, True]]]
+
+
+def test_disagreement_runs_from_none_to_a_half():
+    up = torch.arange(5.0)
+    same = disagreement(torch.stack([up, 2 * up, up.exp()]).unsqueeze(0))
+    opposed = disagreement(torch.stack([up, -up]).unsqueeze(0))
+    assert float(same.abs().max()) == pytest.approx(0, abs=1e-6)
+    assert opposed[0].tolist() == pytest.approx([0.5, 0.25, 0, 0.25, 0.5])
+
+
+def test_multiples_of_mean_forget_each_map_scale():
+    maps = torch.rand(2, 3, 7, generator=torch.Generator().manual_seed(2))
+    shares = multiples_of_mean(maps, batch_axes=2)
+    assert torch.allclose(shares.mean(-1), torch.ones(2, 3))
+    assert torch.allclose(shares, multiples_of_mean(maps * 1e-3, batch_axes=2))
+    assert multiples_of_mean(torch.zeros(1, 4)).tolist() == [[0, 0, 0, 0]]
+
+
+# ---- the explanation ------------------------------------------------------------------------
+
+
+def test_attribution_is_the_gain_of_each_pixel_feature(explanation):
+    e = explanation
+    by_feature = torch.zeros_like(e.gains).scatter(1, e.order, e.gains)
+    spread = e.spread(by_feature).reshape(e.attribution.shape)
+    assert torch.allclose(spread, e.attribution)
+
+
+def test_top_follows_greedy_and_its_mask_covers_just_those_features(explanation):
+    e = explanation
+    for p in (0, 1, 5, e.order.shape[1]):
+        assert torch.equal(e.top(p), e.order[:, :p])
+        mask = e.top_mask(p)
+        assert mask.shape == (len(e), *e.shape)
+        for i in range(len(e)):
+            chosen = set(e.order[i, :p].tolist())
+            if e.features is None:
+                where = torch.arange(e.order.shape[1]).reshape(e.shape)
+            else:
+                where = e.features[0]
+            slow = [int(f) in chosen for f in where.flatten()]
+            assert mask[i].flatten().tolist() == slow
+
+
+def test_share_of_features_is_a_count():
+    e = explain_images()
+    assert e.top(0.25).shape[1] == 16
+    assert e.top(1.0).shape[1] == 64
+    assert e.top(1).shape[1] == 1
+    assert e.top(0.0001).shape[1] == 1
+
+
+@pytest.mark.parametrize("p", [-1, 65, 1.5, 0.0, -0.1, float("nan")])
+def test_impossible_sizes_are_refused(p):
+    with pytest.raises(InputError, match="p must be a count from 0 to 64"):
+        explain_images().top(p)
+
+
+@pytest.mark.parametrize("p", [True, "5", None])
+def test_sizes_that_are_no_numbers_are_refused(p):
+    with pytest.raises(KindError, match="p is a count"):
+        explain_images().top(p)
+
+
+def test_members_top_features_have_the_largest_means(explanation):
+    e = explanation
+    sizes = [1, 4, 7]
+    masks = e.member_top_masks(sizes)
+    assert masks.shape == (len(e), len(e.methods) + 2, 3, *e.shape)
+    everyone = [*e.maps.unbind(1), e.mean_map]
+    where = (
+        torch.arange(e.order.shape[1]).reshape(1, *e.shape) if e.features is None else e.features
+    )
+    for i in range(len(e)):
+        for s, size in enumerate(sizes):
+            assert torch.equal(masks[i, 0, s], e.top_mask(size)[i])
+        for j, maps in enumerate(everyone):
+            n = e.order.shape[1]
+            means = torch.stack([maps[i][where[0] == f].double().mean() for f in range(n)])
+            for s, size in enumerate(sizes):
+                picked = where[0][masks[i, j + 1, s]].unique()
+                assert picked.numel() == size
+                others = torch.ones(n, dtype=torch.bool).index_fill(0, picked, False)
+                assert float(means[picked].min()) >= float(means[others].max()) - 1e-6
+
+
+def test_agreement_with_sea_contains_the_members(explanation):
+    e = explanation
+    m = len(e.methods)
+    assert e.agreement.shape == (len(e), m, m)
+    assert torch.allclose(e.agreement, agreement(e.maps), equal_nan=True)
+    assert e.agreement_with_sea.shape == (len(e), m + 1, m + 1)
+    assert torch.allclose(e.agreement_with_sea.diagonal(dim1=1, dim2=2), torch.ones(()).double())
+
+
+def test_half_is_where_the_running_sum_reaches_half(explanation):
+    e = explanation
+    for i, half in enumerate(e.half().tolist()):
+        running = np.cumsum(e.gains[i].double().numpy())
+        assert running[half - 1] >= running[-1] / 2
+        assert half == 1 or running[half - 2] < running[-1] / 2
+
+
+def test_indexing_takes_one_input_or_a_slice():
+    e = explain_images()
+    for i, one in enumerate(e):
+        assert len(one) == 1
+        assert torch.equal(one.attribution[0], e.attribution[i])
+        assert one.labels == (e.labels[i],)
+    assert torch.equal(e[-1].order, e[2].order)
+    back = e[::-1]
+    assert back.labels == e.labels[::-1]
+    assert torch.equal(back.maps, e.maps.flip(0))
+    with pytest.raises(IndexError, match="3 inputs"):
+        e[3]
+    with pytest.raises(InputError, match="none of the 3"):
+        e[5:]
+    with pytest.raises(KindError, match="integer or a slice"):
+        e["a"]
+
+
+def test_indexing_takes_each_input_own_features():
+    e = explain_images()
+    mine = replace(e, features=e.features.expand(3, -1, -1).clone())
+    assert mine[1].features.shape == (1, 32, 32)
+    assert torch.equal(mine[1:].top_mask(5), e[1:].top_mask(5))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"attribution": torch.zeros(3)}, "attribution must be"),
+        ({"attribution": torch.full((3, 1, 32, 32), -1.0)}, "attribution must be >= 0"),
+        ({"attribution": torch.full((3, 1, 32, 32), torch.nan)}, "without nan"),
+        ({"maps": torch.zeros(3, 2, 32, 32)}, r"maps must be \[3, 3, 32, 32\]"),
+        ({"maps": torch.full((3, 3, 32, 32), 1.5)}, r"maps must lie in \[0, 1\]"),
+        ({"methods": ()}, "needs an input and a method"),
+        ({"order": torch.zeros(3, 64, dtype=torch.int64)}, "each feature 0 … 63 once"),
+        ({"order": torch.arange(64).repeat(3, 1) + 1}, "each feature 0 … 63 once"),
+        ({"order": torch.zeros(3, 64)}, "order must be of dtype"),
+        ({"features": None}, "pass features"),
+        ({"features": torch.full((1, 32, 32), 64)}, "features must lie in"),
+        ({"features": torch.zeros(2, 32, 32, dtype=torch.int64)}, "features must be"),
+        ({"labels": ("a",)}, "labels must name the 3"),
+        ({"images": torch.zeros(3, 32, 32, 3)}, "images must be of dtype"),
+        ({"gains": torch.zeros(3, 63)}, r"gains must be \[3, 64\]"),
+    ],
+)
+def test_parts_that_do_not_fit_are_named(change, message):
+    with pytest.raises(InputError, match=message):
+        replace(explain_images(), **change)
+
+
+def test_check_levels_are_three():
+    with pytest.raises(InputError, match="ok, warn, fail"):
+        Check("bad", "x", "y")
+
+
+def test_summary_names_what_matters():
+    text = explain_images().summary()
+    assert "3 inputs" in text
+    assert "a small network" in text
+    assert "integrated_gradients" in text
+    assert "kind <1>" in text
+    assert "of 64 features" in text
+    assert "1 of 2 fine" in text
+    assert "Take smaller windows." in text
+    assert explain_table().summary().count("class ") == 2
+
+
+def test_notebook_view_shows_a_picture_and_escapes_names():
+    e = explain_images(5)
+    view = e._repr_html_()
+    assert "data:image/png;base64," in view
+    assert "the first 3 of 5" in view
+    assert "kind &lt;1&gt;" in view
+    assert "kind <1>" not in view
+
+
+# ---- files ----------------------------------------------------------------------------------
+
+
+def same(a: Explanation, b: Explanation) -> None:
+    for name in TENSORS:
+        mine, yours = getattr(a, name), getattr(b, name)
+        assert (mine is None) == (yours is None), name
+        if mine is not None:
+            assert torch.equal(mine.to(yours.dtype), yours), name
+    assert torch.allclose(a.maps, b.maps, atol=3e-4)
+    for name in FACTS:
+        assert getattr(a, name) == getattr(b, name), name
+
+
+def test_saved_explanation_loads_as_it_was(explanation, tmp_path):
+    path = explanation.save(tmp_path / "deep" / "er" / "x.safetensors")
+    loaded = Explanation.load(path)
+    same(explanation, loaded)
+    assert torch.equal(loaded.top_mask(3), explanation.top_mask(3))
+    again = Explanation.load(loaded.save(tmp_path / "y.safetensors"))
+    assert torch.equal(again.maps, loaded.maps)
+    assert (tmp_path / "y.safetensors").read_bytes() == path.read_bytes()
+
+
+def test_half_precision_keeps_what_maps_say(tmp_path):
+    e = explain_images(1, 64, 64, None)
+    loaded = Explanation.load(e.save(tmp_path / "x.safetensors"))
+    assert torch.allclose(loaded.agreement, e.agreement, atol=5e-4)
+    assert torch.equal(loaded.gains, e.gains)
+
+
+def test_own_features_and_own_maps_are_kept(tmp_path):
+    e = explain_images()
+    groups = torch.randint(0, 64, (3, 32, 32), generator=torch.Generator().manual_seed(0))
+    smooth = e.attribution + 0.5
+    changed = replace(e, features=groups, attribution=smooth)
+    loaded = Explanation.load(changed.save(tmp_path / "x.safetensors"))
+    same(changed, loaded)
+
+
+def test_file_leaves_out_what_it_can_derive(tmp_path):
+    path = explain_images().save(tmp_path / "x.safetensors")
+    with safe_open(path, "numpy") as file:
+        kinds = {key: str(file.get_tensor(key).dtype) for key in file.keys()}  # noqa: SIM118
+    assert kinds == {
+        "maps": "float16", "target": "int64", "score": "float32", "order": "uint16",
+        "gains": "float32", "images": "uint8",
+    }  # fmt: skip
+
+
+def test_provenance_becomes_plain_json():
+    odd = Provenance(config={"grid": (28, 28), "device": torch.device("cpu")})
+    assert odd.config == {"grid": [28, 28], "device": "cpu"}
+
+
+@pytest.mark.parametrize("keep", [0, 1, 7, 8, 100, 900, 0.5, 0.99, -1])
+def test_cut_file_is_refused(keep, tmp_path):
+    path = explain_images().save(tmp_path / "x.safetensors")
+    data = path.read_bytes()
+    end = int(keep * len(data)) if isinstance(keep, float) else keep
+    path.write_bytes(data[:end])
+    with pytest.raises(InputError, match=r"x\.safetensors"):
+        Explanation.load(path)
+
+
+def test_foreign_files_are_refused(tmp_path):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(serialize({"weight": np.zeros(3)}))
+    with pytest.raises(InputError, match="not an explanation"):
+        Explanation.load(path)
+    path.write_bytes(b"PK\x03\x04 this is some zip file, perhaps a pickle of a model")
+    with pytest.raises(InputError, match="not a whole safetensors file"):
+        Explanation.load(path)
+    with pytest.raises(InputError, match="is a folder"):
+        Explanation.load(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        Explanation.load(tmp_path / "absent.safetensors")
+
+
+def rewrite(path, change_facts=None, change_tensors=None):
+    """Write a saved file again with some of it changed."""
+    with safe_open(path, "numpy") as file:
+        facts = json.loads(file.metadata()["sea_nn.explanation"])
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    if change_facts:
+        change_facts(facts)
+    if change_tensors:
+        change_tensors(tensors)
+    path.write_bytes(serialize(tensors, {"sea_nn.explanation": json.dumps(facts)}))
+
+
+def test_newer_format_asks_for_an_upgrade(tmp_path):
+    path = explain_images().save(tmp_path / "x.safetensors")
+    rewrite(path, lambda facts: facts.update(version=2))
+    with pytest.raises(InputError, match="pip install --upgrade sea-nn"):
+        Explanation.load(path)
+
+
+def test_damaged_parts_are_refused(tmp_path):
+    path = tmp_path / "x.safetensors"
+    for facts, tensors in [
+        (lambda f: f.pop("methods"), None),
+        (lambda f: f.update(feature_shape=7), None),
+        (lambda f: f.update(checks=[{"level": "bad"}]), None),
+        (None, lambda t: t.pop("gains")),
+        (None, lambda t: t.update(order=np.zeros_like(t["order"]))),
+        (None, lambda t: t.update(order=t["order"] + 1)),
+        (None, lambda t: t.update(images=t["images"][:1])),
+        (None, lambda t: t.update(maps=t["maps"] + np.float16(2))),
+    ]:
+        explain_images().save(path)
+        rewrite(path, facts, tensors)
+        with pytest.raises(InputError, match="damaged"):
+            Explanation.load(path)
+    for text in ("{not json", "[1, 2]", "3"):
+        path.write_bytes(serialize({"x": np.zeros(1)}, {"sea_nn.explanation": text}))
+        with pytest.raises(InputError, match="damaged"):
+            Explanation.load(path)
+
+
+def test_failed_save_leaves_the_old_file_alone(tmp_path, monkeypatch):
+    path = explain_images().save(tmp_path / "x.safetensors")
+    before = path.read_bytes()
+
+    def fail(descriptor):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="no space"):
+        explain_table().save(path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import rcParams
+from matplotlib._pylab_helpers import Gcf
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+from PIL import Image
+
+from sea_nn.errors import InputError
+from sea_nn.panels import LIMIT, SIZE, blend, heat, measure, paint, wrap
+from sea_nn.plots import (
+    KINDS,
+    plot_agreement,
+    plot_bars,
+    plot_class_map,
+    plot_gains,
+    plot_overlay,
+    plot_series,
+    plot_strip,
+    plot_top,
+)
+from tests.samples import explain_images, explain_series, explain_table
+
+SAMPLES = {"images": explain_images, "table": explain_table, "series": explain_series}
+LONG = "a very long name of a class, such as black-and-tan coonhound $x_1$ & $y"
+
+
+def texts(figure):
+    """All visible texts with the box each takes, in pixels."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    # Axes keep spare ticks that they do not draw: leave out the labels of those.
+    spare, drawn = set(), set()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            spare |= {
+                id(x) for t in [*axis.majorTicks, *axis.minorTicks] for x in (t.label1, t.label2)
+            }
+            if not axes.axison:
+                continue
+            drawn |= {id(x) for t in axis._update_ticks() for x in (t.label1, t.label2)}
+    found = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
+    found = [t for t in found if id(t) in drawn or id(t) not in spare]
+    return [(t, t.get_window_extent(renderer)) for t in found]
+
+
+def assert_readable(figure):
+    """No text leaves the figure, and no two level texts overlap."""
+    width, height = figure.get_size_inches() * figure.dpi
+    boxes = texts(figure)
+    assert boxes
+    for text, box in boxes:
+        inside = box.x0 >= -1 and box.x1 <= width + 1 and box.y0 >= -1 and box.y1 <= height + 1
+        assert inside, f"{text.get_text()!r} leaves the figure: {box} of {width} x {height}"
+    level = [(t, b) for t, b in boxes if t.get_rotation() in (0.0, 90.0)]
+    for (one, a), (two, b) in combinations(level, 2):
+        wide = min(a.x1, b.x1) - max(a.x0, b.x0)
+        tall = min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert wide <= 1 or tall <= 1, f"{one.get_text()!r} lies on {two.get_text()!r}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_every_kind_draws_every_sample_readably(kind, sample, tmp_path):
+    e = SAMPLES[sample]()[:2]
+    path = tmp_path / "new" / "figure.png"
+    figure = e.plot(kind, path=path)
+    assert_readable(figure)
+    with Image.open(path) as picture:
+        assert picture.width == pytest.approx(figure.get_size_inches()[0] * 200, abs=1)
+        assert picture.width <= 1801
+        assert np.asarray(picture.convert("L")).std() > 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_names_and_many_members_stay_readable(kind):
+    e = explain_images()
+    many = 8
+    crowded = replace(
+        e,
+        maps=e.maps[:, [k % 3 for k in range(many)]],
+        methods=tuple(f"a_rather_long_method_name_{k}" for k in range(many)),
+        labels=(LONG, "x", LONG),
+    )
+    assert_readable(crowded[:2].plot(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sample", [explain_table, explain_series])
+def test_long_feature_names_stay_readable(kind, sample):
+    e = sample()
+    names = tuple(f"{LONG} {k}" for k in range(len(e.feature_names)))
+    assert_readable(replace(e, feature_names=names, labels=(LONG, LONG)).plot(kind))
+
+
+@pytest.mark.parametrize("shape", [(16, 48), (48, 16)])
+def test_wide_and_tall_images_keep_their_shape(shape):
+    e = explain_images(2, *shape, (4, 4))
+    figure = e.plot("strip")
+    assert_readable(figure)
+    panel = figure.axes[0].get_window_extent()
+    assert panel.height / panel.width == pytest.approx(shape[0] / shape[1], rel=0.02)
+
+
+def test_strip_shows_input_sea_members_and_mean_in_this_order():
+    e = explain_images()
+    figure = e.plot("strip")
+    shown = [axes.get_images()[0].get_array() for axes in figure.axes[:6]]
+    layers = torch.cat([e.attribution, e.maps, e.mean_map.unsqueeze(1)], 1)
+    assert np.array_equal(shown[0], e.images[0].numpy())
+    for picture, layer in zip(shown[1:], heat(layers, 2)[0], strict=True):
+        assert np.allclose(picture, paint(layer))
+    titles = sorted((b.x0, t.get_text()) for t, b in texts(figure) if t.get_text() != "")
+    names = [
+        text for _, text in titles if text in ("input", "SEA", "saliency", "occlusion", "Agg-Mean")
+    ]
+    assert names == ["input", "SEA", "saliency", "occlusion", "Agg-Mean"]
+
+
+def test_colour_means_the_same_share_whatever_the_map():
+    sharp, flat = torch.zeros(1, 10, 10), torch.ones(1, 10, 10)
+    sharp[0, 0, :4] = 1.0
+    assert float(heat(flat, 1).max()) == pytest.approx((1 / LIMIT) ** 0.5)
+    assert float(heat(sharp, 1).max()) == 1  # 25 times its mean: beyond the scale
+    assert np.allclose(heat(flat, 1), heat(flat * 1e-6, 1))
+
+
+def test_blend_goes_from_image_to_map():
+    image = np.full((4, 4, 3), 200, np.uint8)
+    positions = np.linspace(0, 1, 16).reshape(4, 4)
+    assert np.allclose(blend(image, positions, 0.0), 200 / 255)
+    assert np.allclose(blend(image, positions, 1.0), paint(positions))
+
+
+def test_top_lights_the_pixels_of_its_masks():
+    e = explain_images(1)
+    sizes = [2, 9]
+    masks = e.member_top_masks(sizes)
+    figure = plot_top(e.attribution, e.maps, e.methods, masks, ["2", "9"], e.images)
+    dark = np.asarray(figure.axes[1].get_images()[0].get_array())
+    bright = dark.max(-1) > 0.45
+    assert np.array_equal(bright, masks[0, 0, 0].numpy())
+
+
+def test_gains_survive_zeros_and_a_single_feature():
+    assert_readable(plot_gains(torch.tensor([[3.0, 1.0, 0.0, 0.0]])))
+    assert_readable(plot_gains(torch.tensor([[2.0]])))
+    assert_readable(plot_gains(torch.zeros(1, 5)))
+    assert_readable(plot_gains(torch.rand(12, 30), [LONG] * 12))
+
+
+def test_agreement_prints_numbers_and_a_dash_for_constant_maps():
+    matrix = torch.tensor([[[1.0, -0.004], [-0.004, torch.nan]]])
+    figure = plot_agreement(matrix, ("SEA", "flat"), torch.rand(1, 8, 8))
+    written = [t.get_text() for t, _ in texts(figure)]
+    assert "1.00" in written
+    assert "0.00" in written
+    assert "–" in written
+
+
+def test_bars_say_what_they_leave_out():
+    e = explain_table(1, 50)
+    figure = plot_bars(e.attribution, e.maps, e.methods, e.feature_names)
+    assert any("the other 30 features hold" in t.get_text() for t, _ in texts(figure))
+
+
+def test_series_draw_without_their_values():
+    assert_readable(plot_series(explain_series().attribution))
+
+
+def test_class_map_lies_over_examples(tmp_path):
+    e = explain_images(3)
+    figure = plot_class_map(e.attribution[0], e.images, LONG, tmp_path / "c.pdf", examples=2)
+    assert_readable(figure)
+    assert (tmp_path / "c.pdf").read_bytes().startswith(b"%PDF")
+    pictures = [a.get_images()[0].get_array() for a in figure.axes if a.get_images()]
+    assert np.allclose(pictures[1], blend(e.images[0].numpy(), heat(e.attribution[0, 0], 0)))
+
+
+def test_figures_show_themselves_in_notebooks():
+    assert explain_table().plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_plotting_leaves_pyplot_alone():
+    figures, settings = dict(Gcf.figs), dict(rcParams)
+    for kind in KINDS:
+        explain_table().plot(kind)._repr_png_()
+    assert dict(Gcf.figs) == figures
+    assert dict(rcParams) == settings
+
+
+@pytest.mark.parametrize(("width", "lines"), [(0.5, 2), (1.0, 1), (3.0, 3), (0.05, 2)])
+def test_wrapped_lines_fit(width, lines):
+    wrapped = wrap(LONG, width, lines=lines).split("\n")
+    assert len(wrapped) <= lines
+    for line in wrapped:
+        assert len(line) <= 2 or measure(line, SIZE) <= width
+
+
+def test_wrap_keeps_what_fits():
+    assert wrap("two words", 9.0) == "two words"
+    assert wrap("", 1.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda e: e.plot("pie"), "choose one of: strip, overlay"),
+        (lambda e: replace(e, images=None).plot("overlay"), "needs images"),
+        (lambda e: plot_strip(e.attribution, e.maps, ("a",)), "one a method"),
+        (lambda e: plot_strip(e.attribution[:1], e.maps, e.methods), "does not fit maps"),
+        (lambda e: plot_overlay(e.attribution, e.maps, e.methods, e.images[:2]), "images must be"),
+        (lambda e: plot_agreement(e.agreement, ("a",), e.disagreement), "one row and column"),
+        (lambda e: plot_bars(torch.rand(1, 3), torch.rand(1, 1, 3), ("a",), ("b",)), "3 features"),
+        (lambda e: plot_series(torch.rand(1, 2, 9), torch.rand(1, 2, 8)), "values must be"),
+        (lambda e: plot_top(e.attribution, e.maps, e.methods, torch.zeros(3, 1, 1, 2, 2), ["1"]),
+         "masks must be"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_said(call, message):
+    with pytest.raises(InputError, match=message):
+        call(explain_images())
+
+
+def test_too_many_rows_are_refused():
+    with pytest.raises(InputError, match="plot a slice"):
+        explain_table(33).plot()

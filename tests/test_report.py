@@ -1,0 +1,451 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+import zlib
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.explanation import Check, Provenance
+from sea_nn.report import write_report
+from sea_nn.report.encode import choose_stops
+from tests.samples import explain_images, explain_series, explain_table
+
+EVIL = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & <!-- "\''
+
+
+class Page(HTMLParser):
+    """Every element with its attributes, and the text of every script and style."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.elements, self.blocks, self._open = [], [], None
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._open = [tag, dict(attrs), ""]
+
+    def handle_data(self, data):
+        if self._open:
+            self._open[2] += data
+
+    def handle_endtag(self, tag):
+        if self._open and tag == self._open[0]:
+            self.blocks.append(self._open)
+            self._open = None
+
+    def data(self, name):
+        (text,) = [t for _, attrs, t in self.blocks if attrs.get("id") == name]
+        return json.loads(text)
+
+
+def unpack(text, dtype):
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype)
+
+
+@pytest.fixture
+def page(tmp_path):
+    path = tmp_path / "report.html"
+    return lambda explanations, **options: Page(write_report(explanations, path, **options))
+
+
+def test_page_asks_for_nothing_from_outside(page):
+    found = page([explain_images(), explain_table()])
+    for tag, attrs in found.elements:
+        for name in ("src", "href", "action", "data", "poster", "srcset"):
+            value = attrs.get(name)
+            assert value is None or value.startswith(("data:", "#")), (tag, name, value)
+        assert not any(name.startswith("on") or name == "style" for name in attrs), (tag, attrs)
+    for kind, _, text in found.blocks:
+        assert kind != "style" or not re.search(r"url\(|@import", text)
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+
+
+def test_policy_allows_its_own_style_and_script_and_nothing_else(page):
+    found = page(explain_images())
+    (policy,) = [
+        attrs["content"]
+        for tag, attrs in found.elements
+        if tag == "meta" and attrs.get("http-equiv") == "Content-Security-Policy"
+    ]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    for rule, tag in (("style-src", "style"), ("script-src", "script")):
+        (text,) = [t for kind, attrs, t in found.blocks if kind == tag and "type" not in attrs]
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[rule] == f"'sha256-{digest}'"
+    assert "unsafe" not in policy
+
+
+def test_text_from_outside_stays_text(page):
+    e = replace(
+        explain_images(),
+        labels=(EVIL,) * 3,
+        methods=(EVIL, "b", "c"),
+        checks=(Check("fail", EVIL, EVIL, EVIL),),
+        provenance=Provenance(config={EVIL: EVIL}, model=EVIL),
+    )
+    plain = page(explain_images(), title="plain")
+    found = page(e, title=EVIL)
+    assert [tag for tag, _ in found.elements] == [tag for tag, _ in plain.elements]
+    assert found.data("index")["inputs"][0][1] == EVIL
+    assert found.data("group-0")["checks"][0]["advice"] == EVIL
+
+
+def test_order_and_maps_arrive_whole(page):
+    e = explain_images()
+    found = page(e)
+    group = found.data("group-0")
+    assert unpack(group["features"], "<u4").tolist() == e.features[0].flatten().tolist()
+    for i in range(3):
+        one = found.data(f"input-{i}")
+        assert unpack(one["order"], "<u2").tolist() == e.order[i].tolist()
+        planes = unpack(one["maps"], "u1").reshape(6, 32, 32)
+        sea = e.attribution[i, 0] / e.attribution[i, 0].mean()
+        expected = (sea / 10).clamp(0, 1).sqrt() * 255
+        assert np.abs(planes[0] - expected.numpy()).max() <= 0.5 + 1e-3
+        assert np.abs(planes[-1] / 510 - e.disagreement[i].numpy()).max() <= 0.002
+        assert one["half"] == int(e.half()[i])
+        shares = (e.gains[i].double().cumsum(0) / e.gains[i].double().sum()).numpy()
+        stops = [p - 1 for p in group["stops"]]
+        assert one["shares"] == pytest.approx(shares[stops].tolist(), rel=1e-3)
+        assert np.allclose(one["agreement"], e.agreement_with_sea[i], atol=1e-3)
+
+
+def test_index_names_every_input_in_turn(page):
+    e, t = explain_images(), explain_table()
+    rows = page([e, t[0], t[1]]).data("index")["inputs"]
+    assert [row[0] for row in rows] == [0, 0, 0, 1, 2]
+    assert [row[1] for row in rows] == [*e.labels, t.name(0), t.name(1)]
+    upper = torch.triu(torch.ones(3, 3, dtype=torch.bool), 1)
+    assert rows[0][4] == pytest.approx(float(e.agreement[0][upper].mean()), abs=1e-3)
+
+
+def test_large_maps_shrink_and_keep_their_features(page):
+    e = explain_images(1, 64, 48, None)
+    found = page(e, side=32)
+    group = found.data("group-0")
+    assert group["map"] == [32, 24]
+    assert unpack(found.data("input-0")["maps"], "u1").size == 6 * 32 * 24
+    own = replace(e, features=torch.arange(64 * 48).reshape(1, 64, 48))
+    features = unpack(page(own, side=32).data("group-0")["features"], "<u4").reshape(32, 24)
+    assert (features // 48 // 2 == np.arange(32)[:, None]).all()
+    assert (features % 48 // 2 == np.arange(24)).all()
+
+
+def test_own_features_travel_with_each_input(page):
+    e = explain_images()
+    groups = torch.randint(0, 64, (3, 32, 32), generator=torch.Generator().manual_seed(0))
+    found = page(replace(e, features=groups))
+    assert found.data("group-0")["features"] is None
+    for i in range(3):
+        own = unpack(found.data(f"input-{i}")["features"], "<u4")
+        assert own.tolist() == groups[i].flatten().tolist()
+
+
+def test_nan_and_infinity_become_null(page):
+    e = explain_images(1)
+    flat = e.maps.clone()
+    flat[:, 0] = 0
+    odd = Provenance(seconds={"saliency": float("inf")}, config={"x": [float("nan")]})
+    found = page(replace(e, maps=flat, provenance=odd))
+    assert found.data("input-0")["agreement"][1] == [None] * 4
+    assert found.data("group-0")["provenance"]["config"] == {"x": [None]}
+
+
+def test_stops_are_exact_at_first_and_end_at_n():
+    for n in (1, 2, 30, 784, 50176):
+        stops = choose_stops(n)
+        assert stops[-1] == n
+        assert list(stops[: min(n, 40)]) == list(range(1, min(n, 40) + 1))
+        assert all(a < b for a, b in pairwise(stops))
+    assert len(choose_stops(50176)) < 300
+
+
+def test_report_refuses_what_it_cannot_show(tmp_path):
+    path = tmp_path / "r.html"
+    with pytest.raises(InputError, match="at least one explanation"):
+        write_report([], path)
+    with pytest.raises(KindError, match="got str"):
+        write_report(["x"], path)
+    with pytest.raises(InputError, match="at least 16"):
+        write_report(explain_images(), path, side=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failed_report_leaves_the_old_one_alone(tmp_path, monkeypatch):
+    path = write_report(explain_table(), tmp_path / "r.html")
+    before = path.read_bytes()
+
+    def fail(descriptor):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_report(explain_images(), path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["r.html"]
+
+
+# ---- in a browser ---------------------------------------------------------------------------
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+OWN = ("data:", "file:", "about:", "blob:", "chrome:")  # the report, and the browser's own pages
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    if not (shutil.which("chromium") and shutil.which("chromedriver")):
+        pytest.skip("browser tests need chromium and chromedriver on the PATH")
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="browser tests need selenium: pip install selenium"
+    )
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    driver = webdriver.Chrome(options=options, service=service)
+    yield driver
+    driver.quit()
+
+
+class Browser:
+    """A report in the browser: what a reader can do and see."""
+
+    def __init__(self, driver, path):
+        self.driver = driver
+        driver.get("about:blank")
+        driver.get_log("browser")
+        driver.get_log("performance")
+        driver.get(path.as_uri())
+        self.wait("document.getElementById('viewer').dataset.ready !== undefined")
+
+    def run(self, code):
+        return self.driver.execute_script(code)
+
+    def wait(self, condition, seconds=10):
+        end = time.monotonic() + seconds
+        while not self.run(f"return Boolean({condition})"):
+            assert time.monotonic() < end, f"never came true: {condition}"
+            time.sleep(0.02)
+
+    def set(self, name, value, event="input"):
+        self.run(
+            f"const c = document.getElementById('{name}'); c.value = '{value}';"
+            f"c.dispatchEvent(new Event('{event}', {{bubbles: true}}))"
+        )
+
+    def choose(self, number):
+        self.run(f"document.querySelectorAll('#maps input')[{number}].click()")
+
+    def text(self, name):
+        return self.run(f"return document.getElementById('{name}').textContent")
+
+    def pixels(self, name="heat"):
+        """The canvas as uint8 [h, w, 4]."""
+        code = (
+            f"const c = document.getElementById('{name}');"
+            "const copy = new OffscreenCanvas(c.width, c.height);"
+            "const g = copy.getContext('2d', {willReadFrequently: true});"
+            "g.drawImage(c, 0, 0);"
+            "return [c.height, c.width, [...g.getImageData(0, 0, c.width, c.height).data]]"
+        )
+        height, width, data = self.run(code)
+        return np.array(data, np.uint8).reshape(height, width, 4)
+
+    def go(self, number):
+        self.run(f"location.hash = '{number}'")
+        self.wait(f"document.getElementById('viewer').dataset.ready === '{number}'")
+
+    def requests(self):
+        """Addresses asked for, other than the report itself and what it holds."""
+        asked = []
+        for line in self.driver.get_log("performance"):
+            message = json.loads(line["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                asked.append(message["params"]["request"]["url"])
+        assert any(url.startswith("file:") for url in asked), (
+            "the log should at least name the report"
+        )
+        return [u for u in asked if not u.startswith(OWN)]
+
+
+@pytest.fixture
+def browse(chromium, tmp_path):
+    opened = []
+
+    def start(explanations, **options):
+        path = write_report(explanations, tmp_path / f"report-{len(opened)}.html", **options)
+        opened.append(Browser(chromium, path))
+        return opened[-1]
+
+    yield start
+    for browser in opened[-1:]:
+        assert [line["message"] for line in browser.driver.get_log("browser")] == []
+        assert browser.requests() == []
+
+
+def test_opacity_goes_from_the_image_to_the_map(browse):
+    b = browse(explain_images())
+    b.set("opacity", 0)
+    assert (b.pixels()[..., 3] == 0).all()
+    b.set("opacity", 40)
+    some = b.pixels()[..., 3]
+    assert some.min() > 0
+    assert some.max() < 255
+    b.set("opacity", 100)
+    assert (b.pixels()[..., 3] == 255).all()
+    assert "100" in b.text("opacity-value")
+
+
+def test_switch_shows_each_map_in_its_colours(browse):
+    from sea_nn.panels import heat, paint
+
+    e = explain_images()
+    b = browse(e)
+    b.set("opacity", 100)
+    layers = torch.cat([e.attribution, e.maps, e.mean_map.unsqueeze(1)], 1)
+    seen = []
+    for k, position in enumerate(heat(layers, 2)[0]):
+        b.choose(k)
+        seen.append(b.pixels())
+        assert np.abs(seen[-1][..., :3] / 255 - paint(position)).max() < 0.03
+    b.choose(5)
+    seen.append(b.pixels())
+    assert "disagree" in b.text("unit")
+    assert all((one != two).any() for k, one in enumerate(seen) for two in seen[:k])
+
+
+@pytest.mark.parametrize("grid", [(8, 8), None])
+def test_slider_lights_just_the_first_p_features(browse, grid):
+    e = explain_images(2, 32, 32, grid)
+    b = browse(e)
+    stops = choose_stops(e.order.shape[1])
+    for number in (0, 1):
+        b.go(number)
+        for k in (1, 7, 33, len(stops)):
+            b.set("p", k)
+            p = stops[k - 1]
+            veiled = (b.pixels()[..., 3] == 196) & (b.pixels()[..., :3].max(-1) < 16)
+            assert np.array_equal(~veiled, e[number].top_mask(p)[0].numpy())
+            assert f"{p} of {e.order.shape[1]} features" in b.text("p-text")
+        b.set("p-exact", 13, "change")
+        veiled = (b.pixels()[..., 3] == 196) & (b.pixels()[..., :3].max(-1) < 16)
+        assert np.array_equal(~veiled, e[number].top_mask(13)[0].numpy())
+    b.set("p", 0)
+    assert not (b.pixels()[..., 3] == 196).all()
+    assert "none lit" in b.text("p-text")
+
+
+def test_share_beside_the_slider_is_the_share_of_the_gain(browse):
+    e = explain_images()
+    b = browse(e)
+    b.set("p-exact", 20, "change")
+    share = float(e.gains[0, :20].double().sum() / e.gains[0].double().sum())
+    assert f"{round(100 * share)}\u00a0%" in b.text("p-text")
+
+
+def test_keys_walk_through_inputs_and_maps(browse):
+    from selenium.webdriver.common.keys import Keys
+
+    e = explain_images()
+    b = browse(e)
+    body = b.driver.find_element("tag name", "body")
+    assert b.text("place") == "1 of 3"
+    body.send_keys(Keys.ARROW_RIGHT)
+    b.wait("document.getElementById('place').textContent === '2 of 3'")
+    assert b.text("name") == "kind <1>"
+    body.send_keys("j")
+    b.wait("document.getElementById('place').textContent === '3 of 3'")
+    body.send_keys(Keys.ARROW_LEFT)
+    b.wait("document.getElementById('place').textContent === '2 of 3'")
+    body.send_keys("3")
+    assert b.run("return document.querySelector('#maps input:checked').value") == "2"
+    b.driver.find_element("id", "next").click()
+    b.wait("document.getElementById('name').textContent === 'kind <2>'")
+    assert b.run("return document.querySelector('#list [aria-current]').hash") == "#2"
+
+
+def test_hundreds_open_at_once_and_decode_only_what_is_seen(browse):
+    e = explain_images(3)
+    b = browse([e] * 100)
+    b.wait("document.querySelector('#list canvas').width === 152")
+    drawn = b.run(
+        "return [...document.querySelectorAll('#list canvas')].filter(c => c.width === 152).length"
+    )
+    assert 3 <= drawn < 60
+    b.set("filter", "<1>")
+    assert b.text("found") == "100 of 300 inputs"
+    b.set("filter", "")
+    b.set("sort", "score", "change")
+    first = b.run("return Number(document.querySelector('#list a').hash.slice(1))")
+    assert e.score[first % 3] == e.score.min()
+    b.go(299)
+    assert b.text("name") == "kind <2>"
+
+
+def test_tables_become_bars_in_the_order_of_sea(browse):
+    e = explain_table(2, 30)
+    b = browse(e)
+    code = "return [...document.querySelectorAll('.bar .label')].map(n => n.firstChild.textContent)"
+    names = [e.feature_names[k] for k in e.order[0].tolist()]
+    assert b.run(code) == names[:20]
+    b.set("p-exact", 6, "change")
+    assert b.run("return document.querySelectorAll('.bar.lit').length") == 6
+    b.run("document.querySelector('#bars button').click()")
+    assert b.run(code) == names
+
+
+def test_series_are_drawn_with_their_lines(browse):
+    b = browse(explain_series())
+    assert b.pixels().shape == (2, 40, 4)
+    lines = b.driver.find_element("id", "lines")
+    assert lines.is_displayed()
+    assert b.run("return document.querySelectorAll('#lines .line').length") == 2
+
+
+def test_evil_text_does_nothing_in_the_browser(browse):
+    e = replace(explain_images(), labels=(EVIL,) * 3, methods=(EVIL, "b", "c"), images=None,
+                checks=(Check("fail", EVIL, EVIL, EVIL),))  # fmt: skip
+    b = browse(e, title=EVIL)
+    assert b.text("name") == EVIL
+    assert b.run("return document.title") == EVIL
+    assert b.run("return document.querySelectorAll('main img[src=x], main script').length") == 0
+
+
+@pytest.mark.parametrize("sample", [explain_images, explain_table, explain_series])
+@pytest.mark.parametrize("width", [375, 1280])
+def test_page_fits_its_window_and_names_its_controls(browse, sample, width):
+    b = browse(sample())
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+    b.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        assert b.run("return document.documentElement.scrollWidth") <= width
+        nameless = b.run(
+            "return [...document.querySelectorAll('input, select, button')].filter(c =>"
+            " !(c.labels && [...c.labels].some(l => l.textContent.trim())) &&"
+            " !c.getAttribute('aria-label') && !c.textContent.trim()).map(c => c.id)"
+        )
+        assert nameless == []
+    finally:
+        b.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
