@@ -116,7 +116,7 @@ AGGREGATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def robustness_loss(heatmaps: Tensor, noisy: Tensor) -> Loss:
     """E |sum_i w_i (H_i(x) - H_i(x + noise))|^2: [N, m, *shape] and [N, draws, m, *shape]."""
     change = (noisy - heatmaps.unsqueeze(1)).flatten(3).to(torch.float64)
-    quadratic = torch.einsum("ndin,ndjn->nij", change, change) / noisy.shape[1]
+    quadratic = torch.einsum("ndif,ndjf->nij", change, change) / noisy.shape[1]
     return Loss(quadratic, quadratic.new_zeros(quadratic.shape[:2]))
 
 

@@ -23,6 +23,7 @@ import captum
 import numpy as np
 import torch
 from captum.attr import Attribution
+from captum.log import log_usage
 from torch import Tensor
 
 from sea_nn.attribute import Ensemble, ensemble
@@ -63,6 +64,7 @@ class SEA(Attribution):  # type: ignore[misc]
         self.methods, self.config = methods, config or SEAConfig()
         self.options, self.seed, self.autocast = options, seed, autocast
 
+    @log_usage()  # type: ignore[untyped-decorator]  # NoiseTunnel looks for what it wraps
     def attribute(
         self,
         inputs: Tensor | tuple[Tensor, ...],

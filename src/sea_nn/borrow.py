@@ -1,0 +1,106 @@
+"""Borrow a model: eval mode, no parameter gradients, and everything given back on the way out.
+
+>>> import torch
+>>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
+>>> with borrow(model):
+...     model.training, model[0].weight.requires_grad
+(False, False)
+>>> model.training, model[0].weight.requires_grad
+(True, True)
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from torch import nn
+
+from sea_nn.errors import KindError
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+
+
+@contextmanager
+def borrow(model: M) -> Iterator[M]:
+    """Lend `model` for explaining and give it back exactly as it came, also after an error.
+
+    Inside the block every submodule is in eval mode and works out of place (`inplace=True`
+    activations would overwrite what an explainer still needs), and no parameter asks for a
+    gradient or holds one. On exit each submodule's training flag, `inplace` flag and hooks, and
+    each parameter's `requires_grad` and `.grad` are what they were: a hook that leaked is removed,
+    a hook that was lost is put back.
+
+    The flags are set one by one, never through `model.train()`, because some models override it
+    with work that cannot be undone (merging adapters, for example).
+
+    Args:
+        model: a module, or any callable; a callable that is not a module is passed through.
+
+    Yields:
+        The same object.
+    """
+    if not callable(model):
+        raise KindError(
+            f"a model must be a torch.nn.Module or a callable, got {type(model).__name__}"
+        )
+    if not isinstance(model, nn.Module):
+        yield model
+        return
+    modules = list(model.modules())
+    # Only what differs is touched: setting an attribute of a module is slow, and models have many.
+    training = [module for module in modules if module.training]
+    inplace = [module for module in modules if getattr(module, "inplace", None) is True]
+    hooks = [_copy_hooks(module) for module in modules]
+    parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
+    try:
+        for module in training:
+            module.training = False
+        for module in inplace:
+            module.inplace = False  # type: ignore[assignment]
+        for p, required, grad in parameters:
+            if required:
+                p.requires_grad_(False)
+            if grad is not None:
+                p.grad = None  # what a member adds by backward() must not reach the caller's
+        yield model
+    finally:
+        still = set(training)
+        for module, saved in zip(modules, hooks, strict=True):
+            if module.training != (module in still):
+                module.training = module in still
+            _restore_hooks(module, saved)
+        for module in inplace:
+            module.inplace = True  # type: ignore[assignment]
+        for p, required, grad in parameters:
+            if p.requires_grad != required:
+                p.requires_grad_(required)
+            if p.grad is not grad:
+                p.grad = grad
+
+
+def _copy_hooks(module: nn.Module) -> dict[str, dict[Any, Any]]:
+    """Return copies of the module's hooks by kind, those it has."""
+    held = ((name, getattr(module, name, None)) for name in _HOOKS)
+    return {name: dict(hooks) for name, hooks in held if hooks}
+
+
+def _restore_hooks(module: nn.Module, saved: dict[str, dict[Any, Any]]) -> None:
+    for name in _HOOKS:
+        current = getattr(module, name, None)
+        before = saved.get(name, {})
+        # The dictionary itself must stay: the caller's handles refer to it.
+        if (current or before) and current is not None and dict(current) != before:
+            current.clear()
+            current.update(before)
+            if name == "_backward_hooks" and not before:
+                module._is_full_backward_hook = None

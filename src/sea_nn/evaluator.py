@@ -1,0 +1,299 @@
+"""Ask a borrowed model about many variants of a few inputs, packed into full chunks.
+
+Every member of the ensemble is written against this class: it says which points to evaluate and
+how to combine the answers; chunks, memory, mixed precision, layout and progress live here.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from sea_nn import memory
+from sea_nn.errors import InputError, MemberError
+from sea_nn.fold import find_norms
+from sea_nn.logits import Logits, select_args
+
+T = TypeVar("T")
+Points = Callable[[Tensor, Tensor], Tensor]
+Combine = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass
+class Evaluator:
+    """A model, the inputs to explain, and the means to evaluate variants of them.
+
+    One evaluation is one forward pass, or one forward and backward pass, of one input.
+
+    Attributes:
+        model: the borrowed model behind `Logits`.
+        x: the inputs [N, ...], a private copy.
+        target: the class to explain for each, [N].
+        logits: the model's answer for `x`, [N, classes].
+        args: further arguments of the model.
+        baselines: None for zero, a number, or a tensor that broadcasts to `x`.
+        feature_mask: segment numbers for the members that perturb segments, or None.
+        limit: the most evaluations in one pass, or None to choose by memory.
+        autocast: the precision on a GPU, or None for the model's own.
+        seed: starts every random draw; an input's map never depends on its batch.
+        tick: told the number of evaluations just made.
+        cache: results shared between members, by name.
+        folded: whether norms are folded now, which changes what a pass keeps.
+    """
+
+    model: Logits
+    x: Tensor
+    target: Tensor
+    logits: Tensor
+    args: tuple[Any, ...] = ()
+    baselines: float | Tensor | None = None
+    feature_mask: Tensor | None = None
+    limit: int | None = None
+    autocast: torch.dtype | None = None
+    seed: int = 0
+    tick: Callable[[int], None] = lambda count: None
+    cache: dict[Any, Any] = field(default_factory=dict)
+    folded: bool = False
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The caller's model if it is a module, None for a plain callable."""
+        inner = self.model.model
+        return inner if isinstance(inner, nn.Module) else None
+
+    def baseline(self) -> Tensor:
+        """Return the baselines as a tensor of the shape of `x`."""
+        if self.baselines is None:
+            return torch.zeros_like(self.x)
+        base = torch.as_tensor(self.baselines, dtype=self.x.dtype, device=self.x.device)
+        try:
+            return base.expand_as(self.x)
+        except RuntimeError as error:
+            raise InputError(
+                f"baselines must be a number or broadcast to the input, {list(self.x.shape)}; got "
+                f"{list(base.shape)}. A set of baselines to draw from is for gradient_shap: "
+                'options={"gradient_shap": {"baselines": ...}}'
+            ) from error
+
+    def generator(self) -> torch.Generator:
+        """Return a fresh CPU generator: the same draws on every device and in every batch."""
+        return torch.Generator().manual_seed(self.seed)
+
+    def row(self, index: int) -> "Evaluator":
+        """Return the same evaluator for one input only."""
+        rows = torch.tensor([index], device=self.x.device)
+        one = slice(index, index + 1)
+        base = self.baselines
+        if isinstance(base, Tensor):
+            base = self.baseline()[one]
+        return replace(
+            self,
+            x=self.x[one],
+            target=self.target[one],
+            logits=self.logits[one],
+            args=select_args(self.args, rows, len(self.x)),
+            baselines=base,
+            cache={},
+        )
+
+    def share(self, key: Any, compute: Callable[[], T]) -> T:
+        """Return `compute()`, computed once for all members that ask with the same key."""
+        if key not in self.cache:
+            self.cache[key] = compute()
+        return self.cache[key]  # type: ignore[no-any-return]
+
+    def forward(self, points: Tensor, rows: Tensor) -> Tensor:
+        """Return the logits of `points` [P, ...], variants of the inputs `rows` [P]."""
+        with self._precision():
+            logits = self.model(points, *select_args(self.args, rows, len(self.x)))
+        return logits.to(self.x.dtype)
+
+    def score(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """Return the logit of each row's target class, [P]."""
+        return logits.gather(1, self.target[rows].unsqueeze(1)).squeeze(1)
+
+    def gradient(self, points: Tensor, rows: Tensor) -> Tensor:
+        """Return d score / d input at `points` [P, ...]."""
+        # A smaller float loses gradients of logits to underflow unless they are scaled up.
+        scale = 1024.0 if self.autocast == torch.float16 else 1.0
+        with self.differentiable():
+            leaf = self.arrange(points).requires_grad_(True)
+            # The copy lets a model start with an in-place operation.
+            score = self.score(self.forward(leaf.clone(), rows), rows).sum() * scale
+            if not score.requires_grad:
+                raise MemberError(
+                    "the model's output carries no gradient (a detach, no_grad or non-tensor step "
+                    "inside it?); use members that only ask the model: occlusion, rise, lime, "
+                    "kernel_shap"
+                )
+            (grad,) = torch.autograd.grad(score, leaf, allow_unused=True)
+        if grad is None:
+            raise MemberError(
+                "the model's output does not depend on the input through operations that can be "
+                "differentiated; use occlusion, rise, lime or kernel_shap"
+            )
+        return grad / scale if scale != 1 else grad
+
+    def integrate(self, count: int, points: Points, combine: Combine | None = None) -> Tensor:
+        """Return, for every input, the sum of gradients over `count` points, [N, ...].
+
+        Args:
+            count: points an input.
+            points: `points(rows, steps)` returns the points [P, ...] for the inputs `rows` [P] and
+                the point numbers `steps` [P]. Chunks cross the borders between inputs.
+            combine: `combine(grads, rows, steps)` returns what to add up; the gradients themselves
+                if left out.
+        """
+        total = torch.zeros_like(self.x)
+
+        def visit(start: int, stop: int) -> None:
+            flat = torch.arange(start, stop, device=self.x.device)
+            rows, steps = flat // count, flat % count
+            grads = self.gradient(points(rows, steps), rows)
+            if combine is not None:
+                grads = combine(grads, rows, steps)
+            if count == 1:
+                total[start:stop] = grads
+                return
+            # One sum an input rather than a scattered add: the same order, so the same bits.
+            for row in range(start // count, (stop - 1) // count + 1):
+                low, high = max(start, row * count), min(stop, (row + 1) * count)
+                total[row] += grads[low - start : high - start].sum(0)
+
+        self.sweep(len(self.x) * count, visit)
+        return total
+
+    def masked(
+        self, count: int, masks: Callable[[int, int], Tensor], probability: bool = False
+    ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
+        """Hide parts of every input behind `count` masks and yield what the model says.
+
+        Args:
+            count: the number of masks.
+            masks: `masks(start, stop)` returns [stop - start, ...], 1 keeps and 0 hides, that
+                broadcasts to an input; hidden parts take the baseline's value.
+            probability: return the softmax probability of the target class, not its logit.
+
+        Yields:
+            (start, stop, masks, scores [N, stop - start]).
+        """
+        n_inputs = len(self.x)
+        base = None if self.baselines is None else self.baseline()
+        size = self._chunk(n_inputs * count, gradient=False)
+        block = max(1, size // n_inputs)
+        for start in range(0, count, block):
+            stop = min(start + block, count)
+            mask = masks(start, stop)
+            width = stop - start
+            scores = self.x.new_empty(n_inputs, width)
+
+            def visit(low: int, high: int, mask: Tensor = mask, scores: Tensor = scores) -> None:
+                points = self.x[low:high, None] * mask
+                if base is not None:
+                    points = points + base[low:high, None] * (1 - mask)
+                rows = torch.arange(low, high, device=self.x.device)
+                rows = rows.repeat_interleave(len(mask))
+                with torch.no_grad():
+                    logits = self.forward(self.arrange(points.flatten(0, 1)), rows)
+                    if probability and logits.shape[1] > 1:
+                        logits = logits.softmax(1)
+                    answer = self.score(logits, rows)
+                scores[low:high] = answer.view(high - low, len(mask))
+
+            self.sweep(n_inputs, visit, size=max(1, size // width), weight=width)
+            yield start, stop, mask, scores
+
+    def sweep(
+        self,
+        total: int,
+        visit: Callable[[int, int], None],
+        *,
+        size: int | None = None,
+        weight: int = 1,
+        gradient: bool = True,
+    ) -> None:
+        """Call `visit(start, stop)` over range(total), in smaller pieces if memory runs out.
+
+        Args:
+            total: how much there is to do.
+            visit: does items start to stop.
+            size: items in a piece; chosen by memory if left out.
+            weight: evaluations an item.
+            gradient: whether an evaluation needs a backward pass.
+        """
+        if size is None:
+            size = max(1, self._chunk(total * weight, gradient) // weight)
+        start = 0
+        while start < total:
+            stop = min(start + size, total)
+            try:
+                visit(start, stop)
+            except torch.cuda.OutOfMemoryError as error:
+                if size == 1:
+                    raise MemberError(
+                        "the GPU has no room for a single input; free memory, use a smaller input "
+                        "or set autocast=torch.bfloat16"
+                    ) from error
+                size = max(1, size // 2)
+                torch.cuda.empty_cache()
+                continue
+            self.tick((stop - start) * weight)
+            start = stop
+
+    def footprint(self) -> memory.Footprint:
+        """Return the memory one input needs, measured with one forward pass and remembered."""
+
+        def find() -> memory.Footprint:
+            rows = torch.zeros(1, dtype=torch.long, device=self.x.device)
+            one = self.arrange(self.x[:1])
+            return memory.measure(lambda leaf: self.forward(leaf, rows), one, self.model)
+
+        kind = (self.x.shape[1:], self.x.dtype, self.x.device, self.autocast, self.folded)
+        return self.share(kind, lambda: memory.recall(self.module, kind, find))
+
+    def arrange(self, points: Tensor) -> Tensor:
+        """Return a copy of `points` in the memory layout that convolutions run fastest in."""
+        layout = torch.channels_last if points.ndim == 4 else torch.preserve_format
+        if points.ndim == 4 and not self._prefers_channels_last():
+            layout = torch.contiguous_format
+        return points.detach().clone(memory_format=layout)
+
+    @contextmanager
+    def differentiable(self) -> Iterator[None]:
+        """Turn gradients on, whatever the caller's mode, for any kind of layer."""
+        # cuDNN's recurrent layers have no backward pass in eval mode; PyTorch's own have.
+        with ExitStack() as stack:
+            if self.x.is_cuda and self.share("recurrent", self._is_recurrent):
+                stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+            stack.enter_context(torch.enable_grad())
+            yield
+
+    def _chunk(self, total: int, gradient: bool = True) -> int:
+        if total <= 1:
+            return 1
+        need = self.footprint()
+        per_input = need.gradient if gradient else need.forward
+        return memory.chunk_size(total, per_input, need.elements, self.x.device, self.limit)
+
+    def _prefers_channels_last(self) -> bool:
+        # On a GPU the backward pass of a batch norm in eval mode returns the other layout, and
+        # the copies that follow cost more than the layout gains.
+        norms = self.x.is_cuda and not self.folded and self.share("norms", self._has_norms)
+        return not norms and self.share("convolutional", self._is_convolutional)
+
+    def _has_norms(self) -> bool:
+        return bool(find_norms(self.module))
+
+    def _is_convolutional(self) -> bool:
+        return any(isinstance(m, nn.Conv2d) for m in self.model.modules())
+
+    def _is_recurrent(self) -> bool:
+        return any(isinstance(m, nn.RNNBase) for m in self.model.modules())
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(self.x.device.type, dtype=self.autocast)

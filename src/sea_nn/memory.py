@@ -1,0 +1,130 @@
+"""How many inputs fit into one pass of a model: measure one, then divide.
+
+A path integral over a 224 x 224 image asks for 50 backward passes; in one batch they take
+gigabytes, in chunks that fit they take less and, on a CPU, run faster.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+MIB = 1 << 20
+CPU_BUDGET = 384 * MIB
+CUDA_SHARE = 0.5
+MAX_CHUNK = {"cuda": 4096, "cpu": 128}
+# cuDNN and several CUDA kernels index with 32 bits.
+MAX_ELEMENTS = 2**31 - 1
+
+
+_KNOWN: "WeakKeyDictionary[nn.Module, dict[Any, Footprint]]" = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The memory that one input needs, in bytes.
+
+    Attributes:
+        saved: what the forward pass keeps for the backward pass.
+        largest: the largest single tensor among them.
+        elements: the number of elements of that tensor.
+    """
+
+    saved: int
+    largest: int
+    elements: int
+
+    @property
+    def gradient(self) -> int:
+        """Bytes for a forward and backward pass: kept activations and passing gradients."""
+        return self.saved + 4 * self.largest
+
+    @property
+    def forward(self) -> int:
+        """Bytes for a forward pass alone, where only neighbouring layers are alive at once."""
+        return 8 * self.largest
+
+
+def recall(module: nn.Module | None, key: Any, find: Callable[[], Footprint]) -> Footprint:
+    """Return `find()`, remembered for a module and a key as long as the module lives."""
+    if module is None:
+        return find()
+    known = _KNOWN.setdefault(module, {})
+    if key not in known:
+        known[key] = find()
+    return known[key]
+
+
+def measure(forward: Callable[[Tensor], Tensor], x: Tensor, model: Any = None) -> Footprint:
+    """Run `forward` on one input, x [1, ...], and add up what autograd keeps.
+
+    Parameters and buffers of `model` are left out: they are there once, whatever the batch.
+    """
+    fixed: set[int] = set()
+    if isinstance(model, nn.Module):
+        fixed = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+    kept: dict[int, tuple[int, int]] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if not tensor.is_sparse:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in fixed:
+                kept[storage.data_ptr()] = (storage.nbytes(), tensor.numel())
+        return tensor
+
+    leaf = x.detach().clone().requires_grad_(True)
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        output = forward(leaf.clone())  # a copy, as the model may work in place
+        del output
+    own = x.numel() * x.element_size()
+    largest = max([own, *(size for size, _ in kept.values())])
+    elements = max([x.numel(), *(numel for _, numel in kept.values())])
+    return Footprint(4 * own + sum(size for size, _ in kept.values()), largest, elements)
+
+
+def chunk_size(
+    total: int, per_input: int, elements: int, device: torch.device, limit: int | None = None
+) -> int:
+    """Return how many of `total` evaluations to run together, in chunks of nearly equal size.
+
+    Args:
+        total: the evaluations to run.
+        per_input: bytes one of them needs.
+        elements: elements of the largest tensor of one of them.
+        device: where they run.
+        limit: the caller's own limit, if any.
+    """
+    most = max(1, free_budget(device) // max(1, per_input))
+    most = min(most, MAX_CHUNK.get(device.type, 128), MAX_ELEMENTS // max(1, elements), total)
+    if limit is not None:
+        most = min(most, limit)
+    # 51 evaluations with room for 50 are better run as 26 + 25 than as 50 + 1.
+    return math.ceil(total / math.ceil(total / max(1, most)))
+
+
+def free_budget(device: torch.device) -> int:
+    """Return the bytes that one pass may take on `device`.
+
+    On a CPU the smaller of 384 MiB and a quarter of the free memory: larger chunks leave the
+    caches and run slower. On a GPU half of what is free or held unused by PyTorch.
+    """
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int((free + unused) * CUDA_SHARE)
+    return min(CPU_BUDGET, _free_ram() // 4)
+
+
+def _free_ram() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return 4 * CPU_BUDGET  # not Linux: the fixed budget decides

@@ -1,0 +1,57 @@
+"""Metrics for attribution maps [M13]-[M16]: one call scores many maps, batched on the device.
+
+>>> import torch
+>>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+>>> x, mine = torch.rand(4, 1, 8, 8), torch.rand(4, 8, 8)
+>>> scores = score_maps(model, x, None, {"mine": mine}, metrics=("deletion:mean", "gini"))
+>>> scores.metrics["deletion:mean"].direction
+'lower'
+
+``describe_metrics()`` lists them all with direction, range and what each measures.
+"""
+
+from sea_nn.metrics.bootstrap import Estimate, bootstrap_difference, bootstrap_mean
+from sea_nn.metrics.catalogue import METRICS, describe_metrics, get_metric
+from sea_nn.metrics.concentration import (
+    Agreement,
+    compare_maps,
+    gini,
+    jaccard,
+    pointing_game,
+    rank_accuracy,
+    relevance_mass,
+)
+from sea_nn.metrics.draws import random_map
+from sea_nn.metrics.metric import Metric
+from sea_nn.metrics.perturbation import PERTURBATIONS, pixel_bounds
+from sea_nn.metrics.scores import Curve, Scores
+from sea_nn.metrics.scoring import SetAnswers, query_sets, score_maps
+from sea_nn.metrics.sensitivity import add_noise, input_dependence, overlap_top
+
+__all__ = [
+    "METRICS",
+    "PERTURBATIONS",
+    "Agreement",
+    "Curve",
+    "Estimate",
+    "Metric",
+    "Scores",
+    "SetAnswers",
+    "add_noise",
+    "bootstrap_difference",
+    "bootstrap_mean",
+    "compare_maps",
+    "describe_metrics",
+    "get_metric",
+    "gini",
+    "input_dependence",
+    "jaccard",
+    "overlap_top",
+    "pixel_bounds",
+    "pointing_game",
+    "query_sets",
+    "random_map",
+    "rank_accuracy",
+    "relevance_mass",
+    "score_maps",
+]

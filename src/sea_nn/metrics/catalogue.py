@@ -1,0 +1,205 @@
+"""The metrics by name: what each measures, its range, and whether higher or lower is better.
+
+>>> metric = get_metric("deletion:blur,steps=14")
+>>> metric.name, metric.direction, metric.range
+('deletion:blur,steps=14', 'lower', (0.0, 1.0))
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.metrics import concentration, order, sensitivity
+from sea_nn.metrics.faithfulness import (
+    aupc_authors,
+    aupc_pixels,
+    aupc_windows,
+    deletion,
+    insertion,
+    keep,
+    remove,
+)
+from sea_nn.metrics.metric import Metric, label_metric
+from sea_nn.metrics.perturbation import PERTURBATIONS
+from sea_nn.metrics.trial import Outcome, Trial
+
+
+def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:
+    """Jaccard index of the map's top k positions and the human's choice, mean over k [M14]."""
+
+    def compute(trial: Trial) -> Outcome:
+        curve = concentration.jaccard(trial.maps, _masks(trial), ks, trial.seed, trial.first)
+        axis = tuple(order.count_top(k, trial.n) / trial.n for k in ks)
+        return Outcome(curve.mean(-1), curve, axis)
+
+    return Metric(
+        "jaccard",
+        "higher",
+        (0.0, 1.0),
+        "How far the most relevant positions are those that people marked.",
+        frozenset({"masks"}),
+        compute,
+    )
+
+
+def robustness(*, k: int | float = 0.1, amplitude: float = 0.02) -> Metric:
+    """IoU of the top k positions of the map and of the map of the input plus noise [M15].
+
+    The noise is uniform, +-0.02 of the pixel scale: of the given bounds' width, or of 1.
+    """
+
+    def compute(trial: Trial) -> Outcome:
+        if trial.recompute is None:
+            raise InputError(
+                "robustness needs recompute=, a function from inputs to maps by method"
+            )
+        width: float | Tensor = amplitude
+        if trial.bounds is not None:
+            low, high = (torch.as_tensor(bound).to(trial.x) for bound in trial.bounds)
+            width = amplitude * (high - low).reshape(-1, *(1,) * (trial.x.ndim - 2))
+        noisy = sensitivity.add_noise(trial.x, width, trial.seed, trial.first)
+        before = dict(zip(trial.methods, trial.maps.unbind(1), strict=True))
+        after = sensitivity.recompute_maps(
+            trial.recompute, noisy, before, trial.seed + 1, trial.first
+        )
+        return Outcome(sensitivity.overlap_top(trial.maps, after, k, trial.seed, trial.first))
+
+    return Metric(
+        label_metric("robustness", None, k=(k, 0.1), amplitude=(amplitude, 0.02)),
+        "higher",
+        (0.0, 1.0),
+        "How far the most relevant positions stay the same under noise that nobody would see.",
+        frozenset({"recompute"}),
+        compute,
+    )
+
+
+def gini() -> Metric:
+    """Gini index of the map's values."""
+    return _map_metric(
+        "gini",
+        lambda trial: concentration.gini(trial.maps),
+        "How far the map concentrates on few positions (0: even, 1: a single one).",
+        frozenset(),
+    )
+
+
+def relevance_mass() -> Metric:
+    """Share of the map inside the mask."""
+    return _map_metric(
+        "relevance_mass",
+        lambda trial: concentration.relevance_mass(trial.maps, _masks(trial)),
+        "Which share of the map's total lies on the object.",
+    )
+
+
+def rank_accuracy() -> Metric:
+    """Share of the most relevant positions, as many as the mask has, inside the mask."""
+    return _map_metric(
+        "rank_accuracy",
+        lambda t: concentration.rank_accuracy(t.maps, _masks(t), t.seed, t.first),
+        "Which share of the most relevant positions, as many as the object has, lies on it.",
+    )
+
+
+def pointing_game() -> Metric:
+    """1 where the most relevant position is inside the mask."""
+    return _map_metric(
+        "pointing_game",
+        lambda trial: concentration.pointing_game(trial.maps, _masks(trial)),
+        "Whether the single most relevant position lies on the object.",
+    )
+
+
+METRICS: dict[str, Callable[..., Metric]] = {
+    factory.__name__: factory
+    for factory in (
+        aupc_pixels, aupc_windows, aupc_authors, deletion, insertion, keep, remove,
+        jaccard, relevance_mass, rank_accuracy, pointing_game, gini, robustness,
+    )
+}  # fmt: skip
+
+
+def get_metric(name: str | Metric) -> Metric:
+    """Return a metric by name: ``NAME[:PERTURBATION][,OPTION=VALUE ...]``.
+
+    >>> get_metric("insertion").name
+    'insertion:blur'
+    """
+    if isinstance(name, Metric):
+        return name
+    if not isinstance(name, str):
+        raise KindError(f"a metric is a name or a Metric, not {type(name).__name__}")
+    head, _, rest = name.partition(":")
+    if head not in METRICS:
+        near = get_close_matches(head, METRICS, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InputError(f"there is no metric {head!r}; {hint}metrics: {', '.join(METRICS)}")
+    factory = METRICS[head]
+    known = inspect.signature(factory).parameters
+    options: dict[str, object] = {}
+    for number, part in enumerate(rest.split(",") if rest else []):
+        key, equals, value = part.strip().partition("=")
+        if not equals and number == 0 and "perturbation" in known:
+            key, value = "perturbation", key
+        elif not equals or key not in known:
+            takes = ", ".join(known) or "none"
+            raise InputError(f"{part!r} in {name!r} is no option of {head}; its options: {takes}")
+        options[key] = _read(value)
+    kind = options.get("perturbation", "black")
+    if kind not in PERTURBATIONS:
+        raise InputError(
+            f"there is no perturbation {kind!r} (in {name!r}); choose from "
+            f"{', '.join(PERTURBATIONS)}"
+        )
+    return factory(**options)
+
+
+def describe_metrics() -> str:
+    """Return a table of all metrics: name, direction, range, what it measures and needs.
+
+    >>> print(describe_metrics().splitlines()[0])
+    | metric | better | range | measures | needs |
+    """
+    lines = ["| metric | better | range | measures | needs |", "|---|---|---|---|---|"]
+    for factory in METRICS.values():
+        metric = factory()
+        low, high = (f"{bound:g}" for bound in metric.range)
+        needs = ", ".join(sorted(metric.needs)) or "maps only"
+        lines.append(
+            f"| {metric.name} | {metric.direction} {metric.arrow} | {low} to {high} | "
+            f"{metric.measures} | {needs} |"
+        )
+    return "\n".join(lines)
+
+
+def _map_metric(
+    name: str,
+    function: Callable[[Trial], Tensor],
+    measures: str,
+    needs: frozenset[str] = frozenset({"masks"}),
+) -> Metric:
+    return Metric(
+        name, "higher", (0.0, 1.0), measures, needs, lambda trial: Outcome(function(trial))
+    )
+
+
+def _masks(trial: Trial) -> Tensor:
+    if trial.masks is None:
+        raise InputError("this metric needs masks=, bool [N, *positions]")
+    return trial.masks
+
+
+def _read(text: str) -> object:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,92 @@
+"""Fill hidden pixels smoothly: every one the weighted mean of its eight neighbours.
+
+The linear system (ROAD, Rong et al., ICML 2022: weight 1/6 for the four direct neighbours, 1/12 for
+the four diagonal ones, less at the borders) is symmetric and positive definite, so conjugate
+gradients solve it for all images at once, from a guess averaged over coarser and coarser grids.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+CHECK_EVERY = 8
+
+
+def inpaint(
+    x: Tensor, hidden: Tensor, *, tolerance: float = 1e-3, max_iterations: int = 1000
+) -> Tensor:
+    """Return x with the hidden pixels filled; all of an image hidden gives its mean colour.
+
+    Args:
+        x: images [P, C, H, W].
+        hidden: bool [P, H, W].
+        tolerance: stop when every residual's norm has fallen to this share of its right side's.
+        max_iterations: stop there at the latest.
+    """
+    inside = hidden.unsqueeze(1)
+    # Only the mean colour of an image may be used where nothing of it is left.
+    mean = x.mean((2, 3), keepdim=True)
+    unknown = inside.to(x.dtype)
+    known = torch.where(inside, 0, x - mean)
+    degree = _spread(torch.ones_like(unknown))
+    right = unknown * _spread(known)
+    guess = unknown * _guess(known, 1 - unknown)
+    solution = _solve(degree, unknown, right, guess, tolerance, max_iterations)
+    return torch.where(inside, solution + mean, x)
+
+
+def _solve(
+    degree: Tensor,
+    unknown: Tensor,
+    right: Tensor,
+    guess: Tensor,
+    tolerance: float,
+    max_iterations: int,
+) -> Tensor:
+    """Conjugate gradients on degree * v - spread(v) = right over the unknown pixels."""
+    solution = guess
+    residual = right - unknown * (degree * solution - _spread(solution))
+    direction = residual
+    size = _dot(residual, residual)
+    goal = _dot(right, right) * tolerance**2
+    for iteration in range(max_iterations):
+        if iteration % CHECK_EVERY == 0 and bool((size <= goal).all()):
+            break
+        image = unknown * (degree * direction - _spread(direction))
+        # An image that is done has no residual left; 0 / 0 must not reach the others' tensors.
+        step = _divide(size, _dot(direction, image))
+        solution = torch.addcmul(solution, step, direction)
+        residual = torch.addcmul(residual, step, image, value=-1)
+        before, size = size, _dot(residual, residual)
+        direction = torch.addcmul(residual, _divide(size, before), direction)
+    return solution
+
+
+def _spread(v: Tensor) -> Tensor:
+    """Return the weighted sum of the eight neighbours: [1 2 1] along both axes, less the centre."""
+    kernel = v.new_tensor([[1, 2, 1], [2, 0, 2], [1, 2, 1]]).div(12).view(1, 1, 3, 3)
+    flat = v.reshape(-1, 1, *v.shape[2:])
+    return functional.conv2d(flat, kernel, padding=1).view(v.shape)
+
+
+def _guess(values: Tensor, weight: Tensor) -> Tensor:
+    """Fill where the weight is 0 from a grid half as fine, which is filled the same way."""
+    if min(values.shape[2:]) == 1 and max(values.shape[2:]) == 1:
+        return values
+    total = _sum_pairs(weight)
+    mean = _divide(_sum_pairs(values * weight), total)
+    coarse = _guess(mean, (total > 0).to(weight.dtype))
+    fine = functional.interpolate(coarse, values.shape[2:], mode="bilinear", align_corners=False)
+    return torch.where(weight > 0, values, fine)
+
+
+def _sum_pairs(v: Tensor) -> Tensor:
+    return functional.avg_pool2d(v, kernel_size=2, ceil_mode=True, divisor_override=1)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum((2, 3), keepdim=True)
+
+
+def _divide(a: Tensor, b: Tensor) -> Tensor:
+    return torch.where(b > 0, a / b.clamp(min=torch.finfo(b.dtype).tiny), 0)

@@ -1,0 +1,189 @@
+"""In which step each position is hidden: by pixel, by segment, or by greedy windows.
+
+A *step map* holds, for every position, the step (1, 2, ...) that hides it; a number above the last
+step means never. Positions go in order of falling relevance. **Positions that tie go in a random
+order that is seeded and the same for all methods**, never in order of their index: an index is
+information that the map does not have, and pictures are not the same everywhere.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.heatmap import cell_of, clip_grid
+from sea_nn.metrics.draws import draw
+from sea_nn.segments import number_segments
+
+
+def rank_positions(maps: Tensor, seed: int = 0, first: int = 0) -> Tensor:
+    """Return each position's place, 0 for the most relevant, int64 like maps [N, m, n].
+
+    >>> rank_positions(torch.tensor([[[0.1, 0.9, 0.5]]]))
+    tensor([[[2, 0, 1]]])
+    """
+    n = maps.shape[-1]
+    shuffle = draw("ties", len(maps), lambda g: torch.randperm(n, generator=g), seed, first)
+    shuffle = shuffle.to(maps.device).unsqueeze(1).expand(maps.shape)
+    # A stable sort of the shuffled map leaves ties as they were shuffled.
+    order = maps.gather(-1, shuffle).argsort(dim=-1, descending=True, stable=True)
+    order = shuffle.gather(-1, order)
+    place = torch.arange(n, device=maps.device).expand_as(order)
+    return torch.empty_like(order).scatter_(-1, order, place)
+
+
+def top_sets(maps: Tensor, k: int | float, seed: int = 0, first: int = 0) -> Tensor:
+    """Return the k most relevant positions of each map, bool like maps [N, m, n]."""
+    return rank_positions(maps, seed, first) < count_top(k, maps.shape[-1])
+
+
+def count_top(k: int | float, n: int) -> int:
+    """Return k as a number of positions: a whole number as it is, a share of the n rounded.
+
+    >>> count_top(50, 784), count_top(0.1, 784)
+    (50, 78)
+    """
+    if isinstance(k, bool) or not isinstance(k, int | float):
+        raise KindError(f"k is a number of positions or a share below 1, not {type(k).__name__}")
+    count = k if isinstance(k, int) else max(1, round(k * n)) if 0 < k < 1 else -1
+    if count < 1:
+        raise InputError(f"k must be a whole number from 1, or a share between 0 and 1; got {k}")
+    if count > n:
+        raise InputError(f"the top {count} positions were asked for, and there are {n}")
+    return count
+
+
+def pixel_steps(maps: Tensor, steps: int, seed: int = 0, first: int = 0) -> Tensor:
+    """Return the step map that hides every position in ``steps`` equal steps.
+
+    After step s the s * n // steps most relevant positions are hidden.
+
+    Args:
+        maps: [N, m, n].
+        steps: from 1 to n.
+        seed: of the order of ties.
+        first: the number of the first input.
+
+    Returns:
+        int16 [N, m, n], values 1 to ``steps``.
+    """
+    n = maps.shape[-1]
+    _check_steps(steps, n, "positions")
+    return _step_of(rank_positions(maps, seed, first), steps, n)
+
+
+def segment_steps(
+    maps: Tensor, segments: Tensor, steps: int | None = None, seed: int = 0, first: int = 0
+) -> tuple[Tensor, int]:
+    """Return the step map that hides whole segments by their mean relevance, and its last step.
+
+    Args:
+        maps: [N, m, n].
+        segments: whole numbers [N, n] or [n]: the segment of each position, numbered as you like.
+        steps: at most the fewest segments of any input; left out, exactly that many.
+        seed: of the order of ties.
+        first: the number of the first input.
+    """
+    if segments.ndim == 1:
+        segments = segments.expand(len(maps), -1)
+    if segments.shape != (len(maps), maps.shape[-1]):
+        raise InputError(
+            f"segments must number the {maps.shape[-1]} positions of {len(maps)} inputs or of all "
+            f"of them at once; got {list(segments.shape)} (inputs, positions)"
+        )
+    labels = torch.stack([number_segments(one) for one in segments.to(maps.device)])
+    counts = labels.amax(1) + 1
+    fewest, most = int(counts.min()), int(counts.max())
+    steps = fewest if steps is None else steps
+    _check_steps(steps, fewest, "segments (in the input that has the fewest)")
+    index = labels.unsqueeze(1).expand(maps.shape)
+    total = maps.new_zeros(*maps.shape[:2], most, dtype=torch.float64)
+    total.scatter_add_(-1, index, maps.to(torch.float64))
+    size = total.new_zeros(len(maps), most).scatter_add_(
+        1, labels, torch.ones_like(labels).double()
+    )
+    mean = _merge_ties(total / size.clamp(min=1).unsqueeze(1))
+    mean = mean.masked_fill((size == 0).unsqueeze(1), -torch.inf)
+    rank = rank_positions(mean, seed, first).gather(-1, index)
+    return _step_of(rank, steps, counts.view(-1, 1, 1)), steps
+
+
+def grid_segments(shape: tuple[int, ...], cells: int, device: torch.device) -> Tensor:
+    """Return the segments of a grid of ``cells`` x ``cells`` over an image (H, W), [H * W]."""
+    if len(shape) != 2:
+        raise InputError(f"a grid is for images [N, C, H, W]; these positions are {list(shape)}")
+    rows, columns = clip_grid((cells, cells), shape)
+    row, column = cell_of(shape[0], rows, device), cell_of(shape[1], columns, device)
+    return (row[:, None] * columns + column).flatten()
+
+
+def window_steps(
+    maps: Tensor, size: int, count: int, *, edge: bool = True, seed: int = 0, first: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Return the step map of the greedy windows, and how many windows there was room for.
+
+    Step s hides the size x size window of the largest mean relevance among those that overlap no
+    earlier one. Greedy windows can block each other, so fewer than ``count`` may fit.
+
+    Args:
+        maps: [N, m, H, W].
+        size: side of the windows in pixels.
+        count: the most windows to take.
+        edge: whether windows may touch the lower and the right border. The authors' code lets them
+            start at rows and columns 0 to S - size - 1, one short of that.
+        seed: of the order of ties.
+        first: the number of the first input.
+
+    Returns:
+        int16 [N, m, H, W] with ``count + 1`` where no window came, and int64 [N, m].
+    """
+    if maps.ndim != 4:
+        raise InputError(f"windows are for maps of images, [N, m, H, W]; got {list(maps.shape)}")
+    height, width = maps.shape[2:]
+    slack = 0 if edge else 1
+    if size < 1 or size + slack > min(height, width):
+        raise InputError(
+            f"windows of {size} x {size} do not fit into {height} x {width}; choose a size from 1 "
+            f"to {min(height, width) - slack}"
+        )
+    means = functional.avg_pool2d(maps.to(torch.float64), size, stride=1)
+    means = means[..., : means.shape[2] - slack, : means.shape[3] - slack]
+    rows, columns = means.shape[2:]
+    rank = rank_positions(_merge_ties(means.flatten(2)), seed, first)
+    taken = rank.new_full((), rank.shape[-1])
+    row = torch.arange(height, device=maps.device)
+    column = torch.arange(width, device=maps.device)
+    steps = torch.full(maps.shape, count + 1, dtype=torch.int16, device=maps.device)
+    found = torch.zeros(maps.shape[:2], dtype=torch.int64, device=maps.device)
+    for step in range(1, count + 1):
+        best, place = rank.min(-1)
+        free = best < taken
+        found += free
+        top, left = (place // columns)[..., None], (place % columns)[..., None]
+        covers = ((row >= top) & (row < top + size))[..., None] & (
+            (column >= left) & (column < left + size)
+        )[..., None, :]
+        steps.masked_fill_(covers & free[..., None, None], step)
+        blocks = ((row[:rows] - top).abs() < size)[..., None] & (
+            (column[:columns] - left).abs() < size
+        )[..., None, :]
+        rank = torch.where(blocks.flatten(2), taken, rank)
+    return steps, found
+
+
+def _step_of(rank: Tensor, steps: int, n: int | Tensor) -> Tensor:
+    """The first s with s * n // steps > rank."""
+    return (((rank + 1) * steps + n - 1) // n).to(torch.int16)
+
+
+def _check_steps(steps: int, n: int, what: str) -> None:
+    if not 1 <= steps <= min(n, torch.iinfo(torch.int16).max - 1):
+        raise InputError(
+            f"steps must be from 1 to the number of {what}, {n}, and at most 32766; got {steps}"
+        )
+
+
+def _merge_ties(means: Tensor) -> Tensor:
+    """Round means [N, m, n] to a billionth of the largest, so that rounding errors rank nothing."""
+    largest = means.abs().amax(-1, keepdim=True)
+    return (means / torch.where(largest > 0, largest, 1) * 1e9).round()

@@ -1,0 +1,113 @@
+"""What a map does when the input changes: noise that should not matter, objects that do not.
+
+Both metrics look at maps computed twice; computing them is the caller's part.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.metrics.draws import draw, random_map
+from sea_nn.metrics.order import top_sets
+
+RANDOM = "random"
+Recompute = Callable[[Tensor], Mapping[str, Tensor]]
+"""From inputs [N, ...] to maps [N, *shape] by method."""
+
+
+def add_noise(x: Tensor, amplitude: float | Tensor = 0.02, seed: int = 0, first: int = 0) -> Tensor:
+    """Return x plus uniform noise from -amplitude to amplitude; each input has its own draws."""
+    uniform = draw(
+        "input_noise", len(x), lambda g: torch.rand(x.shape[1:], generator=g), seed, first
+    )
+    return x + (2 * uniform.to(x) - 1) * amplitude
+
+
+def overlap_top(
+    before: Tensor, after: Tensor, k: int | float = 0.1, seed: int = 0, first: int = 0
+) -> Tensor:
+    """Return the intersection over union of the top k positions of two maps each, [N, m] [M15].
+
+    Args:
+        before: maps [N, m, *shape].
+        after: maps of the same shape, of the changed inputs.
+        k: a number of positions or a share; the paper takes 5000 of 224 x 224, a tenth.
+        seed: of the order of ties.
+        first: the number of the first input.
+    """
+    if before.shape != after.shape:
+        raise InputError(
+            f"maps before and after must have one shape; got {list(before.shape)} and "
+            f"{list(after.shape)}"
+        )
+    a = top_sets(before.flatten(2), k, seed, first)
+    b = top_sets(after.flatten(2), k, seed, first)
+    return (a & b).sum(-1) / (a | b).sum(-1)
+
+
+def recompute_maps(
+    recompute: Recompute,
+    x: Tensor,
+    methods: Mapping[str, Tensor],
+    seed: int = 0,
+    first: int = 0,
+) -> Tensor:
+    """Return the maps of x by the given methods, [N, m, *shape], checked against the first ones.
+
+    A method "random" that ``recompute`` does not know is drawn again, with ``seed``.
+    """
+    maps = recompute(x)
+    if not isinstance(maps, Mapping):
+        raise KindError(
+            "recompute must return maps [N, *shape] by method, like the ones being scored; got "
+            f"{type(maps).__name__}"
+        )
+    if RANDOM in methods and RANDOM not in maps:
+        shape = tuple(methods[RANDOM].shape)
+        maps = {**maps, RANDOM: random_map(shape, seed, first)}
+    missing = [name for name in methods if name not in maps]
+    if missing:
+        raise InputError(f"recompute returned no maps for {', '.join(map(repr, missing))}")
+    parts = []
+    for name, before in methods.items():
+        after = maps[name].detach().to(before)
+        if after.ndim == before.ndim + 1 and after.shape[1] == 1:
+            after = after.squeeze(1)
+        if after.shape != before.shape:
+            raise InputError(
+                f"recompute returned maps {list(after.shape)} for {name!r}; expected "
+                f"{list(before.shape)}"
+            )
+        parts.append(after)
+    return torch.stack(parts, 1)
+
+
+def input_dependence(with_object: Tensor, without_object: Tensor, region: Tensor) -> Tensor:
+    """Return 1 where a pasted object gets less attribution than the scene had there [M16].
+
+    The object means nothing to a classifier of scenes. The mean over inputs is the input dependence
+    rate of BAM (Yang and Kim, 2019), higher is better; both kinds of maps must have one scale.
+
+    Args:
+        with_object: maps [N, m, *shape] of the inputs with the object.
+        without_object: maps of the same inputs without it.
+        region: where the object is, bool [N, *shape].
+
+    Returns:
+        [N, m]; nan where the region is empty.
+    """
+    if with_object.shape != without_object.shape:
+        raise InputError(
+            "the maps with and without the object must have one shape; got "
+            f"{list(with_object.shape)} and {list(without_object.shape)}"
+        )
+    if region.shape != (len(with_object), *with_object.shape[2:]):
+        raise InputError(
+            f"region must be {[len(with_object), *with_object.shape[2:]]}; got {list(region.shape)}"
+        )
+    inside = region.bool().flatten(1).unsqueeze(1)
+    pasted = (with_object.flatten(2) * inside).sum(-1)
+    scene = (without_object.flatten(2) * inside).sum(-1)
+    return torch.where(inside.any(-1), (pasted < scene).to(pasted.dtype), torch.nan)

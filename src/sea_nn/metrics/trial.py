@@ -1,0 +1,161 @@
+"""The inputs and maps of one batch, with what several metrics need computed once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError
+from sea_nn.evaluator import Evaluator
+from sea_nn.metrics import curve, order
+from sea_nn.metrics.curve import Answers
+from sea_nn.metrics.perturbation import Bounds, Perturbation, positions, prepare
+from sea_nn.metrics.sensitivity import Recompute
+
+T = TypeVar("T")
+Kind = str | Tensor
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a metric says about N inputs and m maps of each.
+
+    Attributes:
+        values: [N, m]; nan where the metric is undefined.
+        curve: the numbers behind them, [N, m, points], if there are any.
+        axis: where on the horizontal axis these points lie.
+        notes: what a reader should know about these values.
+    """
+
+    values: Tensor
+    curve: Tensor | None = None
+    axis: tuple[float, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Trial:
+    """N inputs, m maps of each, and the model to ask.
+
+    Attributes:
+        x: inputs [N, ...].
+        maps: [N, m, *positions].
+        methods: the m names.
+        task: asks the model about variants of the inputs; None if no metric needs it.
+        masks: bool, or graded annotations, [N, *positions].
+        segments: segment numbers, [N, *positions] or [*positions].
+        recompute: from inputs to maps by method.
+        bounds: the lowest and highest value of each channel.
+        seed: of every random draw.
+        first: the number of the first input in the whole set.
+    """
+
+    x: Tensor
+    maps: Tensor
+    methods: tuple[str, ...]
+    task: Evaluator | None = None
+    masks: Tensor | None = None
+    segments: Tensor | None = None
+    recompute: Recompute | None = None
+    bounds: Bounds | None = None
+    seed: int = 0
+    first: int = 0
+    _shared: dict[Any, Any] = field(default_factory=dict)
+
+    def perturbation(self, kind: Kind) -> Perturbation:
+        """Return a way of hiding positions, prepared once."""
+        return self._share(
+            ("perturbation", _key(kind)),
+            lambda: prepare(self.x, kind, bounds=self.bounds, seed=self.seed, first=self.first),
+        )
+
+    def pixel_steps(self, steps: int) -> tuple[Tensor, int]:
+        """Return the step maps that hide pixels in equal steps, and the last step."""
+        flat = self.maps.flatten(2)
+        return self._share(
+            ("pixels", steps),
+            lambda: (order.pixel_steps(flat, steps, self.seed, self.first), steps),
+        )
+
+    def segment_steps(self, segments: Tensor, steps: int | None, name: str) -> tuple[Tensor, int]:
+        """Return the step maps that hide segments; ``name`` tells them from other segments."""
+        flat = self.maps.flatten(2)
+        return self._share(
+            (name, steps),
+            lambda: order.segment_steps(flat, segments, steps, self.seed, self.first),
+        )
+
+    def window_steps(self, size: int, count: int, edge: bool) -> tuple[Tensor, Tensor]:
+        """Return the step maps of the greedy windows and their numbers."""
+        return self._share(
+            ("windows", size, count, edge),
+            lambda: order.window_steps(
+                self.maps, size, count, edge=edge, seed=self.seed, first=self.first
+            ),
+        )
+
+    def trace(
+        self, key: Any, kind: Kind, step_maps: Tensor, steps: int, insert: bool = False
+    ) -> Answers:
+        """Return the model's answers along step maps; ``key`` names these maps."""
+        return self._share(
+            ("trace", key, _key(kind), insert),
+            lambda: curve.trace(
+                self.ask(),
+                self.perturbation(kind),
+                step_maps.flatten(2),
+                steps,
+                insert=insert,
+                whole=self.whole(kind) if insert else None,
+            ),
+        )
+
+    def whole(self, kind: Kind) -> Answers:
+        """Return the answers about the inputs hidden altogether."""
+        return self._share(
+            ("whole", _key(kind)), lambda: curve.ask_hidden(self.ask(), self.perturbation(kind))
+        )
+
+    def ask(self) -> Evaluator:
+        """Return the task, which must be there."""
+        if self.task is None:
+            raise InputError("this metric asks the model, and none was given")
+        return self.task
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the positions."""
+        return positions(self.x)
+
+    @property
+    def n(self) -> int:
+        """The number of positions."""
+        return self.maps[0, 0].numel()
+
+    def _share(self, key: Any, compute: Callable[[], T]) -> T:
+        if key not in self._shared:
+            self._shared[key] = compute()
+        return self._shared[key]  # type: ignore[no-any-return]
+
+
+def ask_sets(trial: Trial, kind: Kind, sets: Tensor, keep: bool) -> Answers:
+    """Return the answers with only the sets kept, or with only them hidden, [N, k].
+
+    Args:
+        trial: the inputs and the model.
+        kind: how positions are hidden.
+        sets: bool [N, k, *positions].
+        keep: whether the sets are what is left of an input, or what is hidden.
+    """
+    perturbation, count = trial.perturbation(kind), sets.shape[1]
+    rows = torch.arange(len(sets), device=sets.device).repeat_interleave(count)
+    hidden = sets.flatten(0, 1)
+    hidden = ~hidden if keep else hidden
+    answers = curve.ask(trial.ask(), rows, lambda part: perturbation.hide(hidden[part], rows[part]))
+    return answers.map(lambda table: table.view(-1, count))
+
+
+def _key(kind: Kind) -> Any:
+    return kind if isinstance(kind, str) else ("tensor", id(kind))

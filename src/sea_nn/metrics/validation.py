@@ -1,0 +1,120 @@
+"""Check a call before any time is spent on it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.metrics.catalogue import get_metric
+from sea_nn.metrics.metric import Metric
+from sea_nn.metrics.perturbation import positions
+from sea_nn.metrics.sensitivity import Recompute
+
+IMAGE_METRICS = ("aupc_windows:black", "aupc_windows:noise", "deletion:blur", "insertion:blur")
+OTHER_METRICS = ("deletion:mean", "insertion:mean")
+
+
+def choose_metrics(metrics: Sequence[str | Metric] | None, x: Tensor) -> list[Metric]:
+    """Return the metrics asked for, each once, or those that suit the kind of input."""
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise KindError(f"x must be a floating-point tensor [N, ...]; got {kind}")
+    if x.ndim not in (2, 3, 4) or x.numel() == 0:
+        raise InputError(
+            f"x must be [N, F], [N, C, T] or [N, C, H, W] with N >= 1; got {list(x.shape)}"
+        )
+    if isinstance(metrics, str | Metric):
+        metrics = (metrics,)
+    if metrics is None:
+        metrics = IMAGE_METRICS if x.ndim == 4 else OTHER_METRICS
+    chosen = list({metric.name: metric for metric in map(get_metric, metrics)}.values())
+    if not chosen:
+        raise InputError("metrics must name at least one metric")
+    return chosen
+
+
+def check_maps(
+    x: Tensor, maps: Mapping[str, Tensor], random: bool, allow_zero: bool
+) -> dict[str, Tensor]:
+    """Return the maps as floats [N, *positions], or say what is wrong with them."""
+    if not isinstance(maps, Mapping):
+        raise KindError(
+            f"maps must be a dict from method to maps [N, *positions]; got {type(maps).__name__}"
+        )
+    if not maps and not random:
+        raise InputError("maps must hold at least one method's maps")
+    expected = (len(x), *positions(x))
+    checked = {}
+    for name, values in maps.items():
+        if not isinstance(values, Tensor) or values.is_complex():
+            raise KindError(f"the maps of {name!r} must be a real tensor")
+        one = values.detach()
+        if one.ndim == len(expected) + 1 and one.shape[1] == 1:
+            one = one.squeeze(1)
+        if one.shape != expected:
+            raise InputError(
+                f"the maps of {name!r} are {list(values.shape)}, and x is {list(x.shape)}: "
+                f"expected maps {list(expected)}. Sum channels with "
+                "sea_nn.heatmap.reduce_channels, bring "
+                "coarse maps to the input's size with sea_nn.heatmap.upsample"
+            )
+        one = one if one.is_floating_point() else one.to(torch.float32)
+        if not bool(one.isfinite().all()):
+            raise InputError(f"the maps of {name!r} hold nan or infinite values")
+        zero = (one == 0).flatten(1).all(1).nonzero().flatten()
+        if len(zero) and not allow_zero:
+            raise InputError(
+                f"the map of {name!r} is zero everywhere on {len(zero)} of {len(x)} inputs (first: "
+                f"input {int(zero[0])}), so it ranks nothing. Leave these inputs or this method "
+                "out, or pass allow_zero=True to rank such maps at random"
+            )
+        checked[name] = one
+    return checked
+
+
+def check_needs(
+    metrics: Sequence[Metric],
+    x: Tensor,
+    model: Any,
+    masks: Tensor | None,
+    segments: Tensor | None,
+    recompute: Recompute | None,
+) -> None:
+    """Refuse metrics that lack something, before any of them is computed."""
+    given = {
+        "model": (model is not None, "a model: pass it as the first argument"),
+        "masks": (masks is not None, "masks: pass masks=, bool [N, *positions]"),
+        "segments": (segments is not None, "superpixels: pass segments=, whole numbers"),
+        "recompute": (recompute is not None, "recompute=, a function from inputs to maps"),
+        "image": (x.ndim == 4, f"images [N, C, H, W], and x is {list(x.shape)}"),
+    }
+    for need, (there, what) in given.items():
+        lacking = [metric.name for metric in metrics if need in metric.needs]
+        if lacking and not there:
+            raise InputError(f"{', '.join(lacking)} cannot be scored without {what}")
+
+
+def match_masks(masks: Tensor | None, x: Tensor) -> Tensor | None:
+    """Return the masks as [N, *positions]."""
+    if masks is None:
+        return None
+    expected = (len(x), *positions(x))
+    one = masks
+    if one.ndim == len(expected) + 1 and one.shape[1] == 1:
+        one = one.squeeze(1)
+    if one.shape != expected:
+        raise InputError(f"masks must be {list(expected)}, as x has it; got {list(masks.shape)}")
+    return one
+
+
+def check_segments(segments: Tensor | None, x: Tensor) -> None:
+    """Refuse segments that do not fit the inputs."""
+    if segments is None:
+        return
+    shape = positions(x)
+    if segments.shape not in ((len(x), *shape), shape):
+        raise InputError(
+            f"segments must be {[len(x), *shape]} or {list(shape)}; got {list(segments.shape)}"
+        )

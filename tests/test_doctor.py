@@ -1,0 +1,79 @@
+import captum
+import pytest
+import torch
+from torch import nn
+
+from sea_nn.doctor import check_model, examine, vote
+from sea_nn.explainers import compute_maps, from_captum
+
+X = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def network(activation=nn.ReLU):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 4, 3), activation(), nn.Flatten(), nn.Linear(144, 3))
+
+
+def levels(checks, subject):
+    return [c.level for c in checks if c.subject == subject]
+
+
+def test_a_sound_ensemble_is_fine():
+    checks = examine(network(), X, methods=("saliency", "integrated_gradients", "occlusion"))
+    assert {c.level for c in checks} == {"ok"}
+
+
+def test_captums_guided_backprop_on_relu6_is_found_out():
+    member = from_captum(captum.attr.GuidedBackprop)
+    assert levels(
+        examine(network(nn.ReLU6), X, methods=("saliency", member)), "GuidedBackprop"
+    ) == ["warn"]
+    found = compute_maps(network(nn.ReLU6), X, methods=("saliency", member, "occlusion"))
+    assert vote(found) == {"saliency": 0.5, "GuidedBackprop": 0.5, "occlusion": 1.0}
+    assert levels(examine(network(nn.ReLU), X, methods=("saliency", member)), "GuidedBackprop") == [
+        "ok"
+    ]
+
+
+def test_empty_and_failing_members_are_named():
+    def nothing(model, x, target):
+        return torch.zeros_like(x)
+
+    checks = examine(
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), X, methods=("saliency", nothing, "grad_cam")
+    )
+    assert levels(checks, "nothing") == ["fail"]
+    assert levels(checks, "grad_cam") == ["fail"]
+
+
+def test_an_incomplete_integral_asks_for_more_steps():
+    class Kinked(nn.Module):
+        def forward(self, x):
+            total = x.flatten(1).sum(1)
+            return torch.stack([(40 * torch.sin(total * 3)) + total, -total], 1)
+
+    few = {"integrated_gradients": {"n_steps": 3}}
+    checks = examine(Kinked(), X, target=0, methods=("integrated_gradients",), options=few)
+    assert [c.level for c in checks if "misses" in c.message] == ["warn"]
+    assert "n_steps" in checks[-1].advice
+    many = {"integrated_gradients": {"n_steps": 400}}
+    checks = examine(Kinked(), X, target=0, methods=("integrated_gradients",), options=many)
+    assert [c.level for c in checks if "misses" in c.message] == ["ok"]
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_modules_in_place_or_used_twice(inplace):
+    class Reuses(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.act, self.b = nn.Linear(4, 4), nn.ReLU(inplace=inplace), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.b(self.act(self.a(self.act(self.a(x)))))
+
+    model = Reuses()
+    checks = check_model(model, torch.rand(1, 4))
+    assert any("more than once" in c.message for c in checks)
+    assert any("in place" in c.message for c in checks) == inplace
+    assert all(not m._forward_hooks for m in model.modules())
+    assert check_model(lambda x: x, torch.rand(1, 4))[0].level == "ok"

@@ -1,0 +1,242 @@
+import numpy as np
+import pytest
+import torch
+from captum.attr import NoiseTunnel
+from torch import nn
+
+from sea_nn import SEA, Explanation, SEAConfig, ensemble, quantus_explain
+from sea_nn.data.fashion import load_cnn, load_sample
+from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.explainers import compute_maps
+from sea_nn.heatmap import reduce_channels, scale
+
+FAST = ("saliency", "input_x_gradient")
+
+
+@pytest.fixture(scope="module")
+def cnn():
+    return load_cnn()
+
+
+@pytest.fixture(scope="module")
+def x():
+    return load_sample().images[[3, 50, 120]]
+
+
+def test_a_linear_model_has_a_known_answer():
+    """Gradient x input of a linear model is w * x: its largest entries must come first."""
+    model = nn.Linear(6, 2, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0, 5, -4, 3, -2, 1], [1.0, 1, 1, 1, 1, 1]]))
+    x = torch.tensor([[1.0, 1, 1, 1, 1, 1]])
+    e = SEA(model, ("saliency", "input_x_gradient", "integrated_gradients")).explain(x, target=0)
+    assert e.order[0].tolist() == [1, 2, 3, 4, 5, 0]
+    assert (e.attribution[0].sort(descending=True).indices == e.order[0]).all()
+
+
+def test_the_map_is_the_ensemble_of_the_members_heatmaps(cnn, x):
+    e = SEA(cnn, FAST).explain(x)
+    raw = compute_maps(cnn, x, methods=FAST).maps.values()
+    heatmaps = torch.stack([scale(reduce_channels(m)) for m in raw], 1)
+    assert torch.equal(e.maps, heatmaps)
+    assert torch.equal(e.attribution, ensemble(heatmaps).attribution.unsqueeze(1))
+    assert e.methods == FAST
+    assert e.target.tolist() == cnn(x).argmax(1).tolist()
+    assert torch.allclose(e.score, cnn(x).softmax(1).amax(1), atol=1e-5)
+    assert e.provenance.config["solver"] == "mirror"
+    assert set(e.provenance.evaluations) == set(FAST)
+    assert e.provenance.seconds["sea"] > 0
+
+
+def test_captums_conventions(cnn, x):
+    sea = SEA(cnn, FAST)
+    whole = sea.attribute(x)
+    assert whole.shape == (3, 1, 28, 28)
+    (packed,) = sea.attribute((x,))
+    assert torch.equal(whole, packed)
+    predicted = cnn(x).argmax(1)
+    for target in (predicted, predicted.tolist()):
+        assert torch.equal(sea.attribute(x, target=target), whole)
+    torch.testing.assert_close(sea.attribute(x[:1], target=int(predicted[0])), whole[:1])
+    other = sea.attribute(x, target=(predicted + 1) % 10)
+    assert not torch.equal(other, whole)
+    based = SEA(cnn, ("saliency", "integrated_gradients"))
+    assert not torch.equal(based.attribute(x, baselines=0.5), based.attribute(x))
+    with pytest.raises(InputError, match="additional_forward_args"):
+        sea.attribute((x, x))
+
+
+def test_inside_captums_noise_tunnel(cnn, x):
+    noisy = NoiseTunnel(SEA(cnn, FAST)).attribute(x, nt_samples=2, stdevs=0.01, target=1)
+    assert noisy.shape == (3, 1, 28, 28)
+    assert torch.isfinite(noisy).all()
+
+
+class Wrapped(nn.Module):
+    def __init__(self, model, kind):
+        super().__init__()
+        self.model, self.kind = model, kind
+
+    def forward(self, x, bias=None):
+        logits = self.model(x) if bias is None else self.model(x) + bias
+        if self.kind == "dict":
+            return {"logits": logits, "loss": None}
+        if self.kind == "tuple":
+            return logits, "hidden"
+        if self.kind == "object":
+            return type("Output", (), {"logits": logits})()
+        return [logits, logits]
+
+
+@pytest.mark.parametrize("kind", ["dict", "tuple", "object"])
+def test_outputs_of_many_kinds(cnn, x, kind):
+    assert torch.equal(SEA(Wrapped(cnn, kind), FAST).attribute(x), SEA(cnn, FAST).attribute(x))
+
+
+def test_additional_arguments_reach_the_model(cnn, x):
+    bias = torch.zeros(3, 10)
+    bias[:, 7] = 1e3
+    e = SEA(Wrapped(cnn, "dict"), FAST).explain(x, additional_forward_args=(bias,))
+    assert e.target.tolist() == [7, 7, 7]
+
+
+def test_model_and_input_come_back_as_they_were(x):
+    model = load_cnn().train()
+    model.conv1.eval()
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    modes = [m.training for m in model.modules()]
+    state = {k: v.clone() for k, v in model.state_dict().items()}
+    given = x.clone().requires_grad_()
+    SEA(model, "fast").explain(given)
+    assert [m.training for m in model.modules()] == modes
+    assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
+    assert all(bool((p.grad == 1).all()) and p.requires_grad for p in model.parameters())
+    assert given.grad is None
+    assert torch.equal(given, x)
+
+
+def test_rows_of_a_table_and_series():
+    table = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
+    e = SEA(table, ("saliency", "integrated_gradients")).explain(
+        torch.randn(4, 5), feature_names=list("abcde")
+    )
+    assert e.attribution.shape == (4, 5)
+    assert e.feature_names == tuple("abcde")
+    series = nn.Sequential(nn.Conv1d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 14, 3))
+    assert SEA(series, FAST).attribute(torch.randn(2, 2, 16)).shape == (2, 2, 16)
+
+
+def test_a_feature_mask_makes_groups_that_share_one_value(cnn, x):
+    mask = torch.arange(28 * 28).reshape(28, 28) // (28 * 7)  # four bands
+    e = SEA(cnn, FAST).explain(x, feature_mask=mask)
+    assert e.feature_shape == (4,)
+    assert e.order.shape == (3, 4)
+    for band in range(4):
+        assert len(e.attribution[0, 0][mask == band].unique()) == 1
+    assert e.top_mask(1).sum((1, 2)).tolist() == [28 * 7] * 3
+    with pytest.raises(KindError, match="whole numbers"):
+        SEA(cnn, FAST).attribute(x, feature_mask=mask.float())
+    with pytest.raises(InputError, match="broadcast"):
+        SEA(cnn, FAST).attribute(x, feature_mask=torch.zeros(5, 5).long())
+
+
+def test_constraints_reach_the_map_through_groups(cnn, x):
+    mask = torch.arange(28 * 28).reshape(28, 28) // (28 * 7)
+    e = SEA(cnn, FAST).explain(x, feature_mask=mask, forbidden=mask == 2)
+    assert (e.attribution[:, 0][:, mask == 2] == 0).all()
+    plain = SEA(cnn, FAST).explain(x, forbidden=mask == 0)
+    assert (plain.attribution[:, 0, :7] == 0).all()
+
+
+def test_on_a_grid_every_pixel_knows_its_cell(cnn, x):
+    e = SEA(cnn, FAST, SEAConfig(grid=(7, 5))).explain(x)
+    assert e.feature_shape == (7, 5)
+    assert torch.equal(
+        e.spread(torch.zeros(3, 35).scatter_(1, e.order, e.gains)), e.attribution[:, 0]
+    )
+
+
+def test_duplicates_share_one_vote(cnn, x):
+    def again(model, x, target):
+        return compute_maps(model, x, target, methods=("saliency",)).maps["saliency"]
+
+    e = SEA(cnn, ("saliency", again, "input_x_gradient")).explain(x)
+    assert torch.allclose(e.attribution, SEA(cnn, FAST).attribute(x), rtol=1e-4, atol=1e-5)
+    assert any(c.level == "warn" and "equals saliency" in c.message for c in e.checks)
+
+
+def test_members_that_fail_are_reported_or_raised():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    x = torch.rand(1, 1, 4, 4)
+    with pytest.raises(MemberError, match="convolution"):
+        SEA(model, ("saliency", "grad_cam")).explain(x)
+    e = SEA(model, ("saliency", "grad_cam")).explain(x, on_error="skip")
+    assert e.methods == ("saliency",)
+    assert any(c.level == "fail" and c.subject == "grad_cam" for c in e.checks)
+    with pytest.raises(MemberError, match="no member"):
+        SEA(model, ("grad_cam",)).explain(x, on_error="skip")
+
+
+def test_a_model_that_does_not_react_says_so():
+    class Constant(nn.Module):
+        def forward(self, x):
+            return (x.flatten(1)[:, :2] * 0) + torch.tensor([1.0, 0.0])
+
+    with pytest.raises(MemberError, match="does not react"):
+        SEA(Constant(), FAST).attribute(torch.rand(2, 1, 4, 4))
+
+
+@pytest.mark.parametrize(
+    "x,target,words",
+    [
+        (torch.rand(1, 3, 28, 28), None, "could not run"),
+        (torch.rand(1, 1, 28, 28), 10, "0 .* 9"),
+        (torch.rand(0, 1, 28, 28), None, "at least one input"),
+    ],
+)
+def test_bad_inputs_are_explained(cnn, x, target, words):
+    with pytest.raises(InputError, match=words):
+        SEA(cnn, FAST).attribute(x, target=target)
+
+
+def test_models_that_return_a_list_or_nan_are_refused(cnn, x):
+    with pytest.raises(KindError, match="list"):
+        SEA(Wrapped(cnn, "list"), FAST).attribute(x)
+    with pytest.raises(InputError, match="NaN"):
+        SEA(lambda x: cnn(x) * float("nan"), FAST).attribute(x)
+
+
+def test_an_explanation_survives_saving(cnn, x, tmp_path):
+    e = SEA(cnn, FAST).explain(x, labels=load_sample().names, model_name="fashion-cnn")
+    e.save(tmp_path / "e.safetensors")
+    again = Explanation.load(tmp_path / "e.safetensors")
+    assert torch.equal(again.order, e.order)
+    assert torch.allclose(again.attribution, e.attribution)
+    assert again.labels == e.labels
+    assert again.provenance == e.provenance
+
+
+def test_quantus_accepts_it(cnn, x):
+    maps = quantus_explain(cnn, np.asarray(x), [1, 2, 3], methods=FAST, device="cpu")
+    assert maps.shape == (3, 1, 28, 28)
+    quantus = pytest.importorskip("quantus", reason="quantus is an optional extra")
+    metric = quantus.Sparseness(disable_warnings=True, abs=True)
+    scores = metric(
+        model=cnn,
+        x_batch=np.asarray(x),
+        y_batch=np.array([1, 2, 3]),
+        a_batch=None,
+        explain_func=quantus_explain,
+        explain_func_kwargs={"methods": FAST},
+        channel_first=True,
+    )
+    assert all(0 < score < 1 for score in scores)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_gives_the_same_explanation(cnn, x):
+    here = SEA(cnn, FAST).explain(x)
+    there = SEA(load_cnn("cuda"), FAST).explain(x.cuda())
+    assert there.attribution.is_cuda
+    assert torch.allclose(there.maps.cpu(), here.maps, atol=1e-3)
