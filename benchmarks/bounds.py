@@ -47,7 +47,11 @@ def run() -> list[Table]:
                 draw = torch.randn(784, generator=generator, dtype=torch.float64)
                 f.weights[0].mul_(torch.exp(spread * draw))
             found = contenders(f, max(STEPS))
-            for label, which in (("gradient at the set", 0), ("tangent at the average", 1), ("and second sieve", 2)):
+            for label, which in (
+                ("gradient at the set", 0),
+                ("tangent at the average", 1),
+                ("and second sieve", 2),
+            ):
                 cells = [str(found[step][which]) for step in STEPS]
                 rows.append([f"{init}, spread {spread}", label, *cells])
     note = (

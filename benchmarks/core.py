@@ -55,10 +55,20 @@ def full_resolution() -> Table:
             cells.append(seconds(lambda c=config, x=maps: ensemble(x, c)) / len(maps))
         scale = side**2 * math.log2(side**2)
         base = base or [t / scale for t in cells[1:]] if side >= 112 else None
-        growth = [f"{t / scale / b:.2f}" for t, b in zip(cells[1:], base, strict=True)] if base else ["", ""]
+        growth = (
+            [f"{t / scale / b:.2f}" for t, b in zip(cells[1:], base, strict=True)]
+            if base
+            else ["", ""]
+        )
         rows.append([cells[0], *(f"{t * 1e3:.1f}" for t in cells[1:]), *growth])
     note = "m = 3, no grid. The last columns are time / (n log n), relative to n = 12,544."
-    header = ["n", "default, ms an input", "paper preset, ms", "default / n log n", "paper / n log n"]
+    header = [
+        "n",
+        "default, ms an input",
+        "paper preset, ms",
+        "default / n log n",
+        "paper / n log n",
+    ]
     return "b. Full resolution", note, header, rows
 
 
@@ -87,6 +97,7 @@ def against_peers() -> Table:
         import apricot
 
         for optimizer in ("lazy", "two-stage"):
+
             def select(o: str = optimizer) -> object:
                 return apricot.FeatureBasedSelection(k, "sqrt", optimizer=o).fit(data)
 
@@ -98,9 +109,23 @@ def against_peers() -> Table:
         from submodlib import FeatureBasedFunction
 
         features = [[(j, float(v)) for j, v in enumerate(row)] for row in data]
-        peer = FeatureBasedFunction(n, features, d, [1.0] * d, mode=FeatureBasedFunction.SQUAREROOT if hasattr(FeatureBasedFunction, "SQUAREROOT") else None)
+        peer = FeatureBasedFunction(
+            n,
+            features,
+            d,
+            [1.0] * d,
+            mode=FeatureBasedFunction.SQUAREROOT
+            if hasattr(FeatureBasedFunction, "SQUAREROOT")
+            else None,
+        )
         for optimizer in ("NaiveGreedy", "LazyGreedy"):
-            rows.append([f"submodlib, {optimizer}", seconds(lambda o=optimizer: peer.maximize(k, o), 1, False), None])
+            rows.append(
+                [
+                    f"submodlib, {optimizer}",
+                    seconds(lambda o=optimizer: peer.maximize(k, o), 1, False),
+                    None,
+                ]
+            )
     except Exception as error:  # an optional peer that may not build or run here
         rows.append([f"submodlib (did not run: {type(error).__name__})", math.nan, None])
     fast = rows[0][1]
@@ -109,7 +134,12 @@ def against_peers() -> Table:
         same = "" if order is None else f"{np.mean(order == ours.order.numpy()):.1%}"
         table.append([name, f"{time:.2f}", f"{time / fast:.1f}", same])
     note = f"One-layer sqrt function, n = {n:,} candidates, {d} units, budget {k:,}."
-    return "d. Greedy against other libraries", note, ["method", "s", "relative", "same order"], table
+    return (
+        "d. Greedy against other libraries",
+        note,
+        ["method", "s", "relative", "same order"],
+        table,
+    )
 
 
 def memory() -> Table:

@@ -36,7 +36,9 @@ def peak_memory(code: str) -> float:
         "rss = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
         f"{code}\nprint(rss() - before)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     return float(done.stdout)
 
 

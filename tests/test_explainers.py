@@ -1,0 +1,464 @@
+"""One call computes all maps, packs the work, explains failures and leaves the model alone."""
+
+import captum.attr as captum
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sea_nn import explainers, memory, registry
+from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.evaluator import Evaluator
+from sea_nn.explainers import compute_maps, expand_methods, from_captum, get, names, register
+from sea_nn.logits import Logits
+
+SMALL = {
+    "smooth_ig": {"n_samples": 2, "n_steps": 4},
+    "integrated_gradients": {"n_steps": 4},
+    "smoothgrad": {"n_samples": 4},
+    "gradient_shap": {"n_samples": 4},
+    "rise": {"n_masks": 12, "cells": 3},
+    "lime": {"n_samples": 20, "n_segments": 6},
+    "kernel_shap": {"n_samples": 20, "n_segments": 6},
+}
+
+
+def build() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True)),
+        *(nn.MaxPool2d(2), nn.Dropout(), nn.Flatten(), nn.Linear(4 * 36, 3)),
+    )
+
+
+def images(n: int = 2, size: int = 12) -> Tensor:
+    return torch.randn(n, 3, size, size, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def clean_registry():
+    kept = dict(registry._MEMBERS)
+    yield
+    registry._MEMBERS.clear()
+    registry._MEMBERS.update(kept)
+
+
+def test_every_member_explains_an_image_and_the_caller_gets_everything_back():
+    model, fired = build(), []
+    model.train()
+    model[1].eval()
+    model[0].weight.requires_grad_(False)
+    model[6].register_forward_hook(lambda *_: fired.append(1))
+    model(images()).sum().backward()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = [m.training for m in model.modules()]
+    gradient = model[6].weight.grad
+    kept_gradient = gradient.clone()
+    x = images().permute(0, 1, 3, 2)  # not contiguous
+    kept, random = x.clone(), torch.get_rng_state()
+
+    result = compute_maps(model, x, methods=names(), options=SMALL)
+
+    assert set(result.maps) == set(names())
+    for name, maps in result.maps.items():
+        expected = (2, 1, 12, 12) if name in ("grad_cam", "rise") else (2, 3, 12, 12)
+        assert maps.shape == expected
+        assert maps.is_contiguous()
+        assert not maps.requires_grad
+        assert bool(maps.isfinite().all())
+        if not get(name).signed:
+            assert maps.min() >= 0
+    assert [m.training for m in model.modules()] == modes
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert [p.requires_grad for p in model.parameters()] == [False, *[True] * 5]
+    assert model[6].weight.grad is gradient
+    assert torch.equal(gradient, kept_gradient)
+    assert model[2].inplace
+    assert [len(m._forward_hooks) for m in model] == [0, 0, 0, 0, 0, 0, 1]
+    assert not any(m._forward_pre_hooks or m._backward_hooks for m in model)
+    assert torch.equal(x, kept)
+    assert not x.requires_grad
+    assert x.grad is None
+    assert torch.equal(torch.get_rng_state(), random)
+    assert torch.equal(result.target, result.logits.argmax(1))
+
+
+def test_the_logits_are_those_of_the_model_in_eval_mode():
+    model, x = build(), images()
+    result = compute_maps(model.train(), x, methods="saliency")
+    assert torch.allclose(result.logits, model.eval()(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_callers_gradient_mode_does_not_matter(mode):
+    model, expected = build(), compute_maps(build(), images(), methods="fast").maps
+    with mode():
+        found = compute_maps(model, images(), methods="fast").maps
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_an_input_that_asks_for_gradients_is_left_alone():
+    x = images().requires_grad_(True)
+    options = {name: SMALL[name] for name in ("smooth_ig", "integrated_gradients")}
+    compute_maps(build(), x, methods="paper", options=options)
+    assert x.grad is None
+    assert x.requires_grad
+    assert x.grad_fn is None
+
+
+def test_a_failing_member_gives_the_model_back_too():
+    model = build().train()
+
+    def broken(model, x, target):
+        model.model[0].register_forward_hook(lambda *_: None)
+        x.zero_()
+        raise ZeroDivisionError("nothing there")
+
+    x = images()
+    kept = x.clone()
+    with pytest.raises(MemberError, match=r"broken failed.*ZeroDivisionError: nothing there"):
+        compute_maps(model, x, methods=["saliency", broken])
+    assert model.training
+    assert all(p.requires_grad for p in model.parameters())
+    assert not model[0]._forward_hooks
+    assert torch.equal(x, kept)
+
+
+def test_an_inputs_maps_do_not_depend_on_its_batch_or_the_chunks():
+    model, x = build().double(), images(3).double()
+    target = torch.tensor([0, 1, 2])
+    batch = compute_maps(model, x, target, names(), options=SMALL).maps
+    pieces = compute_maps(model, x, target, names(), options=SMALL, internal_batch_size=2).maps
+    for i in range(3):
+        alone = compute_maps(model, x[i : i + 1], int(target[i]), names(), options=SMALL).maps
+        for name in names():
+            assert torch.allclose(batch[name][i], alone[name][0], atol=1e-9), name
+            assert torch.allclose(batch[name][i], pieces[name][i], atol=1e-9), name
+
+
+def test_the_seed_decides_every_draw():
+    chosen = ["smooth_ig", "smoothgrad", "gradient_shap", "rise", "lime", "kernel_shap"]
+    options = {name: SMALL[name] for name in chosen}
+    first = compute_maps(build(), images(), methods=chosen, options=options, seed=1).maps
+    again = compute_maps(build(), images(), methods=chosen, options=options, seed=1).maps
+    other = compute_maps(build(), images(), methods=chosen, options=options, seed=2).maps
+    for name in chosen:
+        assert torch.equal(first[name], again[name])
+        assert not torch.allclose(first[name], other[name])
+
+
+class Counting(nn.Module):
+    """Counts the inputs a model is asked about, and the most at once."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.total, self.most = model, 0, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total, self.most = self.total + len(x), max(self.most, len(x))
+        return self.model(x)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_cost_is_what_a_member_really_asks(name):
+    options = {name: SMALL[name]} if name in SMALL else {}
+    x = images(2)
+    counting = Counting(build())
+    result = compute_maps(counting, x, methods=name, options=options, internal_batch_size=5)
+    (entry,) = expand_methods(name, options)
+    cost = 2 * entry.member.cost(entry.options, (3, 12, 12))
+    assert result.evaluations[name] == cost
+    # Besides: the prediction of 2, and one each to measure memory without and with folded norms,
+    # to fold them and check that, or to find Grad-CAM's layer.
+    assert cost + 2 <= counting.total <= cost + 6
+    assert counting.most <= 6
+
+
+def test_members_share_work_where_the_maps_stay_the_same():
+    chosen = ["guided_grad_cam", "grad_cam", "guided_backprop", "input_x_gradient", "saliency"]
+    result = compute_maps(build(), images(2), methods=chosen)
+    assert list(result.evaluations.values()) == [4, 0, 0, 2, 0]
+    for name in chosen:
+        alone = compute_maps(build(), images(2), methods=name).maps[name]
+        assert torch.equal(result.maps[name], alone)
+    result.maps["saliency"].zero_()
+    assert result.maps["input_x_gradient"].any()
+
+
+def test_progress_runs_to_the_end_over_all_members():
+    calls: list[tuple[str, int, int]] = []
+    chosen = ("saliency", "integrated_gradients", "input_x_gradient", "occlusion")
+    compute_maps(
+        *(build(), images(2), None, chosen),
+        progress=lambda *call: calls.append(call),
+        internal_batch_size=16,
+    )
+    entries = expand_methods(chosen)
+    total = 2 * sum(entry.member.cost(entry.options, (3, 12, 12)) for entry in entries)
+    done = [call[1] for call in calls]
+    assert {call[2] for call in calls} == {total}
+    assert done == sorted(done)
+    assert done[-1] == total
+    assert list(dict.fromkeys(call[0] for call in calls)) == list(chosen)
+    assert len(calls) > 10
+
+
+def test_failures_are_skipped_with_their_reasons():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 144, 3))
+    chosen = ("grad_cam", "saliency", "guided_backprop")
+    result = compute_maps(model, images(), methods=chosen, on_error="skip")
+    assert list(result.maps) == ["saliency"]
+    assert "no convolution" in result.failed["grad_cam"]
+    assert "smooth_ig" in result.failed["guided_backprop"]
+    with pytest.raises(MemberError, match=r"no member could explain.*grad_cam: .*no convolution"):
+        compute_maps(model, images(), methods="grad_cam", on_error="skip")
+    with pytest.raises(MemberError, match="no convolution"):
+        compute_maps(model, images(), methods=chosen)
+    with pytest.raises(InputError, match="on_error"):
+        compute_maps(model, images(), on_error="ignore")
+
+
+def test_a_plain_function_is_a_model_for_members_that_only_ask_it():
+    model = build().eval()
+    reference = compute_maps(model, images(), methods=names(), options=SMALL).maps
+    inner = {"deeplift", "guided_backprop", "deconvolution", "grad_cam", "guided_grad_cam"}
+    result = compute_maps(
+        *(lambda x: model(x), images(), None, names()), options=SMALL, on_error="skip"
+    )
+    assert set(result.failed) == inner
+    assert all("needs a torch.nn.Module" in why for why in result.failed.values())
+    for name, maps in result.maps.items():
+        assert torch.allclose(maps, reference[name], atol=1e-5), name
+
+
+def test_a_model_without_parameters():
+    class Halves(nn.Module):
+        def forward(self, x):
+            return torch.stack([x[:, :, :6].sum((1, 2, 3)), x[:, :, 6:].sum((1, 2, 3))], 1)
+
+    maps = compute_maps(Halves(), images(), 0, "saliency").maps["saliency"]
+    assert torch.equal(maps[:, :, :6], torch.ones(2, 3, 6, 12))
+    assert not maps[:, :, 6:].any()
+
+
+def test_a_score_an_input_and_hugging_face_outputs():
+    class Output:
+        def __init__(self, logits):
+            self.logits = logits
+
+    linear = nn.Linear(4, 3)
+    x = torch.randn(2, 4)
+    maps = compute_maps(lambda v: Output(linear(v)), x, 2, "saliency").maps["saliency"]
+    assert torch.allclose(maps, linear.weight[2].expand(2, -1))
+    result = compute_maps(lambda v: linear(v)[:, 1], x, None, "saliency,occlusion")
+    assert torch.allclose(result.maps["saliency"], linear.weight[1].expand(2, -1))
+    assert torch.allclose(result.maps["occlusion"], linear.weight[1] * x, atol=1e-6)
+    assert result.target.tolist() == [0, 0]
+
+
+def test_further_arguments_follow_their_inputs():
+    torch.manual_seed(0)
+    x, gain = torch.randn(3, 4), torch.tensor([[1.0], [2.0], [3.0]])
+    weight = torch.randn(4, 2)
+
+    def model(inputs, factor, sign):
+        return sign * factor * (inputs @ weight)
+
+    for name in ("saliency", "integrated_gradients", "occlusion", "kernel_shap"):
+        maps = compute_maps(
+            model, x, 1, name, additional_forward_args=(gain, -1.0), internal_batch_size=4
+        ).maps[name]
+        expected = -gain * weight[:, 1] * (1 if name == "saliency" else x)
+        assert torch.allclose(maps, expected, atol=1e-4), name
+
+
+def test_an_in_place_model_neither_fails_nor_changes_the_input():
+    def model(x):
+        x.sub_(1)
+        x *= 2
+        return x.flatten(1)[:, :3]
+
+    x = images()
+    kept = x.clone()
+    maps = compute_maps(model, x, 0, "saliency,occlusion").maps
+    assert torch.equal(x, kept)
+    assert torch.equal(maps["saliency"].flatten(1)[:, 0], torch.full((2,), 2.0))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        ({"x": torch.zeros(0, 3, 12, 12)}, InputError, r"at least one input.*\[0, 3, 12, 12\]"),
+        ({"x": torch.zeros(12)}, InputError, r"x\.unsqueeze\(0\)"),
+        ({"x": torch.zeros(1, 4, dtype=torch.long)}, KindError, "explain the embeddings"),
+        ({"x": [[1.0]]}, KindError, "got list"),
+        ({"x": torch.full((1, 3, 12, 12), torch.nan)}, InputError, "clean the input"),
+        ({"x": torch.zeros(1, 3, 5, 5)}, InputError, r"could not run on x.*\[1, 3, 5, 5\]"),
+        ({"x": images().double()}, InputError, "the model is torch.float32 on cpu"),
+        ({"target": 3}, InputError, "valid targets are 0 to 2"),
+        ({"methods": ()}, InputError, "methods is empty.*saliency.*thorough"),
+        ({"methods": ""}, InputError, "methods is empty"),
+        ({"methods": "salency"}, InputError, "did you mean 'saliency'.*Members: saliency"),
+        ({"methods": [("rise", 3)]}, KindError, "pair"),
+        ({"methods": 3}, KindError, "got 3"),
+        ({"methods": [None]}, KindError, "got None"),
+        ({"methods": [("rise", {"masks": 3})]}, InputError, "no option 'masks'.*n_masks, cells"),
+        ({"methods": [("rise", {"preset": "x"})]}, InputError, "no preset 'x'; presets: none"),
+        ({"options": {"rise": {}}}, InputError, "'rise', which is not among the methods"),
+        ({"methods": [("smoothgrad", {"n_samples": 0})]}, InputError, "n_samples must be"),
+        ({"methods": [("smoothgrad", {"noise": -1})]}, InputError, "must not be negative"),
+        ({"methods": [("rise", {"keep": 1})]}, InputError, "0 < keep < 1"),
+        ({"internal_batch_size": 0}, InputError, "internal_batch_size"),
+        ({"autocast": True}, InputError, "autocast is for GPUs"),
+        ({"baselines": torch.zeros(5, 3, 12, 12)}, InputError, "gradient_shap"),
+        ({"methods": [lambda m, x, t: x.sum()]}, MemberError, r"member_1.*shape \[2, 3, 12, 12\]"),
+        ({"methods": [lambda m, x, t: x / 0]}, MemberError, "NaN or infinite"),
+        ({"methods": [lambda m, x, t: None]}, MemberError, "must return a tensor of maps"),
+    ],
+)
+def test_wrong_calls_are_explained(call, error, message):
+    with pytest.raises(error, match=message):
+        compute_maps(build(), **{"x": images(), **call})
+
+
+def test_nan_logits_are_refused():
+    model = build()
+    nn.init.constant_(model[6].bias, torch.nan)
+    with pytest.raises(InputError, match="NaN for 2 of 2 inputs"):
+        compute_maps(model, images())
+
+
+def test_a_model_that_cannot_be_differentiated_says_so():
+    model = build()
+    for detached in (lambda x: model(x).detach(), lambda x: model(x.detach() * 1)):
+        with pytest.raises(MemberError, match=r"(no gradient|does not depend).*occlusion"):
+            compute_maps(detached, images(), methods="saliency")
+        assert compute_maps(detached, images(), methods="occlusion").maps
+
+
+def test_callables_and_registered_members_join(clean_registry):
+    def doubled(model, x, target, factor=2.0):
+        return factor * x[:, 0] * model(x).gather(1, target[:, None])[:, :, None]
+
+    member = register("doubled", doubled, cost=1, signed=False, reference="here")
+    assert get("doubled") is member
+    assert names()[-1] == "doubled"
+    result = compute_maps(
+        *(build(), images(), None, ["doubled", doubled, ("doubled", {"factor": 3.0})]),
+        options={"doubled_2": {"factor": 4.0}},
+    )
+    assert list(result.maps) == ["doubled", "doubled_2", "doubled_3"]
+    assert result.maps["doubled"].shape == (2, 1, 12, 12)
+    assert torch.allclose(result.maps["doubled_2"], 2 * result.maps["doubled"])
+    assert torch.allclose(result.maps["doubled_3"], 1.5 * result.maps["doubled"])
+    assert result.evaluations["doubled"] == 2
+    with pytest.raises(InputError, match="replace=True"):
+        register("doubled", doubled)
+    with pytest.raises(InputError, match="an ensemble"):
+        register("paper", doubled)
+    with pytest.raises(KindError, match="must be callable"):
+        register("other", 3)
+
+
+def test_a_callables_draws_are_seeded_and_leave_the_global_generator_alone():
+    def noisy(model, x, target):
+        return torch.rand_like(x)
+
+    random = torch.get_rng_state()
+    first = compute_maps(build(), images(), methods=[noisy], seed=3).maps["noisy"]
+    again = compute_maps(build(), images(), methods=[noisy], seed=3).maps["noisy"]
+    assert torch.equal(first, again)
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_any_captum_class_can_join():
+    x = torch.randn(2, 5)
+    model = nn.Linear(5, 3)
+    maps = compute_maps(
+        model, x, 1, [from_captum(captum.FeatureAblation), from_captum(captum.LRP)]
+    ).maps
+    assert torch.allclose(maps["FeatureAblation"], x * model.weight[1], atol=1e-6)
+    assert maps["LRP"].shape == x.shape
+
+
+def test_ready_ensembles_and_their_options():
+    assert explainers.ENSEMBLES["paper"] == ("saliency", "integrated_gradients", "smooth_ig")
+    for ensemble, members in explainers.ENSEMBLES.items():
+        assert tuple(entry.label for entry in expand_methods(ensemble)) == members
+    fast = sum(entry.member.cost(entry.options) for entry in expand_methods("fast"))
+    assert fast <= 5
+    thorough = {e.label: e.options for e in expand_methods("thorough", {"rise": {"cells": 5}})}
+    assert thorough["rise"] == {"n_masks": 400, "cells": 5, "keep": 0.5}
+    (entry,) = expand_methods([("smooth_ig", {"preset": "paper", "n_steps": 9})])
+    assert entry.options == {"n_samples": 3, "noise": 0.15, "stdev": 1.0, "n_steps": 9}
+    for name in names():
+        assert get(name).reference
+        assert get(name).cost() >= 1
+
+
+def test_members_that_repeat_another_are_found():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 144, 3))  # linear: IG is input x gradient
+    chosen = ("saliency", "input_x_gradient", "integrated_gradients")
+    result = compute_maps(model, images(), methods=chosen)
+    assert result.duplicates() == [("input_x_gradient", "integrated_gradients")]
+
+
+def test_memory_is_measured_and_divided():
+    model = nn.Sequential(nn.Linear(100, 1000), nn.Tanh(), nn.Linear(1000, 2))
+    for p in model.parameters():
+        p.requires_grad_(False)
+    need = memory.measure(model, torch.zeros(1, 100), model)
+    assert need.largest == 4000
+    assert need.elements == 1000
+    assert need.saved == 4000 + 4 * 400
+    cpu = torch.device("cpu")
+    assert memory.chunk_size(51, memory.CPU_BUDGET // 50, 1, cpu, None) <= 26
+    assert memory.chunk_size(10, 1, 1, cpu) == 10
+    assert memory.chunk_size(10, 1, 1, cpu, 4) == 4
+    assert memory.chunk_size(9, 1, 1, cpu, 4) == 3
+    assert memory.chunk_size(5, 10**15, 1, cpu) == 1
+    assert memory.chunk_size(100, 1, 2**30, cpu) == 1
+    assert 0 < memory.free_budget(cpu) <= memory.CPU_BUDGET
+
+
+def test_a_pass_stays_within_the_budget(monkeypatch):
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(400, 3))
+    counting, x = Counting(plain.requires_grad_(False)), images(2)
+    task = Evaluator(Logits(counting), x, torch.zeros(2, dtype=torch.long), x.new_zeros(2, 3))
+    monkeypatch.setattr(memory, "CPU_BUDGET", 7 * task.footprint().gradient)
+    compute_maps(counting, x, 0, "integrated_gradients")
+    assert counting.most == 7
+
+
+def test_a_full_gpu_makes_the_pieces_smaller():
+    x = torch.randn(5, 4)
+    task = Evaluator(Logits(nn.Linear(4, 2)), x, torch.zeros(5, dtype=torch.long), x[:, :2])
+    visited: list[tuple[int, int]] = []
+
+    def visit(start: int, stop: int) -> None:
+        if stop - start > 2:
+            raise torch.cuda.OutOfMemoryError("full")
+        visited.append((start, stop))
+
+    task.sweep(5, visit, size=5)
+    assert visited == [(0, 2), (2, 4), (4, 5)]
+
+    def never(start: int, stop: int) -> None:
+        raise torch.cuda.OutOfMemoryError("full")
+
+    with pytest.raises(MemberError, match="no room for a single input"):
+        task.sweep(5, never, size=5)
+
+
+def test_a_recurrent_model_and_a_series():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.lstm, self.head = nn.LSTM(3, 5, batch_first=True), nn.Linear(5, 2)
+
+        def forward(self, x):
+            return self.head(self.lstm(x.transpose(1, 2))[0][:, -1])
+
+    chosen = ("saliency", "integrated_gradients", "occlusion")
+    result = compute_maps(Recurrent(), torch.randn(2, 3, 9), methods=chosen)
+    assert all(maps.shape == (2, 3, 9) for maps in result.maps.values())

@@ -1,0 +1,146 @@
+"""Folded norms give the same function, and the model's own parameters are back afterwards."""
+
+import captum.attr as captum
+import pytest
+import torch
+from torch import nn
+
+from sea_nn.explainers import compute_maps
+from sea_nn.fold import Fold, agrees, plan
+from sea_nn.memory import measure
+
+
+def wake(model: nn.Module) -> nn.Module:
+    """Give norms statistics and weights that matter."""
+    torch.manual_seed(1)
+    for m in model.modules():
+        if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None:
+            m.running_mean.normal_()
+            m.running_var.uniform_(0.5, 2)
+            if m.affine:
+                nn.init.normal_(m.weight)
+                nn.init.normal_(m.bias)
+    return model.double().eval()
+
+
+def build() -> nn.Sequential:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU()),
+        *(nn.BatchNorm2d(4, affine=False), nn.Conv2d(4, 6, 3, groups=2), nn.BatchNorm2d(6)),
+        *(nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 5), nn.BatchNorm1d(5)),
+    )
+    return wake(model)
+
+
+def images() -> torch.Tensor:
+    return torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(2)).double()
+
+
+def test_the_function_and_its_gradient_stay_the_same():
+    model, x = build(), images().requires_grad_(True)
+    expected = model(x)
+    (slope,) = torch.autograd.grad(expected[:, 1].sum(), x)
+    what = plan(model, lambda: model(x))
+    assert what.pairs == ((model[0], model[1]), (model[4], model[5]))
+    assert what.norms == (model[3], model[9])
+    with Fold(what).applied():
+        found = model(x)
+        assert torch.allclose(found, expected)
+        assert torch.allclose(torch.autograd.grad(found[:, 1].sum(), x)[0], slope)
+        assert model[1].forward(x) is x
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_the_very_same_parameters_come_back(fail):
+    model, x = build(), images()
+    before = {name: id(p) for name, p in model.named_parameters()}
+    attributes = [set(m.__dict__) for m in model.modules()]
+    found = Fold(plan(model, lambda: model(x)))
+    try:
+        with found.applied():
+            assert {name: id(p) for name, p in model.named_parameters()} != before
+            if fail:
+                raise RuntimeError("half way")
+    except RuntimeError:
+        assert fail
+    assert {name: id(p) for name, p in model.named_parameters()} == before
+    assert model[0].bias is None
+    assert [set(m.__dict__) for m in model.modules()] == attributes
+
+
+def test_a_pass_keeps_less_memory():
+    model, x = build().requires_grad_(False), images()[:1]
+    plain = measure(model, x, model)
+    with Fold(plan(model, lambda: model(x))).applied():
+        folded = measure(model, x, model)
+    bytes_into_paired_norms = 8 * (4 * 36 + 6 * 16)
+    own_scales = 2 * 8 * (4 + 5)  # the norms that stay multiply by theirs
+    assert folded.saved <= plain.saved - bytes_into_paired_norms + own_scales
+
+
+def test_layers_that_someone_else_reads_or_uses_twice_are_left_alone():
+    model, x = build(), images()
+    handle = model[0].register_forward_hook(lambda *_: None)
+    what = plan(model, lambda: model(x))
+    assert what.pairs == ((model[4], model[5]),)
+    assert model[1] in what.norms
+    handle.remove()
+    model[5].register_forward_pre_hook(lambda *_: None)
+    what = plan(model, lambda: model(x))  # the remembered plan no longer holds
+    assert what.pairs == ((model[0], model[1]),)
+    assert model[5] not in what.norms
+
+    shared = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3)).double().eval()
+    what = plan(shared, lambda: shared(shared(x)))
+    assert what.pairs == ()
+    assert what.norms == (shared[1],)
+
+
+def test_norms_without_fixed_statistics_are_left_alone():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False))
+    assert not plan(model, lambda: model(images().float()))
+    assert not plan(None, lambda: None)
+
+
+class Branching(nn.Module):
+    """A convolution that feeds more than the norm after it: folding would be wrong."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.head = nn.Linear(4 * 36, 3)
+
+    def forward(self, x):
+        y = self.conv(x)
+        return self.head((self.norm(y) * y.tanh()).flatten(1))
+
+
+def test_a_wrong_fold_is_noticed_by_the_answer():
+    model, x = wake(Branching()), images()
+    with torch.no_grad(), Fold(plan(model, lambda: model(x))).applied():
+        folded = model(x)
+    assert not agrees(folded, model(x))
+    maps = compute_maps(model, x, 1, "integrated_gradients").maps["integrated_gradients"]
+    assert torch.allclose(maps, captum.IntegratedGradients(model).attribute(x, target=1), atol=1e-7)
+
+
+def test_folding_is_used_and_changes_no_map():
+    seen = []
+
+    class Spy(nn.ReLU):
+        def forward(self, x):
+            seen.append("forward" in model[1].__dict__)
+            return super().forward(x)
+
+    model, x = build(), images()
+    model[2] = Spy()
+    maps = compute_maps(model, x, 1, "saliency,integrated_gradients,grad_cam,occlusion").maps
+    assert any(seen)
+    assert not all(seen)
+    expected = captum.IntegratedGradients(model).attribute(x, target=1)
+    assert torch.allclose(maps["integrated_gradients"], expected, atol=1e-7)
+    cam = captum.LayerGradCam(model, model[4]).attribute(x, target=1, relu_attributions=True)
+    cam = captum.LayerAttribution.interpolate(cam, (8, 8), "bilinear")
+    assert torch.allclose(maps["grad_cam"], cam)
