@@ -38,7 +38,9 @@ def test_the_papers_training_and_map_to_the_last_digits(seed, weights):
     )
     result = ensemble(given_maps, config)
     ours = (result.record.heatmap + result.record.margin)[0]
-    torch.testing.assert_close(ours, torch.tensor(losses, dtype=torch.float64), rtol=1e-11, atol=1e-9)
+    torch.testing.assert_close(
+        ours, torch.tensor(losses, dtype=torch.float64), rtol=1e-11, atol=1e-9
+    )
     weight = net.layers[0].weight.detach()
     assert float((weight - weight[0]).abs().max()) == 0  # the units never part
     torch.testing.assert_close(result.scorer.weight[0], weight[0], rtol=0, atol=1e-13)
@@ -76,7 +78,9 @@ def test_random_start_trains_as_torch_would():
             linear.bias.copy_(start.biases[layer][0])
     losses = paper.train(net, given_maps[0], SMALL["thresholds"], epochs=6)
     ours = (result.record.heatmap + result.record.margin)[0]
-    torch.testing.assert_close(ours, torch.tensor(losses, dtype=torch.float64), rtol=1e-10, atol=1e-9)
+    torch.testing.assert_close(
+        ours, torch.tensor(losses, dtype=torch.float64), rtol=1e-10, atol=1e-9
+    )
     torch.testing.assert_close(
         result.attribution[0], paper.algorithm1(net, 20), rtol=1e-7, atol=1e-9
     )

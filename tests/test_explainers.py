@@ -370,6 +370,18 @@ def test_a_callables_draws_are_seeded_and_leave_the_global_generator_alone():
     assert torch.equal(torch.get_rng_state(), random)
 
 
+def test_what_a_callable_leaves_behind_does_not_reach_the_next_member():
+    def careless(model, x, target):
+        model.model[6].register_forward_hook(lambda m, i, o: o * 0)
+        model.train()
+        return x
+
+    model = build()
+    expected = compute_maps(model, images(), methods="saliency").maps["saliency"]
+    found = compute_maps(model, images(), methods=[careless, "saliency"]).maps["saliency"]
+    assert torch.equal(found, expected)
+
+
 def test_any_captum_class_can_join():
     x = torch.randn(2, 5)
     model = nn.Linear(5, 3)

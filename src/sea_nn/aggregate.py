@@ -77,7 +77,7 @@ def aggregate(
         order=order,
         gains=values.gather(1, order).to(heatmaps.dtype),
         scorer=None,
-        record=Record.of([], order.new_zeros(len(order))),
+        record=Record.of(values.new_zeros(0, 5, len(values)), order.new_zeros(len(order))),
         feature_shape=shape,
         config=SEAConfig(),
     )

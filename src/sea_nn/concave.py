@@ -39,6 +39,13 @@ class Concave(Protocol):
     def rise(self, z: Tensor, d: Tensor) -> Tensor:
         """phi(z + d) - phi(z) for z, d >= 0, without cancellation; z and d broadcast."""
 
+    def curvature(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Second and third derivative at z, over 2 and 6: with the slope, a cubic above phi.
+
+        The fourth derivatives of all these functions are negative, so what the cubic leaves out
+        is negative on both sides of z.
+        """
+
 
 class _ChordedSqrt(torch.autograd.Function):
     """min(sqrt(z), z / sqrt(floor)), whose own derivative would be infinite at 0 under autograd."""
@@ -85,6 +92,15 @@ class Sqrt:
         ratio = d / (high + low).clamp_min(torch.finfo(d.dtype).tiny)
         return torch.where(z > SQRT_FLOOR, ratio, high - low)
 
+    def curvature(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """-z^(-3/2) / 8 and z^(-5/2) / 16; on the chord, nothing."""
+        above = z > SQRT_FLOOR
+        root = z.rsqrt()
+        cube = root * root * root
+        return torch.where(above, -0.125 * cube, 0), torch.where(
+            above, 0.0625 * cube * root * root, 0
+        )
+
 
 class Log1p:
     """log(1 + z)."""
@@ -102,6 +118,10 @@ class Log1p:
     def rise(self, z: Tensor, d: Tensor) -> Tensor:
         """log(1 + d / (1 + z))."""
         return torch.log1p(d / (1 + z))
+
+    def curvature(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """-1 / 2(1 + z)^2 and 1 / 3(1 + z)^3."""
+        return -0.5 / (1 + z) ** 2, 1 / (3 * (1 + z) ** 3)
 
 
 class Power:
@@ -122,6 +142,12 @@ class Power:
     def rise(self, z: Tensor, d: Tensor) -> Tensor:
         """(1 + z)^p times the value of the same function at d / (1 + z)."""
         return (1 + z) ** self.exponent * self.value(d / (1 + z))
+
+    def curvature(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """(p - 1)(1 + z)^(p-2) / 2 and (p - 1)(p - 2)(1 + z)^(p-3) / 6."""
+        p = self.exponent
+        second = (p - 1) / 2 * (1 + z) ** (p - 2)
+        return second, (p - 1) * (p - 2) / 6 * (1 + z) ** (p - 3)
 
 
 def parse_activation(name: str) -> Concave:

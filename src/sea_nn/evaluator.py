@@ -108,7 +108,7 @@ class Evaluator:
     def forward(self, points: Tensor, rows: Tensor) -> Tensor:
         """Return the logits of `points` [P, ...], variants of the inputs `rows` [P]."""
         with self._precision():
-            logits = self.model(points, *select_args(self.args, rows, len(self.x)))
+            logits: Tensor = self.model(points, *select_args(self.args, rows, len(self.x)))
         return logits.to(self.x.dtype)
 
     def score(self, logits: Tensor, rows: Tensor) -> Tensor:

@@ -230,7 +230,8 @@ def _explain(entry: Entry, task: Evaluator, folds: Fold) -> Tensor:
             with folds.applied():
                 maps = member.function(task, **settings)
         else:
-            maps = member.function(task.model, task.x.clone(), task.target.clone(), **settings)
+            with borrow(task.model.model):  # what it leaves behind must not reach the next member
+                maps = member.function(task.model, task.x.clone(), task.target.clone(), **settings)
             task.tick(len(task.x) * member.cost(entry.options, tuple(task.x.shape[1:])))
     except SEAError:
         raise

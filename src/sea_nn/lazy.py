@@ -1,16 +1,13 @@
 """Greedy on any DSF with as few evaluations as its concavity allows [M4].
 
-f is concave, so the tangent at any point bounds it from above. Two choices make that bound sharp
-enough to leave a handful of contenders out of a thousand candidates:
+Every candidate's gain is bounded from above by a polynomial in its column of the first layer: the
+cubic of the activation around the *average* candidate, under the tangent of the layers above. For
+all candidates at many sets at once that is one matrix product, and it is so sharp that a handful
+of a thousand candidates is left to evaluate (docs/math.md, section 4).
 
-- the tangent is taken not at the current set but at the *average candidate*, where it is off only
-  by the candidates' deviation from each other;
-- contenders that survive are bounded again by the tangent of the upper layers alone, with the
-  first layer exact, which costs one dot product each.
-
-A round guesses the next few features from the bounds of the round before, evaluates all guessed
-prefixes in one batch, evaluates exactly what the bounds leave open, and keeps the guesses up to
-the first wrong one, which it puts right. Sums of the first layer are carried, never recomputed.
+A round guesses the next few features, computes values and bounds at all the guessed prefixes in
+one batch, evaluates what the bounds leave open, and keeps the guesses up to the first wrong one,
+which it puts right. Sums of the first layer are carried along, never recomputed.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ class Look(NamedTuple):
     exact: Tensor  # gains at each step, -inf where ruled out, [N, s, n]
     known: Tensor  # steps at which nothing is left open, bool [N, s]
     bounds: Tensor  # upper bounds at each step, [N, s, n]
-    upper: Tensor  # slopes of the upper layers at each step, [N, s, units]
+    upper: Tensor  # slopes of the layers above the first at each step, [N, s, units]
 
 
 class GreedySearch:
@@ -47,7 +44,7 @@ class GreedySearch:
         bounded: use bounds and guesses; False evaluates every candidate at every step.
         remove_ties: as in Algorithm 1 [M6], tied features share the gain and leave together.
         window: how many features to guess ahead at most.
-        block: how many contenders to look into in one round (more only for the first step).
+        block: how many contenders to evaluate in one round (more only for the first step).
     """
 
     def __init__(
@@ -57,23 +54,26 @@ class GreedySearch:
         bounded: bool = True,
         remove_ties: bool = False,
         window: int = 32,
-        block: int = 512,
+        block: int = 64,
     ) -> None:
         self.f, self.bounded, self.remove_ties = f, bounded, remove_ties
         self.window, self.block, self.ahead = window, block, min(8, window)
         self.matrix = f.matrix(0).detach()
-        self.columns = self.matrix.mT.contiguous()  # gathered by feature, again and again
         count, units, n = self.matrix.shape
         device = self.matrix.device
-        self.start = self.matrix.new_zeros(count, 1, units) + f.offset(0).detach()
-        self.sums = self.start
-        self.total = self.matrix.sum(2).unsqueeze(1)
+        self.sums = self.matrix.new_zeros(count, 1, units) + f.offset(0).detach()
         self.free = torch.ones(count, n, dtype=torch.bool, device=device)
         self.features = torch.arange(n, device=device)
         self.rows = torch.arange(count, device=device)
-        self.hint = self.matrix.sum(1)
-        self.upper = f.upper_slope(f.finish(self.start + self.total / n))
         self.rounds = self.evaluated = 0
+        if bounded:
+            self.average = self.matrix.mean(2).unsqueeze(1)
+            apart = self.matrix - self.average.mT
+            deep = len(f.weights) > 1
+            powers = [apart, apart**2, apart**3] if deep else [apart]
+            self.powers = torch.cat(powers, 1)
+            bounds, _, upper = self._bounds(f.finish(self.sums), self.sums)
+            self.hint, self.upper = bounds[:, 0], upper
 
     @torch.no_grad()
     def run(self, budget: int) -> tuple[Tensor, Tensor]:
@@ -99,9 +99,8 @@ class GreedySearch:
             gain = look.exact.gather(2, chosen.unsqueeze(2)).squeeze(2)
 
             # Guesses that stand go to their places; the step after them may place a tied group.
-            row, step = (torch.arange(window, device=order.device) < stands[:, None]).nonzero(
-                as_tuple=True
-            )
+            ahead = torch.arange(window, device=order.device)
+            row, step = (ahead < stands[:, None]).nonzero(as_tuple=True)
             feature = look.guess[row, step]
             slot = (placed[row] + step).clamp_(max=room - 1)
             order[row, slot], gains[row, slot] = feature, gain[row, step]
@@ -118,89 +117,88 @@ class GreedySearch:
             self.free &= ~group
             placed = placed + group.sum(1)
 
-            # The state after what was taken, and the newest bounds as a hint for the next guess.
-            winner = chosen[self.rows, last]
+            # The state after what was taken; the newest bounds and slopes serve the next guess.
             base = look.prefix[self.rows, last].unsqueeze(1)
-            after = base + self.columns[self.rows, winner].unsqueeze(1)
+            after = base + self.matrix[self.rows, :, chosen[self.rows, last]].unsqueeze(1)
             moved = (stands == window) | mended
             self.sums = torch.where(moved[:, None, None], after, base)
             self.hint = look.bounds[self.rows, last]
             self.upper = look.upper[self.rows, last].unsqueeze(1)
-            taken = float((stands + mended).to(torch.float32).mean())
+            taken = float((stands + mended).float().mean())
             self.ahead = max(2, min(self.window, round(1.5 * taken) + 2))
         return order[:, :budget], gains[:, :budget]
 
     def _look_at_all(self) -> Look:
         """One step, every candidate evaluated."""
-        sums = self.f.finish(self.sums)
-        exact = self.f.rise(sums, self.columns)
+        exact = self.f.rise(self.f.finish(self.sums), self.matrix.mT)
         exact = torch.where(self.free, exact, -torch.inf).unsqueeze(1)
         self.evaluated += exact.numel()
         guess = exact.argmax(2)
-        return Look(
-            guess, self.sums, exact, torch.ones_like(guess, dtype=torch.bool), exact, self.upper
-        )
+        known = torch.ones_like(guess, dtype=torch.bool)
+        return Look(guess, self.sums, exact, known, exact, self.sums)
 
     def _look_ahead(self) -> Look:
         """Guess a window of steps and settle as many of them as the block of contenders allows."""
-        f = self.f
-        n = self.free.shape[1]
-        window = min(self.ahead, n)
-        guess, valid = self._guess(window)
-        steps = self.columns[self.rows[:, None], guess]
+        f, n = self.f, self.free.shape[1]
+        guess, valid = self._guess(min(self.ahead, n))
+        window = guess.shape[1]
+        steps = self.matrix[self.rows[:, None], :, guess]
         prefix = self.sums + steps.cumsum(1) - steps
         sums = f.finish(prefix)
-        gain = f.rise(sums, steps)
-        # Tangents at the average candidate of each step.
-        left = self.free.sum(1).clamp_min(1)[:, None, None]
-        average = ((self.total - (self.sums - self.start)) / left).expand_as(prefix)
-        anchor = f.finish(prefix + average)
-        common = f.rise(sums, average)
-        upper = f.upper_slope(anchor)
-        slope = upper * f.activation.slope(anchor[0]) if len(f.weights) > 1 else upper
-        offset = common - (slope * average).sum(2)
-        bounds = torch.baddbmm(offset.unsqueeze(2), slope, self.matrix)
-
+        bounds, gain, upper = self._bounds(sums, prefix, steps)
         ahead = torch.arange(window, device=guess.device)
         place = torch.full_like(self.free, window, dtype=torch.int64)
         place.scatter_reduce_(1, guess, ahead.expand_as(guess), "amin")
         others = self.free.unsqueeze(1) & (place.unsqueeze(1) > ahead[:, None])
-        threshold = SLACK * gain
-        open_ = others & (bounds >= threshold.unsqueeze(2))
-        counts = open_.sum(2)
-        limit = counts[:, :1].clamp_min(self.block)
-        known = (counts.cumsum(1) <= limit) & valid
-        exact = torch.full_like(bounds, -torch.inf).scatter_(
-            2, guess.unsqueeze(2), gain.unsqueeze(2)
-        )
-        row, at, feature = (open_ & known.unsqueeze(2)).nonzero(as_tuple=True)
-        if len(row) and len(f.weights) > 1:
-            # Second sieve: the first layer exact, the tangent of the rest.
-            first = f.activation.value(prefix[row, at] + self.columns[row, feature])
-            rise = first - f.activation.value(anchor[0][row, at])
-            bound = common[row, at] + (upper[row, at] * rise).sum(1)
-            left = bound >= threshold[row, at]
-            row, at, feature = row[left], at[left], feature[left]
+        contends = others & (bounds >= SLACK * gain.unsqueeze(2))
+        counts = contends.sum(2)
+        known = (counts.cumsum(1) <= counts[:, :1].clamp_min(self.block)) & valid
+        exact = torch.full_like(bounds, -torch.inf)
+        exact.scatter_(2, guess.unsqueeze(2), gain.unsqueeze(2))
+        row, at, feature = (contends & known.unsqueeze(2)).nonzero(as_tuple=True)
         if len(row):
             exact[row, at, feature] = self._evaluate(sums, row, at, feature)
         self.evaluated += len(row) + gain.numel()
         return Look(guess, prefix, exact, known, bounds, upper)
 
+    def _bounds(
+        self, sums: list[Tensor], prefix: Tensor, steps: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Upper bounds [N, s, n] at each prefix, exact gains of ``steps``, slopes above."""
+        f, s = self.f, prefix.shape[1]
+        average = self.average.expand_as(prefix)
+        anchor = f.finish(prefix + average)
+        rises = average if steps is None else torch.cat([average, steps], 1)
+        before = sums if steps is None else [torch.cat([z, z], 1) for z in sums]
+        gains = f.rise(before, rises)
+        upper = f.upper_slope(anchor)
+        if len(f.weights) == 1:
+            return torch.baddbmm(gains[:, :s, None], upper, self.powers), gains[:, s:], upper
+        second, third = f.activation.curvature(anchor[0])
+        units = prefix.shape[2]
+        slope = upper * f.activation.slope(anchor[0])
+        linear = torch.baddbmm(gains[:, :s, None], slope, self.powers[:, :units])
+        bend = torch.cat([upper * second, upper * third], 2) @ self.powers[:, units:]
+        return linear.add_(bend.clamp_(max=0)), gains[:, s:], upper
+
     def _guess(self, window: int) -> tuple[Tensor, Tensor]:
-        """Greedy on a stand-in for f: first layer exact, the rest linear, likely features only."""
+        """Greedy on a stand-in for f: the first layer exact, the rest linear, likely features.
+
+        Returns the features [N, window] and whether there was any left to pick.
+        """
         hint = torch.where(self.free, self.hint, -torch.inf)
-        pool = hint.topk(min(4 * window, hint.shape[1]), dim=1).indices
-        columns = self.columns[self.rows[:, None], pool].float()  # a guess needs no more digits
-        open_ = self.free.gather(1, pool)
+        pool = hint.topk(min(2 * window, hint.shape[1]), dim=1).indices
+        columns = self.matrix[self.rows[:, None], :, pool].float()  # a guess needs few digits
         sums, slope = self.sums.float(), self.upper.float().mT
+        open_ = self.free.gather(1, pool)
         guess, valid = [], []
         for _ in range(window):
-            score = (self.f.activation.value(sums + columns) @ slope).squeeze(2)
+            score = (self.f.activation.rise(sums, columns) @ slope).squeeze(2)
             pick = torch.where(open_, score, -torch.inf).argmax(1, keepdim=True)
-            valid.append(open_.gather(1, pick))  # False once a search has run out of features
+            guess.append(pick)
+            valid.append(open_.gather(1, pick))
             open_.scatter_(1, pick, False)
             sums = sums + columns[self.rows[:, None], pick]
-            guess.append(pick)
         return pool.gather(1, torch.cat(guess, 1)), torch.cat(valid, 1)
 
     def _evaluate(self, sums: list[Tensor], row: Tensor, at: Tensor, feature: Tensor) -> Tensor:
@@ -210,5 +208,5 @@ class GreedySearch:
         step, candidate = row.new_zeros(2, len(sizes), int(sizes.amax()))
         step[row, slot], candidate[row, slot] = at, feature
         lead = self.rows[:, None]
-        found = self.f.rise([s[lead, step] for s in sums[:-1]], self.columns[lead, candidate])
+        found = self.f.rise([s[lead, step] for s in sums[:-1]], self.matrix[lead, :, candidate])
         return found[row, slot]

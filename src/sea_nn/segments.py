@@ -48,7 +48,8 @@ def number_segments(mask: Tensor) -> Tensor:
     """Return a mask of whole numbers with its values renumbered 0, 1, ... without gaps."""
     if mask.is_floating_point() or mask.dtype == torch.bool:
         raise KindError(f"feature_mask must hold whole segment numbers, got {mask.dtype}")
-    return torch.unique(mask, return_inverse=True)[1]
+    numbers: Tensor = torch.unique(mask, return_inverse=True)[1]
+    return numbers
 
 
 def segment(x: Tensor, feature_mask: Tensor | None = None, n_segments: int = 50) -> list[Tensor]:

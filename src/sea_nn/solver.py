@@ -22,8 +22,11 @@ class Solver:
         self.config = config
         self.squares: list[Tensor] = []
 
-    def step(self, epoch: int, parameters: list[Tensor], gradients: list[Tensor]) -> None:
-        """Take step number ``epoch`` (from 0); the gradients are overwritten."""
+    def step(self, epoch: int | Tensor, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        """Take step number ``epoch`` (from 0); the gradients are overwritten.
+
+        On a GPU the number may be a float64 tensor, so that a captured step can be replayed.
+        """
         config = self.config
         rate = config.learning_rate / (1 + config.lr_decay * epoch)
         if config.solver == "adagrad" and not self.squares:
@@ -32,9 +35,11 @@ class Solver:
             if config.weight_decay:
                 gradient.add_(parameter, alpha=config.weight_decay)
             if config.solver == "adagrad":
-                square = self.squares[i].addcmul_(gradient, gradient)
-                parameter.addcdiv_(gradient, square.sqrt().add_(ADAGRAD_EPS), value=-rate)
-                parameter.clamp_(min=0)
+                root = self.squares[i].addcmul_(gradient, gradient).sqrt().add_(ADAGRAD_EPS)
+                if isinstance(rate, Tensor):
+                    parameter.sub_(gradient.div_(root).mul_(rate)).clamp_(min=0)
+                else:
+                    parameter.addcdiv_(gradient, root, value=-rate).clamp_(min=0)
                 continue
             largest = gradient.flatten(1).abs().amax(1).clamp_min_(torch.finfo(gradient.dtype).tiny)
             gradient.mul_((-rate / largest).reshape(-1, *[1] * (gradient.ndim - 1)))

@@ -85,7 +85,7 @@ def gradient_shap(
     """
     base = _baseline_set(task)
     # The draws, and their order, are those of captum.attr.GradientShap for a single input.
-    random = np.random.RandomState(task.seed)
+    random = np.random.RandomState(task.seed % 2**32)
     picks = torch.as_tensor(random.randint(0, len(base), n_samples), device=task.x.device)
     draws, scale = _draw_noise(task, n_samples), _noise_scale(task, noise, stdev)
     place = torch.as_tensor(random.uniform(0.0, 1.0, n_samples)).to(task.x)

@@ -7,6 +7,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 
 import torch
@@ -127,8 +128,10 @@ METRICS: dict[str, Callable[..., Metric]] = {
 def get_metric(name: str | Metric) -> Metric:
     """Return a metric by name: ``NAME[:PERTURBATION][,OPTION=VALUE ...]``.
 
-    >>> get_metric("insertion").name
-    'insertion:blur'
+    The metric keeps the name it was asked for by.
+
+    >>> get_metric("insertion").name, insertion().name
+    ('insertion', 'insertion:blur')
     """
     if isinstance(name, Metric):
         return name
@@ -156,7 +159,7 @@ def get_metric(name: str | Metric) -> Metric:
             f"there is no perturbation {kind!r} (in {name!r}); choose from "
             f"{', '.join(PERTURBATIONS)}"
         )
-    return factory(**options)
+    return replace(factory(**options), name=name)
 
 
 def describe_metrics() -> str:

@@ -109,7 +109,7 @@ def trace(
     steps: int,
     *,
     insert: bool = False,
-    whole: Answers | None = None,
+    whole: Callable[[], Answers] | None = None,
 ) -> Answers:
     """Return the answers after 0, 1, ..., ``steps`` steps, [N, m, steps + 1].
 
@@ -119,7 +119,7 @@ def trace(
         step_maps: the step that hides each position, int16 [N, m, n]; see ``order``.
         steps: the last step.
         insert: start with everything hidden, and each step shows what it would hide.
-        whole: the answers of ``ask_hidden``, if they are known.
+        whole: gives the answers of ``ask_hidden``, if they are known.
     """
     n_inputs, n_maps = step_maps.shape[:2]
     changed = perturbation.changed()
@@ -147,9 +147,10 @@ def trace(
     last = torch.where(new & ~every, step, 0).cummax(-1).values
     answers = answers.map(lambda table: table.gather(-1, last))
     intact = Answers.read(task.logits.to(task.x), task.target)
-    if whole is None and bool((none if insert else every).any()):
-        whole = ask_hidden(task, perturbation)
-    start, end = (whole, intact) if insert else (intact, whole)
+    covered = None
+    if bool((none if insert else every).any()):
+        covered = ask_hidden(task, perturbation) if whole is None else whole()
+    start, end = (covered, intact) if insert else (intact, covered)
     # Where nothing looks different when hidden, all steps are both: the intact input wins.
     known = ((every, end), (none, start)) if not insert else ((none, start), (every, end))
     for where, value in known:
@@ -183,8 +184,8 @@ def simpson(curves: Tensor, counts: Tensor | None = None) -> Tensor:
     tensor(2.6667)
     """
     points = curves.shape[-1]
-    table = torch.tensor([_simpson_weights(count, points) for count in range(points + 1)])
-    table = table.to(curves)
+    rows = [_simpson_weights(count, points) for count in range(points + 1)]
+    table = torch.tensor(rows, dtype=curves.dtype, device=curves.device)
     weights = table[-1] if counts is None else table[counts]
     return (curves * weights).sum(-1)
 

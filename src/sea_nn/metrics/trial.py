@@ -108,7 +108,7 @@ class Trial:
                 step_maps.flatten(2),
                 steps,
                 insert=insert,
-                whole=self.whole(kind) if insert else None,
+                whole=lambda: self.whole(kind),
             ),
         )
 

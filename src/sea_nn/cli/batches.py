@@ -1,0 +1,170 @@
+"""The work behind ``sea explain``: pictures in, a folder of results for each, what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sea_nn.cli.pictures import Picture
+from sea_nn.cli.terminal import Bar
+from sea_nn.errors import SEAError
+from sea_nn.explainers import predict
+from sea_nn.explanation import Explanation
+from sea_nn.models import LoadedModel
+from sea_nn.panels import blend, heat, to_array
+from sea_nn.sea import SEA
+
+MAP, STRIP, TOP, EXPLANATION = "map.png", "strip.png", "top.png", "explanation.safetensors"
+MAP_SIDE = 672  # pixels that the longer side of a small map is enlarged to, about
+N_GUESSES = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to do with every picture.
+
+    Attributes:
+        loaded: the model.
+        sea: the ensemble over it.
+        out: the folder for the pictures' folders.
+        target: the class to explain, None for the predicted one.
+        top: how many features (int) or which share (float) ``top.png`` lights up; None: several.
+    """
+
+    loaded: LoadedModel
+    sea: SEA
+    out: Path
+    target: int | None = None
+    top: int | float | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A picture whose results are written.
+
+    Attributes:
+        picture: the picture.
+        folder: where its results are.
+        explanation: of this input alone.
+        guesses: the model's first classes and their probabilities.
+    """
+
+    picture: Picture
+    folder: Path
+    explanation: Explanation
+    guesses: tuple[tuple[int, float], ...]
+
+
+@dataclass
+class Outcome:
+    """What came of all pictures: finished ones, failed ones with the reason, Ctrl-C."""
+
+    finished: list[Finished] = field(default_factory=list)
+    failed: list[tuple[Picture, str]] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def explain_pictures(job: Job, pictures: Sequence[Picture], size: int, bar: Bar) -> Outcome:
+    """Explain pictures, ``size`` at a time, and write each one's results as soon as it is done.
+
+    A picture that cannot be read or explained is set aside. Ctrl-C ends the work and keeps what
+    is finished.
+    """
+    outcome = Outcome()
+    try:
+        for start in range(0, len(pictures), size):
+            opened: list[tuple[Picture, Image.Image]] = []
+            for picture in pictures[start : start + size]:
+                try:
+                    opened.append((picture, picture.open()))
+                except SEAError as error:
+                    outcome.failed.append((picture, str(error)))
+            if opened:
+                _explain_batch(job, opened, outcome, bar)
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+    return outcome
+
+
+def _explain_batch(
+    job: Job, opened: Sequence[tuple[Picture, Image.Image]], outcome: Outcome, bar: Bar
+) -> None:
+    before = len(outcome.finished) + len(outcome.failed)
+    title = opened[0][0].name if len(opened) == 1 else f"{len(opened)} pictures"
+
+    def tick(member: str, done: int, total: int) -> None:
+        bar.show(f"{title}: {member}", before + len(opened) * done / max(total, 1))
+
+    preprocess = job.loaded.preprocess
+    device = next((p.device for p in job.loaded.model.parameters()), torch.device("cpu"))
+    x = torch.stack([preprocess(image) for _, image in opened]).to(device)
+    try:
+        logits = predict(job.loaded.model, x, batch_size=8)
+        explanation = job.sea.explain(
+            x,
+            job.target,
+            images=torch.stack([torch.from_numpy(preprocess.display(im)) for _, im in opened]),
+            labels=job.loaded.labels or None,
+            model_name=job.loaded.name,
+            progress=tick,
+            on_error="skip",
+        )
+    except (SEAError, torch.cuda.OutOfMemoryError) as error:
+        if len(opened) > 1:  # find the one to blame; the others must not suffer
+            for suspect in opened:
+                _explain_batch(job, [suspect], outcome, bar)
+            return
+        reason = str(error)
+        if not isinstance(error, SEAError):
+            reason = f"the memory of {device} does not suffice; try --device cpu"
+        outcome.failed.append((opened[0][0], reason))
+        return
+    for i, (picture, _) in enumerate(opened):
+        bar.show(f"{picture.name}: writing", before + i)
+        one = _divide_costs(explanation[i], len(opened))
+        folder = job.out / picture.folder
+        write_results(one, folder, job.top)
+        outcome.finished.append(Finished(picture, folder, one, _guess(logits[i])))
+
+
+def write_results(e: Explanation, folder: Path, top: int | float | None = None) -> None:
+    """Write the pictures and the file of one explained input; the file comes last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # Should the work end half-way, an old file must not pass for the new one.
+    (folder / EXPLANATION).unlink(missing_ok=True)
+    draw_map(e).save(folder / MAP)
+    e.plot("strip", folder / STRIP)
+    e.plot("top", folder / TOP, p=None if top is None else [top])
+    e.save(folder / EXPLANATION)
+
+
+def draw_map(e: Explanation) -> Image.Image:
+    """The SEA map laid over a grey copy of its picture; small ones enlarged by a whole factor."""
+    if e.images is None:
+        raise ValueError("an explanation without its picture cannot be drawn over it")
+    painted = blend(to_array(e.images[0]), heat(e.attribution[0, 0], 0))
+    picture = Image.fromarray((painted * 255).round().astype("uint8"))
+    factor = max(1, round(MAP_SIDE / max(picture.size)))
+    return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.BOX)
+
+
+def _guess(logits: Tensor) -> tuple[tuple[int, float], ...]:
+    """The first classes and their probabilities; of a single output the sigmoid."""
+    scores = logits.float().sigmoid() if len(logits) == 1 else logits.float().softmax(0)
+    best = scores.topk(min(N_GUESSES, len(scores)))
+    return tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+
+
+def _divide_costs(e: Explanation, n_inputs: int) -> Explanation:
+    """One input's share of the seconds and evaluations that its batch took."""
+    provenance = replace(
+        e.provenance,
+        seconds={name: t / n_inputs for name, t in e.provenance.seconds.items()},
+        evaluations={name: n // n_inputs for name, n in e.provenance.evaluations.items()},
+    )
+    return replace(e, provenance=provenance)

@@ -1,0 +1,74 @@
+"""``sea doctor``: which members can be trusted with a model, before they are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sea_nn.cli.pictures import gather_pictures
+from sea_nn.cli.terminal import PARTIAL, Bar, guard, list_examples, out, say
+
+EXAMPLES = list_examples(
+    "sea doctor",
+    "sea doctor --model torchvision:resnet18 cat.jpg dog.jpg",
+    "sea doctor --model my_model.py:make_model --methods saliency,deeplift,grad_cam",
+    "sea doctor --methods all",
+)
+
+
+@guard
+def doctor(
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="A few pictures to try it on.",
+            metavar="PICTURES",
+            show_default="a shipped one",
+        ),
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A name from 'sea models', or FILE.py:FUNCTION.")
+    ] = "efficientnet-lite0",
+    methods: Annotated[
+        str,
+        typer.Option(help="fast, paper, thorough, all, or names from 'sea methods' with commas."),
+    ] = "paper",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+) -> None:
+    """Check a model and the members of an ensemble on it: failures, empty maps, copies of others.
+
+    Ends with exit code 1 if a check fails.
+    """
+    pictures = gather_pictures(inputs or (), demo_for=None if inputs else model)
+
+    import torch
+
+    from sea_nn.cli.options import load
+    from sea_nn.cli.summary import tabulate_checks
+    from sea_nn.doctor import examine
+    from sea_nn.registry import expand_methods, names
+
+    members = names() if methods == "all" else methods
+    expand_methods(members)
+    loaded = load(model, device)
+    x = torch.stack([loaded.preprocess(picture.open()) for picture in pictures])
+    x = x.to(next((p.device for p in loaded.model.parameters()), x.device))
+    with Bar(1) as bar:
+        checks = examine(
+            loaded.model,
+            x,
+            methods=members,
+            progress=lambda member, done, total: bar.show(member, done / max(total, 1)),
+        )
+    out.print(tabulate_checks(checks))
+    count = {level: sum(c.level == level for c in checks) for level in ("ok", "warn", "fail")}
+    tried = ", ".join(picture.name for picture in pictures[:3]) + (
+        ", …" if len(pictures) > 3 else ""
+    )
+    say(
+        f"{loaded.name} on {tried}: {count['ok']} fine, {count['warn']} to mind, "
+        f"{count['fail']} failed"
+    )
+    if count["fail"]:
+        raise typer.Exit(PARTIAL)

@@ -1,0 +1,132 @@
+"""``sea explain``: pictures in; maps, figures, files and a report out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sea_nn.cli.pictures import gather_pictures
+from sea_nn.cli.terminal import BAD_INPUT, INTERRUPTED, PARTIAL, Bar, err, guard, list_examples, say
+from sea_nn.errors import InputError
+
+EXAMPLES = list_examples(
+    "sea explain --demo",
+    "sea explain cat.jpg 'photos/*.png' folder/ -o out --methods thorough",
+    "sea explain cat.jpg --target tabby --grid 28x28 --top 20",
+    "sea explain boot.png --model fashion-cnn --json > boot.json",
+    "sea explain x.png --model my_model.py:make_model",
+)
+DEFAULT_MODEL = "efficientnet-lite0"
+REPORT = "report.html"
+
+
+@guard
+def explain(
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(help="Pictures, folders of them, or globs.", metavar="PICTURES"),
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Explain a shipped picture; needs no file.")
+    ] = False,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A name from 'sea models', or FILE.py:FUNCTION.")
+    ] = DEFAULT_MODEL,
+    methods: Annotated[
+        str, typer.Option(help="fast, paper, thorough, or names from 'sea methods' with commas.")
+    ] = "paper",
+    target: Annotated[
+        str | None,
+        typer.Option(help="Class to explain, number or name.", show_default="predicted"),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder to write to.", file_okay=False)
+    ] = Path("out"),
+    top: Annotated[
+        str | None,
+        typer.Option(
+            help="Features to light up in top.png: a count (20) or a share (5%).",
+            show_default="1, 3, 10 and 25 %",
+        ),
+    ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(help="Work on ROWSxCOLUMNS cells, such as 28x28.", show_default="every pixel"),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings of the ensemble: a TOML or JSON file.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Starts every random draw.")] = 0,
+    batch: Annotated[int, typer.Option(min=1, help="Pictures to explain at once.")] = 8,
+    recursive: Annotated[
+        bool, typer.Option("--recursive", "-r", help="Look into folders' folders too.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document, and nothing else, to stdout.")
+    ] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help=f"Write no {REPORT}.")] = False,
+) -> None:
+    """Explain what a classifier looks at in pictures.
+
+    Each picture gets a folder with map.png (the SEA map over the picture), strip.png (SEA beside
+    its members), top.png (the features that matter most) and explanation.safetensors; one
+    report.html shows them all.
+    """
+    stdout = sys.stdout
+    # A user's own model file may print; with --json that must not end up in the document.
+    quiet = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    with quiet:
+        pictures = gather_pictures(inputs or (), recursive, model if demo else None, (REPORT,))
+        if not pictures:
+            raise InputError(
+                "there is nothing to explain: name pictures, folders or globs, or try --demo"
+            )
+        from sea_nn.cli import options, summary
+        from sea_nn.cli.batches import Job, explain_pictures
+        from sea_nn.registry import expand_methods
+        from sea_nn.report import write_report
+        from sea_nn.sea import SEA
+
+        # What is wrong with the options is best heard of before anything is computed.
+        settings = options.read_settings(config, grid)
+        n_top = None if top is None else options.parse_top(top)
+        expand_methods(methods)
+        loaded = options.load(model, device)
+        options.check_top(n_top, settings, loaded)
+        job = Job(
+            loaded,
+            SEA(loaded.model, methods, settings, seed=seed),
+            output,
+            None if target is None else options.find_class(target, loaded),
+            n_top,
+        )
+        with Bar(len(pictures)) as bar:
+            outcome = explain_pictures(job, pictures, batch, bar)
+        report = None
+        if outcome.finished and not no_report:
+            title = f"What {loaded.name} looks at"
+            report = write_report(
+                summary.label_for_report(outcome.finished), output / REPORT, title
+            )
+        if outcome.finished and not as_json:
+            summary.print_outcome(outcome.finished, job, report)
+    if as_json:
+        document = summary.describe(outcome, job, report)
+        print(json.dumps(document, indent=2, allow_nan=False), file=stdout)
+    for picture, reason in outcome.failed:
+        say(f"Failed: {picture.name}: {reason}", "red", err)
+    if outcome.interrupted:
+        say(
+            f"Interrupted: {len(outcome.finished)} of {len(pictures)} pictures were finished.",
+            "yellow",
+            err,
+        )
+        raise typer.Exit(INTERRUPTED)
+    if outcome.failed:
+        raise typer.Exit(PARTIAL if outcome.finished else BAD_INPUT)

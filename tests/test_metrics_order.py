@@ -1,0 +1,326 @@
+"""The functions without a model: orders, windows, areas, localisation, bootstrap."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.metrics import (
+    add_noise,
+    bootstrap_difference,
+    bootstrap_mean,
+    compare_maps,
+    gini,
+    input_dependence,
+    jaccard,
+    overlap_top,
+    pointing_game,
+    rank_accuracy,
+    relevance_mass,
+)
+from sea_nn.metrics.curve import simpson, trapezoid
+from sea_nn.metrics.order import (
+    count_top,
+    grid_segments,
+    pixel_steps,
+    rank_positions,
+    segment_steps,
+    top_sets,
+    window_steps,
+)
+from tests.reference import metrics as slow
+
+
+def draw_maps(*shape, seed=0):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_ranks_put_the_largest_first():
+    maps = draw_maps(2, 3, 50)
+    place = rank_positions(maps)
+    ordered = torch.empty_like(maps).scatter_(-1, place, maps)
+    assert (ordered.diff(dim=-1) <= 0).all()
+
+
+def test_ties_go_in_a_random_order_shared_by_methods_and_fixed_by_the_seed():
+    maps = torch.ones(200, 2, 6)
+    maps[:, 1] = 5.0
+    place = rank_positions(maps, seed=1)
+    assert torch.equal(place[:, 0], place[:, 1])
+    assert torch.equal(place, rank_positions(maps, seed=1))
+    assert torch.equal(place[150:], rank_positions(maps[150:], seed=1, first=150))
+    assert not torch.equal(place, rank_positions(maps, seed=2))
+    first = torch.bincount((place[:, 0] == 0).long().argmax(1), minlength=6)
+    assert first.min() > 15  # 33 expected at every index; by index it would be 200 at the first
+
+
+def test_ties_do_not_disturb_the_others():
+    maps = torch.tensor([[[0.5, 0.9, 0.5, 0.1, 0.5]]])
+    for seed in range(10):
+        place = rank_positions(maps, seed=seed)[0, 0]
+        assert place[1] == 0
+        assert place[3] == 4
+
+
+@given(n=st.integers(1, 40), steps=st.integers(1, 40))
+def test_equal_steps_hide_a_share_of_all_positions_each(n, steps):
+    maps = draw_maps(1, 2, n)
+    if steps > n:
+        with pytest.raises(InputError, match=f"number of positions, {n}"):
+            pixel_steps(maps, steps)
+        return
+    step_maps = pixel_steps(maps, steps)
+    for step in range(steps + 1):
+        assert ((step_maps <= step).sum(-1) == step * n // steps).all()
+    assert torch.equal(step_maps.long().argsort(), step_maps.argsort())
+
+
+def test_segments_go_by_mean_relevance():
+    maps = torch.tensor([[[1.0, 1.0, 9.0, 0.0, 3.0]]])
+    step_maps, steps = segment_steps(maps, torch.tensor([7, 7, 2, 2, 5]))
+    assert steps == 3
+    assert step_maps.tolist() == [[[3, 3, 1, 1, 2]]]
+
+
+def test_inputs_may_have_different_numbers_of_segments():
+    maps = torch.tensor([[[1.0, 2.0, 3.0, 4.0]]] * 2)
+    segments = torch.tensor([[0, 0, 1, 1], [0, 1, 2, 3]])
+    step_maps, steps = segment_steps(maps, segments)
+    assert steps == 2
+    assert step_maps.tolist() == [[[2, 2, 1, 1]], [[2, 2, 1, 1]]]
+    with pytest.raises(InputError, match="2, and at most"):
+        segment_steps(maps, segments, steps=3)
+    with pytest.raises(InputError, match="4 positions of 2 inputs"):
+        segment_steps(maps, segments[:, :3])
+    with pytest.raises(KindError, match="whole segment numbers"):
+        segment_steps(maps, segments.float())
+
+
+def test_a_grid_is_a_partition_into_squares():
+    cells = grid_segments((6, 8), 2, torch.device("cpu")).view(6, 8)
+    assert cells[0, 0] == cells[2, 3] != cells[3, 3]
+    assert cells.unique().tolist() == [0, 1, 2, 3]
+
+
+def corners(step_map, steps):
+    places = [(step_map == step).nonzero() for step in range(1, steps + 1)]
+    return [tuple(p.min(0).values.tolist()) for p in places if len(p)]
+
+
+@pytest.mark.parametrize("edge", [True, False])
+@pytest.mark.parametrize(("shape", "size"), [((28, 28), 8), ((9, 14), 3), ((5, 5), 4)])
+def test_windows_equal_the_greedy_loop(shape, size, edge):
+    maps = draw_maps(6, 2, *shape)
+    step_maps, found = window_steps(maps, size, 7, edge=edge)
+    for i in range(6):
+        for j in range(2):
+            expected = slow.windows(maps[i, j], size, 7, edge)
+            assert corners(step_maps[i, j], 7) == expected
+            assert int(found[i, j]) == len(expected)
+            assert int((step_maps[i, j] <= 7).sum()) == len(expected) * size**2
+
+
+def test_windows_reach_the_border_unless_the_authors_rule_is_asked_for():
+    maps = torch.zeros(1, 1, 6, 6)
+    maps[0, 0, 5, 5] = 1
+    assert corners(window_steps(maps, 1, 1)[0][0, 0], 1) == [(5, 5)]
+    assert corners(window_steps(maps, 1, 1, edge=False)[0][0, 0], 1) != [(5, 5)]
+    with pytest.raises(InputError, match="from 1 to 5"):
+        window_steps(maps, 6, 1, edge=False)
+    with pytest.raises(InputError, match="images"):
+        window_steps(draw_maps(1, 1, 9), 2, 1)
+
+
+def test_windows_that_tie_are_taken_at_random():
+    maps = torch.ones(300, 1, 5, 5) / 3
+    places = {corners(one[0], 1)[0] for one in window_steps(maps, 3, 1)[0]}
+    assert len(places) == 9
+
+
+def test_top_sets_hold_k_positions_and_refuse_more_than_there_are():
+    assert (top_sets(draw_maps(2, 2, 30), 7).sum(-1) == 7).all()
+    assert count_top(0.5, 30) == 15
+    for k, error in ((31, InputError), (0, InputError), (1.5, InputError), ("7", KindError)):
+        with pytest.raises(error):
+            count_top(k, 30)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=9))
+def test_areas_equal_the_plain_sums(points):
+    curve = torch.tensor(points, dtype=torch.float64)
+    assert float(trapezoid(curve, 0.5)) == pytest.approx(slow.trapezoid(points, 0.5), abs=1e-9)
+    assert float(simpson(curve)) == pytest.approx(slow.simpson(points), abs=1e-9)
+
+
+def test_simpson_is_exact_for_parabolas_and_can_stop_early():
+    x = torch.arange(9, dtype=torch.float64)
+    assert float(simpson(x**2)) == pytest.approx(8**3 / 3)
+    curves = torch.stack([x**2, x, x])
+    areas = simpson(curves, torch.tensor([9, 3, 1]))
+    assert areas.tolist() == pytest.approx([8**3 / 3, 2.0, 0.0])
+
+
+def test_gini_equals_the_mean_difference_of_all_pairs():
+    maps = draw_maps(2, 3, 4, 5).double() ** 3
+    for i in range(2):
+        for j in range(3):
+            expected = slow.gini(maps[i, j].flatten().tolist())
+            assert float(gini(maps)[i, j]) == pytest.approx(expected)
+    one = torch.zeros(1, 1, 10)
+    assert gini(one).isnan().all()
+    one[0, 0, 3] = 2.0
+    assert float(gini(one)) == pytest.approx(0.9)
+    assert float(gini(torch.ones(1, 1, 10))) == pytest.approx(0.0, abs=1e-7)
+
+
+def test_localisation_by_hand():
+    maps = torch.tensor([[[[4.0, 1.0], [3.0, 2.0]], [[0.0, 1.0], [0.0, 0.0]]]])
+    masks = torch.tensor([[[True, True], [False, False]]])
+    assert relevance_mass(maps, masks).tolist() == [[0.5, 1.0]]
+    assert rank_accuracy(maps, masks)[0, 0] == 0.5
+    assert pointing_game(maps, masks).tolist() == [[1.0, 1.0]]
+
+
+def test_tied_maxima_count_by_their_share_inside():
+    masks = torch.tensor([[True, False, False, False]])
+    assert float(pointing_game(torch.ones(1, 1, 4), masks)) == 0.25
+
+
+def test_an_empty_mask_gives_nan():
+    maps, masks = draw_maps(1, 2, 5), torch.zeros(1, 5, dtype=torch.bool)
+    for values in (
+        relevance_mass(maps, masks),
+        rank_accuracy(maps, masks),
+        pointing_game(maps, masks),
+        jaccard(maps, masks, [2]),
+    ):
+        assert values.isnan().all()
+
+
+def test_masks_must_be_binary_and_fit():
+    maps = draw_maps(2, 1, 4, 4)
+    with pytest.raises(KindError, match="only 0 and 1"):
+        relevance_mass(maps, draw_maps(2, 4, 4))
+    with pytest.raises(InputError, match=r"expected \[2, 4, 4\], got \[2, 4, 5\]"):
+        pointing_game(maps, torch.ones(2, 4, 5, dtype=torch.bool))
+    with pytest.raises(InputError, match="not negative"):
+        gini(maps - 0.5)
+    whole = torch.ones(2, 4, 4)
+    assert relevance_mass(maps, whole).allclose(torch.ones(2, 1))
+
+
+def test_jaccard_equals_sets_at_every_k():
+    maps, human = draw_maps(3, 2, 6, 6), draw_maps(3, 6, 6, seed=1)
+    ks = [1, 5, 18, 36]
+    values = jaccard(maps, human, ks)
+    for i in range(3):
+        theirs = slow.order_of(human[i])
+        for j in range(2):
+            mine = slow.order_of(maps[i, j])
+            for column, k in enumerate(ks):
+                expected = slow.jaccard(set(mine[:k]), set(theirs[:k]))
+                assert float(values[i, j, column]) == pytest.approx(expected)
+
+
+def test_jaccard_takes_a_mask_whole_and_never_positions_nobody_marked():
+    maps = torch.tensor([[[4.0, 3.0, 2.0, 1.0]]])
+    mask = torch.tensor([[True, True, False, False]])
+    assert jaccard(maps, mask, [1, 2, 4])[0, 0].tolist() == [0.5, 1.0, 0.5]
+    graded = torch.tensor([[0.9, 0.2, 0.0, 0.0]])
+    assert jaccard(maps, graded, [1, 2, 4])[0, 0].tolist() == [1.0, 1.0, 0.5]
+    with pytest.raises(InputError, match="there are 4"):
+        jaccard(maps, mask, [5])
+
+
+def test_pairwise_agreement():
+    maps = draw_maps(2, 3, 5, 5)
+    maps[:, 1] = maps[:, 0] * 2
+    pairs = compare_maps(maps, k=5)
+    torch.testing.assert_close(pairs.iou[:, 0, 1], torch.ones(2))
+    torch.testing.assert_close(pairs.spearman[:, 0, 1], torch.ones(2, dtype=torch.float64))
+    for i in range(2):
+        a, b = (set(slow.order_of(maps[i, j])[:5]) for j in (0, 2))
+        assert float(pairs.iou[i, 0, 2]) == pytest.approx(slow.jaccard(a, b))
+
+
+def test_robustness_overlap_by_hand_and_for_equal_maps():
+    before = torch.tensor([[[5.0, 4.0, 1.0, 0.0]]])
+    after = torch.tensor([[[5.0, 0.0, 4.0, 1.0]]])
+    assert float(overlap_top(before, after, 2)) == pytest.approx(1 / 3)
+    maps = draw_maps(3, 2, 8, 8).round(decimals=1)
+    assert (overlap_top(maps, maps, 0.3) == 1).all()
+    with pytest.raises(InputError, match="one shape"):
+        overlap_top(before, after[..., :3])
+
+
+def test_input_noise_stays_within_its_amplitude():
+    x = draw_maps(2, 1, 50, 50)
+    change = add_noise(x, 0.02) - x
+    assert 0.0195 < float(change.abs().max()) <= 0.0200001
+    assert abs(float(change.mean())) < 0.001
+
+
+def test_input_dependence_counts_objects_that_get_less():
+    without = torch.full((3, 2, 2, 2), 0.5)
+    pasted = without.clone()
+    pasted[0, 0, 0, 0], pasted[1, 0, 0, 0], pasted[2, 1, 0, 0] = 0.1, 0.9, 0.2
+    region = torch.zeros(3, 2, 2, dtype=torch.bool)
+    region[:, 0, 0] = True
+    assert input_dependence(pasted, without, region).tolist() == [[1, 0], [0, 0], [0, 1]]
+    assert input_dependence(pasted, without, region & False).isnan().all()
+    with pytest.raises(InputError, match="region"):
+        input_dependence(pasted, without, region[:2])
+
+
+def test_bootstrap_interval_is_that_of_a_plain_resampling_loop():
+    scores = draw_maps(40, 3).double()
+    estimate = bootstrap_mean(scores, resamples=4000, seed=3)
+    generator = np.random.default_rng(0)
+    means = [
+        scores[torch.from_numpy(generator.integers(40, size=40))].mean(0).numpy()
+        for _ in range(4000)
+    ]
+    low, high = np.quantile(means, [0.025, 0.975], axis=0)
+    torch.testing.assert_close(estimate.mean, scores.mean(0))
+    np.testing.assert_allclose(estimate.low, low, atol=0.008)
+    np.testing.assert_allclose(estimate.high, high, atol=0.008)
+
+
+def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
+    hits = 0
+    for seed in range(200):
+        scores = torch.randn(30, 1, generator=torch.Generator().manual_seed(seed)) + 1
+        estimate = bootstrap_mean(scores, resamples=500, seed=seed)
+        hits += bool(estimate.low <= 1 <= estimate.high)
+    assert 175 <= hits <= 198
+
+
+def test_paired_differences_cancel_what_inputs_have_in_common():
+    hard = draw_maps(50, 1) * 10
+    scores = torch.cat([hard, hard + 0.1], 1)
+    mean = bootstrap_mean(scores)
+    assert mean.low[1] < mean.high[0]  # the intervals of the means overlap
+    apart = bootstrap_difference(scores, 0)
+    assert apart.low[1] == pytest.approx(0.1, abs=1e-5)
+    assert apart.high[1] == pytest.approx(0.1, abs=1e-5)
+    assert apart.mean[0] == 0
+
+
+def test_bootstrap_leaves_undefined_inputs_out_for_all_methods():
+    scores = torch.tensor([[1.0, 2.0], [torch.nan, 9.0], [3.0, 4.0]])
+    estimate = bootstrap_mean(scores)
+    assert estimate.n_inputs == 2
+    assert estimate.mean.tolist() == [2.0, 3.0]
+    assert bootstrap_mean(scores[1:2]).mean.isnan().all()
+    assert torch.equal(bootstrap_mean(scores, seed=4).low, bootstrap_mean(scores, seed=4).low)
+    for wrong in (
+        {"level": 1.0}, {"resamples": 0},
+    ):  # fmt: skip
+        with pytest.raises(InputError):
+            bootstrap_mean(scores, **wrong)
+    with pytest.raises(InputError, match="0 to 1"):
+        bootstrap_difference(scores, 2)
