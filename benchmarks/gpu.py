@@ -50,7 +50,10 @@ def run() -> list[Table]:
     for count in (128, 512):
         config = SEAConfig.paper("fmnist").replace(init=(0.0, 1.0))
         maps = smooth_maps(8, 3, 28).repeat(count // 8, 1, 1, 1).cuda()
-        time = seconds(lambda c=config, x=maps: ensemble(x, c, chunk=512, keep_scorer=False), 1, False) / count
+        time = (
+            seconds(lambda c=config, x=maps: ensemble(x, c, chunk=512, keep_scorer=False), 1, False)
+            / count
+        )
         parameters = 784 * 512 + 512 * 256 + 256 * 32 + 32
         arithmetic = 6 * 64 * parameters * config.epochs / rate
         floor = max(arithmetic, 8 * 6 * parameters * config.epochs / bandwidth)

@@ -59,12 +59,9 @@ def make_maps(model: nn.Module, x: Tensor, target: Tensor) -> dict[str, Tensor]:
     raw = compute_maps(model, x, target, methods).maps
     maps = {name: scale(reduce_channels(one)) for name, one in raw.items()}
     maps["mean"] = torch.stack(list(maps.values())).mean(0)
-    # Ranks without ties, exact in float32: every implementation then sees one and the same order.
-    shake = random_map(tuple(maps["mean"].shape), seed=1).to(x)
-    return {
-        name: (one + 1e-6 * shake).flatten(1).argsort(1).argsort(1).view_as(one).float() + 1
-        for name, one in maps.items()
-    }
+    # In double precision no two pixels, and no two windows, are alike.
+    shake = random_map(tuple(maps["mean"].shape), seed=1, device=x.device)
+    return {name: one.double() + 1e-6 * shake.double() for name, one in maps.items()}
 
 
 class Loop:

@@ -75,3 +75,13 @@ def test_negative_power_saturates():
 def test_unknown_activation_says_what_there_is(name):
     with pytest.raises(InputError, match="sqrt|below 1|log1p"):
         parse_activation(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(a=st.floats(1e-13, 1e4), share=st.floats(0, 3))
+def test_the_cubic_lies_above(name, a, share):
+    phi = parse_activation(name)
+    point, d = double(a), double(a * share - a)
+    second, third = phi.curvature(point)
+    cubic = phi.value(point) + phi.slope(point) * d + second * d**2 + third * d**3
+    assert cubic >= phi.value(point + d) * (1 - 1e-12) - 1e-12

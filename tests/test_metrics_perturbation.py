@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.metrics.draws import draw, random_map
+from sea_nn.metrics.draws import PURPOSES, normal, permute, random_map, uniform
 from sea_nn.metrics.inpainting import inpaint
 from sea_nn.metrics.perturbation import PERTURBATIONS, blur, pixel_bounds, positions, prepare
 from tests.reference import metrics as slow
@@ -147,11 +147,35 @@ def test_inpainting_adds_a_little_noise_that_all_methods_share():
     assert 0.007 < float(noise.std()) < 0.013
 
 
-def test_draws_do_not_touch_the_global_generator_and_differ_by_purpose():
+def test_draws_belong_to_the_input_the_purpose_and_the_seed():
     state = torch.get_rng_state()
-    sample = lambda g: torch.rand(3, generator=g)  # noqa: E731
-    noise, ties = draw("noise", 50, sample), draw("ties", 50, sample)
+    drawn = [uniform(purpose, (50, 3), seed) for purpose in PURPOSES for seed in (0, 1)]
     assert torch.equal(torch.get_rng_state(), state)
-    assert len({*noise.flatten().tolist(), *ties.flatten().tolist()}) == 300
+    assert torch.stack(drawn).unique().numel() == 2 * 150 * len(PURPOSES)
     assert torch.equal(random_map((5, 2, 2), 3)[2:], random_map((3, 2, 2), 3, first=2))
     assert not torch.equal(random_map((1, 2, 2), 0, first=1), random_map((1, 2, 2), 1))
+
+
+def test_draws_are_evenly_spread_and_unrelated():
+    draws = uniform("noise", (40, 5000), seed=2).double()
+    assert 0 <= draws.min()
+    assert draws.max() < 1
+    counts = torch.histc(draws, 20, 0, 1)
+    assert float(((counts - 10_000) ** 2 / 10_000).sum()) < 45  # chi square, 19 degrees
+    centred = draws - draws.mean(1, keepdim=True)
+    between = torch.corrcoef(draws) - torch.eye(40)
+    assert float(between.abs().max()) < 0.075  # of 780 pairs, one standard error 0.014
+    neighbours = (centred[:, 1:] * centred[:, :-1]).mean() / centred.var()
+    assert abs(float(neighbours)) < 0.01
+    gauss = normal("inpaint", (4, 50_000)).double()
+    moments = [float((gauss**power).mean()) for power in (1, 2, 3, 4)]
+    assert moments == pytest.approx([0, 1, 0, 3], abs=0.05)
+
+
+def test_random_orders_are_permutations_with_every_position_first_alike():
+    orders = permute("ties", 2000, 5)
+    assert (orders.sort(1).values == torch.arange(5)).all()
+    first = torch.bincount(orders[:, 0], minlength=5)
+    assert first.min() > 340  # 400 expected, standard deviation 18
+    pairs = torch.bincount(orders[:, 0] * 5 + orders[:, 1], minlength=25)
+    assert pairs.view(5, 5)[~torch.eye(5, dtype=torch.bool)].min() > 60  # 100 expected

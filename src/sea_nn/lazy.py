@@ -53,7 +53,7 @@ class GreedySearch:
         *,
         bounded: bool = True,
         remove_ties: bool = False,
-        window: int = 32,
+        window: int = 16,
         block: int = 64,
     ) -> None:
         self.f, self.bounded, self.remove_ties = f, bounded, remove_ties

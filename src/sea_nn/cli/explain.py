@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from sea_nn.cli.pictures import gather_pictures
-from sea_nn.cli.terminal import BAD_INPUT, INTERRUPTED, PARTIAL, Bar, err, guard, list_examples, say
+from sea_nn.cli.terminal import BAD_INPUT, INTERRUPTED, PARTIAL, Bar, err, guard, list_examples, say, show
 from sea_nn.errors import InputError
 
 EXAMPLES = list_examples(
@@ -122,11 +122,9 @@ def explain(
     for picture, reason in outcome.failed:
         say(f"Failed: {picture.name}: {reason}", "red", err)
     if outcome.interrupted:
-        say(
-            f"Interrupted: {len(outcome.finished)} of {len(pictures)} pictures were finished.",
-            "yellow",
-            err,
-        )
+        count = f"{len(outcome.finished)} of {len(pictures)} pictures"
+        say(f"Interrupted: {count} were finished and are in {show(output)}", "yellow", err)
         raise typer.Exit(INTERRUPTED)
     if outcome.failed:
+        say(f"{len(outcome.failed)} of {len(pictures)} pictures could not be explained", "red", err)
         raise typer.Exit(PARTIAL if outcome.finished else BAD_INPUT)

@@ -55,6 +55,7 @@ def methods() -> None:
 
     table = make_table("Members", "name", "passes", "signed", "needs", "reference")
     table.columns[1].justify = "right"
+    table.columns[3].width = len("convolution,")  # one need a line, to leave room for references
     for member in map(get, names()):
         signed = "yes" if member.signed else "no"
         needs = ", ".join(sorted(member.needs))
@@ -67,10 +68,8 @@ def methods() -> None:
         cost = sum(entry.member.cost(entry.options) for entry in entries)
         ready.add_row(name, f"{cost:,}", ", ".join(entry.label for entry in entries))
     out.print(ready)
-    say(
-        "Passes: evaluations of the model (forward, or forward and backward) for one 224x224 picture."
-    )
-    say("Signed: the member also tells evidence against the class from evidence for it.")
+    say("Passes: evaluations of the model (forward, or forward and backward) of one 224x224 picture")
+    say("Signed: the member also tells evidence against the class from evidence for it")
 
 
 @guard

@@ -131,7 +131,7 @@ def _describe_input(done: Finished, job: Job) -> dict[str, Any]:
 
 def _tabulate_inputs(finished: Sequence[Finished], job: Job) -> Table:
     n = finished[0].explanation.order.shape[1]
-    heading = ["input", "predicted", "explained", "members agree", f"half of the gain, of {n}"]
+    heading = ["input", "predicted", "explained", "members agree", "half of the gain in"]
     if job.target is None:
         heading.remove("explained")
     table = make_table(f"{job.loaded.name}, {n} features", *heading)
@@ -141,9 +141,9 @@ def _tabulate_inputs(finished: Sequence[Finished], job: Job) -> Table:
         e, half = done.explanation, int(done.explanation.half()[0])
         (best, p), *others = done.guesses
         predicted = Text(f"{job.loaded.label(best)} {p:.2f}", "bold")
-        if others:
-            rest = ", ".join(f"{job.loaded.label(index)} {p:.2f}" for index, p in others)
-            predicted.append(f"\n{rest}", "not bold dim")
+        rest = [f"{job.loaded.label(index)} {p:.2f}" for index, p in others if p >= 0.005]
+        if rest:
+            predicted.append(f"\n{', '.join(rest)}", "not bold dim")
         explained = [] if job.target is None else [f"{e.name(0)} {float(e.score[0]):.2f}"]
         table.add_row(
             done.picture.name, predicted, *explained, _write(_agree(e)), f"{half} ({half / n:.1%})"

@@ -48,7 +48,7 @@ def guard(command: Callable[P, R]) -> Callable[P, R]:
             say_error(str(error))
             raise typer.Exit(BAD_INPUT) from None
         except KeyboardInterrupt:
-            say("Interrupted before anything was finished.", "yellow", err)
+            say("Interrupted", "yellow", err)
             raise typer.Exit(INTERRUPTED) from None
         except OSError as error:
             if error.errno == errno.EPIPE:

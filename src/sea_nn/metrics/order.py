@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.heatmap import cell_of, clip_grid
-from sea_nn.metrics.draws import draw
+from sea_nn.metrics.draws import permute
 from sea_nn.segments import number_segments
 
 
@@ -23,8 +23,8 @@ def rank_positions(maps: Tensor, seed: int = 0, first: int = 0) -> Tensor:
     tensor([[[2, 0, 1]]])
     """
     n = maps.shape[-1]
-    shuffle = draw("ties", len(maps), lambda g: torch.randperm(n, generator=g), seed, first)
-    shuffle = shuffle.to(maps.device).unsqueeze(1).expand(maps.shape)
+    shuffle = permute("ties", len(maps), n, seed, first, maps.device)
+    shuffle = shuffle.unsqueeze(1).expand(maps.shape)
     # A stable sort of the shuffled map leaves ties as they were shuffled.
     order = maps.gather(-1, shuffle).argsort(dim=-1, descending=True, stable=True)
     order = shuffle.gather(-1, order)

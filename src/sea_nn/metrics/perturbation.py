@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.metrics.draws import draw
+from sea_nn.metrics.draws import normal, uniform
 from sea_nn.metrics.inpainting import inpaint
 
 PERTURBATIONS = {
@@ -100,12 +100,12 @@ def prepare(
     if kind == "black":
         return Fill(x, low)
     if kind == "noise":
-        uniform = draw("noise", len(x), lambda g: torch.rand(x.shape[1:], generator=g), seed, first)
-        return Fill(x, torch.lerp(low, high, uniform.to(x)))
+        values = uniform("noise", x.shape, seed, first, x.device)
+        return Fill(x, torch.lerp(low, high, values.to(x.dtype)))
     if x.ndim != 4:
         raise InputError(f"inpaint is for images [N, C, H, W]; x has the shape {list(x.shape)}")
-    normal = draw("inpaint", len(x), lambda g: torch.randn(x.shape[1:], generator=g), seed, first)
-    return Inpainting(x, normal.to(x) * INPAINT_NOISE * (high - low))
+    noise = normal("inpaint", x.shape, seed, first, x.device).to(x.dtype)
+    return Inpainting(x, noise * INPAINT_NOISE * (high - low))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.metrics.draws import draw, random_map
+from sea_nn.metrics.draws import random_map, uniform
 from sea_nn.metrics.order import top_sets
 
 RANDOM = "random"
@@ -19,10 +19,8 @@ Recompute = Callable[[Tensor], Mapping[str, Tensor]]
 
 def add_noise(x: Tensor, amplitude: float | Tensor = 0.02, seed: int = 0, first: int = 0) -> Tensor:
     """Return x plus uniform noise from -amplitude to amplitude; each input has its own draws."""
-    uniform = draw(
-        "input_noise", len(x), lambda g: torch.rand(x.shape[1:], generator=g), seed, first
-    )
-    return x + (2 * uniform.to(x) - 1) * amplitude
+    noise = uniform("input_noise", x.shape, seed, first, x.device).to(x.dtype)
+    return x + (2 * noise - 1) * amplitude
 
 
 def overlap_top(
@@ -66,7 +64,7 @@ def recompute_maps(
         )
     if RANDOM in methods and RANDOM not in maps:
         shape = tuple(methods[RANDOM].shape)
-        maps = {**maps, RANDOM: random_map(shape, seed, first)}
+        maps = {**maps, RANDOM: random_map(shape, seed, first, x.device)}
     missing = [name for name in methods if name not in maps]
     if missing:
         raise InputError(f"recompute returned no maps for {', '.join(map(repr, missing))}")
