@@ -1,4 +1,4 @@
-"""``python -m benchmarks [core|bounds|members|metrics ...]``: one table after another.
+"""``python -m benchmarks [core|bounds|members|gpu ...]``: one table after another.
 
 Each module has ``run() -> list of (title, header, rows)``; nothing is timed in the tests.
 """
@@ -10,7 +10,7 @@ import importlib
 
 from benchmarks.table import hardware, to_markdown
 
-NAMES = ("core", "bounds")
+NAMES = ("core", "bounds", "members")
 
 
 def main() -> None:

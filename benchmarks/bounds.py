@@ -57,8 +57,9 @@ def run() -> list[Table]:
                 cells = [str(found[step][which]) for step in STEPS]
                 rows.append([f"{init}, spread {spread}", label, *cells])
     note = (
-        "784-512-256-32-1, weights uniform in the interval, columns scaled by exp(spread × normal), "
-        "seed 0. Candidates whose bound reaches the best gain, after so many greedy steps."
+        "784-512-256-32-1, weights uniform in the interval, columns scaled by "
+        "exp(spread × normal), seed 0. Candidates whose bound reaches the best gain, after so "
+        "many greedy steps."
     )
     header = ["start", "bound", *(f"step {step}" for step in STEPS)]
     return [("Contenders left by each bound", note, header, rows)]

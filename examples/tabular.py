@@ -27,7 +27,7 @@ for _ in range(150):
 right = (model(x[test]).argmax(1) == y[test]).float().mean()
 print(f"{right:.0%} of {len(test)} patients that it was not trained on are classified rightly")
 
-rows = x[test[:2]]
+rows = torch.stack([x[test][y[test] == tumour][0] for tumour in (0, 1)])  # one of each class
 sea = SEA(model, methods=("saliency", "integrated_gradients", "occlusion", "kernel_shap"))
 names = [str(name) for name in data.feature_names]
 labels = [str(name) for name in data.target_names]

@@ -224,7 +224,9 @@ def test_every_metric_stays_in_its_range_and_says_what_it_is(case):
     model, x, _, maps = case
     masks = draw(2, 12, 12, seed=4) > 0.7
     chosen = [factory() for factory in METRICS.values()]
-    scores = score_maps(model, x, None, maps, chosen, masks=masks, recompute=lambda x: maps)
+    scores = score_maps(
+        model, x, None, maps, chosen, masks=masks, recompute=lambda x: maps, without=maps
+    )
     assert scores.methods == ("a", "b", "random")
     for name, metric in scores.metrics.items():
         low, high = metric.range
@@ -444,6 +446,52 @@ def test_robustness_recomputes_on_noisy_inputs(case):
         score_maps(None, x, None, explain(x), ["robustness"], recompute=lambda x: {})
 
 
+def test_input_dependence_compares_with_the_maps_without_the_object(case):
+    _, x, _, maps = case
+    masks = torch.zeros(2, 12, 12, dtype=torch.bool)
+    masks[:, 3:6, 3:6] = True
+    without = {"a": maps["a"] * 2, "b": maps["b"] / 2}
+    scores = score_maps(
+        None, x, None, maps, ["input_dependence"], masks=masks, without=without, random=False
+    )
+    assert scores.mean("input_dependence") == {"a": 1.0, "b": 0.0}
+    with pytest.raises(InputError, match="no maps for 'b'"):
+        score_maps(None, x, None, maps, ["input_dependence"], masks=masks, without={"a": x[:, 0]})
+
+
+def test_the_model_is_not_asked_when_no_metric_needs_it(case):
+    _, x, _, maps = case
+
+    def never(x):
+        raise AssertionError("asked")
+
+    assert score_maps(never, x, None, maps, ["gini"]).evaluations == {"gini": 0}
+
+
+def test_values_of_ones_own_follow_the_inputs_through_blocks(case, monkeypatch):
+    model, x, _, maps = case
+    fill = draw(2, 3, 12, 12, seed=8)
+    metric = deletion(fill, steps=6)
+    whole = score_maps(model, x, None, maps, [metric]).values[metric.name]
+    monkeypatch.setattr("sea_nn.metrics.scoring.CPU_BLOCK", 1)
+    torch.testing.assert_close(
+        score_maps(model, x, None, maps, [metric]).values[metric.name], whole
+    )
+    one = deletion(fill[1:], steps=6)
+    alone = score_maps(model, x[1:], None, {k: m[1:] for k, m in maps.items()}, [one], first=1)
+    torch.testing.assert_close(alone.values[one.name], whole[1:])
+
+
+def test_maps_may_differ_in_precision(case):
+    model, x, _, maps = case
+    mixed = {"a": maps["a"].double(), "b": (maps["b"] * 64).round().half()}
+    scores = score_maps(model, x, None, mixed, ["deletion:mean", "aupc_windows:mean,size=3"])
+    plain = score_maps(model, x, None, maps, ["deletion:mean"])
+    torch.testing.assert_close(
+        scores.values["deletion:mean"][:, 0], plain.values["deletion:mean"][:, 0]
+    )
+
+
 def test_scores_can_be_read(case):
     model, x, _, maps = case
     scores = score_maps(model, x, None, maps, ["deletion:mean", "gini"])
@@ -510,6 +558,8 @@ def test_metrics_can_be_made_with_options_and_progress_is_told(case):
         ({"model": None}, "pass it as the first argument"),
         ({"model": nn.Linear(3, 2)}, "could not run on x"),
         ({"internal_batch_size": 0}, "at least 1"),
+        ({"autocast": True}, "autocast is for GPUs"),
+        ({"metrics": ["input_dependence"], "masks": torch.ones(2, 12, 12)}, "without="),
         ({"x": draw(2, 3, 12, 12, 1, 1)}, "with N >= 1"),
     ],
 )

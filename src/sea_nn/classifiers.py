@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,17 +27,24 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from . import data
 from .data import Item
 from .errors import InputError
-from .heads import augment, fit_head, fit_network
 from .images import Preprocess
 from .models import LoadedModel, load_model
+from .training import (
+    SmallVGG,
+    check_items,
+    extract_features,
+    find_head,
+    fit_head,
+    fit_network,
+    set_head,
+    stack_items,
+)
 
 CACHE_VARIABLE = "SEA_NN_CACHE"
-_CHUNK = 32
 
 
 @dataclass(frozen=True)
@@ -106,34 +113,6 @@ class Record:
     details: Mapping[str, float] = field(default_factory=dict)
 
 
-class SmallVGG(nn.Module):
-    """A small VGG: 3x3 convolutions, ReLU and pooling, [N, 3, 112, 112] to logits [N, classes].
-
-    Every ReLU is its own module, not in place, as rule-based explainers need.
-    """
-
-    def __init__(self, n_classes: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        n_in = 3
-        for stage in ((16,), (32,), (64, 64), (96, 96), (128,)):
-            for width in stage:
-                convolution = nn.Conv2d(n_in, width, 3, padding=1, bias=False)
-                layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
-                n_in = width
-            layers.append(nn.MaxPool2d(2))
-        self.features = nn.Sequential(*layers)
-        self.pool = nn.AdaptiveAvgPool2d(1)
-        self.flatten = nn.Flatten()
-        self.dropout = nn.Dropout(0.3)
-        self.head = nn.Linear(n_in, n_classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the logits."""
-        logits: Tensor = self.head(self.dropout(self.flatten(self.pool(self.features(images)))))
-        return logits
-
-
 def classifier_names() -> tuple[str, ...]:
     """Return the tasks; ``/NETWORK`` after one asks for another network than its default.
 
@@ -169,7 +148,7 @@ def load_classifier(
             f"Train it with: python -m sea_nn.classifiers {name}"
         )
     record, tensors = _read_file(path)
-    model, checksum = _build(network, len(record.classes))
+    model, _, checksum = _build(network, len(record.classes))
     if checksum != record.pretrained:
         raise InputError(
             f"{path} was trained on another version of {network} than the one installed. "
@@ -179,7 +158,7 @@ def load_classifier(
         if record.trained == "all":
             model.load_state_dict(tensors)
         else:
-            _find_head(model).load_state_dict(tensors)
+            find_head(model).load_state_dict(tensors)
     except RuntimeError as error:
         raise InputError(f"{path} does not fit {network}: {error}") from error
     source = (
@@ -216,7 +195,7 @@ def train_classifier(
         device: where to train.
         folder: where to store it; by default ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
         data_folder: the data set's folder; by default found under ``$SEA_NN_DATA``.
-        seed: of the split, where the data set has none of its own, and of everything random.
+        seed: of everything random in training; the split is always that of ``data.load``.
         fine_tune: epochs of training the whole pretrained network afterwards; wants a GPU.
 
     The global random state is left as it was.
@@ -224,14 +203,12 @@ def train_classifier(
     start = time.perf_counter()
     task_name, network = _parse(name)
     task = TASKS[task_name]
-    options = dict(task.options)
-    if task.data in ("btd", "objects_on_scenes"):
-        options["seed"] = seed
-    test = data.load(task.data, data_folder, "test", **(options | _once(task)))
+    test = data.load(task.data, data_folder, "test", **{**task.options, **_once(task)})
     selected = task_name == "tiny_imagenet"
-    train = [] if selected else _gather(task, data_folder, options)
-    model, checksum = _build(network, 1000 if selected else len(test.classes), seed)
-    preprocess = _prepare(network, task)
+    train = [] if selected else _gather(task, data_folder)
+    model, preprocess, checksum = _build(network, 1000 if selected else len(test.classes), seed)
+    if task.whole:
+        preprocess = replace(preprocess, resize=preprocess.shape[1:])
     device = torch.device(device)
     details: dict[str, float] = {}
     trained = "head"
@@ -243,28 +220,29 @@ def train_classifier(
         elif network == "vgg":
             if task.start:
                 model.load_state_dict(_fetch_start(task.start, folder, device, seed))
-            inputs, labels = _stack(train, preprocess, device)
+            inputs, labels = stack_items(train, preprocess, device)
             rate = 1e-3 if task.start else 3e-3
             fit_network(model, inputs, labels, task.epochs, rate, seed)
             trained = "all"
         else:
-            features, labels, groups = _extract(model, train, preprocess, task.views, device, seed)
-            weight, bias, penalty = fit_head(features, labels, groups, len(test.classes), seed)
-            head = _find_head(model)
-            head.load_state_dict({"weight": weight, "bias": bias})
-            details["penalty"] = penalty
+            features, labels, groups = extract_features(
+                model, train, preprocess, task.views, device, seed
+            )
+            head = fit_head(features, labels, groups, len(test.classes), seed)
+            find_head(model).load_state_dict({"weight": head.weight, "bias": head.bias})
+            details["penalty"] = head.penalty
             if fine_tune:
-                inputs, labels = _stack(train, preprocess, device)
+                inputs, labels = stack_items(train, preprocess, device)
                 fit_network(model, inputs, labels, fine_tune, 3e-4, seed, freeze_norms=True)
                 trained = "all"
     model.eval()
-    correct = _check(model, test.items, preprocess, device)
+    correct = check_items(model, test.items, preprocess, device)
     for label, class_name in enumerate(test.classes if len(test.classes) <= 6 else ()):
         details[f"recall {class_name}"] = float(correct[test.labels == label].float().mean())
     if task.plain:
         plain = [item.plain for item in test if item.plain is not None]
         details["accuracy without objects"] = float(
-            _check(model, plain, preprocess, device).float().mean()
+            check_items(model, plain, preprocess, device).float().mean()
         )
     record = Record(
         name=f"{task_name}/{network}",
@@ -279,7 +257,7 @@ def train_classifier(
         pretrained=checksum,
         details=details,
     )
-    kept = model if trained == "all" else _find_head(model)
+    kept = model if trained == "all" else find_head(model)
     _write_file(_locate(task_name, network, folder), record, kept.state_dict())
     return record
 
@@ -287,7 +265,9 @@ def train_classifier(
 def _parse(name: str) -> tuple[str, str]:
     task, _, network = name.partition("/")
     if task not in TASKS:
-        raise InputError(f"There is no task {task!r} to train for. Choose from: {', '.join(TASKS)}.")
+        raise InputError(
+            f"There is no task {task!r} to train for. Choose from: {', '.join(TASKS)}."
+        )
     return task, network or TASKS[task].network
 
 
@@ -310,44 +290,112 @@ def _once(task: Task) -> dict[str, Any]:
     return {"per_scene": 1} if "per_scene" in task.options else {}
 
 
-def _gather(task: Task, folder: str | Path | None, options: Mapping[str, Any]) -> list[Item]:
-    items = list(data.load(task.data, folder, "train", **options))
+def _gather(task: Task, folder: str | Path | None) -> list[Item]:
+    items = list(data.load(task.data, folder, "train", **task.options))
     if task.plain:
         items += [item.plain for item in items if item.plain is not None]
     return items
 
 
-def _prepare(network: str, task: Task) -> Preprocess:
-    if network == "vgg":
-        return Preprocess((112, 112), 112, mean=(0.25,) * 3, std=(0.25,) * 3)
-    own = load_model(network).preprocess
-    return replace(own, resize=own.shape[1:]) if task.whole else own
+def _build(network: str, n_classes: int, seed: int = 0) -> tuple[nn.Module, Preprocess, str]:
+    """Return a network with a last layer for so many classes, its own preprocessing, a checksum.
 
-
-def _build(network: str, n_classes: int, seed: int = 0) -> tuple[nn.Module, str]:
-    """Return a network with a last layer for this many classes, and its own one's checksum."""
+    The checksum is that of the pretrained network's own last layer.
+    """
     with _seeded(seed):
         if network == "vgg":
-            return SmallVGG(n_classes), ""
-        model = load_model(network).model
-        head = _find_head(model)
-        own = head.weight.detach().cpu().contiguous().numpy().tobytes()
+            grey = (0.25,) * 3
+            return SmallVGG(n_classes), Preprocess((112, 112), 112, mean=grey, std=grey), ""
+        loaded = load_model(network)
+        head = find_head(loaded.model)
+        own = head.weight.detach().contiguous().numpy().tobytes()
         if n_classes != head.out_features:
-            _set_head(model, nn.Linear(head.in_features, n_classes))
-    return model.eval(), hashlib.sha256(own).hexdigest()[:16]
+            set_head(loaded.model, nn.Linear(head.in_features, n_classes))
+    return loaded.model, loaded.preprocess, hashlib.sha256(own).hexdigest()[:16]
 
 
-def _find_head(model: nn.Module) -> nn.Linear:
-    return model.get_submodule(_name_head(model))  # type: ignore[return-value]
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the global random state for layers that know no other, and restore it afterwards."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
 
 
-def _name_head(model: nn.Module) -> str:
-    names = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-    if not names:
-        raise InputError("This network has no linear layer, so it cannot get new classes.")
-    return names[-1]
+def _select_rows(model: nn.Module, items: Sequence[Item], n_classes: int) -> None:
+    """Keep of a network's 1000 outputs those of the items' classes, in their order."""
+    index = {item.label: item.imagenet for item in items}
+    rows = [index.get(label) for label in range(n_classes)]
+    head = find_head(model)
+    if head.out_features != 1000 or None in rows:
+        raise InputError("Only a network with the 1000 ImageNet classes can be cut down to these.")
+    selected = nn.Linear(head.in_features, n_classes, device=head.weight.device)
+    selected.load_state_dict({"weight": head.weight[rows], "bias": head.bias[rows]})
+    set_head(model, selected)
 
 
-def _set_head(model: nn.Module, layer: nn.Module, name: str | None = None) -> None:
-    parent, _, leaf = (name or _name_head(model)).rpartition(".")
-    setattr(model.get_submodule(parent), leaf, layer)
+def _fetch_start(
+    task: str, folder: str | Path | None, device: torch.device, seed: int
+) -> dict[str, Tensor]:
+    """Return another task's trained weights; train them first if need be."""
+    path = _locate(task, "vgg", folder)
+    if not path.is_file():
+        train_classifier(f"{task}/vgg", device, folder, seed=seed)
+    return _read_file(path)[1]
+
+
+def _write_file(path: Path, record: Record, tensors: Mapping[str, Tensor]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stored = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
+    unfinished = path.with_suffix(".part")  # a broken run leaves no broken classifier behind
+    save_file(stored, unfinished, {"record": json.dumps(asdict(record))})
+    unfinished.replace(path)
+
+
+def _read_file(path: Path) -> tuple[Record, dict[str, Tensor]]:
+    try:
+        with safe_open(path, "pt") as file:
+            fields = json.loads(file.metadata()["record"])
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        recipe: dict[str, Any] = fields["preprocess"]
+        for key, value in recipe.items():  # JSON has lists only
+            recipe[key] = tuple(value) if isinstance(value, list) else value
+        fields["preprocess"] = Preprocess(**recipe)
+        return Record(**{**fields, "classes": tuple(fields["classes"])}), tensors
+    except (SafetensorError, TypeError, KeyError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a classifier of this version ({error}). Delete it and train it again."
+        ) from error
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train the named classifiers, or all of them, and print what they reach."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sea_nn.classifiers",
+        description="Train classifiers for the experiments and store them.",
+        epilog="Example: python -m sea_nn.classifiers btd cub20/resnet50",
+    )
+    tasks = ", ".join(TASKS)
+    parser.add_argument("names", nargs="*", help=f"TASK or TASK/NETWORK; tasks: {tasks}")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--fine-tune",
+        type=int,
+        default=0,
+        metavar="EPOCHS",
+        help="train the whole network afterwards; wants a GPU",
+    )
+    given = parser.parse_args(arguments)
+    for name in given.names or TASKS:
+        record = train_classifier(name, given.device, seed=given.seed, fine_tune=given.fine_tune)
+        details = ", ".join(f"{key} {value:.3g}" for key, value in record.details.items())
+        print(
+            f"{record.name}: {record.accuracy:.1%} of {record.n_test} test pictures; trained on "
+            f"{record.n_train}, seed {record.seed}, {record.seconds:.0f} s ({details})",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

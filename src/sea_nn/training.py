@@ -8,16 +8,21 @@ True
 """
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import affine_grid, cross_entropy, grid_sample
 
+from .data import Item
+from .errors import InputError
+from .images import Preprocess
+
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _FOLDS = 5
+_CHUNK = 32
 
 
 class Head(NamedTuple):
@@ -26,6 +31,56 @@ class Head(NamedTuple):
     weight: Tensor
     bias: Tensor
     penalty: float
+
+
+class SmallVGG(nn.Module):
+    """A small VGG: 3x3 convolutions, ReLU and pooling, [N, 3, 112, 112] to logits [N, classes].
+
+    Every ReLU is its own module, not in place, as rule-based explainers need.
+    """
+
+    def __init__(self, n_classes: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        n_in = 3
+        for stage in ((16,), (32,), (64, 64), (96, 96), (128,)):
+            for width in stage:
+                convolution = nn.Conv2d(n_in, width, 3, padding=1, bias=False)
+                layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
+                n_in = width
+            layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.flatten = nn.Flatten()
+        self.dropout = nn.Dropout(0.3)
+        self.head = nn.Linear(n_in, n_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits."""
+        logits: Tensor = self.head(self.dropout(self.flatten(self.pool(self.features(images)))))
+        return logits
+
+
+def name_head(model: nn.Module) -> str:
+    """Return the name of the last linear layer, which gives the logits."""
+    names: list[str] = [
+        name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)
+    ]
+    if not names:
+        raise InputError("This network has no linear layer, so it cannot get new classes.")
+    return names[-1]
+
+
+def find_head(model: nn.Module) -> nn.Linear:
+    """Return the last linear layer, which gives the logits."""
+    layer = model.get_submodule(name_head(model))
+    return cast(nn.Linear, layer)
+
+
+def set_head(model: nn.Module, layer: nn.Module, name: str | None = None) -> None:
+    """Put a layer in the place of the last linear one, or of the one of this name."""
+    parent, _, leaf = (name or name_head(model)).rpartition(".")
+    setattr(model.get_submodule(parent), leaf, layer)
 
 
 def augment(inputs: Tensor, generator: torch.Generator) -> Tensor:
@@ -158,3 +213,59 @@ def fit_network(
             solver.step()
             schedule.step()
     model.eval()
+
+
+def stack_items(
+    items: Sequence[Item], preprocess: Preprocess, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return the items' inputs [N, C, H, W] and labels [N]."""
+    inputs = torch.stack([preprocess(item.read()) for item in items]).to(device)
+    return inputs, torch.tensor([item.label for item in items], device=device)
+
+
+def _chunk(
+    items: Sequence[Item], preprocess: Preprocess, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor, Sequence[Item]]]:
+    for start in range(0, len(items), _CHUNK):
+        some = items[start : start + _CHUNK]
+        yield *stack_items(some, preprocess, device), some
+
+
+@torch.no_grad()
+def extract_features(
+    model: nn.Module,
+    items: Sequence[Item],
+    preprocess: Preprocess,
+    views: int,
+    device: torch.device,
+    seed: int = 0,
+) -> tuple[Tensor, Tensor, list[str]]:
+    """Return what the last layer gets for each picture and for ``views`` changed copies of it.
+
+    Features [M, d], labels [M] and groups, M being (1 + views) times the number of items.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    name, head = name_head(model), find_head(model)
+    features, labels, groups = [], [], list[str]()
+    set_head(model, nn.Identity())
+    try:
+        for inputs, targets, some in _chunk(items, preprocess, device):
+            for view in range(views + 1):
+                features.append(model(augment(inputs, generator) if view else inputs))
+                labels.append(targets)
+                groups += [item.group or item.name for item in some]
+    finally:
+        set_head(model, head, name)
+    return torch.cat(features), torch.cat(labels), groups
+
+
+@torch.no_grad()
+def check_items(
+    model: nn.Module, items: Sequence[Item], preprocess: Preprocess, device: torch.device
+) -> Tensor:
+    """Return for each item whether the model classifies it right, bool [N] on the CPU."""
+    right = [
+        (model(inputs).argmax(1) == labels).cpu()
+        for inputs, labels, _ in _chunk(items, preprocess, device)
+    ]
+    return torch.cat(right)

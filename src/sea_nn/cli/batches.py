@@ -125,7 +125,7 @@ def _explain_batch(
         outcome.failed.append((opened[0][0], reason))
         return
     for i, (picture, _) in enumerate(opened):
-        bar.show(f"{picture.name}: writing", before + i)
+        bar.show(f"{picture.name}: writing")
         one = _divide_costs(explanation[i], len(opened))
         folder = job.out / picture.folder
         write_results(one, folder, job.top)

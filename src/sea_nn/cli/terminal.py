@@ -96,7 +96,7 @@ class Bar:
             transient=True,
             disable=not err.is_terminal,
         )
-        self._task = self._progress.add_task("", total=n_inputs)
+        self._task = self._progress.add_task("preparing", total=n_inputs)
 
     def __enter__(self) -> Bar:
         self._progress.start()
@@ -105,6 +105,6 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def show(self, text: str, n_done: float) -> None:
-        """Say what is going on; ``n_done`` inputs, or parts of them, are done."""
+    def show(self, text: str, n_done: float | None = None) -> None:
+        """Say what is going on; ``n_done`` inputs, or parts of them, are done (None: as before)."""
         self._progress.update(self._task, description=text, completed=n_done)

@@ -25,8 +25,9 @@ from sea_nn.metrics.draws import random_map
 from sea_nn.metrics.metric import Metric
 from sea_nn.metrics.perturbation import PERTURBATIONS, pixel_bounds
 from sea_nn.metrics.scores import Curve, Scores
-from sea_nn.metrics.scoring import SetAnswers, query_sets, score_maps
+from sea_nn.metrics.scoring import score_maps
 from sea_nn.metrics.sensitivity import add_noise, input_dependence, overlap_top
+from sea_nn.metrics.sets import SetAnswers, query_sets
 
 __all__ = [
     "METRICS",

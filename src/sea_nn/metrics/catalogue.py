@@ -79,6 +79,24 @@ def robustness(*, k: int | float = 0.1, amplitude: float = 0.02) -> Metric:
     )
 
 
+def input_dependence() -> Metric:
+    """1 where the masked object gets less attribution than the scene without it had there [M16]."""
+
+    def compute(trial: Trial) -> Outcome:
+        if trial.without is None:
+            raise InputError("input_dependence needs without=, the maps without the object")
+        return Outcome(sensitivity.input_dependence(trial.maps, trial.without, _masks(trial)))
+
+    return Metric(
+        "input_dependence",
+        "higher",
+        (0.0, 1.0),
+        "How often a pasted object that means nothing to the model gets less than the scene did.",
+        frozenset({"masks", "without"}),
+        compute,
+    )
+
+
 def gini() -> Metric:
     """Gini index of the map's values."""
     return _map_metric(
@@ -120,7 +138,7 @@ METRICS: dict[str, Callable[..., Metric]] = {
     factory.__name__: factory
     for factory in (
         aupc_pixels, aupc_windows, aupc_authors, deletion, insertion, keep, remove,
-        jaccard, relevance_mass, rank_accuracy, pointing_game, gini, robustness,
+        jaccard, relevance_mass, rank_accuracy, pointing_game, gini, robustness, input_dependence,
     )
 }  # fmt: skip
 

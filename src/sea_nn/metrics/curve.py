@@ -36,10 +36,11 @@ class Answers:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], like: Tensor) -> "Answers":
-        """Return room for answers of this shape."""
+        """Return room for answers of this shape, at least in single precision."""
+        dtype = torch.promote_types(like.dtype, torch.float32)
         return cls(
-            like.new_empty(shape),
-            like.new_empty(shape),
+            torch.empty(shape, dtype=dtype, device=like.device),
+            torch.empty(shape, dtype=dtype, device=like.device),
             torch.empty(shape, dtype=torch.int64, device=like.device),
         )
 
@@ -47,6 +48,7 @@ class Answers:
     def read(cls, logits: Tensor, target: Tensor) -> "Answers":
         """Read logits [P, classes] for the classes ``target`` [P]."""
         column = target.unsqueeze(1)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         logit = logits.gather(1, column).squeeze(1)
         if logits.shape[1] == 1:
             return cls(logit, logit, torch.zeros_like(target))

@@ -60,7 +60,7 @@ def permute(
     device: torch.device | None = None,
 ) -> Tensor:
     """Return a random order of 0 to n - 1 for each of ``count`` inputs, int64 [count, n]."""
-    return _hash(purpose, (count, n), seed, first, device).argsort(1)
+    return _hash(purpose, (count, n), seed, first, device).argsort(dim=1, stable=True)
 
 
 def random_map(

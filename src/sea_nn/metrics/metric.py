@@ -16,7 +16,8 @@ class Metric:
         direction: "higher" or "lower": which is better.
         range: the least and the greatest value it can have.
         measures: one sentence on what it measures.
-        needs: of "model", "masks", "segments", "recompute" and "image", what it cannot do without.
+        needs: of "model", "masks", "segments", "recompute", "without" and "image", what it lacks
+            otherwise.
         compute: from a trial to its outcome.
     """
 

@@ -7,30 +7,29 @@
 (('mine', 'random'), torch.Size([2, 2]))
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sea_nn.borrow import borrow
-from sea_nn.errors import InputError, KindError, SEAError
-from sea_nn.evaluator import Evaluator
-from sea_nn.logits import Logits, Target, as_args, predict, resolve_target, select_args
-from sea_nn.metrics.curve import Answers
+from sea_nn.logits import Target
+from sea_nn.metrics.asking import Tasks, open_tasks
 from sea_nn.metrics.draws import random_map
 from sea_nn.metrics.metric import Metric
 from sea_nn.metrics.perturbation import Bounds, positions
 from sea_nn.metrics.scores import Curve, Scores
 from sea_nn.metrics.sensitivity import RANDOM, Recompute
-from sea_nn.metrics.trial import Kind, Outcome, Trial, ask_sets
+from sea_nn.metrics.trial import Outcome, Trial
 from sea_nn.metrics.validation import (
     check_maps,
     check_needs,
     check_segments,
+    check_without,
     choose_metrics,
     match_masks,
 )
@@ -39,10 +38,6 @@ from sea_nn.metrics.validation import (
 # CPU and 4 GB on a GPU.
 CPU_BLOCK = 1 << 23
 CUDA_BLOCK = 1 << 26
-# Forward passes on a CPU are fastest while a layer's output stays in the cache of its core: the
-# Fashion-MNIST CNN takes 0.14 ms an input in chunks of 64, 0.16 in chunks of 128 and 0.22 in chunks
-# of 256; EfficientNet-Lite0 19 ms in chunks of 1 or 2 and 25 to 30 in chunks of 4 to 16.
-CPU_CACHE = 6 << 20
 Progress = Callable[[str, int, int], None]
 
 
@@ -56,6 +51,7 @@ def score_maps(
     masks: Tensor | None = None,
     segments: Tensor | None = None,
     recompute: Recompute | None = None,
+    without: Mapping[str, Tensor] | None = None,
     bounds: Bounds | None = None,
     seed: int = 0,
     first: int = 0,
@@ -63,7 +59,7 @@ def score_maps(
     allow_zero: bool = False,
     additional_forward_args: Any = None,
     internal_batch_size: int | None = None,
-    autocast: torch.dtype | None = None,
+    autocast: bool | torch.dtype = False,
     progress: Progress | None = None,
 ) -> Scores:
     """Score the maps of several methods on the same inputs, on the device that x is on.
@@ -78,6 +74,8 @@ def score_maps(
         masks: where the object is, bool [N, *positions]; for "jaccard" also graded annotations.
         segments: superpixels, whole numbers [N, *positions] or [*positions].
         recompute: from inputs to maps by method, for "robustness".
+        without: by method, the maps of the same inputs without the object that the masks mark, for
+            "input_dependence".
         bounds: the lowest and highest value of each channel, for "black" and "noise"; left out,
             each input's own. See ``pixel_bounds`` for normalised images.
         seed: starts every draw: noise, the order of ties, the random map. They are the same for all
@@ -87,7 +85,7 @@ def score_maps(
         allow_zero: rank maps of zeros at random instead of refusing them.
         additional_forward_args: further arguments of the model; tensors with N entries follow x.
         internal_batch_size: the most inputs in one pass of the model; left out, by memory.
-        autocast: the precision on a GPU, or None for the model's own.
+        autocast: on a GPU, True for bfloat16 or a floating type.
         progress: called with (metric, inputs done, inputs in all) after each block of inputs.
 
     Raises:
@@ -95,36 +93,37 @@ def score_maps(
     """
     chosen = choose_metrics(metrics, x)
     methods = check_maps(x, maps, random, allow_zero)
-    check_needs(chosen, x, model, masks, segments, recompute)
-    masks = match_masks(masks, x)
+    check_needs(chosen, x, model, masks, segments, recompute, without)
     check_segments(segments, x)
-    record = _Record(tuple(methods) + ((RANDOM,) if random and RANDOM not in methods else ()))
-    asks = model is not None and any("model" in metric.needs for metric in chosen)
-    size = _block_size(x, len(record.methods))
-    with torch.inference_mode(False), _borrowed(model):
-        tasks = _open(
-            model if asks else None, x, target, additional_forward_args, internal_batch_size,
-            autocast, record,
-        )  # fmt: skip
-        for start in range(0, len(x), size):
-            part = slice(start, min(start + size, len(x)))
-            stacked = [values[part].to(x.device) for values in methods.values()]
-            if len(record.methods) > len(stacked):
-                shape = (part.stop - part.start, *positions(x))
-                stacked.append(random_map(shape, seed, first + start, x.device))
-            own = segments is not None and segments.ndim > len(positions(x))
-            trial = Trial(
-                x=x[part].detach(),
-                maps=torch.stack(stacked, 1),
-                methods=record.methods,
-                task=tasks(part),
-                masks=None if masks is None else masks[part].to(x.device),
-                segments=segments[part] if own and segments is not None else segments,
-                recompute=recompute,
-                bounds=bounds,
-                seed=seed,
-                first=first + start,
+    names = tuple(methods) + ((RANDOM,) if random and RANDOM not in methods else ())
+    batches = _Batches(
+        x=x,
+        names=names,
+        maps=methods,
+        without=None if without is None else check_without(without, methods, x),
+        masks=match_masks(masks, x),
+        segments=segments,
+        recompute=recompute,
+        bounds=bounds,
+        seed=seed,
+        first=first,
+    )
+    record = _Record(names)
+    with ExitStack() as stack:
+        tasks: Tasks | None = None
+        if model is not None and any("model" in metric.needs for metric in chosen):
+            opened = open_tasks(
+                model,
+                x,
+                target,
+                args=additional_forward_args,
+                limit=internal_batch_size,
+                autocast=autocast,
+                tick=record.tick,
             )
+            tasks = stack.enter_context(opened)
+        for part in batches.parts():
+            trial = batches.trial(part, tasks)
             for metric in chosen:
                 record.measure(metric, trial)
                 if progress is not None:
@@ -133,70 +132,52 @@ def score_maps(
 
 
 @dataclass(frozen=True)
-class SetAnswers:
-    """What the model says about sets of positions, [N, k] each.
+class _Batches:
+    """What a call was given, cut into blocks of inputs."""
 
-    Attributes:
-        kept: its answers when only the set is left.
-        removed: its answers when only the set is hidden.
-        survives: whether the class is still predicted when only the set is left.
-        breaks: whether it is no longer predicted when the set is hidden.
-    """
+    x: Tensor
+    names: tuple[str, ...]
+    maps: Mapping[str, Tensor]
+    without: Mapping[str, Tensor] | None
+    masks: Tensor | None
+    segments: Tensor | None
+    recompute: Recompute | None
+    bounds: Bounds | None
+    seed: int
+    first: int
 
-    kept: Answers
-    removed: Answers
-    survives: Tensor
-    breaks: Tensor
+    def parts(self) -> Iterator[slice]:
+        room = CUDA_BLOCK if self.x.is_cuda else CPU_BLOCK
+        size = max(1, room // (math.prod(positions(self.x)) * len(self.names)))
+        for start in range(0, len(self.x), size):
+            yield slice(start, min(start + size, len(self.x)))
 
-
-def query_sets(
-    model: Callable[..., Any],
-    x: Tensor,
-    target: Target,
-    sets: Tensor,
-    perturbation: Kind = "blur",
-    *,
-    bounds: Bounds | None = None,
-    seed: int = 0,
-    first: int = 0,
-    additional_forward_args: Any = None,
-    internal_batch_size: int | None = None,
-    autocast: torch.dtype | None = None,
-) -> SetAnswers:
-    """Keep and remove sets of positions, given as masks, and return what the model says.
-
-    Args:
-        model: a module or callable.
-        x: inputs [N, ...].
-        target: the class explained; None for the predicted one.
-        sets: bool [N, k, *positions].
-        perturbation: how the other positions, or the set, are hidden.
-        bounds: as for ``score_maps``, like the remaining arguments.
-        seed: of the noise.
-        first: the number of the first input.
-        additional_forward_args: further arguments of the model.
-        internal_batch_size: the most inputs in one pass.
-        autocast: the precision on a GPU.
-    """
-    if sets.dtype != torch.bool:
-        raise KindError(f"sets must be bool [N, k, *positions]; got {sets.dtype}")
-    if sets.ndim < 2 or (len(sets), *sets.shape[2:]) != (len(x), *positions(x)):
-        raise InputError(
-            f"sets must be [N, k, *positions] with N = {len(x)} and positions "
-            f"{list(positions(x))}; got {list(sets.shape)}"
+    def trial(self, part: slice, tasks: Tasks | None) -> Trial:
+        device, segments = self.x.device, self.segments
+        if segments is not None and segments.ndim > len(positions(self.x)):
+            segments = segments[part]
+        return Trial(
+            x=self.x[part].detach(),
+            maps=self.stack(self.maps, part, self.seed),
+            methods=self.names,
+            task=None if tasks is None else tasks(part),
+            masks=None if self.masks is None else self.masks[part].to(device),
+            segments=None if segments is None else segments.to(device),
+            recompute=self.recompute,
+            without=None if self.without is None else self.stack(self.without, part, self.seed + 1),
+            bounds=self.bounds,
+            seed=self.seed,
+            first=self.first + part.start,
+            part=part,
         )
-    with torch.inference_mode(False), _borrowed(model):
-        tasks = _open(
-            model, x, target, additional_forward_args, internal_batch_size, autocast, _Record(())
-        )
-        every = slice(0, len(x))
-        nothing = x.new_empty(len(x), 0, *positions(x))
-        trial = Trial(x.detach(), nothing, (), tasks(every), bounds=bounds, seed=seed, first=first)
-        sets = sets.to(x.device)
-        kept = ask_sets(trial, perturbation, sets, keep=True)
-        removed = ask_sets(trial, perturbation, sets, keep=False)
-        explained = trial.ask().target.unsqueeze(1)
-    return SetAnswers(kept, removed, kept.predicted == explained, removed.predicted != explained)
+
+    def stack(self, maps: Mapping[str, Tensor], part: slice, seed: int) -> Tensor:
+        """Return the maps of all methods, the random one among them, [N, m, *positions]."""
+        stacked = [maps[name][part].to(self.x.device) for name in self.names if name in maps]
+        if len(stacked) < len(self.names):
+            shape = (part.stop - part.start, *positions(self.x))
+            stacked.append(random_map(shape, seed, self.first + part.start, self.x.device))
+        return torch.stack(stacked, 1)
 
 
 class _Record:
@@ -241,80 +222,3 @@ class _Record:
             notes[metric.name] = tuple(said)
         named = {metric.name: metric for metric in metrics}
         return Scores(self.methods, named, values, curves, self.seconds, self.evaluations, notes)
-
-
-def _open(
-    model: Callable[..., Any] | None,
-    x: Tensor,
-    target: Target,
-    args: Any,
-    limit: int | None,
-    autocast: torch.dtype | None,
-    record: _Record,
-) -> Callable[[slice], Evaluator | None]:
-    """Ask about the intact inputs, and return a function that makes the task of a block."""
-    if model is None:
-        return lambda part: None
-    if limit is not None and limit < 1:
-        raise InputError(f"internal_batch_size must be at least 1, got {limit}")
-    everything = as_args(args)
-    wrapped = Logits(model, check=False)
-    nobody = torch.zeros(len(x), dtype=torch.long, device=x.device)
-    task = Evaluator(
-        wrapped, x.detach(), nobody, x.new_zeros(len(x), 1), everything, limit=limit,
-        autocast=autocast, tick=record.tick,
-    )  # fmt: skip
-    try:
-        footprint = task.footprint()
-        with _autocast(autocast, x):
-            logits = predict(wrapped, x.detach(), args, batch_size=limit or 64)
-    except (SEAError, torch.cuda.OutOfMemoryError):
-        raise
-    except Exception as error:
-        raise InputError(
-            f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}: {error}"
-        ) from error
-    record.tick(len(x))
-    if limit is None and x.device.type == "cpu":
-        limit = max(1, torch.get_num_threads() * CPU_CACHE // footprint.largest)
-    classes = resolve_target(logits, target)
-
-    def make(part: slice) -> Evaluator:
-        rows = torch.arange(part.start, part.stop, device=x.device)
-        return Evaluator(
-            wrapped,
-            x[part].detach(),
-            classes[part],
-            logits[part].to(x.dtype),
-            select_args(everything, rows, len(x)),
-            limit=limit,
-            autocast=autocast,
-            tick=record.tick,
-            cache={"footprint": footprint},
-        )
-
-    return make
-
-
-@contextmanager
-def _borrowed(model: Callable[..., Any] | None) -> Iterator[None]:
-    if model is None:
-        yield
-    else:
-        with borrow(model):
-            yield
-
-
-@contextmanager
-def _autocast(dtype: torch.dtype | None, x: Tensor) -> Iterator[None]:
-    if dtype is None:
-        yield
-    else:
-        with torch.autocast(x.device.type, dtype=dtype):
-            yield
-
-
-def _block_size(x: Tensor, n_methods: int) -> int:
-    n = x[0].numel() if x.ndim == 2 else x[0, 0].numel()
-    room = CUDA_BLOCK if x.is_cuda else CPU_BLOCK
-    return max(1, room // (n * n_methods))

@@ -47,9 +47,11 @@ class Trial:
         masks: bool, or graded annotations, [N, *positions].
         segments: segment numbers, [N, *positions] or [*positions].
         recompute: from inputs to maps by method.
+        without: maps of the inputs without what the masks mark, [N, m, *positions].
         bounds: the lowest and highest value of each channel.
         seed: of every random draw.
         first: the number of the first input in the whole set.
+        part: which of the inputs of the call these are.
     """
 
     x: Tensor
@@ -59,16 +61,21 @@ class Trial:
     masks: Tensor | None = None
     segments: Tensor | None = None
     recompute: Recompute | None = None
+    without: Tensor | None = None
     bounds: Bounds | None = None
     seed: int = 0
     first: int = 0
+    part: slice = field(default_factory=lambda: slice(None))
     _shared: dict[Any, Any] = field(default_factory=dict)
 
     def perturbation(self, kind: Kind) -> Perturbation:
         """Return a way of hiding positions, prepared once."""
+        values = kind
+        if isinstance(kind, Tensor) and kind.ndim == self.x.ndim and len(kind) > 1:
+            values = kind[self.part]
         return self._share(
             ("perturbation", _key(kind)),
-            lambda: prepare(self.x, kind, bounds=self.bounds, seed=self.seed, first=self.first),
+            lambda: prepare(self.x, values, bounds=self.bounds, seed=self.seed, first=self.first),
         )
 
     def pixel_steps(self, steps: int) -> tuple[Tensor, int]:

@@ -81,6 +81,7 @@ def check_needs(
     masks: Tensor | None,
     segments: Tensor | None,
     recompute: Recompute | None,
+    without: Mapping[str, Tensor] | None,
 ) -> None:
     """Refuse metrics that lack something, before any of them is computed."""
     given = {
@@ -88,6 +89,7 @@ def check_needs(
         "masks": (masks is not None, "masks: pass masks=, bool [N, *positions]"),
         "segments": (segments is not None, "superpixels: pass segments=, whole numbers"),
         "recompute": (recompute is not None, "recompute=, a function from inputs to maps"),
+        "without": (without is not None, "without=, maps of the inputs without the object"),
         "image": (x.ndim == 4, f"images [N, C, H, W], and x is {list(x.shape)}"),
     }
     for need, (there, what) in given.items():
@@ -118,3 +120,13 @@ def check_segments(segments: Tensor | None, x: Tensor) -> None:
         raise InputError(
             f"segments must be {[len(x), *shape]} or {list(shape)}; got {list(segments.shape)}"
         )
+
+
+def check_without(
+    without: Mapping[str, Tensor], maps: Mapping[str, Tensor], x: Tensor
+) -> dict[str, Tensor]:
+    """Return the maps of the inputs without the object, for the same methods."""
+    missing = [name for name in maps if name not in without]
+    if missing:
+        raise InputError(f"without= has no maps for {', '.join(map(repr, missing))}")
+    return check_maps(x, {name: without[name] for name in maps}, True, allow_zero=True)

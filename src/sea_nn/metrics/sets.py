@@ -1,0 +1,87 @@
+"""Does the prediction survive on a set of positions alone, and does it break without them?
+
+>>> model = torch.nn.Linear(3, 2, bias=False)
+>>> _ = model.weight.data.copy_(torch.tensor([[4.0, -1.0, -2.0], [0.0, 0.0, 0.0]]))
+>>> sets = torch.tensor([[[True, False, False], [False, True, True]]])
+>>> query_sets(model, torch.ones(1, 3), 0, sets, torch.tensor(0.0)).survives
+tensor([[ True, False]])
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.logits import Target
+from sea_nn.metrics.asking import open_tasks
+from sea_nn.metrics.curve import Answers
+from sea_nn.metrics.perturbation import Bounds, positions
+from sea_nn.metrics.trial import Kind, Trial, ask_sets
+
+
+@dataclass(frozen=True)
+class SetAnswers:
+    """What the model says about sets of positions, [N, k] each.
+
+    Attributes:
+        kept: its answers when only the set is left.
+        removed: its answers when only the set is hidden.
+        survives: whether the class is still predicted when only the set is left.
+        breaks: whether it is no longer predicted when the set is hidden.
+    """
+
+    kept: Answers
+    removed: Answers
+    survives: Tensor
+    breaks: Tensor
+
+
+def query_sets(
+    model: Callable[..., Any],
+    x: Tensor,
+    target: Target,
+    sets: Tensor,
+    perturbation: Kind = "blur",
+    *,
+    bounds: Bounds | None = None,
+    seed: int = 0,
+    first: int = 0,
+    additional_forward_args: Any = None,
+    internal_batch_size: int | None = None,
+    autocast: bool | torch.dtype = False,
+) -> SetAnswers:
+    """Keep and remove sets of positions, given as masks, and return what the model says.
+
+    Args:
+        model: a module or callable.
+        x: inputs [N, ...].
+        target: the class explained; None for the predicted one.
+        sets: bool [N, k, *positions].
+        perturbation: how the other positions, or the set, are hidden.
+        bounds: as for ``score_maps``, like the remaining arguments.
+        seed: of the noise.
+        first: the number of the first input.
+        additional_forward_args: further arguments of the model.
+        internal_batch_size: the most inputs in one pass.
+        autocast: the precision on a GPU.
+    """
+    if sets.dtype != torch.bool:
+        raise KindError(f"sets must be bool [N, k, *positions]; got {sets.dtype}")
+    if sets.ndim < 2 or (len(sets), *sets.shape[2:]) != (len(x), *positions(x)):
+        raise InputError(
+            f"sets must be [N, k, *positions] with N = {len(x)} and positions "
+            f"{list(positions(x))}; got {list(sets.shape)}"
+        )
+    given = {"args": additional_forward_args, "limit": internal_batch_size, "autocast": autocast}
+    with open_tasks(model, x, target, **given) as tasks:
+        task = tasks(slice(None))
+        nothing = x.new_empty(len(x), 0, *positions(x))
+        trial = Trial(task.x, nothing, (), task, bounds=bounds, seed=seed, first=first)
+        kept, removed = (
+            ask_sets(trial, perturbation, sets.to(x.device), keep) for keep in (True, False)
+        )
+    same = task.target.unsqueeze(1)
+    return SetAnswers(kept, removed, kept.predicted == same, removed.predicted != same)
