@@ -20,6 +20,8 @@ def ceilings() -> tuple[float, float]:
 
 def run() -> list[Table]:
     bandwidth, rate = ceilings()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
     rows = []
     for name, config, count, side in (
         ("paper preset", SEAConfig.paper("fmnist"), 1024, 28),
@@ -47,11 +49,13 @@ def run() -> list[Table]:
             ]
         )
         del maps
-    for count in (128, 512):
+    for count in (512, 1024):
         config = SEAConfig.paper("fmnist").replace(init=(0.0, 1.0))
         maps = smooth_maps(8, 3, 28).repeat(count // 8, 1, 1, 1).cuda()
         time = (
-            seconds(lambda c=config, x=maps: ensemble(x, c, chunk=512, keep_scorer=False), 1, False)
+            seconds(
+                lambda c=config, x=maps: ensemble(x, c, chunk=1024, keep_scorer=False), 1, False
+            )
             / count
         )
         parameters = 784 * 512 + 512 * 256 + 256 * 32 + 32

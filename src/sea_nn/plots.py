@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from sea_nn.bars import plot_bars, plot_series, plot_tiers
-from sea_nn.charts import plot_agreement, plot_gains
+from sea_nn.charts import plot_agreement, plot_gains, plot_record
 from sea_nn.errors import InputError
 from sea_nn.panels import (
     ACCENT,
@@ -40,6 +40,7 @@ __all__ = [
     "plot_explanation",
     "plot_gains",
     "plot_overlay",
+    "plot_record",
     "plot_series",
     "plot_strip",
     "plot_tiers",

@@ -20,9 +20,9 @@ from .data import Item
 from .errors import InputError
 from .images import Preprocess
 
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 _FOLDS = 5
-_CHUNK = 32
+_CHUNK = 8
 
 
 class Head(NamedTuple):

@@ -33,7 +33,7 @@ class Job:
         sea: the ensemble over it.
         out: the folder for the pictures' folders.
         target: the class to explain, None for the predicted one.
-        top: how many features (int) or which share (float) ``top.png`` lights up; None: several.
+        top: a number (int) or share (float) of features for ``top.png`` beside the usual ones.
     """
 
     loaded: LoadedModel
@@ -139,7 +139,8 @@ def write_results(e: Explanation, folder: Path, top: int | float | None = None) 
     (folder / EXPLANATION).unlink(missing_ok=True)
     draw_map(e).save(folder / MAP)
     e.plot("strip", folder / STRIP)
-    e.plot("top", folder / TOP, p=None if top is None else [top])
+    sizes = {*e.default_sizes(), *([] if top is None else [e.count(top)])}
+    e.plot("top", folder / TOP, p=sorted(sizes))
     e.save(folder / EXPLANATION)
 
 

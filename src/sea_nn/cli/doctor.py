@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sea_nn.cli.pictures import gather_pictures
-from sea_nn.cli.terminal import PARTIAL, Bar, guard, list_examples, out, say
+from sea_nn.cli.terminal import PARTIAL, SET_HELP, Bar, guard, list_examples, out, say
 
 EXAMPLES = list_examples(
     "sea doctor",
@@ -34,6 +34,10 @@ def doctor(
         str,
         typer.Option(help="fast, paper, thorough, all, or names from 'sea methods' with commas."),
     ] = "paper",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", help=SET_HELP, metavar="MEMBER.OPTION=VALUE"),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Check a model and the members of an ensemble on it: failures, empty maps, copies of others.
@@ -44,13 +48,14 @@ def doctor(
 
     import torch
 
-    from sea_nn.cli.options import load
+    from sea_nn.cli.options import load, parse_assignments
     from sea_nn.cli.summary import tabulate_checks
     from sea_nn.doctor import examine
     from sea_nn.registry import expand_methods, names
 
     members = names() if methods == "all" else methods
-    expand_methods(members)
+    chosen = parse_assignments(assignments or ())
+    expand_methods(members, chosen)
     loaded = load(model, device)
     x = torch.stack([loaded.preprocess(picture.open()) for picture in pictures])
     x = x.to(next((p.device for p in loaded.model.parameters()), x.device))
@@ -59,6 +64,7 @@ def doctor(
             loaded.model,
             x,
             methods=members,
+            options=chosen,
             progress=lambda member, done, total: bar.show(member, done / max(total, 1)),
         )
     out.print(tabulate_checks(checks))

@@ -11,13 +11,25 @@ from typing import Annotated
 import typer
 
 from sea_nn.cli.pictures import gather_pictures
-from sea_nn.cli.terminal import BAD_INPUT, INTERRUPTED, PARTIAL, Bar, err, guard, list_examples, say, show
+from sea_nn.cli.terminal import (
+    BAD_INPUT,
+    INTERRUPTED,
+    PARTIAL,
+    SET_HELP,
+    Bar,
+    err,
+    guard,
+    list_examples,
+    say,
+    show,
+)
 from sea_nn.errors import InputError
 
 EXAMPLES = list_examples(
     "sea explain --demo",
     "sea explain cat.jpg 'photos/*.png' folder/ -o out --methods thorough",
     "sea explain cat.jpg --target tabby --grid 28x28 --top 20",
+    "sea explain cat.jpg --methods saliency,rise --set rise.n_masks=500",
     "sea explain boot.png --model fashion-cnn --json > boot.json",
     "sea explain x.png --model my_model.py:make_model",
 )
@@ -40,6 +52,10 @@ def explain(
     methods: Annotated[
         str, typer.Option(help="fast, paper, thorough, or names from 'sea methods' with commas.")
     ] = "paper",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", help=SET_HELP, metavar="MEMBER.OPTION=VALUE"),
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(help="Class to explain, number or name.", show_default="predicted"),
@@ -50,8 +66,8 @@ def explain(
     top: Annotated[
         str | None,
         typer.Option(
-            help="Features to light up in top.png: a count (20) or a share (5%).",
-            show_default="1, 3, 10 and 25 %",
+            help="Features to light up in top.png beside 1, 3, 10 and 25 %, and to list in JSON: a "
+            "count (20) or a share (5%)."
         ),
     ] = None,
     grid: Annotated[
@@ -96,12 +112,13 @@ def explain(
         # What is wrong with the options is best heard of before anything is computed.
         settings = options.read_settings(config, grid)
         n_top = None if top is None else options.parse_top(top)
-        expand_methods(methods)
+        chosen = options.parse_assignments(assignments or ())
+        expand_methods(methods, chosen)
         loaded = options.load(model, device)
         options.check_top(n_top, settings, loaded)
         job = Job(
             loaded,
-            SEA(loaded.model, methods, settings, seed=seed),
+            SEA(loaded.model, methods, settings, options=chosen, seed=seed),
             output,
             None if target is None else options.find_class(target, loaded),
             n_top,
@@ -120,7 +137,8 @@ def explain(
         document = summary.describe(outcome, job, report)
         print(json.dumps(document, indent=2, allow_nan=False), file=stdout)
     for picture, reason in outcome.failed:
-        say(f"Failed: {picture.name}: {reason}", "red", err)
+        where = "" if picture.name in reason else f"{picture.name}: "
+        say(f"Failed: {where}{reason}", "red", err)
     if outcome.interrupted:
         count = f"{len(outcome.finished)} of {len(pictures)} pictures"
         say(f"Interrupted: {count} were finished and are in {show(output)}", "yellow", err)

@@ -68,7 +68,9 @@ def methods() -> None:
         cost = sum(entry.member.cost(entry.options) for entry in entries)
         ready.add_row(name, f"{cost:,}", ", ".join(entry.label for entry in entries))
     out.print(ready)
-    say("Passes: evaluations of the model (forward, or forward and backward) of one 224x224 picture")
+    say(
+        "Passes: evaluations of the model (forward, or forward and backward) of one 224x224 picture"
+    )
     say("Signed: the member also tells evidence against the class from evidence for it")
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -63,6 +66,28 @@ def parse_top(text: str) -> int | float:
         if not text.endswith("%") and int(text) > 0:
             return int(text)
     raise InputError(f"--top must be a count such as 20 or a share such as 5%; got {text!r}")
+
+
+def parse_assignments(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Options by member from "MEMBER.OPTION=VALUE"; values are JSON, or else text.
+
+    >>> parse_assignments(["rise.n_masks=500", "rise.keep=0.3", "grad_cam.layer=conv3"])
+    {'rise': {'n_masks': 500, 'keep': 0.3}, 'grad_cam': {'layer': 'conv3'}}
+    """
+    options: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        place, equals, value = text.partition("=")
+        member, dot, option = place.partition(".")
+        if not (equals and dot and member and option):
+            raise InputError(
+                f"--set must be MEMBER.OPTION=VALUE, such as rise.n_masks=500; got {text!r}"
+            )
+        own = options.setdefault(member, {})
+        try:
+            own[option] = json.loads(value)
+        except json.JSONDecodeError:
+            own[option] = value
+    return options
 
 
 def check_top(top: int | float | None, settings: SEAConfig, loaded: LoadedModel) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from sea_nn.cli.terminal import make_table, out, say, show
 from sea_nn.explanation import Check, Explanation
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+_PYTHON_OPTION = re.compile(r"options=\{'(\w+)': \{'(\w+)': (\w+)\}\}")
 N_LISTED = 20  # features that the JSON document lists
 
 
@@ -33,9 +36,17 @@ def print_outcome(finished: Sequence[Finished], job: Job, report: Path | None) -
 def label_for_report(finished: Sequence[Finished]) -> list[Explanation]:
     """The explanations with their files' names beside the classes'; reports have no other place."""
     return [
-        replace(d.explanation, labels=(f"{d.explanation.name(0)} ({d.picture.name})",))
-        for d in finished
+        replace(done.explanation, labels=(f"{done.explanation.name(0)} ({name})",))
+        for done, name in zip(finished, _shorten(finished), strict=True)
     ]
+
+
+def _shorten(finished: Sequence[Finished]) -> list[str]:
+    """The pictures' names without their folders, where that tells them apart."""
+    names = [done.picture.name for done in finished]
+    short = [Path(name).name for name in names]
+    count = Counter(short)
+    return [s if count[s] == 1 else n for s, n in zip(short, names, strict=True)]
 
 
 def collect_checks(explanations: Sequence[Explanation]) -> list[Check]:
@@ -60,7 +71,9 @@ def tabulate_checks(checks: Sequence[Check]) -> Table:
     table = make_table("Checks", "level", "of", "what was seen", "advice")
     for check in checks:
         level = Text(check.level, COLOURS[check.level])
-        table.add_row(level, check.subject, check.message, check.advice)
+        # Advice is written for Python; here the same is said by --set.
+        advice = _PYTHON_OPTION.sub(r"--set \1.\2=\3", check.advice)
+        table.add_row(level, check.subject, check.message, advice)
     return table
 
 
@@ -71,6 +84,7 @@ def describe(outcome: Outcome, job: Job, report: Path | None) -> dict[str, Any]:
     return {
         "model": job.loaded.name,
         "methods": names[1:],
+        "options": job.sea.options,
         "config": job.sea.config.to_dict(),
         "seed": job.sea.seed,
         "output": show(job.out),
@@ -137,7 +151,7 @@ def _tabulate_inputs(finished: Sequence[Finished], job: Job) -> Table:
     table = make_table(f"{job.loaded.name}, {n} features", *heading)
     for column in table.columns[-2:]:
         column.justify = "right"
-    for done in finished:
+    for done, name in zip(finished, _shorten(finished), strict=True):
         e, half = done.explanation, int(done.explanation.half()[0])
         (best, p), *others = done.guesses
         predicted = Text(f"{job.loaded.label(best)} {p:.2f}", "bold")
@@ -145,9 +159,7 @@ def _tabulate_inputs(finished: Sequence[Finished], job: Job) -> Table:
         if rest:
             predicted.append(f"\n{', '.join(rest)}", "not bold dim")
         explained = [] if job.target is None else [f"{e.name(0)} {float(e.score[0]):.2f}"]
-        table.add_row(
-            done.picture.name, predicted, *explained, _write(_agree(e)), f"{half} ({half / n:.1%})"
-        )
+        table.add_row(name, predicted, *explained, _write(_agree(e)), f"{half} ({half / n:.1%})")
     return table
 
 
@@ -173,9 +185,9 @@ def _tabulate_members(explanations: Sequence[Explanation]) -> Table:
 
 def _print_places(finished: Sequence[Finished], job: Job, report: Path | None) -> None:
     folders = [done.folder for done in finished]
-    say(f"\nLook at {show(folders[0] / MAP)} (the map over the picture), {STRIP} and {TOP} there")
+    say(f"Look at {show(folders[0] / MAP)} (the map over the picture), {STRIP} and {TOP} there")
     if len(folders) > 1:
-        say(f"   and in {len(folders) - 1} more folders of {show(job.out)}")
+        say(f"and in the other folders of {show(job.out)}")
     if report is not None:
         say(f"Open {show(report)} in a browser to look closer")
     elif (job.out / "report.html").exists():
@@ -192,7 +204,8 @@ def _agree(e: Explanation) -> float:
     """The mean rank correlation of all pairs of members; nan where there is no pair."""
     rows = e.agreement[0].tolist()
     pairs = [rows[a][b] for a in range(len(rows)) for b in range(a)]
-    return _mean([value for value in pairs if not math.isnan(value)]) or math.nan
+    mean = _mean([value for value in pairs if not math.isnan(value)])
+    return math.nan if mean is None else mean
 
 
 def _total(explanations: Sequence[Explanation], kind: str) -> dict[str, float]:

@@ -18,6 +18,7 @@ from rich.table import Table
 from sea_nn.errors import SEAError
 
 PARTIAL, BAD_INPUT, INTERRUPTED = 1, 2, 130
+SET_HELP = "Option of a member, such as rise.n_masks=500; may be given again."
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,8 +73,8 @@ def list_examples(*commands: str) -> str:
 
 def make_table(title: str, *headings: str) -> Table:
     """A table in the look of all of them; cells that are too long are folded, never cut."""
-    look = {"title_justify": "left", "title_style": "bold", "header_style": "dim"}
-    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, **look)
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
+    table.box, table.pad_edge = box.SIMPLE_HEAD, False
     for heading in headings:
         table.add_column(heading, overflow="fold", no_wrap=heading == "name")
     return table

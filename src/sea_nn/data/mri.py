@@ -60,18 +60,7 @@ def load_btd(
     ]
     kept, thumbnails, notes = _drop_copies(files)
     groups = _group_alike(np.stack(thumbnails)) if thumbnails else []
-    generator = np.random.default_rng(seed)
-    sides: dict[int, str] = {}
-    for label in range(len(CLASSES)):
-        members = [i for i, (_, own) in enumerate(kept) if own == label]
-        alike = defaultdict(list)
-        for i in members:
-            alike[groups[i]].append(i)
-        wanted, taken = round(test_share * len(members)), 0
-        for key in generator.permutation(sorted(alike)):
-            side = "test" if taken + len(alike[key]) <= wanted else "train"
-            taken += len(alike[key]) if side == "test" else 0
-            sides.update(dict.fromkeys(alike[key], side))
+    sides = _split_groups(groups, [label for _, label in kept], test_share, seed)
     items = tuple(
         Item(
             name=f"{path.parent.name}/{path.name}",
@@ -83,7 +72,12 @@ def load_btd(
         )
         for i, (path, label) in enumerate(kept)
     )
-    notes.append(f"{len(items) - len(set(groups))} pictures are rescaled copies of another")
+    copies = len(items) - len(set(groups))
+    notes.append(
+        f"{copies} pictures are rescaled copies of another"
+        if copies != 1
+        else "1 picture is a rescaled copy of another"
+    )
     return ImageSet(BTD.name, items, CLASSES, BTD.terms, tuple(notes)).split(split)
 
 
@@ -99,11 +93,13 @@ def _drop_copies(
         same[key].append((path, label))
         small = picture.convert("L").resize((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BOX)
         thumbnails[key] = np.asarray(small, np.float64).ravel()
-    notes = [f"{len(files) - len(same)} exact duplicates removed"]
+    notes = []
     conflicts = [key for key, copies in same.items() if len({label for _, label in copies}) > 1]
     for key in conflicts:
         names = ", ".join(f"{path.parent.name}/{path.name}" for path, _ in same.pop(key))
         notes.append(f"dropped, for the same picture has both labels: {names}")
+    removed = sum(len(copies) - 1 for copies in same.values())
+    notes.insert(0, f"{removed} exact duplicate{'' if removed == 1 else 's'} removed")
     return [copies[0] for copies in same.values()], [thumbnails[key] for key in same], notes
 
 
@@ -117,6 +113,24 @@ def _group_alike(thumbnails: np.ndarray[tuple[int, int], np.dtype[np.float64]]) 
         old, new = groups[j], groups[i]
         groups = [new if group == old else group for group in groups]
     return groups
+
+
+def _split_groups(groups: list[int], labels: list[int], test_share: float, seed: int) -> list[str]:
+    """Return the side of each picture: groups stay whole, labels keep their shares."""
+    generator = np.random.default_rng(seed)
+    members: dict[int, list[int]] = defaultdict(list)
+    for i, group in enumerate(groups):
+        members[group].append(i)
+    sides = ["train"] * len(groups)
+    for label in range(len(CLASSES)):
+        own = [group for group, among in members.items() if labels[among[0]] == label]
+        room = round(test_share * labels.count(label))
+        for group in generator.permutation(sorted(own)):
+            if len(members[group]) <= room:
+                room -= len(members[group])
+                for i in members[group]:
+                    sides[i] = "test"
+    return sides
 
 
 def load_lgg(folder: str | Path | None = None, split: Split = "test") -> ImageSet:

@@ -83,7 +83,8 @@ def load_objects_on_scenes(
                 across=float(generator.uniform()),
                 down=float(generator.uniform()),
             )
-            name = f"{scene['scene']}-{Path(scene['file']).stem}-{chosen['object']}-{copy}"
+            stem = f"{scene['split']}-{scene['scene']}-{Path(scene['file']).stem}"
+            name = f"{stem}-{chosen['object']}-{copy}"
             masks = {"object": paste.read_mask}
             plain = Item(
                 f"{name}-plain",
