@@ -27,7 +27,7 @@ def test_presets_are_the_papers_numbers():
 
 
 @pytest.mark.parametrize(
-    "fields,words",
+    ("fields", "words"),
     [
         ({"solver": "adam"}, "'mirror', 'gradient', 'adagrad'"),
         ({"learning_rate": 0}, "learning_rate must be above 0"),

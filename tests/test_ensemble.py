@@ -49,7 +49,9 @@ def test_the_papers_training_and_map_to_the_last_digits(seed, weights):
     )
 
 
-@pytest.mark.parametrize("solver,rate", [("adagrad", 0.01), ("gradient", 0.02), ("mirror", 0.05)])
+@pytest.mark.parametrize(
+    ("solver", "rate"), [("adagrad", 0.01), ("gradient", 0.02), ("mirror", 0.05)]
+)
 @pytest.mark.parametrize("train", ["all", "features"])
 def test_collapsed_equals_the_full_network_under_every_solver(solver, rate, train):
     config = SEAConfig.paper("fmnist").replace(

@@ -53,7 +53,7 @@ def test_gains_never_grow_and_add_up(f):
     assert float(found.gains.sum()) == pytest.approx(total, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("window,block", [(1, 1), (3, 2), (8, 64), (50, 1000)])
+@pytest.mark.parametrize(("window", "block"), [(1, 1), (3, 2), (8, 64), (50, 1000)])
 @pytest.mark.parametrize("remove_ties", [False, True])
 def test_windows_and_blocks_change_nothing(window, block, remove_ties):
     f = DSF(40, widths=(16, 8), init=(0.0, 1.0), batch=3, seed=2)
@@ -107,7 +107,7 @@ def test_algorithm_1_is_the_papers(f):
     assert sorted(order[0].tolist()) == list(range(f.n))
 
 
-@pytest.mark.parametrize("activation,name", [("sqrt", "sqrt"), ("log1p", "log")])
+@pytest.mark.parametrize(("activation", "name"), [("sqrt", "sqrt"), ("log1p", "log")])
 def test_one_layer_equals_apricot(activation, name):
     """A one-layer DSF with unit top weights is apricot's feature-based function."""
     apricot = pytest.importorskip("apricot", reason="apricot-select is an extra of the tests")

@@ -190,7 +190,7 @@ def test_a_model_that_does_not_react_says_so():
 
 
 @pytest.mark.parametrize(
-    "x,target,words",
+    ("x", "target", "words"),
     [
         (torch.rand(1, 3, 28, 28), None, "could not run"),
         (torch.rand(1, 1, 28, 28), 10, "0 .* 9"),

@@ -1,18 +1,19 @@
 """SEA-NN: one sharp attribution map from many that disagree.
 
-The core (DSF, ensemble, maximize, …) needs torch alone; what needs Captum is imported when asked for.
+Names are imported when they are first used: the core needs torch alone, `SEA` needs Captum too, and
+`sea --help` needs neither.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sea_nn.aggregate import aggregate
-from sea_nn.attribute import Ensemble, ensemble, ensemble_class
-from sea_nn.config import SEAConfig
-from sea_nn.dsf import DSF, CollapsedDSF
-from sea_nn.explanation import Check, Explanation
-from sea_nn.greedy import Selection, maximize
-
 if TYPE_CHECKING:
+    from sea_nn.aggregators import aggregate
+    from sea_nn.attribute import Ensemble, ensemble, ensemble_class
+    from sea_nn.config import SEAConfig
+    from sea_nn.dsf import DSF, CollapsedDSF
+    from sea_nn.explanation import Check, Explanation
+    from sea_nn.greedy import Selection, maximize
     from sea_nn.sea import SEA, quantus_explain
 
 __all__ = [
@@ -31,10 +32,25 @@ __all__ = [
     "quantus_explain",
 ]
 
+_HOMES = {
+    "aggregators": ("aggregate",),
+    "attribute": ("Ensemble", "ensemble", "ensemble_class"),
+    "config": ("SEAConfig",),
+    "dsf": ("DSF", "CollapsedDSF"),
+    "explanation": ("Check", "Explanation"),
+    "greedy": ("Selection", "maximize"),
+    "sea": ("SEA", "quantus_explain"),
+}
+_MODULES = {name: module for module, names in _HOMES.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("SEA", "quantus_explain"):
-        from sea_nn import sea
+    if name not in _MODULES:
+        raise AttributeError(f"module 'sea_nn' has no attribute {name!r}")
+    value = getattr(import_module(f"sea_nn.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
 
-        return getattr(sea, name)
-    raise AttributeError(f"module 'sea_nn' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return __all__

@@ -74,10 +74,12 @@ class Task:
 
 _LITE = "efficientnet-lite0"
 TASKS = {
-    "btd": Task("btd", _LITE, views=2, epochs=30, start="lgg"),
+    "btd": Task("btd", "vgg", views=2, epochs=30, start="lgg"),
     "cub20": Task("cub20", _LITE, whole=False),
     "lgg": Task("lgg", "vgg"),
-    "scenes": Task("objects_on_scenes", _LITE, {"label": "scene"}, views=0, plain=True),
+    "scenes": Task(
+        "objects_on_scenes", _LITE, {"label": "scene", "per_scene": 3}, views=0, plain=True
+    ),
     "objects": Task("objects_on_scenes", _LITE, {"label": "object", "per_scene": 3}, views=0),
     "tiny_imagenet": Task("tiny_imagenet", _LITE),
 }
@@ -202,54 +204,51 @@ def train_classifier(
     """
     start = time.perf_counter()
     task_name, network = _parse(name)
-    task = TASKS[task_name]
+    task, device = TASKS[task_name], torch.device(device)
     test = data.load(task.data, data_folder, "test", **{**task.options, **_once(task)})
-    selected = task_name == "tiny_imagenet"
-    train = [] if selected else _gather(task, data_folder)
-    model, preprocess, checksum = _build(network, 1000 if selected else len(test.classes), seed)
+    n_classes = len(test.classes)
+    details: dict[str, float] = {}
+    train: list[Item] = []
+    if task_name == "tiny_imagenet":
+        model, preprocess, checksum = _build(network, None)
+        _select_rows(model, test.items, n_classes)
+        trained = "none"
+    else:
+        model, preprocess, checksum = _build(network, n_classes, seed)
+        train = _gather(task, data_folder)
+        trained = "all" if network == "vgg" or fine_tune else "head"
     if task.whole:
         preprocess = replace(preprocess, resize=preprocess.shape[1:])
-    device = torch.device(device)
-    details: dict[str, float] = {}
-    trained = "head"
+    model = model.to(device)
     with _seeded(seed):
-        model = model.to(device)
-        if selected:
-            _select_rows(model, test.items, len(test.classes))
-            trained = "none"
-        elif network == "vgg":
+        if network == "vgg":
             if task.start:
                 model.load_state_dict(_fetch_start(task.start, folder, device, seed))
             inputs, labels = stack_items(train, preprocess, device)
-            rate = 1e-3 if task.start else 3e-3
-            fit_network(model, inputs, labels, task.epochs, rate, seed)
-            trained = "all"
-        else:
-            features, labels, groups = extract_features(
-                model, train, preprocess, task.views, device, seed
-            )
-            head = fit_head(features, labels, groups, len(test.classes), seed)
+            fit_network(model, inputs, labels, task.epochs, 1e-3 if task.start else 3e-3, seed)
+        elif train:
+            found = extract_features(model, train, preprocess, task.views, device, seed)
+            head = fit_head(*found, n_classes, seed)
             find_head(model).load_state_dict({"weight": head.weight, "bias": head.bias})
             details["penalty"] = head.penalty
             if fine_tune:
                 inputs, labels = stack_items(train, preprocess, device)
                 fit_network(model, inputs, labels, fine_tune, 3e-4, seed, freeze_norms=True)
-                trained = "all"
     model.eval()
-    correct = check_items(model, test.items, preprocess, device)
-    for label, class_name in enumerate(test.classes if len(test.classes) <= 6 else ()):
-        details[f"recall {class_name}"] = float(correct[test.labels == label].float().mean())
+    right = check_items(model, test.items, preprocess, device)
+    if n_classes <= 6:
+        for label, class_name in enumerate(test.classes):
+            details[f"recall {class_name}"] = float(right[test.labels == label].float().mean())
     if task.plain:
         plain = [item.plain for item in test if item.plain is not None]
-        details["accuracy without objects"] = float(
-            check_items(model, plain, preprocess, device).float().mean()
-        )
+        right_plain = check_items(model, plain, preprocess, device)
+        details["accuracy without objects"] = float(right_plain.float().mean())
     record = Record(
         name=f"{task_name}/{network}",
         classes=test.classes,
         preprocess=preprocess,
         trained=trained,
-        accuracy=float(correct.float().mean()),
+        accuracy=float(right.float().mean()),
         n_train=len(train),
         n_test=len(test),
         seed=seed,
@@ -292,24 +291,27 @@ def _once(task: Task) -> dict[str, Any]:
 
 def _gather(task: Task, folder: str | Path | None) -> list[Item]:
     items = list(data.load(task.data, folder, "train", **task.options))
-    if task.plain:
-        items += [item.plain for item in items if item.plain is not None]
+    if task.plain:  # once for each scene, however many objects were pasted on it
+        items += {item.plain.path: item.plain for item in items if item.plain}.values()
     return items
 
 
-def _build(network: str, n_classes: int, seed: int = 0) -> tuple[nn.Module, Preprocess, str]:
+def _build(network: str, n_classes: int | None, seed: int = 0) -> tuple[nn.Module, Preprocess, str]:
     """Return a network with a last layer for so many classes, its own preprocessing, a checksum.
 
-    The checksum is that of the pretrained network's own last layer.
+    With None for the classes, a pretrained network keeps its last layer. The checksum is that of
+    its own last layer.
     """
     with _seeded(seed):
         if network == "vgg":
+            if n_classes is None:
+                raise InputError("vgg is not pretrained; choose a pretrained network for this.")
             grey = (0.25,) * 3
             return SmallVGG(n_classes), Preprocess((112, 112), 112, mean=grey, std=grey), ""
         loaded = load_model(network)
         head = find_head(loaded.model)
         own = head.weight.detach().contiguous().numpy().tobytes()
-        if n_classes != head.out_features:
+        if n_classes is not None:
             set_head(loaded.model, nn.Linear(head.in_features, n_classes))
     return loaded.model, loaded.preprocess, hashlib.sha256(own).hexdigest()[:16]
 

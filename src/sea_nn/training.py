@@ -124,7 +124,7 @@ def fit_head(
     x = features.double()
     mean, scale = x.mean(0), x.std(0, correction=0).clamp_min(1e-6)
     x = (x - mean) / scale
-    folds = _deal(groups, labels, seed).to(x.device)
+    folds = deal_folds(groups, labels, seed).to(x.device)
     labels = labels.to(x.device)
     right = dict.fromkeys(PENALTIES, 0)
     for fold in range(_FOLDS):
@@ -141,8 +141,11 @@ def fit_head(
     return Head(weight.float(), (bias - weight @ mean).float(), best)
 
 
-def _deal(groups: Sequence[str], labels: Tensor, seed: int) -> Tensor:
-    """Deal the groups of each label out to the folds in turn; a group's label is its first."""
+def deal_folds(groups: Sequence[str], labels: Tensor, seed: int = 0) -> Tensor:
+    """Return a fold for each item [N]: groups stay whole, labels are spread over the folds.
+
+    Groups are dealt out in random order, label after label; a group has its first item's label.
+    """
     first: dict[str, int] = {}
     for group, label in zip(groups, labels.tolist(), strict=True):
         first.setdefault(group, label)

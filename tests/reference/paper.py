@@ -7,6 +7,8 @@ when it is within one part in 2^30 of it; the lowest index goes first.
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 
@@ -21,8 +23,7 @@ class Network(nn.Module):
         sizes = [n, *widths, 1]
         self.phi = phi
         self.layers = nn.ModuleList(
-            nn.Linear(a, b, bias=bias, dtype=torch.float64)
-            for a, b in zip(sizes[:-1], sizes[1:], strict=True)
+            nn.Linear(a, b, bias=bias, dtype=torch.float64) for a, b in itertools.pairwise(sizes)
         )
         for parameter in self.parameters():
             nn.init.ones_(parameter)

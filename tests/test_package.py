@@ -1,0 +1,31 @@
+"""What importing the package costs and offers."""
+
+import subprocess
+import sys
+
+import pytest
+
+import sea_nn
+
+
+def loaded_after(code: str) -> set[str]:
+    program = f"import sys; {code}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_every_public_name_is_there():
+    for name in sea_nn.__all__:
+        assert getattr(sea_nn, name).__module__.startswith("sea_nn.")
+    assert set(dir(sea_nn)) == set(sea_nn.__all__)
+    with pytest.raises(AttributeError, match="nothing"):
+        getattr(sea_nn, "nothing")  # noqa: B009
+
+
+def test_the_core_needs_torch_alone_and_the_help_not_even_that():
+    core = loaded_after("from sea_nn import DSF, SEAConfig, ensemble, maximize")
+    assert "torch" in core
+    assert not core & {"captum", "matplotlib", "PIL", "safetensors", "typer", "rich"}
+    assert "torch" not in loaded_after("import sea_nn.cli")
