@@ -107,17 +107,10 @@ def against_peers() -> Table:
         rows.append(["apricot (not installed)", math.nan, None])
     try:
         from submodlib import FeatureBasedFunction
+        from submodlib_cpp import FeatureBased
 
         features = [[(j, float(v)) for j, v in enumerate(row)] for row in data]
-        peer = FeatureBasedFunction(
-            n,
-            features,
-            d,
-            [1.0] * d,
-            mode=FeatureBasedFunction.SQUAREROOT
-            if hasattr(FeatureBasedFunction, "SQUAREROOT")
-            else None,
-        )
+        peer = FeatureBasedFunction(n, features, d, sparse=True, mode=FeatureBased.squareRoot)
         for optimizer in ("NaiveGreedy", "LazyGreedy"):
             rows.append(
                 [

@@ -275,7 +275,7 @@ def test_a_task_can_start_from_anothers_network(folder: Path) -> None:
         for kind in ("yes", "no"):
             picture = noise(number + 50 * (kind == "yes"), (60, 60))
             save(picture, folder / "brain_tumor_detection" / kind / f"{number}.png")
-    train_classifier("btd")
+    train_classifier("btd/vgg")
     names = {path.name for path in (folder / "cache").rglob("*.safetensors")}
     assert names == {"btd-vgg.safetensors", "lgg-vgg.safetensors"}
 

@@ -73,7 +73,7 @@ def test_negative_power_saturates():
 
 @pytest.mark.parametrize("name", ["relu", "power:1", "power:2", "power:x", "power:0", "", None])
 def test_unknown_activation_says_what_there_is(name):
-    with pytest.raises(InputError, match="sqrt|below 1|log1p"):
+    with pytest.raises(InputError, match=r"sqrt|below 1|log1p"):
         parse_activation(name)
 
 

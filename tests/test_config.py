@@ -56,7 +56,7 @@ def test_bad_settings_say_what_to_do(fields, words):
 
 
 def test_unreadable_files_and_names_are_named():
-    with pytest.raises(InputError, match="speed.*epochs"):
+    with pytest.raises(InputError, match=r"speed.*epochs"):
         SEAConfig.from_dict({"speed": 3})
     with pytest.raises(InputError, match="not JSON"):
         SEAConfig.from_json("{")

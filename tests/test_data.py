@@ -524,6 +524,7 @@ def test_pasting_is_seeded_and_labels_follow_the_question(make: Callable[[str], 
     assert any(a.read().tobytes() != b.read().tobytes() for a, b in zip(first, other, strict=True))
     more = load(per_scene=2)
     assert more[0].read().tobytes() == first[0].read().tobytes()
+    assert more[0].group == more[1].group != more[2].group
     assert first.classes == ("forest", "sea", "street")
     objects = load(label="object")
     assert objects.classes == ("bird", "cat")

@@ -277,7 +277,7 @@ def _chunk_size(n: int, m: int, config: SEAConfig, device: torch.device) -> int:
     if device.type == "cuda":
         budget = torch.cuda.mem_get_info(device)[0] // 4
     else:
-        budget = 16 << 20
+        budget = 64 << 20
     return max(1, budget // row)
 
 

@@ -131,7 +131,7 @@ def plot_series(
     positions = heat(sea, 1)
     band, head = max(0.5, min(1.3, 5.0 / channels)), 0.34
     height = count * (channels * (band + 0.06) + head + 0.2) + 0.95
-    margin = min(max(measure(n) for n in names) + 0.6, 2.2)
+    margin = min(max(measure(n) for n in names) + 0.65, 2.2)
     figure = Plot(figsize=(WIDTH, height), dpi=DPI)
     top = height
     for i in range(count):

@@ -74,7 +74,7 @@ class Task:
 
 _LITE = "efficientnet-lite0"
 TASKS = {
-    "btd": Task("btd", "vgg", views=2, epochs=30, start="lgg"),
+    "btd": Task("btd", _LITE, views=2, epochs=30, start="lgg"),
     "cub20": Task("cub20", _LITE, whole=False),
     "lgg": Task("lgg", "vgg"),
     "scenes": Task(
@@ -381,13 +381,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", help=f"TASK or TASK/NETWORK; tasks: {tasks}")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--fine-tune",
-        type=int,
-        default=0,
-        metavar="EPOCHS",
-        help="train the whole network afterwards; wants a GPU",
-    )
+    tuning = "epochs of training the whole network afterwards; wants a GPU"
+    parser.add_argument("--fine-tune", type=int, default=0, metavar="EPOCHS", help=tuning)
     given = parser.parse_args(arguments)
     for name in given.names or TASKS:
         record = train_classifier(name, given.device, seed=given.seed, fine_tune=given.fine_tune)

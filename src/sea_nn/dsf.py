@@ -128,13 +128,19 @@ class DSF(Scorer):
         h = self._as_input(x)
         inner = h.shape[1:-1] if self.batch is not None else h.shape[:-1]
         h = h.reshape(self.count, math.prod(inner), self.n)
-        value = self.finish(h @ self.matrix(0).mT + self.offset(0))[-1]
+        value = self.finish(self.multiply(h, 0) + self.offset(0))[-1]
         return value.reshape(inner if self.batch is None else (self.batch, *inner))
 
     def matrix(self, layer: int) -> Tensor:
         """Weights of a layer as [N, out, in] (N = 1 without a batch)."""
         weight: Tensor = self.weights[layer]
         return weight if self.batch is not None else weight.unsqueeze(0)
+
+    def multiply(self, h: Tensor, layer: int) -> Tensor:
+        """h W' for a layer's weights: [N, r, in] -> [N, r, out]."""
+        weight = self.matrix(layer)
+        # One matrix, not a batch of one: only the former's product runs on all cores.
+        return h @ (weight[0] if self.count == 1 else weight).mT
 
     def offset(self, layer: int) -> Tensor:
         """Biases of a layer as [N, 1, out], or 0."""
@@ -149,7 +155,7 @@ class DSF(Scorer):
         sums = [z]
         for layer in range(1, len(self.weights)):
             h = self.activation.value(sums[-1])
-            sums.append(h @ self.matrix(layer).mT + self.offset(layer))
+            sums.append(self.multiply(h, layer) + self.offset(layer))
         return sums
 
     def rise(self, sums: list[Tensor], step: Tensor) -> Tensor:
@@ -163,14 +169,15 @@ class DSF(Scorer):
             The gains, [N, r].
         """
         for layer in range(1, len(self.weights)):
-            step = self.activation.rise(sums[layer - 1], step) @ self.matrix(layer).mT
+            step = self.multiply(self.activation.rise(sums[layer - 1], step), layer)
         return step.squeeze(-1)
 
     def upper_slope(self, sums: list[Tensor]) -> Tensor:
         """The gradient of f with respect to the first hidden layer's outputs: [N, r, widths[0]]."""
         slope = torch.ones_like(sums[-1])
         for layer in range(len(self.weights) - 1, 0, -1):
-            slope = slope @ self.matrix(layer)
+            weight = self.matrix(layer)
+            slope = slope @ (weight[0] if self.count == 1 else weight)
             if layer > 1:
                 slope = slope * self.activation.slope(sums[layer - 1])
         return slope

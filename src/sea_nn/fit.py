@@ -80,7 +80,7 @@ def fit(
     """
     low, high = check_init(config.init)
     task = (CollapsedTask if low == high and collapse else NetworkTask)(supervision, config)
-    solver = Solver(config)
+    solver = Solver(config, task.layers)
     count, device = len(supervision.heatmaps), supervision.heatmaps.device
     history = torch.full((config.epochs, 5, count), torch.nan, dtype=torch.float64, device=device)
     active = torch.ones(count, dtype=torch.bool, device=device)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -57,7 +58,14 @@ def sort_keys(values: Tensor) -> Tensor:
     # values a rounding error apart (0.999..., 1.0) do not fall into different classes.
     bits = values.to(torch.float64, copy=True).add_(0.0).view(torch.int64)
     bits.add_((mask + 1) // 2).bitwise_and_(~mask)
-    return bits.add_(torch.arange(mask, mask - n, -1, device=values.device))
+    return bits.add_(_places(n, values.device))
+
+
+@lru_cache(maxsize=8)
+def _places(n: int, device: torch.device) -> Tensor:
+    """The low bits of the keys of n features: the first feature has the largest."""
+    mask = (1 << INDEX_BITS) - 1
+    return torch.arange(mask, mask - n, -1, device=device)
 
 
 def key_features(keys: Tensor) -> Tensor:

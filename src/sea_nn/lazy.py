@@ -23,6 +23,8 @@ from sea_nn.heatmap import INDEX_BITS
 TIE = 2.0 ** (INDEX_BITS - 52)
 """Two gains are equal when they differ by at most this share of the larger."""
 SLACK = 1 - 4 * TIE  # a bound below this share of a gain can neither beat it nor tie with it
+ROUNDING = 4e-5
+"""Bounds are products in single precision; this share of the terms' sizes covers their rounding."""
 
 
 class Look(NamedTuple):
@@ -70,8 +72,10 @@ class GreedySearch:
             self.average = self.matrix.mean(2).unsqueeze(1)
             apart = self.matrix - self.average.mT
             deep = len(f.weights) > 1
-            powers = [apart, apart**2, apart**3] if deep else [apart]
+            single = apart.float()
+            powers = [single, single.square(), single**3] if deep else [single]
             self.powers = torch.cat(powers, 1)
+            self.reach = self.powers.abs().amax(2, keepdim=True).to(apart)
             bounds, _, upper = self._bounds(f.finish(self.sums), self.sums)
             self.hint, self.upper = bounds[:, 0], upper
 
@@ -153,7 +157,7 @@ class GreedySearch:
         contends = others & (bounds >= SLACK * gain.unsqueeze(2))
         counts = contends.sum(2)
         known = (counts.cumsum(1) <= counts[:, :1].clamp_min(self.block)) & valid
-        exact = torch.full_like(bounds, -torch.inf)
+        exact = torch.full_like(bounds, -torch.inf, dtype=gain.dtype)
         exact.scatter_(2, guess.unsqueeze(2), gain.unsqueeze(2))
         row, at, feature = (contends & known.unsqueeze(2)).nonzero(as_tuple=True)
         if len(row):
@@ -172,14 +176,20 @@ class GreedySearch:
         before = sums if steps is None else [torch.cat([z, z], 1) for z in sums]
         gains = f.rise(before, rises)
         upper = f.upper_slope(anchor)
+        powers = self.powers[0] if f.count == 1 else self.powers
+        common, units = gains[:, :s, None], prefix.shape[2]
         if len(f.weights) == 1:
-            return torch.baddbmm(gains[:, :s, None], upper, self.powers), gains[:, s:], upper
-        second, third = f.activation.curvature(anchor[0])
-        units = prefix.shape[2]
-        slope = upper * f.activation.slope(anchor[0])
-        linear = torch.baddbmm(gains[:, :s, None], slope, self.powers[:, :units])
-        bend = torch.cat([upper * second, upper * third], 2) @ self.powers[:, units:]
-        return linear.add_(bend.clamp_(max=0)), gains[:, s:], upper
+            slopes = upper
+        else:
+            second, third = f.activation.curvature(anchor[0])
+            slope = upper * f.activation.slope(anchor[0])
+            slopes = torch.cat([slope, upper * second, upper * third], 2)
+        rounding = ROUNDING * (common + slopes.abs() @ self.reach)
+        single = slopes.float()
+        bounds = single[..., :units] @ powers[..., :units, :]
+        if len(f.weights) > 1:
+            bounds += (single[..., units:] @ powers[..., units:, :]).clamp_(max=0)
+        return bounds.add_((common + rounding).float()), gains[:, s:], upper
 
     def _guess(self, window: int) -> tuple[Tensor, Tensor]:
         """Greedy on a stand-in for f: the first layer exact, the rest linear, likely features.
@@ -188,12 +198,12 @@ class GreedySearch:
         """
         hint = torch.where(self.free, self.hint, -torch.inf)
         pool = hint.topk(min(2 * window, hint.shape[1]), dim=1).indices
-        columns = self.matrix[self.rows[:, None], :, pool].float()  # a guess needs few digits
-        sums, slope = self.sums.float(), self.upper.float().mT
+        columns = self.matrix[self.rows[:, None], :, pool]
+        sums, slope = self.sums, self.upper.mT
         open_ = self.free.gather(1, pool)
         guess, valid = [], []
         for _ in range(window):
-            score = (self.f.activation.rise(sums, columns) @ slope).squeeze(2)
+            score = (self.f.activation.value(sums + columns) @ slope).squeeze(2)
             pick = torch.where(open_, score, -torch.inf).argmax(1, keepdim=True)
             guess.append(pick)
             valid.append(open_.gather(1, pick))

@@ -43,7 +43,7 @@ def floor_term(at_ones: Tensor) -> Tensor:
     return (1 - at_ones).clamp_min(0)
 
 
-def decay_term(parameters: Iterable[tuple[Tensor, int]], weight_decay: float) -> Tensor:
-    """weight_decay / 2 |w|^2, each tensor [N, ...] counted ``copies`` times."""
-    norms = [copies * p.detach().flatten(1).square().sum(1) for p, copies in parameters]
+def decay_term(parameters: Iterable[tuple[Tensor, Tensor]], weight_decay: float) -> Tensor:
+    """weight_decay / 2 |w|^2; an entry of a tensor [N, ...] counts ``copies`` ([] or [k]) times."""
+    norms = [(p.detach().flatten(1).square() * copies).sum(1) for p, copies in parameters]
     return torch.stack(norms).sum(0) * (weight_decay / 2)

@@ -13,13 +13,18 @@ ADAGRAD_EPS = 1e-10  # as torch.optim.Adagrad
 class Solver:
     """Moves a list of non-negative tensors [N, ...] against their gradients, in place.
 
+    Args:
+        config: the solver and its rates.
+        layers: for each tensor, whether it is one layer; else each of its entries is one.
+
     "adagrad" is torch.optim.Adagrad followed by a clamp at zero. "gradient" and "mirror" divide
     each tensor's gradient by its largest entry first, so that the learning rate means the same for
     every input and layer: w <- (w - rate g)+ and w <- w exp(-rate g).
     """
 
-    def __init__(self, config: SEAConfig) -> None:
+    def __init__(self, config: SEAConfig, layers: list[bool]) -> None:
         self.config = config
+        self.layers = layers  # False where every entry of a tensor is a layer of its own
         self.squares: list[Tensor] = []
 
     def step(self, epoch: int | Tensor, parameters: list[Tensor], gradients: list[Tensor]) -> None:
@@ -41,8 +46,10 @@ class Solver:
                 else:
                     parameter.addcdiv_(gradient, root, value=-rate).clamp_(min=0)
                 continue
-            largest = gradient.flatten(1).abs().amax(1).clamp_min_(torch.finfo(gradient.dtype).tiny)
-            gradient.mul_((-rate / largest).reshape(-1, *[1] * (gradient.ndim - 1)))
+            size = gradient.abs()
+            if self.layers[i]:
+                size = size.flatten(1).amax(1).reshape(-1, *[1] * (gradient.ndim - 1))
+            gradient.div_(size.clamp_min_(torch.finfo(gradient.dtype).tiny)).mul_(-rate)
             if config.solver == "mirror":
                 parameter.mul_(gradient.exp_())
             else:

@@ -52,12 +52,15 @@ class Task(ABC):
     Attributes:
         scorer: the function, whose parameters the solver moves in place.
         parameters: the tensors that are trained, [N, ...] each.
-        copies: how many parameters of the full network each entry of such a tensor stands for.
+        copies: how many parameters of the full network an entry of each tensor stands for, [] or
+            one number an entry.
+        layers: whether each tensor is one layer (True) or every entry is a layer of its own.
     """
 
     scorer: Scorer
     parameters: list[Tensor]
-    copies: list[int]
+    copies: list[Tensor]
+    layers: list[bool]
 
     def __init__(self, supervision: Supervision, config: SEAConfig) -> None:
         self.given, self.config = supervision, config
@@ -101,25 +104,26 @@ class CollapsedTask(Task):
         maps = supervision.heatmaps
         count, _, n = maps.shape
         depth, (start, _) = len(config.widths), check_init(config.init)
+        # Scales and biases are views of one tensor, which the solver moves in one go.
+        outer = maps.new_full((count, depth + (depth + 1 if config.bias else 0)), start)
         self.f = self.scorer = CollapsedDSF(
             maps.new_full((count, n), start),
             widths=config.widths,
             activation=config.activation,
-            scale=maps.new_full((count, depth), start),
-            bias=maps.new_full((count, depth + 1), start) if config.bias else None,
+            scale=outer[:, :depth],
+            bias=outer[:, depth:] if config.bias else None,
         )
         self.rows = SetRows(supervision.sets)
         sizes = (*config.widths, 1)
-        self.parameters, self.copies = [self.f.weight.data], [sizes[0]]
+        self.parameters, self.layers = [self.f.weight.data], [True]
+        self.copies = [maps.new_tensor(sizes[0])]
         self.outer: list[Tensor] = []
-        if config.train == "all" and depth:
-            self.outer.append(self.f.scale)
-            self.parameters += self.f.scale.data.split(1, 1)
-            self.copies += [a * b for a, b in pairwise(sizes)]
-        if config.train == "all" and self.f.bias is not None:
-            self.outer.append(self.f.bias)
-            self.parameters += self.f.bias.data.split(1, 1)
-            self.copies += sizes
+        if config.train == "all" and outer.shape[1]:
+            self.outer = [p for p in (self.f.scale, self.f.bias) if p is not None]
+            self.parameters.append(outer)
+            self.layers.append(False)
+            shared = [a * b for a, b in pairwise(sizes)] + list(sizes if config.bias else ())
+            self.copies.append(maps.new_tensor(shared))
 
     def evaluate(self) -> tuple[Terms, list[Tensor]]:
         """A shared number's gradient is the network's total over its copies, divided by them."""
@@ -142,7 +146,7 @@ class CollapsedTask(Task):
             # A feature of rank k is in every best set of more than k features.
             ends = torch.zeros_like(running).scatter_add_(1, given.budgets, slopes[:, 1 + m + r :])
             gradient.scatter_add_(1, top, ends[:, 1:].flip(1).cumsum(1).flip(1))
-        totals = [gradient, *(column for tensor in outer for column in tensor.split(1, 1))]
+        totals = [gradient, torch.cat(outer, 1)] if outer else [gradient]
         return terms, [total.div_(k) for total, k in zip(totals, self.copies, strict=True)]
 
 
@@ -195,7 +199,8 @@ class NetworkTask(Task):
         trained = list(self.f.parameters()) if config.train == "all" else [self.f.weights[0]]
         self.leaves: list[Tensor] = list(trained)
         self.parameters = [p.data for p in trained]
-        self.copies = [1] * len(trained)
+        self.copies = [maps.new_tensor(1.0)] * len(trained)
+        self.layers = [True] * len(trained)
         ones = torch.ones_like(maps[:, :1])
         self.rows = torch.cat([ones, maps, supervision.sets.to(maps.dtype)], 1)
 

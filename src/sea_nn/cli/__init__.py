@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from sea_nn.cli import doctor, explain, listing, report
+from sea_nn.cli import bench, doctor, explain, listing, report
 
 __all__ = ["app", "main"]
 
@@ -28,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
+app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("methods", epilog=listing.METHODS_EXAMPLES)(listing.methods)

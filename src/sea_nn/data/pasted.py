@@ -59,6 +59,7 @@ def load_objects_on_scenes(
         per_scene: how many pictures are made of each scene.
         seed: decides object, size and place. An item does not depend on how many are made.
 
+    Items of one ``group`` show the same scene, or, if objects are the labels, the same object.
     ``item.plain`` is the scene alone; its mask, like that of the item itself, is the outline of
     the pasted object.
     """
@@ -85,13 +86,15 @@ def load_objects_on_scenes(
             )
             stem = f"{scene['split']}-{scene['scene']}-{Path(scene['file']).stem}"
             name = f"{stem}-{chosen['object']}-{copy}"
+            group = stem if label == "scene" else chosen["file"]
             masks = {"object": paste.read_mask}
             plain = Item(
                 f"{name}-plain",
                 paste.read_scene,
                 None if label == "object" else classes.index(scene["scene"]),
                 scene["split"],
-                masks=masks,
+                group,
+                masks,
                 path=paste.scene,
             )
             items.append(
@@ -100,7 +103,8 @@ def load_objects_on_scenes(
                     paste.read,
                     classes.index((scene if label == "scene" else chosen)[label]),
                     scene["split"],
-                    masks=masks,
+                    group,
+                    masks,
                     plain=plain,
                 )
             )

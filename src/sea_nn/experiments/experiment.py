@@ -1,0 +1,106 @@
+"""An experiment as data: what is explained, which maps compete, how they are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from sea_nn.config import SEAConfig
+
+PAPER_MEMBERS = ("saliency", "integrated_gradients", "smooth_ig")
+How = Literal[
+    "member",
+    "sea",
+    "mean",
+    "variance",
+    "geometric",
+    "borda",
+    "sea_step",
+    "sea_random",
+    "class_sea",
+    "class_mean",
+    "other_class_sea",
+]
+
+
+@dataclass(frozen=True)
+class Map:
+    """One of the maps that compete.
+
+    Attributes:
+        label: its name in tables and figures.
+        how: "member" (its only member's heatmap), "sea", an aggregator of ``sea_nn.aggregators``,
+            "sea_step" (the time of SEA without its members), "sea_random" (SEA on heatmaps of
+            noise), or a map of the whole class, learned on training inputs: "class_sea",
+            "class_mean", "other_class_sea" (SEA's of the next class).
+        members: whose heatmaps it is made of.
+        config: of SEA; None for maps that have none.
+    """
+
+    label: str
+    how: How
+    members: tuple[str, ...] = PAPER_MEMBERS
+    config: SEAConfig | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """All of it as plain values, for cache keys."""
+        return {**asdict(self), "config": None if self.config is None else self.config.to_dict()}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure, complete enough to be run.
+
+    Attributes:
+        name: what ``sea bench`` calls it; its files have this name.
+        title: heading of the result.
+        question: what it asks, for readers of the result.
+        data: a data set of ``sea_nn.data``, or "fashion_sample", the one shipped.
+        classifier: a name that ``load_classifier`` takes.
+        maps: the maps compared.
+        metrics: their metrics, the leading one first.
+        n_inputs: how many inputs a published result has, if the set has as many.
+        measure: "scores", "time" or "lipschitz".
+        against: the label that the others are compared with.
+        options: of members, by name.
+        data_options: of the data set's loader.
+        classes: only inputs of these classes, by name; empty for all.
+        correct: only inputs that the classifier gets right.
+        mask: the kind of mask that the metrics see; None where they see none.
+        blocks: inputs computed together.
+        n_train: training inputs of a class, for maps of a class.
+        pairs: random pairs for the Lipschitz estimate.
+        figures: of "dots", "curves", "strip", "overlay", "class_maps", "top_k", "cells".
+        paper: the paper's figures by metric and label.
+        paper_data: what the paper measured on, where that is not the same.
+        notes: what a reader should know.
+    """
+
+    name: str
+    title: str
+    question: str
+    data: str
+    classifier: str
+    maps: tuple[Map, ...]
+    metrics: tuple[str, ...]
+    n_inputs: int = 200
+    measure: Literal["scores", "time", "lipschitz"] = "scores"
+    against: str = "SEA"
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    data_options: Mapping[str, Any] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    correct: bool = True
+    mask: str | None = None
+    blocks: int = 4
+    n_train: int = 0
+    pairs: int = 0
+    figures: tuple[str, ...] = ("dots",)
+    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    paper_data: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Every member that any of the maps is made of, each once."""
+        return tuple(dict.fromkeys(name for one in self.maps for name in one.members))

@@ -1,0 +1,44 @@
+"""Where a result was made: hardware and versions, as its page records them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+PACKAGES = ("sea-nn", "torch", "captum", "numpy", "scikit-image")
+
+
+def list_versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that results depend on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def describe_machine(device: torch.device) -> str:
+    """Return the device in words: the GPU's name, or the processor and its threads in use."""
+    if device.type == "cuda":
+        return f"GPU {torch.cuda.get_device_name(device)}"
+    threads = torch.get_num_threads()
+    return (
+        f"CPU {_name_processor()}, {os.cpu_count()} cores, "
+        f"{threads} thread{'' if threads == 1 else 's'} used"
+    )
+
+
+def _name_processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass  # not Linux
+    return platform.processor() or platform.machine()

@@ -1,0 +1,170 @@
+"""A result as files: a page of tables in Markdown, and every number in a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sea_nn.experiments.experiment import Experiment
+from sea_nn.experiments.subjects import Subjects
+from sea_nn.metrics import Estimate, Metric, Scores
+
+INPUTS = "- inputs: "
+
+
+def write_csv(experiment: Experiment, subjects: Subjects, scores: Scores, folder: Path) -> Path:
+    """Write one row for each input and method, one column for each metric."""
+    path = folder / f"{experiment.name}.csv"
+    unfinished = path.with_suffix(".part")
+    with unfinished.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["input", "name", "class", "method", *scores.metrics])
+        for row, item in enumerate(subjects.items):
+            for column, method in enumerate(scores.methods):
+                values = [f"{float(scores.values[m][row, column]):.5g}" for m in scores.metrics]
+                writer.writerow([row, item.name, subjects.name_class(row), method, *values])
+    os.replace(unfinished, path)
+    return path
+
+
+def write_markdown(
+    experiment: Experiment,
+    subjects: Subjects,
+    scores: Scores,
+    figures: Sequence[Path],
+    facts: Mapping[str, Any],
+    complete: bool,
+    folder: Path,
+) -> Path:
+    """Write the page: what was asked, all means at a glance, each metric in detail, how it ran."""
+    name, n = experiment.name, facts["inputs"]
+    lines = [f"# {experiment.title}", "", experiment.question, ""]
+    if not complete:
+        lines += [
+            f"**A trial with {n} of {experiment.n_inputs} inputs: too few to conclude anything.**",
+            "",
+        ]
+    lines += [f"![{_alt(path, name)}]({path.name})" for path in figures]
+    lines += ["", "## All metrics", "", _glance(scores), ""]
+    lines += [
+        "Mean over inputs, ± half of the 95 % bootstrap interval; ↓ lower is better, ↑ higher is "
+        "better; bold: the best mean.",
+        "",
+    ]
+    for metric in scores.metrics.values():
+        lines += _detail(experiment, scores, metric)
+    lines += ["## How this was made", "", "```", str(facts["command"]), "```", ""]
+    lines += [f"- {line}" for line in subjects.facts]
+    which = "those classified right" if experiment.correct else "right and wrong ones alike"
+    lines.append(f"{INPUTS}{n}, {which}, in a random order; seed {facts['seed']}")
+    if experiment.classes:
+        lines.append(f"- classes: {', '.join(experiment.classes)}")
+    lines.append(f"- hardware: {facts['hardware']}")
+    versions = ", ".join(f"{package} {number}" for package, number in facts["versions"].items())
+    lines.append(f"- versions: {versions}; checksum of the classifier's weights {facts['weights']}")
+    lines += [f"- {note}" for note in experiment.notes]
+    if experiment.paper_data:
+        lines.append(f"- the paper measured on: {experiment.paper_data}")
+    said = [(m, note) for m, notes in scores.notes.items() for note in _once(notes)]
+    lines += [f"- {m}: {note}" for m, note in said]
+    lines += [f"- every number: [{name}.csv]({name}.csv)", ""]
+    path = folder / f"{name}.md"
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text("\n".join(lines), encoding="utf-8")
+    os.replace(unfinished, path)
+    return path
+
+
+def count_published(folder: str | Path, name: str) -> int | None:
+    """Return how many inputs the result in a folder has, or None if there is none."""
+    try:
+        text = (Path(folder) / f"{name}.md").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    for line in text.splitlines():
+        if line.startswith(INPUTS):
+            return int(line[len(INPUTS) :].partition(",")[0])
+    return None
+
+
+def _glance(scores: Scores) -> str:
+    digits = _digits(scores)
+    return scores.table(digits=digits)
+
+
+def _digits(scores: Scores) -> int:
+    """Enough digits for the smallest mean."""
+    means = [abs(v) for name in scores.metrics for v in scores.mean(name).values() if v]
+    least = min((v for v in means if math.isfinite(v)), default=1.0)
+    return min(6, max(3, 2 - math.floor(math.log10(least)))) if least else 3
+
+
+def _detail(experiment: Experiment, scores: Scores, metric: Metric) -> list[str]:
+    name = metric.name
+    mean, apart = scores.estimate(name), scores.difference(name, experiment.against)
+    paper = experiment.paper.get(name, {})
+    better = "lower" if metric.direction == "lower" else "higher"
+    head = ["method", f"mean {metric.arrow}", f"minus {experiment.against}", "paper"]
+    head = head if paper else head[:-1]
+    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
+    order = sorted(range(len(scores.methods)), key=lambda k: _rank(mean, metric, k))
+    digits = 2 if float(mean.mean.abs().max()) >= 100 else 3
+    small = float(mean.mean.abs().max()) < 0.5
+    digits = 5 if small and name.startswith("seconds") else digits
+    for column in order:
+        method = scores.methods[column]
+        cells = [method, _interval(mean, column, digits)]
+        cells.append("" if method == experiment.against else _interval(apart, column, digits, "+"))
+        if paper:
+            cells.append(f"{paper[method]:g}" if method in paper else "")
+        rows.append(cells)
+    lines = [f"## {name} {metric.arrow}", "", f"{metric.measures} A {better} value is better.", ""]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    lines += ["", _verdict(experiment.against, scores.methods, metric, apart), ""]
+    if apart.n_inputs < len(scores):
+        lines += [f"On the {apart.n_inputs} inputs where every method has a value.", ""]
+    return lines
+
+
+def _verdict(against: str, methods: Sequence[str], metric: Metric, apart: Estimate) -> str:
+    """Say which methods are better, which worse, and which cannot be told apart."""
+    sign = 1 if metric.direction == "higher" else -1
+    groups: dict[str, list[str]] = {"better": [], "worse": [], "even": []}
+    for column, method in enumerate(methods):
+        if method == against:
+            continue
+        low, high = sorted((sign * float(apart.low[column]), sign * float(apart.high[column])))
+        groups["better" if low > 0 else "worse" if high < 0 else "even"].append(method)
+    parts = [
+        f"better than {against}: {', '.join(groups['better']) or 'none'}",
+        f"worse: {', '.join(groups['worse']) or 'none'}",
+    ]
+    if groups["even"]:
+        parts.append(f"not told apart: {', '.join(groups['even'])}")
+    text = "; ".join(parts)
+    return f"By the 95 % interval of the paired difference, {text}."
+
+
+def _rank(mean: Estimate, metric: Metric, column: int) -> float:
+    value = float(mean.mean[column])
+    return value if metric.direction == "lower" else -value
+
+
+def _interval(estimate: Estimate, column: int, digits: int, sign: str = "") -> str:
+    middle, low, high = (
+        float(part[column]) for part in (estimate.mean, estimate.low, estimate.high)
+    )
+    return f"{middle:{sign}.{digits}f} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
+
+
+def _once(notes: Sequence[str]) -> list[str]:
+    """Notes without the counts of single inputs, which say nothing here."""
+    return [note for note in dict.fromkeys(notes) if " of 1 inputs" not in note]
+
+
+def _alt(path: Path, name: str) -> str:
+    return path.stem.removeprefix(f"{name}_").replace("_", " ")

@@ -1,0 +1,313 @@
+"""The experiments: one tiny one end to end on the shipped sample, and what must never go wrong."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from sea_nn.cli import app
+from sea_nn.config import SEAConfig
+from sea_nn.errors import InputError
+from sea_nn.experiments import EXPERIMENTS, Experiment, Map, find_experiments, run_experiment
+from sea_nn.experiments import runner as runner_module
+from sea_nn.experiments.measures import find_metric, spacing
+from sea_nn.experiments.store import Store, hash_weights, make_key
+from sea_nn.experiments.subjects import choose_subjects
+from sea_nn.experiments.tables import count_published
+from sea_nn.metrics import get_metric, score_maps
+
+PAIR = ("saliency", "input_x_gradient")
+TINY = Experiment(
+    "tiny",
+    "A tiny experiment",
+    "Does the harness work?",
+    data="fashion_sample",
+    classifier="fashion",
+    maps=(
+        Map("SEA", "sea", PAIR, SEAConfig(epochs=5)),
+        Map("VG", "member", ("saliency",)),
+        Map("Agg-Mean", "mean", PAIR),
+    ),
+    metrics=("aupc_windows:black", "gini"),
+    n_inputs=6,
+    blocks=2,
+    figures=("dots", "curves", "strip"),
+    paper={"aupc_windows:black": {"VG": 3.68}},
+)
+
+
+def run(folder: Path, experiment: Experiment = TINY, **options):
+    options = {"device": "cpu", "cache": folder / "cache", "out": folder / "out", **options}
+    return run_experiment(experiment, **options)
+
+
+def read(folder: Path, name: str = "tiny") -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((folder / "out").glob(f"{name}*"))}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    return folder, run(folder)
+
+
+def test_an_experiment_writes_page_numbers_and_figures(finished):
+    folder, result = finished
+    assert result.complete
+    assert result.n_inputs == 6
+    assert result.n_reused == 0
+    assert list(read(folder)) == [
+        "tiny.csv", "tiny.md", "tiny_curves.png", "tiny_dots.png", "tiny_strip.png"
+    ]  # fmt: skip
+    with (folder / "out" / "tiny.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 6 * 4
+    by_hand = [float(row["gini"]) for row in rows if row["method"] == "VG"]
+    assert sum(by_hand) / 6 == pytest.approx(result.scores.mean("gini")["VG"], rel=1e-3)
+
+
+def test_the_page_has_random_intervals_the_paper_and_how_it_was_made(finished):
+    folder, result = finished
+    text = (folder / "out" / "tiny.md").read_text(encoding="utf-8")
+    detail = text.partition("## aupc_windows:black ↓")[2].partition("## gini")[0]
+    random = next(line for line in detail.splitlines() if line.startswith("| random |"))
+    assert random.count("[") == 2  # the mean's interval, and the paired difference's
+    assert "| 3.68 |" in detail
+    mean = result.scores.estimate("aupc_windows:black")
+    own = result.scores.methods.index("SEA")
+    assert f"{float(mean.mean[own]):.3f} [{float(mean.low[own]):.3f}" in detail
+    for fact in ("seed 0", "torch ", "CPU", "sea bench tiny", "- inputs: 6", "of 200 test"):
+        assert fact in text
+    assert "trial" not in text
+
+
+def test_scores_are_those_of_a_direct_call(finished):
+    _, result = finished
+    subjects = choose_subjects(TINY, 6)
+    batch = subjects.read(range(6))
+    gradient = batch.x.clone().requires_grad_()
+    chosen = subjects.loaded.model(gradient).gather(1, batch.target.unsqueeze(1))
+    (raw,) = torch.autograd.grad(chosen.sum(), gradient)
+    direct = score_maps(
+        subjects.loaded.model,
+        batch.x,
+        batch.target,
+        {"VG": raw.abs().sum(1)},
+        ("aupc_windows:black",),
+        bounds=subjects.bounds,
+    )
+    column = result.scores.methods.index("VG")
+    torch.testing.assert_close(
+        result.scores.values["aupc_windows:black"][:, column],
+        direct.values["aupc_windows:black"][:, 0],
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_only_inputs_classified_right_are_used_unless_all_are_wanted():
+    right = choose_subjects(TINY, 200)
+    everything = choose_subjects(replace(TINY, correct=False), 200)
+    assert len(everything) == 200
+    assert len(right) < 200
+    labels = [item.label for item in right.items]
+    assert labels == list(right.targets)
+    assert right.available == len(right)
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_files(finished, tmp_path, monkeypatch):
+    whole, _ = finished
+    real, calls = runner_module.MEASURES["scores"], []
+
+    def die_in_the_second_block(*given):
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setitem(runner_module.MEASURES, "scores", die_in_the_second_block)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert not (tmp_path / "out").exists()
+    calls.clear()
+    monkeypatch.setitem(
+        runner_module.MEASURES, "scores", lambda *given: calls.append(0) or real(*given)
+    )
+    result = run(tmp_path)
+    assert len(calls) == 2
+    assert result.n_reused == 2
+    assert read(tmp_path) == read(whole)
+
+
+def test_a_finished_run_is_remembered(finished, monkeypatch):
+    folder, _ = finished
+    before = read(folder)
+
+    def refuse(*given):
+        raise RuntimeError("measured again")
+
+    monkeypatch.setitem(runner_module.MEASURES, "scores", refuse)
+    assert run(folder).n_reused == 6
+    assert read(folder) == before
+    with pytest.raises(RuntimeError, match="measured again"):
+        run(folder, fresh=True)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"metrics": ("gini", "deletion:mean")},
+        {"maps": (replace(TINY.maps[0], config=SEAConfig(epochs=6)), *TINY.maps[1:])},
+        {"maps": TINY.maps[:2]},
+    ],
+    ids=["metrics", "config", "maps"],
+)
+def test_a_changed_setting_does_not_use_what_is_remembered(finished, changed):
+    folder, _ = finished
+    other = replace(TINY, name="other", figures=(), **changed)
+    assert run(folder, other, limit=2).n_reused == 0
+    assert run(folder, other, limit=2).n_reused == 2
+
+
+def test_another_seed_does_not_use_what_is_remembered(finished):
+    folder, _ = finished
+    other = replace(TINY, name="seeded", figures=())
+    assert run(folder, other, limit=2, seed=1).n_reused == 0
+
+
+def test_other_weights_change_the_key():
+    model = torch.nn.Linear(2, 2)
+    before = hash_weights(model)
+    with torch.no_grad():
+        model.weight[0, 0] += 1e-3
+    assert hash_weights(model) != before
+    x = torch.zeros(3)
+    assert make_key({"a": 1}, 0, x) != make_key({"a": 1}, 1, x)
+    assert make_key({"a": 1}, 0, x) != make_key({"a": 1}, 0, x + 1)
+
+
+def test_a_damaged_file_is_measured_again(tmp_path):
+    store, key = Store(tmp_path), make_key({}, 0)
+    store.write(key, {"values": torch.ones(3)}, {})
+    (path,) = tmp_path.rglob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:20])
+    assert store.read(key) is None
+
+
+def test_a_trial_says_so_and_leaves_a_larger_result_alone(finished):
+    folder, _ = finished
+    before = read(folder)
+    result = run(folder, limit=2)
+    assert not result.complete
+    assert result.kept == folder / "out" / "tiny.md"
+    assert read(folder) == before
+    text = (folder / "out" / "trial" / "tiny.md").read_text(encoding="utf-8")
+    assert "A trial with 2 of 6 inputs" in text
+    assert count_published(folder / "out", "tiny") == 6
+
+
+def test_missing_data_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("SEA_NN_DATA", str(tmp_path))
+    with pytest.raises(InputError, match=r"brain_tumor_detection"):
+        run(tmp_path, EXPERIMENTS["aupc_btd"], limit=1)
+    result = CliRunner().invoke(app, ["bench", "human", "--limit", "1", "-o", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "human_attention" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_missing_classifier_says_how_to_train_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match=r"python -m sea_nn\.classifiers btd"):
+        run(tmp_path, replace(TINY, classifier="btd"))
+
+
+def test_every_experiment_is_sound():
+    for experiment in EXPERIMENTS.values():
+        labels = [one.label for one in experiment.maps]
+        assert len(set(labels)) == len(labels)
+        assert experiment.against in labels
+        for name in experiment.metrics:
+            assert find_metric(name).name == name
+        for metric, numbers in experiment.paper.items():
+            assert metric in experiment.metrics
+            assert set(numbers) <= set(labels)
+
+
+def test_the_ablation_has_the_papers_nine_cells():
+    one = EXPERIMENTS["ablation_btd"]
+    cells = {(m.config.heatmap_weight, m.config.margin_weight) for m in one.maps if "λ1" in m.label}
+    assert cells == {(a, b) for a in (1, 10, 100) for b in (1, 10, 100)}
+    assert one.paper["aupc_pixels:black"]["λ1=1, λ2=10"] == 10.75
+    assert one.paper["aupc_pixels:black"]["λ1=100, λ2=100"] == 11.15
+
+
+def test_spacing_is_the_mean_distance_of_the_top_pixels():
+    maps = torch.zeros(1, 5, 5)
+    maps[0, 0, 0], maps[0, 0, 3], maps[0, 4, 0] = 3, 2, 1
+    scores = score_maps(None, torch.zeros(1, 1, 5, 5), None, {"m": maps}, (spacing(3),))
+    assert scores.mean("spacing@3")["m"] == pytest.approx((3 + 4 + 5) / 3)
+
+
+def test_time_and_steepness_are_measured(tmp_path):
+    config = SEAConfig(epochs=3)
+    maps = (
+        Map("SEA", "sea", PAIR, config),
+        Map("step", "sea_step", PAIR, config),
+        Map("VG", "member", ("saliency",)),
+    )
+    timed = replace(
+        TINY, name="timed", measure="time", maps=maps, figures=("dots",), paper={},
+        metrics=("seconds_single", "seconds_batched"),
+    )  # fmt: skip
+    found = run(tmp_path, timed, limit=2).scores
+    assert found.methods == ("SEA", "step", "VG", "random")
+    assert all(bool((values > 0).all()) for values in found.values.values())
+    steep = replace(
+        TINY, name="steep", measure="lipschitz", figures=(), paper={}, pairs=200,
+        maps=(maps[0], Map("random", "sea_random", PAIR, config)),
+        metrics=("lipschitz", "lipschitz_sampled"),
+    )  # fmt: skip
+    found = run(tmp_path, steep, limit=2).scores
+    assert bool((found.values["lipschitz_sampled"] <= found.values["lipschitz"]).all())
+
+
+def test_names_groups_and_typing_errors():
+    assert [one.name for one in find_experiments("aupc_fmnist")] == ["aupc_fmnist"]
+    assert len(find_experiments("localisation")) == 3
+    assert len(find_experiments("all")) == len(EXPERIMENTS)
+    with pytest.raises(InputError, match="did you mean 'aupc_fmnist'"):
+        find_experiments("aupc_fminst")
+
+
+def test_bad_numbers_are_refused(tmp_path):
+    with pytest.raises(InputError, match="at least 1"):
+        run(tmp_path, limit=0)
+    with pytest.raises(InputError, match="seed"):
+        run(tmp_path, seed=-1)
+    with pytest.raises(InputError, match="device"):
+        run(tmp_path, device="abacus")
+
+
+def test_the_list_tells_what_was_run(tmp_path):
+    result = CliRunner().invoke(app, ["bench", "list", "-o", str(tmp_path)])
+    assert result.exit_code == 0
+    for name in EXPERIMENTS:
+        assert name in result.output
+    assert result.output.count("not yet") == len(EXPERIMENTS)
+
+
+def test_metrics_keep_their_directions_in_the_verdict(finished):
+    folder, result = finished
+    text = (folder / "out" / "tiny.md").read_text(encoding="utf-8")
+    part = text.partition("## gini ↑")[2]
+    verdict = next(line for line in part.splitlines() if line.startswith("By the 95 %"))
+    apart = result.scores.difference("gini", "SEA")
+    assert get_metric("gini").direction == "higher"
+    worse = verdict.partition("worse: ")[2].partition(";")[0].rstrip(".").split(", ")
+    for column, method in enumerate(result.scores.methods):
+        if method != "SEA":
+            assert (method in worse) == (float(apart.high[column]) < 0)
