@@ -1,6 +1,7 @@
 """``python -m benchmarks [core|bounds|members|gpu ...]``: one table after another.
 
-Each module has ``run() -> list of (title, header, rows)``; nothing is timed in the tests.
+Each module has ``run()``, which gives its tables one by one; nothing is timed in
+the tests.
 """
 
 from __future__ import annotations

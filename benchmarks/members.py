@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from benchmarks.table import Table, seconds
@@ -33,7 +35,8 @@ rss = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 before, start = rss(), time.perf_counter()
 maps, sea = (ours if which == "ours" else by_hand)(model, x, target)
 print(time.perf_counter() - start, rss() - before, sea)
-torch.save(maps, sys.argv[2])
+from safetensors.torch import save_file
+save_file(dict(zip(("vg", "ig", "sg"), maps)), sys.argv[2])
 """
 
 
@@ -77,36 +80,39 @@ def by_hand(model: nn.Module, x: Tensor, target: Tensor) -> tuple[list[Tensor], 
 
 def ours(model: nn.Module, x: Tensor, target: Tensor) -> tuple[list[Tensor], float]:
     """The same three members, and the share of the SEA step in the whole."""
-    from sea_nn import SEA
+    from sea_nn import ensemble
     from sea_nn.explainers import compute_maps
+    from sea_nn.sea import to_heatmaps
 
     methods = ("saliency", "integrated_gradients", ("smooth_ig", {"preset": "paper"}))
-    maps = compute_maps(model, x, target, methods).maps
-    explained = SEA(model, "fast").explain(x, target)
-    return [m.cpu() for m in maps.values()], explained.provenance.seconds["sea"]
+    found = compute_maps(model, x, target, methods)
+    start = time.perf_counter()
+    ensemble(to_heatmaps(found, x.ndim))
+    return [m.cpu().contiguous() for m in found.maps.values()], time.perf_counter() - start
 
 
 def on_cpu() -> Table:
-    rows, maps = [], {}
-    for name, label in (
-        ("ours", "`sea_nn`, paper ensemble"),
-        ("captum", "Captum by hand, defaults"),
-    ):
-        path = f"/tmp/members_{name}.pt"
-        done = subprocess.run(
-            [sys.executable, "-c", CPU_PROGRAM, name, path], capture_output=True, text=True
-        )
-        if done.returncode:
-            rows.append([label, "did not finish", "out of memory", ""])
-            continue
-        took, memory, sea = map(float, done.stdout.split())
-        maps[name] = torch.load(path, weights_only=True)
-        share = f"{sea / took:.2%}" if name == "ours" else ""
-        rows.append([label, f"{took:.1f}", f"{memory:.1f}", share])
+    rows, maps = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, label in (
+            ("ours", "`sea_nn`, paper ensemble and SEA"),
+            ("captum", "Captum by hand, defaults"),
+        ):
+            path = f"{folder}/{name}.safetensors"
+            done = subprocess.run(
+                [sys.executable, "-c", CPU_PROGRAM, name, path], capture_output=True, text=True
+            )
+            if done.returncode:
+                rows.append([label, "did not finish", "out of memory?", ""])
+                continue
+            took, memory, sea = map(float, done.stdout.split())
+            maps.append(load_file(path))
+            share = f"{sea / took:.2%}" if name == "ours" else ""
+            rows.append([label, f"{took:.1f}", f"{memory:.1f}", share])
     if len(maps) == 2:
-        same = [cosine(a, b) for a, b in zip(maps["ours"], maps["captum"], strict=True)]
-        rows.append(["cosine of the maps (VG, IG)", *(f"{c:.6f}" for c in same[:2]), ""])
-    note = "EfficientNet-Lite0, one 224 x 224 input; VG, IG (50 steps) and SG (3 noisy IGs, as the authors)."
+        same = [f"{cosine(maps[0][name], maps[1][name]):.6f}" for name in ("vg", "ig")]
+        rows.append(["cosine of the maps (VG, IG)", *same, ""])
+    note = "EfficientNet-Lite0, one 224 x 224 input; VG, IG (50 steps) and SG (3 noisy IGs)."
     return "Members on a CPU", note, ["", "s", "memory, GiB more", "share of the SEA step"], rows
 
 

@@ -29,13 +29,23 @@ def seconds(work: Callable[[], object], repeats: int = 3, warm: bool = True) -> 
     return sorted(once() for _ in range(repeats))[repeats // 2]
 
 
-def peak_memory(code: str) -> float:
-    """MiB that running ``code`` in a fresh process adds to its memory after the imports."""
-    program = (
-        "import resource, torch\nfrom sea_nn import *\n"
-        "rss = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
-        f"{code}\nprint(rss() - before)"
-    )
+def peak_memory(setup: str, code: str) -> float:
+    """MiB that ``code`` adds at its peak, in a fresh process after ``setup`` (Linux)."""
+    program = f"""
+import torch
+from sea_nn import SEAConfig, ensemble
+
+def status(field):
+    for line in open("/proc/self/status"):
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+
+{setup}
+open("/proc/self/clear_refs", "w").write("5")  # forget the peak so far
+before = status("VmRSS")
+{code}
+print(status("VmHWM") - before)
+"""
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
