@@ -164,7 +164,8 @@ def load_classifier(
     except RuntimeError as error:
         raise InputError(f"{path} does not fit {network}: {error}") from error
     source = (
-        f"trained on {TASKS[task].data}: {record.accuracy:.1%} of {record.n_test} test pictures "
+        f"{network} for {TASKS[task].data} (trained: {record.trained}): "
+        f"{record.accuracy:.1%} of {record.n_test} test pictures "
         f"(seed {record.seed}); data: {data.describe(TASKS[task].data).terms}"
     )
     model = model.to(device).eval()
