@@ -11,7 +11,7 @@ demo: $(VENV)/.demo
 	$(BIN)/sea explain --demo -o out/demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
@@ -33,7 +33,7 @@ $(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@echo "Installing SEA-NN and what its tests need into $(VENV) ..."
 	@$(BIN)/pip install -q -c constraints.txt -e ".[vision,test]" 2>&1 | grep -v '^WARNING: Location' || true
-	@$(BIN)/python -c "import sea_nn, pytest, hypothesis" && touch $@
+	@$(BIN)/python -c "import sea_nn, pytest, xdist, hypothesis" && touch $@
 
 $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@$(BIN)/pip install -q -c constraints.txt -e ".[dev]" 2>&1 | grep -v '^WARNING: Location' || true

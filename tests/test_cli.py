@@ -198,7 +198,8 @@ def test_bad_input_is_one_clear_message(sea, clothes, tmp_path, arguments, messa
     code, out, err = sea("explain", *QUICK, "-o", tmp_path / "out", *given)
     assert code == 2
     assert out == ""
-    assert message in " ".join(err.split())
+    # A box drawn around a message may break it anywhere.
+    assert message.replace(" ", "") in "".join(err.split()).replace("│", "")
     assert not (tmp_path / "out").exists()
 
 

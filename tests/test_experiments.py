@@ -307,7 +307,7 @@ def test_metrics_keep_their_directions_in_the_verdict(finished):
     verdict = next(line for line in part.splitlines() if line.startswith("By the 95 %"))
     apart = result.scores.difference("gini", "SEA")
     assert get_metric("gini").direction == "higher"
-    worse = verdict.partition("worse: ")[2].partition(";")[0].rstrip(".").split(", ")
+    worse = verdict.partition("worse: ")[2].partition(";")[0].rstrip(".").split(" · ")
     for column, method in enumerate(result.scores.methods):
         if method != "SEA":
             assert (method in worse) == (float(apart.high[column]) < 0)

@@ -81,7 +81,8 @@ def bench(
             table.add_row(method, f"{mean:.4g}", f"{low:.4g} to {high:.4g}")
         out.print(table)
         reused = f", {result.n_reused} of them remembered" if result.n_reused else ""
-        say(f"{result.n_inputs} inputs{reused}. Look at {show(result.files[0])}")
+        n = result.n_inputs
+        say(f"{n} input{'' if n == 1 else 's'}{reused}. Look at {show(result.files[0])}")
         if result.kept is not None:
             say(f"{show(result.kept)} has more inputs and stays as it is", "yellow")
         elif not result.complete:

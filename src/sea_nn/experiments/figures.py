@@ -123,7 +123,7 @@ def draw_curves(
     rows = -(-len(names) // columns)
     width, height, left, gap, head, foot = 1.78, 1.35, 0.42, 0.42, 0.3, 0.42
     if len(names) == 1:
-        width, height = 4.2, 2.6
+        width, height = 5.6, 2.6
     legend = 0.3
     total = rows * (head + height + foot) + legend
     wide = max(left + columns * (width + gap), 6.4)

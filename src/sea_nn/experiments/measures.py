@@ -97,14 +97,15 @@ def measure_scores(
     if "without" in needs:
         if batch.plain is None:
             raise InputError(f"{experiment.data} has no pictures without their object")
-        without = explain(batch.plain)
+        without = _rescale(explain(batch.plain))
+    maps = explain(batch.x)
     graded = any(metric.name.startswith("jaccard") for metric in metrics)
     masks = batch.masks if batch.masks is None or graded else batch.masks >= 0.5
     return score_maps(
         model,
         batch.x,
         batch.target,
-        explain(batch.x),
+        maps if without is None else _rescale(maps),
         metrics,
         masks=masks,
         recompute=explain if "recompute" in needs else None,
@@ -114,6 +115,11 @@ def measure_scores(
         first=batch.number,
         allow_zero=True,
     )
+
+
+def _rescale(maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Bring maps to [0, 1]: sums of two maps can be compared only if they have one scale."""
+    return {label: scale(values) for label, values in maps.items()}
 
 
 def measure_time(

@@ -140,11 +140,11 @@ def _verdict(against: str, methods: Sequence[str], metric: Metric, apart: Estima
         low, high = sorted((sign * float(apart.low[column]), sign * float(apart.high[column])))
         groups["better" if low > 0 else "worse" if high < 0 else "even"].append(method)
     parts = [
-        f"better than {against}: {', '.join(groups['better']) or 'none'}",
-        f"worse: {', '.join(groups['worse']) or 'none'}",
+        f"better than {against}: {' · '.join(groups['better']) or 'none'}",
+        f"worse: {' · '.join(groups['worse']) or 'none'}",
     ]
     if groups["even"]:
-        parts.append(f"not told apart: {', '.join(groups['even'])}")
+        parts.append(f"not told apart: {' · '.join(groups['even'])}")
     text = "; ".join(parts)
     return f"By the 95 % interval of the paired difference, {text}."
 
