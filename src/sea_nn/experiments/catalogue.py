@@ -143,6 +143,7 @@ _ALL = (
         },
         notes=(
             "The paper's times are the least of its four data sets, on a GTX 1080 Ti.",
+            "Other work may have shared the processor; compare times with each other.",
             "Times of aggregates and of SEA include those of their members, unless it says "
             "'its step alone'.",
         ),
@@ -214,6 +215,10 @@ _ALL = (
         blocks=20,
         n_train=200,
         figures=("class_maps", "dots"),
+        notes=(
+            "SG's noise is one draw for all inputs, so it does not average out over a class: "
+            "specks beside the object, the same in every training input, are its trace.",
+        ),
     ),
     Experiment(
         "top_k",

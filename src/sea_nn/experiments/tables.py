@@ -92,15 +92,31 @@ def count_published(folder: str | Path, name: str) -> int | None:
 
 
 def _glance(scores: Scores) -> str:
-    digits = _digits(scores)
-    return scores.table(digits=digits)
+    """All means in one table, each metric with digits that suit its size."""
+    head = ["method", *(f"{name} {metric.arrow}" for name, metric in scores.metrics.items())]
+    cells = [[method] for method in scores.methods]
+    for name in scores.metrics:
+        estimate = scores.estimate(name)
+        best = scores.best(name) if estimate.n_inputs else None
+        for column, row in enumerate(cells):
+            mean = float(estimate.mean[column])
+            half = float(estimate.high[column] - estimate.low[column]) / 2
+            digits = _digits(mean)
+            text = f"{mean:.{digits}f} ± {half:.{digits}f}"
+            row.append(f"**{text}**" if row[0] == best else text)
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *cells]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _digits(scores: Scores) -> int:
-    """Enough digits for the smallest mean."""
-    means = [abs(v) for name in scores.metrics for v in scores.mean(name).values() if v]
-    least = min((v for v in means if math.isfinite(v)), default=1.0)
-    return min(6, max(3, 2 - math.floor(math.log10(least)))) if least else 3
+def _digits(value: float) -> int:
+    """Decimals that leave a number three significant digits at least."""
+    if not math.isfinite(value) or not value:
+        return 3
+    return 0 if abs(value) >= 1000 else max(1 if abs(value) >= 100 else 3, 2 - _power(value))
+
+
+def _power(value: float) -> int:
+    return math.floor(math.log10(abs(value)))
 
 
 def _detail(experiment: Experiment, scores: Scores, metric: Metric) -> list[str]:
@@ -112,11 +128,8 @@ def _detail(experiment: Experiment, scores: Scores, metric: Metric) -> list[str]
     head = head if paper else head[:-1]
     rows = [head, ["---", *["---:"] * (len(head) - 1)]]
     order = sorted(range(len(scores.methods)), key=lambda k: _rank(mean, metric, k))
-    digits = 2 if float(mean.mean.abs().max()) >= 100 else 3
-    small = float(mean.mean.abs().max()) < 0.5
-    digits = 5 if small and name.startswith("seconds") else digits
     for column in order:
-        method = scores.methods[column]
+        method, digits = scores.methods[column], _digits(float(mean.mean[column]))
         cells = [method, _interval(mean, column, digits)]
         cells.append("" if method == experiment.against else _interval(apart, column, digits, "+"))
         if paper:
