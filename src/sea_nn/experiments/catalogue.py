@@ -217,7 +217,7 @@ _ALL = (
         figures=("class_maps", "dots"),
         notes=(
             "SG's noise is one draw for all inputs, so it does not average out over a class: "
-            "specks beside the object, the same in every training input, are its trace.",
+            "specks beside the object are probably its trace (not tested with other draws).",
         ),
     ),
     Experiment(
