@@ -104,6 +104,8 @@ def test_a_batch_is_its_inputs_one_by_one(name):
     config, given_maps = CONFIGS[name], maps(5, shape=(6, 7))
     together = ensemble(given_maps, config)
     chunked = ensemble(given_maps, config, chunk=2)
+    for scorer in (together.scorer, chunked.scorer):
+        assert not any(p.requires_grad for p in scorer.parameters())
     torch.testing.assert_close(chunked.attribution, together.attribution, rtol=1e-9, atol=1e-12)
     for i in range(5):
         alone = ensemble(given_maps[i : i + 1], config)

@@ -244,34 +244,26 @@ def _join(scorers: list[Scorer]) -> Scorer:
     joined = {
         name: torch.cat([s.state_dict()[name] for s in scorers]) for name in first.state_dict()
     }
-    count = sum(s.count for s in scorers)
     if isinstance(first, CollapsedDSF):
-        return CollapsedDSF(
+        whole: Scorer = CollapsedDSF(
             joined["weight"],
             widths=first.widths,
             activation=first.activation.name,
             scale=joined["scale"],
             bias=joined.get("bias"),
         )
-    if not isinstance(first, DSF):
+    elif isinstance(first, DSF):
+        whole = first.batched(joined)
+    else:
         raise KindError(f"cannot join {type(first).__name__}")
-    full = DSF(
-        first.n,
-        first.widths,
-        first.activation.name,
-        bool(len(first.biases)),
-        init=(0.0, 0.0),
-        batch=count,
-    )
-    full.to(next(first.parameters()).device).load_state_dict(joined)
-    return full
+    return whole.requires_grad_(False)  # learned, as each part is
 
 
 def _chunk_size(n: int, m: int, config: SEAConfig, device: torch.device) -> int:
     """How many inputs fit in the working memory that is fastest (CPU) or at hand (GPU)."""
     sets = m * len(config.thresholds) if config.margin_weight else 0
     row = 8 * n * (m + 6) + n * sets + 8 * 50 * sets
-    if config.init != "ones":
+    if not config.constant_start:
         first, *rest = (*config.widths, 1)
         row += 8 * 6 * (n * first + sum(a * b for a, b in zip((first, *rest), rest, strict=False)))
     if device.type == "cuda":

@@ -120,6 +120,12 @@ class SEAConfig:
         parse_activation(self.activation)
         check_init(self.init)
 
+    @property
+    def constant_start(self) -> bool:
+        """Whether all parameters start equal, so that the network collapses (docs/math.md)."""
+        low, high = check_init(self.init)
+        return low == high
+
     @classmethod
     def paper(cls, setting: str, reading: str = "paper") -> SEAConfig:
         """The paper's settings: "fmnist", "btd", "cub", "tiny_imagenet" or "imagenet".

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -184,19 +184,23 @@ class DSF(Scorer):
 
     def repeat(self, batch: int) -> DSF:
         """A batch of independent copies of this one function."""
-        copies = DSF(
+        return self.batched(
+            {name: value.expand(batch, *value.shape) for name, value in self.state_dict().items()}
+        )
+
+    def batched(self, parameters: Mapping[str, Tensor]) -> DSF:
+        """A batch of functions of this architecture, with these parameters [N, ...]."""
+        full = DSF(
             self.n,
             self.widths,
             self.activation.name,
             bool(len(self.biases)),
-            batch=batch,
+            batch=len(parameters["weights.0"]),
             dtype=self.weights[0].dtype,
             device=self.weights[0].device,
         )
-        copies.load_state_dict(
-            {name: value.expand(batch, *value.shape) for name, value in self.state_dict().items()}
-        )
-        return copies
+        full.load_state_dict(parameters)
+        return full
 
     @torch.no_grad()
     def project_(self) -> DSF:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.config import SEAConfig
-from sea_nn.dsf import Scorer, check_init
+from sea_nn.dsf import Scorer
 from sea_nn.solver import Solver
 from sea_nn.task import CollapsedTask, NetworkTask, Supervision
 
@@ -78,8 +78,8 @@ def fit(
     Returns:
         The scorer (a batch of N functions) and the record of its training.
     """
-    low, high = check_init(config.init)
-    task = (CollapsedTask if low == high and collapse else NetworkTask)(supervision, config)
+    form = CollapsedTask if config.constant_start and collapse else NetworkTask
+    task = form(supervision, config)
     solver = Solver(config, task.layers)
     count, device = len(supervision.heatmaps), supervision.heatmaps.device
     history = torch.full((config.epochs, 5, count), torch.nan, dtype=torch.float64, device=device)

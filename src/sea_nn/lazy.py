@@ -49,6 +49,7 @@ class GreedySearch:
         block: how many contenders to evaluate in one round (more only for the first step).
     """
 
+    @torch.no_grad()
     def __init__(
         self,
         f: DSF,
