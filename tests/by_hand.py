@@ -1,12 +1,17 @@
 """Small models, and two ways to explain them: Captum called by hand, and this package."""
 
 import warnings
+from contextlib import ExitStack
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sea_nn.draws import draw_normal, find_keys
 from sea_nn.explainers import compute_maps
+from sea_nn.members.gradients import draw_baselines
+from sea_nn.members.surrogate import draw_seed
 
 
 def build_cnn(activation=nn.ReLU) -> nn.Sequential:
@@ -50,17 +55,38 @@ def pick(kind: str) -> tuple[nn.Module, Tensor, Tensor]:
 
 
 def by_hand(attribution, x: Tensor, target: Tensor, each: bool = False, seed: int = 0, **options):
-    """Call Captum; `each` input alone and freshly seeded, as our draws do not depend on a batch."""
+    """Call Captum; with `each`, on each input alone and with the draws that are that input's."""
     with warnings.catch_warnings(), torch.random.fork_rng():
         warnings.simplefilter("ignore")
         if not each:
             return attribution.attribute(x.clone(), target=target, **options).detach()
         maps = []
         for i in range(len(x)):
-            torch.manual_seed(seed)
-            np.random.seed(seed)
-            maps.append(attribution.attribute(x[i : i + 1].clone(), target=target[i], **options))
+            one = x[i : i + 1].clone()
+            with lend_draws(find_keys(one, seed)):
+                maps.append(attribution.attribute(one, target=target[i], **options))
         return torch.cat(maps).detach()
+
+
+def lend_draws(key: Tensor) -> ExitStack:
+    """Let what Captum draws be what this package draws for the input with this key."""
+
+    def normal(mean, deviation):
+        samples = torch.arange(len(deviation))
+        return mean + deviation * draw_normal(
+            key.expand(len(samples)), samples, deviation.shape[1:]
+        )
+
+    torch.manual_seed(draw_seed(key[0]))
+    stack = ExitStack()
+    stack.enter_context(patch.object(torch, "normal", normal))
+    stack.enter_context(
+        patch.object(np.random, "choice", lambda n, size: draw_baselines(key, n, size)[0][0])
+    )
+    stack.enter_context(
+        patch.object(np.random, "uniform", lambda a, b, n: draw_baselines(key, 1, n)[1][0].numpy())
+    )
+    return stack
 
 
 def ours(model, x, target, name, baselines=None, seed=0, feature_mask=None, limit=None, **options):

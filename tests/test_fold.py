@@ -69,6 +69,32 @@ def test_the_very_same_parameters_come_back(fail):
     assert [set(m.__dict__) for m in model.modules()] == attributes
 
 
+def test_folded_weights_follow_the_model_in_the_same_memory():
+    model, x = build(), images()
+    found = Fold(plan(model, lambda: model(x)))
+    places = [p.data_ptr() for kept in found.parameters.values() for p in kept.values()]
+    model[0].weight.data.mul_(2)
+    model[5].running_var.mul_(3)
+    model[9].running_mean.add_(1)
+    expected = model(x)
+    with found.applied():
+        assert not torch.allclose(model(x), expected)
+    found.refresh()
+    with found.applied():
+        assert torch.allclose(model(x), expected)
+    assert places == [p.data_ptr() for kept in found.parameters.values() for p in kept.values()]
+
+
+def test_folded_convolutions_can_have_another_type():
+    model, x = build(), images()
+    found = Fold(plan(model, lambda: model(x)), torch.float32)
+    assert {p.dtype for kept in found.parameters.values() for p in kept.values()} == {torch.float32}
+    found.refresh()
+    weight = found.parameters[model[4]]["weight"]
+    scale = model[5].weight / (model[5].running_var + model[5].eps).sqrt()
+    assert torch.allclose(weight.double(), model[4].weight * scale.view(-1, 1, 1, 1), atol=1e-6)
+
+
 def test_a_pass_keeps_less_memory():
     model, x = build().requires_grad_(False), images()[:1]
     plain = measure(model, x, model)

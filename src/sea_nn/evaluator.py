@@ -12,14 +12,33 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sea_nn import memory
+from sea_nn import draws, memory, replay
 from sea_nn.errors import InputError, MemberError
 from sea_nn.fold import find_norms
 from sea_nn.logits import Logits, select_args
 
 T = TypeVar("T")
-Points = Callable[[Tensor, Tensor], Tensor]
-Combine = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Evaluations `start` to `stop` of a sweep over `count` points an input.
+
+    Attributes:
+        start: the first evaluation's number, row * count + step.
+        stop: one more than the last one's.
+        rows: the input of each, [P].
+        steps: the point of each, [P].
+    """
+
+    start: int
+    stop: int
+    rows: Tensor
+    steps: Tensor
+
+
+Points = Callable[[Part], Tensor]
+Combine = Callable[[Tensor, Part], Tensor]
 
 
 @dataclass
@@ -42,6 +61,7 @@ class Evaluator:
         tick: told the number of evaluations just made.
         cache: results shared between members, by name.
         folded: whether norms are folded now, which changes what a pass keeps.
+        kept: what is kept with the model between calls, on a GPU.
     """
 
     model: Logits
@@ -57,6 +77,7 @@ class Evaluator:
     tick: Callable[[int], None] = lambda count: None
     cache: dict[Any, Any] = field(default_factory=dict)
     folded: bool = False
+    kept: replay.Kept | None = None
 
     @property
     def module(self) -> nn.Module | None:
@@ -79,8 +100,12 @@ class Evaluator:
             ) from error
 
     def generator(self) -> torch.Generator:
-        """Return a fresh CPU generator: the same draws on every device and in every batch."""
+        """Return a fresh CPU generator: the same draws for all inputs, on every device."""
         return torch.Generator().manual_seed(self.seed)
+
+    def keys(self) -> Tensor:
+        """Return the number that decides each input's own draws, [N]; see `sea_nn.draws`."""
+        return self.share("keys", lambda: draws.find_keys(self.x, self.seed))
 
     def row(self, index: int) -> "Evaluator":
         """Return the same evaluator for one input only."""
@@ -116,13 +141,21 @@ class Evaluator:
         return logits.gather(1, self.target[rows].unsqueeze(1)).squeeze(1)
 
     def gradient(self, points: Tensor, rows: Tensor) -> Tensor:
-        """Return d score / d input at `points` [P, ...]."""
+        """Return d score / d input at `points` [P, ...], variants of the inputs `rows` [P]."""
+        args = select_args(self.args, rows, len(self.x))
+        return self.slope(points, self.target[rows], args)
+
+    def slope(self, points: Tensor, classes: Tensor, args: tuple[Any, ...] = ()) -> Tensor:
+        """Return d logit / d input at `points` [P, ...], of the logits `classes` [P]."""
         # A smaller float loses gradients of logits to underflow unless they are scaled up.
         scale = 1024.0 if self.autocast == torch.float16 else 1.0
         with self.differentiable():
-            leaf = self.arrange(points).requires_grad_(True)
-            # The copy lets a model start with an in-place operation.
-            score = self.score(self.forward(leaf.clone(), rows), rows).sum() * scale
+            leaf = points.detach().requires_grad_(True)
+            # The copy, in the layout to run in, lets a model start with an in-place operation.
+            copy = leaf.clone(memory_format=self._layout(points))
+            with self._precision():
+                logits: Tensor = self.model(copy, *args)
+            score = logits.to(self.x.dtype).gather(1, classes.unsqueeze(1)).sum() * scale
             if not score.requires_grad:
                 raise MemberError(
                     "the model's output carries no gradient (a detach, no_grad or non-tensor step "
@@ -142,19 +175,20 @@ class Evaluator:
 
         Args:
             count: points an input.
-            points: `points(rows, steps)` returns the points [P, ...] for the inputs `rows` [P] and
-                the point numbers `steps` [P]. Chunks cross the borders between inputs.
-            combine: `combine(grads, rows, steps)` returns what to add up; the gradients themselves
-                if left out.
+            points: `points(part)` returns the points [P, ...] of a part. Parts cross the borders
+                between inputs.
+            combine: `combine(grads, part)` returns what to add up, the gradients themselves if
+                left out; called right after `points` with the same part.
         """
         total = torch.zeros_like(self.x)
+        run = replay.Runner(self)
 
         def visit(start: int, stop: int) -> None:
             flat = torch.arange(start, stop, device=self.x.device)
-            rows, steps = flat // count, flat % count
-            grads = self.gradient(points(rows, steps), rows)
+            part = Part(start, stop, flat // count, flat % count)
+            grads = run(points(part), part.rows, last=stop == len(self.x) * count)
             if combine is not None:
-                grads = combine(grads, rows, steps)
+                grads = combine(grads, part)
             if count == 1:
                 total[start:stop] = grads
                 return
@@ -238,6 +272,7 @@ class Evaluator:
                         "or set autocast=torch.bfloat16"
                     ) from error
                 size = max(1, size // 2)
+                replay.release()
                 torch.cuda.empty_cache()
                 continue
             self.tick((stop - start) * weight)
@@ -256,10 +291,7 @@ class Evaluator:
 
     def arrange(self, points: Tensor) -> Tensor:
         """Return a copy of `points` in the memory layout that convolutions run fastest in."""
-        layout = torch.channels_last if points.ndim == 4 else torch.preserve_format
-        if points.ndim == 4 and not self._prefers_channels_last():
-            layout = torch.contiguous_format
-        return points.detach().clone(memory_format=layout)
+        return points.detach().clone(memory_format=self._layout(points))
 
     @contextmanager
     def differentiable(self) -> Iterator[None]:
@@ -277,6 +309,10 @@ class Evaluator:
         need = self.footprint()
         per_input = need.gradient if gradient else need.forward
         return memory.chunk_size(total, per_input, need.elements, self.x.device, self.limit)
+
+    def _layout(self, points: Tensor) -> torch.memory_format:
+        last = points.ndim == 4 and self._prefers_channels_last()
+        return torch.channels_last if last else torch.contiguous_format
 
     def _prefers_channels_last(self) -> bool:
         # On a GPU the backward pass of a batch norm in eval mode returns the other layout, and

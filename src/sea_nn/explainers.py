@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sea_nn import memory
+from sea_nn import memory, replay
 from sea_nn.borrow import borrow
 from sea_nn.errors import InputError, KindError, MemberError, SEAError
 from sea_nn.evaluator import Evaluator
@@ -58,7 +58,7 @@ __all__ = [
 Progress = Callable[[str, int, int], None]
 
 # Folding norms costs two forward passes and pays from this many evaluations on.
-FOLD_FROM = {"cpu": 32, "cuda": 256}
+FOLD_FROM = 32
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,10 @@ def compute_maps(
             pass fits into memory.
         feature_mask: segments for lime and kernel_shap, whole numbers that broadcast to `x`.
         options: options by method, for example `{"rise": {"n_masks": 500}}`.
-        seed: starts every random draw. An input's maps do not depend on the rest of the batch.
-        autocast: on a GPU, True for bfloat16 or a floating type.
+        seed: starts every random draw. Draws are each input's own, decided by the seed and its
+            content, so its maps do not depend on the rest of the batch.
+        autocast: on a GPU, True for bfloat16 or a floating type. float16 keeps as many digits as
+            the TF32 that PyTorch's convolutions use by default, and moves half the memory.
         progress: called with (member, evaluations done, evaluations in all).
         on_error: "raise", or "skip" to go on without a member that fails.
 
@@ -186,7 +188,11 @@ def _run(
         if e.member.native and "convolution" not in e.member.needs and costs[e.label] > n_inputs * 4
     }
     passes = sum(costs[label] for label in many)
-    fold = _find_fold(task) if passes >= FOLD_FROM.get(task.x.device.type, 32) else Fold()
+    fold = Fold()
+    if passes >= FOLD_FROM:
+        kept = replay.recall(task)
+        fold = kept.fold if kept is not None else _find_fold(task)
+        task = replace(task, kept=kept or replay.keep(task, fold))
     result = MemberMaps({}, {}, {}, {}, task.target, task.logits)
     for entry in entries:
         label, spent = entry.label, 0
@@ -248,6 +254,7 @@ def _explain(entry: Entry, task: Evaluator, folds: Fold) -> Tensor:
 def _find_fold(task: Evaluator) -> Fold:
     """Fold the model's norms if the answer for the first input stays the same."""
     rows = torch.zeros(1, dtype=torch.long, device=task.x.device)
+    precision = task.autocast
     task = replace(task, autocast=None)
 
     def run() -> Tensor:
@@ -258,7 +265,9 @@ def _find_fold(task: Evaluator) -> Fold:
     with found.applied():
         # A convolution may feed more than its norm; then the answer changes.
         same = not found or agrees(run(), task.logits[:1])
-    return found if same else Fold()
+    if not same:
+        return Fold()
+    return found if precision is None else Fold(found.what, precision)
 
 
 def _check_needs(member: Member, task: Evaluator) -> None:

@@ -53,7 +53,7 @@ def plan(module: nn.Module | None, run: Callable[[], object]) -> Plan:
     known = _PLANS.get(module)
     if known is not None and known.holds():
         return known
-    if any(_is_sealed(m) for m in module.modules()):
+    if any(is_sealed(m) for m in module.modules()):
         return Plan()
     calls: dict[nn.Module, int] = {}
     before: dict[nn.Module, nn.Module] = {}
@@ -82,28 +82,44 @@ def plan(module: nn.Module | None, run: Callable[[], object]) -> Plan:
 
 
 class Fold:
-    """The folded weights of a plan, computed once, to be put in place as often as needed."""
+    """The folded weights of a plan, computed once, to be put in place as often as needed.
 
-    def __init__(self, what: Plan = Plan()) -> None:  # noqa: B008 - a plan cannot change
+    Args:
+        what: what to fold.
+        dtype: the type of folded convolutions, if not their own; for passes under autocast, which
+            would otherwise convert the weights in each of them.
+    """
+
+    def __init__(self, what: Plan = Plan(), dtype: torch.dtype | None = None) -> None:  # noqa: B008
+        self.what = what
         self.forwards: dict[nn.Module, Callable[[Tensor], Tensor]] = {}
         self.parameters: dict[nn.Module, dict[str, nn.Parameter]] = {}
+        self.affine: dict[nn.Module, tuple[Tensor, Tensor]] = {}
         for conv, norm in what.pairs:
-            scale, shift = _as_affine(norm)
-            weight, bias = conv._parameters["weight"], conv._parameters["bias"]
-            if weight is None or weight.dtype != scale.dtype:
+            merged = _merge(conv, norm)
+            if merged is None:
                 continue
-            wide = weight.detach() * scale.view(-1, *(1,) * (weight.ndim - 1))
-            moved = shift if bias is None else torch.addcmul(shift, bias.detach(), scale)
             self.parameters[conv] = {
-                "weight": nn.Parameter(wide, requires_grad=False),
-                "bias": nn.Parameter(moved, requires_grad=False),
+                name: nn.Parameter(_lay_out(value, dtype), requires_grad=False)
+                for name, value in merged.items()
             }
             self.forwards[norm] = _pass
         for norm in what.norms:
-            self.forwards[norm] = partial(_scale, *_as_affine(norm))
+            self.affine[norm] = _as_affine(norm)
+            self.forwards[norm] = partial(_scale, *self.affine[norm])
 
     def __bool__(self) -> bool:
         return bool(self.forwards)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Compute the folded weights again from the model's, into the same memory."""
+        for conv, norm in self.what.pairs:
+            for name, value in (_merge(conv, norm) or {}).items():
+                self.parameters[conv][name].copy_(value)
+        for norm, kept in self.affine.items():
+            for old, new in zip(kept, _as_affine(norm), strict=True):
+                old.copy_(new)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -122,9 +138,10 @@ class Fold:
                 conv._parameters.update(own)
 
 
-def agrees(found: Tensor, expected: Tensor) -> bool:
+def agrees(found: Tensor, expected: Tensor, tolerance: float | None = None) -> bool:
     """Whether folded logits are the model's own, up to rounding."""
-    tolerance = 0.02 if found.is_cuda else 1e-3  # TF32 convolutions round to three digits
+    if tolerance is None:
+        tolerance = 0.02 if found.is_cuda else 1e-3  # TF32 convolutions round to three digits
     found, expected = found.detach(), expected.detach()
     allowed = tolerance * (expected.abs().max() + 1e-6)
     return bool((found - expected).abs().max() <= allowed)
@@ -138,6 +155,25 @@ def _as_affine(norm: Any) -> tuple[Tensor, Tensor]:
     if norm.bias is None:
         return scale, -norm.running_mean * scale
     return scale, torch.addcmul(norm.bias.detach(), norm.running_mean, scale, value=-1)
+
+
+def _merge(conv: nn.Module, norm: nn.Module) -> dict[str, Tensor] | None:
+    """Return the weight and bias of norm(conv(x)) as one convolution; None if types differ."""
+    scale, shift = _as_affine(norm)
+    weight, bias = conv._parameters["weight"], conv._parameters["bias"]
+    if weight is None or weight.dtype != scale.dtype:
+        return None
+    return {
+        "weight": weight.detach() * scale.view(-1, *(1,) * (weight.ndim - 1)),
+        "bias": shift if bias is None else torch.addcmul(shift, bias.detach(), scale),
+    }
+
+
+def _lay_out(value: Tensor, dtype: torch.dtype | None) -> Tensor:
+    # On a GPU in the layout of the inputs: every pass would otherwise copy the weights.
+    if value.is_cuda and value.ndim == 4:
+        return value.to(dtype or value.dtype, memory_format=torch.channels_last)
+    return value.to(dtype or value.dtype)
 
 
 def _pass(x: Tensor) -> Tensor:
@@ -165,7 +201,8 @@ def _is_free(m: nn.Module) -> bool:
     return not hooked and not m._backward_pre_hooks and "forward" not in m.__dict__
 
 
-def _is_sealed(m: nn.Module) -> bool:
+def is_sealed(m: nn.Module) -> bool:
+    """Whether a module is compiled, scripted or spread over devices."""
     spread = (torch.jit.ScriptModule, nn.DataParallel, nn.parallel.DistributedDataParallel)
     compiled = getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod")
     return isinstance(m, spread) or compiled

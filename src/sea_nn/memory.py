@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 MIB = 1 << 20
 CPU_BUDGET = 384 * MIB
+CUDA_BUDGET = 32768 * MIB
 CUDA_SHARE = 0.5
 MAX_CHUNK = {"cuda": 4096, "cpu": 128}
 # cuDNN and several CUDA kernels index with 32 bits.
@@ -111,12 +112,13 @@ def free_budget(device: torch.device) -> int:
     """Return the bytes that one pass may take on `device`.
 
     On a CPU the smaller of 384 MiB and a quarter of the free memory: larger chunks leave the
-    caches and run slower. On a GPU half of what is free or held unused by PyTorch.
+    caches and run slower. On a GPU the smaller of 32 GiB, which keep it busy, and half of what is
+    free or held unused by PyTorch.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int((free + unused) * CUDA_SHARE)
+        return min(CUDA_BUDGET, int((free + unused) * CUDA_SHARE))
     return min(CPU_BUDGET, _free_ram() // 4)
 
 

@@ -1,20 +1,25 @@
 """Members made of input gradients: at the input, along a path, or around it.
 
 All of them are weighted sums of gradients at chosen points, so they share one packed loop,
-`Evaluator.integrate`, and equal Captum's classes called with the same options and draws.
+`Evaluator.integrate`, and equal Captum's classes called with the same options and draws. Draws are
+each input's own (`sea_nn.draws`): what noise leaves in the maps averages out over inputs.
 """
+
+from functools import cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from sea_nn.draws import draw_normal, draw_uniform
 from sea_nn.errors import InputError
-from sea_nn.evaluator import Evaluator
+from sea_nn.evaluator import Evaluator, Part
 
 
 def saliency(task: Evaluator) -> Tensor:
     """Return the signed gradient of the class score (VG in the paper)."""
-    return task.share("gradient", lambda: task.integrate(1, lambda rows, _: task.x[rows]))
+    return task.share("gradient", lambda: task.integrate(1, lambda part: task.x[part.rows]))
 
 
 def input_x_gradient(task: Evaluator) -> Tensor:
@@ -29,8 +34,8 @@ def integrated_gradients(task: Evaluator, n_steps: int = 50) -> Tensor:
     path = task.x - base
     total = task.integrate(
         n_steps,
-        lambda rows, k: base[rows] + _column(steps[k], path) * path[rows],
-        lambda grads, _, k: grads * _column(weights[k], path),
+        lambda part: base[part.rows] + _column(steps[part.steps], path) * path[part.rows],
+        lambda grads, part: grads * _column(weights[part.steps], path),
     )
     return total * path
 
@@ -52,17 +57,17 @@ def smooth_ig(
         n_steps: points on each path.
     """
     steps, weights = _quadrature(n_steps, task.x)
-    base, draws = task.baseline(), _draw_noise(task, n_samples)
-    scale = _noise_scale(task, noise, stdev)
+    base, around = task.baseline(), _Noisy(task, n_samples, noise, stdev, repeats=n_steps)
+    path: list[Tensor] = []
 
-    def ends(rows: Tensor, k: Tensor) -> Tensor:
-        sample = torch.div(k, n_steps, rounding_mode="floor")
-        return task.x[rows] + scale[rows] * draws[sample] - base[rows]
+    def points(part: Part) -> Tensor:
+        path[:] = [around.take(part) - base[part.rows]]
+        return base[part.rows] + _column(steps[part.steps % n_steps], base) * path[0]
 
     total = task.integrate(
         n_samples * n_steps,
-        lambda rows, k: base[rows] + _column(steps[k % n_steps], base) * ends(rows, k),
-        lambda grads, rows, k: grads * _column(weights[k % n_steps], base) * ends(rows, k),
+        points,
+        lambda grads, part: grads * _column(weights[part.steps % n_steps], base) * path[0],
     )
     return total / n_samples
 
@@ -71,9 +76,7 @@ def smoothgrad(
     task: Evaluator, n_samples: int = 50, noise: float = 0.15, stdev: float | None = None
 ) -> Tensor:
     """Return the mean signed gradient over noisy copies; the options are those of `smooth_ig`."""
-    draws, scale = _draw_noise(task, n_samples), _noise_scale(task, noise, stdev)
-    total = task.integrate(n_samples, lambda rows, k: task.x[rows] + scale[rows] * draws[k])
-    return total / n_samples
+    return task.integrate(n_samples, _Noisy(task, n_samples, noise, stdev).take) / n_samples
 
 
 def gradient_shap(
@@ -83,38 +86,67 @@ def gradient_shap(
 
     `baselines` [B, ...] is the set that baselines are drawn from, one zero input if left out.
     """
-    base = _baseline_set(task)
-    # The draws, and their order, are those of captum.attr.GradientShap for a single input.
-    random = np.random.RandomState(task.seed % 2**32)
-    picks = torch.as_tensor(random.randint(0, len(base), n_samples), device=task.x.device)
-    draws, scale = _draw_noise(task, n_samples), _noise_scale(task, noise, stdev)
-    place = torch.as_tensor(random.uniform(0.0, 1.0, n_samples)).to(task.x)
+    base, around = _baseline_set(task), _Noisy(task, n_samples, noise, stdev)
+    picks, place = draw_baselines(task.keys(), len(base), n_samples)
+    path: list[Tensor] = []
 
-    def ends(rows: Tensor, k: Tensor) -> Tensor:
-        return task.x[rows] + scale[rows] * draws[k]
+    def points(part: Part) -> Tensor:
+        start = base[picks[part.rows, part.steps]]
+        path[:] = [around.take(part) - start]
+        return start + _column(place[part.rows, part.steps].to(task.x), base) * path[0]
 
-    total = task.integrate(
-        n_samples,
-        lambda rows, k: torch.lerp(base[picks[k]], ends(rows, k), _column(place[k], base)),
-        lambda grads, rows, k: grads * (ends(rows, k) - base[picks[k]]),
-    )
-    return total / n_samples
+    return task.integrate(n_samples, points, lambda grads, _: grads * path[0]) / n_samples
+
+
+def draw_baselines(keys: Tensor, count: int, n_samples: int) -> tuple[Tensor, Tensor]:
+    """Return which of `count` baselines, and how far on the way from it, both [N, n_samples]."""
+    picks = (draw_uniform(keys, -1, n_samples) * count).long().clamp(max=count - 1)
+    return picks, draw_uniform(keys, -2, n_samples)
 
 
 def _quadrature(n_steps: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return Gauss-Legendre nodes and weights on [0, 1], [n_steps] each."""
     if n_steps < 1:
         raise InputError(f"n_steps must be at least 1, got {n_steps}")
-    nodes, weights = np.polynomial.legendre.leggauss(n_steps)
+    nodes, weights = _find_nodes(n_steps)
     return torch.as_tensor((1 + nodes) / 2).to(like), torch.as_tensor(weights / 2).to(like)
 
 
-def _draw_noise(task: Evaluator, n_samples: int) -> Tensor:
-    """Return standard normal draws [n_samples, ...], the same for every input."""
-    if n_samples < 1:
-        raise InputError(f"n_samples must be at least 1, got {n_samples}")
-    shape = (n_samples, *task.x.shape[1:])
-    return torch.randn(shape, generator=task.generator()).to(task.x)
+@cache
+def _find_nodes(n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return np.polynomial.legendre.leggauss(n_steps)
+
+
+class _Noisy:
+    """Noisy copies of the inputs: for each input `n_samples` of its own, made where needed."""
+
+    def __init__(
+        self,
+        task: Evaluator,
+        n_samples: int,
+        noise: float,
+        stdev: float | None,
+        repeats: int = 1,
+    ) -> None:
+        if n_samples < 1:
+            raise InputError(f"n_samples must be at least 1, got {n_samples}")
+        self.x, self.n_samples, self.repeats = task.x, n_samples, repeats
+        self.keys, self.scale = task.keys(), _noise_scale(task, noise, stdev)
+        self.still = not noise if stdev is None else not stdev
+
+    def take(self, part: Part) -> Tensor:
+        """Return the noisy copy for each point of a part; `repeats` points in a row share one."""
+        if self.still:
+            return self.x[part.rows]
+        first, last = part.start // self.repeats, (part.stop - 1) // self.repeats
+        copies = torch.arange(first, last + 1, device=self.x.device)
+        rows = copies // self.n_samples
+        draws = draw_normal(self.keys[rows], copies % self.n_samples, tuple(self.x.shape[1:]))
+        noisy = self.x[rows] + self.scale[rows] * draws.to(self.x)
+        if self.repeats == 1:
+            return noisy
+        flat = torch.arange(part.start, part.stop, device=self.x.device)
+        return noisy[flat // self.repeats - first]
 
 
 def _noise_scale(task: Evaluator, noise: float, stdev: float | None) -> Tensor:

@@ -47,9 +47,13 @@ def occlusion(task: Evaluator, window: Sizes = None, stride: Sizes = None) -> Te
 def rise(task: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float = 0.5) -> Tensor:
     """Return RISE: the mean of random smooth masks, weighed by the class's probability.
 
+    All inputs share the masks, as in the authors' code: masks for each of them would take longer to
+    make than a small network takes to answer. What is left of chance in the mean of the masks is
+    therefore the same in all maps and does not average out over inputs; more masks make it smaller.
+
     Args:
         task: the inputs [N, C, H, W] and the model.
-        n_masks: random masks; the same ones serve every input.
+        n_masks: random masks.
         cells: cells along each axis of the coarse random grid.
         keep: the probability that a cell is kept.
 

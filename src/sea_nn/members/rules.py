@@ -38,7 +38,7 @@ def guided_backprop(task: Evaluator) -> Tensor:
 
     def compute() -> Tensor:
         with _attach(task, RECTIFIERS, hook, "guided_backprop", before=True):
-            return task.integrate(1, lambda rows, _: task.x[rows])
+            return task.integrate(1, lambda part: task.x[part.rows])
 
     return task.share("guided_backprop", compute)
 
@@ -50,7 +50,7 @@ def deconvolution(task: Evaluator) -> Tensor:
         return _PassPositive.apply(inputs[0], output.detach())  # type: ignore[no-untyped-call]
 
     with _attach(task, RECTIFIERS, hook, "deconvolution"):
-        return task.integrate(1, lambda rows, _: task.x[rows])
+        return task.integrate(1, lambda part: task.x[part.rows])
 
 
 def deeplift(task: Evaluator) -> Tensor:

@@ -1,7 +1,8 @@
 """Members that fit a linear model to the answers for switched-off segments: LIME, Kernel SHAP.
 
-The draws are those of Captum's classes from the same seed, so the maps are equal; the passes are
-packed, and the fits are closed or coordinate-wise in float64 and need no further package.
+The draws are those of Captum's classes seeded with `draw_seed`, a number of each input's own, so
+the maps are equal; the passes are packed, and the fits are closed or coordinate-wise in float64
+and need no further package.
 """
 
 import math
@@ -44,7 +45,7 @@ def lime(
         raise InputError(f"lime needs n_samples >= 2, got {n_samples}")
 
     def explain(one: Evaluator, segments: Tensor) -> Matrix:
-        n_features, random = int(segments.max()) + 1, one.generator()
+        n_features, random = int(segments.max()) + 1, _own_generator(one)
         half = torch.full((1, n_features), 0.5)
         on = torch.cat([torch.bernoulli(half, generator=random) for _ in range(n_samples)])
         flat, base = one.x.flatten(1).float(), one.baseline()
@@ -73,7 +74,7 @@ def kernel_shap(task: Evaluator, n_samples: int | None = None, n_segments: int =
 
     def explain(one: Evaluator, segments: Tensor) -> Matrix:
         n_features = int(segments.max()) + 1
-        on, weights = draw_coalitions(n_features, n_samples, one.generator())
+        on, weights = draw_coalitions(n_features, n_samples, _own_generator(one))
         switch = _switch(on, segments, one.x)
         answers = [scores[0] for _, _, _, scores in one.masked(len(on), switch)]
         return fit_linear(_to_numpy(on), _collect(answers), weights)
@@ -166,6 +167,15 @@ def _explain_each(
         coefficients = torch.as_tensor(explain(task.row(i), segments)).to(task.x)
         maps[i] = coefficients[segments]
     return maps
+
+
+def draw_seed(key: Tensor) -> int:
+    """Return the 32 bits of an input's key that start its draws."""
+    return int(key) % 2**32
+
+
+def _own_generator(one: Evaluator) -> torch.Generator:
+    return torch.Generator().manual_seed(draw_seed(one.keys()[0]))
 
 
 def _switch(on: Tensor, segments: Tensor, x: Tensor) -> Callable[[int, int], Tensor]:

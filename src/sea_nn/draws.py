@@ -1,0 +1,98 @@
+"""Random draws that belong to an input: decided by a seed and by what the input holds.
+
+Two inputs get different draws, and one input gets the same ones in every batch, at every place in
+it, on every device and in every chunk. A draw is a function of (key, stream, place), so any part of
+it can be made alone, where it is needed, without a host in between.
+
+>>> import torch
+>>> keys = find_keys(torch.tensor([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]]), seed=0)
+>>> bool(keys[0] == keys[2]), bool(keys[0] == keys[1])
+(True, False)
+>>> draw_normal(keys, 0, (4,)).shape
+torch.Size([3, 4])
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+# SplitMix64 (Steele, Lea and Flood 2014): a counter in steps of the golden ratio, then mixed.
+STEP = 0x9E3779B97F4A7C15 - (1 << 64)
+FACTORS = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
+WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+# Numbers made at once: on a CPU they should stay in its cache, on a GPU keep it busy.
+BLOCK = {"cpu": 1 << 17, "cuda": 1 << 23}
+
+
+def find_keys(x: Tensor, seed: int = 0) -> Tensor:
+    """Return one whole number for each input of x [N, ...], int64 [N], on the device of `x`.
+
+    The bits of an input's values are multiplied by odd numbers that depend on the place, and
+    added up modulo 2^64: exact, so no order of addition changes it.
+    """
+    places = torch.arange(x[0].numel(), device=x.device)
+    factors = _mix((places + 1) * STEP) | 1
+    start = int(_mix(torch.tensor(_wrap(seed) ^ STEP)))
+    parts = []
+    for part in x.detach().split(_count_rows(len(places), x.device)):
+        flat = (part + 0.0).reshape(len(part), -1).contiguous()  # -0.0 and 0.0 are the same input
+        bits = flat.view(WHOLE[x.element_size()]).to(torch.int64)
+        parts.append((bits * factors).sum(1))
+    return _mix(torch.cat(parts) + start)
+
+
+def draw_normal(keys: Tensor, stream: int | Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return standard normal draws for each key [P], float64 [P, *shape].
+
+    Args:
+        keys: of the inputs, `find_keys(x)[rows]`.
+        stream: which draw of that shape, one number or one a key [P].
+        shape: of one draw.
+    """
+    size = math.prod(shape)
+    half = (size + 1) // 2
+    streams = torch.as_tensor(stream, device=keys.device).expand_as(keys)
+    parts = []
+    rows = _count_rows(half, keys.device)
+    for some, which in zip(keys.split(rows), streams.split(rows), strict=True):
+        bits = _draw_bits(some, which, half)
+        # Box and Muller (1958): two uniform numbers give two normal ones.
+        radius = (bits & 0xFFFFFFFF).double().add_(0.5).mul_(2.0**-32).log_().mul_(-2).sqrt_()
+        angle = _shift(bits, 32).double().mul_(2 * math.pi * 2.0**-32)
+        parts.append(torch.cat([radius * angle.cos(), radius * angle.sin()], 1)[:, :size])
+    return torch.cat(parts).reshape(len(keys), *shape)
+
+
+def draw_uniform(keys: Tensor, stream: int, count: int) -> Tensor:
+    """Return draws from [0, 1) for each key [P], float64 [P, count]."""
+    bits = _draw_bits(keys, torch.full_like(keys, stream), count)
+    return _shift(bits, 11).double() * 2.0**-53
+
+
+def _draw_bits(keys: Tensor, streams: Tensor, count: int) -> Tensor:
+    # A stream starts at a place of its own; were it only an offset, unequal counts could overlap.
+    starts = _mix(keys + (streams + 1) * FACTORS[0])
+    steps = torch.arange(1, count + 1, device=keys.device) * STEP
+    return _mix(starts[:, None] + steps)
+
+
+def _mix(z: Tensor) -> Tensor:
+    """Return whole numbers whose every bit depends on every bit of `z`, one to one."""
+    z = (z ^ _shift(z, 30)).mul_(FACTORS[0])
+    z = z.bitwise_xor_(_shift(z, 27)).mul_(FACTORS[1])
+    return z.bitwise_xor_(_shift(z, 31))
+
+
+def _shift(z: Tensor, count: int) -> Tensor:
+    """Shift to the right and fill with zeros; PyTorch's own shift repeats the sign."""
+    return (z >> count).bitwise_and_((1 << (64 - count)) - 1)
+
+
+def _count_rows(size: int, device: torch.device) -> int:
+    return max(1, BLOCK.get(device.type, 1 << 20) // max(1, size))
+
+
+def _wrap(number: int) -> int:
+    """Return the number modulo 2^64, as a signed one."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -1,0 +1,296 @@
+"""On a GPU, keep what was prepared for a model, and replay passes of one shape as CUDA graphs.
+
+A pass is hundreds of kernels. For a few inputs they run faster than Python can launch them; a graph
+launches all of them at once. A shape that comes a second time is recorded and replayed from then
+on. What is kept is trusted while the model's modules, their plain attributes and the addresses and
+versions of its tensors stay the same, and while a replay still says what the model says. A model
+that carries hooks, waits for the GPU inside its forward pass or cannot be recorded runs as it is.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+
+from sea_nn.fold import Fold, agrees, is_sealed
+
+if TYPE_CHECKING:
+    from sea_nn.evaluator import Evaluator
+
+# Bytes that all recorded passes may hold, at most this share of a GPU, and a single one half of it:
+# a larger pass keeps the GPU busy for longer than its launches take.
+ROOM = 8 << 30
+SHARE = 1 / 8
+
+_PLAIN = (int, float, bool, str, type(None))
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class Recording:
+    """A function of fixed tensors, captured as a CUDA graph, and the tensors it writes."""
+
+    def __init__(self, run: Callable[[], Tensor], device: torch.device) -> None:
+        generator = torch.cuda.default_generators[device.index or 0]
+        with torch.cuda.device(device):
+            current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+            aside.wait_stream(current)
+            with torch.cuda.stream(aside), _forbid_waiting():
+                expected = run()
+            current.wait_stream(aside)
+            state = generator.clone_state()
+            self.graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+            try:
+                with torch.cuda.graph(
+                    self.graph, pool=pool, stream=aside, capture_error_mode="thread_local"
+                ):
+                    self.output = run()
+            except BaseException:
+                # A capture that failed leaves its stream and its memory pool in place and the
+                # generator locked.
+                torch.cuda.set_stream(current)
+                with suppress(AttributeError, RuntimeError):
+                    torch._C._cuda_endAllocateToPool(device.index or 0, pool)
+                generator.graphsafe_set_state(state)
+                raise
+            self.graph.replay()
+        if not agrees(self.output, expected):
+            raise RuntimeError("a replay differs from the pass that was recorded")
+
+    def replay(self) -> Tensor:
+        """Run it again on what the fixed tensors hold now; the output is overwritten each time."""
+        self.graph.replay()
+        return self.output
+
+
+class Pass:
+    """A forward and backward pass of a fixed number of points: run at first, then recorded."""
+
+    def __init__(self, points: Tensor, classes: Tensor, cost: int) -> None:
+        self.points, self.classes, self.cost = points, classes, cost
+        self.recording: Recording | None = None
+        self.turns, self.used = 0, 0.0
+
+    def run(self, task: "Evaluator", points: Tensor, classes: Tensor) -> Tensor:
+        """Return d score / d input at `points`; the next run overwrites a replay's answer.
+
+        Fewer points than the pass has room for leave the rest as it was, for no one to read.
+        """
+        count = len(points)
+        self.points[:count].copy_(points)
+        self.classes[:count].copy_(classes)
+        self.turns, self.used = self.turns + 1, time.monotonic()
+        if self.turns == 2:
+            self.recording = _try(
+                lambda: Recording(lambda: task.slope(self.points, self.classes), task.x.device),
+                task,
+            )
+        if self.recording is not None:
+            return self.recording.replay()[:count]
+        return task.slope(self.points, self.classes)[:count]
+
+
+class Kept:
+    """What is kept with a model: its folded norms, a recorded look at one input, and passes."""
+
+    def __init__(self, state: Any, fold: Fold) -> None:
+        self.state, self.fold = state, fold
+        self.looks: dict[Any, tuple[Tensor, Recording | None]] = {}
+        self.passes: dict[Any, Pass] = {}
+
+    def confirm(self, task: "Evaluator") -> bool:
+        """Fold the weights as they are now, and see that the answer for one input is the model's.
+
+        This is recorded: one replay folds, asks and answers.
+        """
+        task = replace(task, folded=bool(self.fold))
+        kind = (task.x.shape[1:], task.x.dtype)
+        one = self.looks[kind][0] if kind in self.looks else task.x[:1].clone()
+        one.copy_(task.x[:1])
+
+        def look() -> Tensor:
+            self.fold.refresh()
+            rows = torch.zeros(1, dtype=torch.long, device=one.device)
+            with torch.no_grad(), self.fold.applied():
+                return task.forward(task.arrange(one), rows)
+
+        if kind not in self.looks:
+            self.looks[kind] = (one, _try(lambda: Recording(look, one.device), task))
+        recording = self.looks[kind][1]
+        answer = look() if recording is None else recording.replay()
+        return agrees(answer, task.logits[:1], tolerance(task))
+
+    def find_pass(self, task: "Evaluator", size: int) -> Pass | None:
+        """Return the pass for `size` points like the inputs, or None if it would be too large."""
+        kind = (size, task.x.shape[1:], task.x.dtype, task.folded)
+        if kind not in self.passes:
+            cost, room = size * task.footprint().gradient, find_room(task.x.device)
+            if 2 * cost > room:
+                return None
+            _make_room(room - cost)
+            points = task.arrange(task.x[:1].expand(size, *task.x.shape[1:]))
+            self.passes[kind] = Pass(points, task.target[:1].repeat(size), cost)
+        return self.passes[kind]
+
+
+class Runner:
+    """The gradient passes of one sweep, replayed where the model allows it."""
+
+    def __init__(self, task: "Evaluator") -> None:
+        self.task, self.size = task, 0
+        # Asked anew for every sweep: a member may have put hooks on the model.
+        kept, module = task.kept, task.module
+        free = kept is not None and module not in _REFUSED and not is_heard(module)
+        self.kept = kept if free else None
+
+    def __call__(self, points: Tensor, rows: Tensor, last: bool) -> Tensor:
+        """Return d score / d input at `points` [P, ...], variants of the inputs `rows` [P].
+
+        The last pass of a sweep may be smaller; it then runs in the shape of the others.
+        """
+        if self.kept is not None:
+            self.size = max(len(points), self.size) if last else len(points)
+            found = self.kept.find_pass(self.task, self.size)
+            if found is not None:
+                return found.run(self.task, points, self.task.target[rows])
+        return self.task.gradient(points, rows)
+
+
+_KEPT: "WeakKeyDictionary[nn.Module, Kept]" = WeakKeyDictionary()
+_REFUSED: "WeakSet[nn.Module]" = WeakSet()
+
+
+def recall(task: "Evaluator") -> Kept | None:
+    """Return what was kept for the task's model if that has not changed since."""
+    kept = _KEPT.get(task.module) if task.module is not None else None
+    if kept is None or not is_eligible(task):
+        return None
+    if kept.state != describe(task) or not kept.confirm(task):
+        _KEPT.pop(task.module, None)  # type: ignore[arg-type]
+        return None
+    return kept
+
+
+def keep(task: "Evaluator", fold: Fold) -> Kept | None:
+    """Keep folded norms with the model for the next call; None where that is not possible."""
+    if task.module is None or not is_eligible(task):
+        return None
+    state = describe(task)
+    if state is None:
+        return None
+    kept = _KEPT[task.module] = Kept(state, fold)
+    return kept
+
+
+def release() -> None:
+    """Give back the memory of everything recorded."""
+    for kept in list(_KEPT.values()):
+        kept.looks.clear()
+        kept.passes.clear()
+
+
+def is_eligible(task: "Evaluator") -> bool:
+    """Whether this model's passes may be recorded: a module on a GPU that nobody listens to."""
+    module = task.module
+    if not is_capable(task.x.device) or module is None or task.args or module in _REFUSED:
+        return False
+    if is_heard(module):
+        return False
+    # cuDNN's recurrent layers have no backward pass in eval mode, see Evaluator.differentiable.
+    return not any(is_sealed(m) or isinstance(m, nn.RNNBase) for m in module.modules())
+
+
+def is_heard(module: nn.Module | None) -> bool:
+    """Whether someone listens to the module's passes with hooks: a replay would not call them."""
+    everywhere = vars(torch_module)
+    if any(everywhere.get(f"_global{name}") for name in _HOOKS):
+        return True
+    parts = module.modules() if module is not None else ()
+    return any(m.__dict__.get(name) for m in parts for name in _HOOKS)
+
+
+def is_capable(device: torch.device) -> bool:
+    """Whether the device and this PyTorch can record passes."""
+    return device.type == "cuda" and hasattr(torch.Generator, "graphsafe_set_state")
+
+
+def describe(task: "Evaluator") -> Any:
+    """Return what must stay the same for a recorded pass to stay true, or None if it is unknown."""
+    modules = list(task.module.modules()) if task.module is not None else []
+    try:
+        tensors = [
+            (t.data_ptr(), t._version, t.dtype, t.shape)
+            for m in modules
+            for t in (*m._parameters.values(), *m._buffers.values())
+            if t is not None
+        ]
+    except (RuntimeError, NotImplementedError):  # inference tensors, tensors without memory
+        return None
+    attributes = [
+        (name, value if isinstance(value, _PLAIN) else id(value))
+        for m in modules
+        for name, value in m.__dict__.items()
+    ]
+    return [id(m) for m in modules], tensors, attributes, task.autocast, _describe_arithmetic()
+
+
+def tolerance(task: "Evaluator") -> float | None:
+    """Return how far logits may be apart, relative to the largest; None for the usual."""
+    return 0.05 if task.autocast == torch.bfloat16 else None
+
+
+def find_room(device: torch.device) -> int:
+    """Return the bytes that recorded passes may hold on this device."""
+    return min(ROOM, int(torch.cuda.get_device_properties(device).total_memory * SHARE))
+
+
+def _describe_arithmetic() -> tuple[Any, ...]:
+    cudnn = torch.backends.cudnn
+    precise: tuple[Any, ...]
+    if hasattr(cudnn, "conv"):  # newer: a precision for each kind of operation
+        precise = (cudnn.conv.fp32_precision, torch.backends.cuda.matmul.fp32_precision)
+    else:
+        precise = (cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
+    chosen = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic)
+    return (*precise, *chosen, torch.are_deterministic_algorithms_enabled())
+
+
+def _make_room(allowed: int) -> None:
+    """Drop the passes that rested longest until the others hold no more than `allowed` bytes."""
+    every = [(p.used, kept, kind) for kept in _KEPT.values() for kind, p in kept.passes.items()]
+    total = sum(kept.passes[kind].cost for _, kept, kind in every)
+    for _, kept, kind in sorted(every, key=lambda entry: entry[0]):
+        if total <= allowed:
+            return
+        total -= kept.passes.pop(kind).cost
+
+
+def _try(record: Callable[[], Recording], task: "Evaluator") -> Recording | None:
+    """Return the recording, or None if it cannot be made; that model is not tried again."""
+    try:
+        return record()
+    except Exception as error:
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            release()
+        elif task.module is not None:
+            _REFUSED.add(task.module)
+        return None
+
+
+@contextmanager
+def _forbid_waiting() -> Iterator[None]:
+    """Make operations that wait for the GPU fail: they would break a capture half way."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch says that it does not see all of them
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)

@@ -1,0 +1,403 @@
+"""Passes of one shape are recorded on a GPU; what changes in a model is always noticed.
+
+What decides when to record and what to trust is tested on any machine, with a recording that runs
+its function again; graphs themselves need a CUDA device.
+"""
+
+import gc
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sea_nn import replay
+from sea_nn.evaluator import Evaluator
+from sea_nn.explainers import compute_maps
+from sea_nn.fold import Fold, plan
+from sea_nn.logits import Logits
+
+PAPER = ("saliency", "integrated_gradients", ("smooth_ig", {"n_samples": 2, "n_steps": 20}))
+
+
+def build() -> nn.Sequential:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU6(inplace=True)),
+        *(nn.Conv2d(4, 5, 3), nn.BatchNorm2d(5), nn.SiLU(), nn.Flatten(), nn.Linear(5 * 36, 3)),
+    )
+    for m in model.modules():
+        if isinstance(m, nn.BatchNorm2d):
+            nn.init.normal_(m.running_mean)
+            nn.init.normal_(m.weight)
+    return model.eval()
+
+
+def images(n: int = 2) -> Tensor:
+    return torch.randn(n, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def explain(model, x: Tensor, **options) -> dict[str, Tensor]:
+    return compute_maps(model, x, 1, PAPER, **options).maps
+
+
+def compare(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance=1e-5) -> bool:
+    return all(
+        (found[name].cpu() - expected[name].cpu()).abs().max()
+        <= tolerance * expected[name].abs().max()
+        for name in expected
+    )
+
+
+class Again:
+    """Stands in for a recording: runs the function again, into the same tensor."""
+
+    made = 0
+    replayed = 0
+
+    def __init__(self, run: Callable[[], Tensor], device: torch.device) -> None:
+        Again.made += 1
+        self.run, self.output = run, run()
+
+    def replay(self) -> Tensor:
+        Again.replayed += 1
+        return self.output.copy_(self.run())
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    """Record on a CPU."""
+    Again.made = Again.replayed = 0
+    monkeypatch.setattr(replay, "is_capable", lambda device: True)
+    monkeypatch.setattr(replay, "find_room", lambda device: replay.ROOM)
+    monkeypatch.setattr(replay, "Recording", Again)
+    replay._KEPT.clear()
+    yield Again
+    replay._KEPT.clear()
+
+
+def test_a_shape_that_comes_back_is_recorded_and_no_map_changes(recorder):
+    model, x = build(), images()
+    expected = explain(lambda v: model(v), x)  # a plain function is never recorded
+    assert compare(explain(model, x), expected)
+    assert recorder.made == 0
+    assert compare(explain(model, x), expected)
+    assert recorder.made == 4  # the look at one input, and a pass for each member
+    for seed in range(3):
+        y = images() + seed
+        assert compare(explain(model, y), explain(lambda v: model(v), y))
+    assert recorder.made == 4
+    assert recorder.replayed == 4 + 3 * 4
+
+
+def test_passes_of_one_sweep_have_one_shape(recorder):
+    sizes: list[int] = []
+
+    class Counting(nn.Sequential):
+        def forward(self, x):
+            sizes.append(len(x))
+            return super().forward(x)
+
+    model = Counting(*build())
+    maps = compute_maps(model, images(3), 1, "integrated_gradients", internal_batch_size=40).maps
+    passes = [size for size in sizes if size > 3]
+    assert set(passes) == {38}  # 150 points are 38, 38, 38 and 36
+    kept = replay._KEPT[model]
+    assert [p.recording is not None for p in kept.passes.values()] == [True]
+    expected = compute_maps(lambda v: model(v), images(3), 1, "integrated_gradients").maps
+    assert compare(maps, expected)
+
+
+def change_in_place(model):
+    with torch.no_grad():
+        model[0].weight.mul_(1.5)
+
+
+def change_data(model):
+    model[0].weight.data.mul_(1.5)
+
+
+def change_statistics(model):
+    model[1].running_mean.add_(1)
+
+
+def replace_tensor(model):
+    model[7].weight = nn.Parameter(model[7].weight.detach() * 2)
+
+
+def replace_layer(model):
+    model[5] = nn.Tanh()
+
+
+@pytest.mark.parametrize(
+    "change", [change_in_place, change_data, change_statistics, replace_tensor, replace_layer]
+)
+def test_a_model_that_changes_is_folded_and_recorded_anew(recorder, change):
+    model, x = build(), images()
+    for _ in range(3):
+        before = explain(model, x)
+    change(model)
+    expected = explain(lambda v: model(v), x)
+    assert not compare(before, expected, 0.01)
+    for _ in range(3):
+        assert compare(explain(model, x), expected)
+
+
+def make_task(model, x: Tensor, **options) -> Evaluator:
+    target = torch.zeros(len(x), dtype=torch.long, device=x.device)
+    with torch.no_grad():
+        return Evaluator(Logits(model), x, target, model(x), **options)
+
+
+def test_the_description_sees_what_a_recording_could_not(recorder):
+    model = build()
+    model.temperature = 1.0
+    task = make_task(model, images())
+    state = replay.describe(task)
+    assert replay.describe(task) == state
+    model.temperature = 2.0
+    assert replay.describe(task) != state
+    model.temperature = 1.0
+    assert replay.describe(task) == state
+    benchmark = torch.backends.cudnn.benchmark
+    try:
+        torch.backends.cudnn.benchmark = not benchmark
+        assert replay.describe(task) != state
+    finally:
+        torch.backends.cudnn.benchmark = benchmark
+    with torch.inference_mode():
+        untracked = nn.Linear(2, 2)
+    assert replay.describe(make_task(untracked, torch.zeros(1, 2))) is None
+
+
+def test_hidden_state_is_noticed_by_the_answer(recorder):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.settings = build(), {"scale": 1.0}
+
+        def forward(self, x):
+            return self.inner(x) * self.settings["scale"]
+
+    model = Scaled()
+    task = make_task(model, images())
+    kept = replay.keep(task, Fold())
+    assert replay.recall(task) is kept
+    answer = model(images()[:1])  # what a graph, which knows no Python, would still say
+    kept.looks[(task.x.shape[1:], task.x.dtype)][1].run = lambda: answer
+    model.settings["scale"] = 3.0  # in a dictionary: the description does not see it
+    task = make_task(model, images())
+    assert replay.describe(task) == kept.state
+    assert replay.recall(task) is None
+    assert model not in replay._KEPT
+
+
+def test_models_that_someone_listens_to_are_never_recorded(recorder):
+    model, x, calls = build(), images(), []
+    handle = model[5].register_forward_hook(lambda *_: calls.append(1))
+    for _ in range(3):
+        explain(model, x)
+    assert recorder.made == 0
+    count = len(calls)
+    explain(model, x)
+    assert len(calls) > count
+    handle.remove()
+    for _ in range(2):
+        explain(model, x)
+    assert recorder.made == 4
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert replay.recall(make_task(model, x)) is None
+    finally:
+        handle.remove()
+
+
+def test_members_that_put_rules_on_layers_are_not_replayed_without_them(recorder):
+    model, x = build(), images()
+    chosen = ("integrated_gradients", "saliency", "guided_backprop", "deconvolution", "deeplift")
+    expected = compute_maps(lambda v: model(v), x, 1, chosen[:2]).maps
+    expected |= {name: compute_maps(model, x, 1, name).maps[name] for name in chosen[2:]}
+    for _ in range(4):
+        assert compare(compute_maps(model, x, 1, chosen).maps, expected)
+    assert recorder.replayed
+
+
+def test_further_arguments_are_never_recorded(recorder):
+    class Gained(nn.Module):
+        def forward(self, x, gain):
+            return x.flatten(1)[:, :3] * gain
+
+    x = images()
+    for gain in (1.0, 2.0, 3.0):
+        maps = compute_maps(Gained(), x, 1, "integrated_gradients", additional_forward_args=gain)
+        expected = gain * x.flatten(1)[:, 1]
+        assert torch.allclose(maps.maps["integrated_gradients"].flatten(1)[:, 1], expected)
+    assert recorder.made == 0
+
+
+def test_a_model_that_cannot_be_recorded_runs_as_it_is_and_is_not_tried_again(
+    recorder, monkeypatch
+):
+    tries = []
+
+    def fail(run, device):
+        tries.append(1)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(replay, "Recording", fail)
+    model, x = build(), images()
+    expected = explain(lambda v: model(v), x)
+    for _ in range(4):
+        assert compare(explain(model, x), expected)
+    assert len(tries) == 1
+
+
+def test_passes_make_room_for_others_and_large_ones_are_not_kept(recorder, monkeypatch):
+    model = build()
+    task = make_task(model, images())
+    need = task.footprint().gradient
+    monkeypatch.setattr(replay, "find_room", lambda device: 40 * need)
+    kept = replay.keep(task, Fold())
+    assert kept.find_pass(task, 21) is None
+    for size in (20, 12, 8):
+        kept.find_pass(task, size).run(task, images()[:1], task.target[:1])
+    assert [kind[0] for kind in kept.passes] == [20, 12, 8]
+    kept.find_pass(task, 20).run(task, images()[:1], task.target[:1])  # 12 now rested longest
+    kept.find_pass(task, 11)
+    assert [kind[0] for kind in kept.passes] == [20, 8, 11]
+    replay.release()
+    assert not kept.passes
+
+
+def test_what_is_kept_goes_with_the_model(recorder):
+    model = build()
+    task = make_task(model, images())
+    replay.keep(task, Fold(plan(model, partial(model, images()))))
+    assert len(replay._KEPT) == 1
+    del model, task
+    gc.collect()
+    assert len(replay._KEPT) == 0
+
+
+def test_nothing_is_kept_on_a_cpu():
+    model = build()
+    for _ in range(3):
+        explain(model, images())
+    assert model not in replay._KEPT
+
+
+class Attentive(nn.Module):
+    """Patches, attention and layer norms; no convolution norms to fold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.patch, self.norm = nn.Conv2d(3, 16, 4, 4), nn.LayerNorm(16)
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        tokens = self.patch(x).flatten(2).transpose(1, 2)
+        return self.head(self.block(self.norm(tokens)).mean(1))
+
+
+class Waiting(nn.Module):
+    """Looks at its input on the host, so it cannot be recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = build()
+
+    def forward(self, x):
+        return self.inner(x) * (1.0 if x.abs().sum().item() > 0 else 2.0)
+
+
+@pytest.fixture
+def exact():
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    replay._KEPT.clear()
+    yield
+    torch.backends.cudnn.allow_tf32 = before
+    replay._KEPT.clear()
+    torch.cuda.empty_cache()
+
+
+@pytest.mark.parametrize("make", [build, Attentive])
+def test_cuda_replays_give_the_maps_of_the_cpu(exact, make):
+    model, x = make().eval(), images()
+    expected = explain(model, x)
+    there = make().eval().cuda()
+    for _ in range(4):
+        assert compare(explain(there, x.cuda()), expected, 5e-3)
+    kept = replay._KEPT[there]
+    assert sum(p.recording is not None for p in kept.passes.values()) == 3
+    assert all(look[1] is not None for look in kept.looks.values())
+    other = images() + 1
+    assert compare(explain(there, other.cuda()), explain(model, other), 5e-3)
+    pieces = explain(there, other.cuda(), internal_batch_size=16)
+    assert compare(pieces, explain(model, other), 5e-3)
+
+
+@pytest.mark.parametrize(
+    "change", [change_in_place, change_data, change_statistics, replace_tensor, replace_layer]
+)
+def test_cuda_replays_follow_a_model_that_changes(exact, change):
+    model, x = build().cuda(), images().cuda()
+    for _ in range(4):
+        explain(model, x)
+    change(model.cpu())
+    model.cuda()
+    for _ in range(4):
+        assert compare(explain(model, x), explain(lambda v: model(v), x), 5e-3)
+    if change is not replace_layer:
+        with torch.no_grad():
+            model[0].weight.data.mul_(0.5)  # on the GPU, behind PyTorch's back
+        assert compare(explain(model, x), explain(lambda v: model(v), x), 5e-3)
+
+
+def test_cuda_models_that_wait_run_as_they_are_and_leave_the_generator_usable(exact):
+    model, x = Waiting().eval().cuda(), images().cuda()
+    expected = explain(Waiting().eval(), images())
+    stream, state = torch.cuda.current_stream(), torch.cuda.get_rng_state()
+    for _ in range(3):
+        assert compare(explain(model, x), expected, 5e-3)
+    assert model in replay._REFUSED
+    assert torch.cuda.current_stream() == stream
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    assert torch.cuda.get_sync_debug_mode() == 0
+    assert torch.randn(3, device="cuda").isfinite().all()
+
+
+def test_a_capture_that_breaks_half_way_leaves_the_device_usable(exact):
+    x, stream = torch.ones(4, device="cuda"), torch.cuda.current_stream()
+    calls = []
+
+    def run():
+        calls.append(1)
+        if len(calls) > 1:
+            x.sum().item()  # only while it is captured
+        return x * 2
+
+    with pytest.raises(Exception, match=r"captur"):
+        replay.Recording(run, x.device)
+    assert torch.cuda.current_stream() == stream
+    assert torch.randn(3, device="cuda").isfinite().all()
+    again = replay.Recording(lambda: x * 3, x.device)
+    x.fill_(5)
+    assert torch.equal(again.replay().cpu(), torch.full((4,), 15.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_cuda_replays_under_autocast(exact, dtype):
+    model, x = build().cuda(), images().cuda()
+    expected = explain(build(), images())
+    for _ in range(4):
+        found = explain(model, x, autocast=dtype)
+    assert any(p.recording is not None for p in replay._KEPT[model].passes.values())
+    for name in expected:
+        a, b = found[name].cpu().flatten(1), expected[name].flatten(1)
+        assert nn.functional.cosine_similarity(a, b).min() > 0.99
