@@ -28,8 +28,9 @@ def contenders(f: DSF, steps: int) -> list[tuple[int, int, int]]:
         slope = upper * phi.slope(anchor[0])
         at_average = common + (slope @ (matrix - average.mT))[0, 0]
         apart = matrix - average.mT
-        second, third = (upper * c for c in phi.curvature(anchor[0]))
-        cubic = at_average + (second @ apart**2 + third @ apart**3)[0, 0].clamp(max=0)
+        (second, third), (_, i) = phi.cubic, phi.expand(anchor[0])
+        bend = second * (slope * i) @ apart**2 + third * (slope * i**2) @ apart**3
+        cubic = at_average + bend[0, 0].clamp(max=0)
         level = best * (1 - 1e-12)
         counts.append(
             tuple(int((bound[free] >= level).sum()) for bound in (at_set, at_average, cubic))

@@ -1,35 +1,52 @@
 """Perturbation metrics: our batched code, Quantus and a plain loop, on the same maps in one run.
 
-    python benchmarks/metrics.py [--device cuda] [--inputs 200] [--threads 2]
+    python -m benchmarks metrics            # on a GPU where there is one, else on the CPU
 
-Fashion-MNIST test images, the shipped CNN, the maps of three methods and their mean. Ties in the
-maps are broken beforehand, so that all three rank pixels alike. Every implementation runs on all
-inputs; the table gives the median of a few runs, the largest difference between the values, and
-which share of our time is spent inside the classifier. Quantus is left out if it is not installed,
-and where it has no such metric.
+Fashion-MNIST images, the shipped CNN, the maps of three methods and their mean. Ties in the maps
+are broken beforehand, so that all three rank pixels alike. Times are for one map of one input, the
+least of a few runs; "in classifier" is the share of our time that the model itself takes, by CUDA
+events on a GPU. "classifier" is the time that the model alone needs for as many inputs, given to
+it ready-made in the best layout and in chunks that suit it: nothing that asks as much is faster.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.resources import as_file, files
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.table import Table
 from sea_nn.data.fashion import load_cnn, load_sample
 from sea_nn.explainers import compute_maps
 from sea_nn.heatmap import reduce_channels, scale
-from sea_nn.metrics import score_maps
+from sea_nn.images import load_image
+from sea_nn.metrics import pixel_bounds, score_maps
 from sea_nn.metrics.curve import trapezoid
 from sea_nn.metrics.draws import random_map
-from sea_nn.metrics.perturbation import prepare
+from sea_nn.metrics.perturbation import blur, prepare
+from sea_nn.models import load_model
 
 STEPS, SIZE, POINTS = 28, 8, 8
+REPEATS = 5
+CHUNKS = {"cpu": (16, 32, 64, 128), "cuda": (1024, 4096)}
+HEADER = [
+    "metric",
+    "ours, ms a map",
+    "Quantus",
+    "plain loop",
+    "Quantus / ours",
+    "loop / ours",
+    "classifier",
+    "in classifier",
+    "asked a map",
+    "largest difference",
+]
 
 
 class Timed(nn.Module):
@@ -37,31 +54,62 @@ class Timed(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.seconds, self.inputs = model, 0.0, 0
+        self.model = model
+        self.reset()
+
+    def reset(self) -> None:
+        self.spent: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self.seconds, self.inputs = 0.0, 0
 
     def forward(self, x: Tensor) -> Tensor:
-        wait(x)
+        if x.is_cuda:
+            # Events wait for nothing: the queue stays full, as it is without them.
+            pair = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            pair[0].record()
         started = time.perf_counter()
         logits: Tensor = self.model(x)
-        wait(x)
-        self.seconds += time.perf_counter() - started
+        if x.is_cuda:
+            pair[1].record()
+            self.spent.append(pair)
+        else:
+            self.seconds += time.perf_counter() - started
         self.inputs += len(x)
         return logits
 
+    def total(self) -> float:
+        wait()
+        return self.seconds + sum(a.elapsed_time(b) for a, b in self.spent) / 1e3
 
-def wait(x: Tensor) -> None:
-    if x.is_cuda:
+
+def wait() -> None:
+    if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def least(work: Callable[[], object], repeats: int = REPEATS) -> float:
+    """The least wall time of a few runs: other work on the machine only adds to it."""
+    times = []
+    for _ in range(repeats):
+        wait()
+        started = time.perf_counter()
+        work()
+        wait()
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def break_ties(maps: dict[str, Tensor]) -> dict[str, Tensor]:
+    """In double precision and shaken a little, no two pixels, and no two windows, are alike."""
+    some = next(iter(maps.values()))
+    shake = random_map(tuple(some.shape), seed=1, device=some.device).double()
+    return {name: one.double() + 1e-6 * shake for name, one in maps.items()}
 
 
 def make_maps(model: nn.Module, x: Tensor, target: Tensor) -> dict[str, Tensor]:
     methods = ("saliency", "integrated_gradients", "smooth_ig")
     raw = compute_maps(model, x, target, methods).maps
     maps = {name: scale(reduce_channels(one)) for name, one in raw.items()}
-    maps["mean"] = torch.stack(list(maps.values())).mean(0)
-    # In double precision no two pixels, and no two windows, are alike.
-    shake = random_map(tuple(maps["mean"].shape), seed=1, device=x.device)
-    return {name: one.double() + 1e-6 * shake.double() for name, one in maps.items()}
+    return break_ties({**maps, "mean": torch.stack(list(maps.values())).mean(0)})
 
 
 class Loop:
@@ -70,52 +118,57 @@ class Loop:
     def __init__(self, model: nn.Module, x: Tensor, target: Tensor, maps: dict[str, Tensor]):
         self.model, self.x, self.target, self.maps = model, x, target, maps
 
+    def run(self, name: str, fill: Tensor) -> Tensor:
+        kind = name.partition(":")[0]
+        table = [
+            self.windows(*one) if kind == "aupc_windows" else self.pixels(kind, *one)
+            for heatmap in self.maps.values()
+            for one in zip(self.x, fill, self.target, heatmap, strict=True)
+        ]
+        return torch.stack(table).view(len(self.maps), -1).T
+
     def ask(self, image: Tensor, target: Tensor) -> float:
         with torch.no_grad():
             return float(self.model(image[None]).softmax(1)[0, target])
 
-    def pixels(self, fill: Tensor, insert: bool) -> Tensor:
-        table = []
-        for heatmap in self.maps.values():
-            for image, hidden, target, one in zip(self.x, fill, self.target, heatmap, strict=True):
-                order = one.flatten().argsort(descending=True)
-                first, second = (hidden, image) if insert else (image, hidden)
-                curve = []
-                for step in range(STEPS + 1):
-                    point = first.flatten(1).clone()
-                    places = order[: step * len(order) // STEPS]
-                    point[:, places] = second.flatten(1)[:, places]
-                    curve.append(self.ask(point.view_as(image), target))
-                table.append(trapezoid(torch.tensor(curve), 1 / STEPS))
-        return torch.stack(table).view(len(self.maps), -1).T
+    def pixels(
+        self, kind: str, image: Tensor, hidden: Tensor, target: Tensor, one: Tensor
+    ) -> Tensor:
+        order = one.flatten().argsort(descending=True)
+        first, second = (hidden, image) if kind == "insertion" else (image, hidden)
+        curve = []
+        for step in range(STEPS + 1):
+            point = first.flatten(1).clone()
+            places = order[: step * len(order) // STEPS]
+            point[:, places] = second.flatten(1)[:, places]
+            curve.append(self.ask(point.view_as(image), target))
+        return trapezoid(torch.tensor(curve), 1 / STEPS)
 
-    def windows(self, fill: Tensor) -> Tensor:
-        table = []
-        for heatmap in self.maps.values():
-            for image, hidden, target, one in zip(self.x, fill, self.target, heatmap, strict=True):
-                height, width = one.shape
-                corners = [
-                    (float(one[r : r + SIZE, c : c + SIZE].mean()), r, c)
-                    for r in range(height - SIZE + 1)
-                    for c in range(width - SIZE + 1)
-                ]
-                taken: list[tuple[int, int]] = []
-                point, curve = image.clone(), [self.ask(image, target)]
-                for _, r, c in sorted(corners, reverse=True):
-                    if any(abs(r - a) < SIZE and abs(c - b) < SIZE for a, b in taken):
-                        continue
-                    taken.append((r, c))
-                    part = slice(r, r + SIZE), slice(c, c + SIZE)
-                    point[:, part[0], part[1]] = hidden[:, part[0], part[1]]
-                    curve.append(self.ask(point, target))
-                    if len(curve) == POINTS:
-                        break
-                curve += curve[-1:] * (POINTS - len(curve))
-                table.append(trapezoid(torch.tensor(curve)))
-        return torch.stack(table).view(len(self.maps), -1).T
+    def windows(self, image: Tensor, hidden: Tensor, target: Tensor, one: Tensor) -> Tensor:
+        height, width = one.shape
+        corners = [
+            (float(one[r : r + SIZE, c : c + SIZE].mean()), r, c)
+            for r in range(height - SIZE + 1)
+            for c in range(width - SIZE + 1)
+        ]
+        taken: list[tuple[int, int]] = []
+        point, curve = image.clone(), [self.ask(image, target)]
+        for _, r, c in sorted(corners, reverse=True):
+            if any(abs(r - a) < SIZE and abs(c - b) < SIZE for a, b in taken):
+                continue
+            taken.append((r, c))
+            part = slice(None), slice(r, r + SIZE), slice(c, c + SIZE)
+            point[part] = hidden[part]
+            curve.append(self.ask(point, target))
+            if len(curve) == POINTS:
+                break
+        curve += curve[-1:] * (POINTS - len(curve))
+        return trapezoid(torch.tensor(curve))
 
 
-def flip_pixels(model: nn.Module, x: Tensor, target: Tensor, maps: dict[str, Tensor]) -> Tensor:
+def flip_pixels(
+    model: nn.Module, x: Tensor, target: Tensor, maps: dict[str, Tensor], steps: int
+) -> Tensor:
     """Quantus' PixelFlipping as it comes; the intact input is added, as Quantus leaves it out."""
     import quantus
 
@@ -124,7 +177,7 @@ def flip_pixels(model: nn.Module, x: Tensor, target: Tensor, maps: dict[str, Ten
     columns = []
     for one in maps.values():
         metric = quantus.PixelFlipping(
-            features_in_step=x[0, 0].numel() // STEPS,
+            features_in_step=x[0, 0].numel() // steps,
             perturb_baseline="black",
             normalise=False,
             disable_warnings=True,
@@ -139,117 +192,179 @@ def flip_pixels(model: nn.Module, x: Tensor, target: Tensor, maps: dict[str, Ten
             device=str(x.device),
         )
         curve = torch.cat([start[:, None], torch.as_tensor(np.array(curves))], 1)
-        columns.append(trapezoid(curve, 1 / STEPS))
+        columns.append(trapezoid(curve, 1 / steps))
     return torch.stack(columns, 1)
-
-
-def measure(run: Callable[[], Tensor], repeats: int) -> tuple[Tensor, float]:
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        values = run()
-        times.append(time.perf_counter() - started)
-    return values, statistics.median(times)
 
 
 def has_quantus() -> bool:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import quantus  # noqa: F401
+        import quantus  # noqa: F401
     except ImportError:
         return False
     return True
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--inputs", type=int, default=200, help="of the 200 shipped images")
-    parser.add_argument("--threads", type=int, help="CPU threads; left out, PyTorch's choice")
-    parser.add_argument("--repeats", type=int, default=3)
-    choice = parser.parse_args()
-    if choice.threads:
-        torch.set_num_threads(choice.threads)
-    warnings.simplefilter("ignore")
-    sample, model = load_sample(), load_cnn(choice.device)
-    x = sample.images[torch.linspace(0, 199, choice.inputs).long()].to(choice.device)
+def time_classifier(model: nn.Module, x: Tensor) -> float:
+    """Seconds an input of the model alone, in the best layout and the best of a few chunks."""
+    best = float("inf")
+    for size in CHUNKS[x.device.type]:
+        some = x.repeat(-(-size // len(x)), 1, 1, 1)[:size]
+        for layout in (torch.contiguous_format, torch.channels_last):
+            ready = some.clone(memory_format=layout)
+            with torch.inference_mode():
+                model(ready)
+                best = min(best, least(partial(model, ready), 20) / size)
+    return best
+
+
+def compare(
+    model: nn.Module,
+    x: Tensor,
+    maps: dict[str, Tensor],
+    names: tuple[str, ...],
+    bounds: object,
+    peers: dict[str, int],
+) -> list[list[str]]:
+    """A row a metric, and one for all of them in one call.
+
+    Args:
+        model: the classifier.
+        x: inputs.
+        maps: by method.
+        names: of the metrics.
+        bounds: of the pixels.
+        peers: how many inputs the peers run on, by their name; they are slow.
+    """
+    timed, rows = Timed(model), []
     with torch.no_grad():
         target = model(x).argmax(1)
-    maps = make_maps(model, x, target)
-    loop = Loop(model, x, target, maps)
-    whole = torch.ones(len(x), 28, 28, dtype=torch.bool, device=x.device)
-    fills = {
-        kind: prepare(x, kind, bounds=(0, 1)).hide(whole, torch.arange(len(x), device=x.device))
-        for kind in ("black", "blur", "noise")
-    }
-    plain: dict[str, Callable[[], Tensor]] = {
-        "deletion:black": lambda: loop.pixels(fills["black"], False),
-        "insertion:black": lambda: loop.pixels(fills["black"], True),
-        "deletion:blur": lambda: loop.pixels(fills["blur"], False),
-        "aupc_windows:black": lambda: loop.windows(fills["black"]),
-        "aupc_windows:noise": lambda: loop.windows(fills["noise"]),
-    }
-    others = {"deletion:black": lambda: flip_pixels(model, x, target, maps)}
-    timed = Timed(model)
+    alone = time_classifier(model, x)
+    calls = [(name,) for name in names] + ([names] if len(names) > 1 else [])
 
-    def ours(*names: str) -> Tensor:
-        scores = score_maps(timed, x, target, maps, names, bounds=(0, 1), random=False)
-        return torch.cat([scores.values[name] for name in names], 1)
+    def ours(*asked: str) -> dict[str, Tensor]:
+        found = score_maps(timed, x, target, maps, asked, bounds=bounds, random=False)
+        return found.values
 
-    print(f"{len(x)} Fashion-MNIST images, {len(maps)} maps each, {choice.device}, "
-          f"{torch.get_num_threads()} CPU threads, torch {torch.__version__}\n")  # fmt: skip
-    head = ["metric", "ours s", "Quantus s", "loop s", "Quantus/ours", "loop/ours",
-            "largest difference", "asked", "in classifier"]  # fmt: skip
-    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
-    ours(*plain)  # warm up
-    loops: dict[str, tuple[Tensor, float]] = {}
-    for name, run in plain.items():
-        show(
-            name, timed, choice.repeats, lambda name=name: ours(name), run, others.get(name), loops
-        )
-    timed.seconds, timed.inputs = 0.0, 0
-    values, seconds = measure(lambda: ours(*plain), choice.repeats)
-    total = sum(loops[name][1] for name in plain)
-    gap = float((values - torch.cat([loops[name][0] for name in plain], 1)).abs().max())
-    print(f"| all five in one call | {seconds:.3f} | - | {total:.2f} | - | {total / seconds:.1f} | "
-          f"{gap:.1e} | {timed.inputs // choice.repeats} | "
-          f"{timed.seconds / choice.repeats / seconds:.0%} |")  # fmt: skip
+    for asked in calls:
+        name, times, gap = asked[0], {}, 0.0
+        count = len(x) * len(maps)
+        # The peers go first: a call of ours changes how the process keeps its memory, which helps
+        # them too. In later rows it does.
+        values = {}
+        for peer, n in peers.items() if len(asked) == 1 else ():
+            run = _find_peer(peer, name, model, x[:n], target[:n], _head(maps, n), bounds)
+            if run is not None:
+                values[peer] = run()
+                times[peer] = least(run, 2) / (n * len(maps))
+        scores = ours(*asked)
+        seconds = least(partial(ours, *asked))
+        timed.reset()
+        whole = least(partial(ours, *asked), 1)
+        share, inputs = timed.total() / whole, timed.inputs / count
+        for found in values.values():
+            gap = max(gap, float((scores[name][: len(found)] - found).abs().max()))
+        own = seconds / count
+        cells = [name if len(asked) == 1 else "all of these in one call", f"{own * 1e3:.3f}"]
+        cells += [f"{times[p] * 1e3:.2f}" if p in times else "" for p in ("Quantus", "loop")]
+        cells += [f"{times[p] / own:.1f}" if p in times else "" for p in ("Quantus", "loop")]
+        cells += [f"{alone * inputs * 1e3:.3f}", f"{share:.0%}", f"{inputs:.1f}"]
+        rows.append([*cells, f"{gap:.1e}" if values else ""])
+    return rows
 
 
-def show(
+def _head(maps: dict[str, Tensor], n: int) -> dict[str, Tensor]:
+    return {name: one[:n] for name, one in maps.items()}
+
+
+def _find_peer(
+    peer: str,
     name: str,
-    timed: Timed,
-    repeats: int,
-    ours: Callable[[], Tensor],
-    loop: Callable[[], Tensor],
-    other: Callable[[], Tensor] | None,
-    loops: dict[str, tuple[Tensor, float]],
-) -> None:
-    timed.seconds, timed.inputs = 0.0, 0
-    started = time.perf_counter()
-    mine, seconds = measure(ours, repeats)
-    share = timed.seconds / (time.perf_counter() - started)
-    asked = timed.inputs // repeats
-    loops[name] = measure(loop, 1)
-    gaps, theirs = [float((mine - loops[name][0]).abs().max())], None
-    if other is not None and has_quantus():
-        other()  # warm up
-        values, theirs = measure(other, repeats)
-        gaps.append(float((mine - values).abs().max()))
-    cells = [
-        name,
-        f"{seconds:.3f}",
-        "-" if theirs is None else f"{theirs:.2f}",
-        f"{loops[name][1]:.2f}",
-        "-" if theirs is None else f"{theirs / seconds:.1f}",
-        f"{loops[name][1] / seconds:.1f}",
-        f"{max(gaps):.1e}",
-        str(asked),
-        f"{share:.0%}",
-    ]
-    print("| " + " | ".join(cells) + " |", flush=True)
+    model: nn.Module,
+    x: Tensor,
+    target: Tensor,
+    maps: dict[str, Tensor],
+    bounds: object,
+) -> Callable[[], Tensor] | None:
+    kind, _, rest = name.partition(":")
+    how, _, option = rest.partition(",steps=")
+    if peer == "Quantus":
+        fits = kind == "deletion" and how == "black" and has_quantus()
+        steps = int(option or STEPS)
+        return (lambda: flip_pixels(model, x, target, maps, steps)) if fits else None
+    if option:
+        return None
+    hidden = torch.ones(len(x), *x.shape[2:], dtype=torch.bool, device=x.device)
+    fill = prepare(x, how, bounds=bounds).hide(hidden, torch.arange(len(x), device=x.device))
+    return lambda: Loop(model, x, target, maps).run(name, fill)
+
+
+def fashion(device: str, count: int, peers: dict[str, int]) -> Table:
+    model, sample = load_cnn(device), load_sample().images.to(device)
+    x = sample.repeat(-(-count // len(sample)), 1, 1, 1)[:count]
+    with torch.no_grad():
+        maps = make_maps(model, x, model(x).argmax(1))
+    names = (
+        "deletion:black",
+        "insertion:black",
+        "deletion:blur",
+        "aupc_windows:black",
+        "aupc_windows:noise",
+    )
+    rows = compare(model, x, maps, names, (0, 1), peers)
+    few = x[:20]
+    fine = (f"deletion:black,steps={few[0, 0].numel()}",)
+    rows += compare(model, few, _head(maps, 20), fine, (0, 1), {"Quantus": 20})
+    said = ", ".join(f"{peer} {n}" for peer, n in peers.items())
+    distinct = min(count, len(sample))
+    note = (
+        f"{count} Fashion-MNIST inputs ({distinct} different ones), {len(maps)} maps each, on "
+        f"{device}, {torch.get_num_threads()} CPU threads; of these, {said}. Quantus is its "
+        "PixelFlipping, with 28 pixels a step as ours, and in the last row, on 20 inputs, one "
+        "pixel a step, its default."
+    )
+    return f"Perturbation metrics, Fashion-MNIST, {device}", note, HEADER, rows
+
+
+def photographs(device: str, count: int) -> Table:
+    loaded = load_model("efficientnet-lite0", device)
+    pictures = []
+    for name in ("cat.jpg", "coffee.jpg"):
+        with as_file(files("sea_nn") / "assets" / name) as path:
+            pictures.append(loaded.preprocess(load_image(path)))
+    x = torch.stack(pictures).to(device)
+    x = torch.cat([x.roll(8 * k, -1) for k in range(-(-count // 2))])[:count]
+    raw = compute_maps(loaded.model, x, None, ("saliency", "input_x_gradient")).maps
+    maps = {name: scale(reduce_channels(one)) for name, one in raw.items()}
+    smooth = {f"{name}, smooth": blur(one[:, None], 8)[:, 0] for name, one in maps.items()}
+    maps = break_ties({**maps, **smooth})
+    names = (
+        "aupc_windows:noise",
+        "deletion:blur",
+        "insertion:blur",
+        "deletion:inpaint",
+        "insertion:inpaint",
+    )
+    bounds = pixel_bounds(loaded.preprocess.mean, loaded.preprocess.std)
+    rows = compare(loaded.model, x, maps, names, bounds, {})
+    note = (
+        f"EfficientNet-Lite0, {count} inputs of 224 x 224 pixels, {len(maps)} maps each, two of "
+        "them smooth, which takes in-painting longest."
+    )
+    return f"Perturbation metrics, photographs, {device}", note, HEADER, rows
+
+
+def run() -> Iterator[Table]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if torch.cuda.is_available():
+            yield fashion("cuda", 2000, {"Quantus": 200, "loop": 10})
+            yield photographs("cuda", 32)
+        else:
+            yield fashion("cpu", 100, {"Quantus": 100, "loop": 10})
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks.table import to_markdown
+
+    for table in run():
+        print(to_markdown(*table))

@@ -77,7 +77,8 @@ def test_every_picture_gets_its_folder_and_all_one_report(sea, clothes, tmp_path
             assert drawn.size == (672, 672)
         explanation = Explanation.load(tmp_path / name / "explanation.safetensors")
         assert explanation.labels == (label,)
-        assert explanation.provenance.evaluations == {"saliency": 1, "input_x_gradient": 0}
+        spent = {"saliency": 1, "input_x_gradient": 0, "sea": 30}
+        assert explanation.provenance.evaluations == spent
         assert label in out
     page = (tmp_path / "report.html").read_text()
     assert "boot.png" in page

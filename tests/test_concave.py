@@ -82,6 +82,7 @@ def test_unknown_activation_says_what_there_is(name):
 def test_the_cubic_lies_above(name, a, share):
     phi = parse_activation(name)
     point, d = double(a), double(a * share - a)
-    second, third = phi.curvature(point)
-    cubic = phi.value(point) + phi.slope(point) * d + second * d**2 + third * d**3
+    (slope, i), (second, third) = phi.expand(point), phi.cubic
+    torch.testing.assert_close(slope, phi.slope(point), rtol=1e-14, atol=0)
+    cubic = phi.value(point) + slope * (d + second * i * d**2 + third * i**2 * d**3)
     assert cubic >= phi.value(point + d) * (1 - 1e-12) - 1e-12

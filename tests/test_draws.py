@@ -117,11 +117,11 @@ def test_equal_inputs_have_equal_maps_and_others_have_not(name):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(40, 16), nn.Tanh(), nn.Linear(16, 2)).double()
     x = torch.randn(1, 40, dtype=torch.float64).repeat(3, 1)
-    x[2, 39] += 1e-12  # too little to matter but for the draws
+    x[2, 39] += 1e-6  # too little to matter but for the draws
     options = {"n_samples": 60} if name == "kernel_shap" else {"n_samples": 3}
     maps = compute_maps(model, x, 1, [(name, options)], baselines=0.5).maps[name]
     assert torch.allclose(maps[0], maps[1], atol=1e-12)
-    assert not torch.allclose(maps[0], maps[2], atol=1e-6)
+    assert not torch.allclose(maps[0], maps[2], atol=1e-4)
 
 
 def test_what_lime_asks_differs_between_inputs():

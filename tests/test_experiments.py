@@ -2,22 +2,31 @@
 
 import csv
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
+from sea_nn.aggregators import aggregate
 from sea_nn.cli import app
 from sea_nn.config import SEAConfig
+from sea_nn.data import ImageSet, Item
 from sea_nn.errors import InputError
 from sea_nn.experiments import EXPERIMENTS, Experiment, Map, find_experiments, run_experiment
+from sea_nn.experiments import maps as maps_module
 from sea_nn.experiments import runner as runner_module
+from sea_nn.experiments import subjects as subjects_module
+from sea_nn.experiments.maps import draw_squares, merge
 from sea_nn.experiments.measures import find_metric, spacing
-from sea_nn.experiments.store import Store, hash_weights, make_key
+from sea_nn.experiments.run import Run
+from sea_nn.experiments.store import Store, hash_source, hash_weights, make_key
 from sea_nn.experiments.subjects import choose_subjects
 from sea_nn.experiments.tables import count_published
-from sea_nn.metrics import get_metric, score_maps
+from sea_nn.metrics import add_noise, get_metric, measure_drops, score_maps
 
 PAIR = ("saliency", "input_x_gradient")
 TINY = Experiment(
@@ -189,6 +198,29 @@ def test_other_weights_change_the_key():
     assert make_key({"a": 1}, 0, x) != make_key({"a": 1}, 0, x + 1)
 
 
+def test_changed_source_changes_the_key_unless_it_only_shows_results(tmp_path):
+    for name in ("dsf.py", "metrics/order.py", "experiments/run.py", "experiments/figures.py",
+                 "experiments/maps.py", "experiments/measures.py", "cli/bench.py"):  # fmt: skip
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("one = 1\n")
+    before = hash_source(tmp_path)
+    assert hash_source(tmp_path) == before
+    for name in ("experiments/figures.py", "cli/bench.py"):
+        (tmp_path / name).write_text("one = 2\n")
+    assert hash_source(tmp_path) == before
+    seen = {before}
+    for name in ("dsf.py", "metrics/order.py", "experiments/run.py"):
+        (tmp_path / name).write_text("one = 2\n")
+        seen.add(hash_source(tmp_path))
+    assert len(seen) == 4
+    assert hash_source() in describe(TINY)["source"]
+
+
+def describe(experiment: Experiment):
+    return runner_module.describe_settings(Run(experiment, choose_subjects(experiment, 1)))
+
+
 def test_a_damaged_file_is_measured_again(tmp_path):
     store, key = Store(tmp_path), make_key({}, 0)
     store.write(key, {"values": torch.ones(3)}, {})
@@ -245,6 +277,132 @@ def test_the_ablation_has_the_papers_nine_cells():
     assert one.paper["aupc_pixels:black"]["λ1=100, λ2=100"] == 11.15
 
 
+@pytest.fixture
+def asked(monkeypatch):
+    """Every batch of inputs that a question about sets was made for, and what SEA was given."""
+    made, given = [], []
+
+    def make_ask(model, x, target, *, absent):
+        made.append(x)
+        return lambda sets: sets.flatten(2).float().mean(2)
+
+    real = maps_module.ensemble
+
+    def ensemble(stacked, config, *, ask=None, **options):
+        given.append(ask)
+        return real(stacked, config, **options)
+
+    monkeypatch.setattr("sea_nn.experiments.run.make_ask", make_ask)
+    monkeypatch.setattr(maps_module, "ensemble", ensemble)
+    return SimpleNamespace(made=made, given=given)
+
+
+ASKING = replace(TINY.maps[0], label="SEA, asking", asks=True)
+BOTH = replace(TINY, name="asking", maps=(TINY.maps[0], ASKING), paper={}, figures=())
+
+
+def test_only_maps_that_ask_get_a_way_to_ask_and_about_their_own_inputs(asked, tmp_path):
+    run(tmp_path, replace(BOTH, metrics=("robustness",), figures=("strip",)), limit=2)
+    inputs = choose_subjects(BOTH, 2)
+    x = inputs.read(range(2)).x
+    low, high = (torch.tensor(bound).view(-1, 1, 1) for bound in inputs.bounds)
+    plain, noisy, drawn = asked.made
+    torch.testing.assert_close(plain, x)
+    torch.testing.assert_close(noisy, add_noise(x, 0.02 * (high - low)))
+    torch.testing.assert_close(drawn, x)
+    assert [ask is not None for ask in asked.given] == [False, True] * 3
+
+
+def test_the_time_of_a_map_that_asks_has_its_questions_in_it(asked, tmp_path):
+    timed = replace(BOTH, measure="time", metrics=("seconds_single", "seconds_batched"))
+    run(tmp_path, timed, limit=1)
+    questions = len(asked.made)
+    assert questions == sum(ask is not None for ask in asked.given)
+    assert questions == sum(ask is None for ask in asked.given)
+
+
+def test_asking_the_classifier_changes_the_map_and_leaves_the_others():
+    chosen = choose_subjects(BOTH, 2)
+    batch = chosen.read(range(2))
+    both = Run(BOTH, chosen).explain(batch.x, batch.target)
+    alone = Run(TINY, chosen).explain(batch.x, batch.target)
+    torch.testing.assert_close(both["SEA"], alone["SEA"])
+    assert float((both["SEA, asking"] - both["SEA"]).abs().max()) > 1e-3
+
+
+def test_a_map_that_asks_says_so_without_a_way_to_ask():
+    with pytest.raises(InputError, match="SEA, asking asks the model"):
+        merge(ASKING, torch.rand(1, 2, 4, 4))
+
+
+def test_the_optimal_combination_weighs_members_by_what_the_model_says():
+    optimal = Map("optimal", "optimal", PAIR)
+    one = replace(TINY, maps=(TINY.maps[0], optimal))
+    chosen = choose_subjects(one, 3)
+    batch = chosen.read(range(3))
+    whole = Run(one, chosen)
+    found = whole.explain(batch.x, batch.target)["optimal"]
+    alone = whole.explain(batch.x[1:2], batch.target[1:2])["optimal"]
+    torch.testing.assert_close(found[1:2], alone)  # an input's map does not know its batch
+    heatmaps = whole.compute_heatmaps(batch.x, batch.target, PAIR)
+    squares = draw_squares((28, 28), 0, batch.x.device).expand(3, -1, -1, -1)
+    members, inside = [], []
+    for name in PAIR:
+        part = torch.einsum("nhw,nrhw->nr", heatmaps[name].double(), squares.double())
+        size = part.square().mean(1, keepdim=True).sqrt()
+        inside.append(part / size)
+        members.append((heatmaps[name] / size.unsqueeze(2)).flatten(1))
+    # Up to its scale it lies between its members, each at the same size, and not at their middle.
+    weights = torch.linalg.lstsq(torch.stack(members, 2), found.flatten(1).double().unsqueeze(2))
+    weights = weights.solution.squeeze(2)
+    mixed = weights[:, :1] * members[0] + weights[:, 1:] * members[1]
+    torch.testing.assert_close(found.flatten(1).double(), mixed, atol=1e-5, rtol=1e-4)
+    share = weights / weights.sum(1, keepdim=True)
+    assert bool((share >= -1e-4).all())
+    assert bool(((share[:, 0] - 0.5).abs() > 1e-2).any())
+    # No other mixture predicts better by how much the score falls.
+    model, bounds = chosen.loaded.model, chosen.bounds
+    drops = measure_drops(model, batch.x, batch.target, squares, bounds=bounds).double()
+    drops = drops / drops.square().mean(1, keepdim=True).sqrt()
+
+    def miss(w):
+        return (w * inside[0] + (1 - w) * inside[1] - drops).square().mean(1)
+
+    for other in torch.linspace(0, 1, 21):
+        assert bool((miss(share[:, :1]) <= miss(other) + 1e-5).all())
+
+
+def test_an_aggregate_without_questions_is_the_library_call():
+    stacked = torch.rand(2, 2, 6, 6)
+    found = merge(TINY.maps[2], stacked).attribution
+    torch.testing.assert_close(found, aggregate(stacked, "mean").attribution)
+
+
+def test_boxes_serve_as_masks_if_they_are_neither_tiny_nor_everything(monkeypatch):
+    grey = partial(Image.new, "L", (28, 28), 90)
+    sides = (0, 2, 7, 14, 24, 28)
+    items = tuple(
+        Item(f"{side}", grey, 0, boxes=((0.0, 0.0, side, side),) if side else ()) for side in sides
+    )
+    monkeypatch.setattr(
+        subjects_module, "load_images", lambda experiment: ImageSet("boxes", items, ("a",))
+    )
+    boxed = replace(TINY, mask="box", mask_share=(0.01, 0.5), correct=False)
+    chosen = choose_subjects(boxed, 6)
+    assert {item.name for item in chosen.items} == {"7", "14"}
+    masks = chosen.read(range(2)).masks
+    assert sorted(masks.flatten(1).sum(1).tolist()) == [49, 196]
+    assert len(choose_subjects(replace(boxed, mask_share=(0, 1)), 6)) == 5
+
+
+def test_a_set_with_too_few_inputs_says_so(tmp_path):
+    few = replace(TINY, name="few", n_inputs=300, figures=(), metrics=("gini",), blocks=200)
+    result = run(tmp_path, replace(few, maps=TINY.maps[1:], against="VG"))
+    assert result.complete
+    text = (tmp_path / "out" / "few.md").read_text(encoding="utf-8")
+    assert "fewer than 300" in text
+
+
 def test_spacing_is_the_mean_distance_of_the_top_pixels():
     maps = torch.zeros(1, 5, 5)
     maps[0, 0, 0], maps[0, 0, 3], maps[0, 4, 0] = 3, 2, 1
@@ -277,7 +435,11 @@ def test_time_and_steepness_are_measured(tmp_path):
 
 def test_names_groups_and_typing_errors():
     assert [one.name for one in find_experiments("aupc_fmnist")] == ["aupc_fmnist"]
-    assert len(find_experiments("localisation")) == 3
+    assert len(find_experiments("localisation")) == 4
+    assert [one.name for one in find_experiments("strips")] == ["strips"]
+    assert {one.data for one in find_experiments("strips_")} == {
+        "btd", "cub20", "tiny_imagenet", "imagenet", "pets", "lgg"
+    }  # fmt: skip
     assert len(find_experiments("all")) == len(EXPERIMENTS)
     with pytest.raises(InputError, match="did you mean 'aupc_fmnist'"):
         find_experiments("aupc_fminst")

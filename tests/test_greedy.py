@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sea_nn import DSF, CollapsedDSF, maximize
 from sea_nn.attribute import attribute
 from sea_nn.errors import InputError, KindError
-from sea_nn.lazy import GreedySearch
+from sea_nn.lazy import GreedySearch, pick_by_powers, pick_in_numpy
 from tests.reference import paper
-from tests.test_dsf import functions, subset
+from tests.test_dsf import ACTIVATIONS, functions, subset
 
 
 @given(f=functions(), budget=st.integers(1, 6))
@@ -76,6 +76,92 @@ def test_a_batch_is_solved_one_by_one():
         alone = maximize(one, 20)
         assert torch.equal(together.order[i], alone.order)
         torch.testing.assert_close(together.gains[i], alone.gains, rtol=1e-12, atol=0)
+
+
+@given(seed=st.integers(0, 999), remove_ties=st.booleans(), activation=ACTIVATIONS)
+def test_long_searches_of_a_batch_are_those_of_the_naive_form(seed, remove_ties, activation):
+    """Several windows and stretches, searches that end in different rounds, uneven columns."""
+    f = DSF(70, widths=(9, 5), activation=activation, init=(0.0, 1.0), batch=3, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        spread = torch.randn(3, 1, 70, generator=generator, dtype=torch.float64)
+        f.weights[0].mul_(torch.exp(2 * spread))
+        f.weights[0][0, :, ::2] = f.weights[0][0, :, :1]  # one search is over much sooner
+    slow = GreedySearch(f, bounded=False, remove_ties=remove_ties).run(70)
+    fast = GreedySearch(f, remove_ties=remove_ties).run(70)
+    assert torch.equal(slow[0], fast[0])
+    torch.testing.assert_close(slow[1], fast[1], rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-36, 1e12, 1e30, 1e200])
+def test_numbers_beyond_single_precision_change_nothing(scale):
+    f = DSF(40, widths=(16, 8), activation="power:0.5", init=(0.0, 1.0), seed=4)
+    with torch.no_grad():
+        f.weights[0].mul_(scale)
+    slow, fast = (maximize(f, 40, method=method) for method in ("naive", "lazy"))
+    assert torch.equal(slow.order, fast.order)
+    torch.testing.assert_close(slow.gains, fast.gains, rtol=1e-11, atol=0)
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_fast_modes_of_the_float32_product_change_nothing(precision):
+    f = DSF(200, widths=(32, 16), init=(0.0, 1.0), seed=6)
+    exact = maximize(f, 60)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        again = maximize(f, 60)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert torch.equal(exact.order, again.order)
+    torch.testing.assert_close(exact.gains, again.gains, rtol=1e-12, atol=0)
+
+
+def test_a_finished_search_lends_its_memory():
+    f = DSF(50, widths=(8, 4), init=(0.0, 1.0), seed=1)
+    other = DSF(50, widths=(8, 4), init=(0.0, 1.0), seed=2)
+    fresh = GreedySearch(other).run(50)
+    last = GreedySearch(f)
+    last.run(50)
+    search = GreedySearch(other, last=last)
+    assert search.bounds.powers is last.bounds.powers
+    for a, b in zip(search.run(50), fresh, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("activation", ["sqrt", "log1p", "power:-1"])
+def test_numpy_and_torch_pick_the_same(activation):
+    f = DSF(90, widths=(20, 6), activation=activation, init=(0.1, 1.0), batch=2, seed=9)
+    search = GreedySearch(f)
+    z = search.sums.float() + 3 * search.bounds.average
+    upper = search.bounds.head.slope(search.bounds.head.finish(z))
+    closed = torch.zeros(2, 90)
+    closed[:, 5] = -torch.inf
+    args = (search.bounds, search.bounds.powers, z, upper)
+    here = pick_in_numpy(*args, closed.clone(), 30)
+    there = pick_by_powers(*args, closed.clone(), 30)
+    assert torch.equal(here[0], there[0])
+    torch.testing.assert_close(here[1], there[1], rtol=1e-5, atol=1e-5)
+    assert not (here[0] == 5).any()
+    assert all(len(set(row)) == 30 for row in here[0].tolist())
+
+
+def test_gains_that_are_not_numbers_are_refused():
+    f = DSF(6, widths=(4, 3), init=(0.1, 1.0))
+    with torch.no_grad():
+        f.weights[1][0, 0] = torch.nan
+    with pytest.raises(InputError, match="NaN"):
+        maximize(f, 3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("remove_ties", [False, True])
+def test_cuda_searches_are_those_of_the_cpu(remove_ties):
+    f = DSF(300, widths=(64, 32), init=(0.0, 1.0), batch=5, seed=8)
+    here = GreedySearch(f, remove_ties=remove_ties).run(300)
+    there = GreedySearch(f.cuda(), remove_ties=remove_ties).run(300)
+    assert torch.equal(here[0], there[0].cpu())
+    torch.testing.assert_close(here[1], there[1].cpu(), rtol=1e-11, atol=1e-14)
 
 
 def test_bounds_spare_almost_all_evaluations():

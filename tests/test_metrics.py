@@ -10,13 +10,16 @@ from torch import nn
 
 from sea_nn.data.fashion import load_cnn, load_sample
 from sea_nn.errors import InputError, KindError
+from sea_nn.fold import Fold
 from sea_nn.metrics import (
     METRICS,
     PERTURBATIONS,
     Metric,
     Scores,
+    asking,
     describe_metrics,
     get_metric,
+    measure_drops,
     query_sets,
     random_map,
     score_maps,
@@ -331,6 +334,45 @@ def test_inputs_that_look_the_same_hidden_give_a_flat_curve():
         assert (curve.values == 0.5).all()
 
 
+class Normed(nn.Module):
+    """A convolution with its norm; a branch past the norm keeps it from being folded."""
+
+    def __init__(self, branch):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm, self.branch = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), branch
+        self.head = nn.Linear(4 * 36, 3)
+        self.norm.running_mean.uniform_(-1, 1)
+        self.norm.running_var.uniform_(0.1, 4)
+
+    def forward(self, x):
+        x = self.conv(x)
+        x = self.norm(x).relu() + (x if self.branch else 0)
+        return self.head(x.flatten(1))
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_norms_folded_for_speed_change_no_score_and_come_back(branch, monkeypatch):
+    with torch.random.fork_rng():
+        model = Normed(branch).eval()
+    monkeypatch.setattr(asking, "FOLD_FROM", 4)
+    x, maps = draw(2, 1, 6, 6), {"a": draw(2, 6, 6)}
+    weight, kept = model.conv.weight, {k: v.clone() for k, v in model.state_dict().items()}
+    used = []
+    applied = Fold.applied
+    monkeypatch.setattr(Fold, "applied", lambda self: used.append(bool(self)) or applied(self))
+    scores = score_maps(model, x, 0, maps, ["deletion:black,steps=6"], bounds=(0, 1), random=False)
+    assert used[1] == (not branch)  # after the check that folding changes nothing
+    for row in range(2):
+        order = slow.order_of(maps["a"][row])
+        curve = slow.curve(model, x[row], 0, torch.zeros(1, 6, 6), order, 6, False)
+        found = scores.curves["deletion:black,steps=6"].values[row, 0].tolist()
+        assert found == pytest.approx(curve, abs=1e-5)
+    assert model.conv.weight is weight
+    assert "forward" not in vars(model.norm)
+    assert all(torch.equal(v, kept[k]) for k, v in model.state_dict().items())
+
+
 class Awkward(nn.Module):
     """Works in place, returns a mapping, starts in training mode, and has dropout."""
 
@@ -597,3 +639,15 @@ def test_maps_with_one_channel_and_whole_numbers_are_taken(case):
     ranks = maps["a"].flatten(1).argsort(1).argsort(1).view(2, 12, 12)
     whole = score_maps(model, x, None, {"a": ranks}, ["deletion:mean"])
     torch.testing.assert_close(whole.values["deletion:mean"], plain.values["deletion:mean"])
+
+
+def test_drops_are_what_hiding_a_set_takes_from_the_logit():
+    model = nn.Linear(3, 2, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[4.0, -1.0, 2.0], [0.0, 0.0, 0.0]]))
+    x = torch.tensor([[1.0, 1.0, 1.0], [2.0, 0.0, 1.0]])
+    sets = torch.tensor([[True, False, False], [False, True, True]]).expand(2, 2, 3)
+    drops = measure_drops(model, x, 0, sets, torch.tensor(0.0))
+    torch.testing.assert_close(drops, torch.tensor([[4.0, 1.0], [8.0, 2.0]]))
+    with pytest.raises(InputError, match="positions"):
+        measure_drops(model, x, 0, sets[:, :, :2])

@@ -121,6 +121,16 @@ def test_inpainting_at_the_default_tolerance_is_close_on_large_holes():
     assert float((rough - fine).abs().max()) < 0.02
 
 
+def test_an_inpainted_image_does_not_depend_on_those_beside_it():
+    x = torch.rand(6, 3, 24, 24, generator=torch.Generator().manual_seed(5))
+    hidden = torch.zeros(6, 24, 24, dtype=torch.bool)
+    for number, side in enumerate((0, 1, 3, 9, 16, 23)):  # from easy to hard
+        hidden[number, :side, :side] = True
+    together = inpaint(x, hidden)
+    alone = torch.cat([inpaint(x[i : i + 1], hidden[i : i + 1]) for i in range(6)])
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)
+
+
 def test_inpainting_continues_a_slope_and_keeps_what_is_known():
     slope = torch.linspace(0, 1, 12).expand(1, 1, 12, 12)
     hidden = torch.zeros(1, 12, 12, dtype=torch.bool)

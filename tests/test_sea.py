@@ -9,6 +9,7 @@ from sea_nn.data.fashion import load_cnn, load_sample
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.explainers import compute_maps
 from sea_nn.heatmap import reduce_channels, scale
+from sea_nn.queries import make_ask
 
 FAST = ("saliency", "input_x_gradient")
 
@@ -39,12 +40,17 @@ def test_the_map_is_the_ensemble_of_the_members_heatmaps(cnn, x):
     raw = compute_maps(cnn, x, methods=FAST).maps.values()
     heatmaps = torch.stack([scale(reduce_channels(m)) for m in raw], 1)
     assert torch.equal(e.maps, heatmaps)
-    assert torch.equal(e.attribution, ensemble(heatmaps).attribution.unsqueeze(1))
+    ask = make_ask(cnn, x, e.target)
+    expected = ensemble(heatmaps, ask=ask).attribution.unsqueeze(1)
+    assert torch.allclose(e.attribution, expected, rtol=1e-4)
+    silent = SEA(cnn, FAST, SEAConfig(rounds=0)).explain(x)
+    assert torch.equal(silent.attribution, ensemble(heatmaps).attribution.unsqueeze(1))
     assert e.methods == FAST
     assert e.target.tolist() == cnn(x).argmax(1).tolist()
     assert torch.allclose(e.score, cnn(x).softmax(1).amax(1), atol=1e-5)
     assert e.provenance.config["solver"] == "mirror"
-    assert set(e.provenance.evaluations) == set(FAST)
+    assert set(e.provenance.evaluations) == {*FAST, "sea"}
+    assert e.provenance.config["rounds"] == 1
     assert e.provenance.seconds["sea"] > 0
 
 
@@ -241,4 +247,5 @@ def test_cuda_gives_the_same_explanation(cnn, x):
     here = SEA(cnn, FAST).explain(x)
     there = SEA(load_cnn("cuda"), FAST).explain(x.cuda())
     assert there.attribution.is_cuda
-    assert torch.allclose(there.maps.cpu(), here.maps, atol=1e-3)
+    # A GPU's convolutions keep 10 bits (TF32).
+    assert torch.allclose(there.maps.cpu(), here.maps, atol=1e-2)

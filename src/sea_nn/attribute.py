@@ -1,6 +1,7 @@
 """The whole algorithm on one page: read this first [M6, M9].
 
-    heatmaps[N, m, *shape] -> (pool) -> learn f for each input -> Algorithm 1 -> one map an input
+    heatmaps[N, m, *shape] -> (ask the model) -> (pool) -> learn f for each input -> Algorithm 1
+                           -> one map an input
 
 >>> import torch
 >>> from sea_nn import ensemble
@@ -37,6 +38,7 @@ from sea_nn.heatmap import (
     upsample,
 )
 from sea_nn.lazy import GreedySearch
+from sea_nn.regions import Answers, Ask, heed
 from sea_nn.task import Supervision
 
 
@@ -52,6 +54,7 @@ class Ensemble:
         record: objective and terms for each epoch.
         feature_shape: shape of the feature space: the heatmaps' own, or the grid's.
         config: the settings used.
+        answers: what the model said about halves of each input, if it was asked.
     """
 
     attribution: Tensor
@@ -61,6 +64,7 @@ class Ensemble:
     record: Record
     feature_shape: tuple[int, ...]
     config: SEAConfig
+    answers: Answers | None = None
 
 
 def ensemble(
@@ -68,6 +72,7 @@ def ensemble(
     config: SEAConfig | None = None,
     *,
     weights: Tensor | None = None,
+    ask: Ask | None = None,
     required: Tensor | None = None,
     forbidden: Tensor | None = None,
     epsilon: float = 1e-3,
@@ -82,6 +87,8 @@ def ensemble(
             Work is done in float64 on the tensor's device; maps come back in its own precision.
         config: settings; the default is ``SEAConfig()``.
         weights: how much each method counts, [m] or [N, m]; 2 is the same as giving it twice.
+        ask: asks the model about sets of features; ``sea_nn.queries.make_ask`` makes one. Its
+            answers join the heatmaps (``sea_nn.regions``). Left out, nobody asks the model.
         required: bool mask, [*shape] or [N, *shape], of features that must count: each keeps a
             gain of at least ``epsilon`` in every context (Sensitivity(a), [M8]).
         forbidden: bool mask of features that must not count (Sensitivity(b)): exactly 0.
@@ -101,6 +108,10 @@ def ensemble(
     grid = None if config.grid is None else _grid_for(config, shape)
     constraints = Constraints.from_masks(required, forbidden, epsilon, count, shape, grid)
     constraints.check(config)
+    answers = None
+    if ask is not None and count and math.prod(shape) > 1:
+        heatmaps, weights, answers = _consult(ask, heatmaps, weights, config)
+        m = heatmaps.shape[1]
     n = math.prod(grid or shape)
     dtype = heatmaps.dtype if heatmaps.dtype in (torch.float32, torch.float64) else torch.float32
     size = chunk or _chunk_size(n, m, config, heatmaps.device)
@@ -138,7 +149,25 @@ def ensemble(
         record=Record.concatenate(list(histories)),
         feature_shape=grid or shape,
         config=config,
+        answers=answers,
     )
+
+
+def _consult(
+    ask: Ask, heatmaps: Tensor, weights: Tensor, config: SEAConfig
+) -> tuple[Tensor, Tensor, Answers | None]:
+    """Ask, join the answers to the heatmaps, learn a map from both, and ask again about that."""
+    answers: Answers | None = None
+    rows, counted = heatmaps, weights
+    share = weights / weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+    heat = torch.einsum("nm,nm...->n...", share, heatmaps.to(share))
+    for round_ in range(1 if config.rounds is None else config.rounds):
+        if round_:
+            heat = ensemble(rows, config, weights=counted, keep_scorer=False).attribution
+        said = Answers.of(ask, heat)
+        answers = said if answers is None else answers + said
+        rows, counted = heed(answers, heatmaps, weights)
+    return rows, counted, answers
 
 
 def ensemble_class(

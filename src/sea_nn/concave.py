@@ -16,10 +16,14 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sea_nn.errors import InputError
+
+Floats = NDArray[np.floating[Any]]
 
 SQRT_FLOOR = 1e-12
 """Below this, sqrt is replaced by its chord from 0, so that its slope is finite (1e6) at 0."""
@@ -29,6 +33,7 @@ class Concave(Protocol):
     """What a layer needs to know of its activation."""
 
     name: str
+    cubic: tuple[float, float]
 
     def value(self, z: Tensor) -> Tensor:
         """phi(z), elementwise."""
@@ -39,12 +44,15 @@ class Concave(Protocol):
     def rise(self, z: Tensor, d: Tensor) -> Tensor:
         """phi(z + d) - phi(z) for z, d >= 0, without cancellation; z and d broadcast."""
 
-    def curvature(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Second and third derivative at z, over 2 and 6: with the slope, a cubic above phi.
+    def expand(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """(s, i) such that phi(z) + s (d + c2 i d^2 + c3 i^2 d^3) lies above phi(z + d).
 
-        The fourth derivatives of all these functions are negative, so what the cubic leaves out
-        is negative on both sides of z.
+        That is the Taylor cubic: s is the slope and (c2, c3) is ``cubic``. The fourth derivatives
+        of all these functions are negative, so what it leaves out is negative on both sides of z.
         """
+
+    def expand_array(self, z: Floats) -> tuple[Floats, Floats]:
+        """The same in numpy, for z away from 0."""
 
 
 class _ChordedSqrt(torch.autograd.Function):
@@ -65,11 +73,12 @@ class Sqrt:
     """sqrt(z), with the chord z / sqrt(floor) below the floor: still concave, slope finite."""
 
     name = "sqrt"
+    cubic = (-1 / 4, 1 / 8)
 
     @staticmethod
     def chorded(z: Tensor) -> Tensor:
-        """min(sqrt(z), chord); the chord is skipped where one look shows that z is above it."""
-        if z.device.type == "cpu" and z.numel() and float(z.detach().amin()) > SQRT_FLOOR:
+        """min(sqrt(z), chord)."""
+        if above_floor(z):
             return z.sqrt()
         return torch.minimum(z.sqrt(), z * SQRT_FLOOR**-0.5)
 
@@ -86,26 +95,37 @@ class Sqrt:
 
     def rise(self, z: Tensor, d: Tensor) -> Tensor:
         """d / (sqrt(z + d) + sqrt(z)): no two close numbers are subtracted."""
+        if above_floor(z):
+            return d / ((z + d).sqrt() + z.sqrt())
         low, high = self.value(z), self.value(z + d)
-        if bool((z > SQRT_FLOOR).all()):
-            return d / (high + low)
         ratio = d / (high + low).clamp_min(torch.finfo(d.dtype).tiny)
         return torch.where(z > SQRT_FLOOR, ratio, high - low)
 
-    def curvature(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """-z^(-3/2) / 8 and z^(-5/2) / 16; on the chord, nothing."""
-        above = z > SQRT_FLOOR
+    def expand(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """z^(-1/2) / 2 and 1 / z; on the chord, its slope alone."""
         root = z.rsqrt()
-        cube = root * root * root
-        return torch.where(above, -0.125 * cube, 0), torch.where(
-            above, 0.0625 * cube * root * root, 0
-        )
+        slope, inverse = 0.5 * root, root * root
+        if above_floor(z):
+            return slope, inverse
+        above = z > SQRT_FLOOR
+        return torch.where(above, slope, SQRT_FLOOR**-0.5), torch.where(above, inverse, 0)
+
+    def expand_array(self, z: Floats) -> tuple[Floats, Floats]:
+        """The same in numpy, above the chord."""
+        inverse = 1 / z
+        return 0.5 * np.sqrt(inverse), inverse
+
+
+def above_floor(z: Tensor) -> bool:
+    """Whether one look shows that z is nowhere on the chord (on a GPU a look is a long wait)."""
+    return z.device.type == "cpu" and z.numel() > 0 and float(z.detach().amin()) > SQRT_FLOOR
 
 
 class Log1p:
     """log(1 + z)."""
 
     name = "log1p"
+    cubic = (-1 / 2, 1 / 3)
 
     def value(self, z: Tensor) -> Tensor:
         """phi(z), elementwise."""
@@ -119,9 +139,15 @@ class Log1p:
         """log(1 + d / (1 + z))."""
         return torch.log1p(d / (1 + z))
 
-    def curvature(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """-1 / 2(1 + z)^2 and 1 / 3(1 + z)^3."""
-        return -0.5 / (1 + z) ** 2, 1 / (3 * (1 + z) ** 3)
+    def expand(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """1 / (1 + z), twice."""
+        inverse = 1 / (1 + z)
+        return inverse, inverse
+
+    def expand_array(self, z: Floats) -> tuple[Floats, Floats]:
+        """The same in numpy."""
+        inverse = 1 / (1 + z)
+        return inverse, inverse
 
 
 class Power:
@@ -130,6 +156,7 @@ class Power:
     def __init__(self, exponent: float) -> None:
         self.exponent = exponent
         self.name = f"power:{exponent:g}"
+        self.cubic = ((exponent - 1) / 2, (exponent - 1) * (exponent - 2) / 6)
 
     def value(self, z: Tensor) -> Tensor:
         """phi(z), elementwise."""
@@ -143,11 +170,13 @@ class Power:
         """(1 + z)^p times the value of the same function at d / (1 + z)."""
         return (1 + z) ** self.exponent * self.value(d / (1 + z))
 
-    def curvature(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """(p - 1)(1 + z)^(p-2) / 2 and (p - 1)(p - 2)(1 + z)^(p-3) / 6."""
-        p = self.exponent
-        second = (p - 1) / 2 * (1 + z) ** (p - 2)
-        return second, (p - 1) * (p - 2) / 6 * (1 + z) ** (p - 3)
+    def expand(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """(1 + z)^(p-1) and 1 / (1 + z)."""
+        return self.slope(z), 1 / (1 + z)
+
+    def expand_array(self, z: Floats) -> tuple[Floats, Floats]:
+        """The same in numpy."""
+        return (1 + z) ** (self.exponent - 1), 1 / (1 + z)
 
 
 def parse_activation(name: str) -> Concave:

@@ -57,10 +57,16 @@ class SEAConfig:
         reading: "paper", or "authors" for three habits of the authors' published code: budgets
             counted in pixels though sets are cells, cells equal to the mean kept, and tied
             features not removed.
+        rounds: where there is a model to ask, how many rounds of 30 questions about halves of the
+            input weigh in (``sea_nn.regions``). None: for images one for every 300 evaluations
+            that the members cost, but at least one and at most three; for tables and series none,
+            since only images were measured. 0: the model is not asked.
+        absent: what the other half of an input becomes when the model is asked: "blur", "mean"
+            (its own mean colour) or "baseline" (the members' baseline; always so for tables).
     """
 
     solver: str = "mirror"
-    learning_rate: float = 0.05
+    learning_rate: float = 0.2
     lr_decay: float = 0.1
     epochs: int = 50
     tolerance: float = 0.0
@@ -79,6 +85,8 @@ class SEAConfig:
     grid: tuple[int, int] | None = None
     upsampling: str = "nearest"
     reading: str = "paper"
+    rounds: int | None = None
+    absent: str = "blur"
 
     def __post_init__(self) -> None:
         for name in ("thresholds", "widths", "grid", "init"):
@@ -89,6 +97,9 @@ class SEAConfig:
         _choice("train", self.train, ("features", "all"))
         _choice("upsampling", self.upsampling, ("nearest", "bilinear"))
         _choice("reading", self.reading, ("paper", "authors"))
+        _choice("absent", self.absent, ("blur", "mean", "baseline"))
+        if self.rounds is not None:
+            _whole("rounds", self.rounds, 0)
         _number("learning_rate", self.learning_rate, above=0)
         for name in ("lr_decay", "tolerance", "heatmap_weight", "margin_weight", "floor_weight"):
             _number(name, getattr(self, name), least=0)
@@ -149,6 +160,7 @@ class SEAConfig:
             train="all",
             grid=grid,
             reading=reading,
+            rounds=0,
         )
 
     def replace(self, **changes: Any) -> SEAConfig:

@@ -20,7 +20,6 @@ from torch import Tensor
 # SplitMix64 (Steele, Lea and Flood 2014): a counter in steps of the golden ratio, then mixed.
 STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 FACTORS = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
-WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 # Numbers made at once: on a CPU they should stay in its cache, on a GPU keep it busy.
 BLOCK = {"cpu": 1 << 17, "cuda": 1 << 23}
 
@@ -36,8 +35,9 @@ def find_keys(x: Tensor, seed: int = 0) -> Tensor:
     start = int(_mix(torch.tensor(_wrap(seed) ^ STEP)))
     parts = []
     for part in x.detach().split(_count_rows(len(places), x.device)):
-        flat = (part + 0.0).reshape(len(part), -1).contiguous()  # -0.0 and 0.0 are the same input
-        bits = flat.view(WHOLE[x.element_size()]).to(torch.int64)
+        # In single precision, so that an input draws alike in every precision; -0.0 counts as 0.0.
+        flat = (part.to(torch.float32) + 0.0).reshape(len(part), -1).contiguous()
+        bits = flat.view(torch.int32).to(torch.int64)
         parts.append((bits * factors).sum(1))
     return _mix(torch.cat(parts) + start)
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from sea_nn.concave import parse_activation
 from sea_nn.errors import InputError
+from sea_nn.head import Head, times
 
 PAPER_WIDTHS = (512, 256, 32)
 Init = str | tuple[float, float]
@@ -128,19 +129,13 @@ class DSF(Scorer):
         h = self._as_input(x)
         inner = h.shape[1:-1] if self.batch is not None else h.shape[:-1]
         h = h.reshape(self.count, math.prod(inner), self.n)
-        value = self.finish(self.multiply(h, 0) + self.offset(0))[-1]
+        value = self.finish(times(h, self.matrix(0).mT) + self.offset(0))[-1]
         return value.reshape(inner if self.batch is None else (self.batch, *inner))
 
     def matrix(self, layer: int) -> Tensor:
         """Weights of a layer as [N, out, in] (N = 1 without a batch)."""
         weight: Tensor = self.weights[layer]
         return weight if self.batch is not None else weight.unsqueeze(0)
-
-    def multiply(self, h: Tensor, layer: int) -> Tensor:
-        """h W' for a layer's weights: [N, r, in] -> [N, r, out]."""
-        weight = self.matrix(layer)
-        # One matrix, not a batch of one: only the former's product runs on all cores.
-        return h @ (weight[0] if self.count == 1 else weight).mT
 
     def offset(self, layer: int) -> Tensor:
         """Biases of a layer as [N, 1, out], or 0."""
@@ -150,13 +145,18 @@ class DSF(Scorer):
         bias: Tensor = self.biases[layer]
         return (bias if self.batch is not None else bias.unsqueeze(0)).unsqueeze(1)
 
+    def head(self) -> Head:
+        """The layers above the first, sharing this function's parameters."""
+        upper = range(1, len(self.weights))
+        return Head(
+            self.activation,
+            [self.matrix(layer) for layer in upper],
+            [self.offset(layer) for layer in upper] if len(self.biases) else [],
+        )
+
     def finish(self, z: Tensor) -> list[Tensor]:
         """From the first layer's sums z[N, r, widths[0]] on: every layer's sums, the value last."""
-        sums = [z]
-        for layer in range(1, len(self.weights)):
-            h = self.activation.value(sums[-1])
-            sums.append(self.multiply(h, layer) + self.offset(layer))
-        return sums
+        return self.head().finish(z)
 
     def rise(self, sums: list[Tensor], step: Tensor) -> Tensor:
         """f(after) - f(before), without cancellation.
@@ -168,19 +168,11 @@ class DSF(Scorer):
         Returns:
             The gains, [N, r].
         """
-        for layer in range(1, len(self.weights)):
-            step = self.multiply(self.activation.rise(sums[layer - 1], step), layer)
-        return step.squeeze(-1)
+        return self.head().rises(sums, step)[-1].squeeze(-1)
 
     def upper_slope(self, sums: list[Tensor]) -> Tensor:
         """The gradient of f with respect to the first hidden layer's outputs: [N, r, widths[0]]."""
-        slope = torch.ones_like(sums[-1])
-        for layer in range(len(self.weights) - 1, 0, -1):
-            weight = self.matrix(layer)
-            slope = slope @ (weight[0] if self.count == 1 else weight)
-            if layer > 1:
-                slope = slope * self.activation.slope(sums[layer - 1])
-        return slope
+        return self.head().slope(sums)
 
     def repeat(self, batch: int) -> DSF:
         """A batch of independent copies of this one function."""

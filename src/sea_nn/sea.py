@@ -34,7 +34,11 @@ from sea_nn.explainers import MemberMaps, Progress, compute_maps
 from sea_nn.explanation import Explanation, Provenance
 from sea_nn.heatmap import cell_of, reduce_channels, scale
 from sea_nn.logits import Target
+from sea_nn.queries import make_ask
+from sea_nn.regions import QUESTIONS, Ask
 from sea_nn.registry import Methods
+
+MOST_ROUNDS = 3  # more did not help (docs/results/choices.md)
 
 
 class SEA(Attribution):  # type: ignore[misc]
@@ -165,7 +169,31 @@ class SEA(Attribution):  # type: ignore[misc]
         votes = vote(found)
         weights = torch.tensor(list(votes.values()), dtype=torch.float64, device=x.device)
         constraints = {"required": required, "forbidden": forbidden, "epsilon": epsilon}
-        result, features = _ensemble(heatmaps, self.config, weights, feature_mask, constraints)
+        config = self._settle(found, x.ndim)
+        n_asked = 0
+
+        def tick(count: int) -> None:
+            nonlocal n_asked
+            n_asked += count
+            if progress is not None:
+                progress("questions", n_asked, (config.rounds or 0) * QUESTIONS * len(x))
+
+        ask = None
+        if config.rounds:
+            ask = make_ask(
+                self.forward_func,
+                x,
+                found.target,
+                absent=config.absent,
+                baselines=baselines,
+                additional_forward_args=additional_forward_args,
+                internal_batch_size=internal_batch_size,
+                autocast=self.autocast,
+                logits=found.logits,
+                tick=tick,
+            )
+        result, features = _ensemble(heatmaps, config, weights, feature_mask, ask, constraints)
+        evaluations = {**found.evaluations, "sea": n_asked}
         seconds = {**found.seconds, "sea": time.perf_counter() - members_done}
         seconds["total"] = time.perf_counter() - started
         names = None if labels is None else tuple(_name(labels, t) for t in found.target.tolist())
@@ -186,11 +214,11 @@ class SEA(Attribution):  # type: ignore[misc]
             labels=names,
             checks=tuple(checks),
             provenance=Provenance(
-                config=self.config.to_dict(),
+                config=config.to_dict(),
                 versions=_versions(),
                 seed=self.seed,
                 seconds=seconds,
-                evaluations=found.evaluations,
+                evaluations=evaluations,
                 model=model_name or type(self.forward_func).__name__,
                 device=str(x.device),
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -198,6 +226,15 @@ class SEA(Attribution):  # type: ignore[misc]
             values=None if x.ndim == 4 else x.detach(),
             feature_names=None if feature_names is None else tuple(feature_names),
         )
+
+    def _settle(self, found: MemberMaps, ndim: int) -> SEAConfig:
+        """Choose how many rounds of questions the model gets: a tenth of the members' cost."""
+        if self.config.rounds is not None:
+            return self.config
+        if ndim != 4:
+            return self.config.replace(rounds=0)
+        cost = sum(found.evaluations.values()) // max(1, len(found.target))
+        return self.config.replace(rounds=min(max(1, cost // (10 * QUESTIONS)), MOST_ROUNDS))
 
 
 def to_heatmaps(found: MemberMaps, ndim: int) -> Tensor:
@@ -237,6 +274,7 @@ def _ensemble(
     config: SEAConfig,
     weights: Tensor,
     mask: Tensor | None,
+    ask: Ask | None,
     constraints: dict[str, Any],
 ) -> tuple[Ensemble, Tensor | None]:
     """The ensemble over features or, with a mask, over the groups it names."""
@@ -244,7 +282,7 @@ def _ensemble(
         # A constant member is reported by the checks; to say it twice helps nobody.
         warnings.filterwarnings("ignore", message=".*is constant, prefers no feature")
         if mask is None:
-            return ensemble(heatmaps, config, weights=weights, **constraints), None
+            return ensemble(heatmaps, config, weights=weights, ask=ask, **constraints), None
         shape = tuple(heatmaps.shape[2:])
         groups = group_features(mask, shape).to(heatmaps.device)
         index = groups.reshape(1, 1, -1).expand(*heatmaps.shape[:2], -1)
@@ -265,7 +303,9 @@ def _ensemble(
                 hit.scatter_add_(1, index[:, 0], flat.float())
                 constraints = {**constraints, name: hit > 0}
         plain = config.replace(grid=None)
-        return ensemble(scale(means, 2), plain, weights=weights, **constraints), groups
+        asking = None if ask is None else lambda sets: ask(sets[..., groups[0]])
+        result = ensemble(scale(means, 2), plain, weights=weights, ask=asking, **constraints)
+        return result, groups
 
 
 def group_features(mask: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 from sea_nn.config import SEAConfig
 from sea_nn.dsf import DSF, CollapsedDSF, Scorer, check_init
 from sea_nn.greedy import top_features
+from sea_nn.head import take_rows, times
 from sea_nn.lazy import GreedySearch
 from sea_nn.objective import decay_term, floor_term, heatmap_term, margin_term
 
@@ -90,10 +91,14 @@ class Task(ABC):
         if config.floor_weight:
             floor = config.floor_weight * floor_term(ones)
         if config.weight_decay:
-            counted = zip(self.parameters, self.copies, strict=True)
-            decay = decay_term(counted, config.weight_decay)
+            decay = self.decay()
         loss = (heatmap + margin + floor).sum()
         return Terms(heatmap.detach(), margin.detach(), floor.detach(), decay), loss
+
+    def decay(self) -> Tensor:
+        """The regulariser, [N]."""
+        counted = zip(self.parameters, self.copies, strict=True)
+        return decay_term(counted, self.config.weight_decay)
 
 
 class CollapsedTask(Task):
@@ -163,6 +168,7 @@ class SetRows:
         self.support: Tensor | None = None
         if width <= sets.shape[2] // 2:
             self.support = used.byte().topk(width, dim=1).indices
+            self.index = _pairs(self.support)
             sets = sets.gather(2, self.support.unsqueeze(1).expand(-1, sets.shape[1], -1))
         self.rows = sets.to(torch.float64)
 
@@ -179,9 +185,31 @@ class SetRows:
         else:
             gradient.scatter_add_(1, self.support, part)
 
+    def sum_columns(self, columns: Tensor) -> Tensor:
+        """Sum of the features' columns in each set: [N, n, units] -> [N, R, units]."""
+        picked = columns if self.support is None else take_rows(columns, self.support)
+        return times(self.rows, picked)
+
+    def add_back_columns(self, gradient: Tensor, slopes: Tensor) -> None:
+        """gradient[v, u] += slopes[r, u] of the sets r that hold v, in place."""
+        part = times(self.rows.mT, slopes)
+        if self.support is None:
+            gradient.add_(part)
+        else:
+            gradient[self.index] += part  # no feature occurs twice
+
+
+def _pairs(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Features [N, k] as an index (input, feature) into a tensor [N, n, ...]."""
+    return torch.arange(len(features), device=features.device)[:, None], features
+
 
 class NetworkTask(Task):
-    """Training of N full networks at once, for starts that differ from unit to unit."""
+    """Training of N full networks at once, for starts that differ from unit to unit.
+
+    The gradient is written out, because the rows share most of their work: sets touch few features,
+    and the best sets are prefixes of one order, equal for all sets of the same size.
+    """
 
     def __init__(self, supervision: Supervision, config: SEAConfig) -> None:
         super().__init__(supervision, config)
@@ -196,24 +224,84 @@ class NetworkTask(Task):
             device=maps.device,
         )
         self.f = self.scorer = start.repeat(len(maps))  # all inputs start alike, so chunks agree
-        trained = list(self.f.parameters()) if config.train == "all" else [self.f.weights[0]]
-        self.leaves: list[Tensor] = list(trained)
-        self.parameters = [p.data for p in trained]
-        self.copies = [maps.new_tensor(1.0)] * len(trained)
-        self.layers = [True] * len(trained)
-        ones = torch.ones_like(maps[:, :1])
-        self.rows = torch.cat([ones, maps, supervision.sets.to(maps.dtype)], 1)
+        self.f.requires_grad_(False)
+        # A feature's column lies together in memory, as training and greedy read it.
+        self.columns = self.f.weights[0].data.mT.contiguous()
+        self.f.weights[0].data = self.columns.mT
+        self.parameters = [self.columns]
+        if config.train == "all":
+            self.parameters += [p.data for p in (*list(self.f.weights)[1:], *self.f.biases)]
+        self.copies = [maps.new_tensor(1.0)] * len(self.parameters)
+        self.layers = [True] * len(self.parameters)
+        self.rows = torch.cat([torch.ones_like(maps[:, :1]), maps], 1)
+        self.sets = SetRows(supervision.sets)
+        self.search: GreedySearch | None = None
+        self.sizes, self.which = supervision.budgets, None
+        if supervision.budgets.numel():
+            sizes, which = supervision.budgets.unique(return_inverse=True)
+            if len(sizes) < supervision.budgets.shape[1]:
+                self.sizes, self.which = sizes.expand(len(maps), -1), which
 
     def evaluate(self) -> tuple[Terms, list[Tensor]]:
-        """Greedy for the best sets, then one forward and backward pass over all rows."""
-        given, rows = self.given, self.rows
-        if given.sets.shape[1]:
-            order, _ = GreedySearch(self.f).run(self.largest)
-            n = rows.shape[2]
-            rank = torch.full_like(given.sets[:, 0], n, dtype=torch.int64)
-            rank.scatter_(1, order, torch.arange(self.largest, device=rows.device).expand_as(order))
-            best = rank.unsqueeze(1) < given.budgets.unsqueeze(2)
-            rows = torch.cat([rows, best.to(rows.dtype)], 1)
-        with torch.enable_grad():
-            terms, loss = self.terms(self.f(rows))
-        return terms, list(torch.autograd.grad(loss, self.leaves, materialize_grads=True))
+        """Greedy for the best sets, then one pass forward and one back over all rows."""
+        order = self._best_order()
+        sums = [times(self.rows, self.columns)]
+        if order is not None:
+            # A feature of rank k is in every best set of more than k features.
+            taken = _pairs(order)
+            rank = torch.arange(self.largest, device=order.device)
+            best = (rank < self.sizes.unsqueeze(2)).to(self.columns)
+            sums.append(self.sets.sum_columns(self.columns))
+            sums.append(times(best, take_rows(self.columns, order)))
+        parts = [part.shape[1] for part in sums]
+        layers = self.f.finish(torch.cat(sums, 1) + self.f.offset(0))
+        terms, slopes = self._value_slopes(layers[-1].squeeze(2))
+        upper, biases, slopes = self._step_back(layers, slopes.unsqueeze(2))
+        dense, *sparse = slopes.split(parts, 1)
+        gradient = times(self.rows.mT, dense)
+        if sparse and order is not None:
+            self.sets.add_back_columns(gradient, sparse[0])
+            gradient[taken] += times(best.mT, sparse[1])
+        gradients = [gradient, *upper, *biases]
+        return terms, gradients[: len(self.parameters)]
+
+    def decay(self) -> Tensor:
+        """The regulariser, [N]; nothing is shared here, so norms do, which need no copy."""
+        norms = [torch.linalg.vector_norm(p.flatten(1), dim=1) for p in self.parameters]
+        return torch.stack(norms).square().sum(0) * (self.config.weight_decay / 2)
+
+    def _best_order(self) -> Tensor | None:
+        if not self.given.sets.shape[1]:
+            return None
+        self.search = GreedySearch(self.f, last=self.search)
+        return self.search.run(self.largest)[0]
+
+    def _value_slopes(self, values: Tensor) -> tuple[Terms, Tensor]:
+        """The terms at the values of all rows, and the slope of the objective at each value."""
+        given, config = self.given, self.config
+        m, r = given.heatmaps.shape[1], given.sets.shape[1]
+        ones, maps, sets, best = values.split([1, m, r, values.shape[1] - 1 - m - r], 1)
+        rival = best if self.which is None else best.gather(1, self.which)
+        terms, _ = self.terms(torch.cat([ones, maps, sets, rival], 1))
+        on_maps = config.heatmap_weight * given.weights
+        on_ones = on_maps.sum(1, keepdim=True) - config.floor_weight * (ones <= 1)
+        violated = config.margin + rival - sets >= 0
+        on_sets = config.margin_weight * given.set_weights * violated
+        on_best = on_sets
+        if self.which is not None:
+            on_best = torch.zeros_like(best).scatter_add_(1, self.which, on_sets)
+        return terms, torch.cat([on_ones, -on_maps, -on_sets, on_best], 1)
+
+    def _step_back(
+        self, layers: list[Tensor], slopes: Tensor
+    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """From slopes at the values to gradients of upper weights, all biases, and first sums."""
+        head = self.f.head()
+        weights: list[Tensor] = []
+        biases = [slopes.sum(1)]
+        for layer in range(len(head.weights) - 1, -1, -1):
+            hidden = head.activation.value(layers[layer])
+            weights.insert(0, times(slopes.mT, hidden))
+            slopes = times(slopes, head.weights[layer]) * head.activation.slope(layers[layer])
+            biases.insert(0, slopes.sum(1))
+        return weights, biases, slopes

@@ -98,7 +98,9 @@ def _explain_batch(
     title = opened[0][0].name if len(opened) == 1 else f"{len(opened)} pictures"
 
     def tick(member: str, done: int, total: int) -> None:
-        bar.show(f"{title}: {member}", before + len(opened) * done / max(total, 1))
+        # The questions come when the members, nearly all of the work, are done.
+        share = 1.0 if member == "questions" else done / max(total, 1)
+        bar.show(f"{title}: {member}", before + len(opened) * share)
 
     preprocess = job.loaded.preprocess
     device = next((p.device for p in job.loaded.model.parameters()), torch.device("cpu"))

@@ -175,7 +175,8 @@ def _tabulate_members(explanations: Sequence[Explanation]) -> Table:
         cells = [_write(matrix[k][j]) if j < k else "" for j in range(len(names) - 1)]
         spent = [f"{evaluations.get(name, 0):,}", f"{seconds.get(name, 0):.1f}"]
         if name == "SEA":
-            spent = ["", f"{seconds.get('sea', 0):.1f}"]
+            asked = evaluations.get("sea", 0)
+            spent = [f"{asked:,}" if asked else "", f"{seconds.get('sea', 0):.1f}"]
         table.add_row(str(k), Text(name, "bold" if name == "SEA" else ""), *cells, *spent)
     table.add_section()
     total = [f"{sum(evaluations.values()):,}", f"{seconds.get('total', 0):.1f}"]

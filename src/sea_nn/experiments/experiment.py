@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from sea_nn.config import SEAConfig
+from sea_nn.experiments.rivals import COSTS
+from sea_nn.regions import QUESTIONS
+from sea_nn.registry import get
 
 PAPER_MEMBERS = ("saliency", "integrated_gradients", "smooth_ig")
 How = Literal[
@@ -16,6 +19,7 @@ How = Literal[
     "variance",
     "geometric",
     "borda",
+    "optimal",
     "sea_step",
     "sea_random",
     "class_sea",
@@ -36,16 +40,21 @@ class Map:
             "class_mean", "other_class_sea" (SEA's of the next class).
         members: whose heatmaps it is made of.
         config: of SEA; None for maps that have none.
+        asks: whether it asks the model about halves of the input (SEA and "mean" alone do).
+        choices: other values for the constants of ``sea_nn.regions``, by name.
     """
 
     label: str
     how: How
     members: tuple[str, ...] = PAPER_MEMBERS
     config: SEAConfig | None = None
+    asks: bool = False
+    choices: Mapping[str, float] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
         """All of it as plain values, for cache keys."""
-        return {**asdict(self), "config": None if self.config is None else self.config.to_dict()}
+        plain = {**asdict(self), "choices": dict(self.choices)}
+        return {**plain, "config": None if self.config is None else self.config.to_dict()}
 
 
 @dataclass(frozen=True)
@@ -61,17 +70,23 @@ class Experiment:
         maps: the maps compared.
         metrics: their metrics, the leading one first.
         n_inputs: how many inputs a published result has, if the set has as many.
-        measure: "scores", "time" or "lipschitz".
+        measure: "scores", "time", "lipschitz" or "stability".
         against: the label that the others are compared with.
         options: of members, by name.
         data_options: of the data set's loader.
         classes: only inputs of these classes, by name; empty for all.
         correct: only inputs that the classifier gets right.
-        mask: the kind of mask that the metrics see; None where they see none.
+        tuning: take inputs from the end of the order, to choose settings by; results are reported
+            on those at its beginning.
+        mask: the kind of mask that the metrics see, "box" for the inside of the boxes; None where
+            they see none.
+        mask_share: only inputs of which the mask covers more than the first share, and at most the
+            second.
         blocks: inputs computed together.
         n_train: training inputs of a class, for maps of a class.
         pairs: random pairs for the Lipschitz estimate.
-        figures: of "dots", "curves", "strip", "overlay", "class_maps", "top_k", "cells".
+        figures: of "dots", "curves", "strip", "overlay", "class_maps", "top_k", "cells",
+            "cost".
         paper: the paper's figures by metric and label.
         paper_data: what the paper measured on, where that is not the same.
         notes: what a reader should know.
@@ -85,14 +100,16 @@ class Experiment:
     maps: tuple[Map, ...]
     metrics: tuple[str, ...]
     n_inputs: int = 200
-    measure: Literal["scores", "time", "lipschitz"] = "scores"
+    measure: Literal["scores", "time", "lipschitz", "stability"] = "scores"
     against: str = "SEA"
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     data_options: Mapping[str, Any] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     correct: bool = True
+    tuning: bool = False
     mask: str | None = None
-    blocks: int = 4
+    mask_share: tuple[float, float] = (0.0, 1.0)
+    blocks: int = 8
     n_train: int = 0
     pairs: int = 0
     figures: tuple[str, ...] = ("dots",)
@@ -104,3 +121,14 @@ class Experiment:
     def members(self) -> tuple[str, ...]:
         """Every member that any of the maps is made of, each once."""
         return tuple(dict.fromkeys(name for one in self.maps for name in one.members))
+
+    def count_evaluations(self, one: Map, shape: tuple[int, ...]) -> int:
+        """Return the model evaluations that a map of one input of this shape costs."""
+        spent = sum(
+            COSTS[name] if name in COSTS else get(name).cost(self.options.get(name), shape)
+            for name in one.members
+        )
+        if one.asks:
+            rounds = None if one.config is None else one.config.rounds
+            spent += QUESTIONS * (1 if rounds is None else rounds)
+        return spent

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sea_nn.experiments.experiment import Experiment
-from sea_nn.experiments.maps import ClassMaps, combine, compute_heatmaps
+from sea_nn.experiments.run import Run
 from sea_nn.experiments.subjects import Subjects
 from sea_nn.metrics import Scores
 from sea_nn.metrics.order import top_sets
@@ -31,38 +30,29 @@ from sea_nn.panels import (
     style_axes,
 )
 
+PICTURES = ("strip", "overlay")
+SMALL = ("fashion", "fashion_sample")
 TOP = (1, 5, 7, 10)
 N_STRIPS = 6
 RANDOM = "random"
-Draw = Callable[[Experiment, Subjects, Scores, ClassMaps | None, int], Plot]
+Draw = Callable[[Run, Scores], Plot]
 
 
-def draw_figures(
-    experiment: Experiment,
-    subjects: Subjects,
-    scores: Scores,
-    class_maps: ClassMaps | None,
-    seed: int,
-    folder: Path,
-) -> tuple[Path, ...]:
+def draw_figures(run: Run, scores: Scores, folder: Path) -> tuple[Path, ...]:
     """Draw the experiment's figures into a folder and return their files."""
     paths = []
-    for kind in experiment.figures:
-        path = folder / f"{experiment.name}_{kind}.png"
-        _FIGURES[kind](experiment, subjects, scores, class_maps, seed).write(path)
+    for kind in run.experiment.figures:
+        # Photographs take a tenth of the room as JPEG.
+        ending = "jpg" if kind in PICTURES and run.experiment.data not in SMALL else "png"
+        path = folder / f"{run.experiment.name}_{kind}.{ending}"
+        _FIGURES[kind](run, scores).write(path)
         paths.append(path)
     return tuple(paths)
 
 
-def draw_dots(
-    experiment: Experiment,
-    subjects: Subjects,
-    scores: Scores,
-    class_maps: ClassMaps | None = None,
-    seed: int = 0,
-) -> Plot:
+def draw_dots(run: Run, scores: Scores) -> Plot:
     """Each metric's means with their intervals, a panel a metric; the band is SEA's interval."""
-    names, methods = list(scores.metrics), list(scores.methods)
+    names, methods, against = list(scores.metrics), list(scores.methods), run.experiment.against
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
     band = max(measure(method) for method in methods) + 0.15
@@ -76,8 +66,8 @@ def draw_dots(
         bottom = total - (r + 1) * (head + height + foot) + foot
         axes = add_axes(figure, band + c * (width + gap), bottom, width, height)
         estimate, metric = scores.estimate(name), scores.metrics[name]
-        if experiment.against in methods:
-            own = methods.index(experiment.against)
+        if against in methods:
+            own = methods.index(against)
             axes.axvspan(
                 float(estimate.low[own]),
                 float(estimate.high[own]),
@@ -87,7 +77,7 @@ def draw_dots(
             )
         for k, method in enumerate(methods):
             mean, low, high = (float(e[k]) for e in (estimate.mean, estimate.low, estimate.high))
-            first, noise = method == experiment.against, method == RANDOM
+            first, noise = method == against, method == RANDOM
             colour = (
                 SERIES[0] if first else FAINT if noise else SERIES[1] if "SEA" in method else INK
             )
@@ -108,16 +98,10 @@ def draw_dots(
     return figure
 
 
-def draw_curves(
-    experiment: Experiment,
-    subjects: Subjects,
-    scores: Scores,
-    class_maps: ClassMaps | None = None,
-    seed: int = 0,
-) -> Plot:
+def draw_curves(run: Run, scores: Scores) -> Plot:
     """The mean curves behind the metrics, for the methods of the paper's table 1 and random."""
     names = [name for name in scores.metrics if name in scores.curves]
-    wanted = (experiment.against, "SEA (paper)", "VG", "IG", "SG", "Agg-Mean", RANDOM)
+    wanted = (run.experiment.against, "SEA (paper)", "VG", "IG", "SG", "Agg-Mean", RANDOM)
     shown = [method for method in wanted if method in scores.methods]
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
@@ -145,7 +129,7 @@ def draw_curves(
                 values,
                 style,
                 color=colour,
-                lw=1.9 if method == experiment.against else 1.1,
+                lw=1.9 if method == run.experiment.against else 1.1,
             )
             handles.append(line)
         steps = float(curve.axis.max()) > 1.5
@@ -166,18 +150,11 @@ def draw_curves(
     return figure
 
 
-def draw_strip(
-    experiment: Experiment,
-    subjects: Subjects,
-    scores: Scores,
-    class_maps: ClassMaps | None = None,
-    seed: int = 0,
-    over: bool = False,
-) -> Plot:
+def draw_strip(run: Run, scores: Scores, over: bool = False) -> Plot:
     """Inputs of different classes with every map side by side; ``over`` lays maps on the input."""
-    chosen = _choose_varied(subjects, N_STRIPS if not over else 4)
-    images, maps, labels = _explain(experiment, subjects, chosen, class_maps, seed)
-    titles = [one.label for one in experiment.maps][:8]
+    chosen = _choose_varied(run.subjects, N_STRIPS if not over else 4)
+    images, maps, labels = _explain(run, chosen)
+    titles = [one.label for one in run.experiment.maps][:8]
     height, width = images.shape[1:3]
     figure, axes = panel_grid(["input", *titles], labels, height / width, footer=0.66)
     for r, image in enumerate(images):
@@ -190,57 +167,39 @@ def draw_strip(
     return figure
 
 
-def draw_overlay(
-    experiment: Experiment,
-    subjects: Subjects,
-    scores: Scores,
-    class_maps: ClassMaps | None = None,
-    seed: int = 0,
-) -> Plot:
+def draw_overlay(run: Run, scores: Scores) -> Plot:
     """The strip with maps laid over grey copies of the inputs."""
-    return draw_strip(experiment, subjects, scores, class_maps, seed, over=True)
+    return draw_strip(run, scores, over=True)
 
 
-def draw_class_maps(
-    experiment: Experiment,
-    subjects: Subjects,
-    scores: Scores,
-    class_maps: ClassMaps | None = None,
-    seed: int = 0,
-) -> Plot:
+def draw_class_maps(run: Run, scores: Scores) -> Plot:
     """A row a class: SEA's map, the mean's map, and SEA's laid over three test inputs."""
-    sea = next(one.label for one in experiment.maps if one.how == "class_sea")
-    mean = next((one.label for one in experiment.maps if one.how == "class_mean"), sea)
-    learned = class_maps or {}
+    sea = next(one.label for one in run.experiment.maps if one.how == "class_sea")
+    mean = next((one.label for one in run.experiment.maps if one.how == "class_mean"), sea)
+    learned = run.class_maps
     classes = list(learned[sea])
     examples = 3
     titles = ["SEA", "Agg-Mean", *(f"test input {k + 1}" for k in range(examples))]
-    labels = [subjects.loaded.label(k) for k in classes]
+    labels = [run.subjects.loaded.label(k) for k in classes]
     figure, axes = panel_grid(titles, labels, footer=0.66, widest=1.5)
     for r, number in enumerate(classes):
         position = heat(learned[sea][number], 0)
         axes[r, 0].imshow(paint(position), interpolation="nearest")
         axes[r, 1].imshow(paint(heat(learned[mean][number], 0)), interpolation="nearest")
-        own = [i for i, target in enumerate(subjects.targets) if target == number][:examples]
+        own = [i for i, target in enumerate(run.subjects.targets) if target == number][:examples]
         for c in range(examples):
             if c < len(own):
-                image = subjects.read([own[c]]).images[0].numpy()
+                image = run.subjects.read([own[c]]).images[0].numpy()
                 axes[r, c + 2].imshow(blend(image, position), interpolation="nearest")
     add_heat_bar(figure)
     return figure
 
 
-def draw_top_k(
-    experiment: Experiment,
-    subjects: Subjects,
-    scores: Scores,
-    class_maps: ClassMaps | None = None,
-    seed: int = 0,
-) -> Plot:
+def draw_top_k(run: Run, scores: Scores) -> Plot:
     """The top 1, 5, 7 and 10 pixels of each map, for one input of each class, side by side."""
-    chosen = _choose_varied(subjects, len(experiment.classes) or 2)
-    images, maps, labels = _explain(experiment, subjects, chosen, class_maps, seed)
-    methods = [one.label for one in experiment.maps]
+    chosen = _choose_varied(run.subjects, len(run.experiment.classes) or 2)
+    images, maps, labels = _explain(run, chosen)
+    methods = [one.label for one in run.experiment.maps]
     titles = [f"{label}, top {k}" for label in labels for k in TOP]
     figure, axes = panel_grid(titles, methods, widest=1.1)
     for r, method in enumerate(methods):
@@ -248,23 +207,17 @@ def draw_top_k(
             grey = np.repeat(image.mean(-1, keepdims=True), 3, -1) / 255
             for c, k in enumerate(TOP):
                 flat = maps[method][i].flatten()[None, None]
-                mask = top_sets(flat, k, seed, int(chosen[i]))[0, 0]
+                mask = top_sets(flat, k, run.seed, int(chosen[i]))[0, 0]
                 lit = mask.view(image.shape[:2]).cpu().numpy()[..., None]
                 panel = np.where(lit, np.array([1.0, 0.69, 0.0]), 0.45 * grey)
                 axes[r, i * len(TOP) + c].imshow(panel, interpolation="nearest")
     return figure
 
 
-def draw_cells(
-    experiment: Experiment,
-    subjects: Subjects,
-    scores: Scores,
-    class_maps: ClassMaps | None = None,
-    seed: int = 0,
-) -> Plot:
+def draw_cells(run: Run, scores: Scores) -> Plot:
     """The leading metric for every pair of weights, ours and the paper's, as two squares."""
-    name = experiment.metrics[0]
-    mean, paper = scores.mean(name), experiment.paper.get(name, {})
+    name = run.experiment.metrics[0]
+    mean, paper = scores.mean(name), run.experiment.paper.get(name, {})
     cells = [method for method in scores.methods if method.startswith("λ1")]
     side = round(len(cells) ** 0.5)
     pairs = [dict(part.split("=") for part in cell.split(", ")) for cell in cells]
@@ -303,23 +256,55 @@ def _choose_varied(subjects: Subjects, count: int) -> list[int]:
 
 
 def _explain(
-    experiment: Experiment,
-    subjects: Subjects,
-    chosen: list[int],
-    class_maps: ClassMaps | None,
-    seed: int,
+    run: Run, chosen: list[int]
 ) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], dict[str, Tensor], list[str]]:
     """Pictures [N, H, W, 3], maps by label [N, H, W], and class names of some inputs."""
-    batches = [subjects.read([number]) for number in chosen]
+    batches = [run.subjects.read([number]) for number in chosen]
     x = torch.cat([batch.x for batch in batches])
-    target = torch.cat([batch.target for batch in batches])
-    heatmaps = compute_heatmaps(experiment, subjects.loaded.model, x, target, seed)
-    maps = combine(experiment, heatmaps, target, class_maps)
+    maps = run.explain(x, torch.cat([batch.target for batch in batches]))
     images = torch.cat([batch.images for batch in batches]).numpy()
-    return images, maps, [subjects.name_class(number) for number in chosen]
+    return images, maps, [run.subjects.name_class(number) for number in chosen]
+
+
+def draw_cost(run: Run, scores: Scores) -> Plot:
+    """Each metric's means against the model evaluations that a map costs, ensembles joined."""
+    names = list(scores.metrics)
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    width, height, left, gap, head, foot = 2.45, 1.75, 0.45, 0.5, 0.3, 0.48
+    total = rows * (head + height + foot)
+    figure = Plot(figsize=(left + columns * (width + gap), total), dpi=200)
+    shape = (3, 224, 224)
+    costs = {one.label: run.experiment.count_evaluations(one, shape) for one in run.experiment.maps}
+    for place, name in enumerate(names):
+        r, c = divmod(place, columns)
+        bottom = total - (r + 1) * (head + height + foot) + foot
+        axes = add_axes(figure, left + c * (width + gap), bottom, width, height)
+        estimate = scores.estimate(name)
+        means = {label: float(estimate.mean[scores.methods.index(label)]) for label in costs}
+        for kind, colour in (("SEA", SERIES[0]), ("Agg-Mean", SERIES[1])):
+            line = sorted((costs[k], means[k]) for k in costs if k.startswith(f"{kind}, "))
+            axes.plot(*zip(*line, strict=True), "-", color=colour, lw=1.2, zorder=1)
+        for label, cost in costs.items():
+            k = scores.methods.index(label)
+            colour = SERIES[0] if "SEA" in label else SERIES[1] if "Agg" in label else INK
+            low, high = float(estimate.low[k]), float(estimate.high[k])
+            axes.plot([cost, cost], [low, high], color=colour, lw=0.7, alpha=0.5)
+            axes.plot(cost, means[label], "o", color=colour, ms=3.4)
+            said = label.partition(", ")[2] or label
+            axes.annotate(
+                said, (cost, means[label]), (3, 3), textcoords="offset points", fontsize=SIZE - 2.5,
+                color=colour,
+            )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_xlabel("model evaluations an input", labelpad=1)
+        axes.set_title(f"{name} {scores.metrics[name].arrow}", fontsize=SIZE, loc="left", pad=4)
+        style_axes(axes)
+    return figure
 
 
 _FIGURES: dict[str, Draw] = {
+    "cost": draw_cost,
     "dots": draw_dots,
     "curves": draw_curves,
     "strip": draw_strip,

@@ -1,75 +1,114 @@
-"""All maps of an experiment for some inputs: members computed once, then what is made of them."""
+"""How members' heatmaps become one map: SEA, aggregators, maps of a whole class."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from sea_nn.aggregators import aggregate
+from sea_nn import regions
+from sea_nn.aggregators import aggregate, faithfulness_loss
 from sea_nn.attribute import Ensemble, ensemble, ensemble_class
+from sea_nn.errors import InputError
 from sea_nn.experiments.experiment import Experiment, Map
-from sea_nn.explainers import compute_maps
-from sea_nn.heatmap import reduce_channels, scale
+from sea_nn.heatmap import scale
 from sea_nn.metrics import random_map
+from sea_nn.regions import Ask
 
+CLASS_MAPS = ("class_sea", "class_mean", "other_class_sea")
 ClassMaps = Mapping[str, Mapping[int, Tensor]]
 """By label of a class-level map, the maps [H, W] by class."""
-Progress = Callable[[str, int, int], None]
+Removal = tuple[Tensor, Tensor]
+"""Regions, bool [N, R, H, W], and how far the class's logit falls when each is hidden, [N, R]."""
+REGIONS = 100
+"""Forward passes an input that the optimal convex combination costs."""
 
 
-def compute_heatmaps(
-    experiment: Experiment,
-    model: Callable[..., Any],
-    x: Tensor,
-    target: Tensor,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> dict[str, Tensor]:
-    """Return the heatmap of every member: absolute, channels summed, in [0, 1], [N, H, W]."""
-    found = compute_maps(
-        model,
-        x,
-        target,
-        experiment.members,
-        options={k: v for k, v in experiment.options.items() if k in experiment.members},
-        seed=seed,
-        progress=progress,
-    )
-    return {name: scale(reduce_channels(raw.float())) for name, raw in found.maps.items()}
+def merge(
+    one: Map,
+    stacked: Tensor,
+    ask: Ask | None = None,
+    removal: Removal | None = None,
+    keep_scorer: bool = False,
+) -> Ensemble:
+    """Make one map of the members' heatmaps [N, m, H, W] in the way ``one`` says.
 
-
-def combine(
-    experiment: Experiment,
-    heatmaps: Mapping[str, Tensor],
-    target: Tensor,
-    class_maps: ClassMaps | None = None,
-) -> dict[str, Tensor]:
-    """Return every map of the experiment by label, [N, H, W], from its members' heatmaps."""
-    return {one.label: _combine(one, heatmaps, target, class_maps or {}) for one in experiment.maps}
-
-
-def _combine(
-    one: Map, heatmaps: Mapping[str, Tensor], target: Tensor, class_maps: ClassMaps
-) -> Tensor:
-    if one.how == "member":
-        return heatmaps[one.members[0]]
-    if one.how in ("class_sea", "class_mean", "other_class_sea"):
-        return torch.stack([class_maps[one.label][int(k)] for k in target])
-    return merge(one, torch.stack([heatmaps[name] for name in one.members], 1)).attribution
-
-
-def merge(one: Map, stacked: Tensor, keep_scorer: bool = False) -> Ensemble:
-    """Make one map of the members' heatmaps [N, m, H, W] in the way ``one`` says."""
+    Args:
+        one: the map.
+        stacked: the heatmaps of its members.
+        ask: asks the model; passed on to maps with ``asks`` alone.
+        removal: what hiding regions does; used by "optimal" alone.
+        keep_scorer: keep the learned function.
+    """
+    if (one.asks and ask is None) or (one.how == "optimal" and removal is None):
+        raise InputError(f"{one.label} asks the model about its inputs; use Run.merge")
     with warnings.catch_warnings():
         # A member may be blind to an input; that it has no vote there is what we want.
         warnings.filterwarnings("ignore", message=".*is constant, prefers no feature")
+        ask = ask if one.asks else None
         if one.how in ("sea", "sea_step", "sea_random"):
-            return ensemble(stacked, one.config, keep_scorer=keep_scorer)
-        return aggregate(stacked, one.how)
+            with changed(one.choices):
+                return ensemble(stacked, one.config, ask=ask, keep_scorer=keep_scorer)
+        if ask is not None:
+            return _average(stacked, ask)
+        loss = None
+        if one.how == "optimal" and removal is not None:
+            stacked = _balance(stacked, removal[0])
+            loss = faithfulness_loss(stacked, *removal)
+        return aggregate(stacked, one.how, loss=loss)
+
+
+def _balance(stacked: Tensor, regions: Tensor) -> Tensor:
+    """Scale each member down to the size that the smallest one has in the regions.
+
+    The loss sees heatmaps relative to their size, so only then do its weights fit them.
+    """
+    inside = regions.flatten(2).to(stacked) @ stacked.flatten(2).transpose(1, 2)
+    size = inside.square().mean(1).sqrt()
+    least = torch.where(size > 0, size, torch.inf).amin(1, keepdim=True)
+    share = torch.where(size > 0, least / size, 1)
+    return stacked * share.view(*share.shape, *(1,) * (stacked.ndim - 2))
+
+
+def _average(stacked: Tensor, ask: Ask) -> Ensemble:
+    """Agg-Mean with the answers that SEA gets, and the weights that it gives them."""
+    weights = torch.ones(stacked.shape[:2], dtype=torch.float64, device=stacked.device)
+    rows, pulls = regions.heed(regions.Answers.of(ask, stacked.mean(1)), stacked, weights)
+    # A mean has no slope to make up for.
+    heat = rows.flatten(2).mean(2).to(pulls).clamp_min(torch.finfo(pulls.dtype).tiny)
+    return aggregate(rows, "mean", weights=pulls / heat)
+
+
+@contextmanager
+def changed(choices: Mapping[str, float]) -> Iterator[None]:
+    """Give constants of ``sea_nn.regions`` other values for a while."""
+    before = {name: getattr(regions, name) for name in choices}
+    try:
+        for name, value in choices.items():
+            setattr(regions, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(regions, name, value)
+
+
+def draw_squares(shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
+    """Return random squares a quarter as wide as the image (H, W), bool [REGIONS, H, W].
+
+    They are the same for every input, so an input's map does not depend on its batch.
+    """
+    side = max(1, min(shape) // 4)
+    generator = torch.Generator().manual_seed(seed)
+    inside = []
+    for length in shape:
+        start = torch.randint(length - side + 1, (REGIONS, 1), generator=generator)
+        place = torch.arange(length)
+        inside.append((place >= start) & (place < start + side))
+    rows, columns = inside
+    return (rows.unsqueeze(2) & columns.unsqueeze(1)).to(device)
 
 
 def learn_class_maps(
@@ -88,7 +127,7 @@ def learn_class_maps(
         for place, number in enumerate(classes):
             if one.how == "other_class_sea":
                 number = classes[(place + 1) % len(classes)]
-            if one.how in ("class_sea", "other_class_sea", "class_mean"):
+            if one.how in CLASS_MAPS:
                 stacked = torch.stack([by_class[number][name] for name in one.members], 1)
                 if one.how == "class_mean":
                     whole = scale(stacked.mean((0, 1)).unsqueeze(0))[0]

@@ -11,16 +11,11 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.experiments.experiment import Experiment, Map
-from sea_nn.experiments.maps import (
-    ClassMaps,
-    combine,
-    compute_heatmaps,
-    draw_heatmaps,
-    merge,
-)
-from sea_nn.experiments.subjects import Batch, Subjects
-from sea_nn.explainers import compute_maps
-from sea_nn.heatmap import reduce_channels, scale
+from sea_nn.experiments.maps import draw_heatmaps
+from sea_nn.experiments.run import Run
+from sea_nn.experiments.steadiness import compare_maps
+from sea_nn.experiments.subjects import Batch
+from sea_nn.heatmap import scale
 from sea_nn.metrics import Metric, Scores, get_metric, random_map, score_maps
 from sea_nn.metrics.order import count_top, top_sets
 from sea_nn.metrics.trial import Outcome, Trial
@@ -28,7 +23,7 @@ from sea_nn.stability import estimate_lipschitz, lipschitz
 
 RANDOM = "random"
 REPEATS = 3
-Measure = Callable[[Experiment, Subjects, Batch, int, ClassMaps | None], Scores]
+Measure = Callable[[Run, Batch], Scores]
 
 
 def spacing(k: int) -> Metric:
@@ -64,6 +59,8 @@ def find_metric(name: str) -> Metric:
     if name in _QUANTITIES:
         bounds, measures = (0.0, math.inf), _QUANTITIES[name]
         return Metric(name, "lower", bounds, measures, frozenset(), _refuse)
+    if name in _LIKENESS:
+        return Metric(name, "higher", (-1.0, 1.0), _LIKENESS[name], frozenset(), _refuse)
     return get_metric(name)
 
 
@@ -77,19 +74,18 @@ _QUANTITIES = {
 }
 
 
-def measure_scores(
-    experiment: Experiment,
-    subjects: Subjects,
-    batch: Batch,
-    seed: int,
-    class_maps: ClassMaps | None,
-) -> Scores:
+_LIKENESS = {
+    "spearman": "Rank correlation of all positions of the two maps.",
+    "top_50": "Share of the 50 most relevant positions that the two maps have in common.",
+}
+
+
+def measure_scores(run: Run, batch: Batch) -> Scores:
     """Score every map of the experiment on some inputs."""
-    model = subjects.loaded.model
+    experiment, subjects = run.experiment, run.subjects
 
     def explain(x: Tensor) -> dict[str, Tensor]:
-        heatmaps = compute_heatmaps(experiment, model, x, batch.target, seed)
-        return combine(experiment, heatmaps, batch.target, class_maps)
+        return run.explain(x, batch.target)
 
     metrics = [find_metric(name) for name in experiment.metrics]
     needs = {need for metric in metrics for need in metric.needs}
@@ -102,7 +98,7 @@ def measure_scores(
     graded = any(metric.name.startswith("jaccard") for metric in metrics)
     masks = batch.masks if batch.masks is None or graded else batch.masks >= 0.5
     return score_maps(
-        model,
+        subjects.loaded.model,
         batch.x,
         batch.target,
         maps if without is None else _rescale(maps),
@@ -111,7 +107,7 @@ def measure_scores(
         recompute=explain if "recompute" in needs else None,
         without=without,
         bounds=subjects.bounds,
-        seed=seed,
+        seed=run.seed,
         first=batch.number,
         allow_zero=True,
     )
@@ -122,60 +118,39 @@ def _rescale(maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {label: scale(values) for label, values in maps.items()}
 
 
-def measure_time(
-    experiment: Experiment,
-    subjects: Subjects,
-    batch: Batch,
-    seed: int,
-    class_maps: ClassMaps | None,
-) -> Scores:
+def measure_time(run: Run, batch: Batch) -> Scores:
     """Time every map, for one input alone and in the block."""
-    table: dict[str, list[list[float]]] = {name: [] for name in experiment.metrics}
-    for one in [*experiment.maps, Map(RANDOM, "member", ())]:
+    table: dict[str, list[list[float]]] = {name: [] for name in run.experiment.metrics}
+    for one in [*run.experiment.maps, Map(RANDOM, "member", ())]:
         # The first call pays for what later ones find ready (threads, kernels).
-        _time(one, experiment, subjects, batch, slice(0, 1), seed)
+        _time(one, run, batch, slice(0, 1))
         single = [
-            min(
-                _time(one, experiment, subjects, batch, slice(i, i + 1), seed)
-                for _ in range(REPEATS)
-            )
+            min(_time(one, run, batch, slice(i, i + 1)) for _ in range(REPEATS))
             for i in range(len(batch))
         ]
-        whole = _time(one, experiment, subjects, batch, slice(None), seed) / len(batch)
+        whole = _time(one, run, batch, slice(None)) / len(batch)
         table["seconds_single"].append(single)
         table["seconds_batched"].append([whole] * len(batch))
-    return _as_scores(experiment, table)
+    return _as_scores(run.experiment, table)
 
 
-def _time(
-    one: Map, experiment: Experiment, subjects: Subjects, batch: Batch, rows: slice, seed: int
-) -> float:
+def _time(one: Map, run: Run, batch: Batch, rows: slice) -> float:
     x, target = batch.x[rows], batch.target[rows]
-    stacked = None
-    if one.how == "sea_step":
-        stacked = _explain(one, experiment, subjects, x, target, seed)
+
+    def explain() -> Tensor:
+        return torch.stack([*run.compute_heatmaps(x, target, one.members).values()], 1)
+
+    stacked = explain() if one.how == "sea_step" else None
     _wait(x)
     started = time.perf_counter()
     if not one.members:
-        random_map((len(x), *x.shape[2:]), seed, batch.number, x.device)
-    elif stacked is not None:
-        merge(one, stacked)
+        random_map((len(x), *x.shape[2:]), run.seed, batch.number, x.device)
     else:
-        stacked = _explain(one, experiment, subjects, x, target, seed)
+        stacked = explain() if stacked is None else stacked
         if one.how != "member":
-            merge(one, stacked)
+            run.merge(one, stacked, x, target)
     _wait(x)
     return time.perf_counter() - started
-
-
-def _explain(
-    one: Map, experiment: Experiment, subjects: Subjects, x: Tensor, target: Tensor, seed: int
-) -> Tensor:
-    options = {k: v for k, v in experiment.options.items() if k in one.members}
-    model = subjects.loaded.model
-    found = compute_maps(model, x, target, one.members, options=options, seed=seed)
-    rows = [scale(reduce_channels(raw.float())) for raw in found.maps.values()]
-    return torch.stack(rows, 1)
 
 
 def _wait(x: Tensor) -> None:
@@ -183,24 +158,19 @@ def _wait(x: Tensor) -> None:
         torch.cuda.synchronize(x.device)
 
 
-def measure_lipschitz(
-    experiment: Experiment,
-    subjects: Subjects,
-    batch: Batch,
-    seed: int,
-    class_maps: ClassMaps | None,
-) -> Scores:
+def measure_lipschitz(run: Run, batch: Batch) -> Scores:
     """Learn the function of each input and find how steep it is, exactly and by sampling [M11]."""
-    heatmaps = compute_heatmaps(experiment, subjects.loaded.model, batch.x, batch.target, seed)
+    experiment, x, target = run.experiment, batch.x, batch.target
+    heatmaps = run.compute_heatmaps(x, target)
     table: dict[str, list[list[float]]] = {name: [] for name in experiment.metrics}
     for one in experiment.maps:
         if one.how == "sea_random":
-            shape = tuple(batch.x.shape[2:])
-            stacked = draw_heatmaps(len(batch), shape, len(one.members), seed, batch.number)
-            stacked = stacked.to(batch.x.device)
+            shape = tuple(x.shape[2:])
+            stacked = draw_heatmaps(len(batch), shape, len(one.members), run.seed, batch.number)
+            stacked = stacked.to(x.device)
         else:
             stacked = torch.stack([heatmaps[name] for name in one.members], 1)
-        scorer = merge(one, stacked, keep_scorer=True).scorer
+        scorer = run.merge(one, stacked, x, target, keep_scorer=True).scorer
         if scorer is None:
             raise InputError(f"{one.label} learns no function, so it has no Lipschitz constant")
         with torch.no_grad():
@@ -208,7 +178,7 @@ def measure_lipschitz(
             ends = [torch.full((len(batch), scorer.n), v, device=device) for v in (0.0, 1.0)]
             low, high = (scorer(end.double()) for end in ends)
         exact = lipschitz(scorer)
-        sampled = estimate_lipschitz(scorer, experiment.pairs, seed)
+        sampled = estimate_lipschitz(scorer, experiment.pairs, run.seed)
         found = {
             "lipschitz": exact,
             "lipschitz_sampled": sampled,
@@ -218,6 +188,11 @@ def measure_lipschitz(
         for name in experiment.metrics:
             table[name].append(found[name].detach().double().tolist())
     return _as_scores(experiment, table, random=False)
+
+
+def measure_stability(run: Run, batch: Batch) -> Scores:
+    """Compare SEA's map with the maps it makes when nothing that matters is changed."""
+    return _as_scores(run.experiment, compare_maps(run, batch), random=False)
 
 
 def _as_scores(
@@ -236,6 +211,7 @@ def _refuse(trial: Trial) -> Outcome:
 
 
 MEASURES: dict[str, Measure] = {
+    "stability": measure_stability,
     "scores": measure_scores,
     "time": measure_time,
     "lipschitz": measure_lipschitz,

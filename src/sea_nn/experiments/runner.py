@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,18 @@ from torch import Tensor
 from sea_nn.errors import InputError
 from sea_nn.experiments.experiment import Experiment
 from sea_nn.experiments.figures import draw_figures
-from sea_nn.experiments.maps import ClassMaps, compute_heatmaps, learn_class_maps
+from sea_nn.experiments.maps import CLASS_MAPS, ClassMaps, learn_class_maps
 from sea_nn.experiments.measures import MEASURES, find_metric
-from sea_nn.experiments.store import Store, default_cache, hash_weights, make_key
-from sea_nn.experiments.subjects import Batch, Subjects, choose_subjects, load_images
+from sea_nn.experiments.rivals import find_method
+from sea_nn.experiments.run import Run
+from sea_nn.experiments.store import (
+    Store,
+    default_cache,
+    hash_source,
+    hash_weights,
+    make_key,
+)
+from sea_nn.experiments.subjects import Batch, choose_subjects, load_images
 from sea_nn.experiments.surroundings import describe_machine, list_versions
 from sea_nn.experiments.tables import count_published, write_csv, write_markdown
 from sea_nn.explainers import expand_methods
@@ -88,12 +96,11 @@ def run_experiment(
     wanted = experiment.n_inputs if limit is None else limit
     tell("choosing inputs", 0, wanted)
     subjects = choose_subjects(experiment, wanted, where, seed)
+    run = Run(experiment, subjects, seed)
     store = Store(default_cache() if cache is None else cache)
-    settings = describe_settings(experiment, subjects, seed)
-    class_maps = _prepare_class_maps(experiment, subjects, seed, store, settings, tell)
-    scores, n_reused = _measure(
-        experiment, subjects, seed, store, settings, class_maps, fresh, tell
-    )
+    settings = describe_settings(run)
+    run = replace(run, class_maps=_prepare_class_maps(run, store, settings, tell))
+    scores, n_reused = _measure(run, store, settings, fresh, tell)
     n = len(subjects)
     complete = n >= experiment.n_inputs or subjects.available == n
     target, kept = Path(out), None
@@ -102,7 +109,7 @@ def run_experiment(
         target, kept = target / "trial", target / f"{experiment.name}.md"
     target.mkdir(parents=True, exist_ok=True)
     tell("drawing", n, n)
-    figures = draw_figures(experiment, subjects, scores, class_maps, seed, target)
+    figures = draw_figures(run, scores, target)
     facts = {
         "command": command or f"sea bench {experiment.name}",
         "seed": seed,
@@ -117,10 +124,11 @@ def run_experiment(
     return Result(experiment, scores, n, n_reused, complete, files, kept)
 
 
-def describe_settings(experiment: Experiment, subjects: Subjects, seed: int) -> dict[str, Any]:
+def describe_settings(run: Run) -> dict[str, Any]:
     """Return everything but the input that determines a result, as plain values."""
+    experiment, subjects = run.experiment, run.subjects
     options = {k: v for k, v in experiment.options.items() if k in experiment.members}
-    entries = expand_methods(experiment.members, options)
+    entries = expand_methods([find_method(name) for name in experiment.members], options)
     settings = {
         "measure": experiment.measure,
         "data": experiment.data,
@@ -131,12 +139,12 @@ def describe_settings(experiment: Experiment, subjects: Subjects, seed: int) -> 
         "members": {entry.label: dict(entry.options) for entry in entries},
         "metrics": list(experiment.metrics),
         "mask": experiment.mask,
-        "seed": seed,
+        "seed": run.seed,
         "blocks": experiment.blocks,
         "pairs": experiment.pairs,
         "n_train": experiment.n_train,
         "classes": list(experiment.classes) if experiment.n_train else [],
-        "version": list_versions()["sea-nn"],
+        "source": hash_source(),
     }
     if experiment.measure == "time":
         settings["machine"] = describe_machine(subjects.device)
@@ -157,15 +165,9 @@ def _find_device(device: str) -> torch.device:
 
 
 def _measure(
-    experiment: Experiment,
-    subjects: Subjects,
-    seed: int,
-    store: Store,
-    settings: dict[str, Any],
-    class_maps: ClassMaps | None,
-    fresh: bool,
-    tell: Progress,
+    run: Run, store: Store, settings: dict[str, Any], fresh: bool, tell: Progress
 ) -> tuple[Scores, int]:
+    experiment, subjects = run.experiment, run.subjects
     n, parts, n_reused = len(subjects), list[Scores](), 0
     for start in range(0, n, experiment.blocks):
         numbers = range(start, min(start + experiment.blocks, n))
@@ -178,7 +180,7 @@ def _measure(
             n_reused += len(ready)
             parts.extend(ready)
             continue
-        scores = MEASURES[experiment.measure](experiment, subjects, batch, seed, class_maps)
+        scores = MEASURES[experiment.measure](run, batch)
         for row, key in enumerate(keys):
             _save(scores, row, store, key)
         # As the store gives it back, so that nothing depends on what was remembered.
@@ -243,17 +245,13 @@ def _load(experiment: Experiment, store: Store, key: str) -> Scores | None:
 
 
 def _prepare_class_maps(
-    experiment: Experiment,
-    subjects: Subjects,
-    seed: int,
-    store: Store,
-    settings: dict[str, Any],
-    tell: Progress,
-) -> ClassMaps | None:
+    run: Run, store: Store, settings: dict[str, Any], tell: Progress
+) -> ClassMaps:
     """Learn the maps of whole classes, where the experiment has such, or remember them."""
-    wanted = [one.label for one in experiment.maps if "class" in one.how]
+    experiment, subjects = run.experiment, run.subjects
+    wanted = [one.label for one in experiment.maps if one.how in CLASS_MAPS]
     if not wanted:
-        return None
+        return {}
     images = load_images(experiment, "train")
     classes = [images.classes.index(name) for name in experiment.classes]
     key = make_key({**settings, "what": "class maps"}, 0)
@@ -263,11 +261,11 @@ def _prepare_class_maps(
         for number in classes:
             tell(f"learning the class {images.classes[number]}", 0, len(subjects))
             own = images.choose(lambda item, number=number: item.label == number)  # type: ignore[misc]
-            chosen = own.sample(min(experiment.n_train, len(own)), seed)
+            chosen = own.sample(min(experiment.n_train, len(own)), run.seed)
             x = torch.stack([subjects.loaded.preprocess(item.read()) for item in chosen])
             x = x.to(subjects.device)
             target = torch.full((len(x),), number, device=x.device)
-            by_class[number] = compute_heatmaps(experiment, subjects.loaded.model, x, target, seed)
+            by_class[number] = run.compute_heatmaps(x, target)
         learned = learn_class_maps(experiment, by_class)
         tensors = {
             f"{i} {k}": m for i, label in enumerate(wanted) for k, m in learned[label].items()

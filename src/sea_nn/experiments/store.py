@@ -24,6 +24,14 @@ from torch import Tensor, nn
 
 FORMAT = 1
 CACHE_VARIABLE = "SEA_NN_CACHE"
+PACKAGE = Path(__file__).parents[1]
+# Source that cannot change a number: what shows results, and what makes inputs and weights, whose
+# content is part of every key. Of this folder only the named modules compute something.
+SHOWING = frozenset(
+    {"cli", "report", "data", "experiments", "classifiers.py", "training.py", "images.py"}
+    | {"storage.py", "explanation.py", "doctor.py", "plots.py", "panels.py", "charts.py", "bars.py"}
+)
+MEASURING = ("maps.py", "measures.py", "rivals.py", "run.py")
 
 
 def default_cache() -> Path:
@@ -53,6 +61,17 @@ def hash_weights(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {hash_tensor(tensor)}".encode())
+    return digest.hexdigest()[:16]
+
+
+def hash_source(package: Path = PACKAGE) -> str:
+    """Return a checksum of the package's modules that can change a result."""
+    found = [p for p in package.rglob("*.py") if p.relative_to(package).parts[0] not in SHOWING]
+    found += [p for p in (package / "experiments").glob("*.py") if p.name in MEASURING]
+    digest = hashlib.sha256()
+    for path in sorted(found):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(package).as_posix()} {len(content)} ".encode() + content)
     return digest.hexdigest()[:16]
 
 

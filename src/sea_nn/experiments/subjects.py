@@ -15,6 +15,7 @@ from torch import Tensor
 from sea_nn import data
 from sea_nn.classifiers import TASKS, load_classifier, read_record
 from sea_nn.data import ImageSet, Item, fashion
+from sea_nn.data.items import View, fill_boxes
 from sea_nn.errors import InputError
 from sea_nn.experiments.experiment import Experiment
 from sea_nn.metrics import pixel_bounds
@@ -22,6 +23,7 @@ from sea_nn.models import LoadedModel
 
 SAMPLE = "fashion_sample"
 CHUNK = 64
+BOX = "box"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Subjects:
         items: the inputs in the order in which they are numbered.
         targets: the class explained for each.
         labels: the classes' names, for people.
-        mask: the kind of mask to read, or None.
+        mask: the kind of mask to read, "box" for the inside of the boxes, or None.
         available: how many inputs of the set could have been chosen; None if not all were tried.
         facts: about set and classifier, a line each.
     """
@@ -85,16 +87,16 @@ class Subjects:
         """Read consecutive inputs."""
         preprocess = self.loaded.preprocess
         items = [self.items[number] for number in numbers]
-        views = [item.view(preprocess, self.mask if item.masks else None) for item in items]
-        masks = [view.mask for view in views if view.mask is not None]
+        views = [_view(item, self.loaded, self.mask) for item in items]
+        found = [_find_mask(view, self.mask) for view in views]
+        masks = [mask for mask in found if mask is not None]
         without = [preprocess(item.plain.read()) for item in items if item.plain is not None]
-        whole = self.mask is not None and len(masks) == len(views)
         return Batch(
             number=numbers[0],
             x=torch.stack([view.tensor for view in views]).to(self.device),
             target=torch.tensor([self.targets[n] for n in numbers], device=self.device),
             images=torch.stack([torch.from_numpy(view.display) for view in views]),
-            masks=torch.stack(masks).to(self.device) if whole else None,
+            masks=torch.stack(masks).to(self.device) if len(masks) == len(views) else None,
             plain=torch.stack(without).to(self.device) if len(without) == len(items) else None,
         )
 
@@ -115,9 +117,12 @@ def choose_subjects(
     images = load_images(experiment)
     loaded = load_classifier(experiment.classifier, device)
     order = np.random.default_rng(seed).permutation(len(images)).tolist()
+    if experiment.tuning:
+        order.reverse()
     candidates = [images[index] for index in order]
     if experiment.mask is not None:
-        candidates = [item for item in candidates if item.masks]
+        boxed = experiment.mask == BOX
+        candidates = [item for item in candidates if (item.boxes if boxed else item.masks)]
     numbers = [images.classes.index(name) for name in experiment.classes]
     if numbers:
         candidates = [item for item in candidates if item.label in numbers]
@@ -132,8 +137,10 @@ def choose_subjects(
             right = predicted == _expect(item, loaded, images)
             n_seen, n_right = n_seen + 1, n_right + right
             fits = right or not check
-            if fits and experiment.mask is not None and experiment.measure == "scores":
-                fits = bool((item.read_mask(experiment.mask) > 0).any())
+            if fits and experiment.mask is not None:
+                mask = _find_mask(_view(item, loaded, experiment.mask), experiment.mask)
+                low, high = experiment.mask_share
+                fits = mask is not None and low < float((mask > 0).float().mean()) <= high
             if fits and check and item.plain is not None:
                 fits = _predict(loaded, [item.plain])[0] == predicted
             if fits and len(items) < count:
@@ -175,6 +182,17 @@ def measure_accuracy(experiment: Experiment, loaded: LoadedModel) -> float:
             p == _expect(i, loaded, images) for i, p in zip(some, predicted, strict=True)
         )
     return n_right / len(images)
+
+
+def _view(item: Item, loaded: LoadedModel, mask: str | None) -> View:
+    return item.view(loaded.preprocess, mask if item.masks and mask != BOX else None)
+
+
+def _find_mask(view: View, kind: str | None) -> Tensor | None:
+    """The mask of this kind as the classifier sees it, float [H, W], if the picture has one."""
+    if kind == BOX:
+        return fill_boxes(view.boxes, *view.display.shape[:2]).float()
+    return None if kind is None else view.mask
 
 
 @torch.no_grad()

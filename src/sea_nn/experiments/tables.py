@@ -61,6 +61,11 @@ def write_markdown(
     lines += [f"- {line}" for line in subjects.facts]
     which = "those classified right" if experiment.correct else "right and wrong ones alike"
     lines.append(f"{INPUTS}{n}, {which}, in a random order; seed {facts['seed']}")
+    if complete and n < experiment.n_inputs:
+        lines.append(
+            f"- that is all the test split has of them, fewer than {experiment.n_inputs}: the "
+            "intervals are wide"
+        )
     if experiment.classes:
         lines.append(f"- classes: {', '.join(experiment.classes)}")
     lines.append(f"- hardware: {facts['hardware']}")

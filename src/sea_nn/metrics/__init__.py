@@ -27,7 +27,7 @@ from sea_nn.metrics.perturbation import PERTURBATIONS, pixel_bounds
 from sea_nn.metrics.scores import Curve, Scores
 from sea_nn.metrics.scoring import score_maps
 from sea_nn.metrics.sensitivity import add_noise, input_dependence, overlap_top
-from sea_nn.metrics.sets import SetAnswers, query_sets
+from sea_nn.metrics.sets import SetAnswers, measure_drops, query_sets
 
 __all__ = [
     "METRICS",
@@ -47,6 +47,7 @@ __all__ = [
     "gini",
     "input_dependence",
     "jaccard",
+    "measure_drops",
     "overlap_top",
     "pixel_bounds",
     "pointing_game",

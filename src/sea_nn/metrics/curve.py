@@ -6,8 +6,9 @@ known is not asked again: an input of which nothing is hidden, or everything, an
 nothing that looks different (black pixels set to black).
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.evaluator import Evaluator
+from sea_nn.metrics.asking import find_fold
 from sea_nn.metrics.perturbation import Perturbation, positions
 
 ScoreKind = Literal["probability", "logit"]
@@ -81,6 +83,8 @@ def ask(task: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) -> Answ
         build: returns the points [p, ...] of a slice of 0 to P.
     """
     answers = Answers.empty((len(rows),), task.x)
+    fold = find_fold(task, len(rows))
+    task = replace(task, folded=bool(fold))
 
     def visit(start: int, stop: int) -> None:
         part = slice(start, stop)
@@ -88,7 +92,11 @@ def ask(task: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) -> Answ
             logits = task.forward(task.arrange(build(part)), rows[part])
             answers.put(part, Answers.read(logits, task.target[rows[part]]))
 
-    task.sweep(len(rows), visit, gradient=False)
+    total, size = len(rows), None
+    if task.limit is not None and task.x.device.type == "cpu":
+        size = math.ceil(total / max(1, math.ceil(total / task.limit)))
+    with fold.applied():
+        task.sweep(total, visit, size=size, gradient=False)
     return answers
 
 
@@ -134,9 +142,10 @@ def trace(
     none, every = done == 0, done == everything
     wanted = (new & ~every).nonzero()
     rows, methods, at = wanted.unbind(1)
+    flat, numbers, last_step = step_maps.flatten(0, 1), rows * n_maps + methods, at.to(torch.int16)
 
     def build(part: slice) -> Tensor:
-        hidden = step_maps[rows[part], methods[part]] <= at[part, None].to(torch.int16)
+        hidden = flat.index_select(0, numbers[part]) <= last_step[part, None]
         hidden = ~hidden if insert else hidden
         return perturbation.hide(hidden.view(-1, *positions(task.x)), rows[part])
 

@@ -148,27 +148,30 @@ def window_steps(
         )
     means = functional.avg_pool2d(maps.to(torch.float64), size, stride=1)
     means = means[..., : means.shape[2] - slack, : means.shape[3] - slack]
-    rows, columns = means.shape[2:]
+    columns = means.shape[3]
     rank = rank_positions(_merge_ties(means.flatten(2)), seed, first)
-    taken = rank.new_full((), rank.shape[-1])
+    taken = rank.shape[-1]
+    place = torch.arange(taken, device=maps.device)
+    rows, cols = place // columns, place % columns
+    corners, room = [], []
+    for _ in range(count):
+        best, place = rank.min(-1, keepdim=True)
+        top, left = rows[place], cols[place]
+        corners.append(torch.cat([top, left], -1))
+        room.append(best < taken)
+        near = ((rows - top).abs() < size) & ((cols - left).abs() < size)
+        rank.masked_fill_(near, taken)
+    found = torch.cat(room, -1)  # [N, m, count]
+    top, left = torch.stack(corners, -1).unsqueeze(-1).unbind(2)  # [N, m, count, 1]
+    step = torch.arange(1, count + 1, device=maps.device).view(-1, 1) * found.unsqueeze(-1)
     row = torch.arange(height, device=maps.device)
     column = torch.arange(width, device=maps.device)
-    steps = torch.full(maps.shape, count + 1, dtype=torch.int16, device=maps.device)
-    found = torch.zeros(maps.shape[:2], dtype=torch.int64, device=maps.device)
-    for step in range(1, count + 1):
-        best, place = rank.min(-1)
-        free = best < taken
-        found += free
-        top, left = (place // columns)[..., None], (place % columns)[..., None]
-        covers = ((row >= top) & (row < top + size))[..., None] & (
-            (column >= left) & (column < left + size)
-        )[..., None, :]
-        steps.masked_fill_(covers & free[..., None, None], step)
-        blocks = ((row[:rows] - top).abs() < size)[..., None] & (
-            (column[:columns] - left).abs() < size
-        )[..., None, :]
-        rank = torch.where(blocks.flatten(2), taken, rank)
-    return steps, found
+    across = ((row >= top) & (row < top + size)) * step
+    down = (column >= left) & (column < left + size)
+    # No two windows overlap, so the sum over windows has one term at most.
+    steps = across.to(torch.float32).transpose(2, 3) @ down.to(torch.float32)
+    steps = steps.round().to(torch.int16)
+    return steps.masked_fill(steps == 0, count + 1), found.sum(-1)
 
 
 def _step_of(rank: Tensor, steps: int, n: int | Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.evaluator import Evaluator
 from sea_nn.logits import Target
 from sea_nn.metrics.asking import open_tasks
 from sea_nn.metrics.curve import Answers
@@ -68,6 +69,49 @@ def query_sets(
         internal_batch_size: the most inputs in one pass.
         autocast: the precision on a GPU.
     """
+    _check_sets(sets, x)
+    given = {"args": additional_forward_args, "limit": internal_batch_size, "autocast": autocast}
+    with open_tasks(model, x, target, **given) as tasks:
+        trial = _make_trial(tasks(slice(None)), bounds, seed, first)
+        kept, removed = (
+            ask_sets(trial, perturbation, sets.to(x.device), keep) for keep in (True, False)
+        )
+        same = trial.ask().target.unsqueeze(1)
+    return SetAnswers(kept, removed, kept.predicted == same, removed.predicted != same)
+
+
+def measure_drops(
+    model: Callable[..., Any],
+    x: Tensor,
+    target: Target,
+    sets: Tensor,
+    perturbation: Kind = "blur",
+    *,
+    bounds: Bounds | None = None,
+    seed: int = 0,
+    first: int = 0,
+) -> Tensor:
+    """Return by how much the class's logit falls when each set is hidden, [N, k].
+
+    Args:
+        model: as for ``query_sets``, like the other arguments.
+        x: inputs [N, ...].
+        target: the class explained; None for the predicted one.
+        sets: bool [N, k, *positions].
+        perturbation: how a set is hidden.
+        bounds: the lowest and highest value of each channel.
+        seed: of the noise.
+        first: the number of the first input.
+    """
+    _check_sets(sets, x)
+    with open_tasks(model, x, target) as tasks:
+        task = tasks(slice(None))
+        trial = _make_trial(task, bounds, seed, first)
+        left = ask_sets(trial, perturbation, sets.to(x.device), keep=False).logit
+        return task.logits.gather(1, task.target.unsqueeze(1)).to(left) - left
+
+
+def _check_sets(sets: Tensor, x: Tensor) -> None:
     if sets.dtype != torch.bool:
         raise KindError(f"sets must be bool [N, k, *positions]; got {sets.dtype}")
     if sets.ndim < 2 or (len(sets), *sets.shape[2:]) != (len(x), *positions(x)):
@@ -75,13 +119,8 @@ def query_sets(
             f"sets must be [N, k, *positions] with N = {len(x)} and positions "
             f"{list(positions(x))}; got {list(sets.shape)}"
         )
-    given = {"args": additional_forward_args, "limit": internal_batch_size, "autocast": autocast}
-    with open_tasks(model, x, target, **given) as tasks:
-        task = tasks(slice(None))
-        nothing = x.new_empty(len(x), 0, *positions(x))
-        trial = Trial(task.x, nothing, (), task, bounds=bounds, seed=seed, first=first)
-        kept, removed = (
-            ask_sets(trial, perturbation, sets.to(x.device), keep) for keep in (True, False)
-        )
-    same = task.target.unsqueeze(1)
-    return SetAnswers(kept, removed, kept.predicted == same, removed.predicted != same)
+
+
+def _make_trial(task: Evaluator, bounds: Bounds | None, seed: int, first: int) -> Trial:
+    nothing = task.x.new_empty(len(task.x), 0, *positions(task.x))
+    return Trial(task.x, nothing, (), task, bounds=bounds, seed=seed, first=first)

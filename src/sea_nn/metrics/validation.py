@@ -46,7 +46,7 @@ def check_maps(
     if not maps and not random:
         raise InputError("maps must hold at least one method's maps")
     expected = (len(x), *positions(x))
-    checked = {}
+    checked: dict[str, Tensor] = {}
     for name, values in maps.items():
         if not isinstance(values, Tensor) or values.is_complex():
             raise KindError(f"the maps of {name!r} must be a real tensor")
@@ -60,18 +60,31 @@ def check_maps(
                 "sea_nn.heatmap.reduce_channels, bring "
                 "coarse maps to the input's size with sea_nn.heatmap.upsample"
             )
-        one = one if one.is_floating_point() else one.to(torch.float32)
-        if not bool(one.isfinite().all()):
+        checked[name] = one if one.is_floating_point() else one.to(torch.float32)
+    for name, (finite, zeros) in zip(checked, _inspect(checked), strict=True):
+        if not finite:
             raise InputError(f"the maps of {name!r} hold nan or infinite values")
-        zero = (one == 0).flatten(1).all(1).nonzero().flatten()
-        if len(zero) and not allow_zero:
+        if zeros and not allow_zero:
+            rows = (checked[name] == 0).flatten(1).all(1).nonzero()
             raise InputError(
-                f"the map of {name!r} is zero everywhere on {len(zero)} of {len(x)} inputs (first: "
-                f"input {int(zero[0])}), so it ranks nothing. Leave these inputs or this method "
+                f"the map of {name!r} is zero everywhere on {len(rows)} of {len(x)} inputs (first: "
+                f"input {int(rows[0])}), so it ranks nothing. Leave these inputs or this method "
                 "out, or pass allow_zero=True to rank such maps at random"
             )
-        checked[name] = one
     return checked
+
+
+def _inspect(maps: Mapping[str, Tensor]) -> list[list[bool]]:
+    """For each method, whether its maps are finite, and whether one is zero; asked for at once."""
+    if not maps:
+        return []
+    found = [
+        torch.stack([one.isfinite().all(), (one.flatten(1) == 0).all(1).any()])
+        for one in maps.values()
+    ]
+    # Maps may lie on different devices.
+    answers: list[list[bool]] = torch.stack([one.to(found[0].device) for one in found]).tolist()
+    return answers
 
 
 def check_needs(

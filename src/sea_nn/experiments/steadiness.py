@@ -1,0 +1,84 @@
+"""How far SEA's map moves when nothing that matters changes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from sea_nn.agreement import rank
+from sea_nn.attribute import ensemble
+from sea_nn.config import SEAConfig
+from sea_nn.experiments.experiment import PAPER_MEMBERS
+from sea_nn.experiments.run import Run
+from sea_nn.experiments.subjects import Batch
+from sea_nn.explainers import compute_maps
+from sea_nn.heatmap import reduce_channels, scale
+from sea_nn.queries import make_ask
+from sea_nn.regions import Ask
+
+TOP = 50
+LABELS = ("float64", "other tie rule", "other device", "other draws", "Agg-Mean, other draws")
+METRICS = ("spearman", f"top_{TOP}")
+
+
+def compare_maps(run: Run, batch: Batch) -> dict[str, list[list[float]]]:
+    """Compare SEA's maps with those made otherwise: by metric and label, a number an input."""
+    model, x, target = run.subjects.loaded.model, batch.x, batch.target
+    heatmaps = _explain(run, x, run.seed)
+    usual = _learn(heatmaps, make_ask(model, x, target))
+
+    def mirrored(sets: Tensor) -> Tensor:
+        return make_ask(model, x, target)(sets.flip(-1, -2))
+
+    other = "cpu" if x.is_cuda else "cuda" if torch.cuda.is_available() else "cpu"
+    moved, there = copy.deepcopy(model).to(other), x.to(other)
+    double, twice = copy.deepcopy(model).double(), x.double()
+    fresh = _explain(run, x, run.seed + 1)
+    ways: dict[str, Callable[[], Tensor]] = {
+        # Members, questions and ensemble, all in double precision.
+        "float64": lambda: _learn(
+            _explain(run, twice, run.seed, double), make_ask(double, twice, target)
+        ),
+        # Turned round, the lowest index is the highest, and every tie goes the other way.
+        "other tie rule": lambda: _learn(heatmaps.flip(-1, -2), mirrored).flip(-1, -2),
+        "other device": lambda: _learn(
+            heatmaps.to(other), make_ask(moved, there, target.to(other))
+        ).to(x.device),
+        "other draws": lambda: _learn(fresh, make_ask(model, x, target)),
+    }
+    table: dict[str, list[list[float]]] = {name: [] for name in METRICS}
+    pairs = [(usual, ways[label]()) for label in LABELS[:-1]]
+    pairs.append((heatmaps.mean(1), fresh.mean(1)))
+    for one, two in pairs:
+        table["spearman"].append(spearman(one, two).tolist())
+        table[METRICS[1]].append(overlap(one, two).tolist())
+    return table
+
+
+def spearman(one: Tensor, two: Tensor) -> Tensor:
+    """Rank correlation of two maps an input, [N]."""
+    first, second = (rank(m.flatten(1).double()) for m in (one, two))
+    middle = (first.shape[1] + 1) / 2  # the mean rank, ties or not
+    return torch.nn.functional.cosine_similarity(first - middle, second - middle, dim=1)
+
+
+def overlap(one: Tensor, two: Tensor) -> Tensor:
+    """Share of the 50 most relevant positions that two maps have in common, [N]."""
+    tops = []
+    for values in (one.flatten(1), two.flatten(1)):
+        chosen = values.topk(min(TOP, values.shape[1]), dim=1).indices
+        tops.append(torch.zeros_like(values, dtype=torch.bool).scatter_(1, chosen, True))
+    return (tops[0] & tops[1]).sum(1) / tops[0].sum(1)
+
+
+def _explain(run: Run, x: Tensor, seed: int, model: torch.nn.Module | None = None) -> Tensor:
+    model = run.subjects.loaded.model if model is None else model
+    found = compute_maps(model, x, None, PAPER_MEMBERS, seed=seed)
+    return torch.stack([scale(reduce_channels(raw)) for raw in found.maps.values()], 1)
+
+
+def _learn(heatmaps: Tensor, ask: Ask) -> Tensor:
+    return ensemble(heatmaps, SEAConfig(), ask=ask, keep_scorer=False).attribution

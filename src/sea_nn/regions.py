@@ -1,0 +1,175 @@
+"""Ask the model about halves of the input, and let its answers join the ensemble.
+
+The paper's second kind of supervision is sets: f must score a member's top features above all other
+sets of their size. But members disagree, and a set is not right because one of them drew it: here
+the model decides. The input is divided into 16 regions; a row of a Hadamard matrix splits them into
+two halves, and the model says which of the two it needs more: V = p(class | only this half is
+left) - p(class | only the other). The 15 splits are orthogonal, so 30 questions tell the effect of
+every region exactly, up to a constant, if effects add up (docs/math.md). The effects, painted, are
+one more heatmap; and a member that foretells the answers counts for more.
+
+>>> heat = torch.rand(1, 8, 8, generator=torch.Generator().manual_seed(0))
+>>> truth = torch.arange(64.0).reshape(1, 8, 8)
+>>> def ask(sets):
+...     return torch.where(sets, truth.unsqueeze(1), -truth.unsqueeze(1)).flatten(2).sum(2)
+>>> answers = Answers.of(ask, heat)
+>>> effects = answers.map()[0]
+>>> bool(effects[-1, -1] > effects[0, 0])
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from sea_nn.errors import InputError
+from sea_nn.heatmap import scale
+
+Ask = Callable[[Tensor], Tensor]
+"""From sets, bool [N, R, *shape], to how much more the model needs each than the rest, [N, R]."""
+
+REGIONS = 16
+QUESTIONS = 2 * (REGIONS - 1)
+"""Model evaluations an input in one round: both halves of each split."""
+# Chosen on tuning inputs of four data sets (docs/results/choices.md).
+EVEN = 0.5  # half of a cut follows area, half the members' heat
+SOFTNESS = 0.25  # blur of a region's edge, in widths of a region
+TRUST = 2.0  # how sharply members are weighed by how well they foretell the answers
+SAY = 3.0  # the answers count as much as this many members
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the model said about halves of N inputs, in one round or several.
+
+    Attributes:
+        regions: the region of each feature, one round after another: int64 [N, *shape] each.
+        sets: the halves asked about, bool [N, R, *shape].
+        preference: how much more the model needs each than the other half, [N, R].
+    """
+
+    regions: tuple[Tensor, ...]
+    sets: Tensor
+    preference: Tensor
+
+    @classmethod
+    def of(cls, ask: Ask, heat: Tensor) -> Answers:
+        """Divide the inputs by their heat, [N, *shape], and ask about the 15 splits."""
+        regions = divide(heat)
+        sets = split(regions)
+        answers = ask(sets)
+        if answers.shape != sets.shape[:2]:
+            raise InputError(
+                f"ask must return one number a set, {list(sets.shape[:2])}; got "
+                f"{list(answers.shape)}"
+            )
+        if not bool(answers.isfinite().all()):
+            raise InputError("ask returned NaN or infinite answers; does the model on such inputs?")
+        return cls((regions,), sets, answers.detach().to(torch.float64))
+
+    def __add__(self, other: Answers) -> Answers:
+        return Answers(
+            self.regions + other.regions,
+            torch.cat([self.sets, other.sets], 1),
+            torch.cat([self.preference, other.preference], 1),
+        )
+
+    def map(self) -> Tensor:
+        """The regions' effects painted over the features, edges softened: [N, *shape] in [0, 1]."""
+        design = _design(self.preference)
+        painted = []
+        for regions, answers in zip(
+            self.regions, self.preference.split(REGIONS - 1, 1), strict=True
+        ):
+            effects = answers @ design / REGIONS
+            drawn = effects.gather(1, regions.flatten(1)).view(regions.shape)
+            painted.append(scale(_soften(drawn)))
+        return scale(torch.stack(painted).mean(0))
+
+    def foretold(self, heatmaps: Tensor) -> Tensor:
+        """Cosine between the answers and what each heatmap's own mass would say, [N, m]."""
+        halves = self.sets.flatten(2).to(torch.float64) * 2 - 1
+        expected = heatmaps.flatten(2).to(torch.float64) @ halves.mT
+        return cosine_similarity(expected, self.preference.unsqueeze(1), dim=2)
+
+
+def heed(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Join the answers to the heatmaps [N, m, *shape] and weights [N, m]: m + 1 rows each.
+
+    A row pulls on a feature by its weight, its value there and the slope of f at the row, which
+    falls almost as 1 / heat. Weights in proportion to heat make up for that, so that a spread-out
+    map is not outvoted by a thin one.
+    """
+    drawn = answers.map().to(heatmaps)
+    heat = heatmaps.flatten(2).mean(2).to(weights)
+    trust = (TRUST * answers.foretold(heatmaps)).exp()
+    # Two equal members of weight 1/2 must be as one of weight 1, so votes are counted, not rows.
+    votes = weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+    pulls = weights * heat * trust / ((weights * trust).sum(1, keepdim=True) / votes)
+    said = SAY * pulls.sum(1, keepdim=True) / votes
+    return torch.cat([heatmaps, drawn.unsqueeze(1)], 1), torch.cat([pulls, said], 1)
+
+
+def divide(heat: Tensor) -> Tensor:
+    """Number the region of each feature: [N, *shape] -> int64 [N, *shape], at most 16 regions.
+
+    Images are cut into 4 rows and 4 columns, everything else into bands along its last axis. A
+    cut takes equal parts of area and heat, evenly mixed: regions are smaller where members look.
+    """
+    flat = heat.detach().to(torch.float64)
+    shape = flat.shape
+    flat = flat.reshape(shape[0], -1, shape[-1])
+    n_rows, n_columns = _count_bands(flat)
+    rows, columns = _cut(flat.sum(2), n_rows), _cut(flat.sum(1), n_columns)
+    return (rows.unsqueeze(2) * n_columns + columns.unsqueeze(1)).reshape(shape)
+
+
+def _count_bands(flat: Tensor) -> tuple[int, int]:
+    n_rows = min(math.isqrt(REGIONS), flat.shape[1])
+    return n_rows, min(REGIONS // n_rows, flat.shape[2])
+
+
+def split(regions: Tensor) -> Tensor:
+    """The 15 halves asked about: regions [N, *shape] -> bool [N, 15, *shape]."""
+    chosen = _design(regions) > 0
+    return chosen.T[regions].movedim(-1, 1)
+
+
+def _design(like: Tensor) -> Tensor:
+    """Rows 2 to 16 of the Hadamard matrix of order 16: [15, 16] of -1 and 1."""
+    signs = torch.ones(1, 1, dtype=torch.float64, device=like.device)
+    while len(signs) < REGIONS:
+        signs = torch.cat([torch.cat([signs, signs], 1), torch.cat([signs, -signs], 1)])
+    return signs[1:]
+
+
+def _cut(heat: Tensor, count: int) -> Tensor:
+    """Bands 0 ... count - 1 along an axis with this heat: [N, L] -> int64 [N, L]."""
+    length = heat.shape[1]
+    if length <= count:
+        return torch.arange(length, device=heat.device).expand(len(heat), -1)
+    total = heat.sum(1, keepdim=True)
+    even = torch.full_like(heat, 1 / length)
+    share = EVEN * even + (1 - EVEN) * torch.where(total > 0, heat / total, even)
+    middle = share.cumsum(1) - share / 2
+    return (middle * count).long().clamp(0, count - 1)
+
+
+def _soften(drawn: Tensor) -> Tensor:
+    """Blur the regions' edges, each axis by a part of a region's width there."""
+    if drawn.ndim == 2:
+        return drawn  # columns of a table have no neighbours
+    flat = drawn.reshape(len(drawn), -1, drawn.shape[-1])
+    for axis, count in zip((1, 2), _count_bands(flat), strict=True):
+        place = torch.arange(flat.shape[axis], dtype=flat.dtype, device=flat.device)
+        apart = (place[:, None] - place) * (count / (SOFTNESS * len(place)))
+        weight = torch.exp(-apart.square() / 2)
+        weight = weight / weight.sum(1, keepdim=True)
+        flat = (flat.movedim(axis, -1) @ weight.mT).movedim(-1, axis)
+    return flat.reshape(drawn.shape)

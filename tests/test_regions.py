@@ -1,0 +1,218 @@
+"""The questions to the model: an orthogonal design, exact for effects that add up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sea_nn import SEA, SEAConfig, ensemble
+from sea_nn.errors import InputError
+from sea_nn.queries import make_ask
+from sea_nn.regions import QUESTIONS, REGIONS, Answers, divide, heed, split
+
+
+def seeded(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def additive(truth: Tensor):
+    """A model whose answer is the sum of the features' effects: [N, *shape]."""
+
+    def ask(sets: Tensor) -> Tensor:
+        values = truth.unsqueeze(1)
+        return torch.where(sets, values, -values).flatten(2).sum(2)
+
+    return ask
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (5, 7), (4, 4), (224, 30), (64,), (16,)])
+def test_each_split_halves_the_regions_and_no_two_repeat_each_other(shape: tuple[int, ...]) -> None:
+    regions = divide(torch.ones(1, *shape))
+    sets = split(regions)
+    assert sets.shape == (1, REGIONS - 1, *shape)
+    present = torch.stack([sets[0][:, regions[0] == k].all(1) for k in range(REGIONS)], 1)
+    absent = torch.stack([~sets[0][:, regions[0] == k].any(1) for k in range(REGIONS)], 1)
+    assert bool((present ^ absent).all())  # a region is never cut
+    signs = present.double() * 2 - 1
+    assert torch.equal(signs.sum(1), torch.zeros(REGIONS - 1, dtype=torch.float64))
+    assert torch.equal(signs @ signs.T, REGIONS * torch.eye(REGIONS - 1, dtype=torch.float64))
+
+
+def test_the_regions_effects_are_exact_where_effects_add_up() -> None:
+    heat, truth = seeded(3, 12, 20), seeded(3, 12, 20, seed=1) - 0.3
+    answers = Answers.of(additive(truth), heat)
+    regions = answers.regions[0].flatten(1)
+    effects = torch.zeros(3, REGIONS, dtype=torch.float64).scatter_add_(
+        1, regions, truth.flatten(1)
+    )
+    design = torch.stack(
+        [answers.sets.flatten(2).gather(2, first.view(3, 1, 1).expand(3, 15, 1)).squeeze(2)
+         for first in ((regions == k).long().argmax(1) for k in range(REGIONS))], 2
+    ).double() * 2 - 1  # fmt: skip
+    found = torch.einsum("nr,nrk->nk", answers.preference, design) / REGIONS
+    expected = effects - effects.mean(1, keepdim=True)
+    torch.testing.assert_close(found, expected)
+
+
+def test_even_heat_gives_equal_cells_and_heat_draws_the_cuts_together() -> None:
+    even = divide(torch.ones(1, 32, 32))
+    assert torch.equal(even[0].flatten().bincount(), torch.full((16,), 64))
+    heat = torch.zeros(1, 32, 32)
+    heat[0, :8, :8] = 1
+    regions = divide(heat)
+    assert int((regions == 0).sum()) < 64 < int((regions == 15).sum())
+    assert torch.equal(divide(torch.zeros(1, 32, 32)), even)  # no heat at all: by area
+
+
+@pytest.mark.parametrize(("shape", "count"), [((3,), 3), ((2, 2), 4), ((1, 40), 16), ((3, 40), 15)])
+def test_small_inputs_have_as_many_regions_as_they_can(shape: tuple[int, ...], count: int) -> None:
+    assert len(divide(seeded(1, *shape)).unique()) == count
+
+
+def test_a_member_that_foretells_the_answers_counts_for_more() -> None:
+    truth = seeded(2, 16, 16)
+    heatmaps = torch.stack([truth, 1 - truth, seeded(2, 16, 16, seed=3)], 1)
+    answers = Answers.of(additive(truth - 0.5), heatmaps.mean(1))
+    cosine = answers.foretold(heatmaps)
+    assert bool((cosine[:, 0] > cosine[:, 2]).all() and (cosine[:, 2] > cosine[:, 1]).all())
+    rows, weights = heed(answers, heatmaps, torch.ones(2, 3, dtype=torch.float64))
+    assert rows.shape == (2, 4, 16, 16)
+    assert weights.shape == (2, 4)
+    assert bool((weights[:, 0] > weights[:, 1]).all())
+    assert float(rows[:, 3].amin()) == 0
+    assert float(rows[:, 3].amax()) == 1
+
+
+def test_a_method_without_a_vote_has_none_after_the_answers_either() -> None:
+    heatmaps = seeded(1, 3, 8, 8)
+    answers = Answers.of(additive(heatmaps[:, 0]), heatmaps.mean(1))
+    _, weights = heed(answers, heatmaps, torch.tensor([[1.0, 0.0, 1.0]], dtype=torch.float64))
+    assert float(weights[0, 1]) == 0
+
+
+def test_answers_lift_what_the_members_miss() -> None:
+    heatmaps, truth = seeded(1, 2, 32, 32), torch.zeros(1, 32, 32, dtype=torch.float64)
+    truth[0, 8:16, 16:24] = 1 / 64
+    plain = ensemble(heatmaps)
+    asked = ensemble(heatmaps, ask=additive(truth))
+    inside = truth[0] > 0
+    before, after = (
+        e.attribution[0][inside].sum() / e.attribution[0].sum() for e in (plain, asked)
+    )
+    assert float(after) > 2 * float(before)
+    assert plain.answers is None
+    assert asked.answers is not None
+    assert asked.answers.preference.shape == (1, QUESTIONS // 2)
+
+
+def test_a_batch_is_its_inputs_one_by_one() -> None:
+    heatmaps, truth = seeded(3, 2, 12, 12), seeded(3, 12, 12, seed=4) - 0.5
+    config = SEAConfig(rounds=2)
+    together = ensemble(heatmaps, config, ask=additive(truth)).attribution
+    for k in range(3):
+        alone = ensemble(heatmaps[k : k + 1], config, ask=additive(truth[k : k + 1])).attribution
+        torch.testing.assert_close(alone, together[k : k + 1], rtol=1e-9, atol=0)
+
+
+def test_rounds_say_how_often_the_model_is_asked() -> None:
+    truth, calls = seeded(1, 8, 8), []
+
+    def ask(sets: Tensor) -> Tensor:
+        calls.append(sets)
+        return additive(truth)(sets)
+
+    for rounds in (0, 1, 3):
+        calls.clear()
+        ensemble(seeded(1, 2, 8, 8), SEAConfig(rounds=rounds), ask=ask)
+        assert len(calls) == rounds
+    assert not torch.equal(calls[0], calls[1])  # asked again about the map learned from the first
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [(lambda s: torch.zeros(1, 2), "one number a set"),
+     (lambda s: torch.full(s.shape[:2], torch.nan), "NaN")],
+)  # fmt: skip
+def test_bad_answers_are_refused(answer, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        ensemble(seeded(1, 2, 8, 8), ask=answer)
+
+
+def test_answers_that_say_nothing_leave_the_members_alone() -> None:
+    heatmaps = seeded(2, 3, 8, 8)
+    result = ensemble(heatmaps, ask=lambda sets: torch.zeros(sets.shape[:2]))
+    heat = heatmaps.flatten(2).mean(2)  # the weights that even out spread
+    torch.testing.assert_close(result.attribution, ensemble(heatmaps, weights=heat).attribution)
+
+
+class Softmax(nn.Module):
+    def __init__(self, n: int, classes: int = 3) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(n, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.flatten(1))
+
+
+@pytest.mark.parametrize("absent", ["baseline", "mean"])
+def test_the_answer_is_what_one_half_keeps_minus_what_the_other_does(absent: str) -> None:
+    model, x = Softmax(2 * 6 * 6), seeded(2, 2, 6, 6).float()
+    sets = torch.zeros(2, 2, 6, 6, dtype=torch.bool)
+    sets[:, 0, :3], sets[:, 1, :, 2:] = True, True
+    target = torch.tensor([2, 0])
+    fill = (
+        x.mean((2, 3), keepdim=True).expand_as(x) if absent == "mean" else torch.full_like(x, 0.3)
+    )
+    found = make_ask(model, x, target, absent=absent, baselines=0.3)(sets)
+    for i in range(2):
+        for r in range(2):
+            pair = [torch.where(side, x[i], fill[i]) for side in (sets[i, r], ~sets[i, r])]
+            with torch.no_grad():
+                one, other = model(torch.stack(pair)).softmax(1)[:, target[i]]
+            assert float(found[i, r]) == pytest.approx(float(one - other), abs=1e-6)
+
+
+def test_asking_counts_its_evaluations_and_leaves_the_model_as_it_was() -> None:
+    model, x, counted = Softmax(36).train(), seeded(3, 1, 6, 6).float(), []
+    model.linear.weight.grad = torch.ones_like(model.linear.weight)
+    sets = torch.ones(3, 5, 6, 6, dtype=torch.bool)
+    make_ask(model, x, 1, logits=model(x).detach(), tick=counted.append)(sets)
+    assert sum(counted) == 3 * 5 * 2
+    assert model.training
+    assert bool((model.linear.weight.grad == 1).all())
+
+
+def test_sets_of_another_shape_are_refused() -> None:
+    ask = make_ask(Softmax(36), torch.rand(1, 1, 6, 6), 0)
+    with pytest.raises(InputError, match=r"features \[6, 6\]"):
+        ask(torch.ones(1, 2, 5, 6, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 30), (1, 12, 12)])
+def test_sea_asks_about_tables_series_and_images(shape: tuple[int, ...]) -> None:
+    x = seeded(2, *shape).float()
+    model = Softmax(x[0].numel())
+    methods = ("saliency", "input_x_gradient")
+    found = SEA(model, methods, SEAConfig(rounds=2)).explain(x)
+    assert found.provenance.evaluations["sea"] == 2 * 2 * QUESTIONS
+    assert bool(found.attribution.isfinite().all())
+    # By default only images are asked about: only they were measured.
+    default = SEA(model, methods).explain(x).provenance.evaluations["sea"]
+    assert default == (2 * QUESTIONS if len(shape) == 3 else 0)
+
+
+def test_questions_cost_at_most_a_tenth_of_the_paper_ensemble() -> None:
+    x = seeded(1, 1, 8, 8).float()
+    spent = SEA(Softmax(64)).explain(x).provenance.evaluations
+    asked = spent.pop("sea")
+    assert 0 < asked <= sum(spent.values()) / 10
+
+
+def test_groups_of_features_are_asked_about_as_one() -> None:
+    x, model = seeded(2, 1, 12, 12).float(), Softmax(144)
+    mask = (torch.arange(12)[:, None] // 3 * 4 + torch.arange(12) // 3).view(1, 12, 12)
+    found = SEA(model, ("saliency", "input_x_gradient")).explain(x, feature_mask=mask)
+    cells = found.attribution[:, 0].unfold(1, 3, 3).unfold(2, 3, 3).flatten(3)
+    assert bool((cells == cells[..., :1]).all())

@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+from sea_nn import SEAConfig
+from sea_nn.attribute import supervise
+from sea_nn.solver import Solver, is_fused
+from sea_nn.task import NetworkTask
+from tests.test_ensemble import maps
+
+NETWORK = SEAConfig.paper("cub").replace(
+    init=(0.1, 1.0), widths=(8, 5, 3), thresholds=(3, 6, 9, 20), floor_weight=50.0
+)
+
+
+@pytest.mark.parametrize("activation", ["sqrt", "log1p", "power:-1"])
+@pytest.mark.parametrize(
+    ("change", "shared"),
+    [
+        ({"grid": None}, True),  # few sizes of sets: best sets are shared
+        ({"grid": (3, 4), "thresholds": (20,)}, False),  # sets of many sizes after pooling
+        ({"grid": None, "bias": False}, True),
+        ({"grid": None, "train": "features"}, True),
+        ({"grid": None, "margin_weight": 0.0}, False),
+        ({"grid": None, "thresholds": (0.9, 1.0)}, True),  # sets of nearly all features
+        ({"grid": None, "widths": ()}, True),
+    ],
+)
+def test_the_written_gradient_is_autograds(change, shared, activation):
+    config = NETWORK.replace(activation=activation, **change)
+    given = supervise(maps(3, shape=(9, 12)), config, torch.tensor([1.0, 2.0, 0.5]).expand(3, 3))
+    task = NetworkTask(given, config)
+    assert (task.which is not None) == shared
+    terms, gradients = task.evaluate()
+
+    rows = [torch.ones_like(given.heatmaps[:, :1]), given.heatmaps, given.sets.double()]
+    order = task._best_order()
+    if order is not None:
+        n = rows[0].shape[2]
+        rank = torch.full((3, n), n).scatter_(1, order, torch.arange(task.largest).expand_as(order))
+        rows.append((rank.unsqueeze(1) < given.budgets.unsqueeze(2)).double())
+    f = task.f.requires_grad_()
+    expected, loss = task.terms(f(torch.cat(rows, 1)))
+    leaves = [f.weights[0], *list(f.weights)[1:], *f.biases][: len(gradients)]
+    autograd = torch.autograd.grad(loss, leaves)
+    torch.testing.assert_close(gradients[0].mT, autograd[0], rtol=1e-9, atol=1e-11)
+    for ours, theirs in zip(gradients[1:], autograd[1:], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
+    for ours, theirs in zip(vars(terms).values(), vars(expected).values(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.skipif(not is_fused(torch.zeros(1).double()), reason="torch has no fused Adagrad here")
+def test_one_sweep_of_adagrad_is_the_written_one():
+    config = SEAConfig.paper("btd").replace(learning_rate=0.3)
+    generator = torch.Generator().manual_seed(0)
+    start = torch.rand(2, 7, 5, dtype=torch.float64, generator=generator)
+    fast, slow = [start.clone()], [start.clone()]
+    one, other = Solver(config, [True]), Solver(config, [True])
+    for epoch in range(6):
+        gradient = torch.randn(2, 5, 7, dtype=torch.float64, generator=generator).mT
+        one.step(epoch, fast, [gradient.clone()])
+        other.step(torch.tensor(epoch, dtype=torch.float64), slow, [gradient.clone()])
+        torch.testing.assert_close(fast[0], slow[0], rtol=1e-12, atol=1e-15)
+    assert (fast[0] == 0).any()
