@@ -148,7 +148,6 @@ COST = Experiment(
         "insertion:mean",
         "deletion:inpaint",
         "insertion:inpaint",
-        "insertion:blur",
     ),
     against="SEA, paper",
     options={"rise": {"n_masks": 400}},
@@ -157,7 +156,7 @@ COST = Experiment(
     notes=(
         "An evaluation is one forward, or forward and backward, pass of one input; questions are "
         "counted. RISE takes 400 masks, as in the ensemble thorough.",
-        "SEA and greedy regions ask with blur: insertion:blur is no evidence for them.",
+        "SEA and greedy regions ask with blur, which is why no column blurs.",
     ),
     **{k: v for k, v in PLACES["imagenet"].items() if k != "n_inputs"},
 )

@@ -269,33 +269,46 @@ def _explain(
 def draw_cost(run: Run, scores: Scores) -> Plot:
     """Each metric's means against the model evaluations that a map costs, ensembles joined."""
     names = list(scores.metrics)
-    columns = min(3, len(names))
+    columns = 2
     rows = -(-len(names) // columns)
-    width, height, left, gap, head, foot = 2.45, 1.75, 0.45, 0.5, 0.3, 0.48
+    width, height, left, gap, head, foot = 3.7, 2.1, 0.5, 0.62, 0.32, 0.46
     total = rows * (head + height + foot)
-    figure = Plot(figsize=(left + columns * (width + gap), total), dpi=200)
+    figure = Plot(figsize=(left + columns * (width + gap) - 0.3, total), dpi=200)
     shape = (3, 224, 224)
     costs = {one.label: run.experiment.count_evaluations(one, shape) for one in run.experiment.maps}
+    kinds = (("SEA", SERIES[0], 6), ("Agg-Mean", SERIES[1], -10))
     for place, name in enumerate(names):
         r, c = divmod(place, columns)
         bottom = total - (r + 1) * (head + height + foot) + foot
         axes = add_axes(figure, left + c * (width + gap), bottom, width, height)
         estimate = scores.estimate(name)
         means = {label: float(estimate.mean[scores.methods.index(label)]) for label in costs}
-        for kind, colour in (("SEA", SERIES[0]), ("Agg-Mean", SERIES[1])):
-            line = sorted((costs[k], means[k]) for k in costs if k.startswith(f"{kind}, "))
-            axes.plot(*zip(*line, strict=True), "-", color=colour, lw=1.2, zorder=1)
         for label, cost in costs.items():
             k = scores.methods.index(label)
-            colour = SERIES[0] if "SEA" in label else SERIES[1] if "Agg" in label else INK
+            colour, shift = next(
+                ((colour, shift) for kind, colour, shift in kinds if label.startswith(kind)),
+                (FAINT, -2),
+            )
             low, high = float(estimate.low[k]), float(estimate.high[k])
-            axes.plot([cost, cost], [low, high], color=colour, lw=0.7, alpha=0.5)
-            axes.plot(cost, means[label], "o", color=colour, ms=3.4)
+            axes.plot([cost, cost], [low, high], color=colour, lw=0.7, alpha=0.4)
+            axes.plot(cost, means[label], "o", color=colour, ms=3.6)
             said = label.partition(", ")[2] or label
+            right = label == max(costs, key=lambda name: costs[name])
             axes.annotate(
-                said, (cost, means[label]), (3, 3), textcoords="offset points", fontsize=SIZE - 2.5,
-                color=colour,
-            )  # fmt: skip
+                said,
+                (cost, means[label]),
+                (-4 if right else 4, shift),
+                textcoords="offset points",
+                fontsize=SIZE - 1.5,
+                color=colour if colour != FAINT else INK,
+                ha="right" if right else "left",
+            )
+        for kind, colour, _ in kinds:
+            line = sorted((costs[k], means[k]) for k in costs if k.startswith(f"{kind}, "))
+            x, y = zip(*line, strict=True)
+            axes.plot(x, y, "-", color=colour, lw=1.2, zorder=1, label=kind)
+        if not place:
+            axes.legend(loc="lower left", frameon=False, fontsize=SIZE - 1)
         axes.set_xscale("log")
         axes.set_xlabel("model evaluations an input", labelpad=1)
         axes.set_title(f"{name} {scores.metrics[name].arrow}", fontsize=SIZE, loc="left", pad=4)

@@ -48,7 +48,7 @@ def write_markdown(
             f"**A trial with {n} of {experiment.n_inputs} inputs: too few to conclude anything.**",
             "",
         ]
-    lines += [f"![{_alt(path, name)}]({path.name})" for path in figures]
+    lines += [_show(path, name) for path in figures]
     lines += ["", "## All metrics", "", _glance(scores), ""]
     lines += [
         "Mean over inputs, ± half of the 95 % bootstrap interval; ↓ lower is better, ↑ higher is "
@@ -182,6 +182,16 @@ def _interval(estimate: Estimate, column: int, digits: int, sign: str = "") -> s
 def _once(notes: Sequence[str]) -> list[str]:
     """Notes without the counts of single inputs, which say nothing here."""
     return [note for note in dict.fromkeys(notes) if " of 1 inputs" not in note]
+
+
+def _show(path: Path, name: str) -> str:
+    """A figure, or for one that shows pictures of a data set, where it is when it has been drawn.
+
+    Such figures are not published: the sets' terms do not allow it.
+    """
+    if path.suffix == ".jpg":
+        return f"The command below also draws `{path.name}`: pictures of the set with their maps."
+    return f"![{_alt(path, name)}]({path.name})"
 
 
 def _alt(path: Path, name: str) -> str:
