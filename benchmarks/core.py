@@ -119,7 +119,7 @@ def against_peers() -> Table:
             rows.append(
                 [
                     f"submodlib, {optimizer}",
-                    seconds(lambda o=optimizer: peer.maximize(k, o), 1, False),
+                    seconds(lambda o=optimizer: peer.maximize(k, o, show_progress=False), 1, False),
                     None,
                 ]
             )
