@@ -79,12 +79,15 @@ def test_every_picture_gets_its_folder_and_all_one_report(sea, clothes, tmp_path
         assert explanation.labels == (label,)
         spent = {"saliency": 1, "input_x_gradient": 0, "sea": 30}
         assert explanation.provenance.evaluations == spent
+        assert explanation.answers.shape == (1, 28, 28)
         assert label in out
     page = (tmp_path / "report.html").read_text()
     assert "boot.png" in page
     assert "sandal.png" in page
     for word in ("saliency", "input_x_gradient", "seconds", "report.html", "map.png"):
         assert word in out
+    (questions,) = [line for line in out.splitlines() if line.split()[:1] == ["questions"]]
+    assert questions.split() == ["questions", "60"]
 
 
 def test_the_demo_needs_no_file(sea, tmp_path):

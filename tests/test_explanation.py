@@ -17,6 +17,7 @@ from sea_nn.errors import InputError, KindError
 from sea_nn.explanation import Check, Explanation, Provenance
 from tests.samples import explain_images, explain_series, explain_table
 
+ROUNDS = Provenance(config={"rounds": 2})
 TENSORS = ("attribution", "target", "score", "order", "gains", "features", "images", "values")
 FACTS = ("methods", "feature_shape", "labels", "checks", "provenance", "feature_names")
 
@@ -27,6 +28,11 @@ KINDS = {
     "table": lambda: explain_table(),
     "series": lambda: explain_series(),
 }
+
+
+def ask(e: Explanation) -> Explanation:
+    """The explanation with answers, as if two rounds had been asked."""
+    return replace(e, answers=e.mean_map.flip(-1), provenance=ROUNDS)
 
 
 @pytest.fixture(params=KINDS)
@@ -199,6 +205,10 @@ def test_indexing_takes_one_input_or_a_slice():
     back = e[::-1]
     assert back.labels == e.labels[::-1]
     assert torch.equal(back.maps, e.maps.flip(0))
+    assert e[0].answers is None
+    asked = ask(e)
+    assert torch.equal(asked[1].answers[0], asked.answers[1])
+    assert torch.equal(asked[::-1].answers, asked.answers.flip(0))
     with pytest.raises(IndexError, match="3 inputs"):
         e[3]
     with pytest.raises(InputError, match="none of the 3"):
@@ -222,6 +232,9 @@ def test_indexing_takes_each_input_own_features():
         ({"attribution": torch.full((3, 1, 32, 32), torch.nan)}, "without nan"),
         ({"maps": torch.zeros(3, 2, 32, 32)}, r"maps must be \[3, 3, 32, 32\]"),
         ({"maps": torch.full((3, 3, 32, 32), 1.5)}, r"maps must lie in \[0, 1\]"),
+        ({"answers": torch.zeros(3, 1, 32, 32)}, r"answers must be \[3, 32, 32\]"),
+        ({"answers": torch.full((3, 32, 32), torch.nan)}, r"answers must lie in \[0, 1\]"),
+        ({"answers": torch.full((3, 32, 32), -0.1)}, r"answers must lie in \[0, 1\]"),
         ({"methods": ()}, "needs an input and a method"),
         ({"order": torch.zeros(3, 64, dtype=torch.int64)}, "each feature 0 … 63 once"),
         ({"order": torch.arange(64).repeat(3, 1) + 1}, "each feature 0 … 63 once"),
@@ -256,6 +269,12 @@ def test_summary_names_what_matters():
     assert explain_table().summary().count("class ") == 2
 
 
+def test_summary_counts_the_questions_if_there_were_any():
+    assert "questions" not in explain_images().summary()
+    assert "questions" not in replace(explain_images(), provenance=ROUNDS).summary()
+    assert "60 questions about halves of each input" in ask(explain_images())[0].summary()
+
+
 def test_notebook_view_shows_a_picture_and_escapes_names():
     e = explain_images(5)
     view = e._repr_html_()
@@ -287,6 +306,19 @@ def test_saved_explanation_loads_as_it_was(explanation, tmp_path):
     again = Explanation.load(loaded.save(tmp_path / "y.safetensors"))
     assert torch.equal(again.maps, loaded.maps)
     assert (tmp_path / "y.safetensors").read_bytes() == path.read_bytes()
+
+
+def test_answers_are_saved_in_half_precision_and_only_if_there_are_any(explanation, tmp_path):
+    assert Explanation.load(explanation.save(tmp_path / "x.safetensors")).answers is None
+    asked = ask(explanation)
+    path = asked.save(tmp_path / "y.safetensors")
+    with safe_open(path, "numpy") as file:
+        assert str(file.get_tensor("answers").dtype) == "float16"
+    loaded = Explanation.load(path)
+    same(asked, loaded)
+    assert loaded.answers.dtype == torch.float32
+    assert torch.allclose(loaded.answers, asked.answers, atol=3e-4)
+    assert loaded.save(tmp_path / "z.safetensors").read_bytes() == path.read_bytes()
 
 
 def test_half_precision_keeps_what_maps_say(tmp_path):
@@ -374,6 +406,7 @@ def test_damaged_parts_are_refused(tmp_path):
         (None, lambda t: t.update(order=t["order"] + 1)),
         (None, lambda t: t.update(images=t["images"][:1])),
         (None, lambda t: t.update(maps=t["maps"] + np.float16(2))),
+        (None, lambda t: t.update(answers=t["maps"])),
     ]:
         explain_images().save(path)
         rewrite(path, facts, tensors)

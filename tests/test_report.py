@@ -52,6 +52,12 @@ class Page(HTMLParser):
         return json.loads(text)
 
 
+def ask(e):
+    """The explanation with answers, as if one round had been asked."""
+    record = replace(e.provenance, config={"rounds": 1}, evaluations={"sea": 30 * len(e)})
+    return replace(e, answers=e.mean_map.flip(-1), provenance=record)
+
+
 def unpack(text, dtype):
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype)
 
@@ -124,6 +130,22 @@ def test_order_and_maps_arrive_whole(page):
         stops = [p - 1 for p in group["stops"]]
         assert one["shares"] == pytest.approx(shares[stops].tolist(), rel=1e-3)
         assert np.allclose(one["agreement"], e.agreement_with_sea[i], atol=1e-3)
+
+
+def test_answers_arrive_between_the_members_and_their_mean(page):
+    e = explain_images()
+    found, silent = page(ask(e)), page(e)
+    assert found.data("group-0")["questions"] == 30
+    assert silent.data("group-0")["questions"] is None
+    for i in range(3):
+        one, other = found.data(f"input-{i}"), silent.data(f"input-{i}")
+        planes = unpack(one["maps"], "u1").reshape(7, 32, 32)
+        answers = ask(e).answers[i]
+        expected = (answers / answers.mean() / 10).clamp(0, 1).sqrt() * 255
+        assert np.abs(planes[4] - expected.numpy()).max() <= 0.5 + 1e-3
+        rest = unpack(other["maps"], "u1").reshape(6, 32, 32)
+        assert np.array_equal(np.delete(planes, 4, 0), rest)
+        assert one["agreement"] == other["agreement"]
 
 
 def test_index_names_every_input_in_turn(page):
@@ -334,6 +356,37 @@ def test_switch_shows_each_map_in_its_colours(browse):
     seen.append(b.pixels())
     assert "disagree" in b.text("unit")
     assert all((one != two).any() for k, one in enumerate(seen) for two in seen[:k])
+
+
+def test_switch_offers_the_answers_and_says_what_they_are(browse):
+    from sea_nn.panels import heat, paint
+
+    e, table = ask(explain_images()), ask(explain_table())
+    b = browse([e, explain_images(), table])
+    names = "return [...document.querySelectorAll('#maps label')].map(n => n.textContent)"
+    members = ["SEA", "saliency", "integrated gradients", "occlusion"]
+    assert b.run(names) == [*members, "answers", "Agg-Mean", "disagreement"]
+    b.set("opacity", 100)
+    assert not b.driver.find_element("id", "about-map").is_displayed()
+    b.choose(4)
+    assert np.abs(b.pixels()[..., :3] / 255 - paint(heat(e.answers, 1)[0])).max() < 0.03
+    said = "which regions the model needs, from 30 questions about halves of the picture"
+    assert b.driver.find_element("id", "about-map").is_displayed()
+    assert b.text("about-map") == f"Answers: {said}."
+    titles = b.run("return [...document.querySelectorAll('#maps label')].map(n => n.title)")
+    assert titles == ["", "", "", "", said, "", ""]
+    assert "SEA and its questions" in b.text("provenance")
+    assert "answers" not in b.text("agreement")
+    b.choose(6)
+    assert "disagree" in b.text("unit")
+    b.go(3)
+    assert b.run(names) == [*members, "Agg-Mean", "disagreement"]
+    b.choose(4)
+    assert not b.driver.find_element("id", "about-map").is_displayed()
+    assert "questions" not in b.text("provenance")
+    b.go(6)
+    b.choose(4)
+    assert "halves of the row" in b.text("bars")
 
 
 @pytest.mark.parametrize("grid", [(8, 8), None])

@@ -54,6 +54,21 @@ def test_the_map_is_the_ensemble_of_the_members_heatmaps(cnn, x):
     assert e.provenance.seconds["sea"] > 0
 
 
+def test_the_answers_can_be_seen(cnn, x):
+    e = SEA(cnn, FAST).explain(x)
+    said = ensemble(e.maps, ask=make_ask(cnn, x, e.target)).answers
+    assert e.answers.shape == (3, 28, 28)
+    assert torch.allclose(e.answers, said.map().float(), atol=1e-3)
+    assert "30 questions" in e.summary()
+    assert torch.equal(e[1].answers[0], e.answers[1])
+    assert SEA(cnn, FAST, SEAConfig(rounds=0)).explain(x).answers is None
+    assert "60 questions" in SEA(cnn, FAST, SEAConfig(rounds=2)).explain(x).summary()
+    row = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
+    linear = nn.Linear(6, 2)
+    assert SEA(linear, FAST).explain(row).answers is None
+    assert SEA(linear, FAST, SEAConfig(rounds=1)).explain(row).answers.shape == (2, 6)
+
+
 def test_captums_conventions(cnn, x):
     sea = SEA(cnn, FAST)
     whole = sea.attribute(x)
@@ -142,6 +157,9 @@ def test_a_feature_mask_makes_groups_that_share_one_value(cnn, x):
     assert e.order.shape == (3, 4)
     for band in range(4):
         assert len(e.attribution[0, 0][mask == band].unique()) == 1
+        assert len(e.answers[0][mask == band].unique()) == 1
+    assert e.answers.shape == (3, 28, 28)
+    assert len(e.answers[0].unique()) > 1
     assert e.top_mask(1).sum((1, 2)).tolist() == [28 * 7] * 3
     with pytest.raises(KindError, match="whole numbers"):
         SEA(cnn, FAST).attribute(x, feature_mask=mask.float())
@@ -221,6 +239,7 @@ def test_an_explanation_survives_saving(cnn, x, tmp_path):
     again = Explanation.load(tmp_path / "e.safetensors")
     assert torch.equal(again.order, e.order)
     assert torch.allclose(again.attribution, e.attribution)
+    assert torch.allclose(again.answers, e.answers, atol=3e-4)
     assert again.labels == e.labels
     assert again.provenance == e.provenance
 

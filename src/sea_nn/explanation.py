@@ -23,6 +23,7 @@ from torch import Tensor
 from sea_nn.agreement import agreement, disagreement
 from sea_nn.errors import InputError, KindError
 from sea_nn.heatmap import binarize
+from sea_nn.regions import QUESTIONS
 
 if TYPE_CHECKING:
     from sea_nn.panels import Plot
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 Level = Literal["ok", "warn", "fail"]
 LEVELS = ("ok", "warn", "fail")
+ROWS = ("attribution", "maps", "target", "score", "order", "gains", "images", "values", "answers")
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,9 @@ class Explanation:
         provenance: where it all comes from.
         values: a table's or series' own numbers, [N, F] or [N, C, T].
         feature_names: names of a table's columns or a series' channels.
+        answers: which regions the model needs, in [0, 1], [N, *shape]: its answers to questions
+            about halves of each input (``sea_nn.regions``), which SEA learned from beside the
+            maps; None if it was not asked.
     """
 
     attribution: Tensor
@@ -107,6 +112,7 @@ class Explanation:
     provenance: Provenance = field(default_factory=Provenance)
     values: Tensor | None = None
     feature_names: tuple[str, ...] | None = None
+    answers: Tensor | None = None
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -133,6 +139,12 @@ class Explanation:
     def mean_map(self) -> Tensor:
         """Agg-Mean, the pixelwise mean of the members' heatmaps: [N, *shape]."""
         return self.maps.mean(1)
+
+    @property
+    def questions(self) -> int:
+        """How many questions about each input the model answered; 0 if that is not known."""
+        rounds = self.provenance.config.get("rounds") or 0
+        return 0 if self.answers is None else QUESTIONS * rounds
 
     @cached_property
     def agreement_with_sea(self) -> Tensor:
@@ -250,7 +262,12 @@ class Explanation:
         lines = [f"SEA explanation of {len(self)} {many}, {n} features"]
         if self.provenance.model:
             lines[0] += f", model {self.provenance.model}"
-        lines += [f"members: {', '.join(self.methods)}", *self._describe_agreement(), ""]
+        lines += [f"members: {', '.join(self.methods)}", *self._describe_agreement()]
+        if self.questions:
+            lines.append(
+                f"the model answered {self.questions} questions about halves of each input"
+            )
+        lines.append("")
         names = [self.name(i) for i in range(len(self))]
         width = max(map(len, [*names, "target"]))
         lines.append(f"input  {'target':{width}}  score  half of the total gain is in")
@@ -297,16 +314,7 @@ class Explanation:
             raise InputError(f"the slice {which} holds none of the {len(self)} inputs")
         rows = torch.tensor(list(picked), device=self.order.device)
         cut: dict[str, Any] = {}
-        for name in (
-            "attribution",
-            "maps",
-            "target",
-            "score",
-            "order",
-            "gains",
-            "images",
-            "values",
-        ):
+        for name in ROWS:
             tensor = getattr(self, name)
             cut[name] = None if tensor is None else tensor[rows.to(tensor.device)]
         if self.features is not None and self.features.shape[0] > 1:
@@ -357,6 +365,7 @@ def _validate(e: Explanation) -> None:
         "gains": (count, n),
         "values": (count, *shape),
         "images": (count, *shape, 3),
+        "answers": (count, *shape),
     }
     for name, want in expected.items():
         tensor = getattr(e, name)
@@ -370,9 +379,10 @@ def _validate(e: Explanation) -> None:
         raise InputError(f"labels must name the {count} inputs' classes; got {len(e.labels)}")
     if e.feature_names is not None and len(e.feature_names) != shape[0]:
         raise InputError(f"feature_names must be {shape[0]} names; got {len(e.feature_names)}")
-    low, high = (float(bound) for bound in e.maps.aminmax())
-    if not (low >= 0 and high <= 1 + 1e-6):
-        raise InputError(f"maps must lie in [0, 1], without nan; they run from {low} to {high}")
+    for name, maps in (("maps", e.maps), ("answers", e.answers)):
+        low, high = (0.0, 1.0) if maps is None else map(float, maps.aminmax())
+        if not (low >= 0 and high <= 1 + 1e-6):
+            raise InputError(f"{name} must lie in [0, 1], without nan; got {low} to {high}")
     if not float(e.attribution.min()) >= 0:
         raise InputError("attribution must be >= 0 and without nan")
     _validate_features(e, n, count, shape)

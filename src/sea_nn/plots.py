@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sea_nn.bars import plot_bars, plot_series, plot_tiers
@@ -59,8 +60,9 @@ def plot_strip(
     images: Tensor | Array | None = None,
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
+    answers: Tensor | Array | None = None,
 ) -> Plot:
-    """The comparison strip: input, SEA, every member, Agg-Mean, on one colour scale.
+    """The comparison strip: input, SEA, every member, answers, Agg-Mean, on one colour scale.
 
     Args:
         attribution: the SEA map, [N, H, W] or [N, 1, H, W].
@@ -69,8 +71,9 @@ def plot_strip(
         images: uint8 [N, H, W, 3], or None.
         labels: a name for each row.
         path: where to write the figure.
+        answers: what the model said about regions, [N, H, W]; Agg-Mean leaves them out.
     """
-    titles, layers = _stack(attribution, maps, methods)
+    titles, layers = _stack(attribution, maps, methods, answers)
     positions = heat(layers, 2)
     panels = [[paint(p) for p in row] for row in positions]
     return _draw(titles, panels, images, labels).write(path)
@@ -84,9 +87,10 @@ def plot_overlay(
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
     opacity: float = 0.65,
+    answers: Tensor | Array | None = None,
 ) -> Plot:
     """The strip with every map laid over a grey copy of the image. Arguments as ``plot_strip``."""
-    titles, layers = _stack(attribution, maps, methods)
+    titles, layers = _stack(attribution, maps, methods, answers)
     positions = heat(layers, 2)
     pictures = _match(images, positions.shape[0])
     panels = [
@@ -212,34 +216,49 @@ def plot_explanation(
         names = ("SEA", *e.methods, "Agg-Mean")
         return plot_tiers(masks, names, titles, e.feature_names, rows, path)
     if e.kind == "table":
-        return plot_bars(e.attribution, e.maps, e.methods, e.feature_names, rows, path)
+        dots, names = e.maps, e.methods
+        if e.answers is not None:
+            dots, names = torch.cat([dots, e.answers.unsqueeze(1).to(dots)], 1), (*names, "answers")
+        return plot_bars(e.attribution, dots, names, e.feature_names, rows, path)
     if e.kind == "series":
         return plot_series(e.attribution, e.values, e.feature_names, rows, path)
     if kind == "strip":
-        return plot_strip(e.attribution, e.maps, e.methods, e.images, rows, path)
+        return plot_strip(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers)
     if e.images is None:
         raise InputError("an overlay needs images, and this explanation has none; plot the strip")
-    return plot_overlay(e.attribution, e.maps, e.methods, e.images, rows, path)
+    return plot_overlay(e.attribution, e.maps, e.methods, e.images, rows, path, answers=e.answers)
 
 
 def _stack(
-    attribution: Tensor | Array, maps: Tensor | Array, methods: Sequence[str]
+    attribution: Tensor | Array,
+    maps: Tensor | Array,
+    methods: Sequence[str],
+    answers: Tensor | Array | None = None,
 ) -> tuple[list[str], Array]:
-    """Titles and layers [N, m + 2, H, W]: SEA, the members, their mean."""
+    """Titles and layers [N, m + 2 or 3, H, W]: SEA, the members, answers, the members' mean."""
     members = to_array(maps).astype(np.float32)
     if members.ndim != 4 or members.shape[1] != len(methods):
         raise InputError(
             f"maps must be [N, {len(methods)}, H, W], one a method; got {list(members.shape)}"
         )
-    sea = to_array(attribution).astype(np.float32)
-    if sea.size != members[:, 0].size:
+    layers = [_fit("attribution", attribution, members), members]
+    titles = ["SEA", *map(name_method, methods)]
+    if answers is not None:
+        layers.append(_fit("answers", answers, members))
+        titles.append("answers")
+    layers.append(members.mean(1, keepdims=True))
+    return [*titles, "Agg-Mean"], np.concatenate(layers, axis=1)
+
+
+def _fit(name: str, values: Tensor | Array, members: Array) -> Array:
+    """One map an input as [N, 1, H, W], like the members'."""
+    layer = to_array(values).astype(np.float32)
+    if layer.size != members[:, 0].size:
         raise InputError(
-            f"attribution {list(sea.shape)} does not fit maps {list(members.shape)}: "
+            f"{name} {list(layer.shape)} does not fit maps {list(members.shape)}: "
             "it must be [N, H, W] or [N, 1, H, W] of the same N, H and W"
         )
-    sea = sea.reshape(members[:, :1].shape)
-    layers = np.concatenate([sea, members, members.mean(1, keepdims=True)], axis=1)
-    return ["SEA", *map(name_method, methods), "Agg-Mean"], layers
+    return layer.reshape(members[:, :1].shape)
 
 
 def _match(images: Tensor | Array, n: int) -> Array:

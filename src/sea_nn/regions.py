@@ -37,7 +37,7 @@ Ask = Callable[[Tensor], Tensor]
 REGIONS = 16
 QUESTIONS = 2 * (REGIONS - 1)
 """Model evaluations an input in one round: both halves of each split."""
-# Chosen on tuning inputs of four data sets (docs/results/choices.md).
+# Chosen on tuning inputs of four data sets (docs/results/tried.md; sea bench choices_).
 EVEN = 0.5  # half of a cut follows area, half the members' heat
 SOFTNESS = 0.25  # blur of a region's edge, in widths of a region
 TRUST = 2.0  # how sharply members are weighed by how well they foretell the answers

@@ -38,7 +38,7 @@ from sea_nn.queries import make_ask
 from sea_nn.regions import QUESTIONS, Ask
 from sea_nn.registry import Methods
 
-MOST_ROUNDS = 3  # more did not help (docs/results/choices.md)
+MOST_ROUNDS = 3  # more did not help (docs/results/tried.md)
 
 
 class SEA(Attribution):  # type: ignore[misc]
@@ -48,7 +48,8 @@ class SEA(Attribution):  # type: ignore[misc]
         model: a module, or any function from inputs to logits; dict, tuple and Hugging Face
             outputs are understood. It comes back as it was.
         methods: "fast", "paper", "thorough", or names, (name, options) pairs and callables.
-        config: how the members' maps are ensembled.
+        config: how the members' maps are ensembled, and whether the model is asked: for images it
+            is by default, 30 questions about halves of each (``SEAConfig.rounds``).
         options: options by member, for example ``{"rise": {"n_masks": 500}}``.
         seed: starts every random draw.
         autocast: on a GPU, let members compute in this lower precision.
@@ -198,7 +199,11 @@ class SEA(Attribution):  # type: ignore[misc]
         seconds["total"] = time.perf_counter() - started
         names = None if labels is None else tuple(_name(labels, t) for t in found.target.tolist())
         shape = tuple(heatmaps.shape[2:])
-        values = result.attribution if features is None else _spread(result, features, shape)
+        values = result.attribution
+        answers = None if result.answers is None else result.answers.map().float()
+        if features is not None:
+            values = _spread(values, features, shape)
+            answers = None if answers is None else _spread(answers, features, shape)
         grid = None if features is not None else _grid_features(result, shape)
         return Explanation(
             attribution=values.unsqueeze(1) if x.ndim == 4 else values,
@@ -225,6 +230,7 @@ class SEA(Attribution):  # type: ignore[misc]
             ),
             values=None if x.ndim == 4 else x.detach(),
             feature_names=None if feature_names is None else tuple(feature_names),
+            answers=answers,
         )
 
     def _settle(self, found: MemberMaps, ndim: int) -> SEAConfig:
@@ -338,9 +344,9 @@ def _broadcast_mask(mask: Tensor | None, x: Tensor) -> Tensor | None:
     return groups.unsqueeze(1) if x.ndim == 4 else groups
 
 
-def _spread(result: Ensemble, groups: Tensor, shape: tuple[int, ...]) -> Tensor:
-    index = groups.reshape(1, -1).expand(len(result.order), -1)
-    return result.attribution.gather(1, index).reshape(-1, *shape)
+def _spread(values: Tensor, groups: Tensor, shape: tuple[int, ...]) -> Tensor:
+    index = groups.reshape(1, -1).expand(len(values), -1)
+    return values.gather(1, index).reshape(-1, *shape)
 
 
 def _grid_features(result: Ensemble, shape: tuple[int, ...]) -> Tensor | None:

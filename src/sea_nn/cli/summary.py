@@ -175,10 +175,11 @@ def _tabulate_members(explanations: Sequence[Explanation]) -> Table:
         cells = [_write(matrix[k][j]) if j < k else "" for j in range(len(names) - 1)]
         spent = [f"{evaluations.get(name, 0):,}", f"{seconds.get(name, 0):.1f}"]
         if name == "SEA":
-            asked = evaluations.get("sea", 0)
-            spent = [f"{asked:,}" if asked else "", f"{seconds.get('sea', 0):.1f}"]
+            spent = ["", f"{seconds.get('sea', 0):.1f}"]
         table.add_row(str(k), Text(name, "bold" if name == "SEA" else ""), *cells, *spent)
     table.add_section()
+    if asked := evaluations.get("sea", 0):
+        table.add_row("", "questions", *[""] * (len(names) - 1), f"{asked:,}", "")
     total = [f"{sum(evaluations.values()):,}", f"{seconds.get('total', 0):.1f}"]
     table.add_row("", "all", *[""] * (len(names) - 1), *total)
     return table

@@ -70,7 +70,8 @@ async function openInput(number) {
   const order = await unpack(data.order, group.n <= 65536 ? Uint16Array : Uint32Array);
   data.rank = new Uint32Array(group.n);
   order.forEach((feature, k) => { data.rank[feature] = k; });
-  data.layers = ["SEA", ...group.methods, "Agg-Mean", "disagreement"];
+  const asked = group.questions === null ? [] : ["answers"];
+  data.layers = ["SEA", ...group.methods, ...asked, "Agg-Mean", "disagreement"];
   if (data.maps) {
     const all = await unpack(data.maps, Uint8Array);
     const size = group.map[0] * group.map[1];

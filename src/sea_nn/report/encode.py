@@ -53,6 +53,7 @@ def encode_group(e: Explanation, side: int) -> dict[str, Any]:
     return {
         "kind": e.kind,
         "methods": list(e.methods),
+        "questions": None if e.answers is None else e.questions,
         "shape": list(e.shape),
         "map": list(_map_shape(e, side)),
         "n": n,
@@ -94,7 +95,7 @@ def encode_input(e: Explanation, i: int, side: int) -> dict[str, Any]:
 
 
 def encode_maps(e: Explanation, i: int, side: int) -> Array:
-    """SEA, the members, Agg-Mean and the disagreement of input i as uint8 [m + 3, h, w]."""
+    """The layers and the disagreement of input i as uint8 [m + 3 or 4, h, w]."""
     shape = _map_shape(e, side)
     heat = _resize(multiples_of_mean(_layers(e, i)), shape)
     heat = (heat / LIMIT).clamp(0, 1).sqrt()
@@ -130,10 +131,11 @@ def choose_stops(n: int) -> tuple[int, ...]:
 
 
 def _layers(e: Explanation, i: int) -> Tensor:
-    """SEA, the members and Agg-Mean of input i: [m + 2, *shape]."""
-    sea = e.attribution[i].reshape(1, *e.shape).to(torch.float32)
-    members = e.maps[i].to(torch.float32)
-    return torch.cat([sea, members, members.mean(0, keepdim=True)]).cpu()
+    """SEA, the members, the answers if there are any, and Agg-Mean of input i: [k, *shape]."""
+    sea, members = e.attribution[i].reshape(1, *e.shape), e.maps[i]
+    answers = members[:0] if e.answers is None else e.answers[i : i + 1]
+    layers = (sea, members, answers, members.mean(0, keepdim=True))
+    return torch.cat([layer.to("cpu", torch.float32) for layer in layers])
 
 
 def _map_shape(e: Explanation, side: int) -> tuple[int, ...]:

@@ -12,6 +12,14 @@ function showHeat() {
     (state.p ? `, the first ${state.p} of ${group.n} features lit` : ""));
 }
 
+// What the answers are, if layer k is them; nothing of any other layer.
+function explainAnswers(k) {
+  const { methods, questions, kind } = current.group;
+  if (questions === null || k !== methods.length + 1) return "";
+  const whole = { image: "picture", table: "row", series: "series" }[kind];
+  return `which regions the model needs, from ${questions ? `${questions} ` : ""}questions about halves of the ${whole}`;
+}
+
 function showScale() {
   const spread = state.map === current.layers.length - 1;
   const marks = spread
@@ -25,6 +33,9 @@ function showScale() {
   $("unit").textContent = spread
     ? "spread of the members' percentile ranks: how far they disagree"
     : "attribution in multiples of the map's own mean; the same colour is the same share in every map";
+  const text = explainAnswers(state.map);
+  $("about-map").textContent = `Answers: ${text}.`;
+  $("about-map").hidden = !text;
 }
 
 function showBars() {
@@ -52,7 +63,8 @@ function showBars() {
     rows.push(more);
   }
   const unit = spread ? "spread of the members' percentile ranks" : "share of the map's total";
-  $("bars").replaceChildren(make("p", `${spoken(layers[state.map])}: ${unit}, features in SEA's order`, "faint"), ...rows);
+  const text = [`${spoken(layers[state.map])}: ${unit}, features in SEA's order`, explainAnswers(state.map)];
+  $("bars").replaceChildren(...text.filter(Boolean).map((line) => make("p", line, "faint")), ...rows);
 }
 
 function showLines() {
@@ -92,6 +104,7 @@ function showMaps() {
     const small = make("canvas");
     small.setAttribute("aria-hidden", "true");
     if (group.kind === "image") paint(small, planes[k], group.map, 1, null);
+    label.title = explainAnswers(k);
     label.append(choice, small, spoken(layer));
     return label;
   }));
@@ -209,7 +222,8 @@ function showProvenance() {
     head.append(...["member", "seconds", "evaluations"].map((t) => Object.assign(make("th", t), { scope: "col" })));
     for (const member of members) {
       const row = make("tr"), time = seconds[member];
-      row.append(Object.assign(make("th", spoken(member)), { scope: "row" }),
+      const name = member !== "sea" ? spoken(member) : evaluations.sea ? "SEA and its questions" : "SEA";
+      row.append(Object.assign(make("th", name), { scope: "row" }),
         make("td", typeof time === "number" ? time.toPrecision(3) : "–"), make("td", evaluations[member] ?? "–"));
       body.append(row);
     }
