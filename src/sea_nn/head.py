@@ -14,16 +14,18 @@ from torch import Tensor
 from sea_nn.concave import Concave
 
 
-def times(h: Tensor, matrix: Tensor) -> Tensor:
+def times(h: Tensor, matrix: Tensor, out: Tensor | None = None) -> Tensor:
     """h @ matrix for batches of matrices: [N, r, k] and [N, k, c] -> [N, r, c]."""
     if len(h) == len(matrix) == 1:  # only the product of two matrices runs on all cores
-        return (h[0] @ matrix[0]).unsqueeze(0)
-    return h @ matrix
+        return torch.mm(h[0], matrix[0], out=None if out is None else out[0]).unsqueeze(0)
+    return torch.matmul(h, matrix, out=out)
 
 
 def take_rows(table: Tensor, index: Tensor) -> Tensor:
     """Rows of each of N tables: [N, n, c] and [N, k] -> [N, k, c]."""
     count, n, width = table.shape
+    if count == 1:
+        return table[0].index_select(0, index[0]).unsqueeze(0)
     start = n * torch.arange(count, device=index.device)[:, None]
     flat = table.flatten(0, 1).index_select(0, (index + start).flatten())
     return flat.view(count, index.shape[1], width)

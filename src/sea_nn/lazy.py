@@ -222,11 +222,13 @@ class GreedySearch:
             sizes.append(min(STRETCH, window - sum(sizes)))
         half = [sum(sizes[:i]) + size // 2 + 1 for i, size in enumerate(sizes)]
         path = z + torch.tensor(half, dtype=z.dtype, device=z.device)[:, None] * average
-        uppers = bounds.head.slope(bounds.head.finish(path)).split(1, 1)
+        uppers = bounds.head.slope(bounds.head.finish(path))
+        slopes = uppers * phi.slope(path) if deep else uppers
+        hints = times(bounds.apart, slopes.mT)  # this way round, few columns are fast
         guess = []
-        for steps, upper in zip(sizes, uppers, strict=True):
-            slope = upper * phi.slope(z + (steps // 2 + 1) * average) if deep else upper
-            hint = times(slope, bounds.apart.mT).squeeze(1).masked_fill_(~free, -torch.inf)
+        for i, steps in enumerate(sizes):
+            upper = uppers[:, i : i + 1]
+            hint = hints[..., i].masked_fill(~free, -torch.inf)
             best, pool = hint.topk(min(FIRST_POOL if exact else POOL, hint.shape[1]), dim=1)
             closed = torch.where(best == -torch.inf, best, 0)
             if exact:
@@ -312,6 +314,8 @@ def pick_in_numpy(
     coefficients = anchor.new_empty(powers.shape[2])
     line, bend, twist = (coefficients.numpy()[k * units : (k + 1) * units] for k in range(3))
     picks = np.empty((len(powers), steps), dtype=np.int64)
+    product = anchor.new_empty(powers.shape[1])
+    score = product.numpy()
     for row, table in enumerate(powers):
         terms, at, above = table.numpy(), anchor[row, 0].numpy(), upper[row, 0].numpy()
         shut, average = closed[row].numpy(), bounds.average[row, 0].numpy()
@@ -323,8 +327,8 @@ def pick_in_numpy(
                 np.multiply(line, inverse, out=bend)
                 np.multiply(bend, inverse, out=twist)
             # The product is torch's: numpy's would start threads of its own beside torch's.
-            score = torch.mv(table, coefficients).numpy()
-            score += shut
+            torch.mv(table, coefficients, out=product)
+            np.add(score, shut, out=score)
             pick = score.argmax()
             shut[pick] = -np.inf
             at += average

@@ -229,6 +229,7 @@ class NetworkTask(Task):
         self.columns = self.f.weights[0].data.mT.contiguous()
         self.f.weights[0].data = self.columns.mT
         self.parameters = [self.columns]
+        self.gradient = torch.empty_like(self.columns)  # kept: fresh memory costs more to touch
         if config.train == "all":
             self.parameters += [p.data for p in (*list(self.f.weights)[1:], *self.f.biases)]
         self.copies = [maps.new_tensor(1.0)] * len(self.parameters)
@@ -258,7 +259,7 @@ class NetworkTask(Task):
         terms, slopes = self._value_slopes(layers[-1].squeeze(2))
         upper, biases, slopes = self._step_back(layers, slopes.unsqueeze(2))
         dense, *sparse = slopes.split(parts, 1)
-        gradient = times(self.rows.mT, dense)
+        gradient = times(self.rows.mT, dense, out=self.gradient)
         if sparse and order is not None:
             self.sets.add_back_columns(gradient, sparse[0])
             gradient[taken] += times(best.mT, sparse[1])
