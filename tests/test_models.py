@@ -324,6 +324,15 @@ def test_a_wrong_function_in_your_own_file_is_explained(
         load_model(f"{own_file}:{function}")
 
 
+def test_a_model_file_is_read_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # so that a stale copy could be there
+    body = "from torch import nn\ndef make():\n    return nn.Linear(4, {})\n"
+    for size in (2, 3, 4):  # written within a second, all of one length
+        (tmp_path / "net.py").write_text(body.format(size))
+        model = load_model(f"{tmp_path}/net.py:make").model
+        assert model(torch.zeros(1, 4)).shape == (1, size)
+
+
 def test_a_missing_or_broken_file_of_your_own_is_explained(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="There is no file"):
         load_model(f"{tmp_path}/gone.py:make")
