@@ -190,6 +190,14 @@ def test_sets_of_another_shape_are_refused() -> None:
         ask(torch.ones(1, 2, 5, 6, dtype=torch.bool))
 
 
+def test_what_absence_means_is_checked() -> None:
+    x = torch.rand(1, 1, 6, 6)
+    with pytest.raises(InputError, match="absent must be one of blur, mean, baseline"):
+        make_ask(Softmax(36), x, 0, absent="grey")
+    with pytest.raises(InputError, match="must broadcast to x"):
+        make_ask(Softmax(36), x, 0, absent="baseline", baselines=torch.zeros(5))
+
+
 @pytest.mark.parametrize("shape", [(7,), (2, 30), (1, 12, 12)])
 def test_sea_asks_about_tables_series_and_images(shape: tuple[int, ...]) -> None:
     x = seeded(2, *shape).float()

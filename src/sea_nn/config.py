@@ -20,6 +20,7 @@ from sea_nn.dsf import PAPER_WIDTHS, Init, check_init
 from sea_nn.errors import InputError
 
 SOLVERS = ("mirror", "gradient", "adagrad")
+ABSENT = ("blur", "mean", "baseline")
 # (heatmap weight, margin weight, weight decay, grid) as the paper states them.
 PAPER_SETTINGS: dict[str, tuple[float, float, float, tuple[int, int] | None]] = {
     "fmnist": (10.0, 10.0, 1e-6, None),
@@ -97,7 +98,7 @@ class SEAConfig:
         _choice("train", self.train, ("features", "all"))
         _choice("upsampling", self.upsampling, ("nearest", "bilinear"))
         _choice("reading", self.reading, ("paper", "authors"))
-        _choice("absent", self.absent, ("blur", "mean", "baseline"))
+        _choice("absent", self.absent, ABSENT)
         if self.rounds is not None:
             _whole("rounds", self.rounds, 0)
         _number("learning_rate", self.learning_rate, above=0)

@@ -25,7 +25,7 @@ from sea_nn import memory, replay
 from sea_nn.borrow import borrow
 from sea_nn.errors import InputError, KindError, MemberError, SEAError
 from sea_nn.evaluator import Evaluator
-from sea_nn.fold import Fold, agrees, plan
+from sea_nn.fold import Fold, fold_safely
 from sea_nn.logits import Logits, Target, as_args, predict, resolve_target
 from sea_nn.registry import (
     ENSEMBLES,
@@ -261,12 +261,7 @@ def _find_fold(task: Evaluator) -> Fold:
         with torch.no_grad():
             return task.forward(task.arrange(task.x[:1]), rows)
 
-    found = Fold(plan(task.module, run))
-    with found.applied():
-        # A convolution may feed more than its norm; then the answer changes.
-        same = not found or agrees(run(), task.logits[:1])
-    if not same:
-        return Fold()
+    found = fold_safely(task.module, run, task.logits[:1])
     return found if precision is None else Fold(found.what, precision)
 
 

@@ -43,6 +43,15 @@ def scale(maps: Tensor, batch_axes: int = 1) -> Tensor:
     return scaled.reshape(maps.shape)
 
 
+def smooth(values: Tensor, axis: int, sigma: float) -> Tensor:
+    """Blur along one axis by a Gaussian, cut off and renormalised at the ends."""
+    place = torch.arange(values.shape[axis], dtype=torch.float64, device=values.device)
+    # Relative to the centre's weight: with a tiny sigma only that one remains.
+    weight = torch.exp(-((place[:, None] - place) / sigma).square() / 2)
+    weight = (weight / weight.sum(1, keepdim=True)).to(values.dtype)
+    return (values.movedim(axis, -1) @ weight.mT).movedim(-1, axis)
+
+
 def sort_keys(values: Tensor) -> Tensor:
     """One int64 key a feature, whose descending order is the tie rule of this package.
 

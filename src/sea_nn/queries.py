@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sea_nn.config import ABSENT
 from sea_nn.errors import InputError
 from sea_nn.logits import Target
 from sea_nn.metrics.asking import open_tasks
 from sea_nn.metrics.curve import ask as ask_points
-from sea_nn.metrics.perturbation import blur
+from sea_nn.metrics.perturbation import fill
 from sea_nn.regions import Ask
 
 
@@ -92,10 +93,10 @@ def make_ask(
 
 
 def _absent(x: Tensor, absent: str, baselines: float | Tensor | None) -> Tensor:
-    if absent == "blur" and x.ndim > 2:
-        return blur(x)
-    if absent == "mean" and x.ndim > 2:
-        return x.mean(tuple(range(2, x.ndim)), keepdim=True).expand_as(x)
-    if baselines is None:
-        return torch.zeros_like(x)
-    return torch.as_tensor(baselines, dtype=x.dtype, device=x.device).expand_as(x)
+    """The values of what is not left; they broadcast to x behind its first axis."""
+    if absent not in ABSENT:
+        raise InputError(f"absent must be one of {', '.join(ABSENT)}; got {absent!r}")
+    kind: str | Tensor = absent
+    if absent == "baseline" or x.ndim == 2:
+        kind = torch.as_tensor(0.0 if baselines is None else baselines)
+    return fill(x, kind)

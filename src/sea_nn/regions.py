@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from sea_nn.errors import InputError
-from sea_nn.heatmap import scale
+from sea_nn.heatmap import scale, smooth
 
 Ask = Callable[[Tensor], Tensor]
 """From sets, bool [N, R, *shape], to how much more the model needs each than the rest, [N, R]."""
@@ -167,9 +167,5 @@ def _soften(drawn: Tensor) -> Tensor:
         return drawn  # columns of a table have no neighbours
     flat = drawn.reshape(len(drawn), -1, drawn.shape[-1])
     for axis, count in zip((1, 2), _count_bands(flat), strict=True):
-        place = torch.arange(flat.shape[axis], dtype=flat.dtype, device=flat.device)
-        apart = (place[:, None] - place) * (count / (SOFTNESS * len(place)))
-        weight = torch.exp(-apart.square() / 2)
-        weight = weight / weight.sum(1, keepdim=True)
-        flat = (flat.movedim(axis, -1) @ weight.mT).movedim(-1, axis)
+        flat = smooth(flat, axis, SOFTNESS * flat.shape[axis] / count)
     return flat.reshape(drawn.shape)

@@ -119,9 +119,7 @@ def _stability(name: str, count: int) -> Experiment:
 def _ensemble(name: str, rounds: int) -> tuple[Map, ...]:
     members = ENSEMBLES[name]
     return (
-        replace(
-            SEA, label=f"SEA, {name}", members=members, config=SEAConfig(rounds=rounds), asks=True
-        ),
+        replace(SEA, label=f"SEA, {name}", members=members, config=SEAConfig(rounds=rounds)),
         replace(MEAN, label=f"Agg-Mean, {name}", members=members),
     )
 
@@ -158,7 +156,7 @@ COST = Experiment(
         "counted. RISE takes 400 masks, as in the ensemble thorough.",
         "SEA and greedy regions ask with blur, which is why no column blurs.",
     ),
-    **{k: v for k, v in PLACES["imagenet"].items() if k != "n_inputs"},
+    **PLACES["imagenet"],
 )
 
 CLAIMS = (

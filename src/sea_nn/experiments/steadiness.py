@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sea_nn.agreement import rank
+from sea_nn.agreement import agreement
 from sea_nn.attribute import ensemble
 from sea_nn.config import SEAConfig
 from sea_nn.experiments.experiment import PAPER_MEMBERS
@@ -53,16 +53,10 @@ def compare_maps(run: Run, batch: Batch) -> dict[str, list[list[float]]]:
     pairs = [(usual, ways[label]()) for label in LABELS[:-1]]
     pairs.append((heatmaps.mean(1), fresh.mean(1)))
     for one, two in pairs:
-        table["spearman"].append(spearman(one, two).tolist())
+        both = torch.stack([one.double(), two.double()], 1)
+        table["spearman"].append(agreement(both)[:, 0, 1].tolist())
         table[METRICS[1]].append(overlap(one, two).tolist())
     return table
-
-
-def spearman(one: Tensor, two: Tensor) -> Tensor:
-    """Rank correlation of two maps an input, [N]."""
-    first, second = (rank(m.flatten(1).double()) for m in (one, two))
-    middle = (first.shape[1] + 1) / 2  # the mean rank, ties or not
-    return torch.nn.functional.cosine_similarity(first - middle, second - middle, dim=1)
 
 
 def overlap(one: Tensor, two: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from sea_nn import memory
 from sea_nn.borrow import borrow
 from sea_nn.errors import InputError, SEAError
 from sea_nn.evaluator import Evaluator
-from sea_nn.fold import Fold, agrees, plan
+from sea_nn.fold import Fold, fold_safely
 from sea_nn.logits import Logits, Target, as_args, predict, resolve_target, select_args
 
 # Forward passes on a CPU are fastest while a layer's output stays in the cache of its core: the
@@ -125,14 +125,7 @@ def _find_fold(task: Evaluator) -> Fold:
         with torch.no_grad():
             return task.forward(task.arrange(task.x[:1]), rows)
 
-    found = Fold(plan(task.module, run))
-    if not found:
-        return found
-    expected = run()
-    with found.applied():
-        # A convolution may feed more than its norm; then the answer changes.
-        same = agrees(run(), expected)
-    return found if same else Fold()
+    return fold_safely(task.module, run)
 
 
 def _check_autocast(autocast: bool | torch.dtype, x: Tensor) -> torch.dtype | None:

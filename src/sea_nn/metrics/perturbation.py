@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.heatmap import smooth
 from sea_nn.metrics.draws import normal, uniform
 from sea_nn.metrics.inpainting import inpaint
 
@@ -80,8 +81,8 @@ def prepare(
         seed: starts the noise.
         first: the number of the first input, if ``x`` is part of a larger set.
     """
-    if isinstance(kind, Tensor):
-        return Fill(x, _expand(kind, x))
+    if isinstance(kind, Tensor) or kind in ("mean", "blur"):
+        return Fill(x, fill(x, kind))
     if not isinstance(kind, str):
         raise KindError(
             f"a perturbation is a name ({', '.join(PERTURBATIONS)}) or a tensor of values, not "
@@ -92,10 +93,6 @@ def prepare(
             f"there is no perturbation {kind!r}; choose from {', '.join(PERTURBATIONS)}, or pass a "
             "tensor of the values that hidden positions take"
         )
-    if kind == "mean":
-        return Fill(x, _mean(x))
-    if kind == "blur":
-        return Fill(x, blur(x))
     low, high = _resolve_bounds(x, bounds)
     if kind == "black":
         return Fill(x, low)
@@ -106,6 +103,13 @@ def prepare(
         raise InputError(f"inpaint is for images [N, C, H, W]; x has the shape {list(x.shape)}")
     noise = normal("inpaint", x.shape, seed, first, x.device).to(x.dtype)
     return Inpainting(x, noise * INPAINT_NOISE * (high - low))
+
+
+def fill(x: Tensor, kind: str | Tensor) -> Tensor:
+    """Return what hidden positions become by "mean", "blur" or given values: broadcasts to x."""
+    if isinstance(kind, Tensor):
+        return _expand(kind, x)
+    return _mean(x) if kind == "mean" else blur(x)
 
 
 @dataclass(frozen=True)
@@ -161,11 +165,7 @@ def blur(x: Tensor, sigma: float | None = None) -> Tensor:
     if not (sigma > 0 and math.isfinite(sigma)):
         raise InputError(f"sigma must be a positive number of positions; got {sigma}")
     for axis in range(2, x.ndim):
-        place = torch.arange(x.shape[axis], dtype=torch.float64, device=x.device)
-        # Relative to the centre's weight: with a tiny sigma only that one remains.
-        weight = torch.exp(-((place[:, None] - place) / sigma).square() / 2)
-        weight = (weight / weight.sum(1, keepdim=True)).to(x.dtype)
-        x = (x.movedim(axis, -1) @ weight.mT).movedim(-1, axis)
+        x = smooth(x, axis, sigma)
     return x.contiguous()
 
 
