@@ -135,7 +135,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
 SAMPLES, STEPS = 3, 50
 PAPER = ("saliency", "integrated_gradients", ("smooth_ig", {"preset": "paper"}))
 FITS = 512  # points in a pass of Captum's where all at once do not fit
-SECONDS = 110  # rows that would start later are left out
+SECONDS = 170  # rows that would start later are left out
 
 
 class Captum:
@@ -163,10 +163,13 @@ class Captum:
             points = steps * len(x)
             if steps > 1 and points >= self.too_many:
                 call, split = partial(call, internal_batch_size=FITS), True
+                if steps > STEPS:  # or else the copies of all inputs are one pass
+                    call = partial(call, nt_samples_batch_size=1)
             start = clock()
-            try:
-                found = call()
-            except torch.cuda.OutOfMemoryError:
+            found = _try(call)
+            if found is None:
+                if points >= self.too_many:
+                    raise MemoryError(f"Captum does not fit {points} points in passes of {FITS}")
                 self.too_many = points
                 torch.cuda.empty_cache()
                 return self.explain(x, target)
@@ -175,29 +178,36 @@ class Captum:
         return maps, took, split
 
 
+def _try(call: Callable[[], Tensor]) -> Tensor | None:
+    """Return what the call returns, or None if the GPU has no room for it."""
+    try:
+        return call()
+    except torch.cuda.OutOfMemoryError:
+        return None  # the error holds the memory of the call, so it must be gone before another
+
+
 def clock() -> float:
     torch.cuda.synchronize()
     return time.perf_counter()
 
 
 def explain(
-    model: nn.Module, x: Tensor, target: Tensor, methods: Any, half: bool = False
+    model: nn.Module, x: Tensor, target: Tensor, methods: Any, compiled: bool = False
 ) -> tuple[list[Tensor], list[float], bool]:
     from sea_nn.explainers import compute_maps
 
     start = clock()
-    found = compute_maps(model, x, target, methods, autocast=torch.float16 if half else False)
+    found = compute_maps(model, x, target, methods, compile=compiled)
     return list(found.maps.values()), [clock() - start], False
 
 
 def repeat(work: Callable[[], tuple[list[Tensor], list[float], bool]], size: int) -> Any:
     """Return the maps, the least time each took, and whether it was split.
 
-    Small batches are run three times untimed: the third is the first that only replays.
+    Small batches are run three times untimed: the third is the first that only replays. Large ones
+    are run once untimed, because a new shape may be compiled.
     """
-    warm, repeats = (
-        (3, 5) if size == 1 else (3, 3) if size <= 8 else (1, 1) if size <= 32 else (0, 1)
-    )
+    warm, repeats = (3, 5) if size == 1 else (3, 3) if size <= 8 else (1, 1)
     for _ in range(warm):
         work()
     runs = [work() for _ in range(repeats)]
@@ -262,7 +272,8 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
                 target = torch.cat([model(part).argmax(1) for part in x.split(64)])
             release()  # what is kept from the last row must not take Captum's memory
             torch.cuda.empty_cache()
-            theirs, took, split = repeat(partial(captum.explain, x, target), size)
+            call = partial(captum.explain, x, target)
+            theirs, took, split = repeat(call, size) if size <= 32 else call()
             mark = " *" if split else ""
             for rows, methods, place, points in (
                 (alone, PAPER[1:2], [1], STEPS),
@@ -270,18 +281,19 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
             ):
                 here = sum(took[k] for k in place)
                 row = [name, str(size), f"{size / here:.1f}{mark}"]
-                for half in (False, True):
-                    call = partial(explain, model, x, target, methods, half)
+                for compiled in (False, True):
+                    call = partial(explain, model, x, target, methods, compiled)
                     maps, (mine,), _ = repeat(call, size)
                     same = [cosine(maps[j], theirs[k]) for j, k in enumerate(place) if k < 2]
                     row += [f"{size / mine:.1f}", f"{here / mine:.2f}", f"{min(same):.5f}"]
-                    if not half:
+                    if not compiled:
                         count = min(size, 8) * STEPS
                         if count not in rates:
                             rates[count] = pass_rate(model, x, target, count)
                         bare = size * points / rates[count]
                         row.append(f"{max(0.0, 1 - bare / mine):.0%}")
                 rows.append(row)
+                print(" | ".join(row), flush=True)
             if size == 8:
                 together[-1][5] += f" (SG {alike(model, x, target, captum):.5f})"
             del theirs, maps
@@ -289,15 +301,14 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
     header = [
         *("model", "batch", "Captum"),
         *("`sea_nn`", "ratio", "cosine", "outside the model"),
-        *("float16", "ratio", "cosine"),
+        *("compiled", "ratio", "cosine"),
     ]
     note = (
         "Images a second; the best of several calls after three untimed ones for batches of 1 and "
-        "8, one call for others. The cosine is the least over all inputs and maps{}. Outside the "
+        "8, the second for others. The cosine is the least over all inputs and maps{}. Outside the "
         "model is the time not spent in forward and backward passes, as measured by replaying "
-        "passes of the folded model. float16 is the same call with `autocast=torch.float16`, "
-        f"against the same Captum. * Captum in passes of {FITS} points, as one pass ran out of "
-        "memory."
+        "passes of the folded model. Compiled is the same call with `compile=True`, against the "
+        f"same Captum. * Captum in passes of {FITS} points, as one pass ran out of memory."
     )
     sg = ", for SG, whose draws differ, with Captum given ours at a batch of 8"
     return [

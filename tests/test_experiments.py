@@ -251,12 +251,6 @@ def test_missing_data_says_what_to_do(monkeypatch, tmp_path):
     assert "Traceback" not in result.output
 
 
-def test_a_missing_classifier_says_how_to_train_it(monkeypatch, tmp_path):
-    monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path))
-    with pytest.raises(InputError, match=r"python -m sea_nn\.classifiers btd"):
-        run(tmp_path, replace(TINY, classifier="btd"))
-
-
 def test_every_experiment_is_sound():
     for experiment in EXPERIMENTS.values():
         labels = [one.label for one in experiment.maps]

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from sea_nn import fold
 from sea_nn.explainers import compute_maps
 from sea_nn.fold import Fold, agrees, plan
 from sea_nn.memory import measure
@@ -37,14 +38,19 @@ def images() -> torch.Tensor:
     return torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(2)).double()
 
 
-def test_the_function_and_its_gradient_stay_the_same():
+@pytest.mark.parametrize("multiple", [1, 4])
+def test_the_function_and_its_gradient_stay_the_same(multiple, monkeypatch):
+    monkeypatch.setitem(fold.MULTIPLE, "cpu", multiple)
     model, x = build(), images().requires_grad_(True)
     expected = model(x)
     (slope,) = torch.autograd.grad(expected[:, 1].sum(), x)
     what = plan(model, lambda: model(x))
     assert what.pairs == ((model[0], model[1]), (model[4], model[5]))
     assert what.norms == (model[3], model[9])
-    with Fold(what).applied():
+    folded = Fold(what)
+    folded.refresh()
+    with folded.applied():
+        assert model[0].weight.shape[1] == max(3, multiple)
         found = model(x)
         assert torch.allclose(found, expected)
         assert torch.allclose(torch.autograd.grad(found[:, 1].sum(), x)[0], slope)

@@ -66,6 +66,24 @@ def test_smooth_ig_is_noise_tunnel_over_integrated_gradients(case, limit):
     assert same(maps, expected)
 
 
+def test_noise_of_every_points_own_has_the_same_mean_and_leaves_less_of_itself(case):
+    options = {"stdev": 0.3, "n_steps": 10}
+
+    def explain(seed: int, n_samples: int, **more):
+        return ours(*case, "smooth_ig", seed=seed, n_samples=n_samples, **options, **more)
+
+    mean = explain(99, 500)
+    spread = (explain(98, 500) - mean).abs().mean()
+    assert (explain(0, 500, per_point=True) - mean).abs().mean() < 1.5 * spread
+
+    def stray(**more) -> torch.Tensor:
+        found = torch.stack([explain(seed, 3, **more) for seed in range(6)])
+        return (found - mean).square().mean()
+
+    assert stray(per_point=True) < 0.6 * stray()
+    assert same(explain(1, 3, per_point=True, limit=7), explain(1, 3, per_point=True))
+
+
 def test_smooth_ig_paper_preset_is_the_authors_call(case):
     model, x, target = case
     tunnel = captum.NoiseTunnel(captum.IntegratedGradients(model))

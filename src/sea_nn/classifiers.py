@@ -1,9 +1,11 @@
 """Classifiers for the data sets of the experiments: train them once, load them by name.
 
 A name is a task, such as ``cub20``, or a task and a network, such as ``cub20/resnet50`` or
-``btd/torchvision:vgg11``. Networks are those of ``sea_nn.models.load_model``, with a new last
-layer, and ``vgg``, a small plain one trained from scratch. Each is one differentiable module from
-the preprocessed picture to logits.
+``btd/torchvision:vgg11``. ``btd/vgg@5`` stands for five classifiers, each trained on four fifths
+of all pictures and tested on the fifth that it has not seen; ``btd/vgg@2of5`` is the second.
+Networks are those of ``sea_nn.models.load_model``, with a new last layer, and ``vgg``, a small
+plain one trained from scratch. Each is one differentiable module from the preprocessed picture to
+logits.
 
     python -m sea_nn.classifiers btd cub20        # train and store in $SEA_NN_CACHE
     load_classifier("cub20")                      # then, anywhere
@@ -14,25 +16,24 @@ the preprocessed picture to logits.
 
 import argparse
 import hashlib
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from . import data
-from .data import Item
+from .data import ImageSet, Item, Split
+from .data.folds import Fold, hold_out, read_folds
 from .errors import InputError
 from .images import Preprocess
 from .models import LoadedModel, load_model
+from .trained import Record, read_file, write_file
 from .training import (
     SmallVGG,
     check_items,
@@ -60,6 +61,7 @@ class Task:
         epochs: of training ``vgg``.
         start: the task whose trained ``vgg`` this task's starts from.
         plain: train on pictures without their object too.
+        folds: whether all of the set can be dealt into folds, in groups of pictures that are alike.
     """
 
     data: str
@@ -70,49 +72,20 @@ class Task:
     epochs: int = 12
     start: str = ""
     plain: bool = False
+    folds: bool = False
 
 
 _LITE = "efficientnet-lite0"
 TASKS = {
-    "btd": Task("btd", _LITE, views=2, epochs=30, start="lgg"),
+    "btd": Task("btd", _LITE, views=2, epochs=30, start="lgg", folds=True),
     "cub20": Task("cub20", _LITE, whole=False),
-    "lgg": Task("lgg", "vgg"),
+    "lgg": Task("lgg", "vgg", folds=True),
     "scenes": Task(
         "objects_on_scenes", _LITE, {"label": "scene", "per_scene": 3}, views=0, plain=True
     ),
     "objects": Task("objects_on_scenes", _LITE, {"label": "object", "per_scene": 3}, views=0),
     "tiny_imagenet": Task("tiny_imagenet", _LITE),
 }
-
-
-@dataclass(frozen=True)
-class Record:
-    """What is known of a trained classifier; stored in its file.
-
-    Attributes:
-        name: task/network.
-        classes: class names in the order of the logits.
-        preprocess: how pictures are prepared.
-        trained: which weights: "head" (the last layer), "all", or "none" (rows were selected).
-        accuracy: share of the test pictures classified right.
-        n_train, n_test: numbers of pictures.
-        seed: of everything random in training.
-        seconds: wall time of training and testing.
-        pretrained: checksum of the pretrained network's own last layer; empty for ``vgg``.
-        details: more figures, such as the accuracy on scenes without objects.
-    """
-
-    name: str
-    classes: tuple[str, ...]
-    preprocess: Preprocess
-    trained: str
-    accuracy: float
-    n_train: int
-    n_test: int
-    seed: int
-    seconds: float
-    pretrained: str = ""
-    details: Mapping[str, float] = field(default_factory=dict)
 
 
 def classifier_names() -> tuple[str, ...]:
@@ -124,14 +97,24 @@ def classifier_names() -> tuple[str, ...]:
     return ("fashion", *TASKS)
 
 
+def list_folds(name: str) -> tuple[str, ...]:
+    """Return the names of the classifiers that a name stands for.
+
+    >>> list_folds("lgg@2"), list_folds("cub20")
+    (('lgg@1of2', 'lgg@2of2'), ('cub20',))
+    """
+    base, folds = read_folds(name)
+    return tuple(f"{base}@{fold}" for fold in folds) or (name,)
+
+
 def load_classifier(
     name: str, device: str | torch.device = "cpu", folder: str | Path | None = None
 ) -> LoadedModel:
     """Load a trained classifier in evaluation mode.
 
     Args:
-        name: a task, task/network, or any name that ``load_model`` takes (``resnet50``,
-            ``torchvision:resnet18``), which is passed on.
+        name: a task, task/network, one fold of either, or any name that ``load_model`` takes
+            (``resnet50``, ``torchvision:resnet18``), which is passed on.
         device: where to put it.
         folder: where trained classifiers lie; by default ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
 
@@ -140,16 +123,16 @@ def load_classifier(
     """
     if name == "fashion":
         return replace(load_model("fashion-cnn", device), name=name)
-    if name.partition("/")[0] not in TASKS:
+    if not is_trained(name):
         return _pass_on(name, device)
-    task, network = _parse(name)
-    path = _locate(task, network, folder)
+    task, network, fold = _parse(name)
+    path = _locate(task, network, fold, folder)
     if not path.is_file():
         raise InputError(
             f"The classifier {name} has not been trained on this machine: there is no {path}. "
             f"Train it with: python -m sea_nn.classifiers {name}"
         )
-    record, tensors = _read_file(path)
+    record, tensors = read_file(path)
     model, _, checksum = _build(network, len(record.classes))
     if checksum != record.pretrained:
         raise InputError(
@@ -172,10 +155,15 @@ def load_classifier(
     return LoadedModel(model, record.preprocess, record.classes, name, source)
 
 
+def is_trained(name: str) -> bool:
+    """Whether this is a classifier that is trained here, not one that comes trained."""
+    return read_folds(name)[0].partition("/")[0] in TASKS
+
+
 def read_record(name: str, folder: str | Path | None = None) -> Record | None:
     """Return what is known of a trained classifier, or None if it has not been trained here."""
     path = _locate(*_parse(name), folder)
-    return _read_file(path)[0] if path.is_file() else None
+    return read_file(path)[0] if path.is_file() else None
 
 
 def train_classifier(
@@ -194,7 +182,7 @@ def train_classifier(
     that are Tiny ImageNet's classes.
 
     Args:
-        name: a task or task/network.
+        name: a task, task/network, or one fold of either.
         device: where to train.
         folder: where to store it; by default ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
         data_folder: the data set's folder; by default found under ``$SEA_NN_DATA``.
@@ -204,9 +192,9 @@ def train_classifier(
     The global random state is left as it was.
     """
     start = time.perf_counter()
-    task_name, network = _parse(name)
+    task_name, network, fold = _parse(name)
     task, device = TASKS[task_name], torch.device(device)
-    test = data.load(task.data, data_folder, "test", **{**task.options, **_once(task)})
+    test = load_split(task.data, fold, "test", data_folder, **{**task.options, **_once(task)})
     n_classes = len(test.classes)
     details: dict[str, float] = {}
     train: list[Item] = []
@@ -216,7 +204,7 @@ def train_classifier(
         trained = "none"
     else:
         model, preprocess, checksum = _build(network, n_classes, seed)
-        train = _gather(task, data_folder)
+        train = _gather(task, fold, data_folder)
         trained = "all" if network == "vgg" or fine_tune else "head"
     if task.whole:
         preprocess = replace(preprocess, resize=preprocess.shape[1:])
@@ -245,7 +233,7 @@ def train_classifier(
         right_plain = check_items(model, plain, preprocess, device)
         details["accuracy without objects"] = float(right_plain.float().mean())
     record = Record(
-        name=f"{task_name}/{network}",
+        name=f"{task_name}/{network}" + (f"@{fold}" if fold else ""),
         classes=test.classes,
         preprocess=preprocess,
         trained=trained,
@@ -258,17 +246,44 @@ def train_classifier(
         details=details,
     )
     kept = model if trained == "all" else find_head(model)
-    _write_file(_locate(task_name, network, folder), record, kept.state_dict())
+    write_file(_locate(task_name, network, fold, folder), record, kept.state_dict())
     return record
 
 
-def _parse(name: str) -> tuple[str, str]:
-    task, _, network = name.partition("/")
+def load_split(
+    name: str, fold: Fold | None, split: Split, folder: str | Path | None = None, **options: Any
+) -> ImageSet:
+    """Load the training or test pictures of a data set, in its own split or that of a fold."""
+    if fold is None:
+        return data.load(name, folder, split, **options)
+    return hold_out(data.load(name, folder, "all", **options), fold).split(split)
+
+
+def find_fold(name: str) -> Fold | None:
+    """Return the fold that a classifier is tested on, or None if it has the set's own test split.
+
+    >>> find_fold("lgg@2of5")
+    Fold(number=2, count=5)
+    """
+    folds = read_folds(name)[1]
+    if len(folds) > 1:
+        raise InputError(
+            f"{name} stands for {len(folds)} classifiers: {', '.join(list_folds(name))}. Name one."
+        )
+    return folds[0] if folds else None
+
+
+def _parse(name: str) -> tuple[str, str, Fold | None]:
+    task, _, network = read_folds(name)[0].partition("/")
     if task not in TASKS:
         raise InputError(
             f"There is no task {task!r} to train for. Choose from: {', '.join(TASKS)}."
         )
-    return task, network or TASKS[task].network
+    fold = find_fold(name)
+    if fold is not None and not TASKS[task].folds:
+        able = ", ".join(key for key, one in TASKS.items() if one.folds)
+        raise InputError(f"{task} has no folds, only its own split; with folds: {able}.")
+    return task, network or TASKS[task].network, fold
 
 
 def _pass_on(name: str, device: str | torch.device) -> LoadedModel:
@@ -279,10 +294,11 @@ def _pass_on(name: str, device: str | torch.device) -> LoadedModel:
         raise InputError(f"{error} Trained classifiers: {tasks}, or TASK/NETWORK.") from error
 
 
-def _locate(task: str, network: str, folder: str | Path | None) -> Path:
+def _locate(task: str, network: str, fold: Fold | None, folder: str | Path | None) -> Path:
     place = folder or os.environ.get(CACHE_VARIABLE) or "~/.cache/sea_nn"
     safe = "".join(letter if letter.isalnum() else "-" for letter in network)
-    return Path(place).expanduser() / "classifiers" / f"{task}-{safe}.safetensors"
+    end = "" if fold is None else f"-{fold}"
+    return Path(place).expanduser() / "classifiers" / f"{task}-{safe}{end}.safetensors"
 
 
 def _once(task: Task) -> dict[str, Any]:
@@ -290,8 +306,8 @@ def _once(task: Task) -> dict[str, Any]:
     return {"per_scene": 1} if "per_scene" in task.options else {}
 
 
-def _gather(task: Task, folder: str | Path | None) -> list[Item]:
-    items = list(data.load(task.data, folder, "train", **task.options))
+def _gather(task: Task, fold: Fold | None, folder: str | Path | None) -> list[Item]:
+    items = list(load_split(task.data, fold, "train", folder, **task.options))
     if task.plain:  # once for each scene, however many objects were pasted on it
         items += {item.plain.path: item.plain for item in items if item.plain}.values()
     return items
@@ -341,34 +357,10 @@ def _fetch_start(
     task: str, folder: str | Path | None, device: torch.device, seed: int
 ) -> dict[str, Tensor]:
     """Return another task's trained weights; train them first if need be."""
-    path = _locate(task, "vgg", folder)
+    path = _locate(task, "vgg", None, folder)
     if not path.is_file():
         train_classifier(f"{task}/vgg", device, folder, seed=seed)
-    return _read_file(path)[1]
-
-
-def _write_file(path: Path, record: Record, tensors: Mapping[str, Tensor]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    stored = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
-    unfinished = path.with_suffix(".part")  # a broken run leaves no broken classifier behind
-    save_file(stored, unfinished, {"record": json.dumps(asdict(record))})
-    unfinished.replace(path)
-
-
-def _read_file(path: Path) -> tuple[Record, dict[str, Tensor]]:
-    try:
-        with safe_open(path, "pt") as file:
-            fields = json.loads(file.metadata()["record"])
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        recipe: dict[str, Any] = fields["preprocess"]
-        for key, value in recipe.items():  # JSON has lists only
-            recipe[key] = tuple(value) if isinstance(value, list) else value
-        fields["preprocess"] = Preprocess(**recipe)
-        return Record(**{**fields, "classes": tuple(fields["classes"])}), tensors
-    except (SafetensorError, TypeError, KeyError, ValueError) as error:
-        raise InputError(
-            f"{path} is not a classifier of this version ({error}). Delete it and train it again."
-        ) from error
+    return read_file(path)[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -376,16 +368,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m sea_nn.classifiers",
         description="Train classifiers for the experiments and store them.",
-        epilog="Example: python -m sea_nn.classifiers btd cub20/resnet50",
+        epilog="Example: python -m sea_nn.classifiers btd cub20/resnet50 lgg@5",
     )
     tasks = ", ".join(TASKS)
-    parser.add_argument("names", nargs="*", help=f"TASK or TASK/NETWORK; tasks: {tasks}")
+    parser.add_argument("names", nargs="*", help=f"TASK[/NETWORK][@FOLDS]; tasks: {tasks}")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--seed", type=int, default=0)
     tuning = "epochs of training the whole network afterwards; wants a GPU"
     parser.add_argument("--fine-tune", type=int, default=0, metavar="EPOCHS", help=tuning)
     given = parser.parse_args(arguments)
-    for name in given.names or TASKS:
+    for name in (one for given_name in given.names or TASKS for one in list_folds(given_name)):
         record = train_classifier(name, given.device, seed=given.seed, fine_tune=given.fine_tune)
         details = ", ".join(f"{key} {value:.3g}" for key, value in record.details.items())
         print(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn import draws, memory, replay
+from sea_nn.compiled import Compiled
 from sea_nn.errors import InputError, MemberError
 from sea_nn.fold import find_norms
 from sea_nn.logits import Logits, select_args
@@ -62,6 +63,7 @@ class Evaluator:
         cache: results shared between members, by name.
         folded: whether norms are folded now, which changes what a pass keeps.
         kept: what is kept with the model between calls, on a GPU.
+        compiled: runs gradient passes as compiled code, or None.
     """
 
     model: Logits
@@ -78,6 +80,7 @@ class Evaluator:
     cache: dict[Any, Any] = field(default_factory=dict)
     folded: bool = False
     kept: replay.Kept | None = None
+    compiled: Compiled | None = None
 
     @property
     def module(self) -> nn.Module | None:
@@ -147,6 +150,13 @@ class Evaluator:
 
     def slope(self, points: Tensor, classes: Tensor, args: tuple[Any, ...] = ()) -> Tensor:
         """Return d logit / d input at `points` [P, ...], of the logits `classes` [P]."""
+        if self.compiled is None:
+            return self._differentiate(self.model, points, classes, args)
+        return self.compiled.run(lambda model: self._differentiate(model, points, classes, args))
+
+    def _differentiate(
+        self, model: Logits, points: Tensor, classes: Tensor, args: tuple[Any, ...]
+    ) -> Tensor:
         # A smaller float loses gradients of logits to underflow unless they are scaled up.
         scale = 1024.0 if self.autocast == torch.float16 else 1.0
         with self.differentiable():
@@ -154,7 +164,7 @@ class Evaluator:
             # The copy, in the layout to run in, lets a model start with an in-place operation.
             copy = leaf.clone(memory_format=self._layout(points))
             with self._precision():
-                logits: Tensor = self.model(copy, *args)
+                logits: Tensor = model(copy, *args)
             score = logits.to(self.x.dtype).gather(1, classes.unsqueeze(1)).sum() * scale
             if not score.requires_grad:
                 raise MemberError(

@@ -242,7 +242,7 @@ _add(
     gradients.smooth_ig,
     lambda o, _: o["n_samples"] * o["n_steps"],
     "Smilkov et al. 2017, arXiv:1706.03825, over integrated gradients",
-    defaults={"n_samples": 5, "noise": 0.15, "stdev": None, "n_steps": 50},
+    defaults={"n_samples": 5, "noise": 0.15, "stdev": None, "n_steps": 50, "per_point": False},
     presets={"paper": {"n_samples": 3, "stdev": 1.0}},
 )
 _add(

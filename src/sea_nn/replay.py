@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Bytes that all recorded passes may hold, at most this share of a GPU, and a single one half of it:
 # a larger pass keeps the GPU busy for longer than its launches take.
-ROOM = 8 << 30
+ROOM = 16 << 30
 SHARE = 1 / 8
 
 _PLAIN = (int, float, bool, str, type(None))
@@ -128,7 +128,7 @@ class Kept:
 
     def find_pass(self, task: "Evaluator", size: int) -> Pass | None:
         """Return the pass for `size` points like the inputs, or None if it would be too large."""
-        kind = (size, task.x.shape[1:], task.x.dtype, task.folded)
+        kind = (size, task.x.shape[1:], task.x.dtype, task.folded, task.compiled is not None)
         if kind not in self.passes:
             cost, room = size * task.footprint().gradient, find_room(task.x.device)
             if 2 * cost > room:

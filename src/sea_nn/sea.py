@@ -53,6 +53,7 @@ class SEA(Attribution):  # type: ignore[misc]
         options: options by member, for example ``{"rise": {"n_masks": 500}}``.
         seed: starts every random draw.
         autocast: on a GPU, let members compute in this lower precision.
+        compile: compile the members' gradient passes; pays for many inputs on a GPU.
     """
 
     def __init__(
@@ -64,10 +65,12 @@ class SEA(Attribution):  # type: ignore[misc]
         options: Mapping[str, Mapping[str, Any]] | None = None,
         seed: int = 0,
         autocast: bool | torch.dtype = False,
+        compile: bool = False,
     ) -> None:
         super().__init__(model)
         self.methods, self.config = methods, config or SEAConfig()
-        self.options, self.seed, self.autocast = options, seed, autocast
+        self.options, self.seed = options, seed
+        self.autocast, self.compile = autocast, compile
 
     @log_usage()  # type: ignore[untyped-decorator]  # NoiseTunnel looks for what it wraps
     def attribute(
@@ -160,6 +163,7 @@ class SEA(Attribution):  # type: ignore[misc]
             feature_mask=_broadcast_mask(feature_mask, x),
             seed=self.seed,
             autocast=self.autocast,
+            compile=self.compile,
             progress=progress,
             on_error=on_error,
             **shared,

@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import affine_grid, cross_entropy, grid_sample
 
 from .data import Item
+from .data.folds import deal_folds
 from .errors import InputError
 from .images import Preprocess
 
@@ -139,21 +139,6 @@ def fit_head(
     weight, bias = _regress(x, labels, n_classes, best)
     weight = weight / scale  # so that the layer takes the features as they are
     return Head(weight.float(), (bias - weight @ mean).float(), best)
-
-
-def deal_folds(groups: Sequence[str], labels: Tensor, seed: int = 0) -> Tensor:
-    """Return a fold for each item [N]: groups stay whole, labels are spread over the folds.
-
-    Groups are dealt out in random order, label after label; a group has its first item's label.
-    """
-    first: dict[str, int] = {}
-    for group, label in zip(groups, labels.tolist(), strict=True):
-        first.setdefault(group, label)
-    names = sorted(first)
-    order = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
-    order.sort(key=first.__getitem__)
-    fold = {group: number % _FOLDS for number, group in enumerate(order)}
-    return torch.tensor([fold[group] for group in groups])
 
 
 def _regress(x: Tensor, labels: Tensor, n_classes: int, penalty: float) -> tuple[Tensor, Tensor]:

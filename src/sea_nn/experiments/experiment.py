@@ -66,7 +66,7 @@ class Experiment:
         title: heading of the result.
         question: what it asks, for readers of the result.
         data: a data set of ``sea_nn.data``, or "fashion_sample", the one shipped.
-        classifier: a name that ``load_classifier`` takes.
+        classifier: a name that ``load_classifier`` takes, or the folds of one (``lgg@5``).
         maps: the maps compared.
         metrics: their metrics, the leading one first.
         n_inputs: how many inputs a published result has, if the set has as many.

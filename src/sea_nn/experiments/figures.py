@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -260,8 +261,14 @@ def _explain(
 ) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], dict[str, Tensor], list[str]]:
     """Pictures [N, H, W, 3], maps by label [N, H, W], and class names of some inputs."""
     batches = [run.subjects.read([number]) for number in chosen]
-    x = torch.cat([batch.x for batch in batches])
-    maps = run.explain(x, torch.cat([batch.target for batch in batches]))
+    x, target = (torch.cat([b.x for b in batches]), torch.cat([b.target for b in batches]))
+    whose = torch.tensor([run.subjects.asked[number] for number in chosen])
+    maps: dict[str, Tensor] = {}
+    for model, subjects in enumerate(run.subjects.split()):
+        rows = (whose == model).nonzero().flatten().to(x.device)
+        found = replace(run, subjects=subjects).explain(x[rows], target[rows]) if len(rows) else {}
+        for label, some in found.items():
+            maps.setdefault(label, some.new_empty(len(x), *some.shape[1:]))[rows] = some
     images = torch.cat([batch.images for batch in batches]).numpy()
     return images, maps, [run.subjects.name_class(number) for number in chosen]
 

@@ -56,7 +56,7 @@ class Pictures:
     Attributes:
         title: what the pictures show.
         data: a data set of ``sea_nn.data``.
-        classifier: a name that ``load_classifier`` takes.
+        classifier: a name that ``load_classifier`` takes, or folds of it.
         setting: of ``SEAConfig.paper``.
         mask: the kind of mask that shows the object.
         correct: only pictures that the classifier gets right.
@@ -73,7 +73,7 @@ class Pictures:
 
 
 PICTURES = {
-    "btd": Pictures("brain tumour detection", "btd", "btd/vgg", "btd", correct=False),
+    "btd": Pictures("brain tumour detection", "btd", "btd/vgg@5", "btd", correct=False),
     "cub": Pictures(
         "birds", "cub20", "cub20", "cub", "bird", paper_data="all 200 classes of CUB, ResNet-18"
     ),
@@ -86,7 +86,7 @@ PICTURES = {
     ),
     "imagenet": Pictures("ImageNet", "imagenet", "efficientnet-lite0", mask="box"),
     "pets": Pictures("pets", "pets", "efficientnet-lite0", mask="pet"),
-    "lgg": Pictures("brain tumours", "lgg", "lgg", mask="tumour"),
+    "lgg": Pictures("brain tumours", "lgg", "lgg@5", mask="tumour"),
 }
 
 

@@ -95,12 +95,11 @@ def run_experiment(
     where = _find_device(device)
     wanted = experiment.n_inputs if limit is None else limit
     tell("choosing inputs", 0, wanted)
-    subjects = choose_subjects(experiment, wanted, where, seed)
+    subjects = choose_subjects(experiment, wanted, where, seed, lambda text: tell(text, 0, wanted))
     run = Run(experiment, subjects, seed)
     store = Store(default_cache() if cache is None else cache)
-    settings = describe_settings(run)
-    run = replace(run, class_maps=_prepare_class_maps(run, store, settings, tell))
-    scores, n_reused = _measure(run, store, settings, fresh, tell)
+    run = replace(run, class_maps=_prepare_class_maps(run, store, tell))
+    scores, weights, n_reused = _measure(run, store, fresh, tell)
     n = len(subjects)
     complete = n >= experiment.n_inputs or subjects.available == n
     target, kept = Path(out), None
@@ -116,7 +115,7 @@ def run_experiment(
         "inputs": n,
         "hardware": describe_machine(where),
         "versions": list_versions(),
-        "weights": settings["weights"],
+        "weights": ", ".join(weights),
     }
     table = write_csv(experiment, subjects, scores, target)
     page = write_markdown(experiment, subjects, scores, figures, facts, complete, target)
@@ -164,29 +163,30 @@ def _find_device(device: str) -> torch.device:
     return found
 
 
-def _measure(
-    run: Run, store: Store, settings: dict[str, Any], fresh: bool, tell: Progress
-) -> tuple[Scores, int]:
+def _measure(run: Run, store: Store, fresh: bool, tell: Progress) -> tuple[Scores, list[str], int]:
+    """Return all scores, the checksum of each classifier, and how many inputs were remembered."""
     experiment, subjects = run.experiment, run.subjects
+    runs = [replace(run, subjects=one) for one in subjects.split()]
+    settings = [describe_settings(one) for one in runs]
     n, parts, n_reused = len(subjects), list[Scores](), 0
-    for start in range(0, n, experiment.blocks):
-        numbers = range(start, min(start + experiment.blocks, n))
+    for numbers in subjects.cut(experiment.blocks):
+        start, model = numbers[0], subjects.asked[numbers[0]]
         tell(f"{experiment.name}: {subjects.items[start].name}", start, n)
         batch = subjects.read(numbers)
-        keys = _make_keys(settings, batch)
+        keys = _make_keys(settings[model], batch)
         found = [] if fresh else [_load(experiment, store, key) for key in keys]
         ready = [one for one in found if one is not None]
         if len(ready) == len(keys):
             n_reused += len(ready)
             parts.extend(ready)
             continue
-        scores = MEASURES[experiment.measure](run, batch)
+        scores = MEASURES[experiment.measure](runs[model], batch)
         for row, key in enumerate(keys):
             _save(scores, row, store, key)
         # As the store gives it back, so that nothing depends on what was remembered.
         parts.extend(_split(scores))
     tell("done", n, n)
-    return Scores.join(parts), n_reused
+    return Scores.join(parts), [one["weights"] for one in settings], n_reused
 
 
 def _make_keys(settings: dict[str, Any], batch: Batch) -> list[str]:
@@ -244,9 +244,7 @@ def _load(experiment: Experiment, store: Store, key: str) -> Scores | None:
     )
 
 
-def _prepare_class_maps(
-    run: Run, store: Store, settings: dict[str, Any], tell: Progress
-) -> ClassMaps:
+def _prepare_class_maps(run: Run, store: Store, tell: Progress) -> ClassMaps:
     """Learn the maps of whole classes, where the experiment has such, or remember them."""
     experiment, subjects = run.experiment, run.subjects
     wanted = [one.label for one in experiment.maps if one.how in CLASS_MAPS]
@@ -254,7 +252,7 @@ def _prepare_class_maps(
         return {}
     images = load_images(experiment, "train")
     classes = [images.classes.index(name) for name in experiment.classes]
-    key = make_key({**settings, "what": "class maps"}, 0)
+    key = make_key({**describe_settings(run), "what": "class maps"}, 0)
     found = store.read(key)
     if found is None:
         by_class = {}

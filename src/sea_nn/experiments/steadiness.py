@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,10 @@ from sea_nn.queries import make_ask
 from sea_nn.regions import Ask
 
 TOP = 50
-LABELS = ("float64", "other tie rule", "other device", "other draws", "Agg-Mean, other draws")
+LABELS = (
+    *("float64", "other tie rule", "other device", "other draws", "Agg-Mean, other draws"),
+    "other draws, noise by point",
+)
 METRICS = ("spearman", f"top_{TOP}")
 
 
@@ -50,8 +54,13 @@ def compare_maps(run: Run, batch: Batch) -> dict[str, list[list[float]]]:
         "other draws": lambda: _learn(fresh, make_ask(model, x, target)),
     }
     table: dict[str, list[list[float]]] = {name: [] for name in METRICS}
-    pairs = [(usual, ways[label]()) for label in LABELS[:-1]]
+    pairs = [(usual, way()) for way in ways.values()]
     pairs.append((heatmaps.mean(1), fresh.mean(1)))
+    # SG with noise of every point's own, rather than every path's.
+    seeds = (run.seed, run.seed + 1)
+    often = [_explain(run, x, seed, smooth_ig={"per_point": True}) for seed in seeds]
+    one, two = (_learn(found, make_ask(model, x, target)) for found in often)
+    pairs.append((one, two))
     for one, two in pairs:
         both = torch.stack([one.double(), two.double()], 1)
         table["spearman"].append(agreement(both)[:, 0, 1].tolist())
@@ -68,9 +77,15 @@ def overlap(one: Tensor, two: Tensor) -> Tensor:
     return (tops[0] & tops[1]).sum(1) / tops[0].sum(1)
 
 
-def _explain(run: Run, x: Tensor, seed: int, model: torch.nn.Module | None = None) -> Tensor:
+def _explain(
+    run: Run,
+    x: Tensor,
+    seed: int,
+    model: torch.nn.Module | None = None,
+    **options: Mapping[str, Any],
+) -> Tensor:
     model = run.subjects.loaded.model if model is None else model
-    found = compute_maps(model, x, None, PAPER_MEMBERS, seed=seed)
+    found = compute_maps(model, x, None, PAPER_MEMBERS, options=options, seed=seed)
     return torch.stack([scale(reduce_channels(raw)) for raw in found.maps.values()], 1)
 
 

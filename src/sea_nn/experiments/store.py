@@ -28,8 +28,9 @@ PACKAGE = Path(__file__).parents[1]
 # Source that cannot change a number: what shows results, and what makes inputs and weights, whose
 # content is part of every key. Of this folder only the named modules compute something.
 SHOWING = frozenset(
-    {"cli", "report", "data", "experiments", "classifiers.py", "training.py", "images.py"}
-    | {"storage.py", "explanation.py", "doctor.py", "plots.py", "panels.py", "charts.py", "bars.py"}
+    {"cli", "report", "data", "experiments", "classifiers.py", "trained.py", "training.py"}
+    | {"images.py", "storage.py", "explanation.py", "doctor.py"}
+    | {"plots.py", "panels.py", "charts.py", "bars.py"}
 )
 MEASURING = ("maps.py", "measures.py", "rivals.py", "run.py")
 

@@ -46,18 +46,27 @@ def smooth_ig(
     noise: float = 0.15,
     stdev: float | None = None,
     n_steps: int = 50,
+    per_point: bool = False,
 ) -> Tensor:
     """Return the mean of integrated gradients over noisy copies of the input (SG in the paper).
 
+    The mean over noise and the integral over the path can change places, so each point of a path
+    may as well have noise of its own: the map converges to the same one at the same price, and
+    with `n_steps` times as many draws behind it, other draws change it far less.
+
     Args:
         task: the inputs and the model.
-        n_samples: noisy copies an input.
+        n_samples: paths an input.
         noise: standard deviation of the noise as a share of the input's own range, max - min.
         stdev: standard deviation in the input's units; replaces `noise`.
         n_steps: points on each path.
+        per_point: draw for every point of a path; else once for a path, as NoiseTunnel does.
     """
+    if n_samples < 1:
+        raise InputError(f"n_samples must be at least 1, got {n_samples}")
     steps, weights = _quadrature(n_steps, task.x)
-    base, around = task.baseline(), _Noisy(task, n_samples, noise, stdev, repeats=n_steps)
+    draws, repeats = (n_samples * n_steps, 1) if per_point else (n_samples, n_steps)
+    base, around = task.baseline(), _Noisy(task, draws, noise, stdev, repeats)
     path: list[Tensor] = []
 
     def points(part: Part) -> Tensor:
