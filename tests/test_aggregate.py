@@ -88,6 +88,21 @@ def test_faithful_weights_prefer_the_member_that_predicts_the_drops():
     assert float(weights[1]) > 0.99
 
 
+def test_faithful_weights_are_for_heatmaps_of_one_size():
+    generator = torch.Generator().manual_seed(0)
+    heatmaps = maps(2, m=2, shape=(16,))
+    removed = torch.rand(2, 60, 16, generator=generator) < 0.3
+    drops = (removed * heatmaps.sum(1, keepdim=True)).sum(2)
+    expected = aggregate(
+        heatmaps, "optimal", loss=faithfulness_loss(heatmaps, removed, drops)
+    ).attribution
+    # A member ten times fainter says the same, so the combination must be the same up to scale.
+    faint = heatmaps * torch.tensor([1.0, 0.1]).view(1, 2, 1)
+    found = aggregate(faint, "optimal", loss=faithfulness_loss(faint, removed, drops)).attribution
+    for one, two in zip(expected, found, strict=True):
+        torch.testing.assert_close(two / two.max(), one / one.max(), rtol=1e-5, atol=1e-6)
+
+
 def test_bad_calls_are_refused():
     with pytest.raises(InputError, match="'mean', 'variance'"):
         aggregate(maps(1), "median")

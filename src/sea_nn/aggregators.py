@@ -35,6 +35,7 @@ class Loss(NamedTuple):
 
     quadratic: Tensor  # [N, m, m]
     linear: Tensor  # [N, m]
+    size: Tensor | None = None  # [N, m], what the loss divides each heatmap by, if it does
 
 
 def aggregate(
@@ -69,6 +70,8 @@ def aggregate(
     rows = heatmaps.flatten(2).to(torch.float64)
     if loss is not None:
         how, weights = "mean", optimal_weights(loss).to(weights)
+        if loss.size is not None:  # the weights are those of heatmaps so divided
+            weights = weights / loss.size.to(weights).clamp_min(EPSILON)
     share = weights / weights.sum(1, keepdim=True).clamp_min(EPSILON)
     values = AGGREGATORS[how](rows, share.unsqueeze(2))
     order = top_features(values, values.shape[1])
@@ -133,13 +136,15 @@ def faithfulness_loss(heatmaps: Tensor, removed: Tensor, drops: Tensor) -> Loss:
     inside = torch.einsum(
         "nif,nrf->nri", heatmaps.flatten(2).to(torch.float64), removed.flatten(2).to(torch.float64)
     )
-    inside = inside / inside.square().mean(1, keepdim=True).sqrt().clamp_min(EPSILON)
+    size = inside.square().mean(1).sqrt()
+    inside = inside / size.unsqueeze(1).clamp_min(EPSILON)
     drops = drops.to(torch.float64)
     drops = drops / drops.square().mean(1, keepdim=True).sqrt().clamp_min(EPSILON)
     regions = inside.shape[1]
     return Loss(
         torch.einsum("nri,nrj->nij", inside, inside) / regions,
         torch.einsum("nri,nr->ni", inside, drops) / regions,
+        size,
     )
 
 
@@ -148,7 +153,7 @@ def optimal_weights(loss: Loss) -> Tensor:
 
     Accelerated projected gradient on the simplex (the programme has m variables: it is tiny).
     """
-    quadratic, linear = (part.to(torch.float64) for part in loss)
+    quadratic, linear = loss.quadratic.to(torch.float64), loss.linear.to(torch.float64)
     count, m = linear.shape
     rate = 1 / torch.linalg.matrix_norm(quadratic, 2).clamp_min(EPSILON**2)
     weights = ahead = linear.new_full((count, m), 1 / m)

@@ -56,21 +56,8 @@ def merge(
             return _average(stacked, ask)
         loss = None
         if one.how == "optimal" and removal is not None:
-            stacked = _balance(stacked, removal[0])
             loss = faithfulness_loss(stacked, *removal)
         return aggregate(stacked, one.how, loss=loss)
-
-
-def _balance(stacked: Tensor, regions: Tensor) -> Tensor:
-    """Scale each member down to the size that the smallest one has in the regions.
-
-    The loss sees heatmaps relative to their size, so only then do its weights fit them.
-    """
-    inside = regions.flatten(2).to(stacked) @ stacked.flatten(2).transpose(1, 2)
-    size = inside.square().mean(1).sqrt()
-    least = torch.where(size > 0, size, torch.inf).amin(1, keepdim=True)
-    share = torch.where(size > 0, least / size, 1)
-    return stacked * share.view(*share.shape, *(1,) * (stacked.ndim - 2))
 
 
 def _average(stacked: Tensor, ask: Ask) -> Ensemble:
