@@ -49,12 +49,12 @@ def run() -> list[Table]:
             ]
         )
         del maps
-    for count in (512, 1024):
+    for count in (1024, 2048):
         config = SEAConfig.paper("fmnist").replace(init=(0.0, 1.0))
         maps = smooth_maps(8, 3, 28).repeat(count // 8, 1, 1, 1).cuda()
         time = (
             seconds(
-                lambda c=config, x=maps: ensemble(x, c, chunk=1024, keep_scorer=False), 1, False
+                lambda c=config, x=maps: ensemble(x, c, chunk=2048, keep_scorer=False), 1, False
             )
             / count
         )

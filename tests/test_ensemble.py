@@ -1,4 +1,5 @@
 import math
+import threading
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from sea_nn import SEAConfig, ensemble, ensemble_class, heatmap
 from sea_nn.attribute import attribute, supervise
+from sea_nn.cores import map_on_cores
 from sea_nn.fit import fit
 from tests.reference import paper
 
@@ -112,6 +114,44 @@ def test_a_batch_is_its_inputs_one_by_one(name):
         torch.testing.assert_close(
             alone.attribution[0], together.attribution[i], rtol=1e-9, atol=1e-12
         )
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_inputs_side_by_side_are_those_one_after_another(two_threads, inference):
+    given_maps = maps(5, shape=(6, 7))
+    with torch.inference_mode(inference):
+        together = ensemble(given_maps, CONFIGS["network"])
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    alone = ensemble(given_maps, CONFIGS["network"])
+    assert torch.equal(together.order, alone.order)
+    torch.testing.assert_close(together.attribution, alone.attribution, rtol=1e-9, atol=1e-12)
+
+
+def test_work_on_cores_keeps_its_order_and_the_callers_threads(two_threads):
+    def work(item):
+        if item == 7:
+            raise ValueError("seven")
+        return item, torch.get_num_threads(), torch.is_grad_enabled(), threading.get_ident()
+
+    with torch.no_grad():
+        done = map_on_cores(work, range(6))
+    assert [row[:3] for row in done] == [(i, 1, False) for i in range(6)]
+    assert threading.get_ident() not in {row[3] for row in done}
+    with pytest.raises(ValueError, match="seven"):
+        map_on_cores(work, range(5, 9))
+    assert torch.get_num_threads() == 2
+    assert map_on_cores(work, range(1))[0][3] == threading.get_ident()
+    torch.set_num_threads(1)
+    assert {row[3] for row in map_on_cores(work, range(3))} == {threading.get_ident()}
 
 
 @pytest.mark.parametrize("name", ["default", "gradient"])

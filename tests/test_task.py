@@ -4,7 +4,7 @@ import torch
 from sea_nn import SEAConfig
 from sea_nn.attribute import supervise
 from sea_nn.solver import Solver, is_fused
-from sea_nn.task import NetworkTask
+from sea_nn.task import NetworkTask, SetChains, SetRows
 from tests.test_ensemble import maps
 
 NETWORK = SEAConfig.paper("cub").replace(
@@ -62,3 +62,25 @@ def test_one_sweep_of_adagrad_is_the_written_one():
         other.step(torch.tensor(epoch, dtype=torch.float64), slow, [gradient.clone()])
         torch.testing.assert_close(fast[0], slow[0], rtol=1e-12, atol=1e-15)
     assert (fast[0] == 0).any()
+
+
+def test_nested_sets_are_prefixes_of_an_order():
+    """Sets that grow within each of three runs, of sizes that differ between inputs."""
+    generator = torch.Generator().manual_seed(1)
+    rank = torch.rand(4, 3, 1, 20, generator=generator).argsort(-1).argsort(-1)
+    counts = torch.randint(0, 21, (4, 3, 6, 1), generator=generator).sort(2).values
+    sets = (rank < counts).flatten(1, 2)
+    chains, rows = SetChains.find(sets), SetRows(sets)
+    assert len(chains.orders) == 3
+    weight = torch.rand(4, 20, dtype=torch.float64, generator=generator)
+    slopes = torch.rand(4, 18, dtype=torch.float64, generator=generator)
+    expected = sets.double() @ weight.unsqueeze(2)
+    torch.testing.assert_close(chains.sums(weight), expected.squeeze(2))
+    torch.testing.assert_close(rows.sums(weight), expected.squeeze(2))
+    ours, theirs = weight.clone(), weight.clone()
+    chains.add_back(ours, slopes)
+    rows.add_back(theirs, slopes)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(ours - weight, (slopes.unsqueeze(1) @ sets.double()).squeeze(1))
+    assert SetChains.find(sets.flip(1)) is None
+    assert SetChains.find(sets[:, :0]) is None

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from sea_nn.config import SEAConfig
 from sea_nn.constraints import Constraints
+from sea_nn.cores import map_on_cores
 from sea_nn.dsf import DSF, CollapsedDSF, Scorer
 from sea_nn.errors import InputError, KindError
 from sea_nn.fit import Record, fit
@@ -115,9 +116,12 @@ def ensemble(
     n = math.prod(grid or shape)
     dtype = heatmaps.dtype if heatmaps.dtype in (torch.float32, torch.float64) else torch.float32
     size = chunk or _chunk_size(n, m, config, heatmaps.device)
+    # A full network's small steps gain little from sharing each between cores; inputs do.
+    side_by_side = heatmaps.device.type == "cpu" and not config.constant_start
+    if side_by_side and chunk is None:
+        size = max(1, min(size, math.ceil(count / torch.get_num_threads())))
 
-    parts = []
-    for start in range(0, max(count, 1), size):
+    def work(start: int) -> tuple[Tensor, Tensor, Tensor, Record, Scorer]:
         rows = slice(start, start + size)
         given = supervise(heatmaps[rows], config, weights[rows])
         bound = constraints.rows(rows).to(heatmaps.device)
@@ -130,10 +134,11 @@ def ensemble(
         )
         bound.verify(scorer)
         order, gains, values = attribute(scorer, config)
-        parts.append(
-            (order, gains.to(dtype), _paint(values, shape, grid, config).to(dtype), history, scorer)
-        )
+        painted = _paint(values, shape, grid, config).to(dtype)
+        return order, gains.to(dtype), painted, history, scorer
 
+    starts = range(0, max(count, 1), size)
+    parts = map_on_cores(work, starts) if side_by_side else [work(start) for start in starts]
     orders, gained, maps, histories, scorers = zip(*parts, strict=True)
     if any(bool((part[:, 0] <= 0).any()) for part in gained):
         warnings.warn(
@@ -210,7 +215,7 @@ def supervise(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> Supervisi
         pixels = sets.reshape(count, m, k, *maps.shape[2:])
         sets = pool_sets(pixels, grid, at_least=config.reading == "authors").flatten(3)
     sets = sets.flatten(1, 2)
-    budgets = sets.sum(2)
+    budgets = sets.sum(2, dtype=torch.int32).long()  # ten times faster than in int64
     if config.reading == "authors":
         asked = torch.tensor(count_thresholds(config.thresholds, maps[0, 0].numel()))
         budgets = asked.clamp(max=rows.shape[2]).repeat(count, m).to(budgets)
@@ -298,7 +303,7 @@ def _chunk_size(n: int, m: int, config: SEAConfig, device: torch.device) -> int:
     if device.type == "cuda":
         budget = torch.cuda.mem_get_info(device)[0] // 4
     else:
-        budget = 64 << 20
+        budget = (64 if config.constant_start else 112) << 20
     return max(1, budget // row)
 
 

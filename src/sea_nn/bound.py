@@ -13,6 +13,8 @@ from sea_nn.head import Head, take_rows, times
 
 UNIT = 2.0**-24
 """A sum of k non-negative numbers in single precision is off by at most k of these, relatively."""
+MANY, STRETCH = 1 << 18, 16
+"""From how many bounds on it pays to rule features out for a stretch of sets, by the first one."""
 
 
 class Bounds:
@@ -29,7 +31,8 @@ class Bounds:
             ``Concave.expand``); d alone if there is no layer above. [N, n, units or 3 units]
         head: the layers above, in this precision.
         rounding: by what share a gain computed in this precision can be off.
-        allowance: the same for a bound.
+        allowance: by how much a polynomial can be off, for each of its coefficients: products of
+            the line and of the rest are sums of their own, [N, units or 3 units, 1].
     """
 
     def __init__(self, columns: Tensor, head: Head, last: Bounds | None = None) -> None:
@@ -55,9 +58,10 @@ class Bounds:
             torch.addcmul(zero, apart, apart, value=second, out=bend[0])
             torch.addcmul(zero, bend[0], apart, value=third / second, out=bend[1])
             reach += [-second * reach[0] ** 2, third * reach[0] ** 3]
-        self.reach = torch.cat(reach, 2).mT
         self.rounding = UNIT * (sum(weight.shape[2] for weight in head.weights) + 16)
-        self.allowance = self.rounding + UNIT * shape[2]
+        shares = [self.rounding + UNIT * self.units * terms for terms in (1, 2, 2)]
+        parts = [far * share for far, share in zip(reach, shares, strict=False)]
+        self.allowance = torch.cat(parts, 2).mT
 
     @property
     def apart(self) -> Tensor:
@@ -67,7 +71,7 @@ class Bounds:
     def keep(self, rows: Tensor) -> None:
         """Go on with some of the functions."""
         self.average, self.powers = self.average[rows], self.powers[rows]
-        self.reach, self.head = self.reach[rows], self.head.keep(rows)
+        self.allowance, self.head = self.allowance[rows], self.head.keep(rows)
 
     def slopes(self, upper: Tensor, anchor: Tensor) -> Tensor:
         """Coefficients of the powers: [N, s, units] each -> [N, s, units or 3 units].
@@ -102,12 +106,16 @@ class Bounds:
         rises = head.rises(before, self.average.expand_as(before[0]))
         anchor = [z.add_(rise) for z, rise in zip(before, rises, strict=True)]
         slopes = self.slopes(head.slope(anchor), anchor[0])
-        common = rises[-1] * (1 + self.allowance) + self.allowance * times(slopes, self.reach)
+        common = rises[-1] * (1 + self.rounding) + times(slopes, self.allowance)
         missing = levels.unsqueeze(2).to(self.dtype) - common  # what a polynomial has to reach
-        # Gains only fall: what at the first set is below the lowest level stays below all.
-        lowest = levels.amin(1, keepdim=True).to(self.dtype) - common[:, 0]
-        start = times(slopes[:, :1, :units], self.apart.mT).squeeze(1)
-        hopeful = (leaves > 0) & ~(start < lowest)  # NaN rules nothing out
+        hopeful = leaves > 0
+        if n * levels.shape[1] > MANY:
+            # Gains only fall: what at a set is below all levels of a stretch stays below them.
+            sets = range(0, levels.shape[1], STRETCH)
+            lowest = torch.stack([levels[:, i : i + STRETCH].amin(1) for i in sets], 1)
+            start = times(slopes[:, ::STRETCH, :units], self.apart.mT)
+            below = start < lowest.unsqueeze(2).to(self.dtype) - common[:, ::STRETCH]
+            hopeful &= ~below.all(1)  # NaN rules nothing out
         width = int(hopeful.sum(1).amax())
         features, table = torch.arange(n, device=leaves.device).expand_as(leaves), self.powers
         if 2 * width < n:

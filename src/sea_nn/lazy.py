@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sea_nn.bound import Bounds
+from sea_nn.bound import MANY, Bounds
 from sea_nn.concave import SQRT_FLOOR, Concave
 from sea_nn.dsf import DSF
 from sea_nn.errors import InputError
@@ -52,7 +52,8 @@ class GreedySearch:
         f: the function.
         bounded: use bounds and guesses; False evaluates every candidate at every step.
         remove_ties: as in Algorithm 1 [M6], tied features share the gain and leave together.
-        window: how many features to guess ahead at most.
+        window: how many features to guess ahead at most; None is 128, or 256 with one hidden layer,
+            where guesses seldom fail.
         block: how many contenders to evaluate in one round (more only for the first step).
         last: a finished search on functions of the same size, whose memory may be used again.
     """
@@ -64,13 +65,14 @@ class GreedySearch:
         *,
         bounded: bool = True,
         remove_ties: bool = False,
-        window: int = 128,
+        window: int | None = None,
         block: int = 512,
         last: GreedySearch | None = None,
     ) -> None:
-        self.remove_ties, self.window, self.block = remove_ties, window, block
+        self.remove_ties, self.block = remove_ties, block
         self.columns = f.matrix(0).detach().mT.contiguous()
         self.head = f.head()
+        self.window = window or (128 if len(self.head.weights) > 1 else 256)
         count, n, units = self.columns.shape
         self.sums = self.columns.new_zeros(count, 1, units) + f.offset(0)
         self.free = torch.ones(count, n, dtype=torch.bool, device=self.columns.device)
@@ -88,7 +90,8 @@ class GreedySearch:
         order = self.rows.new_zeros(count, room)
         gains = self.columns.new_zeros(count, room)
         placed, source = torch.zeros_like(self.rows), self.rows
-        window = min(self.window, 64, n)
+        # The first steps are the hardest to guess, and among many features the dearest.
+        window = min(self.window, 64, max(16, MANY // n), n)
         while count and budget:
             left = (budget - placed).clamp_(min=0)
             most, unfinished = torch.stack([left.amax(), left.count_nonzero()]).tolist()
@@ -224,11 +227,11 @@ class GreedySearch:
         path = z + torch.tensor(half, dtype=z.dtype, device=z.device)[:, None] * average
         uppers = bounds.head.slope(bounds.head.finish(path))
         slopes = uppers * phi.slope(path) if deep else uppers
-        hints = times(bounds.apart, slopes.mT)  # this way round, few columns are fast
+        hints = times(slopes, bounds.apart.mT)
         guess = []
         for i, steps in enumerate(sizes):
             upper = uppers[:, i : i + 1]
-            hint = hints[..., i].masked_fill(~free, -torch.inf)
+            hint = hints[:, i].masked_fill(~free, -torch.inf)
             best, pool = hint.topk(min(FIRST_POOL if exact else POOL, hint.shape[1]), dim=1)
             closed = torch.where(best == -torch.inf, best, 0)
             if exact:

@@ -45,5 +45,10 @@ def floor_term(at_ones: Tensor) -> Tensor:
 
 def decay_term(parameters: Iterable[tuple[Tensor, Tensor]], weight_decay: float) -> Tensor:
     """weight_decay / 2 |w|^2; an entry of a tensor [N, ...] counts ``copies`` ([] or [k]) times."""
-    norms = [(p.detach().flatten(1).square() * copies).sum(1) for p, copies in parameters]
+    norms = [
+        torch.linalg.vector_norm(p.detach().flatten(1), dim=1).square() * copies
+        if copies.ndim == 0  # the norm needs no copy of p
+        else (p.detach().flatten(1).square() * copies).sum(1)
+        for p, copies in parameters
+    ]
     return torch.stack(norms).sum(0) * (weight_decay / 2)

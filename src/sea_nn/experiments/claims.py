@@ -106,7 +106,9 @@ def _stability(name: str, count: int) -> Experiment:
         f"Does the map stay the same? {TITLES[name]}",
         "SEA's map against the map it gives in double precision throughout; with every tie broken "
         "the other way; with questions and ensemble on the other device; with other random draws "
-        "of its members. Agg-Mean shows what other draws do to the members themselves.",
+        "of its members. Agg-Mean shows what other draws do to the members themselves; the last "
+        "rows have other draws of an SG with noise of every point's own, at its price and at four "
+        "times that.",
         maps=tuple(replace(SEA, label=label) for label in LABELS),
         metrics=METRICS,
         measure="stability",

@@ -23,7 +23,7 @@ from sea_nn.regions import Ask
 TOP = 50
 LABELS = (
     *("float64", "other tie rule", "other device", "other draws", "Agg-Mean, other draws"),
-    "other draws, noise by point",
+    *("other draws, noise by point", "other draws, noise by point, 4 times as much"),
 )
 METRICS = ("spearman", f"top_{TOP}")
 
@@ -57,10 +57,10 @@ def compare_maps(run: Run, batch: Batch) -> dict[str, list[list[float]]]:
     pairs = [(usual, way()) for way in ways.values()]
     pairs.append((heatmaps.mean(1), fresh.mean(1)))
     # SG with noise of every point's own, rather than every path's.
-    seeds = (run.seed, run.seed + 1)
-    often = [_explain(run, x, seed, smooth_ig={"per_point": True}) for seed in seeds]
-    one, two = (_learn(found, make_ask(model, x, target)) for found in often)
-    pairs.append((one, two))
+    for options in ({"per_point": True}, {"per_point": True, "n_samples": 20}):
+        again = (_explain(run, x, run.seed + k, smooth_ig=options) for k in (0, 1))
+        one, two = (_learn(found, make_ask(model, x, target)) for found in again)
+        pairs.append((one, two))
     for one, two in pairs:
         both = torch.stack([one.double(), two.double()], 1)
         table["spearman"].append(agreement(both)[:, 0, 1].tolist())
