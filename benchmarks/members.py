@@ -204,11 +204,10 @@ def explain(
 def repeat(work: Callable[[], tuple[list[Tensor], list[float], bool]], size: int) -> Any:
     """Return the maps, the least time each took, and whether it was split.
 
-    Small batches are run three times untimed: the third is the first that only replays.
+    Small batches are run three times untimed: the third is the first that only replays. Large ones
+    are run once untimed, because a new shape may be compiled.
     """
-    warm, repeats = (
-        (3, 5) if size == 1 else (3, 3) if size <= 8 else (2, 1) if size < 128 else (0, 1)
-    )
+    warm, repeats = (3, 5) if size == 1 else (3, 3) if size <= 8 else (1, 1)
     for _ in range(warm):
         work()
     runs = [work() for _ in range(repeats)]
@@ -275,6 +274,7 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
             torch.cuda.empty_cache()
             call = partial(captum.explain, x, target)
             theirs, took, split = repeat(call, size) if size <= 8 else call()
+            torch.cuda.empty_cache()  # or the next call pays for giving Captum's memory back
             mark = " *" if split else ""
             for rows, methods, place, points in (
                 (alone, PAPER[1:2], [1], STEPS),
@@ -306,7 +306,7 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
     ]
     note = (
         "Images a second; the best of several calls after three untimed ones for batches of 1 and "
-        "8, one call for others. The cosine is the least over all inputs and maps{}. Outside the "
+        "8, the second for others. The cosine is the least over all inputs and maps{}. Outside the "
         "model is the time not spent in forward and backward passes, as measured by replaying "
         "passes of the folded model. Compiled is the same call with `compile=True`, against the "
         f"same Captum. * Captum in passes of {FITS} points, as one pass ran out of memory."

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from sea_nn import SEA, SEAConfig, ensemble
 from sea_nn.errors import InputError
 from sea_nn.queries import make_ask
-from sea_nn.regions import QUESTIONS, REGIONS, Answers, divide, heed, split
+from sea_nn.regions import Answers, count_questions, divide, heed, split
 
 
 def seeded(*shape: int, seed: int = 0) -> Tensor:
@@ -26,33 +26,42 @@ def additive(truth: Tensor):
     return ask
 
 
-@pytest.mark.parametrize("shape", [(28, 28), (5, 7), (4, 4), (224, 30), (64,), (16,)])
-def test_each_split_halves_the_regions_and_no_two_repeat_each_other(shape: tuple[int, ...]) -> None:
-    regions = divide(torch.ones(1, *shape))
-    sets = split(regions)
-    assert sets.shape == (1, REGIONS - 1, *shape)
-    present = torch.stack([sets[0][:, regions[0] == k].all(1) for k in range(REGIONS)], 1)
-    absent = torch.stack([~sets[0][:, regions[0] == k].any(1) for k in range(REGIONS)], 1)
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [*((shape, 16) for shape in ((28, 28), (5, 7), (4, 4), (224, 30), (64,), (16,))),
+     ((28, 28), 4), ((28, 30), 64), ((64,), 64), ((16, 33), 256)],
+)  # fmt: skip
+def test_each_split_halves_the_regions_and_no_two_repeat_each_other(
+    shape: tuple[int, ...], count: int
+) -> None:
+    regions = divide(torch.ones(1, *shape), count)
+    sets = split(regions, count)
+    assert sets.shape == (1, count - 1, *shape)
+    present = torch.stack([sets[0][:, regions[0] == k].all(1) for k in range(count)], 1)
+    absent = torch.stack([~sets[0][:, regions[0] == k].any(1) for k in range(count)], 1)
     assert bool((present ^ absent).all())  # a region is never cut
     signs = present.double() * 2 - 1
-    assert torch.equal(signs.sum(1), torch.zeros(REGIONS - 1, dtype=torch.float64))
-    assert torch.equal(signs @ signs.T, REGIONS * torch.eye(REGIONS - 1, dtype=torch.float64))
+    assert torch.equal(signs.sum(1), torch.zeros(count - 1, dtype=torch.float64))
+    assert torch.equal(signs @ signs.T, count * torch.eye(count - 1, dtype=torch.float64))
 
 
-def test_the_regions_effects_are_exact_where_effects_add_up() -> None:
+@pytest.mark.parametrize("count", [16, 64])
+def test_the_regions_effects_are_exact_where_effects_add_up(count: int) -> None:
     heat, truth = seeded(3, 12, 20), seeded(3, 12, 20, seed=1) - 0.3
-    answers = Answers.of(additive(truth), heat)
+    answers = Answers.of(additive(truth), heat, count)
     regions = answers.regions[0].flatten(1)
-    effects = torch.zeros(3, REGIONS, dtype=torch.float64).scatter_add_(
-        1, regions, truth.flatten(1)
-    )
-    design = torch.stack(
-        [answers.sets.flatten(2).gather(2, first.view(3, 1, 1).expand(3, 15, 1)).squeeze(2)
-         for first in ((regions == k).long().argmax(1) for k in range(REGIONS))], 2
-    ).double() * 2 - 1  # fmt: skip
-    found = torch.einsum("nr,nrk->nk", answers.preference, design) / REGIONS
-    expected = effects - effects.mean(1, keepdim=True)
-    torch.testing.assert_close(found, expected)
+    effects = torch.zeros(3, count, dtype=torch.float64).scatter_add_(1, regions, truth.flatten(1))
+    first = torch.stack([(regions == k).long().argmax(1) for k in range(count)], 1)
+    inside = answers.sets.flatten(2).gather(2, first.unsqueeze(1).expand(3, count - 1, count))
+    design = inside.double() * 2 - 1
+    found = torch.einsum("nr,nrk->nk", answers.preference, design) / count
+    torch.testing.assert_close(found, effects - effects.mean(1, keepdim=True))
+    drawn = answers.map().flatten(1)
+    best, least = (answers.map().flatten(1).gather(1, first.gather(1, k)) for k in (
+        effects.argmax(1, keepdim=True), effects.argmin(1, keepdim=True)
+    ))  # fmt: skip
+    assert bool((best > least).all())
+    assert drawn.shape == regions.shape
 
 
 def test_even_heat_gives_equal_cells_and_heat_draws_the_cuts_together() -> None:
@@ -103,7 +112,7 @@ def test_answers_lift_what_the_members_miss() -> None:
     assert float(after) > 2 * float(before)
     assert plain.answers is None
     assert asked.answers is not None
-    assert asked.answers.preference.shape == (1, QUESTIONS // 2)
+    assert asked.answers.preference.shape == (1, count_questions(16) // 2)
 
 
 def test_a_batch_is_its_inputs_one_by_one() -> None:
@@ -113,6 +122,22 @@ def test_a_batch_is_its_inputs_one_by_one() -> None:
     for k in range(3):
         alone = ensemble(heatmaps[k : k + 1], config, ask=additive(truth[k : k + 1])).attribution
         torch.testing.assert_close(alone, together[k : k + 1], rtol=1e-9, atol=0)
+
+
+def test_more_regions_are_more_questions_and_a_finer_answer() -> None:
+    truth = torch.zeros(1, 32, 32, dtype=torch.float64)
+    truth[0, 12:16, 20:24] = 1
+    heatmaps = seeded(1, 2, 32, 32)
+    coarse, fine = (
+        ensemble(heatmaps, SEAConfig(regions=count), ask=additive(truth)) for count in (16, 64)
+    )
+    assert coarse.answers is not None
+    assert fine.answers is not None
+    assert fine.answers.preference.shape == (1, 63)
+    shares = [float((e.attribution * truth).sum() / e.attribution.sum()) for e in (coarse, fine)]
+    assert shares[1] > shares[0]
+    with pytest.raises(InputError, match="4, 16, 64, 256"):
+        SEAConfig(regions=20)
 
 
 def test_rounds_say_how_often_the_model_is_asked() -> None:
@@ -204,11 +229,11 @@ def test_sea_asks_about_tables_series_and_images(shape: tuple[int, ...]) -> None
     model = Softmax(x[0].numel())
     methods = ("saliency", "input_x_gradient")
     found = SEA(model, methods, SEAConfig(rounds=2)).explain(x)
-    assert found.provenance.evaluations["sea"] == 2 * 2 * QUESTIONS
+    assert found.provenance.evaluations["sea"] == 2 * 2 * count_questions(16)
     assert bool(found.attribution.isfinite().all())
     # By default only images are asked about: only they were measured.
     default = SEA(model, methods).explain(x).provenance.evaluations["sea"]
-    assert default == (2 * QUESTIONS if len(shape) == 3 else 0)
+    assert default == (2 * count_questions(16) if len(shape) == 3 else 0)
 
 
 def test_questions_cost_at_most_a_tenth_of_the_paper_ensemble() -> None:

@@ -169,7 +169,7 @@ def _consult(
     for round_ in range(1 if config.rounds is None else config.rounds):
         if round_:
             heat = ensemble(rows, config, weights=counted, keep_scorer=False).attribution
-        said = Answers.of(ask, heat)
+        said = Answers.of(ask, heat, config.regions)
         answers = said if answers is None else answers + said
         rows, counted = heed(answers, heatmaps, weights)
     return rows, counted, answers

@@ -18,6 +18,7 @@ from typing import Any
 from sea_nn.concave import parse_activation
 from sea_nn.dsf import PAPER_WIDTHS, Init, check_init
 from sea_nn.errors import InputError
+from sea_nn.regions import COUNTS
 
 SOLVERS = ("mirror", "gradient", "adagrad")
 ABSENT = ("blur", "mean", "baseline")
@@ -62,6 +63,8 @@ class SEAConfig:
             input weigh in (``sea_nn.regions``). None: for images one for every 300 evaluations
             that the members cost, but at least one and at most three; for tables and series none,
             since only images were measured. 0: the model is not asked.
+        regions: into how many regions the input is divided to be asked about: 4, 16, 64 or 256. A
+            round is 2 (regions - 1) questions.
         absent: what the other half of an input becomes when the model is asked: "blur", "mean"
             (its own mean colour) or "baseline" (the members' baseline; always so for tables).
     """
@@ -87,6 +90,7 @@ class SEAConfig:
     upsampling: str = "nearest"
     reading: str = "paper"
     rounds: int | None = None
+    regions: int = 16
     absent: str = "blur"
 
     def __post_init__(self) -> None:
@@ -101,6 +105,10 @@ class SEAConfig:
         _choice("absent", self.absent, ABSENT)
         if self.rounds is not None:
             _whole("rounds", self.rounds, 0)
+        if self.regions not in COUNTS:
+            raise InputError(
+                f"regions must be one of {', '.join(map(str, COUNTS))}, got {self.regions!r}"
+            )
         _number("learning_rate", self.learning_rate, above=0)
         for name in ("lr_decay", "tolerance", "heatmap_weight", "margin_weight", "floor_weight"):
             _number(name, getattr(self, name), least=0)

@@ -191,9 +191,13 @@ def _run(
     n_inputs, shape = len(task.x), tuple(task.x.shape[1:])
     costs = {e.label: n_inputs * e.member.cost(e.options, shape) for e in entries}
     total, done = sum(costs.values()), 0
-    # Members that do not look inside the model.
-    alike = {e.label for e in entries if e.member.native and "module" not in e.member.needs}
-    many = {label for label in alike if costs[label] > n_inputs * 4}
+    # Members that make many passes and do not read the layers themselves. A single gradient is
+    # left alone: it would show the rounding of folded weights, which means over many even out.
+    many = {
+        e.label
+        for e in entries
+        if e.member.native and "convolution" not in e.member.needs and costs[e.label] > n_inputs * 4
+    }
     passes = sum(costs[label] for label in many)
     fold = Fold()
     if passes >= FOLD_FROM:
@@ -215,8 +219,7 @@ def _run(
 
         started = time.perf_counter()
         try:
-            folds = fold if label in alike else Fold()
-            code = quick if label in many else None
+            folds, code = (fold, quick) if label in many else (Fold(), None)
             mine = replace(task, tick=tick, folded=bool(folds), compiled=code)
             maps = _explain(entry, mine, folds)
         except Exception as error:

@@ -23,7 +23,7 @@ from torch import Tensor
 from sea_nn.agreement import agreement, disagreement
 from sea_nn.errors import InputError, KindError
 from sea_nn.heatmap import binarize
-from sea_nn.regions import QUESTIONS
+from sea_nn.regions import count_questions
 
 if TYPE_CHECKING:
     from sea_nn.panels import Plot
@@ -144,7 +144,8 @@ class Explanation:
     def questions(self) -> int:
         """How many questions about each input the model answered; 0 if that is not known."""
         rounds = self.provenance.config.get("rounds") or 0
-        return 0 if self.answers is None else QUESTIONS * rounds
+        a_round = count_questions(self.provenance.config.get("regions", 16))
+        return 0 if self.answers is None else a_round * rounds
 
     @cached_property
     def agreement_with_sea(self) -> Tensor:

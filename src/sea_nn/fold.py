@@ -14,13 +14,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-# Tensor cores take channels in such multiples; without, the gradient of a picture's three channels
-# takes as long as that of many.
-MULTIPLE = {"cuda": 4}
 
 
 @dataclass(frozen=True)
@@ -103,9 +99,6 @@ class Fold:
             merged = _merge(conv, norm)
             if merged is None:
                 continue
-            missing = merged["weight"].shape[1] - _count_channels(conv)
-            if missing:
-                self.forwards[conv] = partial(_widen, conv, missing)
             self.parameters[conv] = {
                 name: nn.Parameter(_lay_out(value, dtype), requires_grad=False)
                 for name, value in merged.items()
@@ -135,12 +128,12 @@ class Fold:
         try:
             for conv, parameters in self.parameters.items():
                 conv._parameters.update(parameters)
-            for layer, forward in self.forwards.items():
-                layer.__dict__["forward"] = forward
+            for norm, forward in self.forwards.items():
+                norm.__dict__["forward"] = forward
             yield
         finally:
-            for layer in self.forwards:
-                layer.__dict__.pop("forward", None)
+            for norm in self.forwards:
+                norm.__dict__.pop("forward", None)
             for conv, own in kept:
                 conv._parameters.update(own)
 
@@ -190,12 +183,8 @@ def _merge(conv: nn.Module, norm: nn.Module) -> dict[str, Tensor] | None:
     weight, bias = conv._parameters["weight"], conv._parameters["bias"]
     if weight is None or weight.dtype != scale.dtype:
         return None
-    merged = weight.detach() * scale.view(-1, *(1,) * (weight.ndim - 1))
-    multiple = MULTIPLE.get(weight.device.type, 1)
-    if type(conv) is nn.Conv2d and conv.groups == 1 and conv.in_channels < multiple:
-        merged = pad(merged, (0, 0, 0, 0, 0, multiple - conv.in_channels))
     return {
-        "weight": merged,
+        "weight": weight.detach() * scale.view(-1, *(1,) * (weight.ndim - 1)),
         "bias": shift if bias is None else torch.addcmul(shift, bias.detach(), scale),
     }
 
@@ -209,17 +198,6 @@ def _lay_out(value: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 def _pass(x: Tensor) -> Tensor:
     return x
-
-
-def _count_channels(conv: Any) -> int:
-    return int(conv.in_channels // conv.groups)
-
-
-def _widen(conv: Any, missing: int, x: Tensor) -> Tensor:
-    """Run a convolution on its input and as many channels of zeros as its folded weight has."""
-    wide = pad(x, (0, 0, 0, 0, 0, missing))
-    answer: Tensor = conv._conv_forward(wide, conv.weight, conv.bias)
-    return answer
 
 
 def _scale(scale: Tensor, shift: Tensor, x: Tensor) -> Tensor:

@@ -2,11 +2,11 @@
 
 The paper's second kind of supervision is sets: f must score a member's top features above all other
 sets of their size. But members disagree, and a set is not right because one of them drew it: here
-the model decides. The input is divided into 16 regions; a row of a Hadamard matrix splits them into
-two halves, and the model says which of the two it needs more: V = p(class | only this half is
-left) - p(class | only the other). The 15 splits are orthogonal, so 30 questions tell the effect of
-every region exactly, up to a constant, if effects add up (docs/math.md). The effects, painted, are
-one more heatmap; and a member that foretells the answers counts for more.
+the model decides. The input is divided into 16 regions (or 64); a row of a Hadamard matrix splits
+them into two halves, and the model says which of the two it needs more: V = p(class | only this
+half is left) - p(class | only the other). The 15 splits are orthogonal, so 30 questions tell the
+effect of every region exactly, up to a constant, if effects add up (docs/math.md). The effects,
+painted, are one more heatmap; and a member that foretells the answers counts for more.
 
 >>> heat = torch.rand(1, 8, 8, generator=torch.Generator().manual_seed(0))
 >>> truth = torch.arange(64.0).reshape(1, 8, 8)
@@ -34,9 +34,8 @@ from sea_nn.heatmap import scale, smooth
 Ask = Callable[[Tensor], Tensor]
 """From sets, bool [N, R, *shape], to how much more the model needs each than the rest, [N, R]."""
 
-REGIONS = 16
-QUESTIONS = 2 * (REGIONS - 1)
-"""Model evaluations an input in one round: both halves of each split."""
+COUNTS = (4, 16, 64, 256)
+"""How many regions there may be: squares, for images, of which a Hadamard matrix is at hand."""
 # Chosen on tuning inputs of four data sets (docs/results/tried.md; sea bench choices_).
 EVEN = 0.5  # half of a cut follows area, half the members' heat
 SOFTNESS = 0.25  # blur of a region's edge, in widths of a region
@@ -52,17 +51,19 @@ class Answers:
         regions: the region of each feature, one round after another: int64 [N, *shape] each.
         sets: the halves asked about, bool [N, R, *shape].
         preference: how much more the model needs each than the other half, [N, R].
+        count: the number of regions.
     """
 
     regions: tuple[Tensor, ...]
     sets: Tensor
     preference: Tensor
+    count: int = 16
 
     @classmethod
-    def of(cls, ask: Ask, heat: Tensor) -> Answers:
-        """Divide the inputs by their heat, [N, *shape], and ask about the 15 splits."""
-        regions = divide(heat)
-        sets = split(regions)
+    def of(cls, ask: Ask, heat: Tensor, count: int = 16) -> Answers:
+        """Divide the inputs by their heat, [N, *shape], and ask about all splits."""
+        regions = divide(heat, count)
+        sets = split(regions, count)
         answers = ask(sets)
         if answers.shape != sets.shape[:2]:
             raise InputError(
@@ -71,25 +72,25 @@ class Answers:
             )
         if not bool(answers.isfinite().all()):
             raise InputError("ask returned NaN or infinite answers; does the model on such inputs?")
-        return cls((regions,), sets, answers.detach().to(torch.float64))
+        return cls((regions,), sets, answers.detach().to(torch.float64), count)
 
     def __add__(self, other: Answers) -> Answers:
         return Answers(
             self.regions + other.regions,
             torch.cat([self.sets, other.sets], 1),
             torch.cat([self.preference, other.preference], 1),
+            self.count,
         )
 
     def map(self) -> Tensor:
         """The regions' effects painted over the features, edges softened: [N, *shape] in [0, 1]."""
-        design = _design(self.preference)
+        design = _design(self.count, self.preference.device)
+        rounds = zip(self.regions, self.preference.split(self.count - 1, 1), strict=True)
         painted = []
-        for regions, answers in zip(
-            self.regions, self.preference.split(REGIONS - 1, 1), strict=True
-        ):
-            effects = answers @ design / REGIONS
+        for regions, answers in rounds:
+            effects = answers @ design / self.count
             drawn = effects.gather(1, regions.flatten(1)).view(regions.shape)
-            painted.append(scale(_soften(drawn)))
+            painted.append(scale(_soften(drawn, self.count)))
         return scale(torch.stack(painted).mean(0))
 
     def foretold(self, heatmaps: Tensor) -> Tensor:
@@ -116,35 +117,44 @@ def heed(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, T
     return torch.cat([heatmaps, drawn.unsqueeze(1)], 1), torch.cat([pulls, said], 1)
 
 
-def divide(heat: Tensor) -> Tensor:
-    """Number the region of each feature: [N, *shape] -> int64 [N, *shape], at most 16 regions.
+def count_questions(regions: int) -> int:
+    """Model evaluations an input in one round: both halves of each split.
 
-    Images are cut into 4 rows and 4 columns, everything else into bands along its last axis. A
+    >>> count_questions(16)
+    30
+    """
+    return 2 * (regions - 1)
+
+
+def divide(heat: Tensor, count: int = 16) -> Tensor:
+    """Number the region of each feature: [N, *shape] -> int64 [N, *shape], at most ``count``.
+
+    Images are cut into as many rows as columns, everything else into bands along its last axis. A
     cut takes equal parts of area and heat, evenly mixed: regions are smaller where members look.
     """
     flat = heat.detach().to(torch.float64)
     shape = flat.shape
     flat = flat.reshape(shape[0], -1, shape[-1])
-    n_rows, n_columns = _count_bands(flat)
+    n_rows, n_columns = _count_bands(flat, count)
     rows, columns = _cut(flat.sum(2), n_rows), _cut(flat.sum(1), n_columns)
     return (rows.unsqueeze(2) * n_columns + columns.unsqueeze(1)).reshape(shape)
 
 
-def _count_bands(flat: Tensor) -> tuple[int, int]:
-    n_rows = min(math.isqrt(REGIONS), flat.shape[1])
-    return n_rows, min(REGIONS // n_rows, flat.shape[2])
+def _count_bands(flat: Tensor, count: int) -> tuple[int, int]:
+    n_rows = min(math.isqrt(count), flat.shape[1])
+    return n_rows, min(count // n_rows, flat.shape[2])
 
 
-def split(regions: Tensor) -> Tensor:
-    """The 15 halves asked about: regions [N, *shape] -> bool [N, 15, *shape]."""
-    chosen = _design(regions) > 0
+def split(regions: Tensor, count: int = 16) -> Tensor:
+    """The halves asked about: regions [N, *shape] -> bool [N, count - 1, *shape]."""
+    chosen = _design(count, regions.device) > 0
     return chosen.T[regions].movedim(-1, 1)
 
 
-def _design(like: Tensor) -> Tensor:
-    """Rows 2 to 16 of the Hadamard matrix of order 16: [15, 16] of -1 and 1."""
-    signs = torch.ones(1, 1, dtype=torch.float64, device=like.device)
-    while len(signs) < REGIONS:
+def _design(count: int, device: torch.device) -> Tensor:
+    """All rows but the first of the Hadamard matrix: [count - 1, count] of -1 and 1."""
+    signs = torch.ones(1, 1, dtype=torch.float64, device=device)
+    while len(signs) < count:
         signs = torch.cat([torch.cat([signs, signs], 1), torch.cat([signs, -signs], 1)])
     return signs[1:]
 
@@ -161,11 +171,11 @@ def _cut(heat: Tensor, count: int) -> Tensor:
     return (middle * count).long().clamp(0, count - 1)
 
 
-def _soften(drawn: Tensor) -> Tensor:
+def _soften(drawn: Tensor, count: int) -> Tensor:
     """Blur the regions' edges, each axis by a part of a region's width there."""
     if drawn.ndim == 2:
         return drawn  # columns of a table have no neighbours
     flat = drawn.reshape(len(drawn), -1, drawn.shape[-1])
-    for axis, count in zip((1, 2), _count_bands(flat), strict=True):
-        flat = smooth(flat, axis, SOFTNESS * flat.shape[axis] / count)
+    for axis, bands in zip((1, 2), _count_bands(flat, count), strict=True):
+        flat = smooth(flat, axis, SOFTNESS * flat.shape[axis] / bands)
     return flat.reshape(drawn.shape)

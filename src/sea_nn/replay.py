@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Bytes that all recorded passes may hold, at most this share of a GPU, and a single one half of it:
 # a larger pass keeps the GPU busy for longer than its launches take.
-ROOM = 16 << 30
+ROOM = 8 << 30
 SHARE = 1 / 8
 
 _PLAIN = (int, float, bool, str, type(None))

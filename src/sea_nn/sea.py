@@ -35,7 +35,7 @@ from sea_nn.explanation import Explanation, Provenance
 from sea_nn.heatmap import cell_of, reduce_channels, scale
 from sea_nn.logits import Target
 from sea_nn.queries import make_ask
-from sea_nn.regions import QUESTIONS, Ask
+from sea_nn.regions import Ask, count_questions
 from sea_nn.registry import Methods
 
 MOST_ROUNDS = 3  # more did not help (docs/results/tried.md)
@@ -181,7 +181,8 @@ class SEA(Attribution):  # type: ignore[misc]
             nonlocal n_asked
             n_asked += count
             if progress is not None:
-                progress("questions", n_asked, (config.rounds or 0) * QUESTIONS * len(x))
+                in_all = (config.rounds or 0) * count_questions(config.regions) * len(x)
+                progress("questions", n_asked, in_all)
 
         ask = None
         if config.rounds:
@@ -244,7 +245,8 @@ class SEA(Attribution):  # type: ignore[misc]
         if ndim != 4:
             return self.config.replace(rounds=0)
         cost = sum(found.evaluations.values()) // max(1, len(found.target))
-        return self.config.replace(rounds=min(max(1, cost // (10 * QUESTIONS)), MOST_ROUNDS))
+        most = cost // (10 * count_questions(self.config.regions))
+        return self.config.replace(rounds=min(max(1, most), MOST_ROUNDS))
 
 
 def to_heatmaps(found: MemberMaps, ndim: int) -> Tensor:

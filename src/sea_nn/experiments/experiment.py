@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from sea_nn.config import SEAConfig
 from sea_nn.experiments.rivals import COSTS
-from sea_nn.regions import QUESTIONS
+from sea_nn.regions import count_questions
 from sea_nn.registry import get
 
 PAPER_MEMBERS = ("saliency", "integrated_gradients", "smooth_ig")
@@ -129,6 +129,8 @@ class Experiment:
             for name in one.members
         )
         if one.asks:
-            rounds = None if one.config is None else one.config.rounds
-            spent += QUESTIONS * (1 if rounds is None else rounds)
+            config = one.config or SEAConfig()
+            spent += count_questions(config.regions) * (
+                1 if config.rounds is None else config.rounds
+            )
         return spent
