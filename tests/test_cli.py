@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 from sea_nn import Explanation
@@ -95,6 +96,15 @@ def test_the_demo_needs_no_file(sea, tmp_path):
     assert code == 0
     assert "Ankle boot" in out
     assert {file.name for file in tmp_path.iterdir()} == {"boot"}
+
+
+def test_compile_reaches_the_members(sea, tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda module: compiled.append(module) or module)
+    code, _, _ = sea("explain", "--demo", "--model", "fashion-cnn", "--compile", "--no-report",
+                     "--methods", "integrated_gradients", "-o", tmp_path)  # fmt: skip
+    assert code == 0
+    assert len(compiled) == 1
 
 
 def test_a_broken_file_is_left_out_and_reported(sea, clothes, tmp_path):

@@ -140,6 +140,15 @@ def test_more_regions_are_more_questions_and_a_finer_answer() -> None:
         SEAConfig(regions=20)
 
 
+def test_answers_about_smaller_regions_count_for_more() -> None:
+    heatmaps, weights = seeded(1, 2, 16, 16), torch.ones(1, 2, dtype=torch.float64)
+    said = []
+    for count in (16, 64):
+        answers = Answers.of(lambda sets: torch.zeros(sets.shape[:2]), heatmaps.mean(1), count)
+        said.append(float(heed(answers, heatmaps, weights)[1][0, -1]))
+    assert said[1] / said[0] == pytest.approx((63 / 15) ** 0.5)
+
+
 def test_rounds_say_how_often_the_model_is_asked() -> None:
     truth, calls = seeded(1, 8, 8), []
 

@@ -40,7 +40,7 @@ COUNTS = (4, 16, 64, 256)
 EVEN = 0.5  # half of a cut follows area, half the members' heat
 SOFTNESS = 0.25  # blur of a region's edge, in widths of a region
 TRUST = 2.0  # how sharply members are weighed by how well they foretell the answers
-SAY = 3.0  # the answers count as much as this many members
+SAY = 3.0  # the answers about 16 regions count as much as this many members
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,9 @@ def heed(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, T
     # Two equal members of weight 1/2 must be as one of weight 1, so votes are counted, not rows.
     votes = weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
     pulls = weights * heat * trust / ((weights * trust).sum(1, keepdim=True) / votes)
-    said = SAY * pulls.sum(1, keepdim=True) / votes
+    # Effects of regions a quarter as large are told by four times as many answers.
+    say = SAY * math.sqrt((answers.count - 1) / 15)
+    said = say * pulls.sum(1, keepdim=True) / votes
     return torch.cat([heatmaps, drawn.unsqueeze(1)], 1), torch.cat([pulls, said], 1)
 
 

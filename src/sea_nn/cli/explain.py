@@ -78,6 +78,10 @@ def explain(
         Path | None, typer.Option(help="Settings of the ensemble: a TOML or JSON file.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    compiled: Annotated[
+        bool,
+        typer.Option("--compile", help="Compile the model: pays for many pictures on a GPU."),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Starts every random draw.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Pictures to explain at once.")] = 8,
     recursive: Annotated[
@@ -118,7 +122,7 @@ def explain(
         options.check_top(n_top, settings, loaded)
         job = Job(
             loaded,
-            SEA(loaded.model, methods, settings, options=chosen, seed=seed),
+            SEA(loaded.model, methods, settings, options=chosen, seed=seed, compile=compiled),
             output,
             None if target is None else options.find_class(target, loaded),
             n_top,

@@ -15,11 +15,13 @@ from sea_nn.experiments.contenders import (
     SEA,
     SG,
     SILENT,
+    SMOOTH_METRICS,
     TABLE_1,
     VG,
 )
 from sea_nn.experiments.experiment import Experiment, Map
 from sea_nn.experiments.steadiness import LABELS, METRICS
+from sea_nn.regions import count_questions
 from sea_nn.registry import ENSEMBLES
 
 PLACES: dict[str, dict[str, Any]] = {
@@ -161,6 +163,28 @@ COST = Experiment(
     **PLACES["imagenet"],
 )
 
+
+def _asked(count: int, rounds: int) -> Map:
+    """SEA on the ensemble "fast" with more questions than its default."""
+    config = SEAConfig(regions=count, rounds=rounds)
+    questions = rounds * count_questions(count)
+    label = f"SEA, fast, {questions} questions"
+    return replace(SEA, label=label, members=ENSEMBLES["fast"], config=config)
+
+
+QUESTIONS = Experiment(
+    "questions_imagenet",
+    "What do more questions buy? ImageNet",
+    "SEA on three cheap gradients with 30 questions about 16 regions, and with 126 and 378 about "
+    "64; the greedy choice of regions in cost_imagenet.md, on the same inputs, asks 4,160 times.",
+    maps=(_asked(16, 1), _asked(64, 1), _asked(64, 3), Map("Grad-CAM", "member", ("grad_cam",))),
+    metrics=SMOOTH_METRICS,
+    against="SEA, fast, 30 questions",
+    n_inputs=60,
+    notes=("SEA asks with blur, which is why no column blurs.",),
+    **PLACES["imagenet"],
+)
+
 CLAIMS = (
     *(_choices(name) for name in PLACES),
     _top_p("fmnist"),
@@ -168,4 +192,5 @@ CLAIMS = (
     _stability("fmnist", 200),
     _stability("imagenet", 40),
     COST,
+    QUESTIONS,
 )
