@@ -180,7 +180,7 @@ QUESTIONS = Experiment(
     maps=(_asked(16, 1), _asked(64, 1), _asked(64, 3), Map("Grad-CAM", "member", ("grad_cam",))),
     metrics=SMOOTH_METRICS,
     against="SEA, fast, 30 questions",
-    n_inputs=60,
+    n_inputs=32,
     notes=("SEA asks with blur, which is why no column blurs.",),
     **PLACES["imagenet"],
 )
