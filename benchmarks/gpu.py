@@ -48,6 +48,7 @@ def run() -> list[Table]:
                 f"{peak:,.0f}",
             ]
         )
+        print(" | ".join(rows[-1]), flush=True)
         del maps
     for count in (1024, 1536):
         config = SEAConfig.paper("fmnist").replace(init=(0.0, 1.0))
@@ -72,6 +73,7 @@ def run() -> list[Table]:
                 f"{peak:,.0f}",
             ]
         )
+        print(" | ".join(rows[-1]), flush=True)
     note = (
         f"{torch.cuda.get_device_name()}: copy {bandwidth / 1e12:.2f} TB/s, float64 product "
         f"{rate / 1e12:.1f} TFLOP/s. The floor of the collapsed form streams heatmaps, weights and "
