@@ -103,6 +103,19 @@ def test_faithful_weights_are_for_heatmaps_of_one_size():
         torch.testing.assert_close(two / two.max(), one / one.max(), rtol=1e-5, atol=1e-6)
 
 
+def test_a_member_that_the_regions_do_not_touch_does_not_take_over():
+    heatmaps = maps(1, m=2, shape=(16,))
+    heatmaps[0, 1] = 0
+    heatmaps[0, 1, -1] = 1  # alive, but only where nothing was removed
+    removed = torch.zeros(1, 8, 16, dtype=torch.bool)
+    removed[0, torch.arange(8), torch.arange(8)] = True
+    drops = (removed * heatmaps[:, :1]).sum(2)
+    loss = faithfulness_loss(heatmaps, removed, drops)
+    found = aggregate(heatmaps, "optimal", loss=loss).attribution[0, :-1]
+    torch.testing.assert_close(found / found.max(), heatmaps[0, 0, :-1] / heatmaps[0, 0, :-1].max())
+    assert float(found.max()) > 0.1
+
+
 def test_bad_calls_are_refused():
     with pytest.raises(InputError, match="'mean', 'variance'"):
         aggregate(maps(1), "median")

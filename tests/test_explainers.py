@@ -401,11 +401,8 @@ def test_ready_ensembles_and_their_options():
     thorough = {e.label: e.options for e in expand_methods("thorough", {"rise": {"cells": 5}})}
     assert thorough["rise"] == {"n_masks": 400, "cells": 5, "keep": 0.5}
     (entry,) = expand_methods([("smooth_ig", {"preset": "paper", "n_steps": 9})])
-    assert {k: entry.options[k] for k in ("n_samples", "stdev", "n_steps")} == {
-        "n_samples": 3,
-        "stdev": 1.0,
-        "n_steps": 9,
-    }
+    expected = {"n_samples": 3, "noise": 0.15, "stdev": 1.0, "n_steps": 9, "per_point": False}
+    assert entry.options == expected
     for name in names():
         assert get(name).reference
         assert get(name).cost() >= 1

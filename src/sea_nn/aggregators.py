@@ -71,7 +71,7 @@ def aggregate(
     if loss is not None:
         how, weights = "mean", optimal_weights(loss).to(weights)
         if loss.size is not None:  # the weights are those of heatmaps so divided
-            weights = weights / loss.size.to(weights).clamp_min(EPSILON)
+            weights = weights * _share_sizes(loss.size.to(weights))
     share = weights / weights.sum(1, keepdim=True).clamp_min(EPSILON)
     values = AGGREGATORS[how](rows, share.unsqueeze(2))
     order = top_features(values, values.shape[1])
@@ -84,6 +84,12 @@ def aggregate(
         feature_shape=shape,
         config=SEAConfig(),
     )
+
+
+def _share_sizes(size: Tensor) -> Tensor:
+    """The smallest size over each, [N, m], at most 1; a member without one counts as smallest."""
+    least = torch.where(size > 0, size, torch.inf).amin(1, keepdim=True)
+    return torch.where(size > 0, least / size, 1)
 
 
 def _mean(rows: Tensor, share: Tensor) -> Tensor:

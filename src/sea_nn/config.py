@@ -18,7 +18,7 @@ from typing import Any
 from sea_nn.concave import parse_activation
 from sea_nn.dsf import PAPER_WIDTHS, Init, check_init
 from sea_nn.errors import InputError
-from sea_nn.regions import COUNTS
+from sea_nn.regions import COUNTS, count_questions
 
 SOLVERS = ("mirror", "gradient", "adagrad")
 ABSENT = ("blur", "mean", "baseline")
@@ -171,6 +171,11 @@ class SEAConfig:
             reading=reading,
             rounds=0,
         )
+
+    @property
+    def questions(self) -> int:
+        """Model evaluations an input that asking costs; one round where ``rounds`` is None."""
+        return count_questions(self.regions) * (1 if self.rounds is None else self.rounds)
 
     def replace(self, **changes: Any) -> SEAConfig:
         """A copy with some fields changed."""

@@ -181,8 +181,7 @@ class SEA(Attribution):  # type: ignore[misc]
             nonlocal n_asked
             n_asked += count
             if progress is not None:
-                in_all = (config.rounds or 0) * count_questions(config.regions) * len(x)
-                progress("questions", n_asked, in_all)
+                progress("questions", n_asked, config.questions * len(x))
 
         ask = None
         if config.rounds:

@@ -21,7 +21,6 @@ from sea_nn.experiments.contenders import (
 )
 from sea_nn.experiments.experiment import Experiment, Map
 from sea_nn.experiments.steadiness import LABELS, METRICS
-from sea_nn.regions import count_questions
 from sea_nn.registry import ENSEMBLES
 
 PLACES: dict[str, dict[str, Any]] = {
@@ -167,8 +166,7 @@ COST = Experiment(
 def _asked(count: int, rounds: int) -> Map:
     """SEA on the ensemble "fast" with more questions than its default."""
     config = SEAConfig(regions=count, rounds=rounds)
-    questions = rounds * count_questions(count)
-    label = f"SEA, fast, {questions} questions"
+    label = f"SEA, fast, {config.questions} questions"
     return replace(SEA, label=label, members=ENSEMBLES["fast"], config=config)
 
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from sea_nn.config import SEAConfig
 from sea_nn.experiments.rivals import COSTS
-from sea_nn.regions import count_questions
 from sea_nn.registry import get
 
 PAPER_MEMBERS = ("saliency", "integrated_gradients", "smooth_ig")
@@ -129,8 +128,5 @@ class Experiment:
             for name in one.members
         )
         if one.asks:
-            config = one.config or SEAConfig()
-            spent += count_questions(config.regions) * (
-                1 if config.rounds is None else config.rounds
-            )
+            spent += (one.config or SEAConfig()).questions
         return spent

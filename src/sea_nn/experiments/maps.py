@@ -12,6 +12,7 @@ from torch import Tensor
 from sea_nn import regions
 from sea_nn.aggregators import aggregate, faithfulness_loss
 from sea_nn.attribute import Ensemble, ensemble, ensemble_class
+from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
 from sea_nn.experiments.experiment import Experiment, Map
 from sea_nn.heatmap import scale
@@ -53,17 +54,18 @@ def merge(
             with changed(one.choices):
                 return ensemble(stacked, one.config, ask=ask, keep_scorer=keep_scorer)
         if ask is not None:
-            return _average(stacked, ask)
+            return _average(stacked, ask, one.config or SEAConfig())
         loss = None
         if one.how == "optimal" and removal is not None:
             loss = faithfulness_loss(stacked, *removal)
         return aggregate(stacked, one.how, loss=loss)
 
 
-def _average(stacked: Tensor, ask: Ask) -> Ensemble:
+def _average(stacked: Tensor, ask: Ask, config: SEAConfig) -> Ensemble:
     """Agg-Mean with the answers that SEA gets, and the weights that it gives them."""
     weights = torch.ones(stacked.shape[:2], dtype=torch.float64, device=stacked.device)
-    rows, pulls = regions.heed(regions.Answers.of(ask, stacked.mean(1)), stacked, weights)
+    answers = regions.Answers.of(ask, stacked.mean(1), config.regions)
+    rows, pulls = regions.heed(answers, stacked, weights)
     # A mean has no slope to make up for.
     heat = rows.flatten(2).mean(2).to(pulls).clamp_min(torch.finfo(pulls.dtype).tiny)
     return aggregate(rows, "mean", weights=pulls / heat)
