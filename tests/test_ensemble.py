@@ -1,5 +1,6 @@
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -149,6 +150,8 @@ def test_work_on_cores_keeps_its_order_and_the_callers_threads(two_threads):
     with pytest.raises(ValueError, match="seven"):
         map_on_cores(work, range(5, 9))
     assert torch.get_num_threads() == 2
+    with ThreadPoolExecutor(1) as later:  # a new thread asks for the number of the whole process
+        assert later.submit(torch.get_num_threads).result() == 2
     assert map_on_cores(work, range(1))[0][3] == threading.get_ident()
     torch.set_num_threads(1)
     assert {row[3] for row in map_on_cores(work, range(3))} == {threading.get_ident()}
