@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn import replay
+from sea_nn.borrow import borrow
+from sea_nn.errors import InputError, MemberError
 from sea_nn.evaluator import Evaluator
 from sea_nn.explainers import compute_maps
 from sea_nn.fold import Fold, plan
@@ -171,26 +173,64 @@ def test_the_description_sees_what_a_recording_could_not(recorder):
     assert replay.describe(make_task(untracked, torch.zeros(1, 2))) is None
 
 
-def test_hidden_state_is_noticed_by_the_answer(recorder):
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner, self.settings = build(), {"scale": 1.0}
+class Scaled(nn.Module):
+    """Keeps a number where no description of the model would find it."""
 
-        def forward(self, x):
-            return self.inner(x) * self.settings["scale"]
+    def __init__(self):
+        super().__init__()
+        self.inner, self.settings = build(), {"scale": 1.0}
 
-    model = Scaled()
-    task = make_task(model, images())
-    kept = replay.keep(task, Fold())
-    assert replay.recall(task) is kept
-    answer = model(images()[:1])  # what a graph, which knows no Python, would still say
-    kept.looks[(task.x.shape[1:], task.x.dtype)][1].run = lambda: answer
-    model.settings["scale"] = 3.0  # in a dictionary: the description does not see it
-    task = make_task(model, images())
-    assert replay.describe(task) == kept.state
-    assert replay.recall(task) is None
-    assert model not in replay._KEPT
+    def forward(self, x):
+        return self.inner(x) * self.settings["scale"]
+
+
+class Deaf(Again):
+    """A recording that, like a graph, does not see what happens in Python."""
+
+    def replay(self) -> Tensor:
+        Again.replayed += 1
+        return self.output
+
+
+@pytest.mark.parametrize("n", [2, replay.FEW + 1])
+def test_hidden_state_is_noticed_by_the_answer(recorder, monkeypatch, n):
+    monkeypatch.setattr(replay, "Recording", Deaf)
+    model, x = Scaled(), images(n)
+    for _ in range(3):
+        before = compute_maps(model, x, None, PAPER)
+    model.settings["scale"] = -1.0
+    kept = replay._KEPT[model]
+    with borrow(model):
+        assert replay.recall(make_task(model, x)) is kept  # the description is the same
+    replayed = recorder.replayed
+    after = compute_maps(model, x, None, PAPER)
+    assert recorder.replayed > replayed  # it was tried,
+    assert replay._KEPT[model] is not kept  # and what the model itself says came in its way
+    expected = compute_maps(lambda v: model(v), x, None, PAPER)
+    assert torch.equal(after.target, expected.target)
+    assert not torch.equal(after.target, before.target)
+    assert torch.allclose(after.logits, -before.logits)
+    assert compare(after.maps, expected.maps)
+
+
+def test_an_error_of_the_callers_is_theirs_whatever_is_kept(recorder):
+    model, x = build(), images()
+    for _ in range(3):
+        explain(model, x)
+    with pytest.raises(InputError, match="out of range"):
+        compute_maps(model, x, 99, PAPER)
+    calls = []
+
+    def nowhere(model, x, target):
+        calls.append(1)
+        return torch.full_like(x, float("nan"))
+
+    with pytest.raises(MemberError, match="nowhere returned NaN"):
+        compute_maps(model, x, 1, (*PAPER, nowhere))
+    skipped = compute_maps(model, x, 1, (*PAPER, nowhere), on_error="skip")
+    assert set(skipped.failed) == {"nowhere"}
+    assert compare(skipped.maps, explain(lambda v: model(v), x))
+    assert "nowhere" not in skipped.evaluations
 
 
 def test_models_that_someone_listens_to_are_never_recorded(recorder):

@@ -7,6 +7,7 @@ some seconds for a model and pays from a few hundred evaluations on, on a GPU mo
 
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 from weakref import WeakSet
 
 import torch
@@ -26,12 +27,17 @@ class Compiled:
 
     def __init__(self, model: Logits, module: nn.Module) -> None:
         self.model, self.module = model, module
+        self.given_up = False
+
+    @cached_property
+    def quick(self) -> Logits:
+        """The compiled form; made when it is first needed, for a replayed pass needs none."""
         # PyTorch keeps the code it made with the module's own: another call finds it again.
-        self.quick: Logits | None = Logits(torch.compile(module), check=False)
+        return Logits(torch.compile(self.module), check=False)
 
     def run(self, work: Callable[[Logits], Tensor]) -> Tensor:
         """Return `work(model)` with the compiled model if that gives the same answer."""
-        if self.quick is None:
+        if self.given_up:
             return work(self.model)
         try:
             with warnings.catch_warnings():
@@ -53,7 +59,7 @@ class Compiled:
         return found
 
     def _give_up(self, answer: Tensor, reason: str) -> Tensor:
-        self.quick = None
+        self.given_up = True
         warnings.warn(
             f"the model runs as it is: torch.compile does not help it here ({reason})",
             stacklevel=2,

@@ -88,6 +88,12 @@ class Evaluator:
         inner = self.model.model
         return inner if isinstance(inner, nn.Module) else None
 
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The caller's model and all of its parts, listed once; none for a plain callable."""
+        module = self.module
+        return self.share("modules", lambda: [] if module is None else list(module.modules()))
+
     def baseline(self) -> Tensor:
         """Return the baselines as a tensor of the shape of `x`."""
         if self.baselines is None:
@@ -207,7 +213,7 @@ class Evaluator:
                 low, high = max(start, row * count), min(stop, (row + 1) * count)
                 total[row] += grads[low - start : high - start].sum(0)
 
-        self.sweep(len(self.x) * count, visit)
+        self.sweep(len(self.x) * count, visit, size=run.divide(len(self.x) * count))
         return total
 
     def masked(

@@ -7,6 +7,7 @@ versions of its tensors stay the same, and while a replay still says what the mo
 that carries hooks, waits for the GPU inside its forward pass or cannot be recorded runs as it is.
 """
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,11 +27,20 @@ if TYPE_CHECKING:
 
 # Bytes that all recorded passes may hold, at most this share of a GPU, and a single one half of it:
 # a larger pass keeps the GPU busy for longer than its launches take.
-ROOM = 8 << 30
+ROOM = 16 << 30
 SHARE = 1 / 8
+# Up to this many inputs the GPU answers faster than Python can launch the kernels of a forward
+# pass, so that the first look at them is recorded too.
+FEW = 16
+LOOKS = 4  # shapes of inputs for which it is kept
+# A sweep of at most this many passes is cut so that they can be recorded; longer ones keep the GPU
+# busy by themselves.
+FEW_PASSES = 4
 
 _PLAIN = (int, float, bool, str, type(None))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+# What every module has: looked into where it matters, or seen by modules() itself.
+_CONTAINERS = frozenset(nn.Module().__dict__) - {"training"}
 
 
 class Recording:
@@ -99,41 +109,58 @@ class Pass:
 class Kept:
     """What is kept with a model: its folded norms, a recorded look at one input, and passes."""
 
-    def __init__(self, state: Any, fold: Fold) -> None:
-        self.state, self.fold = state, fold
+    def __init__(self, state: Any, fold: Fold, n_classes: int) -> None:
+        self.state, self.fold, self.n_classes = state, fold, n_classes
         self.looks: dict[Any, tuple[Tensor, Recording | None]] = {}
         self.passes: dict[Any, Pass] = {}
 
-    def confirm(self, task: "Evaluator") -> bool:
-        """Fold the weights as they are now, and see that the answer for one input is the model's.
+    def look(self, task: "Evaluator") -> tuple[Tensor, Tensor]:
+        """Fold the weights as they are now, and answer as the model is and as it is folded.
 
         This is recorded: one replay folds, asks and answers.
-        """
-        task = replace(task, folded=bool(self.fold))
-        kind = (task.x.shape[1:], task.x.dtype)
-        one = self.looks[kind][0] if kind in self.looks else task.x[:1].clone()
-        one.copy_(task.x[:1])
 
-        def look() -> Tensor:
+        Returns:
+            The logits of the task's inputs [N, classes], and those of the first by folded weights,
+            [1, classes]; both are only true if the model itself says the same.
+        """
+        x = task.x
+        kind = (x.shape, x.dtype)
+        fixed = self.looks[kind][0] if kind in self.looks else x.clone()
+        fixed.copy_(x)
+
+        def ask() -> Tensor:
             self.fold.refresh()
-            rows = torch.zeros(1, dtype=torch.long, device=one.device)
-            with torch.no_grad(), self.fold.applied():
-                return task.forward(task.arrange(one), rows)
+            rows = torch.arange(len(fixed), device=fixed.device)
+            with torch.no_grad():
+                plain = task.model(task.arrange(fixed))
+                with self.fold.applied():
+                    one = replace(task, folded=bool(self.fold))
+                    folded = one.forward(one.arrange(fixed[:1]), rows[:1])
+            return torch.cat([plain.to(folded.dtype), folded])
 
         if kind not in self.looks:
-            self.looks[kind] = (one, _try(lambda: Recording(look, one.device), task))
+            if len(self.looks) == LOOKS:
+                del self.looks[next(iter(self.looks))]
+            self.looks[kind] = (fixed, _try(lambda: Recording(ask, fixed.device), task))
         recording = self.looks[kind][1]
-        answer = look() if recording is None else recording.replay()
-        return agrees(answer, task.logits[:1], tolerance(task))
+        answers = ask() if recording is None else recording.replay().clone()
+        return answers[:-1], answers[-1:]
+
+    def confirm(self, task: "Evaluator") -> bool:
+        """Whether folded weights say of the first input what the model has said; forget if not."""
+        same = confirm(task, *self.look(replace(task, x=task.x[:1])))
+        if not same:
+            forget(task)
+        return same
 
     def find_pass(self, task: "Evaluator", size: int) -> Pass | None:
         """Return the pass for `size` points like the inputs, or None if it would be too large."""
         kind = (size, task.x.shape[1:], task.x.dtype, task.folded, task.compiled is not None)
         if kind not in self.passes:
-            cost, room = size * task.footprint().gradient, find_room(task.x.device)
-            if 2 * cost > room:
+            if size > count_room(task):
                 return None
-            _make_room(room - cost)
+            cost = size * task.footprint().gradient
+            _make_room(find_room(task.x.device) - cost)
             points = task.arrange(task.x[:1].expand(size, *task.x.shape[1:]))
             self.passes[kind] = Pass(points, task.target[:1].repeat(size), cost)
         return self.passes[kind]
@@ -146,8 +173,16 @@ class Runner:
         self.task, self.size = task, 0
         # Asked anew for every sweep: a member may have put hooks on the model.
         kept, module = task.kept, task.module
-        free = kept is not None and module not in _REFUSED and not is_heard(module)
+        free = kept is not None and module not in _REFUSED and not is_heard(task)
         self.kept = kept if free else None
+
+    def divide(self, total: int) -> int | None:
+        """Return the size of passes that can be recorded, if `total` points are a few of these."""
+        most = 0 if self.kept is None else count_room(self.task)
+        if not most or total > FEW_PASSES * most:
+            return None
+        most = min(most, self.task.limit or most)
+        return math.ceil(total / math.ceil(total / most))
 
     def __call__(self, points: Tensor, rows: Tensor, last: bool) -> Tensor:
         """Return d score / d input at `points` [P, ...], variants of the inputs `rows` [P].
@@ -167,14 +202,26 @@ _REFUSED: "WeakSet[nn.Module]" = WeakSet()
 
 
 def recall(task: "Evaluator") -> Kept | None:
-    """Return what was kept for the task's model if that has not changed since."""
+    """Return what was kept for the task's model if that looks the same; yet to be confirmed."""
     kept = _KEPT.get(task.module) if task.module is not None else None
     if kept is None or not is_eligible(task):
         return None
-    if kept.state != describe(task) or not kept.confirm(task):
-        _KEPT.pop(task.module, None)  # type: ignore[arg-type]
+    if kept.state != describe(task):
+        forget(task)
         return None
     return kept
+
+
+def confirm(task: "Evaluator", plain: Tensor, folded: Tensor) -> bool:
+    """Whether what a recording said, of all inputs or the first, is what the model has said."""
+    own = task.logits
+    return agrees(plain, own[: len(plain)]) and agrees(folded, own[:1], tolerance(task))
+
+
+def forget(task: "Evaluator") -> None:
+    """Drop what was kept for the task's model."""
+    if task.module is not None:
+        _KEPT.pop(task.module, None)
 
 
 def keep(task: "Evaluator", fold: Fold) -> Kept | None:
@@ -184,7 +231,7 @@ def keep(task: "Evaluator", fold: Fold) -> Kept | None:
     state = describe(task)
     if state is None:
         return None
-    kept = _KEPT[task.module] = Kept(state, fold)
+    kept = _KEPT[task.module] = Kept(state, fold, task.logits.shape[1])
     return kept
 
 
@@ -200,19 +247,18 @@ def is_eligible(task: "Evaluator") -> bool:
     module = task.module
     if not is_capable(task.x.device) or module is None or task.args or module in _REFUSED:
         return False
-    if is_heard(module):
+    if is_heard(task):
         return False
     # cuDNN's recurrent layers have no backward pass in eval mode, see Evaluator.differentiable.
-    return not any(is_sealed(m) or isinstance(m, nn.RNNBase) for m in module.modules())
+    return not any(is_sealed(m) or isinstance(m, nn.RNNBase) for m in task.modules)
 
 
-def is_heard(module: nn.Module | None) -> bool:
-    """Whether someone listens to the module's passes with hooks: a replay would not call them."""
+def is_heard(task: "Evaluator") -> bool:
+    """Whether someone listens to the model's passes with hooks: a replay would not call them."""
     everywhere = vars(torch_module)
     if any(everywhere.get(f"_global{name}") for name in _HOOKS):
         return True
-    parts = module.modules() if module is not None else ()
-    return any(m.__dict__.get(name) for m in parts for name in _HOOKS)
+    return any(m.__dict__.get(name) for m in task.modules for name in _HOOKS)
 
 
 def is_capable(device: torch.device) -> bool:
@@ -222,7 +268,7 @@ def is_capable(device: torch.device) -> bool:
 
 def describe(task: "Evaluator") -> Any:
     """Return what must stay the same for a recorded pass to stay true, or None if it is unknown."""
-    modules = list(task.module.modules()) if task.module is not None else []
+    modules = task.modules
     try:
         tensors = [
             (t.data_ptr(), t._version, t.dtype, t.shape)
@@ -236,6 +282,7 @@ def describe(task: "Evaluator") -> Any:
         (name, value if isinstance(value, _PLAIN) else id(value))
         for m in modules
         for name, value in m.__dict__.items()
+        if name not in _CONTAINERS
     ]
     return [id(m) for m in modules], tensors, attributes, task.autocast, _describe_arithmetic()
 
@@ -248,6 +295,11 @@ def tolerance(task: "Evaluator") -> float | None:
 def find_room(device: torch.device) -> int:
     """Return the bytes that recorded passes may hold on this device."""
     return min(ROOM, int(torch.cuda.get_device_properties(device).total_memory * SHARE))
+
+
+def count_room(task: "Evaluator") -> int:
+    """Return how many points a recorded pass may have."""
+    return find_room(task.x.device) // (2 * task.footprint().gradient)
 
 
 def _describe_arithmetic() -> tuple[Any, ...]:

@@ -29,7 +29,7 @@ def input_x_gradient(task: Evaluator) -> Tensor:
 
 def integrated_gradients(task: Evaluator, n_steps: int = 50) -> Tensor:
     """Return the path integral of the gradient from the baseline, by Gauss-Legendre quadrature."""
-    steps, weights = _quadrature(n_steps, task.x)
+    steps, weights = _quadrature(task, n_steps)
     base = task.baseline()
     path = task.x - base
     total = task.integrate(
@@ -64,7 +64,7 @@ def smooth_ig(
     """
     if n_samples < 1:
         raise InputError(f"n_samples must be at least 1, got {n_samples}")
-    steps, weights = _quadrature(n_steps, task.x)
+    steps, weights = _quadrature(task, n_steps)
     draws, repeats = (n_samples * n_steps, 1) if per_point else (n_samples, n_steps)
     base, around = task.baseline(), _Noisy(task, draws, noise, stdev, repeats)
     path: list[Tensor] = []
@@ -113,12 +113,17 @@ def draw_baselines(keys: Tensor, count: int, n_samples: int) -> tuple[Tensor, Te
     return picks, draw_uniform(keys, -2, n_samples)
 
 
-def _quadrature(n_steps: int, like: Tensor) -> tuple[Tensor, Tensor]:
+def _quadrature(task: Evaluator, n_steps: int) -> tuple[Tensor, Tensor]:
     """Return Gauss-Legendre nodes and weights on [0, 1], [n_steps] each."""
     if n_steps < 1:
         raise InputError(f"n_steps must be at least 1, got {n_steps}")
-    nodes, weights = _find_nodes(n_steps)
-    return torch.as_tensor((1 + nodes) / 2).to(like), torch.as_tensor(weights / 2).to(like)
+
+    def place() -> tuple[Tensor, Tensor]:
+        nodes, weights = _find_nodes(n_steps)
+        return torch.as_tensor((1 + nodes) / 2).to(task.x), torch.as_tensor(weights / 2).to(task.x)
+
+    # Once for all members: a copy from the host waits until the GPU has done what was sent before.
+    return task.share(("quadrature", n_steps), place)
 
 
 @cache
