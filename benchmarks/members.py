@@ -135,7 +135,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
 SAMPLES, STEPS = 3, 50
 PAPER = ("saliency", "integrated_gradients", ("smooth_ig", {"preset": "paper"}))
 FITS = 512  # points in a pass of Captum's where all at once do not fit
-SECONDS = 200  # rows that would start later are left out
+SECONDS = 260  # rows that would start later are left out
 
 
 class Captum:

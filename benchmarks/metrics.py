@@ -271,6 +271,7 @@ def compare(
         cells += [f"{times[p] / own:.1f}" if p in times else "" for p in ("Quantus", "loop")]
         cells += [f"{alone * inputs * 1e3:.3f}", f"{share:.0%}", f"{inputs:.1f}"]
         rows.append([*cells, f"{gap:.1e}" if values else ""])
+        print(" | ".join(rows[-1]), flush=True)
         if "Quantus" in times:
             raced.append(Raced(name, inputs, own, times["Quantus"]))
     return rows, raced

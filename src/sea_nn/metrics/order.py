@@ -149,18 +149,17 @@ def window_steps(
     means = functional.avg_pool2d(maps.to(torch.float64), size, stride=1)
     means = means[..., : means.shape[2] - slack, : means.shape[3] - slack]
     columns = means.shape[3]
-    rank = rank_positions(_merge_ties(means.flatten(2)), seed, first)
-    taken = rank.shape[-1]
-    place = torch.arange(taken, device=maps.device)
+    worth = _order_ties(_merge_ties(means.flatten(2)), seed, first)
+    place = torch.arange(worth.shape[-1], device=maps.device)
     rows, cols = place // columns, place % columns
     corners, room = [], []
     for _ in range(count):
-        best, place = rank.min(-1, keepdim=True)
+        best, place = worth.max(-1, keepdim=True)
         top, left = rows[place], cols[place]
         corners.append(torch.cat([top, left], -1))
-        room.append(best < taken)
+        room.append(best > -torch.inf)
         near = ((rows - top).abs() < size) & ((cols - left).abs() < size)
-        rank.masked_fill_(near, taken)
+        worth.masked_fill_(near, -torch.inf)
     found = torch.cat(room, -1)  # [N, m, count]
     top, left = torch.stack(corners, -1).unsqueeze(-1).unbind(2)  # [N, m, count, 1]
     step = torch.arange(1, count + 1, device=maps.device).view(-1, 1) * found.unsqueeze(-1)
@@ -184,6 +183,19 @@ def _check_steps(steps: int, n: int, what: str) -> None:
         raise InputError(
             f"steps must be from 1 to the number of {what}, {n}, and at most 32766; got {steps}"
         )
+
+
+def _order_ties(means: Tensor, seed: int, first: int) -> Tensor:
+    """Return whole numbers in the order of the whole numbers ``means``, all different.
+
+    Of two that tie, the one that ``rank_positions`` takes first is larger; a few maxima need no
+    ranking of all.
+    """
+    count, _, n = means.shape
+    shuffle = permute("ties", count, n, seed, first, means.device)
+    turn = torch.arange(n, device=means.device, dtype=means.dtype).expand(count, n)
+    turn = torch.empty_like(turn).scatter_(1, shuffle, turn)
+    return means * n - turn.unsqueeze(1)
 
 
 def _merge_ties(means: Tensor) -> Tensor:
