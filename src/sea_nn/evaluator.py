@@ -19,6 +19,8 @@ from sea_nn.fold import find_norms
 from sea_nn.logits import Logits, select_args
 
 T = TypeVar("T")
+FACTS = ("modules", "norms", "convolutional", "recurrent")
+"""Keys of what is shared about the model, whatever its inputs."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Evaluator:
         tick: told the number of evaluations just made.
         cache: results shared between members, by name.
         folded: whether norms are folded now, which changes what a pass keeps.
+        headless: whether `x` is what the first layer makes of the inputs; see `sea_nn.stem`.
         kept: what is kept with the model between calls, on a GPU.
         compiled: runs gradient passes as compiled code, or None.
     """
@@ -79,6 +82,7 @@ class Evaluator:
     tick: Callable[[int], None] = lambda count: None
     cache: dict[Any, Any] = field(default_factory=dict)
     folded: bool = False
+    headless: bool = False
     kept: replay.Kept | None = None
     compiled: Compiled | None = None
 
@@ -132,6 +136,11 @@ class Evaluator:
             baselines=base,
             cache={},
         )
+
+    def behind(self, x: Tensor, rows: Tensor) -> "Evaluator":
+        """Return the evaluator of what the first layer makes of points of the inputs `rows`."""
+        known = {key: self.cache[key] for key in FACTS if key in self.cache}
+        return replace(self, x=x, target=self.target[rows], headless=True, cache=known)
 
     def share(self, key: Any, compute: Callable[[], T]) -> T:
         """Return `compute()`, computed once for all members that ask with the same key."""
@@ -302,12 +311,18 @@ class Evaluator:
             one = self.arrange(self.x[:1])
             return memory.measure(lambda leaf: self.forward(leaf, rows), one, self.model)
 
-        kind = (self.x.shape[1:], self.x.dtype, self.x.device, self.autocast, self.folded)
+        form = (self.autocast, self.folded, self.headless)
+        kind = (self.x.shape[1:], self.x.dtype, self.x.device, *form)
         return self.share(kind, lambda: memory.recall(self.module, kind, find))
 
     def arrange(self, points: Tensor) -> Tensor:
         """Return a copy of `points` in the memory layout that convolutions run fastest in."""
         return points.detach().clone(memory_format=self._layout(points))
+
+    def empty(self, count: int) -> Tensor:
+        """Return room for `count` points like the inputs, in that layout."""
+        shape, layout = (count, *self.x.shape[1:]), self._layout(self.x)
+        return torch.empty(shape, dtype=self.x.dtype, device=self.x.device, memory_format=layout)
 
     @contextmanager
     def differentiable(self) -> Iterator[None]:

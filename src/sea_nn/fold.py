@@ -31,7 +31,7 @@ class Plan:
 
     def holds(self) -> bool:
         """Whether nobody has put a hand on the layers since the plan was made."""
-        return all(_is_free(m) for m in (*sum(self.pairs, ()), *self.norms))
+        return all(is_free(m) for m in (*sum(self.pairs, ()), *self.norms))
 
 
 _PLANS: "WeakKeyDictionary[nn.Module, Plan]" = WeakKeyDictionary()
@@ -66,7 +66,7 @@ def plan(module: nn.Module | None, run: Callable[[], object]) -> Plan:
         elif last and inputs and inputs[0] is last[0][1]:
             before[layer] = last[0][0]
 
-    seen = [m for m in module.modules() if _is_free(m)]
+    seen = [m for m in module.modules() if is_free(m)]
     handles = [m.register_forward_hook(see) for m in seen]
     try:
         run()
@@ -209,7 +209,7 @@ def _is_frozen_norm(m: Any) -> bool:
     return type(m) in NORMS and m.running_mean is not None and m.running_var is not None
 
 
-def _is_free(m: nn.Module) -> bool:
+def is_free(m: nn.Module) -> bool:
     """Whether this is a layer to fold that nobody else has a hand on."""
     if not _is_frozen_norm(m):
         has_weight = isinstance(m, CONVOLUTIONS) and isinstance(

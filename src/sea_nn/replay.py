@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 from sea_nn.fold import Fold, agrees, is_sealed
+from sea_nn.stem import Stem
 
 if TYPE_CHECKING:
     from sea_nn.evaluator import Evaluator
@@ -107,10 +108,11 @@ class Pass:
 
 
 class Kept:
-    """What is kept with a model: its folded norms, a recorded look at one input, and passes."""
+    """What is kept with a model: its folded norms, its first layer, recorded looks and passes."""
 
     def __init__(self, state: Any, fold: Fold, n_classes: int) -> None:
         self.state, self.fold, self.n_classes = state, fold, n_classes
+        self.stem: Stem | None = None
         self.looks: dict[Any, tuple[Tensor, Recording | None]] = {}
         self.passes: dict[Any, Pass] = {}
 
@@ -155,7 +157,8 @@ class Kept:
 
     def find_pass(self, task: "Evaluator", size: int) -> Pass | None:
         """Return the pass for `size` points like the inputs, or None if it would be too large."""
-        kind = (size, task.x.shape[1:], task.x.dtype, task.folded, task.compiled is not None)
+        form = (task.folded, task.headless, task.compiled is not None)
+        kind = (size, task.x.shape[1:], task.x.dtype, *form)
         if kind not in self.passes:
             if size > count_room(task):
                 return None

@@ -21,6 +21,7 @@ from sea_nn.evaluator import Evaluator
 from sea_nn.fold import Fold, fold_safely
 from sea_nn.logits import Target, predict, resolve_target
 from sea_nn.registry import Entry, Member, get, names
+from sea_nn.stem import find_stem
 
 Progress = Callable[[str, int, int], None]
 
@@ -111,7 +112,7 @@ class Work:
         fold = Fold()
         if folds:
             fold = kept.fold if kept is not None else _find_fold(task)
-            task = replace(task, kept=kept or replay.keep(task, fold))
+            task = replace(task, kept=kept or _keep(task, fold))
         return self._run(task, fold).finish()
 
     def _do_again(self, kept: replay.Kept) -> MemberMaps | None:
@@ -263,6 +264,15 @@ def _find_fold(task: Evaluator) -> Fold:
 
     found = fold_safely(task.module, run, task.logits[:1])
     return found if precision is None else Fold(found.what, precision)
+
+
+def _keep(task: Evaluator, fold: Fold) -> replay.Kept | None:
+    """Keep folded norms, and the first layer if it is linear, for this call and the next."""
+    kept = replay.keep(task, fold)
+    if kept is not None:
+        with fold.applied():
+            kept.stem = find_stem(replace(task, folded=bool(fold)))
+    return kept
 
 
 def _check_needs(member: Member, task: Evaluator) -> None:

@@ -5,6 +5,8 @@ All of them are weighted sums of gradients at chosen points, so they share one p
 each input's own (`sea_nn.draws`): what noise leaves in the maps averages out over inputs.
 """
 
+import math
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -15,6 +17,10 @@ from torch import Tensor
 from sea_nn.draws import draw_normal, draw_uniform
 from sea_nn.errors import InputError
 from sea_nn.evaluator import Evaluator, Part
+from sea_nn.stem import Stem
+
+LINES = 1 << 30
+"""Bytes that a first layer's answers for the ends of lines may take at once."""
 
 
 def saliency(task: Evaluator) -> Tensor:
@@ -29,6 +35,9 @@ def input_x_gradient(task: Evaluator) -> Tensor:
 
 def integrated_gradients(task: Evaluator, n_steps: int = 50) -> Tensor:
     """Return the path integral of the gradient from the baseline, by Gauss-Legendre quadrature."""
+    stem = _find_stem(task)
+    if stem is not None:
+        return _follow(task, stem, n_steps, 1, lambda first, last: task.x[first:last])
     steps, weights = _quadrature(task, n_steps)
     base = task.baseline()
     path = task.x - base
@@ -64,6 +73,10 @@ def smooth_ig(
     """
     if n_samples < 1:
         raise InputError(f"n_samples must be at least 1, got {n_samples}")
+    stem = None if per_point else _find_stem(task)
+    if stem is not None:
+        copies = _Noisy(task, n_samples, noise, stdev)
+        return _follow(task, stem, n_steps, n_samples, copies.of)
     steps, weights = _quadrature(task, n_steps)
     draws, repeats = (n_samples * n_steps, 1) if per_point else (n_samples, n_steps)
     base, around = task.baseline(), _Noisy(task, draws, noise, stdev, repeats)
@@ -113,6 +126,59 @@ def draw_baselines(keys: Tensor, count: int, n_samples: int) -> tuple[Tensor, Te
     return picks, draw_uniform(keys, -2, n_samples)
 
 
+def _find_stem(task: Evaluator) -> Stem | None:
+    return None if task.kept is None else task.kept.stem
+
+
+def _follow(
+    task: Evaluator,
+    stem: Stem,
+    n_steps: int,
+    n_lines: int,
+    find_ends: Callable[[int, int], Tensor],
+) -> Tensor:
+    """Return the mean path integral over lines from the baseline, behind a linear first layer.
+
+    Args:
+        task: the inputs and the model.
+        stem: its first layer.
+        n_steps: points a line.
+        n_lines: lines an input.
+        find_ends: `find_ends(first, last)` returns where the lines of these inputs end.
+    """
+    steps, weights = _quadrature(task, n_steps)
+    base, total = task.baseline(), torch.empty_like(task.x)
+    size = math.prod(stem.shape) * task.x.element_size() * n_lines
+    block = max(1, LINES // size)
+    for first in range(0, len(task.x), block):
+        last = min(first + block, len(task.x))
+        rows = torch.arange(first, last, device=task.x.device).repeat_interleave(n_lines)
+        ends, starts = task.arrange(find_ends(first, last)), task.arrange(base[rows])
+        start = stem.push(starts)
+        path = stem.push(ends) - start
+        behind = task.behind(path, rows)
+
+        def points(
+            part: Part, start: Tensor = start, path: Tensor = path, behind: Evaluator = behind
+        ) -> Tensor:
+            made = behind.empty(len(part.rows))
+            for row in range(part.start // n_steps, (part.stop - 1) // n_steps + 1):
+                low, high = max(part.start, row * n_steps), min(part.stop, (row + 1) * n_steps)
+                here = _column(steps[low - row * n_steps : high - row * n_steps], path)
+                place = made[low - part.start : high - part.start]
+                torch.addcmul(start[row], here, path[row], out=place)
+            return made
+
+        def weigh(grads: Tensor, part: Part) -> Tensor:
+            return grads * _column(weights[part.steps], grads)
+
+        with stem.removed():
+            slopes = behind.integrate(n_steps, points, weigh)
+        pulled = stem.pull(ends, slopes) * (ends - starts)
+        total[first:last] = pulled.unflatten(0, (last - first, n_lines)).mean(1)
+    return total
+
+
 def _quadrature(task: Evaluator, n_steps: int) -> tuple[Tensor, Tensor]:
     """Return Gauss-Legendre nodes and weights on [0, 1], [n_steps] each."""
     if n_steps < 1:
@@ -147,6 +213,12 @@ class _Noisy:
         self.x, self.n_samples, self.repeats = task.x, n_samples, repeats
         self.keys, self.scale = task.keys(), _noise_scale(task, noise, stdev)
         self.still = not noise if stdev is None else not stdev
+
+    def of(self, first: int, last: int) -> Tensor:
+        """Return the noisy copies of the inputs `first` to `last`."""
+        start, stop = first * self.n_samples, last * self.n_samples
+        flat = torch.arange(start, stop, device=self.x.device)
+        return self.take(Part(start, stop, flat // self.n_samples, flat % self.n_samples))
 
     def take(self, part: Part) -> Tensor:
         """Return the noisy copy for each point of a part; `repeats` points in a row share one."""

@@ -1,0 +1,174 @@
+"""A linear first layer runs once a line, not once a point, and no map changes.
+
+What is kept with a model, its first layer among it, is kept on a GPU alone; here the device is said
+to be one.
+"""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sea_nn import replay
+from sea_nn.borrow import borrow
+from sea_nn.explainers import compute_maps
+from sea_nn.members import gradients
+from sea_nn.stem import Stem, find_stem
+from tests.test_replay import Again, build, images, make_task
+
+METHODS = ("integrated_gradients", ("smooth_ig", {"n_samples": 3, "n_steps": 20}))
+
+
+@pytest.fixture(autouse=True)
+def capable(monkeypatch):
+    monkeypatch.setattr(replay, "is_capable", lambda device: True)
+    monkeypatch.setattr(replay, "find_room", lambda device: replay.ROOM)
+    monkeypatch.setattr(replay, "Recording", Again)
+    replay._KEPT.clear()
+    yield
+    replay._KEPT.clear()
+
+
+class Rest(nn.Module):
+    """What follows a first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(3, 3, 3, padding=1)
+        self.last = nn.Linear(3 * 64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu(self.first(x)).flatten(1))
+
+
+class Twice(Rest):
+    """Looks at the input twice; the layer's output has the input's shape."""
+
+    def forward(self, x):
+        return self.last((torch.relu(self.first(x)) + 0.5 * x).flatten(1))
+
+
+class Masked(Rest):
+    """Looks at the input once more, without a gradient."""
+
+    def forward(self, x):
+        return self.last((torch.relu(self.first(x)) * (x > 0)).flatten(1))
+
+
+class Prepared(Rest):
+    """Changes the input before the first layer."""
+
+    def forward(self, x):
+        return super().forward((x - 0.3) / 0.2)
+
+
+class Repeated(Rest):
+    """Uses the layer twice."""
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(torch.relu(self.first(x)))).flatten(1))
+
+
+class Absolute(nn.Conv2d):
+    """A convolution by name only."""
+
+    def forward(self, x):
+        return super().forward(x).abs()
+
+
+def crooked() -> nn.Module:
+    model = Rest()
+    model.first = Absolute(3, 3, 3, padding=1)
+    return model
+
+
+def find(model: nn.Module, x: Tensor) -> Stem | None:
+    with borrow(model):
+        return find_stem(make_task(model, x))
+
+
+def explain(model, x: Tensor, **options) -> dict[str, Tensor]:
+    return compute_maps(model, x, 1, METHODS, **options).maps
+
+
+@pytest.mark.parametrize("make", [build, Rest])
+def test_the_first_convolution_is_found(make):
+    model = make().eval()
+    stem = find(model, images())
+    assert stem is not None
+    assert stem.layer is next(m for m in model.modules() if isinstance(m, nn.Conv2d))
+    assert stem.shape == tuple(stem.layer(images()).shape[1:])
+
+
+@pytest.mark.parametrize("make", [Twice, Masked, Prepared, Repeated, crooked])
+def test_other_layers_are_left_where_they_are(make):
+    model, x = make().eval(), images()
+    assert find(model, x) is None
+    expected = explain(lambda v: model(v), x)
+    for _ in range(3):
+        found = explain(model, x)
+        assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)
+
+
+def test_a_layer_that_someone_listens_to_is_left_alone():
+    model, x = build(), images()
+    handle = model[0].register_forward_hook(lambda *_: None)
+    assert find(model, x) is None
+    handle.remove()
+    assert find(model, x) is not None
+
+
+@pytest.mark.parametrize("lines", [1 << 30, 1])
+@pytest.mark.parametrize("baselines", [None, 0.4, torch.linspace(0, 1, 64).view(1, 1, 8, 8)])
+def test_maps_are_those_of_whole_passes(monkeypatch, lines, baselines):
+    monkeypatch.setattr(gradients, "LINES", lines)  # 1: every input is a block of its own
+    model, x = build().double(), images(3).double()
+    expected = explain(lambda v: model(v), x, baselines=baselines)  # a plain function has no layers
+    for turn in range(3):
+        found = explain(model, x, baselines=baselines, internal_batch_size=37)
+        assert replay._KEPT[model].stem is not None
+        for name in expected:
+            assert torch.allclose(found[name], expected[name], rtol=1e-9, atol=1e-12), (name, turn)
+    assert "forward" not in model[0].__dict__
+
+
+def test_the_layer_sees_lines_and_not_points(monkeypatch):
+    seen: list[int] = []
+
+    class Counting(nn.Conv2d):
+        def forward(self, x):
+            seen.append(len(x))
+            return super().forward(x)
+
+    model = build()
+    first = Counting(3, 4, 3, padding=1)
+    first.load_state_dict(model[0].state_dict())
+    model[0] = first
+    explain(model, images())
+    seen.clear()
+    explain(model, images())
+    # Both ends and the way back for 2 inputs, and for 3 copies of each; further looks at them.
+    assert sum(seen) < 50
+    assert sorted(seen, reverse=True)[:3] == [6, 6, 6]
+
+
+def test_the_layer_is_back_after_an_error():
+    model = build()
+    stem = find(model, images())
+
+    def fail() -> None:
+        with stem.removed():
+            model(images())  # three channels where the next layer expects four
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert "forward" not in model[0].__dict__
+
+
+def test_noise_of_every_point_has_no_straight_line():
+    model, x = build(), images()
+    methods = (("smooth_ig", {"n_samples": 2, "n_steps": 20, "per_point": True}),)
+    expected = compute_maps(lambda v: model(v), x, 1, methods).maps["smooth_ig"]
+    for _ in range(2):
+        found = compute_maps(model, x, 1, methods).maps["smooth_ig"]
+        assert torch.allclose(found, expected, atol=1e-6)
