@@ -135,7 +135,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
 SAMPLES, STEPS = 3, 50
 PAPER = ("saliency", "integrated_gradients", ("smooth_ig", {"preset": "paper"}))
 FITS = 512  # points in a pass of Captum's where all at once do not fit
-SECONDS = 300  # rows that would start later are left out
+SECONDS = 360  # rows that would start later are left out
 
 
 class Captum:
@@ -201,15 +201,13 @@ def explain(
     return list(found.maps.values()), [clock() - start], False
 
 
-def repeat(
-    work: Callable[[], tuple[list[Tensor], list[float], bool]], size: int, compiled: bool = False
-) -> Any:
+def repeat(work: Callable[[], tuple[list[Tensor], list[float], bool]], size: int) -> Any:
     """Return the maps, the least time each took, and whether it was split.
 
     Small batches are run three times untimed: the third is the first that only replays. Large ones
-    are run once untimed if a new shape may be compiled.
+    are run once untimed: a new shape may be compiled, or want other blocks of memory.
     """
-    warm, repeats = (3, 5) if size == 1 else (3, 3) if size <= 8 else (int(compiled), 1)
+    warm, repeats = (3, 5) if size == 1 else (3, 3) if size <= 8 else (1, 1)
     for _ in range(warm):
         work()
     runs = [work() for _ in range(repeats)]
@@ -286,7 +284,7 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
                 row = [name, str(size), f"{size / here:.1f}{mark}"]
                 for compiled in (False, True):
                     call = partial(explain, model, x, target, methods, compiled)
-                    maps, (mine,), _ = repeat(call, size, compiled)
+                    maps, (mine,), _ = repeat(call, size)
                     same = [cosine(maps[j], theirs[k]) for j, k in enumerate(place) if k < 2]
                     row += [f"{size / mine:.1f}", f"{here / mine:.2f}", f"{min(same):.5f}"]
                     if not compiled:
@@ -308,7 +306,7 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
     ]
     note = (
         "Images a second; the best of several calls after three untimed ones for batches of 1 and "
-        "8, else of one call, for compiled code the second. The cosine is the least over all inputs and maps{}. Outside the "
+        "8, the second for others. The cosine is the least over all inputs and maps{}. Outside the "
         "model is the time not spent in forward and backward passes, as measured by replaying "
         "passes of the folded model. Compiled is the same call with `compile=True`, against the "
         f"same Captum. * Captum in passes of {FITS} points, as one pass ran out of memory."

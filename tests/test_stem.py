@@ -23,6 +23,7 @@ def capable(monkeypatch):
     monkeypatch.setattr(replay, "is_capable", lambda device: True)
     monkeypatch.setattr(replay, "find_room", lambda device: replay.ROOM)
     monkeypatch.setattr(replay, "Recording", Again)
+    monkeypatch.setattr(gradients, "STEM_FROM", 1)
     replay._KEPT.clear()
     yield
     replay._KEPT.clear()
@@ -163,6 +164,15 @@ def test_the_layer_is_back_after_an_error():
     with pytest.raises(RuntimeError):
         fail()
     assert "forward" not in model[0].__dict__
+
+
+def test_few_points_are_not_worth_it(monkeypatch):
+    monkeypatch.setattr(gradients, "STEM_FROM", 101)
+    model, shapes = build(), []
+    run = gradients._follow
+    monkeypatch.setattr(gradients, "_follow", lambda *args: shapes.append(args[2:4]) or run(*args))
+    explain(model, images())
+    assert shapes == [(20, 3)]  # 2 inputs with 3 lines of 20 points, not 2 with one of 50
 
 
 def test_noise_of_every_point_has_no_straight_line():

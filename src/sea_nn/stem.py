@@ -40,9 +40,10 @@ class Stem:
 
     @torch.no_grad()
     def push(self, x: Tensor) -> Tensor:
-        """Return the layer's output."""
-        output: Tensor = self.layer(x)
-        return output
+        """Return the layer's output, rounded once: all points of a line share its errors."""
+        weights = {name: p.detach().double() for name, p in self.layer.named_parameters()}
+        output: Tensor = torch.func.functional_call(self.layer, weights, (x.double(),))
+        return output.to(x.dtype)
 
     def pull(self, x: Tensor, slopes: Tensor) -> Tensor:
         """Return the gradient at the inputs x, from the one at the layer's output."""

@@ -19,6 +19,8 @@ from sea_nn.errors import InputError
 from sea_nn.evaluator import Evaluator, Part
 from sea_nn.stem import Stem
 
+STEM_FROM = 256
+"""Points from which on it pays to run the first layer apart: for fewer, launches take longer."""
 LINES = 1 << 30
 """Bytes that a first layer's answers for the ends of lines may take at once."""
 
@@ -35,7 +37,7 @@ def input_x_gradient(task: Evaluator) -> Tensor:
 
 def integrated_gradients(task: Evaluator, n_steps: int = 50) -> Tensor:
     """Return the path integral of the gradient from the baseline, by Gauss-Legendre quadrature."""
-    stem = _find_stem(task)
+    stem = _find_stem(task, n_steps)
     if stem is not None:
         return _follow(task, stem, n_steps, 1, lambda first, last: task.x[first:last])
     steps, weights = _quadrature(task, n_steps)
@@ -73,7 +75,7 @@ def smooth_ig(
     """
     if n_samples < 1:
         raise InputError(f"n_samples must be at least 1, got {n_samples}")
-    stem = None if per_point else _find_stem(task)
+    stem = None if per_point else _find_stem(task, n_samples * n_steps)
     if stem is not None:
         copies = _Noisy(task, n_samples, noise, stdev)
         return _follow(task, stem, n_steps, n_samples, copies.of)
@@ -126,8 +128,11 @@ def draw_baselines(keys: Tensor, count: int, n_samples: int) -> tuple[Tensor, Te
     return picks, draw_uniform(keys, -2, n_samples)
 
 
-def _find_stem(task: Evaluator) -> Stem | None:
-    return None if task.kept is None else task.kept.stem
+def _find_stem(task: Evaluator, n_points: int) -> Stem | None:
+    """Return the first layer to take out of the passes, if they have points enough to pay."""
+    if task.kept is None or len(task.x) * n_points < STEM_FROM:
+        return None
+    return task.kept.stem
 
 
 def _follow(
@@ -155,7 +160,7 @@ def _follow(
         rows = torch.arange(first, last, device=task.x.device).repeat_interleave(n_lines)
         ends, starts = task.arrange(find_ends(first, last)), task.arrange(base[rows])
         start = stem.push(starts)
-        path = stem.push(ends) - start
+        path = task.arrange(stem.push(ends) - start)
         behind = task.behind(path, rows)
 
         def points(
