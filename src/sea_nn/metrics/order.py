@@ -146,7 +146,9 @@ def window_steps(
             f"windows of {size} x {size} do not fit into {height} x {width}; choose a size from 1 "
             f"to {min(height, width) - slack}"
         )
-    means = functional.avg_pool2d(maps.to(torch.float64), size, stride=1)
+    # One axis after the other: 2 * size additions a window instead of size * size.
+    means = functional.avg_pool2d(maps.to(torch.float64), (size, 1), stride=1)
+    means = functional.avg_pool2d(means, (1, size), stride=1)
     means = means[..., : means.shape[2] - slack, : means.shape[3] - slack]
     columns = means.shape[3]
     worth = _order_ties(_merge_ties(means.flatten(2)), seed, first)
