@@ -124,3 +124,10 @@ def test_bad_calls_are_refused():
         aggregate(maps(1), "optimal")
     with pytest.raises(InputError, match="needs a loss"):
         aggregate(maps(1), "mean", loss=Loss(torch.eye(3)[None], torch.zeros(1, 3)))
+
+
+def test_optimal_weights_are_not_for_the_caller_to_give():
+    heatmaps = torch.rand(1, 2, 4).double()
+    loss = robustness_loss(heatmaps, heatmaps.unsqueeze(1))
+    with pytest.raises(InputError, match="finds the weights itself"):
+        aggregate(heatmaps, "optimal", loss=loss, weights=torch.ones(2))

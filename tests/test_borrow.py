@@ -191,3 +191,22 @@ def test_wrong_targets_are_explained(target, error, message):
 def test_a_single_output_has_target_0_alone():
     with pytest.raises(InputError, match="1 output, so valid targets are 0 alone"):
         resolve_target(torch.zeros(2, 1), 1)
+
+
+def test_lazy_layers_must_have_seen_an_input():
+    model = nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
+    with pytest.raises(InputError, match="run it once"), borrow(model):
+        pass
+    model(torch.rand(1, 4))
+    with borrow(model):
+        assert not model[1].weight.requires_grad
+
+
+def test_weights_made_in_inference_mode_are_left_as_they_are():
+    with torch.inference_mode():
+        model = nn.Linear(2, 2)
+    before = model.weight.requires_grad
+    with borrow(model):
+        assert not model.training
+    assert model.training
+    assert model.weight.requires_grad == before

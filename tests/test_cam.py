@@ -28,10 +28,10 @@ def test_grad_cam_finds_the_last_convolution(image, relu):
     assert same(ours(*image, "grad_cam", layer="1", relu=relu), expected, 1e-12)
 
 
-def test_grad_cam_on_a_series_keeps_its_one_axis():
+def test_grad_cam_on_a_series_says_the_same_of_every_channel():
     model, x = build_series(), torch.randn(3, 2, 20, dtype=torch.float64)
     target = torch.tensor([0, 1, 2])
-    expected = by_hand(captum.LayerGradCam(model, model[0]), x, target)
+    expected = by_hand(captum.LayerGradCam(model, model[0]), x, target).expand_as(x)
     assert same(ours(model, x, target, "grad_cam", relu=False), expected, 1e-12)
 
 

@@ -17,6 +17,7 @@ METHODS = ("saliency", "integrated_gradients", ("smooth_ig", {"n_samples": 2, "n
 @pytest.fixture(autouse=True)
 def forget():
     compiled._TRUSTED.clear()
+    compiled._REFUSED.clear()
     yield
     torch._dynamo.reset()
 

@@ -77,3 +77,27 @@ def test_modules_in_place_or_used_twice(inplace):
     assert any("in place" in c.message for c in checks) == inplace
     assert all(not m._forward_hooks for m in model.modules())
     assert check_model(lambda x: x, torch.rand(1, 4))[0].level == "ok"
+
+
+@pytest.mark.parametrize("in_pair", [True, False])
+def test_completeness_starts_where_the_member_did(in_pair):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3))
+    x = torch.rand(3, 3, 4)
+    own = {"baselines": torch.full((1, 3, 4), 0.9, dtype=torch.float64)}
+    name = "integrated_gradients"
+    if in_pair:
+        checks = examine(model, x, 1, methods=[(name, own)], internal_batch_size=2)
+    else:
+        checks = examine(model, x, 1, methods=name, options={name: own}, internal_batch_size=2)
+    sums = [check for check in checks if "change of the logit" in check.message]
+    assert [check.level for check in sums] == ["ok"]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+def test_a_scripted_model_is_examined_and_keeps_no_hooks():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
+    model[1] = torch.jit.script(nn.ReLU())
+    checks = examine(model, torch.rand(2, 3, 8, 8), 1, methods="saliency")
+    assert all(check.level == "ok" for check in checks)
+    assert not any(m._forward_hooks for m in (model[0], model[3]))

@@ -1,6 +1,10 @@
 """One call computes all maps, packs the work, explains failures and leaves the model alone."""
 
+import random
+from concurrent.futures import ThreadPoolExecutor
+
 import captum.attr as captum
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -475,3 +479,93 @@ def test_a_recurrent_model_and_a_series():
     chosen = ("saliency", "integrated_gradients", "occlusion")
     result = compute_maps(Recurrent(), torch.randn(2, 3, 9), methods=chosen)
     assert all(maps.shape == (2, 3, 9) for maps in result.maps.values())
+
+
+def linear() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+
+
+def test_what_a_callable_leaves_on_the_model_it_was_given_does_not_reach_the_next():
+    def careless(model, x, target):
+        model.register_forward_hook(lambda module, inputs, output: output / 2)
+        raise RuntimeError("and never cleaned up")
+
+    model, x = linear(), torch.rand(2, 3, 4)
+    found = compute_maps(model, x, 1, (careless, "saliency"), on_error="skip")
+    assert set(found.failed) == {"careless"}
+    assert torch.equal(
+        found.maps["saliency"], compute_maps(model, x, 1, "saliency").maps["saliency"]
+    )
+
+
+def test_a_callable_gets_all_of_its_options_and_draws_of_its_own():
+    given = {}
+
+    def draw(model, x, target, **options):
+        given.update(options)
+        return torch.rand_like(x) + random.random() + np.random.rand()
+
+    x = torch.rand(2, 3, 4)
+    alone = compute_maps(linear(), x, 1, ((draw, {"baselines": 0.5, "other": 1}),)).maps["draw"]
+    assert given == {"baselines": 0.5, "other": 1}
+    before = random.getstate()
+    both = compute_maps(linear(), x, 1, (draw, draw)).maps
+    assert torch.equal(both["draw"], alone)
+    assert torch.equal(both["draw_2"], alone)
+    assert random.getstate() == before
+
+
+def test_callables_do_not_run_without_the_models_further_arguments():
+    class Gained(nn.Module):
+        def forward(self, x, gain=1.0):
+            return x.flatten(1)[:, :3] * gain
+
+    def plain(model, x, target):
+        return model(x).sum() * x
+
+    with pytest.raises(MemberError, match="additional_forward_args"):
+        compute_maps(Gained(), torch.rand(2, 3, 4), 1, plain, additional_forward_args=2.0)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_an_error_in_the_progress_function_is_the_callers(on_error):
+    class StopError(Exception):
+        pass
+
+    def stop(label, done, total):
+        if done > 1:
+            raise StopError("enough")
+
+    model = linear()
+    with pytest.raises(StopError, match="enough"):
+        compute_maps(
+            model,
+            torch.rand(2, 3, 4),
+            1,
+            ("saliency", "integrated_gradients"),
+            progress=stop,
+            on_error=on_error,
+        )
+    assert model.training
+
+
+def test_one_model_in_several_threads():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+    model.append(nn.Linear(4 * 36, 3))
+    x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    expected = compute_maps(model, x, 1).maps
+    with ThreadPoolExecutor(3) as team:
+        answers = list(team.map(lambda _: compute_maps(model, x, 1).maps, range(9)))
+    for maps in answers:
+        assert all(torch.allclose(maps[name], expected[name], atol=1e-6) for name in expected)
+    assert model.training
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_a_series_has_features_in_every_channel_and_a_table_one_a_column():
+    series = nn.Sequential(nn.Conv1d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
+    x = torch.rand(2, 3, 16)
+    assert compute_maps(series, x, 1, "grad_cam").maps["grad_cam"].shape == x.shape
+    with pytest.raises(MemberError, match="input's shape"):
+        compute_maps(nn.Linear(5, 3), torch.rand(2, 5), 1, lambda model, x, target: x[:, :1])

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from sea_nn import fold
 from sea_nn.explainers import compute_maps
-from sea_nn.fold import Fold, agrees, plan
+from sea_nn.fold import Fold, plan
 from sea_nn.memory import measure
 
 
@@ -143,13 +144,50 @@ class Branching(nn.Module):
         return self.head((self.norm(y) * y.tanh()).flatten(1))
 
 
-def test_a_wrong_fold_is_noticed_by_the_answer():
-    model, x = wake(Branching()), images()
-    with torch.no_grad(), Fold(plan(model, lambda: model(x))).applied():
-        folded = model(x)
-    assert not agrees(folded, model(x))
+class Skipping(Branching):
+    """A shortcut around the norm that is silent where the convolution gives nothing."""
+
+    def forward(self, x):
+        y = self.conv(x)
+        return self.head((self.norm(y).relu() + y).flatten(1))
+
+
+class Overwriting(Branching):
+    """Writes into what the convolution gave before the norm reads it."""
+
+    def forward(self, x):
+        return self.head(self.norm(self.conv(x).relu_()).flatten(1))
+
+
+@pytest.mark.parametrize("make", [Branching, Skipping, Overwriting])
+def test_a_convolution_that_others_read_is_left_alone(make):
+    model, x = wake(make()), images()
+    x[0] = 0
+    what = plan(model, lambda: model(x))
+    assert what.pairs == ()
+    assert what.norms == (model.norm,)
     maps = compute_maps(model, x, 1, "integrated_gradients").maps["integrated_gradients"]
     assert torch.allclose(maps, captum.IntegratedGradients(model).attribute(x, target=1), atol=1e-7)
+
+
+def test_a_plan_does_not_outlive_its_layers():
+    model, x = build(), images()
+    first = plan(model, lambda: model(x))
+    model[4] = nn.Conv2d(4, 6, 3).double()
+    again = plan(model, lambda: model(x))
+    assert (model[4], model[5]) in again.pairs
+    assert again.pairs != first.pairs
+
+
+def test_a_wrong_fold_is_noticed_by_the_answer(monkeypatch):
+    model, x = build(), images()
+    whole = fold._merge
+    monkeypatch.setattr(
+        fold, "_merge", lambda *layers: {k: 1.1 * v for k, v in whole(*layers).items()}
+    )
+    with torch.no_grad():
+        assert not fold.fold_safely(model, lambda: model(x))
+    assert model not in fold._PLANS
 
 
 def test_folding_is_used_and_changes_no_map():

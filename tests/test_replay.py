@@ -90,7 +90,7 @@ def test_a_shape_that_comes_back_is_recorded_and_no_map_changes(recorder):
         y = images() + seed
         assert compare(explain(model, y), explain(lambda v: model(v), y))
     assert recorder.made == 4
-    assert recorder.replayed == 4 + 3 * 4
+    assert recorder.replayed == 3 + 3 * 4  # the first look came before its recording
 
 
 def test_passes_of_one_sweep_have_one_shape(recorder):
@@ -231,6 +231,47 @@ def test_an_error_of_the_callers_is_theirs_whatever_is_kept(recorder):
     assert set(skipped.failed) == {"nowhere"}
     assert compare(skipped.maps, explain(lambda v: model(v), x))
     assert "nowhere" not in skipped.evaluations
+
+
+def test_a_later_call_asks_for_no_more_room_than_the_first(recorder):
+    sizes: list[int] = []
+
+    class Counting(nn.Sequential):
+        def forward(self, x):
+            sizes.append(len(x))
+            return super().forward(x)
+
+    model = Counting(*build())
+    for _ in range(3):
+        sizes.clear()
+        compute_maps(model, images(8), 1, PAPER, internal_batch_size=2)
+        assert max(sizes) == 2
+
+
+def test_a_wrong_input_is_explained_in_later_calls_too(recorder):
+    model, x = build(), images()
+    for _ in range(2):
+        explain(model, x)
+    with pytest.raises(InputError, match="could not run on x"):
+        explain(model, x[:, :2])
+    assert model not in replay._REFUSED
+    assert compare(explain(model, x), explain(lambda v: model(v), x))
+
+
+def test_a_member_that_fails_fails_once(recorder):
+    model, x, calls = build(), images(), []
+
+    def fail(model, x, target):
+        calls.append(1)
+        raise RuntimeError("not today")
+
+    for _ in range(2):
+        explain(model, x)
+    kept = replay._KEPT[model]
+    with pytest.raises(MemberError, match="not today"):
+        compute_maps(model, x, 1, (*PAPER, fail))
+    assert len(calls) == 1
+    assert replay._KEPT[model] is kept
 
 
 def test_models_that_someone_listens_to_are_never_recorded(recorder):

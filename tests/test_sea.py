@@ -269,3 +269,22 @@ def test_cuda_gives_the_same_explanation(cnn, x):
         there = SEA(load_cnn("cuda"), FAST).explain(x.cuda())
     assert there.attribution.is_cuda
     assert torch.allclose(there.maps.cpu(), here.maps, atol=1e-3)
+
+
+def test_members_without_channels_explain_series():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
+    x = torch.rand(2, 3, 16)
+    for methods in ("fast", "grad_cam"):
+        explanation = SEA(model, methods).explain(x)
+        assert explanation.attribution.shape == x.shape
+    x.zero_()
+    assert explanation.values.abs().max() > 0  # its own copy
+
+
+def test_volumes_are_refused_before_any_work():
+    def fail(x):
+        raise AssertionError("asked")
+
+    with pytest.raises(InputError, match=r"\[N, C, H, W\]"):
+        SEA(fail).explain(torch.rand(1, 1, 4, 4, 4))

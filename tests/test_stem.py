@@ -70,6 +70,27 @@ class Repeated(Rest):
         return self.last(torch.relu(self.first(torch.relu(self.first(x)))).flatten(1))
 
 
+class Overwritten(Rest):
+    """Writes into the input before the layer sees it."""
+
+    def forward(self, x):
+        return super().forward(x.clamp_(0, 1))
+
+
+class Gated(Rest):
+    """Looks at the input once more, to no effect on most."""
+
+    def forward(self, x):
+        return super().forward(x) * (x.flatten(1).amax(1, keepdim=True) < 100)
+
+
+class Sized(Rest):
+    """Uses the input's size for more than its layer."""
+
+    def forward(self, x):
+        return super().forward(x) * x.shape[1]
+
+
 class Absolute(nn.Conv2d):
     """A convolution by name only."""
 
@@ -79,7 +100,34 @@ class Absolute(nn.Conv2d):
 
 def crooked() -> nn.Module:
     model = Rest()
-    model.first = Absolute(3, 3, 3, padding=1)
+    model.first = Absolute(3, 4, 3, padding=1)
+    model.last = nn.Linear(4 * 64, 3)
+    return model
+
+
+def sized() -> nn.Module:
+    model = Sized()
+    model.first = nn.Conv2d(3, 5, 3, padding=1)
+    model.last = nn.Linear(5 * 64, 3)
+    return model
+
+
+class Padding(nn.Conv2d):
+    """Pads by itself, as ports from other frameworks do."""
+
+    def forward(self, x):
+        return super().forward(nn.functional.pad(x, (1, 2, 1, 2)))
+
+
+def padded() -> nn.Module:
+    model = Rest()
+    model.first = Padding(3, 3, 4)
+    return model
+
+
+def circular() -> nn.Module:
+    model = Rest()
+    model.first = nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular")
     return model
 
 
@@ -92,16 +140,17 @@ def explain(model, x: Tensor, **options) -> dict[str, Tensor]:
     return compute_maps(model, x, 1, METHODS, **options).maps
 
 
-@pytest.mark.parametrize("make", [build, Rest])
+@pytest.mark.parametrize("make", [build, Rest, padded, circular])
 def test_the_first_convolution_is_found(make):
     model = make().eval()
     stem = find(model, images())
     assert stem is not None
     assert stem.layer is next(m for m in model.modules() if isinstance(m, nn.Conv2d))
-    assert stem.shape == tuple(stem.layer(images()).shape[1:])
 
 
-@pytest.mark.parametrize("make", [Twice, Masked, Prepared, Repeated, crooked])
+@pytest.mark.parametrize(
+    "make", [Twice, Masked, Prepared, Repeated, Overwritten, Gated, sized, crooked]
+)
 def test_other_layers_are_left_where_they_are(make):
     model, x = make().eval(), images()
     assert find(model, x) is None
@@ -109,6 +158,12 @@ def test_other_layers_are_left_where_they_are(make):
     for _ in range(3):
         found = explain(model, x)
         assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)
+
+
+def test_an_input_without_values_tells_nothing():
+    x = torch.zeros(2, 3, 8, 8)  # the same as its baseline
+    assert find(crooked().eval(), x) is None
+    assert find(Twice().eval(), x) is None
 
 
 def test_a_layer_that_someone_listens_to_is_left_alone():
@@ -127,7 +182,8 @@ def test_maps_are_those_of_whole_passes(monkeypatch, lines, baselines):
     expected = explain(lambda v: model(v), x, baselines=baselines)  # a plain function has no layers
     for turn in range(3):
         found = explain(model, x, baselines=baselines, internal_batch_size=37)
-        assert replay._KEPT[model].stem is not None
+        assert set(replay._KEPT[model].stems) == {x.shape[1:]}
+        assert None not in replay._KEPT[model].stems.values()
         for name in expected:
             assert torch.allclose(found[name], expected[name], rtol=1e-9, atol=1e-12), (name, turn)
     assert "forward" not in model[0].__dict__

@@ -60,6 +60,8 @@ def aggregate(
     if how not in AGGREGATORS and how != "optimal":
         known = ", ".join(map(repr, (*AGGREGATORS, "optimal")))
         raise InputError(f"unknown aggregator {how!r}: choose one of {known}")
+    if weights is not None and how == "optimal":
+        raise InputError("'optimal' finds the weights itself; leave weights out")
     if (loss is not None) != (how == "optimal"):
         raise InputError(
             "'optimal' needs a loss (robustness_loss or faithfulness_loss), others none"

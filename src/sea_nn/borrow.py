@@ -11,13 +11,19 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock, RLock
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from sea_nn.errors import KindError
+from sea_nn.errors import InputError, KindError
 
 M = TypeVar("M", bound=Callable[..., Any])
+
+_GUARD = Lock()
+_LOCKS: "WeakKeyDictionary[nn.Module, Any]" = WeakKeyDictionary()
 
 _HOOKS = (
     "_forward_hooks",
@@ -43,6 +49,8 @@ def borrow(model: M) -> Iterator[M]:
     The flags are set one by one, never through `model.train()`, because some models override it
     with work that cannot be undone (merging adapters, for example).
 
+    A module is lent to one thread at a time; another waits until it is back.
+
     Args:
         model: a module, or any callable; a callable that is not a module is passed through.
 
@@ -56,17 +64,34 @@ def borrow(model: M) -> Iterator[M]:
     if not isinstance(model, nn.Module):
         yield model
         return
+    with _lock(model):
+        yield from _lend(model)
+
+
+def _lock(model: nn.Module) -> Any:
+    with _GUARD:
+        return _LOCKS.setdefault(model, RLock())
+
+
+def _lend(model: Any) -> Iterator[Any]:
     modules = list(model.modules())
     # Only what differs is touched: setting an attribute of a module is slow, and models have many.
     training = [module for module in modules if module.training]
     inplace = [module for module in modules if getattr(module, "inplace", None) is True]
     hooks = [_copy_hooks(module) for module in modules]
-    parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
+    if any(is_lazy(p) for p in model.parameters()):
+        raise InputError(
+            "the model has lazy layers that have not seen an input yet; run it once before it is "
+            "explained"
+        )
+    # Tensors made in inference mode know no gradients, and refuse to be told so.
+    own = (p for p in model.parameters() if not p.is_inference())
+    parameters = [(p, p.requires_grad, p.grad) for p in own]
     try:
         for module in training:
             module.training = False
         for module in inplace:
-            module.inplace = False  # type: ignore[assignment]
+            module.inplace = False
         for p, required, grad in parameters:
             if required:
                 p.requires_grad_(False)
@@ -80,7 +105,7 @@ def borrow(model: M) -> Iterator[M]:
                 module.training = module in still
             _restore_hooks(module, saved)
         for module in inplace:
-            module.inplace = True  # type: ignore[assignment]
+            module.inplace = True
         for p, required, grad in parameters:
             if p.requires_grad != required:
                 p.requires_grad_(required)

@@ -20,14 +20,14 @@ ALIKE = 0.999
 """The least cosine between a compiled pass and the model's own for the former to be trusted."""
 
 _TRUSTED: "WeakSet[nn.Module]" = WeakSet()
+_REFUSED: "WeakSet[nn.Module]" = WeakSet()
 
 
 class Compiled:
-    """A model and its compiled form, to run either; the model alone once the other has failed."""
+    """A model and its compiled form, to run either; the model alone once compiling has failed."""
 
     def __init__(self, model: Logits, module: nn.Module) -> None:
         self.model, self.module = model, module
-        self.given_up = False
 
     @cached_property
     def quick(self) -> Logits:
@@ -37,7 +37,7 @@ class Compiled:
 
     def run(self, work: Callable[[Logits], Tensor]) -> Tensor:
         """Return `work(model)` with the compiled model if that gives the same answer."""
-        if self.given_up:
+        if self.module in _REFUSED:
             return work(self.model)
         try:
             with warnings.catch_warnings():
@@ -59,7 +59,7 @@ class Compiled:
         return found
 
     def _give_up(self, answer: Tensor, reason: str) -> Tensor:
-        self.given_up = True
+        _REFUSED.add(self.module)
         warnings.warn(
             f"the model runs as it is: torch.compile does not help it here ({reason})",
             stacklevel=2,

@@ -23,9 +23,10 @@ from torch import Tensor, nn
 from sea_nn.borrow import borrow
 from sea_nn.explainers import MemberMaps, compute_maps
 from sea_nn.explanation import Check
-from sea_nn.logits import Logits, Target, as_args
-from sea_nn.registry import Methods
+from sea_nn.logits import Logits, Target, as_args, predict, select_args
+from sea_nn.registry import Methods, expand_methods
 
+CHUNK = 32  # inputs asked about at a time
 COMPLETENESS = 0.05
 """Integrated gradients should sum to the change of the logit within this share of it."""
 
@@ -49,7 +50,7 @@ def examine(
     found = compute_maps(model, x, target, methods, on_error="skip", **options)
     return (
         *check_model(model, x, options.get("additional_forward_args")),
-        *check_members(found, model, x, **options),
+        *check_members(found, model, x, methods=methods, **options),
     )
 
 
@@ -58,16 +59,16 @@ def check_model(model: Callable[..., Any], x: Tensor, args: Any = None) -> list[
     if not isinstance(model, nn.Module):
         return [Check("ok", "model", "a plain function: members that look inside it are left out")]
     calls: Counter[str] = Counter()
-    names = {module: name for name, module in model.named_modules() if not list(module.children())}
-    hooks = [
-        module.register_forward_hook(lambda m, *_: calls.update([names[m]])) for module in names
-    ]
-    try:
-        with borrow(model), torch.no_grad():
-            Logits(model, check=False)(x[:1].detach().clone(), *_first(as_args(args), len(x)))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    names = {
+        module: name
+        for name, module in model.named_modules()
+        if not list(module.children()) and not isinstance(module, torch.jit.ScriptModule)
+    }
+    one = torch.zeros(1, dtype=torch.long, device=x.device)
+    with borrow(model), torch.no_grad():  # which takes the hooks off again
+        for module in names:
+            module.register_forward_hook(lambda m, *_: calls.update([names[m]]))
+        Logits(model, check=False)(x[:1].detach().clone(), *select_args(as_args(args), one, len(x)))
     checks: list[Check] = []
     twice = [name for name, count in calls.items() if count > 1]
     if twice:
@@ -91,10 +92,6 @@ def check_model(model: Callable[..., Any], x: Tensor, args: Any = None) -> list[
             )
         )
     return checks or [Check("ok", "model", "every module runs once in a pass, none in place")]
-
-
-def _first(args: tuple[Any, ...], count: int) -> tuple[Any, ...]:
-    return tuple(a[:1] if isinstance(a, Tensor) and a.ndim and len(a) == count else a for a in args)
 
 
 def check_members(
@@ -128,16 +125,24 @@ def _check_completeness(
     found: MemberMaps,
     model: Callable[..., Any],
     x: Tensor,
+    methods: Methods = "integrated_gradients",
     baselines: float | Tensor | None = None,
     additional_forward_args: Any = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    internal_batch_size: int | None = None,
     **_: Any,
 ) -> Check:
     """Integrated gradients must add up to F(x) - F(baseline): the method's own axiom."""
-    own = (options or {}).get("integrated_gradients", {}).get("baselines", baselines)
-    start = torch.zeros_like(x) if own is None else torch.zeros_like(x) + own
+    entries = {entry.label: entry for entry in expand_methods(methods, options)}
+    own = entries["integrated_gradients"].options.get("baselines", baselines)
+    start = torch.as_tensor(0.0 if own is None else own, dtype=x.dtype, device=x.device)
     with borrow(model):
-        logits = Logits(model, check=False)(start, *as_args(additional_forward_args))
+        logits = predict(
+            model,
+            start.expand_as(x),
+            additional_forward_args,
+            batch_size=internal_batch_size or CHUNK,
+        )
     target = found.target.unsqueeze(1)
     wanted = (found.logits.gather(1, target) - logits.gather(1, target)).squeeze(1)
     given = found.maps["integrated_gradients"].flatten(1).sum(1)

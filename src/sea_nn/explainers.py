@@ -9,6 +9,7 @@
 Any function `(model, x, target) -> maps` can join by `register`, or unnamed in `methods`.
 """
 
+import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from sea_nn.registry import (
     names,
     register,
 )
-from sea_nn.work import MemberMaps, Progress, Work
+from sea_nn.work import MemberMaps, Progress, Work, seed_generators
 
 __all__ = [
     "ENSEMBLES",
@@ -79,7 +80,7 @@ def compute_maps(
         methods: an ensemble's name, or names, (name, options) pairs and callables.
         baselines: what "absent" means: None for 0, a number, or a tensor that broadcasts to `x`.
         additional_forward_args: further arguments of the model; tensors with N entries follow the
-            inputs.
+            inputs. Callables cannot take part then: they get the model and an input alone.
         internal_batch_size: the most evaluations in one pass; left out, it is chosen so that a
             pass fits into memory.
         feature_mask: segments for lime and kernel_shap, whole numbers that broadcast to `x`.
@@ -90,7 +91,8 @@ def compute_maps(
             the TF32 that PyTorch's convolutions use by default, and moves half the memory.
         compile: compile gradient passes with `torch.compile`: some seconds for the first inputs of
             a model, about 1.4 times as fast on a GPU from then on.
-        progress: called with (member, evaluations done, evaluations in all).
+        progress: called with (member, evaluations done, evaluations in all); the model is at work
+            then, and not for others to call.
         on_error: "raise", or "skip" to go on without a member that fails.
 
     Raises:
@@ -170,15 +172,11 @@ def _check_autocast(autocast: bool | torch.dtype, x: Tensor) -> torch.dtype | No
 @contextmanager
 def _own_randomness(x: Tensor, seed: int) -> Iterator[None]:
     """Seed the global generators for models and callables that draw, and put them back."""
-    state = np.random.get_state()
+    before, plain = np.random.get_state(), random.getstate()
     with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
         try:
-            # Not torch.manual_seed, which would seed the GPUs that are not in use as well.
-            torch.default_generator.manual_seed(seed)
-            if x.is_cuda:
-                with torch.cuda.device(x.device):
-                    torch.cuda.manual_seed(seed)
-            np.random.seed(seed % 2**32)
+            seed_generators(x, seed)
             yield
         finally:
-            np.random.set_state(state)
+            np.random.set_state(before)
+            random.setstate(plain)

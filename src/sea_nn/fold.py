@@ -15,6 +15,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from sea_nn.readers import Readers
+
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -29,9 +31,10 @@ class Plan:
     def __bool__(self) -> bool:
         return bool(self.pairs or self.norms)
 
-    def holds(self) -> bool:
-        """Whether nobody has put a hand on the layers since the plan was made."""
-        return all(is_free(m) for m in (*sum(self.pairs, ()), *self.norms))
+    def holds(self, module: nn.Module) -> bool:
+        """Whether the layers are still the module's, and nobody has put a hand on them."""
+        layers, parts = (*sum(self.pairs, ()), *self.norms), set(module.modules())
+        return all(m in parts and is_free(m) for m in layers)
 
 
 _PLANS: "WeakKeyDictionary[nn.Module, Plan]" = WeakKeyDictionary()
@@ -45,36 +48,27 @@ def find_norms(module: nn.Module | None) -> list[nn.Module]:
 def plan(module: nn.Module | None, run: Callable[[], object]) -> Plan:
     """Return what can be folded in `module`, seen in one call of `run`; remembered by module.
 
-    Left alone are modules that carry hooks (someone reads or changes their output), are used more
-    than once, or are compiled, scripted or spread over devices.
+    A convolution and a norm are folded into one if nothing but the norm reads what the convolution
+    gives. Left alone are modules that carry hooks, are used more than once, or are compiled,
+    scripted or spread over devices.
     """
     if module is None or not find_norms(module):
         return Plan()
     known = _PLANS.get(module)
-    if known is not None and known.holds():
+    if known is not None and known.holds(module):
         return known
     if any(is_sealed(m) for m in module.modules()):
         return Plan()
-    calls: dict[nn.Module, int] = {}
-    before: dict[nn.Module, nn.Module] = {}
-    last: list[tuple[nn.Module, Tensor]] = []
-
-    def see(layer: nn.Module, inputs: Any, output: Any) -> None:
-        calls[layer] = calls.get(layer, 0) + 1
-        if isinstance(layer, CONVOLUTIONS):
-            last[:] = [(layer, output)]
-        elif last and inputs and inputs[0] is last[0][1]:
-            before[layer] = last[0][0]
-
     seen = [m for m in module.modules() if is_free(m)]
-    handles = [m.register_forward_hook(see) for m in seen]
-    try:
+    with Readers(seen) as readers:
         run()
-    finally:
-        for handle in handles:
-            handle.remove()
-    norms = [m for m in seen if isinstance(m, NORMS) and calls.get(m)]
-    pairs = [(before[m], m) for m in norms if m in before and calls[before[m]] == calls[m] == 1]
+    norms = [m for m in seen if isinstance(m, NORMS) and readers.calls.get(m)]
+    pairs = []
+    for layer in seen:
+        followers = list(readers.of_output(layer)) if isinstance(layer, CONVOLUTIONS) else []
+        alone = len(followers) == 1 and followers[0] in norms
+        if alone and readers.calls[layer] == readers.calls[followers[0]] == 1:
+            pairs.append((layer, followers[0]))
     paired = {norm for _, norm in pairs}
     found = Plan(tuple(pairs), tuple(m for m in norms if m not in paired))
     _PLANS[module] = found
@@ -103,7 +97,7 @@ class Fold:
                 name: nn.Parameter(_lay_out(value, dtype), requires_grad=False)
                 for name, value in merged.items()
             }
-            self.forwards[norm] = _pass
+            self.forwards[norm] = pass_on
         for norm in what.norms:
             self.affine[norm] = _as_affine(norm)
             self.forwards[norm] = partial(_scale, *self.affine[norm])
@@ -153,8 +147,9 @@ def fold_safely(
         return found
     expected = run() if expected is None else expected
     with found.applied():
-        # A convolution may feed more than its norm; then the answer changes.
         same = agrees(run(), expected)
+    if not same and module is not None:
+        _PLANS.pop(module, None)
     return found if same else Fold()
 
 
@@ -196,7 +191,8 @@ def _lay_out(value: Tensor, dtype: torch.dtype | None) -> Tensor:
     return value.to(dtype or value.dtype)
 
 
-def _pass(x: Tensor) -> Tensor:
+def pass_on(x: Tensor) -> Tensor:
+    """Stand in for a layer that is merged with another, or run apart."""
     return x
 
 

@@ -131,8 +131,9 @@ def count_questions(regions: int) -> int:
 def divide(heat: Tensor, count: int = 16) -> Tensor:
     """Number the region of each feature: [N, *shape] -> int64 [N, *shape], at most ``count``.
 
-    Images are cut into as many rows as columns, everything else into bands along its last axis. A
-    cut takes equal parts of area and heat, evenly mixed: regions are smaller where members look.
+    Images are cut into as many rows as columns, series by channels and time in the same way, tables
+    into bands of columns. A cut takes equal parts of area and heat, evenly mixed: regions are
+    smaller where members look.
     """
     flat = heat.detach().to(torch.float64)
     shape = flat.shape

@@ -2,9 +2,10 @@
 
 A pass is hundreds of kernels. For a few inputs they run faster than Python can launch them; a graph
 launches all of them at once. A shape that comes a second time is recorded and replayed from then
-on. What is kept is trusted while the model's modules, their plain attributes and the addresses and
-versions of its tensors stay the same, and while a replay still says what the model says. A model
-that carries hooks, waits for the GPU inside its forward pass or cannot be recorded runs as it is.
+on. What is kept is trusted while the model's modules, their plain attributes (others by identity)
+and the addresses and versions of its tensors stay the same, and while a replay still says what the
+model says, which shows what a description does not. A model that carries hooks, waits for the GPU
+inside its forward pass or cannot be recorded runs as it is.
 """
 
 import math
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 from sea_nn.fold import Fold, agrees, is_sealed
-from sea_nn.stem import Stem
+from sea_nn.stem import Stem, find_stem
 
 if TYPE_CHECKING:
     from sea_nn.evaluator import Evaluator
@@ -112,9 +113,16 @@ class Kept:
 
     def __init__(self, state: Any, fold: Fold, n_classes: int) -> None:
         self.state, self.fold, self.n_classes = state, fold, n_classes
-        self.stem: Stem | None = None
+        self.stems: dict[Any, Stem | None] = {}
         self.looks: dict[Any, tuple[Tensor, Recording | None]] = {}
         self.passes: dict[Any, Pass] = {}
+
+    def find_stem(self, task: "Evaluator") -> Stem | None:
+        """Return the first layer to run apart for inputs of this shape, sought once."""
+        shape = task.x.shape[1:]
+        if shape not in self.stems:
+            self.stems[shape] = find_stem(task)
+        return self.stems[shape]
 
     def look(self, task: "Evaluator") -> tuple[Tensor, Tensor]:
         """Fold the weights as they are now, and answer as the model is and as it is folded.
@@ -127,7 +135,8 @@ class Kept:
         """
         x = task.x
         kind = (x.shape, x.dtype)
-        fixed = self.looks[kind][0] if kind in self.looks else x.clone()
+        known = kind in self.looks
+        fixed, recording = self.looks.pop(kind) if known else (x.clone(), None)
         fixed.copy_(x)
 
         def ask() -> Tensor:
@@ -140,12 +149,13 @@ class Kept:
                     folded = one.forward(one.arrange(fixed[:1]), rows[:1])
             return torch.cat([plain.to(folded.dtype), folded])
 
-        if kind not in self.looks:
+        # The first time as it is: what is wrong with the input must not look like a recording's.
+        answers = ask() if recording is None else recording.replay().clone()
+        if not known:
+            recording = _try(lambda: Recording(ask, fixed.device), task)
             if len(self.looks) == LOOKS:
                 del self.looks[next(iter(self.looks))]
-            self.looks[kind] = (fixed, _try(lambda: Recording(ask, fixed.device), task))
-        recording = self.looks[kind][1]
-        answers = ask() if recording is None else recording.replay().clone()
+        self.looks[kind] = (fixed, recording)  # the one used last comes last
         return answers[:-1], answers[-1:]
 
     def confirm(self, task: "Evaluator") -> bool:

@@ -148,6 +148,11 @@ class SEA(Attribution):  # type: ignore[misc]
             on_error: "skip" goes on without members that fail and reports them.
             quiet: leave out the checks (and the evaluation that one of them costs).
         """
+        if isinstance(x, Tensor) and x.ndim > 4:
+            raise InputError(
+                f"inputs are columns [N, F], series [N, C, T] or images [N, C, H, W]; got "
+                f"{list(x.shape)}. compute_maps has the members' maps of others"
+            )
         started = time.perf_counter()
         shared = {
             "baselines": baselines,
@@ -168,7 +173,16 @@ class SEA(Attribution):  # type: ignore[misc]
             on_error=on_error,
             **shared,
         )
-        checks = [] if quiet else check_members(found, self.forward_func, x, **shared)
+        checks = []
+        if not quiet:
+            checks = check_members(
+                found,
+                self.forward_func,
+                x,
+                methods=self.methods,
+                internal_batch_size=internal_batch_size,
+                **shared,
+            )
         members_done = time.perf_counter()
         heatmaps = to_heatmaps(found, x.ndim)
         votes = vote(found)
@@ -232,7 +246,7 @@ class SEA(Attribution):  # type: ignore[misc]
                 device=str(x.device),
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
             ),
-            values=None if x.ndim == 4 else x.detach(),
+            values=None if x.ndim == 4 else x.detach().clone(),
             feature_names=None if feature_names is None else tuple(feature_names),
             answers=answers,
         )

@@ -11,32 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity
 
-from sea_nn.fold import CONVOLUTIONS, agrees, is_free
+from sea_nn.fold import CONVOLUTIONS, agrees, is_free, pass_on
+from sea_nn.readers import Readers
 
 if TYPE_CHECKING:
     from sea_nn.evaluator import Evaluator
 
-ALIKE = 0.95
-"""The least cosine of a gradient through the layer and around it: a path that is not there, or a
-second use of the input, leaves far less."""
+LINEAR = {"conv1d", "conv2d", "conv3d", "pad"}
+"""What a first layer may do to its input."""
 
 
 class Stem:
-    """The layer that a model gives its input to, and to nothing else.
+    """The layer that alone reads a model's input."""
 
-    Args:
-        layer: the layer.
-        shape: of its output for one input.
-    """
-
-    def __init__(self, layer: nn.Module, shape: tuple[int, ...]) -> None:
-        self.layer, self.shape = layer, shape
+    def __init__(self, layer: nn.Module) -> None:
+        self.layer = layer
 
     @torch.no_grad()
     def push(self, x: Tensor) -> Tensor:
@@ -55,7 +49,7 @@ class Stem:
     @contextmanager
     def removed(self) -> Iterator[None]:
         """Make the layer pass on what it is given: the model then starts behind it."""
-        self.layer.__dict__["forward"] = _pass
+        self.layer.__dict__["forward"] = pass_on
         try:
             yield
         finally:
@@ -63,54 +57,27 @@ class Stem:
 
 
 def find_stem(task: Evaluator) -> Stem | None:
-    """Return the first layer if it is linear and alone sees the input, by trying it on one."""
+    """Return the first layer if nothing else reads the input and all it does is to convolve."""
     if task.module is None or task.args or task.autocast is not None:
         return None
     x = task.arrange(task.x[:1])
     rows = torch.zeros(1, dtype=torch.long, device=x.device)
-    layer = _see_first(task, x, rows)
-    if layer is None:
-        return None
-    try:
-        base = task.arrange(task.baseline()[:1])
-        start, end = (Stem(layer, ()).push(v) for v in (base, x))
-        stem = Stem(layer, tuple(end.shape[1:]))
-        if not agrees(stem.push((x + base) / 2), (start + end) / 2):
-            return None
-        behind = replace(task, x=end, headless=True)
-        with stem.removed():
-            with torch.no_grad():
-                answer = behind.forward(end.clone(), rows)
-            slopes = behind.gradient(end, rows)
-        ours, own = stem.pull(x, slopes), task.gradient(x, rows)
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except Exception:  # a model that looks at the input once more may fail in any way
-        return None
-    same = cosine_similarity(ours.flatten().double(), own.flatten().double(), dim=0)
-    return stem if agrees(answer, task.logits[:1]) and float(same) >= ALIKE else None
-
-
-def _see_first(task: Evaluator, x: Tensor, rows: Tensor) -> nn.Module | None:
-    """Return the convolution that is given x itself, and is called only once."""
-    calls: dict[nn.Module, int] = {}
-    given: list[nn.Module] = []
-
-    def see(layer: nn.Module, inputs: Any) -> None:
-        calls[layer] = calls.get(layer, 0) + 1
-        if inputs and inputs[0] is x:
-            given.append(layer)
-
     layers = [m for m in task.modules if isinstance(m, CONVOLUTIONS) and is_free(m)]
-    handles = [m.register_forward_pre_hook(see) for m in layers]
     try:
         with torch.no_grad():
-            task.forward(x, rows)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return given[0] if len(given) == 1 and calls[given[0]] == 1 else None
-
-
-def _pass(x: Tensor) -> Tensor:
-    return x
+            with Readers(layers) as readers:
+                readers.watch(x)
+                task.forward(x, rows)
+            first = list(readers.of(x))
+            if len(first) != 1 or first[0] not in layers or readers.calls[first[0]] != 1:
+                return None
+            if not readers.operations[first[0]] <= LINEAR:
+                return None
+            stem = Stem(first[0])
+            # The input's shape may be read too; the answer must not depend on it.
+            output = stem.push(x)
+            with stem.removed():
+                answer = replace(task, headless=True).forward(output, rows)
+    except Exception:  # room, or a shape, that was not expected: the layer stays where it is
+        return None
+    return stem if agrees(answer, task.logits[:1]) else None

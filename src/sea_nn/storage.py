@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -39,7 +40,7 @@ FORMAT, VERSION = "sea_nn.explanation", 1
 def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     """Open a file beside ``path`` that takes its place only once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
         with draft.open("wb") as file:
             yield file

@@ -4,12 +4,14 @@ On a GPU nothing waits between members: each is sent off while the one before is
 the maps are looked at once all are.
 """
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +23,6 @@ from sea_nn.evaluator import Evaluator
 from sea_nn.fold import Fold, fold_safely
 from sea_nn.logits import Target, predict, resolve_target
 from sea_nn.registry import Entry, Member, get, names
-from sea_nn.stem import find_stem
 
 Progress = Callable[[str, int, int], None]
 
@@ -34,8 +35,8 @@ class MemberMaps:
     """What the members said about N inputs.
 
     Attributes:
-        maps: raw attributions by member, each of the input's shape or, for members without
-            channels, [N, 1, ...]. Signed where the member is.
+        maps: raw attributions by member, each of the input's shape or, of images by members
+            without channels, [N, 1, H, W]. Signed where the member is.
         seconds: the time each member took.
         evaluations: the model evaluations each member made for all N inputs; one evaluation is one
             forward, or forward and backward, pass of one input. Shared work counts once.
@@ -99,9 +100,16 @@ class Work:
 
     def do(self) -> MemberMaps:
         """Ask the model about the inputs, then run the members."""
+        try:
+            return self._do()
+        except _ToldError as told:
+            raise told.error from None
+
+    def _do(self) -> MemberMaps:
         folds = sum(self.costs[label] for label in self.many) >= FOLD_FROM
         kept = replay.recall(self.task) if folds else None
-        if kept is not None and len(self.task.x) <= replay.FEW:
+        most = min(replay.FEW, self.task.limit or replay.FEW)
+        if kept is not None and len(self.task.x) <= most:
             found = self._do_again(kept)
             if found is not None:
                 return found
@@ -112,7 +120,7 @@ class Work:
         fold = Fold()
         if folds:
             fold = kept.fold if kept is not None else _find_fold(task)
-            task = replace(task, kept=kept or _keep(task, fold))
+            task = replace(task, kept=kept or replay.keep(task, fold))
         return self._run(task, fold).finish()
 
     def _do_again(self, kept: replay.Kept) -> MemberMaps | None:
@@ -123,22 +131,28 @@ class Work:
         """
         # A cache of its own: what members share must not outlive a recording that was wrong.
         task = replace(self.task, kept=kept, cache=dict(self.task.cache))
-        unknown = task.x.new_empty(len(task.x), kept.n_classes)
+        if self.target is not None:  # checked before the look, as checking waits for the GPU
+            unknown = task.x.new_empty(len(task.x), kept.n_classes)
+            task.target = resolve_target(unknown, self.target)
         try:
-            if self.target is not None:  # checked before the look, as checking waits for the GPU
-                task.target = resolve_target(unknown, self.target)
             plain, folded = kept.look(task)
-            task.logits = plain
-            if self.target is None:
-                task.target = resolve_target(plain, None)
+        except Exception:  # the model's own error, which asking it explains, or no room
+            return None
+        task.logits = plain
+        if self.target is None:
+            task.target = resolve_target(plain, None)
+        pending, failure = None, None
+        try:
             pending = self._run(task, kept.fold)
-            asked = _ask(self.task, self.target)
-            same = replay.confirm(asked, plain, folded) and torch.equal(asked.target, task.target)
-        except SEAError:  # if it was not for the recording, it comes again
-            same = False
+        except Exception as error:
+            failure = error
+        asked = _ask(self.task, self.target)
+        same = replay.confirm(asked, plain, folded) and torch.equal(asked.target, task.target)
         if not same:
             replay.forget(self.task)
             return None
+        if pending is None:
+            raise failure or MemberError("the members left neither maps nor an error")
         return replace(pending.finish(), logits=asked.logits)
 
     def _run(self, task: Evaluator, fold: Fold) -> "Pending":
@@ -150,8 +164,7 @@ class Work:
             def tick(count: int, label: str = label, done: int = done) -> None:
                 nonlocal spent
                 spent += count
-                if self.progress is not None:
-                    self.progress(label, done + min(spent, self.costs[label]), total)
+                self._tell(label, done + min(spent, self.costs[label]), total)
 
             began = _mark(task.x.device)
             try:
@@ -165,9 +178,25 @@ class Work:
             else:
                 pending.add(label, maps, spent, began)
             done += self.costs[label]
-            if self.progress is not None:
-                self.progress(label, done, total)
+            self._tell(label, done, total)
         return pending
+
+    def _tell(self, label: str, done: int, total: int) -> None:
+        """Report progress; an error in there is the caller's, and no member's."""
+        if self.progress is None:
+            return
+        try:
+            self.progress(label, done, total)
+        except Exception as error:
+            raise _ToldError(error) from error
+
+
+class _ToldError(BaseException):
+    """What went wrong in the caller's progress function, on its way past everyone."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
 
 
 class Pending:
@@ -209,6 +238,17 @@ class Pending:
         return result
 
 
+def seed_generators(x: Tensor, seed: int) -> None:
+    """Start the global generators, for models and callables that draw from them."""
+    # Not torch.manual_seed, which would seed the GPUs that are not in use as well.
+    torch.default_generator.manual_seed(seed)
+    if x.is_cuda:
+        with torch.cuda.device(x.device):
+            torch.cuda.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
 def _mark(device: torch.device) -> Any:
     """Return the time now: on a GPU, when it gets to this point of its work."""
     if device.type != "cuda":
@@ -231,7 +271,7 @@ def _explain(entry: Entry, task: Evaluator, folds: Fold) -> Tensor:
     """Run one member and check what it returns."""
     member, settings = entry.member, dict(entry.options)
     _check_needs(member, task)
-    if "baselines" in settings:
+    if member.native and "baselines" in settings:
         # Shared results never depend on the baselines, so the cache stays.
         task = replace(task, baselines=settings.pop("baselines"))
     try:
@@ -239,7 +279,14 @@ def _explain(entry: Entry, task: Evaluator, folds: Fold) -> Tensor:
             with folds.applied():
                 maps = member.function(task, **settings)
         else:
-            with borrow(task.model.model):  # what it leaves behind must not reach the next member
+            if task.args:
+                raise MemberError(
+                    f"{entry.label} is called with the model and its first input alone, and this "
+                    "model takes additional_forward_args; write them into the model you pass, or "
+                    "leave it out"
+                )
+            seed_generators(task.x, task.seed)  # whatever other members have drawn before
+            with borrow(task.model):  # what it leaves behind must not reach the next member
                 maps = member.function(task.model, task.x.clone(), task.target.clone(), **settings)
             task.tick(len(task.x) * member.cost(entry.options, tuple(task.x.shape[1:])))
     except SEAError:
@@ -266,15 +313,6 @@ def _find_fold(task: Evaluator) -> Fold:
     return found if precision is None else Fold(found.what, precision)
 
 
-def _keep(task: Evaluator, fold: Fold) -> replay.Kept | None:
-    """Keep folded norms, and the first layer if it is linear, for this call and the next."""
-    kept = replay.keep(task, fold)
-    if kept is not None:
-        with fold.applied():
-            kept.stem = find_stem(replace(task, folded=bool(fold)))
-    return kept
-
-
 def _check_needs(member: Member, task: Evaluator) -> None:
     kinds = {2: "columns [N, F]", 3: "series [N, C, T]"}
     if "image" in member.needs and task.x.ndim != 4:
@@ -298,7 +336,10 @@ def _check_maps(label: str, maps: Any, x: Tensor) -> Tensor:
     maps = maps.detach()
     if maps.ndim == x.ndim - 1 and x.ndim > 2:
         maps = maps.unsqueeze(1)
-    if maps.shape != x.shape and maps.shape != (len(x), 1, *x.shape[2:]):
+    single = x.ndim > 2 and maps.shape == (len(x), 1, *x.shape[2:])
+    if single and x.ndim == 3:
+        maps = maps.expand_as(x)  # each channel of a series has features of its own
+    elif maps.shape != x.shape and not single:
         raise MemberError(
             f"{label} must return maps of the input's shape {list(x.shape)}, or with one channel; "
             f"got {list(maps.shape)}"

@@ -5,8 +5,8 @@ All of them are weighted sums of gradients at chosen points, so they share one p
 each input's own (`sea_nn.draws`): what noise leaves in the maps averages out over inputs.
 """
 
-import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -132,7 +132,7 @@ def _find_stem(task: Evaluator, n_points: int) -> Stem | None:
     """Return the first layer to take out of the passes, if they have points enough to pay."""
     if task.kept is None or len(task.x) * n_points < STEM_FROM:
         return None
-    return task.kept.stem
+    return task.kept.find_stem(task)
 
 
 def _follow(
@@ -153,19 +153,18 @@ def _follow(
     """
     steps, weights = _quadrature(task, n_steps)
     base, total = task.baseline(), torch.empty_like(task.x)
-    size = math.prod(stem.shape) * task.x.element_size() * n_lines
-    block = max(1, LINES // size)
-    for first in range(0, len(task.x), block):
-        last = min(first + block, len(task.x))
+
+    def weigh(grads: Tensor, part: Part) -> Tensor:
+        return grads * _column(weights[part.steps], grads)
+
+    def visit(first: int, last: int) -> None:
         rows = torch.arange(first, last, device=task.x.device).repeat_interleave(n_lines)
         ends, starts = task.arrange(find_ends(first, last)), task.arrange(base[rows])
         start = stem.push(starts)
         path = task.arrange(stem.push(ends) - start)
         behind = task.behind(path, rows)
 
-        def points(
-            part: Part, start: Tensor = start, path: Tensor = path, behind: Evaluator = behind
-        ) -> Tensor:
+        def points(part: Part) -> Tensor:
             made = behind.empty(len(part.rows))
             for row in range(part.start // n_steps, (part.stop - 1) // n_steps + 1):
                 low, high = max(part.start, row * n_steps), min(part.stop, (row + 1) * n_steps)
@@ -174,13 +173,16 @@ def _follow(
                 torch.addcmul(start[row], here, path[row], out=place)
             return made
 
-        def weigh(grads: Tensor, part: Part) -> Tensor:
-            return grads * _column(weights[part.steps], grads)
-
         with stem.removed():
             slopes = behind.integrate(n_steps, points, weigh)
         pulled = stem.pull(ends, slopes) * (ends - starts)
         total[first:last] = pulled.unflatten(0, (last - first, n_lines)).mean(1)
+
+    # In double precision, and three of them: both ends and what comes back.
+    size = 3 * 8 * stem.push(task.arrange(task.x[:1])).numel() * n_lines
+    block = LINES // size if task.limit is None else min(LINES // size, task.limit // n_lines)
+    # The passes behind the layer say what they cost themselves.
+    replace(task, tick=lambda count: None).sweep(len(task.x), visit, size=max(1, block))
     return total
 
 

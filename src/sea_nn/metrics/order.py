@@ -141,6 +141,7 @@ def window_steps(
         raise InputError(f"windows are for maps of images, [N, m, H, W]; got {list(maps.shape)}")
     height, width = maps.shape[2:]
     slack = 0 if edge else 1
+    _check_steps(count, height * width, "pixels")
     if size < 1 or size + slack > min(height, width):
         raise InputError(
             f"windows of {size} x {size} do not fit into {height} x {width}; choose a size from 1 "
@@ -170,7 +171,7 @@ def window_steps(
     across = ((row >= top) & (row < top + size)) * step
     down = (column >= left) & (column < left + size)
     # No two windows overlap, so the sum over windows has one term at most.
-    steps = across.to(torch.float32).transpose(2, 3) @ down.to(torch.float32)
+    steps = across.double().transpose(2, 3) @ down.double()
     steps = steps.round().to(torch.int16)
     return steps.masked_fill(steps == 0, count + 1), found.sum(-1)
 
