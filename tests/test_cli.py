@@ -6,12 +6,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
 from sea_nn import Explanation
-from sea_nn.cli import app
+from sea_nn.cli import app, terminal
 from sea_nn.cli.listing import SOURCES
 from sea_nn.data.fashion import load_sample
 from sea_nn.models import model_names
@@ -186,7 +188,7 @@ def test_folders_globs_and_odd_names_are_understood(sea, clothes, tmp_path):
         ([], "nothing to explain"),
         (["{}/boot.png", "--target", "10"], "0 to 9"),
         (["{}/boot.png", "--target", "boot"], "near: Ankle boot"),
-        (["{}/boot.png", "--target", "-1"], "no class named"),
+        (["{}/boot.png", "--target", "-1"], "0 to 9"),
         (["{}/boot.png", "--methods", "salency"], "did you mean 'saliency'"),
         (["{}/boot.png", "--model", "fashion"], "fashion-cnn"),
         (["{}/boot.png", "--device", "toaster"], "toaster"),
@@ -194,11 +196,17 @@ def test_folders_globs_and_odd_names_are_understood(sea, clothes, tmp_path):
         (["{}/boot.png", "--set", "saliency=3"], "MEMBER.OPTION=VALUE"),
         (["{}/boot.png", "--set", "rise.n_masks=3"], "not among the methods"),
         (["{}/boot.png", "--set", "saliency.abs=true"], "no option 'abs'"),
+        (["{}/boot.png", "--methods", "rise", "--set", "rise.n_masks=abc"], "a whole number"),
+        (["{}/boot.png", "--methods", "fastt"], "did you mean 'fast'"),
+        (["{}/boot.png", "--grid", "500x500"], "28 x 28 pixels"),
         (["{}/boot.png", "--top", "785"], "784"),
         (["{}/boot.png", "--top", "0%"], "share"),
         (["{}/boot.png", "--config", "{}/nothing.toml"], "No such file"),
         (["{}/boot.png", "--config", "{}/wrong.toml"], "unknown setting epoch"),
         (["{}/boot.png", "--config", "{}/boot.png"], "not a text file"),
+        (["{}/boot.png", "--config", "{}/empty"], "is a folder"),
+        (["{}/boot.png", "--config", "{}/scalar.toml"], "widths must be a list"),
+        (["{}/boot.png", "-o", "{}/boot.png/out"], "choose another folder with -o"),
         (["{}/boot.png", "--batch", "0"], "--batch"),
         (["{}/boot.png", "-o", "{}/boot.png"], "boot.png"),
     ],
@@ -208,6 +216,7 @@ def test_bad_input_is_one_clear_message(sea, clothes, tmp_path, arguments, messa
         (tmp_path / source.name).write_bytes(source.read_bytes())
     (tmp_path / "empty").mkdir()
     (tmp_path / "wrong.toml").write_text("epoch = 3\n")
+    (tmp_path / "scalar.toml").write_text("widths = 5\n")
     given = [argument.format(tmp_path) for argument in arguments]
     code, out, err = sea("explain", *QUICK, "-o", tmp_path / "out", *given)
     assert code == 2
@@ -367,6 +376,52 @@ def test_a_signal_ends_a_long_run_at_once(clothes, tmp_path):
     assert process.returncode == 130
     assert "1 of 2 pictures were finished" in err
     assert "Traceback" not in err
+
+
+def test_a_model_that_expects_other_pictures_says_so(sea, clothes, tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text("import torch\ndef make():\n    return torch.nn.Linear(4, 2)\n")
+    code, _, err = sea(
+        "explain", clothes / "boot.png", "--model", f"{path}:make", "-o", tmp_path / "out"
+    )
+    assert code == 2
+    assert "could not run on pictures of [3, 224, 224]" in " ".join(err.split())
+    assert "Preprocess" in err
+
+
+def test_what_the_model_does_not_see_of_a_picture_is_said(sea, tmp_path):
+    boot = Image.fromarray(np.random.default_rng(0).integers(0, 255, (28, 28), np.uint8))
+    boot.resize((280, 28)).save(tmp_path / "long.png")
+    boot.resize((4, 4)).save(tmp_path / "small.png")
+    boot.save(tmp_path / "right.png")
+    code, out, _ = sea("explain", tmp_path, *QUICK, "-o", tmp_path / "out")
+    assert code == 0
+    assert "long.png: the model sees the central 10% of it" in " ".join(out.split())
+    assert "small.png: enlarged 7 times" in out
+    assert "right.png: " not in out
+
+
+def test_one_members_options_can_be_looked_up(sea):
+    code, out, _ = sea("methods", "smooth_ig")
+    assert code == 0
+    assert "smooth_ig.n_samples" in out
+    assert "smooth_ig.preset=paper" in out
+    code, out, _ = sea("methods", "saliency")
+    assert "has no options" in out
+    code, _, _ = sea("methods", "salency")
+    assert code == 2
+
+
+def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "EVERY", 0.0)
+    monkeypatch.setattr(terminal, "err", Console(file=sys.stderr, force_terminal=False))
+    with terminal.Bar(4) as bar:
+        bar.show("cat.jpg: rise", 1)
+        bar.show("cat.jpg: writing")
+    assert capsys.readouterr().err.splitlines() == [
+        "cat.jpg: rise, 25% done",
+        "cat.jpg: writing, 25% done",
+    ]
 
 
 def test_help_waits_for_nothing_heavy():

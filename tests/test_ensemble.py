@@ -274,3 +274,9 @@ def test_a_function_that_vanished_is_reported_with_what_helps():
     with pytest.warns(UserWarning, match="features"):
         assert float(ensemble(maps(1), config).attribution.max()) == 0
     assert float(ensemble(maps(1), config.replace(train="features")).attribution.max()) > 0
+
+
+def test_an_ensemble_prints_in_one_line():
+    text = repr(ensemble(maps(2, 3, (16,))))
+    assert "2 inputs, 16 features" in text
+    assert "\n" not in text

@@ -51,7 +51,7 @@ def test_occlusion_of_series_and_tables():
         ({"window": 17}, "stride <= window <= input"),
         ({"window": 4, "stride": 5}, "stride <= window <= input"),
         ({"window": (4, 4, 4)}, "2 of them"),
-        ({"window": 0}, "one whole number >= 1"),
+        ({"window": 0}, "window must be a whole number from 1"),
     ],
 )
 def test_occlusion_windows_that_cannot_be(image, options, message):

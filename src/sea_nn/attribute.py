@@ -67,6 +67,11 @@ class Ensemble:
     config: SEAConfig
     answers: Answers | None = None
 
+    def __repr__(self) -> str:
+        count, n = self.order.shape
+        shape = list(self.attribution.shape)
+        return f"Ensemble({count} inputs, {n} features, attribution {shape})"
+
 
 def ensemble(
     heatmaps: Tensor,

@@ -98,6 +98,11 @@ class SEAConfig:
             value = getattr(self, name)
             if isinstance(value, list):
                 object.__setattr__(self, name, tuple(value))
+        for name in ("thresholds", "widths"):
+            if not isinstance(getattr(self, name), tuple):
+                raise InputError(
+                    f"{name} must be a list, such as [5, 10]; got {getattr(self, name)!r}"
+                )
         _choice("solver", self.solver, SOLVERS)
         _choice("train", self.train, ("features", "all"))
         _choice("upsampling", self.upsampling, ("nearest", "bilinear"))
@@ -133,7 +138,7 @@ class SEAConfig:
                     f"a threshold is a count >= 1 (int) or a fraction in (0, 1] (float); got {t!r}"
                 )
         if self.grid is not None:
-            if len(self.grid) != 2:
+            if not isinstance(self.grid, tuple) or len(self.grid) != 2:
                 raise InputError(f"grid is (rows, columns) or None; got {self.grid!r}")
             for side in self.grid:
                 _whole("each side of grid", side, 1)

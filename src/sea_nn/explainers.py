@@ -43,6 +43,7 @@ __all__ = [
     "MemberMaps",
     "Progress",
     "borrow",
+    "check_input",
     "compute_maps",
     "expand_methods",
     "from_captum",
@@ -102,7 +103,7 @@ def compute_maps(
     if on_error not in ("raise", "skip"):
         raise InputError(f'on_error must be "raise" or "skip", got {on_error!r}')
     entries = expand_methods(methods, options)
-    _check_input(x, internal_batch_size)
+    check_input(x, internal_batch_size)
     precision = _check_autocast(autocast, x)
     if compile and not isinstance(model, nn.Module):
         raise KindError(f"compile=True is for a torch.nn.Module, got {type(model).__name__}")
@@ -139,7 +140,12 @@ def from_captum(attribution: type[Any], **options: Any) -> Callable[..., Tensor]
     return member
 
 
-def _check_input(x: Any, limit: int | None) -> None:
+def check_input(x: Any, limit: int | None = None) -> None:
+    """Refuse inputs that no member could explain, and say why.
+
+    Raises:
+        InputError, KindError: x is no batch of finite floating-point inputs, or the limit is 0.
+    """
     if not isinstance(x, Tensor):
         raise KindError(f"x must be a torch.Tensor [N, ...], got {type(x).__name__}")
     if not x.is_floating_point():

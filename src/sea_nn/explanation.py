@@ -280,7 +280,7 @@ class Explanation:
             lines += ["", f"checks: {len(self.checks) - len(notes)} of {len(self.checks)} fine"]
         for c in notes:
             lines.append(
-                f"  {c.level} {c.subject}: {c.message}" + (f" {c.advice}" if c.advice else "")
+                f"  {c.level} {c.subject}: {c.message}" + (f"; {c.advice}" if c.advice else "")
             )
         return "\n".join(lines)
 

@@ -10,8 +10,11 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
+
+from torch import nn
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.members import cam, gradients, perturbation, rules, surrogate
@@ -72,7 +75,42 @@ class Member:
                 raise InputError(
                     f"{self.name} has no option {unknown[0]!r}; its options are: {known}"
                 )
+            for option, value in given.items():
+                fits, wanted = _RULES.get(option, (lambda value: True, ""))
+                left_out = value is None and self.defaults.get(option, 0) is None
+                if not left_out and not fits(value):
+                    raise InputError(f"{self.name}: {option} must be {wanted}; got {value!r}")
         return {**self.defaults, **self.presets.get(preset or "", {}), **given}
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def _is_number(value: Any, low: float = 0.0, high: float = math.inf) -> bool:
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    return real and low <= value <= high and math.isfinite(value)
+
+
+def _is_extent(value: Any) -> bool:
+    return all(map(_is_count, value)) if isinstance(value, tuple | list) else _is_count(value)
+
+
+_COUNT = (_is_count, "a whole number from 1")
+_AMOUNT = (_is_number, "a number from 0")
+_SWITCH = (lambda value: isinstance(value, bool), "true or false")
+_EXTENT = (_is_extent, "a whole number from 1, or one for each axis")
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("n_steps", "n_samples", "n_masks", "n_segments", "cells"), _COUNT),
+    **dict.fromkeys(("noise", "stdev", "alpha"), _AMOUNT),
+    **dict.fromkeys(("per_point", "relu"), _SWITCH),
+    **dict.fromkeys(("window", "stride"), _EXTENT),
+    "keep": (lambda v: _is_number(v) and 0 < v < 1, "a number between 0 and 1"),
+    "kernel_width": (lambda v: _is_number(v) and v > 0, "a number above 0"),
+    "layer": (lambda v: isinstance(v, str | nn.Module), "a layer, or its name"),
+    "reshape": (callable, "a function"),
+}
+"""What the package's own members take, by the name of the option: a test, and how to say it."""
 
 
 @dataclass(frozen=True)
@@ -144,10 +182,14 @@ def get(name: str) -> Member:
     """
     if name in _MEMBERS:
         return _MEMBERS[name]
-    near = difflib.get_close_matches(str(name), _MEMBERS, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(str(name), (*ENSEMBLES, *_MEMBERS), n=3, cutoff=0.4)
     guess = f" did you mean {near[0]!r}?" if near else ""
-    ordered = [*near, *(other for other in _MEMBERS if other not in near)]
-    raise InputError(f"there is no member {name!r};{guess} Members: {', '.join(ordered)}")
+    ordered = [n for n in near if n in _MEMBERS]
+    ordered += [other for other in _MEMBERS if other not in near]
+    raise InputError(
+        f"there is no member {name!r};{guess} Members: {', '.join(ordered)}; ready ensembles: "
+        f"{', '.join(ENSEMBLES)}"
+    )
 
 
 def expand_methods(

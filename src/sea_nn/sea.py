@@ -30,13 +30,13 @@ from sea_nn.attribute import Ensemble, ensemble
 from sea_nn.config import SEAConfig
 from sea_nn.doctor import check_members, vote
 from sea_nn.errors import InputError, KindError, MemberError
-from sea_nn.explainers import MemberMaps, Progress, compute_maps
+from sea_nn.explainers import MemberMaps, Progress, check_input, compute_maps
 from sea_nn.explanation import Explanation, Provenance
 from sea_nn.heatmap import cell_of, reduce_channels, scale
 from sea_nn.logits import Target
 from sea_nn.queries import make_ask
 from sea_nn.regions import Ask, count_questions
-from sea_nn.registry import Methods
+from sea_nn.registry import Methods, expand_methods
 
 MOST_ROUNDS = 3  # more did not help (docs/results/tried.md)
 
@@ -68,6 +68,7 @@ class SEA(Attribution):  # type: ignore[misc]
         compile: bool = False,
     ) -> None:
         super().__init__(model)
+        expand_methods(methods, options)  # what is wrong with them is best heard of now
         self.methods, self.config = methods, config or SEAConfig()
         self.options, self.seed = options, seed
         self.autocast, self.compile = autocast, compile
@@ -148,12 +149,20 @@ class SEA(Attribution):  # type: ignore[misc]
             on_error: "skip" goes on without members that fail and reports them.
             quiet: leave out the checks (and the evaluation that one of them costs).
         """
-        if isinstance(x, Tensor) and x.ndim > 4:
+        check_input(x, internal_batch_size)
+        if x.ndim > 4:
             raise InputError(
                 f"inputs are columns [N, F], series [N, C, T] or images [N, C, H, W]; got "
                 f"{list(x.shape)}. compute_maps has the members' maps of others"
             )
         started = time.perf_counter()
+        config = self._settle(x)
+        questions = config.questions * len(x)
+
+        def tell(label: str, done: int, total: int) -> None:
+            if progress is not None:
+                progress(label, done, total + questions)
+
         shared = {
             "baselines": baselines,
             "additional_forward_args": additional_forward_args,
@@ -169,7 +178,7 @@ class SEA(Attribution):  # type: ignore[misc]
             seed=self.seed,
             autocast=self.autocast,
             compile=self.compile,
-            progress=progress,
+            progress=tell,
             on_error=on_error,
             **shared,
         )
@@ -188,14 +197,12 @@ class SEA(Attribution):  # type: ignore[misc]
         votes = vote(found)
         weights = torch.tensor(list(votes.values()), dtype=torch.float64, device=x.device)
         constraints = {"required": required, "forbidden": forbidden, "epsilon": epsilon}
-        config = self._settle(found, x.ndim)
-        n_asked = 0
+        price, n_asked = self._price(x), 0
 
         def tick(count: int) -> None:
             nonlocal n_asked
             n_asked += count
-            if progress is not None:
-                progress("questions", n_asked, config.questions * len(x))
+            tell("questions", price * len(x) + n_asked, price * len(x))
 
         ask = None
         if config.rounds:
@@ -251,14 +258,19 @@ class SEA(Attribution):  # type: ignore[misc]
             answers=answers,
         )
 
-    def _settle(self, found: MemberMaps, ndim: int) -> SEAConfig:
-        """Choose how many rounds of questions the model gets: a tenth of the members' cost."""
+    def _price(self, x: Tensor) -> int:
+        """The evaluations that the members cost an input, by their price list."""
+        shape = tuple(x.shape[1:])
+        entries = expand_methods(self.methods, self.options)
+        return sum(entry.member.cost(entry.options, shape) for entry in entries)
+
+    def _settle(self, x: Tensor) -> SEAConfig:
+        """Choose how many rounds of questions the model gets: a tenth of the members' price."""
         if self.config.rounds is not None:
             return self.config
-        if ndim != 4:
+        if x.ndim != 4:
             return self.config.replace(rounds=0)
-        cost = sum(found.evaluations.values()) // max(1, len(found.target))
-        most = cost // (10 * count_questions(self.config.regions))
+        most = self._price(x) // (10 * count_questions(self.config.regions))
         return self.config.replace(rounds=min(max(1, most), MOST_ROUNDS))
 
 

@@ -47,6 +47,10 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+    except OSError as error:
+        if error.filename == str(draft):
+            error.filename = str(path)  # the name that the caller knows
+        raise
     finally:
         draft.unlink(missing_ok=True)
 

@@ -28,6 +28,7 @@ Progress = Callable[[str, int, int], None]
 
 # Folding norms costs two forward passes and pays from this many evaluations on.
 FOLD_FROM = 32
+ADVICE = '. Leave it out of methods, or pass on_error="skip" to go on without it'
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ class Work:
             except Exception as error:
                 if self.on_error == "raise":
                     raise
-                pending.failed[label] = str(error)
+                pending.failed[label] = str(error).removesuffix(ADVICE)
             else:
                 pending.add(label, maps, spent, began)
             done += self.costs[label]
@@ -293,8 +294,7 @@ def _explain(entry: Entry, task: Evaluator, folds: Fold) -> Tensor:
         raise
     except Exception as error:
         raise MemberError(
-            f"{entry.label} failed on this model with {type(error).__name__}: {error}. Leave it "
-            f'out of methods, or pass on_error="skip" to go on without it'
+            f"{entry.label} failed on this model with {type(error).__name__}: {error}{ADVICE}"
         ) from error
     return _check_maps(entry.label, maps, task.x)
 
@@ -371,5 +371,6 @@ def _ask(task: Evaluator, target: Target) -> Evaluator:
 def _find_mismatch(model: Any, x: Tensor) -> str:
     first = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     if first is None or (first.device == x.device and first.dtype == x.dtype):
-        return ""
+        single = x.ndim == 3 and len(x) in (1, 3)
+        return " (is the batch axis missing? a single image is x[None])" if single else ""
     return f" (the model is {first.dtype} on {first.device}: move one to the other)"

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from sea_nn.cli.pictures import Picture
 from sea_nn.cli.terminal import Bar
-from sea_nn.errors import SEAError
+from sea_nn.errors import InputError, SEAError
 from sea_nn.explainers import predict
 from sea_nn.explanation import Explanation
+from sea_nn.images import Preprocess
 from sea_nn.models import LoadedModel
 from sea_nn.panels import blend, heat, to_array
 from sea_nn.sea import SEA
@@ -22,6 +23,7 @@ from sea_nn.sea import SEA
 MAP, STRIP, TOP, EXPLANATION = "map.png", "strip.png", "top.png", "explanation.safetensors"
 MAP_SIDE = 672  # pixels that the longer side of a small map is enlarged to, about
 N_GUESSES = 3
+LITTLE, MUCH = 0.4, 4  # share of a picture, times of enlarging, from which on to say so
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,14 @@ class Finished:
         folder: where its results are.
         explanation: of this input alone.
         guesses: the model's first classes and their probabilities.
+        note: what the model does not see of the picture, if that is much; or "".
     """
 
     picture: Picture
     folder: Path
     explanation: Explanation
     guesses: tuple[tuple[int, float], ...]
+    note: str = ""
 
 
 @dataclass
@@ -98,15 +102,13 @@ def _explain_batch(
     title = opened[0][0].name if len(opened) == 1 else f"{len(opened)} pictures"
 
     def tick(member: str, done: int, total: int) -> None:
-        # The questions come when the members, nearly all of the work, are done.
-        share = 1.0 if member == "questions" else done / max(total, 1)
-        bar.show(f"{title}: {member}", before + len(opened) * share)
+        bar.show(f"{title}: {member}", before + len(opened) * min(1, done / max(total, 1)))
 
     preprocess = job.loaded.preprocess
     device = next((p.device for p in job.loaded.model.parameters()), torch.device("cpu"))
     x = torch.stack([preprocess(image) for _, image in opened]).to(device)
     try:
-        logits = predict(job.loaded.model, x, batch_size=8)
+        logits = _predict(job, x)
         explanation = job.sea.explain(
             x,
             job.target,
@@ -131,7 +133,30 @@ def _explain_batch(
         one = _divide_costs(explanation[i], len(opened))
         folder = job.out / picture.folder
         write_results(one, folder, job.top)
-        outcome.finished.append(Finished(picture, folder, one, _guess(logits[i])))
+        note = _describe_view(preprocess, opened[i][1])
+        outcome.finished.append(Finished(picture, folder, one, _guess(logits[i]), note))
+
+
+def _predict(job: Job, x: Tensor) -> Tensor:
+    try:
+        return predict(job.loaded.model, x, batch_size=8)
+    except (SEAError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{job.loaded.name} could not run on pictures of {list(x.shape[1:])}: {error}. If it "
+            "expects others, let its function return (module, Preprocess, labels)"
+        ) from error
+
+
+def _describe_view(preprocess: Preprocess, image: Image.Image) -> str:
+    """Say so if the model sees little of a picture, or one much enlarged."""
+    left, top, right, bottom = preprocess.window(*image.size)
+    seen = (right - left) * (bottom - top) / (image.width * image.height)
+    larger = preprocess.shape[2] / (right - left)
+    if seen < LITTLE:
+        return f"the model sees the central {seen:.0%} of it; crop it yourself to choose what"
+    return f"enlarged {larger:.0f} times: a blur to the model" if larger > MUCH else ""
 
 
 def write_results(e: Explanation, folder: Path, top: int | float | None = None) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sea_nn.cli.terminal import Bar, err, guard, list_examples, make_table, out, say, show
+from sea_nn.cli.terminal import (
+    Bar,
+    guard,
+    list_examples,
+    make_table,
+    out,
+    prepare_folder,
+    say,
+    show,
+)
 
 EXAMPLES = list_examples(
     "sea bench list",
@@ -16,7 +24,6 @@ EXAMPLES = list_examples(
     "sea bench aupc_cub --device cuda",
     "sea bench localisation",
 )
-_EVERY = 20.0  # seconds between lines where there is no terminal to draw a bar on
 
 
 @guard
@@ -53,14 +60,15 @@ def bench(
 
     from sea_nn.experiments import find_experiments, run_experiment
 
-    for experiment in find_experiments(name):
+    chosen = find_experiments(name)
+    prepare_folder(output)
+    for experiment in chosen:
         command = f"sea bench {experiment.name}"
         command += f" --limit {limit}" if limit is not None else ""
         command += f" --device {device}" if device != "auto" else ""
         command += f" --seed {seed}"
         total = experiment.n_inputs if limit is None else limit
         with Bar(total) as bar:
-            lines = _Lines(bar)
             result = run_experiment(
                 experiment,
                 limit=limit,
@@ -70,7 +78,7 @@ def bench(
                 cache=cache,
                 fresh=fresh,
                 command=command,
-                progress=lines.show,
+                progress=lambda text, done, total: bar.show(text, done),
             )
         metric = experiment.metrics[0]
         arrow = result.scores.metrics[metric].arrow
@@ -86,7 +94,7 @@ def bench(
         if result.kept is not None:
             say(f"{show(result.kept)} has more inputs and stays as it is", "yellow")
         elif not result.complete:
-            say(f"A trial: a result takes {experiment.n_inputs} inputs", "yellow")
+            say(f"A trial: the published result has {experiment.n_inputs} inputs", "yellow")
 
 
 def _list(folder: Path) -> None:
@@ -99,29 +107,3 @@ def _list(folder: Path) -> None:
         state = "not yet run" if done is None else f"{done} inputs"
         table.add_row(one.name, one.title, one.data, str(one.n_inputs), state)
     out.print(table)
-
-
-class _Lines:
-    """The bar, or, where standard error is no terminal, a line now and then."""
-
-    def __init__(self, bar: Bar) -> None:
-        self._bar, self._started, self._said = bar, time.monotonic(), time.monotonic()
-        self._first: int | None = None
-
-    def show(self, text: str, done: int, total: int) -> None:
-        self._bar.show(text, done)
-        if err.is_terminal:
-            return
-        now = time.monotonic()
-        if self._first is None and done:
-            # Remembered inputs take no time, so the pace is measured from here on.
-            self._first, self._started = done, now
-        if now - self._said < _EVERY or self._first is None or done <= self._first:
-            return
-        self._said = now
-        left = (now - self._started) / (done - self._first) * (total - done)
-        say(f"{done} of {total} inputs, about {_write_time(left)} left", console=err)
-
-
-def _write_time(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

@@ -20,6 +20,7 @@ from sea_nn.cli.terminal import (
     err,
     guard,
     list_examples,
+    prepare_folder,
     say,
     show,
 )
@@ -96,7 +97,8 @@ def explain(
 
     Each picture gets a folder with map.png (the SEA map over the picture), strip.png (SEA beside
     its members), top.png (the features that matter most) and explanation.safetensors; one
-    report.html shows them all.
+    report.html shows them all. Exit code 0: all explained; 1: some failed; 2: nothing could be
+    done; 130: interrupted.
     """
     stdout = sys.stdout
     # A user's own model file may print; with --json that must not end up in the document.
@@ -119,6 +121,7 @@ def explain(
         chosen = options.parse_assignments(assignments or ())
         expand_methods(methods, chosen)
         loaded = options.load(model, device)
+        options.check_grid(grid, loaded)
         options.check_top(n_top, settings, loaded)
         job = Job(
             loaded,
@@ -127,6 +130,7 @@ def explain(
             None if target is None else options.find_class(target, loaded),
             n_top,
         )
+        prepare_folder(output)
         with Bar(len(pictures)) as bar:
             outcome = explain_pictures(job, pictures, batch, bar)
         report = None

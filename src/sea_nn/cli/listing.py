@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.text import Text
 
 from sea_nn.cli.terminal import guard, list_examples, make_table, out, say
 
+if TYPE_CHECKING:
+    from sea_nn.registry import Member
+
 METHODS_EXAMPLES = list_examples(
-    "sea methods", "sea explain cat.jpg --methods saliency,grad_cam,occlusion"
+    "sea methods",
+    "sea methods smooth_ig",
+    "sea explain cat.jpg --methods saliency,grad_cam,occlusion",
 )
 MODELS_EXAMPLES = list_examples("sea models", "sea explain cat.jpg --model efficientnet-lite2")
 
@@ -49,10 +56,17 @@ SOURCES: dict[str, tuple[str, str, str]] = {
 
 
 @guard
-def methods() -> None:
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(help="One member, to see its options.", show_default="all")
+    ] = None,
+) -> None:
     """List the members that an ensemble can have, with their costs, and the ready ensembles."""
     from sea_nn.registry import ENSEMBLES, expand_methods, get, names
 
+    if name is not None:
+        _print_options(get(name))
+        return
     table = make_table("Members", "name", "passes", "signed", "needs", "reference")
     table.columns[1].justify = "right"
     table.columns[3].width = len("convolution,")  # one need a line, to leave room for references
@@ -72,6 +86,21 @@ def methods() -> None:
         "Passes: evaluations of the model (forward, or forward and backward) of one 224x224 picture"
     )
     say("Signed: the member also tells evidence against the class from evidence for it")
+
+
+def _print_options(member: Member) -> None:
+    """One member's options, as --set takes them."""
+    table = make_table(f"{member.name}: {member.reference}", "option", "default", *member.presets)
+    for option, value in member.defaults.items():
+        others = [str(preset.get(option, "")) for preset in member.presets.values()]
+        table.add_row(f"{member.name}.{option}", "none" if value is None else str(value), *others)
+    if member.defaults:
+        out.print(table)
+        say(f"Set by --set, such as --set {member.name}.{next(iter(member.defaults))}=VALUE")
+    else:
+        say(f"{member.name} ({member.reference}) has no options")
+    if member.presets:
+        say(f"A preset is chosen by --set {member.name}.preset={next(iter(member.presets))}")
 
 
 @guard

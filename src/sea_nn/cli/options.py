@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ def load(name: str, device: str) -> LoadedModel:
     """The model by name, on "auto" (a GPU if there is one) or a device of PyTorch's."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"--device must be auto, cpu, cuda or cuda:1; got {device!r}") from error
     return load_model(name, device)
 
 
@@ -30,6 +35,8 @@ def read_settings(path: Path | None, grid: str | None) -> SEAConfig:
     """The ensemble's settings from a file, with the grid of the command line over them."""
     settings = SEAConfig()
     if path is not None:
+        if path.is_dir():
+            raise InputError(f"--config must be a TOML or JSON file; {show(path)} is a folder")
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
@@ -90,6 +97,16 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
     return options
 
 
+def check_grid(grid: str | None, loaded: LoadedModel) -> None:
+    """Refuse a grid finer than the pixels."""
+    _, height, width = loaded.preprocess.shape
+    rows, columns = (1, 1) if grid is None else parse_grid(grid)
+    if rows > height or columns > width:
+        raise InputError(
+            f"--grid {grid} is finer than the {height} x {width} pixels that {loaded.name} sees"
+        )
+
+
 def check_top(top: int | float | None, settings: SEAConfig, loaded: LoadedModel) -> None:
     """Refuse more features than there are now, not after the work is done."""
     _, height, width = loaded.preprocess.shape
@@ -109,9 +126,9 @@ def find_class(text: str, loaded: LoadedModel) -> int:
     Raises:
         InputError: there is no such class; the message has the range or the nearest names.
     """
-    if text.isdecimal():
+    if text.removeprefix("-").isdecimal():
         index, count = int(text), _count_classes(loaded)
-        if index < count:
+        if 0 <= index < count:
             return index
         raise InputError(
             f"--target {index} is out of range: {loaded.name} has {count} classes, 0 to {count - 1}"
@@ -132,6 +149,7 @@ def find_class(text: str, loaded: LoadedModel) -> int:
             f"from 0 to {_count_classes(loaded) - 1}; got {text!r}"
         )
     inside = [label for label, name in zip(loaded.labels, names, strict=True) if wanted in name]
+    inside.sort(key=lambda label: wanted not in re.split(r"\W+", label.casefold()))
     alike = difflib.get_close_matches(wanted, names, 4, 0.5)
     near = dict.fromkeys([*inside[:6], *(loaded.labels[names.index(name)] for name in alike)])
     guess = f"; near: {', '.join(near)}" if near else ""

@@ -16,6 +16,7 @@ from rich.text import Text
 from sea_nn.cli.batches import EXPLANATION, MAP, STRIP, TOP, Finished, Job, Outcome
 from sea_nn.cli.terminal import make_table, out, say, show
 from sea_nn.explanation import Check, Explanation
+from sea_nn.registry import expand_methods
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _PYTHON_OPTION = re.compile(r"options=\{'(\w+)': \{'(\w+)': (\w+)\}\}")
@@ -30,6 +31,9 @@ def print_outcome(finished: Sequence[Finished], job: Job, report: Path | None) -
     notes = [check for check in collect_checks(explanations) if check.level != "ok"]
     if notes:
         out.print(tabulate_checks(notes))
+    for done, name in zip(finished, _shorten(finished), strict=True):
+        if done.note:
+            say(f"{name}: {done.note}", "yellow")
     _print_places(finished, job, report)
 
 
@@ -84,7 +88,10 @@ def describe(outcome: Outcome, job: Job, report: Path | None) -> dict[str, Any]:
     return {
         "model": job.loaded.name,
         "methods": names[1:],
-        "options": job.sea.options,
+        "options": {
+            entry.label: {name: _plain(value) for name, value in entry.options.items()}
+            for entry in expand_methods(job.sea.methods, job.sea.options)
+        },
         "config": job.sea.config.to_dict(),
         "seed": job.sea.seed,
         "output": show(job.out),
@@ -132,6 +139,7 @@ def _describe_input(done: Finished, job: Job) -> dict[str, Any]:
             "probability": float(e.score[0]),
         },
         "feature_shape": list(e.feature_shape),
+        "note": done.note,
         "half_of_the_gain_in": int(e.half()[0]),
         "agreement": _number(_agree(e)),
         "top": [
@@ -216,6 +224,11 @@ def _total(explanations: Sequence[Explanation], kind: str) -> dict[str, float]:
         for name, value in getattr(e.provenance, kind).items():
             totals[name] = totals.get(name, 0) + value
     return totals
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON knows, or its text."""
+    return value if isinstance(value, str | int | float | bool | list | None) else str(value)
 
 
 def _mean(values: Sequence[float]) -> float | None:

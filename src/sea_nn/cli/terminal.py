@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -15,10 +17,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from sea_nn.errors import SEAError
+from sea_nn.errors import InputError, SEAError
 
 PARTIAL, BAD_INPUT, INTERRUPTED = 1, 2, 130
 SET_HELP = "Option of a member, such as rise.n_masks=500; may be given again."
+
+EVERY = 20.0
+"""Seconds between lines where there is no terminal to draw a bar on."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,6 +66,19 @@ def guard(command: Callable[P, R]) -> Callable[P, R]:
     return guarded
 
 
+def prepare_folder(folder: Path) -> None:
+    """Make sure that results can be written, before they are worked for."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {show(folder)} ({error.strerror or error}); choose another folder "
+            "with -o"
+        ) from error
+
+
 def show(path: str | Path) -> str:
     """A path as text that any terminal can print, whatever bytes it is made of."""
     return os.fsencode(path).decode("utf-8", "replace")
@@ -83,10 +101,11 @@ def make_table(title: str, *headings: str) -> Table:
 class Bar:
     """One progress bar on standard error over all inputs and members, with the time left.
 
-    Nothing is drawn where standard error is not a terminal.
+    Where standard error is no terminal, a line now and then says how far it is.
     """
 
     def __init__(self, n_inputs: int) -> None:
+        self._total, self._done, self._said = max(1, n_inputs), 0.0, time.monotonic()
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -109,3 +128,8 @@ class Bar:
     def show(self, text: str, n_done: float | None = None) -> None:
         """Say what is going on; ``n_done`` inputs, or parts of them, are done (None: as before)."""
         self._progress.update(self._task, description=text, completed=n_done)
+        self._done = self._done if n_done is None else n_done
+        now = time.monotonic()
+        if not err.is_terminal and now - self._said >= EVERY:
+            self._said = now
+            say(f"{text}, {self._done / self._total:.0%} done", console=err)

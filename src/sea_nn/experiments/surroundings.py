@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import platform
+import tomllib
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import torch
 
-PACKAGES = ("sea-nn", "torch", "captum", "numpy", "scikit-image")
+PACKAGES = {  # and the modules they hold
+    "sea-nn": "sea_nn",
+    "torch": "torch",
+    "captum": "captum",
+    "numpy": "numpy",
+    "scikit-image": "skimage",
+}
 
 
 def list_versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that results depend on."""
     found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return found | {name: _find_version(name, module) for name, module in PACKAGES.items()}
 
 
 def describe_machine(device: torch.device) -> str:
@@ -31,6 +35,28 @@ def describe_machine(device: torch.device) -> str:
         f"CPU {_name_processor()}, {os.cpu_count()} cores, "
         f"{threads} thread{'' if threads == 1 else 's'} used"
     )
+
+
+def _find_version(name: str, module: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        pass  # a folder on the path, say, which has no metadata
+    if module == "sea_nn":
+        return _read_own_version()
+    try:
+        return str(getattr(import_module(module), "__version__", "unknown"))
+    except ImportError:
+        return "not installed"
+
+
+def _read_own_version() -> str:
+    """Return the version of the checkout this file lies in."""
+    try:
+        text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
+        return str(tomllib.loads(text)["project"]["version"])
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        return "unknown"
 
 
 def _name_processor() -> str:

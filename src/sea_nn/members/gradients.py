@@ -73,8 +73,6 @@ def smooth_ig(
         n_steps: points on each path.
         per_point: draw for every point of a path; else once for a path, as NoiseTunnel does.
     """
-    if n_samples < 1:
-        raise InputError(f"n_samples must be at least 1, got {n_samples}")
     stem = None if per_point else _find_stem(task, n_samples * n_steps)
     if stem is not None:
         copies = _Noisy(task, n_samples, noise, stdev)
@@ -188,8 +186,6 @@ def _follow(
 
 def _quadrature(task: Evaluator, n_steps: int) -> tuple[Tensor, Tensor]:
     """Return Gauss-Legendre nodes and weights on [0, 1], [n_steps] each."""
-    if n_steps < 1:
-        raise InputError(f"n_steps must be at least 1, got {n_steps}")
 
     def place() -> tuple[Tensor, Tensor]:
         nodes, weights = _find_nodes(n_steps)
@@ -215,8 +211,6 @@ class _Noisy:
         stdev: float | None,
         repeats: int = 1,
     ) -> None:
-        if n_samples < 1:
-            raise InputError(f"n_samples must be at least 1, got {n_samples}")
         self.x, self.n_samples, self.repeats = task.x, n_samples, repeats
         self.keys, self.scale = task.keys(), _noise_scale(task, noise, stdev)
         self.still = not noise if stdev is None else not stdev
@@ -244,8 +238,6 @@ class _Noisy:
 
 def _noise_scale(task: Evaluator, noise: float, stdev: float | None) -> Tensor:
     """Return the standard deviation for every input, [N, 1, ...]."""
-    if (stdev if stdev is not None else noise) < 0:
-        raise InputError(f"noise and stdev must not be negative, got {noise} and {stdev}")
     flat = task.x.flatten(1)
     scale = noise * (flat.amax(1) - flat.amin(1))
     if stdev is not None:

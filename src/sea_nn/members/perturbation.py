@@ -65,11 +65,6 @@ def rise(task: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float = 0.5
             f"rise needs images [N, C, H, W]; got {list(task.x.shape)}. Use occlusion or "
             "kernel_shap"
         )
-    if n_masks < 1 or cells < 1 or not 0 < keep < 1:
-        raise InputError(
-            "rise needs n_masks >= 1, cells >= 1 and 0 < keep < 1; "
-            f"got {n_masks}, {cells} and {keep}"
-        )
     height, width = task.x.shape[2:]
     step = (math.ceil(height / cells), math.ceil(width / cells))
     random = task.generator()
@@ -125,9 +120,9 @@ def _windows(shape: tuple[int, ...], window: Sizes, stride: Sizes) -> list[tuple
 
 def _per_axis(value: int | Sequence[int], axes: tuple[int, ...], name: str) -> list[int]:
     sizes = [value] * len(axes) if isinstance(value, int) else list(value)
-    if len(sizes) != len(axes) or min(sizes) < 1:
+    if len(sizes) != len(axes):
         raise InputError(
-            f"occlusion's {name} must be one whole number >= 1, or {len(axes)} of them for this "
+            f"occlusion's {name} must be one whole number, or {len(axes)} of them for this "
             f"input; got {value!r}"
         )
     return sizes

@@ -85,14 +85,14 @@ function arrange() {
   };
   shown = inputs.filter((entry) => entry.name.toLowerCase().includes(words)).sort(rules[by]);
   $("list").replaceChildren(...shown.map((entry) => links[entry.number]));
-  $("found").textContent = words ? `${shown.length} of ${inputs.length} inputs` : `${inputs.length} inputs`;
+  $("found").textContent = words ? `${count(shown.length)} of ${count(inputs.length)} inputs` : `${count(inputs.length)} inputs`;
   markPlace();
 }
 
 function markPlace() {
   if (state.input === null) return;
   const place = shown.findIndex((entry) => entry.number === state.input);
-  $("place").textContent = place < 0 ? "not in the list" : `${place + 1} of ${shown.length}`;
+  $("place").textContent = place < 0 ? "not in the list" : `${count(place + 1)} of ${count(shown.length)}`;
   $("previous").disabled = place <= 0;
   $("next").disabled = shown.length === 0 || place === shown.length - 1;
   links.forEach((item, number) => {
@@ -141,6 +141,7 @@ $("previous").addEventListener("click", () => step(-1));
 $("next").addEventListener("click", () => step(1));
 $("filter").addEventListener("input", arrange);
 $("sort").addEventListener("change", arrange);
+addEventListener("resize", hintSideways);
 addEventListener("hashchange", () => { if (/^#\d*$/.test(location.hash)) show(fromAddress()); });
 
 $("heat").addEventListener("pointermove", (event) => {
@@ -177,19 +178,17 @@ addEventListener("keydown", (event) => {
 // ---- start -------------------------------------------------------------------------------
 
 const first = read("group-0");
-const about = [`${inputs.length} ${inputs.length === 1 ? "input" : "inputs"}`, first.provenance.model,
+const about = [`${count(inputs.length)} ${inputs.length === 1 ? "input" : "inputs"}`, first.provenance.model,
   `SEA over ${first.methods.map(spoken).join(", ")}`, (first.provenance.created || "").slice(0, 10)];
 $("about").textContent = about.filter(Boolean).join(" · ");
 const many = inputs.length > 1;
 $("layout").classList.toggle("many", many);
 $("gallery").hidden = $("pager").hidden = !many;
 $("tools").hidden = inputs.length < TOOLS_FROM;
-const hints = many ? [["←", "→", "other inputs"], ["1", "9", "maps"]] : [["1", "9", "maps"]];
-$("keys").append("Keys: ");
-hints.forEach(([a, b, text], k) => $("keys").append(k ? ", " : "", make("kbd", a), k === hints.length - 1 ? " to " : " ", make("kbd", b), ` ${text}`));
 const strip = $("scale").getContext("2d"), row = strip.createImageData(256, 1);
 for (let t = 0; t < 256; t++) row.data.set([...colours.subarray(3 * t, 3 * t + 3), 255], 4 * t);
 strip.putImageData(row, 0, 0);
+$("scale").style.background = `rgb(${colours.subarray(-3)})`;   // of the arrow
 if (many) {
   arrange();
   links.forEach((item) => watcher.observe(item));

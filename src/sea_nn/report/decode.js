@@ -20,9 +20,11 @@ const draw = (tag, attributes, text) => {
   return node;
 };
 const percent = (x) => (x >= 0.0995 || x === 0 ? Math.round(100 * x) : (100 * x).toPrecision(2)) + "\u00a0%";
+const count = (n) => n.toLocaleString("en");
+const duration = (s) => s.toLocaleString("en", { minimumFractionDigits: s < 0.995 ? 2 : 1, maximumFractionDigits: s < 0.995 ? 2 : 1 });
 const ordinal = (k) => {
   const tail = k % 100 > 10 && k % 100 < 14 ? "th" : ["th", "st", "nd", "rd"][k % 10] || "th";
-  return k + tail;
+  return count(k) + tail;
 };
 const spoken = (name) => name.replaceAll("_", " ");
 

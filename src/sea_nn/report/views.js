@@ -9,15 +9,17 @@ function showHeat() {
   paint($("heat"), current.planes[state.map], group.map, state.opacity, lit);
   $("image").style.filter = `grayscale(${Math.min(1, 1.4 * state.opacity)})`;
   $("heat").setAttribute("aria-label", `Map of ${name} for ${entry.name}` +
-    (state.p ? `, the first ${state.p} of ${group.n} features lit` : ""));
+    (state.p ? `, the first ${count(state.p)} of ${count(group.n)} features lit` : ""));
 }
 
-// What the answers are, if layer k is them; nothing of any other layer.
-function explainAnswers(k) {
-  const { methods, questions, kind } = current.group;
-  if (questions === null || k !== methods.length + 1) return "";
-  const whole = { image: "picture", table: "row", series: "series" }[kind];
-  return `which regions the model needs, from ${questions ? `${questions} ` : ""}questions about halves of the ${whole}`;
+// What layer k is, where its name alone does not tell: all but SEA and the members.
+function explainMap(k) {
+  const { layers, group } = current;
+  if (k <= group.methods.length) return "";
+  if (k === layers.length - 1) return "high where some members rank a feature high and others low, 0 where all rank it alike";
+  if (k === layers.length - 2) return "the plain mean of the members' maps";
+  const whole = { image: "picture", table: "row", series: "series" }[group.kind];
+  return `which regions the model needs, from ${group.questions ? `${count(group.questions)} ` : ""}questions about halves of the ${whole}`;
 }
 
 function showScale() {
@@ -33,8 +35,9 @@ function showScale() {
   $("unit").textContent = spread
     ? "spread of the members' percentile ranks: how far they disagree"
     : "attribution in multiples of the map's own mean; the same colour is the same share in every map";
-  const text = explainAnswers(state.map);
-  $("about-map").textContent = `Answers: ${text}.`;
+  $("caption").classList.toggle("more", !spread);   // the top colour also stands for all above
+  const text = explainMap(state.map), name = current.layers[state.map];
+  $("about-map").textContent = `${name[0].toUpperCase()}${name.slice(1)}: ${text}.`;
   $("about-map").hidden = !text;
 }
 
@@ -57,13 +60,13 @@ function showBars() {
     return row;
   });
   if (!current.all && order.length > MOST_BARS) {
-    const more = make("button", `Show all ${order.length} features`);
+    const more = make("button", `Show all ${count(order.length)} features`);
     more.type = "button";
     more.addEventListener("click", () => { current.all = true; showBars(); });
     rows.push(more);
   }
   const unit = spread ? "spread of the members' percentile ranks" : "share of the map's total";
-  const text = [`${spoken(layers[state.map])}: ${unit}, features in SEA's order`, explainAnswers(state.map)];
+  const text = [`${spoken(layers[state.map])}: ${unit}, features in SEA's order`, explainMap(state.map)];
   $("bars").replaceChildren(...text.filter(Boolean).map((line) => make("p", line, "faint")), ...rows);
 }
 
@@ -104,10 +107,13 @@ function showMaps() {
     const small = make("canvas");
     small.setAttribute("aria-hidden", "true");
     if (group.kind === "image") paint(small, planes[k], group.map, 1, null);
-    label.title = explainAnswers(k);
+    label.title = explainMap(k);
     label.append(choice, small, spoken(layer));
     return label;
   }));
+  const first = layers.length > 9 ? "the first 9 maps" : "maps";
+  const other = inputs.length > 1 ? [make("kbd", "←"), " ", make("kbd", "→"), " other inputs, "] : [];
+  $("keys").replaceChildren("Keys: ", ...other, make("kbd", "1"), " to ", make("kbd", Math.min(9, layers.length)), ` ${first}`);
 }
 
 const stopIndex = (p) => current.group.stops.findLastIndex((stop) => stop <= p);
@@ -124,8 +130,8 @@ function setP(p) {
   $("p").value = String(state.p ? stopIndex(state.p) + 1 : 0);
   $("p-exact").value = String(state.p);
   const text = state.p
-    ? `${state.p} of ${n} features hold ${percent(shareAt(state.p))} of the total gain`
-    : `none lit: the whole map is shown (${n} features in all)`;
+    ? `${count(state.p)} of ${count(n)} features hold ${percent(shareAt(state.p))} of the total gain`
+    : `none lit: the whole map is shown (${count(n)} features in all)`;
   $("p-text").textContent = text;
   $("p").setAttribute("aria-valuetext", text);
   moveMarker();
@@ -139,14 +145,14 @@ const heightAt = (share) => box.bottom - (box.bottom - box.top) * share;
 function showGains() {
   const { group, gains, shares, half } = current;
   const svg = draw("svg", { viewBox: "0 0 430 246", role: "img" });
-  svg.setAttribute("aria-label", `Half of the total gain lies in the first ${half} of ${group.n} features.`);
+  svg.setAttribute("aria-label", `Half of the total gain lies in the first ${count(half)} of ${count(group.n)} features.`);
   for (const share of [0, 0.25, 0.5, 0.75, 1]) {
     const y = heightAt(share);
     svg.append(draw("line", { x1: box.left, x2: box.right, y1: y, y2: y, class: "grid" }));
     svg.append(draw("text", { x: box.left - 7, y: y + 4, "text-anchor": "end" }, `${100 * share}%`));
   }
   for (let p = 1; p <= group.n; p *= 10) {
-    svg.append(draw("text", { x: acrossAt(p), y: box.bottom + 19, "text-anchor": "middle" }, p));
+    svg.append(draw("text", { x: acrossAt(p), y: box.bottom + 19, "text-anchor": "middle" }, count(p)));
   }
   const trace = (series) => series.map((v, k) => `${k ? "L" : "M"}${acrossAt(group.stops[k]).toFixed(1)} ${heightAt(v).toFixed(1)}`).join("");
   svg.append(draw("path", { d: trace(gains), class: "gain" }), draw("path", { d: trace(shares), class: "share" }));
@@ -154,7 +160,7 @@ function showGains() {
   svg.append(draw("text", { x: box.left, y: 14, class: "name-share" }, "— share so far"));
   svg.append(draw("text", { x: box.right, y: 14, class: "name-gain", "text-anchor": "end" }, "- - gain, of the first"));
   svg.append(draw("line", { class: "now", y1: box.top, y2: box.bottom }), draw("circle", { class: "dot", r: 5 }));
-  const note = make("p", `Half of the total gain lies in the first ${half} of ${group.n} features (${percent(half / group.n)}).`, "faint");
+  const note = make("p", `Half of the total gain lies in the first ${count(half)} of ${count(group.n)} features (${percent(half / group.n)}).`, "faint");
   $("gains").replaceChildren(svg, note);
 }
 
@@ -172,15 +178,19 @@ function moveMarker() {
 function showAgreement() {
   const names = ["SEA", ...current.group.methods].map(spoken);
   const table = make("table"), head = make("tr"), body = make("tbody"), top = make("thead");
-  head.append(make("td"), ...names.map((name) => Object.assign(make("th", name), { scope: "col" })));
+  head.append(make("td"), ...names.map((name, k) => Object.assign(make("th", k), { scope: "col", title: name, ariaLabel: name })));
   top.append(head);
   current.agreement.forEach((values, r) => {
     const row = make("tr");
-    row.append(Object.assign(make("th", names[r]), { scope: "row" }));
+    const title = Object.assign(make("th"), { scope: "row" });
+    title.append(make("span", r, "number"), " ", names[r]);
+    row.append(title);
     for (const v of values) {
-      const cell = make("td", v === null ? "–" : v.toFixed(2).replace(/^-(?!0\.00)/, "−").replace("-", ""));
+      const cell = make("td", v === null ? "–" : v <= -0.005 ? "−" : "");
       if (v === null) cell.title = "a constant map ranks nothing";
       else {
+        const [whole, rest] = Math.abs(v).toFixed(2).split(".");
+        cell.append(whole === "0" ? make("span", "0", "zero") : whole, `.${rest}`);
         cell.style.background = `rgba(${v < 0 ? "33,102,172" : "178,24,43"},${(0.9 * Math.abs(v)).toFixed(3)})`;
         cell.classList.toggle("strong", v > 0.84 || v < -0.97);   // where white reads better than black
       }
@@ -190,13 +200,20 @@ function showAgreement() {
   });
   table.append(top, body);
   $("agreement").replaceChildren(table);
+  hintSideways();
+}
+
+function hintSideways() {
+  $("sideways").hidden = $("agreement").scrollWidth <= $("agreement").clientWidth;
 }
 
 function showChecks() {
-  const { checks } = current.group;
+  const { checks, methods } = current.group;
+  // Advice stays as it is: names in it belong to code.
+  const say = (text) => methods.reduce((said, name) => said.replaceAll(name, spoken(name)), text);
   $("checks").replaceChildren(...checks.map((check) => {
     const item = make("li"), text = make("div");
-    text.append(make("b", check.subject), `: ${check.message}`);
+    text.append(make("b", spoken(check.subject)), `: ${say(check.message)}`);
     if (check.advice) text.append(make("div", check.advice, "faint"));
     item.append(make("span", check.level, `level ${check.level}`), text);
     return item;
@@ -222,9 +239,11 @@ function showProvenance() {
     head.append(...["member", "seconds", "evaluations"].map((t) => Object.assign(make("th", t), { scope: "col" })));
     for (const member of members) {
       const row = make("tr"), time = seconds[member];
+      const all = Object.values(evaluations).reduce((sum, n) => sum + n, 0);
+      const spent = member === "total" ? all : evaluations[member];
       const name = member !== "sea" ? spoken(member) : evaluations.sea ? "SEA and its questions" : "SEA";
       row.append(Object.assign(make("th", name), { scope: "row" }),
-        make("td", typeof time === "number" ? time.toPrecision(3) : "–"), make("td", evaluations[member] ?? "–"));
+        make("td", typeof time === "number" ? duration(time) : "–"), make("td", spent === undefined ? "–" : count(spent)));
       body.append(row);
     }
     top.append(head);
@@ -245,7 +264,7 @@ function showStage() {
   const { group, entry, image } = current, [h, w] = group.map, series = group.kind === "series";
   $("name").textContent = entry.name;
   const facts = [`class ${entry.target}`, `probability ${entry.score === null ? "unknown" : entry.score.toFixed(2)}`,
-    `${group.n} features`, `${group.methods.length} members`];
+    `${count(group.n)} features`, `${group.methods.length} members`];
   $("facts").textContent = facts.join(" · ");
   document.querySelector(".stage").classList.toggle("wide", series);
   document.querySelector(".stage").classList.toggle("tall", group.kind === "table");
