@@ -142,19 +142,19 @@ class Work:
         task.logits = plain
         if self.target is None:
             task.target = resolve_target(plain, None)
-        pending, failure = None, None
+        outcome: Pending | Exception
         try:
-            pending = self._run(task, kept.fold)
+            outcome = self._run(task, kept.fold)
         except Exception as error:
-            failure = error
+            outcome = error
         asked = _ask(self.task, self.target)
         same = replay.confirm(asked, plain, folded) and torch.equal(asked.target, task.target)
         if not same:
             replay.forget(self.task)
             return None
-        if pending is None:
-            raise failure or MemberError("the members left neither maps nor an error")
-        return replace(pending.finish(), logits=asked.logits)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return replace(outcome.finish(), logits=asked.logits)
 
     def _run(self, task: Evaluator, fold: Fold) -> "Pending":
         total, done = sum(self.costs.values()), 0
