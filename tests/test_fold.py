@@ -159,7 +159,27 @@ class Overwriting(Branching):
         return self.head(self.norm(self.conv(x).relu_()).flatten(1))
 
 
-@pytest.mark.parametrize("make", [Branching, Skipping, Overwriting])
+class Shrink(torch.autograd.Function):
+    """An operation that PyTorch's own overrides do not see."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x / 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad / 2
+
+
+class Customised(Branching):
+    """A shortcut around the norm by a function of its own."""
+
+    def forward(self, x):
+        y = self.conv(x)
+        return self.head((self.norm(y) + Shrink.apply(y)).flatten(1))
+
+
+@pytest.mark.parametrize("make", [Branching, Skipping, Overwriting, Customised])
 def test_a_convolution_that_others_read_is_left_alone(make):
     model, x = wake(make()), images()
     x[0] = 0

@@ -4,6 +4,7 @@ A layer may be merged with the next, or run apart, only where nobody else looks 
 them. That is a fact about the model's code, so it is read off the operations of one pass and not
 guessed from numbers, which may agree by chance.
 
+>>> import torch
 >>> model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)).eval()
 >>> with Readers(model) as readers:
 ...     output = model(torch.rand(1, 1, 8, 8))
@@ -13,33 +14,29 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-_FACTS = ("shape", "dtype", "device", "ndim", "layout", "is_cuda", "requires_grad", "is_sparse")
-_ASKED = ("size", "dim", "stride", "numel", "nelement", "__len__", "is_contiguous", "get_device")
-_METADATA = {getattr(torch.Tensor, name).__get__ for name in _FACTS}
-_METADATA |= {getattr(torch.Tensor, name) for name in (*_ASKED, "is_floating_point", "is_complex")}
 
-
-class Readers(TorchFunctionMode):
+class Readers(TorchDispatchMode):
     """Listens to a forward pass: which layers and operations read which tensors' values.
+
+    It sees what reaches PyTorch's dispatcher, whoever calls it; a size or a type does not.
 
     Args:
         layers: what counts as one reader, whatever it does inside.
 
     Attributes:
         calls: how often each layer ran.
-        operations: the names of what each did.
+        operations: the names of what each did, as the dispatcher calls it.
     """
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.layers = list(layers)
         self.calls: dict[nn.Module, int] = {}
         self.operations: dict[nn.Module, set[str]] = {}
@@ -53,7 +50,7 @@ class Readers(TorchFunctionMode):
         self._watched[id(tensor)] = (tensor, set())
 
     def of(self, tensor: Tensor) -> set[Any]:
-        """The readers of a watched tensor: layers, and functions outside of any."""
+        """The readers of a watched tensor: layers, and operations outside of any."""
         return self._watched[id(tensor)][1]
 
     def of_output(self, layer: nn.Module) -> set[Any]:
@@ -85,23 +82,20 @@ class Readers(TorchFunctionMode):
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._unhook()
 
-    def __torch_function__(
+    def __torch_dispatch__(
         self,
-        func: Callable[..., Any],
+        func: Any,
         types: Any,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func not in _METADATA:
-            reader: Any = func
-            if self._inside:
-                reader = self._inside[-1]
-                name = getattr(func, "__name__", str(func))
-                self.operations.setdefault(reader, set()).add(name)
-            for leaf in tree_leaves((args, kwargs)):
-                if id(leaf) in self._watched:
-                    self._watched[id(leaf)][1].add(reader)
+        reader = self._inside[-1] if self._inside else func
+        if self._inside:
+            self.operations.setdefault(reader, set()).add(func.overloadpacket.__name__)
+        for leaf in tree_leaves((args, kwargs)):
+            if id(leaf) in self._watched:
+                self._watched[id(leaf)][1].add(reader)
         return func(*args, **kwargs)
 
     def _unhook(self) -> None:

@@ -22,7 +22,8 @@ from sea_nn.readers import Readers
 if TYPE_CHECKING:
     from sea_nn.evaluator import Evaluator
 
-LINEAR = {"conv1d", "conv2d", "conv3d", "pad"}
+_PADS = ("constant_pad_nd", "reflection_pad", "replication_pad")
+LINEAR = {"convolution", _PADS[0], *(f"{pad}{n}d" for pad in _PADS[1:] for n in (1, 2, 3))}
 """What a first layer may do to its input."""
 
 
