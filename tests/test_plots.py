@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -179,6 +182,53 @@ def test_top_lights_the_pixels_of_its_masks():
     dark = np.asarray(figure.axes[1].get_images()[0].get_array())
     bright = dark.max(-1) > 0.45
     assert np.array_equal(bright, masks[0, 0, 0].numpy())
+
+
+def test_top_names_its_sizes_with_digits_that_count():
+    e = explain_images(1, 128, 128, None)
+    written = [t.get_text().replace("\n", " ") for t, _ in texts(e.plot("top", p=[7, 420]))]
+    assert "7 of 16,384 (0.043\u00a0%)" in written
+    assert "420 of 16,384 (2.6\u00a0%)" in written
+
+
+def test_wrapped_lines_never_part_a_number_from_its_unit():
+    assert wrap("half of 10.0\u00a0%", measure("half of 10.0")) == "half of\n10.0\u00a0%"
+
+
+@pytest.mark.parametrize("steps", [1, 2, 18, 40])
+def test_time_steps_are_whole_numbers(steps):
+    figure = plot_series(torch.rand(1, 1, steps))
+    ticks = figure.axes[0].get_xticks()
+    assert len(ticks)
+    assert (ticks == ticks.round()).all()
+
+
+def test_labels_of_costs_lie_on_no_other_text_and_on_no_point():
+    from sea_nn.experiments.claims import COST
+    from sea_nn.experiments.figures import draw_cost
+    from sea_nn.metrics import Scores
+
+    table = Path(__file__).parents[1] / "docs" / "results" / "cost_imagenet.csv"
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    methods = tuple(dict.fromkeys(row["method"] for row in rows))
+    values = {
+        name: torch.tensor([float(row[name]) for row in rows]).double().reshape(-1, len(methods))
+        for name in list(rows[0])[4:]
+    }
+    arrows = {name: SimpleNamespace(arrow="") for name in values}
+    figure = draw_cost(SimpleNamespace(experiment=COST), Scores(methods, arrows, values))
+    assert_readable(figure)
+    boxes = texts(figure)
+    for axes in figure.axes:
+        labels = [(t, box) for t, box in boxes if t in axes.texts]
+        assert len(labels) == len(COST.maps)
+        for line in axes.lines:
+            if line.get_marker() != "o":
+                continue
+            x, y = axes.transData.transform(np.column_stack(line.get_data()))[0]
+            for text, box in labels:
+                assert not box.contains(x, y), f"{text.get_text()!r} lies on a point"
 
 
 def test_gains_survive_zeros_and_a_single_feature():

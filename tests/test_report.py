@@ -374,7 +374,9 @@ def test_switch_offers_the_answers_and_says_what_they_are(browse):
     assert b.driver.find_element("id", "about-map").is_displayed()
     assert b.text("about-map") == f"Answers: {said}."
     titles = b.run("return [...document.querySelectorAll('#maps label')].map(n => n.title)")
-    assert titles == ["", "", "", "", said, "", ""]
+    assert titles[:5] == ["", "", "", "", said]
+    assert "mean of the members' maps" in titles[5]
+    assert "rank" in titles[6]
     assert "SEA and its questions" in b.text("provenance")
     assert "answers" not in b.text("agreement")
     b.choose(6)
@@ -382,7 +384,7 @@ def test_switch_offers_the_answers_and_says_what_they_are(browse):
     b.go(3)
     assert b.run(names) == [*members, "Agg-Mean", "disagreement"]
     b.choose(4)
-    assert not b.driver.find_element("id", "about-map").is_displayed()
+    assert b.text("about-map") == f"Agg-Mean: {titles[5]}."
     assert "questions" not in b.text("provenance")
     b.go(6)
     b.choose(4)
@@ -401,7 +403,7 @@ def test_slider_lights_just_the_first_p_features(browse, grid):
             p = stops[k - 1]
             veiled = (b.pixels()[..., 3] == 196) & (b.pixels()[..., :3].max(-1) < 16)
             assert np.array_equal(~veiled, e[number].top_mask(p)[0].numpy())
-            assert f"{p} of {e.order.shape[1]} features" in b.text("p-text")
+            assert f"{p:,} of {e.order.shape[1]:,} features" in b.text("p-text")
         b.set("p-exact", 13, "change")
         veiled = (b.pixels()[..., 3] == 196) & (b.pixels()[..., :3].max(-1) < 16)
         assert np.array_equal(~veiled, e[number].top_mask(13)[0].numpy())
@@ -484,6 +486,99 @@ def test_evil_text_does_nothing_in_the_browser(browse):
     assert b.text("name") == EVIL
     assert b.run("return document.title") == EVIL
     assert b.run("return document.querySelectorAll('main img[src=x], main script').length") == 0
+
+
+def crowd(many):
+    """An explanation of ``many`` members, some of which go against the others."""
+    e = explain_images()
+    maps = e.maps[:, [k % 3 for k in range(many)]].clone()
+    maps[:, 3] = 1 - maps[:, 3]
+    names = ("saliency", "integrated_gradients", "smoothgrad", "grad_cam", "occlusion")
+    names = (*names, "guided_backprop", *(f"deep_lift_{k}" for k in range(many)))[:many]
+    record = replace(
+        e.provenance,
+        seconds={
+            "saliency": 0.0946,
+            "smoothgrad": 2.16,
+            "grad_cam": 0.9961,
+            "sea": 31.0,
+            "total": 1145.02,
+        },
+        evaluations={"saliency": 3, "smoothgrad": 1250, "sea": 90},
+    )
+    copy = Check("warn", "grad_cam", "its map equals integrated_gradients's", "ask for n_steps")
+    return replace(e, maps=maps, methods=names, checks=(copy,), provenance=record)
+
+
+@pytest.mark.parametrize("width", [375, 1024, 1280])
+def test_agreement_of_eight_rows_fits_and_more_say_how_to_see_them(browse, width):
+    for many in (7, 24):
+        b = browse(crowd(many))
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+        b.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        try:
+            fits = "document.getElementById('agreement').scrollWidth <="
+            fits += " document.getElementById('agreement').clientWidth"
+            b.wait(fits if many == 7 else f"!({fits})")
+            hint = b.driver.find_element("id", "sideways")
+            b.wait(f"document.getElementById('sideways').hidden === {str(many == 7).lower()}")
+            assert hint.is_displayed() == (many > 7)
+            assert b.run("return document.querySelector('#provenance thead').offsetHeight") < 32
+        finally:
+            b.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_agreement_numbers_its_columns_and_rows(browse):
+    e = crowd(7)
+    b = browse(e)
+    cells = "return [...document.querySelectorAll('#agreement %s')].map(n => n.textContent)"
+    assert b.run(cells % "thead th") == [str(k) for k in range(8)]
+    names = [name.replace("_", " ") for name in ("SEA", *e.methods)]
+    assert b.run(cells % "tbody th") == [f"{k} {name}" for k, name in enumerate(names)]
+    expected = [f"{v:.2f}".replace("-", "\u2212") for v in e.agreement_with_sea[0].flatten()]
+    assert b.run(cells % "tbody td") == [text.replace("\u22120.00", "0.00") for text in expected]
+
+
+def test_costs_are_summed_and_written_in_one_form(browse):
+    b = browse(crowd(7))
+    rows = b.run(
+        "return [...document.querySelectorAll('#provenance tbody tr')].map(r =>"
+        " [...r.children].map(n => n.textContent))"
+    )
+    assert rows == [
+        ["saliency", "0.09", "3"],
+        ["smoothgrad", "2.2", "1,250"],
+        ["grad cam", "1.0", "\u2013"],
+        ["SEA and its questions", "31.0", "90"],
+        ["total", "1,145.0", "1,343"],
+    ]
+
+
+def test_checks_name_members_as_the_rest_of_the_page_does(browse):
+    said = browse(crowd(7)).text("checks")
+    assert "grad cam: its map equals integrated gradients's" in said
+    assert "ask for n_steps" in said
+
+
+@pytest.mark.parametrize(
+    ("many", "keys"), [(4, "1 to 7 maps"), (6, "1 to 9 maps"), (7, "1 to 9 the first 9 maps")]
+)
+def test_keys_are_those_that_maps_have(browse, many, keys):
+    b = browse([crowd(many)])
+    assert b.text("keys") == f"Keys: \u2190 \u2192 other inputs, {keys}"
+
+
+def test_scale_ends_in_an_arrow_where_larger_values_share_the_last_colour(browse):
+    b = browse(explain_images())
+    clip = "return getComputedStyle(document.getElementById('scale')).clipPath"
+    assert b.run(clip).startswith("polygon")
+    last = b.run(
+        "const f = (id) => document.getElementById(id).getBoundingClientRect();"
+        "return f('scale').right - f('ticks').right"
+    )
+    assert last == pytest.approx(14, abs=0.5)
+    b.choose(5)
+    assert b.run(clip) == "none"
 
 
 @pytest.mark.parametrize("sample", [explain_images, explain_table, explain_series])

@@ -160,6 +160,8 @@ def plot_series(
             axes.yaxis.label.set_parse_math(False)
             axes.yaxis.set_label_coords(-0.42 / (WIDTH - margin - 0.2), 0.5)
             axes.yaxis.set_major_locator(MaxNLocator(2))
+            whole = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
+            axes.xaxis.set_major_locator(whole)
             style_axes(axes)
             if lines is None:
                 axes.set_yticks([])

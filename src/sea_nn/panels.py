@@ -108,7 +108,7 @@ def wrap(text: str, width: float, size: float = SIZE, lines: int = 3, bold: bool
         return measure(candidate, size, bold) <= width
 
     rows: list[str] = []
-    words = text.split()
+    words = [word for word in text.replace("\n", " ").split(" ") if word]  # keeps "5\u00a0%" whole
     while words:
         word = words.pop(0)
         if rows and fits(f"{rows[-1]} {word}"):

@@ -209,7 +209,7 @@ def plot_explanation(
     if kind == "top":
         sizes = [e.count(size) for size in p or e.default_sizes()]
         n = e.order.shape[1]
-        titles = [f"{size} of {n} ({size / n:.1%})" for size in sizes]
+        titles = [f"{size:,} of {n:,} ({_percent(size / n)})" for size in sizes]
         masks = e.member_top_masks(sizes)
         if e.kind == "image":
             return plot_top(e.attribution, e.maps, e.methods, masks, titles, e.images, path)
@@ -286,6 +286,11 @@ def _draw(
             panel.imshow(picture, interpolation="nearest")
     add_heat_bar(figure)
     return figure
+
+
+def _percent(share: float) -> str:
+    """A share in per cent: one decimal from 1 % up, below it two digits that count (0.04 %)."""
+    return f"{100 * share:{'.1f' if share >= 0.00995 else '.2g'}}\u00a0%"
 
 
 def _light(image: Array, mask: Array) -> Array:

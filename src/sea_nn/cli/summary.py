@@ -177,7 +177,9 @@ def _tabulate_members(explanations: Sequence[Explanation]) -> Table:
     seconds, evaluations = _total(explanations, "seconds"), _total(explanations, "evaluations")
     over = f", mean of {len(explanations)} inputs" if len(explanations) > 1 else ""
     table = make_table(f"Agreement: Spearman's rank correlation{over}", "", "")
-    for heading in (*map(str, range(len(names) - 1)), "evaluations", "seconds"):
+    table.padding = (0, 1, 0, 0)  # six members and their names fit into 80 columns
+    table.columns[1].no_wrap = True
+    for heading in (*map(str, range(len(names) - 1)), "passes", "seconds"):
         table.add_column(heading, justify="right")
     for k, name in enumerate(names):
         cells = [_write(matrix[k][j]) if j < k else "" for j in range(len(names) - 1)]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from torch import Tensor
 
 from sea_nn.experiments.run import Run
@@ -20,6 +22,7 @@ from sea_nn.panels import (
     INK,
     SERIES,
     SIZE,
+    Array,
     Plot,
     add_axes,
     add_heat_bar,
@@ -283,7 +286,7 @@ def draw_cost(run: Run, scores: Scores) -> Plot:
     figure = Plot(figsize=(left + columns * (width + gap) - 0.3, total), dpi=200)
     shape = (3, 224, 224)
     costs = {one.label: run.experiment.count_evaluations(one, shape) for one in run.experiment.maps}
-    kinds = (("SEA", SERIES[0], 6), ("Agg-Mean", SERIES[1], -10))
+    kinds = {"SEA": SERIES[0], "Agg-Mean": SERIES[1]}
     for place, name in enumerate(names):
         r, c = divmod(place, columns)
         bottom = total - (r + 1) * (head + height + foot) + foot
@@ -292,25 +295,11 @@ def draw_cost(run: Run, scores: Scores) -> Plot:
         means = {label: float(estimate.mean[scores.methods.index(label)]) for label in costs}
         for label, cost in costs.items():
             k = scores.methods.index(label)
-            colour, shift = next(
-                ((colour, shift) for kind, colour, shift in kinds if label.startswith(kind)),
-                (FAINT, -2),
-            )
+            colour = kinds.get(label.partition(", ")[0], FAINT)
             low, high = float(estimate.low[k]), float(estimate.high[k])
             axes.plot([cost, cost], [low, high], color=colour, lw=0.7, alpha=0.4)
             axes.plot(cost, means[label], "o", color=colour, ms=3.6)
-            said = label.partition(", ")[2] or label
-            right = label == max(costs, key=lambda name: costs[name])
-            axes.annotate(
-                said,
-                (cost, means[label]),
-                (-4 if right else 4, shift),
-                textcoords="offset points",
-                fontsize=SIZE - 1.5,
-                color=colour if colour != FAINT else INK,
-                ha="right" if right else "left",
-            )
-        for kind, colour, _ in kinds:
+        for kind, colour in kinds.items():
             line = sorted((costs[k], means[k]) for k in costs if k.startswith(f"{kind}, "))
             x, y = zip(*line, strict=True)
             axes.plot(x, y, "-", color=colour, lw=1.2, zorder=1, label=kind)
@@ -320,7 +309,69 @@ def draw_cost(run: Run, scores: Scores) -> Plot:
         axes.set_xlabel("model evaluations an input", labelpad=1)
         axes.set_title(f"{name} {scores.metrics[name].arrow}", fontsize=SIZE, loc="left", pad=4)
         style_axes(axes)
+        points = {label: (float(cost), means[label]) for label, cost in costs.items()}
+        colours = {label: kinds.get(label.partition(", ")[0], INK) for label in costs}
+        _label_points(axes, points, colours)
     return figure
+
+
+def _label_points(
+    axes: Axes, points: dict[str, tuple[float, float]], colours: dict[str, str]
+) -> None:
+    """Write each label (without its kind: "SEA, ") near its point and off all else drawn.
+
+    Each takes the place around its point that costs least: far is dear, lines are dearer, other
+    texts and points dearest. All choose three times, since each is in the way of others; a thin
+    line leads to a label that does not touch its point. Lengths are in points.
+    """
+    size, scale = SIZE - 1.5, 72 / axes.figure.dpi
+    axes.autoscale_view()
+    frame = np.array(axes.get_window_extent().extents) * scale
+    legend = axes.get_legend()
+    fixed = [] if legend is None else [np.array(legend.get_window_extent().extents) * scale]
+    lines = []
+    for line in axes.get_lines():
+        path = axes.transData.transform(np.column_stack(line.get_data())) * scale
+        spacing = 5 if line.get_alpha() else 1.5  # pale intervals disturb less
+        for start, end in pairwise(path):
+            lines.append(np.linspace(start, end, 2 + int(np.hypot(*(end - start)) / spacing)))
+    places = {label: axes.transData.transform(at) * scale for label, at in points.items()}
+    fixed += [np.concatenate([place - 3, place + 3]) for place in places.values()]
+    around = np.array([(x, y) for x in (5, 13, 24, -5, -13, -24) for y in range(-42, 43, 3)])
+    near = (abs(around[:, 0]) == 5) & (abs(around[:, 1]) <= 6)
+    said = {label: label.partition(", ")[2] or label for label in points}
+    boxes: dict[str, Array] = {}
+    leaders: dict[str, Array] = {}
+    shifts: dict[str, Array] = {}
+    for label in [*points] * 3:
+        width, half = 72 * measure(said[label], size), 0.65 * size
+        ends = places[label] + around
+        left = ends[:, 0] - np.where(around[:, 0] < 0, width, 0)
+        box = np.stack([left, ends[:, 1] - half, left + width, ends[:, 1] + half], 1)
+        leader = places[label] + np.linspace(0, 1, 12)[:, None, None] * around
+        taken = np.stack([*fixed, *(boxes[k] for k in boxes if k != label)])
+        ink = np.concatenate([*lines, *(leaders[k] for k in leaders if k != label)])
+        hit = (box[:, None, :2] < taken[:, 2:]) & (taken[:, :2] < box[:, None, 2:])
+        out = (box[:, :2] < frame[:2]) | (box[:, 2:] > frame[2:])
+        loss = np.hypot(*around.T) + 2 * (around[:, 0] < 0) + 3 * _count_inside(ink, box)
+        loss += ~near * (8 + 3 * _count_inside(leader.swapaxes(0, 1), taken).sum(1))
+        best = int(np.argmin(loss + 1000 * hit.all(2).sum(1) + 10000 * out.any(1)))
+        boxes[label], shifts[label] = box[best], around[best]
+        leaders[label] = leader[: 1 if near[best] else 12, best]
+    for label, (x, y) in shifts.items():
+        style: dict[str, Any] = {"xy": points[label], "xytext": (x, y)}
+        style |= {"textcoords": "offset points", "color": colours[label]}
+        side = "left" if x > 0 else "right"
+        axes.annotate(said[label], fontsize=size, ha=side, va="center", **style)
+        if len(leaders[label]) > 1:
+            thin = {"arrowstyle": "-", "lw": 0.5, "color": colours[label]}
+            axes.annotate("", arrowprops=thin | {"shrinkA": 0, "shrinkB": 2}, **style)
+
+
+def _count_inside(points: Array, boxes: Array) -> Array:
+    """How many of the points [..., k, 2] lie in each box [n, 4]: [..., n]."""
+    at = points[..., None, :]
+    return np.asarray(((at > boxes[:, :2]) & (at < boxes[:, 2:])).all(-1).sum(-2))
 
 
 _FIGURES: dict[str, Draw] = {

@@ -190,7 +190,9 @@ function showAgreement() {
       if (v === null) cell.title = "a constant map ranks nothing";
       else {
         const [whole, rest] = Math.abs(v).toFixed(2).split(".");
-        cell.append(whole === "0" ? make("span", "0", "zero") : whole, `.${rest}`);
+        const parts = [whole, `.${rest}`], spare = whole === "0" ? 0 : 1;   // left out where room is short
+        parts[spare] = make("span", parts[spare], "spare");
+        cell.append(...parts);
         cell.style.background = `rgba(${v < 0 ? "33,102,172" : "178,24,43"},${(0.9 * Math.abs(v)).toFixed(3)})`;
         cell.classList.toggle("strong", v > 0.84 || v < -0.97);   // where white reads better than black
       }
