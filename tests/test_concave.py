@@ -86,3 +86,15 @@ def test_the_cubic_lies_above(name, a, share):
     torch.testing.assert_close(slope, phi.slope(point), rtol=1e-14, atol=0)
     cubic = phi.value(point) + slope * (d + second * i * d**2 + third * i**2 * d**3)
     assert cubic >= phi.value(point + d) * (1 - 1e-12) - 1e-12
+
+
+@pytest.mark.parametrize("exponent", [0.9999999, 0.12345678, -3.3333333333])
+def test_the_name_of_a_power_is_all_of_it(exponent):
+    phi = parse_activation(f"power:{exponent!r}")
+    assert parse_activation(phi.name).exponent == exponent
+
+
+@pytest.mark.parametrize("name", ["power:-inf", "power:nan", "power:inf"])
+def test_a_power_is_finite(name):
+    with pytest.raises(InputError, match="finite exponent"):
+        parse_activation(name)

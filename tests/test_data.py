@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 from sea_nn import data
+from sea_nn.data.files import read_graded_mask, read_values
 from sea_nn.data.imagenet import index_wnids
 from sea_nn.data.items import Item, fill_boxes, fit_box, fit_mask
 from sea_nn.data.mri import load_btd
@@ -615,3 +616,10 @@ def test_real_scenes() -> None:
     assert (len(loaded.split("train")), len(loaded.split("test"))) == (600, 240)
     for item in loaded.sample(10):
         assert 0.02 < item.read_mask().mean() < 0.6
+
+
+def test_masks_of_sixteen_bits_keep_their_shades(tmp_path: Path) -> None:
+    values = np.array([[0, 100, 300], [1000, 30000, 65535]], np.uint16)
+    Image.fromarray(values).save(tmp_path / "mask.png")
+    assert np.array_equal(read_values(tmp_path / "mask.png"), values)
+    assert np.allclose(read_graded_mask(tmp_path / "mask.png"), values / 65535)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from sea_nn import DSF, CollapsedDSF
 from sea_nn.errors import InputError
@@ -160,3 +161,33 @@ def test_wrong_shapes_and_starts_are_refused():
             DSF(n, widths=widths, init=init)
     with pytest.raises(InputError, match="n >= 1"):
         DSF(0)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "not json",
+        "{}",
+        "[" * 100_000,
+        '{"n": 3, "widths": [4], "activation": "sqrt", "bias": true, "batch": null}',
+        '{"n": 10000000000, "widths": [4], "activation": "sqrt", "bias": true, "batch": null}',
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(tmp_path, header):
+    f = DSF(2, (4,))
+    tensors = {name: value.contiguous() for name, value in f.state_dict().items()}
+    save_file(tensors, tmp_path / "f.safetensors", {"sea_nn.DSF": header})
+    with pytest.raises(InputError, match="damaged"):
+        DSF.load(tmp_path / "f.safetensors")
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_parameters_that_no_dsf_has_are_refused(tmp_path, value):
+    f = DSF(2, (4,))
+    f.save(tmp_path / "f.safetensors")
+    with torch.no_grad():
+        f.weights[0].view(-1)[0] = value
+    f.save(tmp_path / "g.safetensors")
+    assert DSF.load(tmp_path / "f.safetensors").n == 2
+    with pytest.raises(InputError, match="never negative"):
+        DSF.load(tmp_path / "g.safetensors")

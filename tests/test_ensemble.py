@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sea_nn import SEAConfig, ensemble, ensemble_class, heatmap
+from sea_nn import attribute as attribute_module
 from sea_nn.attribute import attribute, supervise
 from sea_nn.cores import map_on_cores
+from sea_nn.errors import InputError
 from sea_nn.fit import fit
 from tests.reference import paper
 
@@ -280,3 +282,28 @@ def test_an_ensemble_prints_in_one_line():
     text = repr(ensemble(maps(2, 3, (16,))))
     assert "2 inputs, 16 features" in text
     assert "\n" not in text
+
+
+def test_the_chunk_counts_the_pixels_behind_a_grid():
+    config = SEAConfig.paper("imagenet")
+    device = torch.device("cpu")
+    pooled = attribute_module._chunk_size(784, 224 * 224, 3, config, device)
+    plain = attribute_module._chunk_size(784, 784, 3, config, device)
+    assert pooled * 8 * 224 * 224 * 3 * 10 <= 64 << 20
+    assert pooled < plain
+
+
+@pytest.mark.parametrize("chunk", [0, -1, 1.5, True])
+def test_a_chunk_is_a_number_of_inputs(chunk):
+    with pytest.raises(InputError, match="chunk must be"):
+        ensemble(maps(), chunk=chunk)
+
+
+def test_methods_of_a_class_can_be_weighed():
+    given = maps(4, 2, (6, 6))
+    weights = torch.tensor([3.0, 1.0])
+    found = ensemble_class(given, weights=weights).attribution
+    rows = given.flatten(0, 1).unsqueeze(0)
+    expected = ensemble(rows, weights=weights.repeat(4)).attribution
+    assert torch.equal(found, expected)
+    assert not torch.allclose(found, ensemble_class(given).attribution)

@@ -200,7 +200,8 @@ def test_other_weights_change_the_key():
 
 def test_changed_source_changes_the_key_unless_it_only_shows_results(tmp_path):
     for name in ("dsf.py", "metrics/order.py", "experiments/run.py", "experiments/figures.py",
-                 "experiments/maps.py", "experiments/measures.py", "cli/bench.py"):  # fmt: skip
+                 "experiments/maps.py", "experiments/measures.py", "cli/bench.py",
+                 "experiments/steadiness.py", "experiments/experiment.py"):  # fmt: skip
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("one = 1\n")
@@ -210,10 +211,12 @@ def test_changed_source_changes_the_key_unless_it_only_shows_results(tmp_path):
         (tmp_path / name).write_text("one = 2\n")
     assert hash_source(tmp_path) == before
     seen = {before}
-    for name in ("dsf.py", "metrics/order.py", "experiments/run.py"):
+    counted = ("dsf.py", "metrics/order.py", "experiments/run.py", "experiments/steadiness.py",
+               "experiments/experiment.py")  # fmt: skip
+    for name in counted:
         (tmp_path / name).write_text("one = 2\n")
         seen.add(hash_source(tmp_path))
-    assert len(seen) == 4
+    assert len(seen) == 1 + len(counted)
     assert hash_source() in describe(TINY)["source"]
 
 

@@ -430,3 +430,31 @@ def test_failed_save_leaves_the_old_file_alone(tmp_path, monkeypatch):
         explain_table().save(path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "banana"},
+        {"feature_shape": [-4, -4]},
+        {"version": -3},
+        {"version": True},
+        {"methods": [1, 2, 3]},
+    ],
+)
+def test_headers_that_lie_are_refused(tmp_path, change):
+    path = explain_images().save(tmp_path / "e.safetensors")
+    with safe_open(path, "numpy") as file:
+        facts = json.loads(file.metadata()["sea_nn.explanation"])
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    path.write_bytes(serialize(tensors, {"sea_nn.explanation": json.dumps({**facts, **change})}))
+    with pytest.raises(InputError):
+        Explanation.load(path)
+
+
+def test_a_bottomless_header_is_refused(tmp_path):
+    path = tmp_path / "e.safetensors"
+    deep = "[" * 100_000
+    path.write_bytes(serialize({"maps": np.zeros(1)}, {"sea_nn.explanation": deep}))
+    with pytest.raises(InputError, match="damaged"):
+        Explanation.load(path)

@@ -653,3 +653,42 @@ def test_drops_are_what_hiding_a_set_takes_from_the_logit():
     torch.testing.assert_close(drops, torch.tensor([[4.0, 1.0], [8.0, 2.0]]))
     with pytest.raises(InputError, match="positions"):
         measure_drops(model, x, 0, sets[:, :, :2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.bool])
+def test_maps_of_few_bits_are_scored_in_single_precision(dtype):
+    maps = (draw(2, 28, 28) > 0.5) if dtype == torch.bool else draw(2, 28, 28).to(dtype)
+    x = draw(2, 1, 28, 28)
+    found = score_maps(None, x, None, {"a": maps}, ["gini"], random=False).values["gini"]
+    expected = score_maps(None, x, None, {"a": maps.double()}, ["gini"], random=False)
+    assert torch.allclose(found, expected.values["gini"], atol=1e-5)
+
+
+def test_the_usual_metrics_suit_small_inputs():
+    x, maps = draw(3, 8), {"a": draw(3, 8)}
+    scores = score_maps(nn.Linear(8, 3), x, 0, maps)
+    assert all(bool(values.isfinite().all()) for values in scores.values.values())
+
+
+def test_zero_and_one_are_a_mask_for_jaccard_in_every_type():
+    x, maps, mask = draw(2, 1, 6, 6), {"a": draw(2, 6, 6)}, draw(2, 6, 6) > 0.6
+    values = [
+        score_maps(None, x, None, maps, ["jaccard"], masks=one, random=False).values["jaccard"]
+        for one in (mask, mask.float(), mask.to(torch.uint8))
+    ]
+    assert torch.equal(values[0], values[1])
+    assert torch.equal(values[0], values[2])
+
+
+def test_two_metrics_of_one_name_are_not_mistaken_for_each_other():
+    x, maps = draw(2, 1, 6, 6), {"a": draw(2, 6, 6)}
+    both = [deletion(torch.zeros(1, 1, 1)), deletion(torch.ones(1, 1, 1))]
+    with pytest.raises(InputError, match="two metrics are called"):
+        score_maps(Plain(torch.ones(36)), x, 0, maps, both)
+
+
+def test_keeping_a_class_needs_more_than_one():
+    x, maps = draw(2, 1, 6, 6), {"a": draw(2, 6, 6)}
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 1))
+    with pytest.raises(InputError, match="one output"):
+        score_maps(model, x, 0, maps, ["keep:mean"])

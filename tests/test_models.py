@@ -459,3 +459,12 @@ def test_hugging_face_scaling_is_folded_into_mean_and_std() -> None:
 def test_an_unknown_hugging_face_size_points_to_a_file_of_your_own() -> None:
     with pytest.raises(InputError, match=r"FILE\.py:FUNCTION"):
         _read_hf_recipe({"size": {"longest_edge": 3}})
+
+
+def test_a_processor_that_does_not_rescale_or_says_nothing_of_means() -> None:
+    recipe = {"size": {"height": 8, "width": 8}, "image_mean": [10.0] * 3, "image_std": [2.0] * 3}
+    white = Image.new("RGB", (8, 8), (255, 255, 255))
+    found = _read_hf_recipe({**recipe, "do_rescale": False})(white)
+    assert float(found.max()) == pytest.approx(122.5)
+    plain = {"size": {"height": 8, "width": 8}, "rescale_factor": None}
+    assert float(_read_hf_recipe(plain)(white).max()) == 1.0

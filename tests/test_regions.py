@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sea_nn import SEA, SEAConfig, ensemble
+from sea_nn import SEA, SEAConfig, ensemble, regions
 from sea_nn.errors import InputError
 from sea_nn.queries import make_ask
 from sea_nn.regions import Answers, count_questions, divide, heed, split
@@ -258,3 +258,27 @@ def test_groups_of_features_are_asked_about_as_one() -> None:
     found = SEA(model, ("saliency", "input_x_gradient")).explain(x, feature_mask=mask)
     cells = found.attribution[:, 0].unfold(1, 3, 3).unfold(2, 3, 3).flatten(3)
     assert bool((cells == cells[..., :1]).all())
+
+
+def test_inputs_nobody_votes_for_have_no_map_and_no_nan():
+    heatmaps = seeded(2, 3, 8, 8)
+    weights = torch.tensor([[1.0, 1, 1], [0, 0, 0]]).double()
+    answers = Answers.of(additive(seeded(2, 8, 8, seed=1)), heatmaps.mean(1))
+    rows, pulls = heed(answers, heatmaps, weights)
+    assert rows.isfinite().all()
+    assert pulls.isfinite().all()
+    assert (pulls[1] == 0).all()
+    alone = heed(
+        Answers.of(additive(seeded(2, 8, 8, seed=1)[:1]), heatmaps[:1].mean(1)),
+        heatmaps[:1],
+        weights[:1],
+    )
+    assert torch.allclose(pulls[:1], alone[1])
+
+
+def test_members_are_judged_a_few_inputs_at_a_time_alike(monkeypatch):
+    heatmaps = seeded(5, 3, 8, 8)
+    answers = Answers.of(additive(seeded(5, 8, 8, seed=1)), heatmaps.mean(1))
+    whole = answers.foretold(heatmaps)
+    monkeypatch.setattr(regions, "ROOM", 2 * 15 * 64)
+    assert torch.allclose(answers.foretold(heatmaps), whole)

@@ -74,7 +74,7 @@ def aggregate(
         how, weights = "mean", optimal_weights(loss).to(weights)
         if loss.size is not None:  # the weights are those of heatmaps so divided
             weights = weights * _share_sizes(loss.size.to(weights))
-    share = weights / weights.sum(1, keepdim=True).clamp_min(EPSILON)
+    share = weights / weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
     values = AGGREGATORS[how](rows, share.unsqueeze(2))
     order = top_features(values, values.shape[1])
     return Ensemble(

@@ -120,13 +120,15 @@ def ensemble(
         m = heatmaps.shape[1]
     n = math.prod(grid or shape)
     dtype = heatmaps.dtype if heatmaps.dtype in (torch.float32, torch.float64) else torch.float32
-    size = chunk or _chunk_size(n, m, config, heatmaps.device)
+    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
+        raise InputError(f"chunk must be a whole number of inputs from 1, or None; got {chunk!r}")
+    size = chunk or _chunk_size(n, math.prod(shape), m, config, heatmaps.device)
     # A full network's small steps gain little from sharing each between cores; inputs do.
     side_by_side = heatmaps.device.type == "cpu" and not config.constant_start
     if side_by_side and chunk is None:
         size = max(1, min(size, math.ceil(count / torch.get_num_threads())))
 
-    def work(start: int) -> tuple[Tensor, Tensor, Tensor, Record, Scorer]:
+    def work(start: int) -> tuple[Tensor, Tensor, Tensor, Record, Scorer | None]:
         rows = slice(start, start + size)
         given = supervise(heatmaps[rows], config, weights[rows])
         bound = constraints.rows(rows).to(heatmaps.device)
@@ -140,7 +142,7 @@ def ensemble(
         bound.verify(scorer)
         order, gains, values = attribute(scorer, config)
         painted = _paint(values, shape, grid, config).to(dtype)
-        return order, gains.to(dtype), painted, history, scorer
+        return order, gains.to(dtype), painted, history, scorer if keep_scorer else None
 
     starts = range(0, max(count, 1), size)
     parts = map_on_cores(work, starts) if side_by_side else [work(start) for start in starts]
@@ -155,7 +157,7 @@ def ensemble(
         attribution=torch.cat(maps),
         order=torch.cat(orders),
         gains=torch.cat(gained),
-        scorer=_join(list(scorers)) if keep_scorer else None,
+        scorer=_join([f for f in scorers if f is not None]) if keep_scorer else None,
         record=Record.concatenate(list(histories)),
         feature_shape=grid or shape,
         config=config,
@@ -181,7 +183,11 @@ def _consult(
 
 
 def ensemble_class(
-    heatmaps: Tensor, config: SEAConfig | None = None, **options: object
+    heatmaps: Tensor,
+    config: SEAConfig | None = None,
+    *,
+    weights: Tensor | None = None,
+    **options: object,
 ) -> Ensemble:
     """One class-level map from the heatmaps of many inputs of a class [M9].
 
@@ -190,13 +196,16 @@ def ensemble_class(
     Args:
         heatmaps: [N, m, *shape] in [0, 1], as for ``ensemble``.
         config: settings; the default is ``SEAConfig()``.
+        weights: how much each method counts, [m] or [N, m].
         **options: as for ``ensemble``.
 
     Returns:
         An ``Ensemble`` of one input: attribution [1, *shape].
     """
     heatmaps = check_heatmaps(heatmaps)
-    return ensemble(heatmaps.flatten(0, 1).unsqueeze(0), config, **options)  # type: ignore[arg-type]
+    weights = check_weights(weights, heatmaps).reshape(1, -1)
+    rows = heatmaps.flatten(0, 1).unsqueeze(0)
+    return ensemble(rows, config, weights=weights, **options)  # type: ignore[arg-type]
 
 
 def supervise(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> Supervision:
@@ -222,7 +231,7 @@ def supervise(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> Supervisi
     sets = sets.flatten(1, 2)
     budgets = sets.sum(2, dtype=torch.int32).long()  # ten times faster than in int64
     if config.reading == "authors":
-        asked = torch.tensor(count_thresholds(config.thresholds, maps[0, 0].numel()))
+        asked = torch.tensor(count_thresholds(config.thresholds, math.prod(maps.shape[2:])))
         budgets = asked.clamp(max=rows.shape[2]).repeat(count, m).to(budgets)
     return Supervision(rows, weights, sets, budgets, weights.repeat_interleave(k, 1))
 
@@ -298,10 +307,12 @@ def _join(scorers: list[Scorer]) -> Scorer:
     return whole.requires_grad_(False)  # learned, as each part is
 
 
-def _chunk_size(n: int, m: int, config: SEAConfig, device: torch.device) -> int:
+def _chunk_size(n: int, pixels: int, m: int, config: SEAConfig, device: torch.device) -> int:
     """How many inputs fit in the working memory that is fastest (CPU) or at hand (GPU)."""
     sets = m * len(config.thresholds) if config.margin_weight else 0
     row = 8 * n * (m + 6) + n * sets + 8 * 50 * sets
+    if n < pixels:  # heatmaps and sets are pooled onto a grid
+        row += 8 * pixels * (m + sets)
     if not config.constant_start:
         first, *rest = (*config.widths, 1)
         row += 8 * 6 * (n * first + sum(a * b for a, b in zip((first, *rest), rest, strict=False)))

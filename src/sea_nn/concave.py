@@ -14,6 +14,7 @@ tensor(5.0000e-09, dtype=torch.float64)
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -155,7 +156,7 @@ class Power:
 
     def __init__(self, exponent: float) -> None:
         self.exponent = exponent
-        self.name = f"power:{exponent:g}"
+        self.name = f"power:{exponent!r}"  # in full: functions are built again from it
         self.cubic = ((exponent - 1) / 2, (exponent - 1) * (exponent - 2) / 6)
 
     def value(self, z: Tensor) -> Tensor:
@@ -195,10 +196,10 @@ def parse_activation(name: str) -> Concave:
             exponent = float("nan")
         if exponent == 0:
             raise InputError('activation "power:0" is the limit "log1p": ask for that by name')
-        if exponent < 1:
+        if math.isfinite(exponent) and exponent < 1:
             return Power(exponent)
         raise InputError(
-            f"a concave power needs an exponent below 1, as in 'power:-1'; got {name!r}"
+            f"a concave power needs a finite exponent below 1, as in 'power:-1'; got {name!r}"
         )
     raise InputError(
         f"unknown activation {name!r}: choose 'sqrt', 'log1p' or 'power:p' with p < 1 "

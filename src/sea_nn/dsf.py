@@ -240,7 +240,7 @@ class DSF(Scorer):
 
     @classmethod
     def load(cls, path: str | Path) -> DSF:
-        """Read a file that ``save`` wrote; nothing in it is executed."""
+        """Read a file that ``save`` wrote; nothing in it is executed, and all of it is checked."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -251,16 +251,24 @@ class DSF(Scorer):
             raise InputError(f"cannot read {path} as a safetensors file: {error}") from error
         if header is None:
             raise InputError(f"{path} is a safetensors file but holds no DSF written by DSF.save")
-        fields = json.loads(header)
-        f = cls(
-            fields["n"],
-            fields["widths"],
-            fields["activation"],
-            fields["bias"],
-            batch=fields["batch"],
-            dtype=tensors["weights.0"].dtype,
-        )
-        f.load_state_dict(tensors)
+        if any(not bool((t.isfinite() & (t >= 0)).all()) for t in tensors.values()):
+            raise InputError(f"{path} is damaged: a DSF's parameters are finite and never negative")
+        try:
+            fields = json.loads(header)
+            with torch.device("meta"):  # no room is taken for what a header claims
+                f = cls(
+                    fields["n"],
+                    fields["widths"],
+                    fields["activation"],
+                    fields["bias"],
+                    batch=fields["batch"],
+                    dtype=tensors["weights.0"].dtype,
+                )
+            f.load_state_dict(tensors, assign=True)
+        except (KeyError, TypeError, ValueError, RuntimeError, RecursionError) as error:
+            raise InputError(
+                f"{path} is damaged: its parts do not fit together ({error})"
+            ) from error
         return f
 
 

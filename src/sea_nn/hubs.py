@@ -112,11 +112,12 @@ def _read_hf_recipe(recipe: Mapping[str, Any]) -> Preprocess:
     else:
         cut = _read_hf_size(crop) if crop and recipe.get("do_center_crop") else resize
     # Pixels are multiplied by the factor, then one is taken off where there is an offset.
-    factor = 255 * recipe.get("rescale_factor", 1 / 255)
+    rescaled = recipe.get("do_rescale", True)
+    factor = 255 * (recipe.get("rescale_factor") or 1 / 255) if rescaled else 255.0
     offset = 1.0 if recipe.get("rescale_offset") else 0.0
     normalise = recipe.get("do_normalize", True)
-    mean = recipe["image_mean"] if normalise else (0.0,) * 3
-    std = recipe["image_std"] if normalise else (1.0,) * 3
+    mean = (recipe.get("image_mean") if normalise else None) or (0.0,) * 3
+    std = (recipe.get("image_std") if normalise else None) or (1.0,) * 3
     if normalise and recipe.get("include_top"):  # EfficientNet divides by std twice
         std = tuple(value**2 for value in std)
     return Preprocess(

@@ -2,9 +2,9 @@
 
 The paper's second kind of supervision is sets: f must score a member's top features above all other
 sets of their size. But members disagree, and a set is not right because one of them drew it: here
-the model decides. The input is divided into 16 regions (or 64); a row of a Hadamard matrix splits
-them into two halves, and the model says which of the two it needs more: V = p(class | only this
-half is left) - p(class | only the other). The 15 splits are orthogonal, so 30 questions tell the
+the model decides. The input is divided into 16 regions (or 4, 64, 256); a row of a Hadamard matrix
+splits them into two halves, and the model says which it needs more: V = p(class | only this half is
+left) - p(class | only the other). The 15 splits are orthogonal, so 30 questions tell the
 effect of every region exactly, up to a constant, if effects add up (docs/math.md). The effects,
 painted, are one more heatmap; and a member that foretells the answers counts for more.
 
@@ -34,6 +34,7 @@ from sea_nn.heatmap import scale, smooth
 Ask = Callable[[Tensor], Tensor]
 """From sets, bool [N, R, *shape], to how much more the model needs each than the rest, [N, R]."""
 
+ROOM = 1 << 23  # numbers of sets worked on at once
 COUNTS = (4, 16, 64, 256)
 """How many regions there may be: squares, for images, of which a Hadamard matrix is at hand."""
 # Chosen on tuning inputs of four data sets (docs/results/tried.md; sea bench choices_).
@@ -95,9 +96,11 @@ class Answers:
 
     def foretold(self, heatmaps: Tensor) -> Tensor:
         """Cosine between the answers and what each heatmap's own mass would say, [N, m]."""
-        halves = self.sets.flatten(2).to(torch.float64) * 2 - 1
-        expected = heatmaps.flatten(2).to(torch.float64) @ halves.mT
-        return cosine_similarity(expected, self.preference.unsqueeze(1), dim=2)
+        # Sets are many: as numbers, those of a few inputs at a time.
+        rows = max(1, ROOM // self.sets[0].numel())
+        parts = zip(heatmaps.flatten(2).split(rows), self.sets.flatten(2).split(rows), strict=True)
+        expected = [heat.double() @ (sets.double() * 2 - 1).mT for heat, sets in parts]
+        return cosine_similarity(torch.cat(expected), self.preference.unsqueeze(1), dim=2)
 
 
 def heed(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,7 +115,10 @@ def heed(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, T
     trust = (TRUST * answers.foretold(heatmaps)).exp()
     # Two equal members of weight 1/2 must be as one of weight 1, so votes are counted, not rows.
     votes = weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
-    pulls = weights * heat * trust / ((weights * trust).sum(1, keepdim=True) / votes)
+    tiny = torch.finfo(weights.dtype).tiny
+    pulls = (
+        weights * heat * trust / ((weights * trust).sum(1, keepdim=True) / votes).clamp_min(tiny)
+    )
     # Effects of regions a quarter as large are told by four times as many answers.
     say = SAY * math.sqrt((answers.count - 1) / 15)
     said = say * pulls.sum(1, keepdim=True) / votes

@@ -34,6 +34,7 @@ from sea_nn.explanation import Check, Explanation, Provenance
 from sea_nn.heatmap import cell_of
 
 FORMAT, VERSION = "sea_nn.explanation", 1
+KINDS = ("image", "table", "series")
 
 
 @contextmanager
@@ -104,7 +105,7 @@ def load(path: str | Path) -> Explanation:
         with safe_open(source, framework="numpy") as file:
             facts = _read_facts(file.metadata() or {}, source)
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
+    except (SafetensorError, TypeError) as error:  # a type that numpy does not know
         raise InputError(
             f"{source} is not a whole safetensors file ({error}): it was cut short or is something "
             "else; make the explanation again with SEA.explain(...).save(path)"
@@ -124,10 +125,10 @@ def _read_facts(header: dict[str, str], source: Path) -> dict[str, Any]:
         )
     try:
         facts = dict(json.loads(header[FORMAT]))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{source} is damaged: its header cannot be read ({error})") from error
     version = facts.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= VERSION:
         raise InputError(
             f"{source} has format version {version!r}, and this sea-nn reads up to {VERSION}; "
             "upgrade with: pip install --upgrade sea-nn"
@@ -136,6 +137,12 @@ def _read_facts(header: dict[str, str], source: Path) -> dict[str, Any]:
 
 
 def _assemble(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) -> Explanation:
+    if facts["kind"] not in KINDS:
+        raise ValueError(f"a kind of {facts['kind']!r}")
+    if not all(isinstance(n, int) and n > 0 for n in facts["feature_shape"]):
+        raise ValueError(f"features of shape {facts['feature_shape']}")
+    if not all(isinstance(name, str) for name in facts["methods"]):
+        raise ValueError("methods that are no names")
     maps = torch.from_numpy(tensors["maps"].astype(np.float32))
     order = torch.from_numpy(tensors["order"].astype(np.int64))
     gains = torch.from_numpy(tensors["gains"])

@@ -105,7 +105,8 @@ def read_values(path: Path) -> NDArray[np.float32]:
     """
     try:
         with Image.open(path) as image:
-            values = np.array(image if image.mode in ("1", "L", "P") else image.convert("L"))
+            plain = image.mode in ("1", "L", "P") or image.mode[0] in "IF"
+            values = np.array(image if plain else image.convert("L"))
     except FileNotFoundError:
         raise InputError(f"There is no mask at {path}.") from None
     except (UnidentifiedImageError, OSError) as error:
@@ -119,9 +120,10 @@ def read_binary_mask(path: Path) -> NDArray[np.float32]:
 
 
 def read_graded_mask(path: Path) -> NDArray[np.float32]:
-    """Read a mask of shades: its values divided by 255, or as they are if only 0 and 1 occur."""
+    """Read a mask of shades: 0 to 1, 0 to 255 or, in 16 bits, 0 to 65535, all brought to 0 to 1."""
     values = read_values(path)
-    return values if values.max(initial=0) <= 1 else values / np.float32(255)
+    most = values.max(initial=0)
+    return values if most <= 1 else values / np.float32(255 if most <= 255 else 65535)
 
 
 def read_code(path: Path, code: int) -> NDArray[np.float32]:

@@ -145,7 +145,7 @@ def describe_settings(run: Run) -> dict[str, Any]:
         "classes": list(experiment.classes) if experiment.n_train else [],
         "source": hash_source(),
     }
-    if experiment.measure == "time":
+    if experiment.measure in ("time", "stability"):  # which compares this machine's devices
         settings["machine"] = describe_machine(subjects.device)
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return plain
@@ -229,7 +229,8 @@ def _load(experiment: Experiment, store: Store, key: str) -> Scores | None:
         return None
     tensors, facts = found
     metrics = {name: find_metric(name) for name in experiment.metrics}
-    if any(f"values {name}" not in tensors for name in metrics):
+    whole = {"methods", "notes"} <= set(facts)
+    if not whole or any(f"values {name}" not in tensors for name in metrics):
         return None
     return Scores(
         tuple(facts["methods"]),

@@ -32,7 +32,7 @@ SHOWING = frozenset(
     | {"images.py", "storage.py", "explanation.py", "doctor.py"}
     | {"plots.py", "panels.py", "charts.py", "bars.py"}
 )
-MEASURING = ("maps.py", "measures.py", "rivals.py", "run.py")
+MEASURING = ("experiment.py", "maps.py", "measures.py", "rivals.py", "run.py", "steadiness.py")
 
 
 def default_cache() -> Path:
@@ -91,7 +91,7 @@ class Store:
                 return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
         except FileNotFoundError:
             return None
-        except (SafetensorError, KeyError, TypeError, ValueError):
+        except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, OSError):
             return None  # damaged: compute it again
 
     def write(self, key: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:

@@ -324,7 +324,7 @@ def _describe(
     elif experiment.classifier == "fashion":
         share = measure_accuracy(experiment, loaded)
         said += f", a five-layer CNN, right on {share:.2%} of {len(images)} test pictures"
-    elif labelled:
+    elif labelled and n_seen:
         said += f", right on {n_right / n_seen:.1%} of the {n_seen} pictures tried"
     return (*lines, said)
 

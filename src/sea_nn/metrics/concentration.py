@@ -87,7 +87,9 @@ def jaccard(
         raise InputError(_mismatch("human", human, maps))
     graded = human.flatten(1)
     chosen = graded > 0
-    binary = graded.dtype == torch.bool
+    if graded.is_floating_point() and not bool((graded >= 0).all()):
+        raise InputError("human annotations must not be negative or nan")
+    binary = bool(((graded == 0) | (graded == 1)).all())
     place = rank_positions(flat, seed, first)
     theirs = None if binary else rank_positions(graded.unsqueeze(1), seed, first).squeeze(1)
     parts = []
@@ -131,7 +133,7 @@ def _flatten(maps: Tensor) -> Tensor:
             "a share of a map's mass needs values that are not negative; take maps.abs(), or "
             "reduce channels with sea_nn.heatmap.reduce_channels"
         )
-    return maps.flatten(2)
+    return maps.flatten(2).to(torch.promote_types(maps.dtype, torch.float32))
 
 
 def _flatten_masks(masks: Tensor, maps: Tensor) -> Tensor:

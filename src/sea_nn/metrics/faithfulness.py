@@ -179,7 +179,7 @@ def _curve_metric(
     def compute(trial: Trial) -> Outcome:
         key: tuple[object, ...]
         if by == "pixel":
-            last = STEPS if steps is None else steps
+            last = min(STEPS, trial.n) if steps is None else steps
             key = ("pixels", last)
             step_maps, last = trial.pixel_steps(last)
         else:
@@ -221,6 +221,11 @@ def _set_metric(name: str, kind: Kind, share: float) -> Metric:
     def compute(trial: Trial) -> Outcome:
         sets = order.top_sets(trial.maps.flatten(2), share, trial.seed, trial.first)
         answers = ask_sets(trial, kind, sets.view(trial.maps.shape), keep=name == "keep")
+        if trial.ask().logits.shape[1] == 1:
+            raise InputError(
+                f"{name} asks whether the predicted class stays, and this model has one output; "
+                "take deletion or insertion"
+            )
         same = answers.predicted == trial.ask().target.unsqueeze(1)
         return Outcome((same if name == "keep" else ~same).to(trial.maps.dtype))
 

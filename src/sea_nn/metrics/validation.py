@@ -29,10 +29,18 @@ def choose_metrics(metrics: Sequence[str | Metric] | None, x: Tensor) -> list[Me
         metrics = (metrics,)
     if metrics is None:
         metrics = IMAGE_METRICS if x.ndim == 4 else OTHER_METRICS
-    chosen = list({metric.name: metric for metric in map(get_metric, metrics)}.values())
+    chosen: dict[str, Metric] = {}
+    for given in metrics:
+        metric = get_metric(given)
+        if isinstance(given, Metric) and chosen.get(metric.name, metric) is not metric:
+            raise InputError(
+                f"two metrics are called {metric.name!r}: give one another name, with "
+                "dataclasses.replace(metric, name=...)"
+            )
+        chosen[metric.name] = metric
     if not chosen:
         raise InputError("metrics must name at least one metric")
-    return chosen
+    return list(chosen.values())
 
 
 def check_maps(
@@ -60,7 +68,7 @@ def check_maps(
                 "sea_nn.heatmap.reduce_channels, bring "
                 "coarse maps to the input's size with sea_nn.heatmap.upsample"
             )
-        checked[name] = one if one.is_floating_point() else one.to(torch.float32)
+        checked[name] = one.to(torch.promote_types(one.dtype, torch.float32))
     for name, (finite, zeros) in zip(checked, _inspect(checked), strict=True):
         if not finite:
             raise InputError(f"the maps of {name!r} hold nan or infinite values")
