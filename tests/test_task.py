@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from sea_nn import SEAConfig
+from sea_nn import SEAConfig, ensemble
 from sea_nn.attribute import supervise
 from sea_nn.solver import Solver, is_fused
 from sea_nn.task import NetworkTask, SetChains, SetRows
@@ -84,3 +84,26 @@ def test_nested_sets_are_prefixes_of_an_order():
     torch.testing.assert_close(ours - weight, (slopes.unsqueeze(1) @ sets.double()).squeeze(1))
     assert SetChains.find(sets.flip(1)) is None
     assert SetChains.find(sets[:, :0]) is None
+
+
+@pytest.mark.parametrize("solver", ["mirror", "gradient"])
+@pytest.mark.parametrize("init", ["ones", (0.0, 1.0)])
+def test_rounding_is_no_reason_to_move(solver, init):
+    # Both solvers divide by the largest entry, so the weights' scale cannot matter; where the
+    # margin's terms cancel, all that is left of the gradient is rounding.
+    config = SEAConfig(
+        solver=solver,
+        init=init,
+        heatmap_weight=0.0,
+        margin_weight=1.0,
+        thresholds=(2, 4, 6),
+        learning_rate=0.05,
+        widths=(8, 4),
+    )
+    heatmaps = torch.rand(60, 1, 12, generator=torch.Generator().manual_seed(0)).double()
+    one, *others = (
+        ensemble(heatmaps, config, weights=torch.full((1,), s).double()).attribution
+        for s in (1.0, 3.0, 0.1)
+    )
+    for other in others:
+        assert torch.allclose(other, one, rtol=1e-9)

@@ -17,6 +17,9 @@ from sea_nn.head import take_rows, times
 from sea_nn.lazy import GreedySearch
 from sea_nn.objective import decay_term, floor_term, heatmap_term, margin_term
 
+ROUNDING = 1e-13
+"""A gradient below this share of the terms it sums up is rounding: some hundred terms cancelled."""
+
 
 @dataclass(frozen=True)
 class Supervision:
@@ -95,6 +98,19 @@ class Task(ABC):
         loss = (heatmap + margin + floor).sum()
         return Terms(heatmap.detach(), margin.detach(), floor.detach(), decay), loss
 
+    def _still(self, gradient: Tensor, slopes: Tensor) -> None:
+        """Set to 0, in place, what rounding leaves where the terms cancel.
+
+        Mirror descent and projected gradient divide by the largest entry, and would make a full
+        step of it. Adagrad does as well, as it does in the paper's form, and is left alone.
+
+        Args:
+            gradient: of the first layer, [N, n] or [N, n, units].
+            slopes: of the rows it is a sum of, [N, rows] or [N, rows, units].
+        """
+        if self.config.solver != "adagrad":
+            gradient.masked_fill_(gradient.abs() <= ROUNDING * slopes.abs().sum(1, keepdim=True), 0)
+
     def decay(self) -> Tensor:
         """The regulariser, [N]."""
         counted = zip(self.parameters, self.copies, strict=True)
@@ -152,6 +168,7 @@ class CollapsedTask(Task):
             # A feature of rank k is in every best set of more than k features.
             ends = torch.zeros_like(running).scatter_add_(1, given.budgets, slopes[:, 1 + m + r :])
             gradient.scatter_add_(1, top, ends[:, 1:].flip(1).cumsum(1).flip(1))
+            self._still(gradient, slopes)
         totals = [gradient, torch.cat(outer, 1)] if outer else [gradient]
         return terms, [total.div_(k) for total, k in zip(totals, self.copies, strict=True)]
 
@@ -317,6 +334,7 @@ class NetworkTask(Task):
         if sparse and order is not None:
             self.sets.add_back_columns(gradient, sparse[0])
             gradient[taken] += times(best.mT, sparse[1])
+            self._still(gradient, slopes)
         gradients = [gradient, *upper, *biases]
         return terms, gradients[: len(self.parameters)]
 
