@@ -48,6 +48,11 @@ def test_presets_are_the_papers_numbers():
         ({"margin": -1}, "at least 0"),
         ({"widths": (0,)}, "widths"),
         ({"upsampling": "cubic"}, "nearest"),
+        ({"widths": 5}, "widths must be a list"),
+        ({"bias": "false"}, "bias must be true or false"),
+        ({"init": (0, float("inf"))}, "finite"),
+        ({"init": ("a", "b")}, "finite"),
+        ({"seed": 2**70}, "below"),
     ],
 )
 def test_bad_settings_say_what_to_do(fields, words):

@@ -92,3 +92,9 @@ def test_bilinear_upsampling_is_smooth_and_unknown_modes_are_refused():
     assert (wide.diff(dim=-1) >= 0).all()
     with pytest.raises(InputError, match="nearest"):
         heatmap.upsample(torch.zeros(1, 2, 2), (4, 4), "cubic")
+
+
+def test_a_sum_over_channels_does_not_overflow():
+    half = torch.full((1, 3, 2, 2), 60000.0, dtype=torch.float16)
+    assert heatmap.reduce_channels(half).tolist() == [[[180000.0] * 2] * 2]
+    assert heatmap.reduce_channels(torch.full((1, 1, 2), -128, dtype=torch.int8)).min() == 128

@@ -121,6 +121,10 @@ class SEAConfig:
         _number("margin", self.margin, least=0)
         _whole("epochs", self.epochs, 0)
         _whole("seed", self.seed, 0)
+        if self.seed >= 2**63:
+            raise InputError(f"seed must be below 2^63; got {self.seed}")
+        if not isinstance(self.bias, bool):
+            raise InputError(f"bias must be true or false; got {self.bias!r}")
         for width in self.widths:
             _whole("each of widths", width, 1)
         if self.heatmap_weight + self.margin_weight <= 0:

@@ -359,6 +359,10 @@ def check_init(init: Init) -> tuple[float, float]:
     """Return (low, high) of a starting rule: "ones" or a pair of non-negative numbers."""
     if init == "ones":
         return 1.0, 1.0
-    if isinstance(init, (tuple, list)) and len(init) == 2 and 0 <= init[0] <= init[1]:
-        return float(init[0]), float(init[1])
-    raise InputError(f"init must be 'ones' or (low, high) with 0 <= low <= high; got {init!r}")
+    if isinstance(init, (tuple, list)) and len(init) == 2:
+        real = all(isinstance(x, (int, float)) and math.isfinite(x) for x in init)
+        if real and 0 <= init[0] <= init[1]:
+            return float(init[0]), float(init[1])
+    raise InputError(
+        f"init must be 'ones' or (low, high) with finite 0 <= low <= high; got {init!r}"
+    )

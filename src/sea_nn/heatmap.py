@@ -24,8 +24,11 @@ INDEX_BITS = 22
 
 
 def reduce_channels(raw: Tensor, axis: int | None = 1) -> Tensor:
-    """Absolute value, summed over the channel axis (``None``: there is none)."""
-    magnitude = raw.abs()
+    """Absolute value, summed over the channel axis (``None``: there is none).
+
+    Half precision and whole numbers become single precision, which a sum cannot overflow.
+    """
+    magnitude = raw.to(torch.promote_types(raw.dtype, torch.float32)).abs()
     return magnitude if axis is None else magnitude.sum(axis)
 
 
