@@ -53,7 +53,7 @@ def full_resolution() -> Table:
         maps = smooth_maps(1, 3, side).repeat(16 if side <= 224 else 1, 1, 1, 1)
         cells = [f"{side * side:,}"]
         for config in (SEAConfig(), SEAConfig.paper("fmnist")):
-            cells.append(seconds(lambda c=config, x=maps: ensemble(x, c)) / len(maps))
+            cells.append(seconds(lambda c=config, x=maps: ensemble(x, c), 7) / len(maps))
         scale = side**2 * math.log2(side**2)
         base = base or [t / scale for t in cells[1:]] if side >= 112 else None
         growth = (
