@@ -1,10 +1,26 @@
-"""Shared settings: hypothesis without deadlines, because machines differ, and one thread."""
+"""Shared by all tests: hypothesis without deadlines, as machines differ, one thread, a recorder."""
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from sea_nn import replay
+from tests.recorder import Again
 
 settings.register_profile(
     "default", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("default")
 torch.set_num_threads(1)  # tensors here are small: a second thread only waits for the first
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    """Record on a CPU."""
+    Again.made = Again.replayed = 0
+    monkeypatch.setattr(replay, "is_capable", lambda device: True)
+    monkeypatch.setattr(replay, "find_room", lambda device: replay.ROOM)
+    monkeypatch.setattr(replay, "Recording", Again)
+    replay._KEPT.clear()
+    yield Again
+    replay._KEPT.clear()

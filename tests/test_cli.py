@@ -387,6 +387,11 @@ def test_a_model_that_expects_other_pictures_says_so(sea, clothes, tmp_path):
     assert code == 2
     assert "could not run on pictures of [3, 224, 224]" in " ".join(err.split())
     assert "Preprocess" in err
+    code, _, again = sea(
+        "explain", clothes / "boot.png", "--model", f"{path}:make", "--target", "1"
+    )  # which asks how many classes there are
+    assert code == 2
+    assert "could not run on pictures" in " ".join(again.split())
 
 
 def test_what_the_model_does_not_see_of_a_picture_is_said(sea, tmp_path):
@@ -421,6 +426,19 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(monkeypatch, 
     assert capsys.readouterr().err.splitlines() == [
         "cat.jpg: rise, 25% done",
         "cat.jpg: writing, 25% done",
+    ]
+
+
+def test_without_a_terminal_the_time_left_is_told_from_the_pace(monkeypatch, capsys):
+    clock = iter([0.0, 0.0, 100.0, 200.0])  # made; 2 remembered; 4 done; 5 done
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(terminal, "err", Console(file=sys.stderr, force_terminal=False))
+    bar = terminal.Bar(6)
+    for done in (2, 4, 5):
+        bar.show("scoring", done)
+    assert capsys.readouterr().err.splitlines() == [
+        "scoring, 67% done, about 2 min left",
+        "scoring, 83% done, about 67 s left",
     ]
 
 

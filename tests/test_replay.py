@@ -5,7 +5,6 @@ its function again; graphs themselves need a CUDA device.
 """
 
 import gc
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -19,6 +18,7 @@ from sea_nn.evaluator import Evaluator
 from sea_nn.explainers import compute_maps
 from sea_nn.fold import Fold, plan
 from sea_nn.logits import Logits
+from tests.recorder import Again
 
 PAPER = ("saliency", "integrated_gradients", ("smooth_ig", {"n_samples": 2, "n_steps": 20}))
 
@@ -50,33 +50,6 @@ def compare(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance=1e-
         <= tolerance * expected[name].abs().max()
         for name in expected
     )
-
-
-class Again:
-    """Stands in for a recording: runs the function again, into the same tensor."""
-
-    made = 0
-    replayed = 0
-
-    def __init__(self, run: Callable[[], Tensor], device: torch.device) -> None:
-        Again.made += 1
-        self.run, self.output = run, run()
-
-    def replay(self) -> Tensor:
-        Again.replayed += 1
-        return self.output.copy_(self.run())
-
-
-@pytest.fixture
-def recorder(monkeypatch):
-    """Record on a CPU."""
-    Again.made = Again.replayed = 0
-    monkeypatch.setattr(replay, "is_capable", lambda device: True)
-    monkeypatch.setattr(replay, "find_room", lambda device: replay.ROOM)
-    monkeypatch.setattr(replay, "Recording", Again)
-    replay._KEPT.clear()
-    yield Again
-    replay._KEPT.clear()
 
 
 def test_a_shape_that_comes_back_is_recorded_and_no_map_changes(recorder):

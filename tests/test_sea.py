@@ -288,3 +288,10 @@ def test_volumes_are_refused_before_any_work():
 
     with pytest.raises(InputError, match=r"\[N, C, H, W\]"):
         SEA(fail).explain(torch.rand(1, 1, 4, 4, 4))
+
+
+def test_methods_may_come_one_by_one(cnn, x):
+    expected = SEA(cnn, FAST).explain(x)
+    sea = SEA(cnn, (name for name in FAST))
+    for _ in range(2):
+        assert torch.equal(sea.explain(x).attribution, expected.attribution)

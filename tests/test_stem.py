@@ -13,20 +13,14 @@ from sea_nn.borrow import borrow
 from sea_nn.explainers import compute_maps
 from sea_nn.members import gradients
 from sea_nn.stem import Stem, find_stem
-from tests.test_replay import Again, build, images, make_task
+from tests.test_replay import build, images, make_task
 
 METHODS = ("integrated_gradients", ("smooth_ig", {"n_samples": 3, "n_steps": 20}))
 
 
 @pytest.fixture(autouse=True)
-def capable(monkeypatch):
-    monkeypatch.setattr(replay, "is_capable", lambda device: True)
-    monkeypatch.setattr(replay, "find_room", lambda device: replay.ROOM)
-    monkeypatch.setattr(replay, "Recording", Again)
+def capable(recorder, monkeypatch):
     monkeypatch.setattr(gradients, "STEM_FROM", 1)
-    replay._KEPT.clear()
-    yield
-    replay._KEPT.clear()
 
 
 class Rest(nn.Module):

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from sea_nn.borrow import borrow
 from sea_nn.explainers import MemberMaps, compute_maps
 from sea_nn.explanation import Check
 from sea_nn.logits import Logits, Target, as_args, predict, select_args
-from sea_nn.registry import Methods, expand_methods
+from sea_nn.registry import Methods
 
 CHUNK = 32  # inputs asked about at a time
 COMPLETENESS = 0.05
@@ -50,7 +50,7 @@ def examine(
     found = compute_maps(model, x, target, methods, on_error="skip", **options)
     return (
         *check_model(model, x, options.get("additional_forward_args")),
-        *check_members(found, model, x, methods=methods, **options),
+        *check_members(found, model, x, **options),
     )
 
 
@@ -125,16 +125,13 @@ def _check_completeness(
     found: MemberMaps,
     model: Callable[..., Any],
     x: Tensor,
-    methods: Methods = "integrated_gradients",
     baselines: float | Tensor | None = None,
     additional_forward_args: Any = None,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
     internal_batch_size: int | None = None,
     **_: Any,
 ) -> Check:
     """Integrated gradients must add up to F(x) - F(baseline): the method's own axiom."""
-    entries = {entry.label: entry for entry in expand_methods(methods, options)}
-    own = entries["integrated_gradients"].options.get("baselines", baselines)
+    own = found.options["integrated_gradients"].get("baselines", baselines)
     start = torch.as_tensor(0.0 if own is None else own, dtype=x.dtype, device=x.device)
     with borrow(model):
         logits = predict(

@@ -39,6 +39,13 @@ class Part:
     rows: Tensor
     steps: Tensor
 
+    def cut(self, count: int) -> Iterator[tuple[int, slice, slice]]:
+        """Yield the inputs of a part: the row, its place in the part, and its points' numbers."""
+        for row in range(self.start // count, (self.stop - 1) // count + 1):
+            low, high = max(self.start, row * count), min(self.stop, (row + 1) * count)
+            place = slice(low - self.start, high - self.start)
+            yield row, place, slice(low - row * count, high - row * count)
+
 
 Points = Callable[[Part], Tensor]
 Combine = Callable[[Tensor, Part], Tensor]
@@ -218,9 +225,8 @@ class Evaluator:
                 total[start:stop] = grads
                 return
             # One sum an input rather than a scattered add: the same order, so the same bits.
-            for row in range(start // count, (stop - 1) // count + 1):
-                low, high = max(start, row * count), min(stop, (row + 1) * count)
-                total[row] += grads[low - start : high - start].sum(0)
+            for row, place, _ in part.cut(count):
+                total[row] += grads[place].sum(0)
 
         self.sweep(len(self.x) * count, visit, size=run.divide(len(self.x) * count))
         return total
@@ -355,10 +361,10 @@ class Evaluator:
         return bool(find_norms(self.module))
 
     def _is_convolutional(self) -> bool:
-        return any(isinstance(m, nn.Conv2d) for m in self.model.modules())
+        return any(isinstance(m, nn.Conv2d) for m in self.modules)
 
     def _is_recurrent(self) -> bool:
-        return any(isinstance(m, nn.RNNBase) for m in self.model.modules())
+        return any(isinstance(m, nn.RNNBase) for m in self.modules)
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self.autocast is None:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from sea_nn.plots import Kind
 
 Level = Literal["ok", "warn", "fail"]
+InputKind = Literal["image", "table", "series"]
+KINDS: dict[int, InputKind] = {4: "image", 2: "table", 3: "series"}
+"""What an attribution of so many axes explains."""
 LEVELS = ("ok", "warn", "fail")
 ROWS = ("attribution", "maps", "target", "score", "order", "gains", "images", "values", "answers")
 
@@ -124,11 +127,9 @@ class Explanation:
         _validate(self)
 
     @property
-    def kind(self) -> Literal["image", "table", "series"]:
+    def kind(self) -> InputKind:
         """What was explained."""
-        kinds: dict[int, Literal["image", "table", "series"]]
-        kinds = {4: "image", 2: "table", 3: "series"}
-        return kinds[self.attribution.ndim]
+        return KINDS[self.attribution.ndim]
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -87,9 +87,9 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
-def _is_number(value: Any, low: float = 0.0, high: float = math.inf) -> bool:
+def _is_amount(value: Any) -> bool:
     real = isinstance(value, Real) and not isinstance(value, bool)
-    return real and low <= value <= high and math.isfinite(value)
+    return real and value >= 0 and math.isfinite(value)
 
 
 def _is_extent(value: Any) -> bool:
@@ -97,7 +97,7 @@ def _is_extent(value: Any) -> bool:
 
 
 _COUNT = (_is_count, "a whole number from 1")
-_AMOUNT = (_is_number, "a number from 0")
+_AMOUNT = (_is_amount, "a number from 0")
 _SWITCH = (lambda value: isinstance(value, bool), "true or false")
 _EXTENT = (_is_extent, "a whole number from 1, or one for each axis")
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -105,8 +105,8 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("noise", "stdev", "alpha"), _AMOUNT),
     **dict.fromkeys(("per_point", "relu"), _SWITCH),
     **dict.fromkeys(("window", "stride"), _EXTENT),
-    "keep": (lambda v: _is_number(v) and 0 < v < 1, "a number between 0 and 1"),
-    "kernel_width": (lambda v: _is_number(v) and v > 0, "a number above 0"),
+    "keep": (lambda v: _is_amount(v) and 0 < v < 1, "a number between 0 and 1"),
+    "kernel_width": (lambda v: _is_amount(v) and v > 0, "a number above 0"),
     "layer": (lambda v: isinstance(v, str | nn.Module), "a layer, or its name"),
     "reshape": (callable, "a function"),
 }

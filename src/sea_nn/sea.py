@@ -14,7 +14,7 @@ import math
 import platform
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
@@ -68,7 +68,10 @@ class SEA(Attribution):  # type: ignore[misc]
         compile: bool = False,
     ) -> None:
         super().__init__(model)
-        expand_methods(methods, options)  # what is wrong with them is best heard of now
+        if isinstance(methods, Iterator):
+            methods = tuple(methods)  # they are gone through more than once
+        # What is wrong with them is best heard of now.
+        self.entries = expand_methods(methods, options)
         self.methods, self.config = methods, config or SEAConfig()
         self.options, self.seed = options, seed
         self.autocast, self.compile = autocast, compile
@@ -156,7 +159,9 @@ class SEA(Attribution):  # type: ignore[misc]
                 f"{list(x.shape)}. compute_maps has the members' maps of others"
             )
         started = time.perf_counter()
-        config = self._settle(x)
+        shape = tuple(x.shape[1:])
+        price = sum(entry.member.cost(entry.options, shape) for entry in self.entries)
+        config = self._settle(price, x.ndim)
         questions = config.questions * len(x)
 
         def tell(label: str, done: int, total: int) -> None:
@@ -188,16 +193,16 @@ class SEA(Attribution):  # type: ignore[misc]
                 found,
                 self.forward_func,
                 x,
-                methods=self.methods,
+                baselines=baselines,
+                additional_forward_args=additional_forward_args,
                 internal_batch_size=internal_batch_size,
-                **shared,
             )
         members_done = time.perf_counter()
         heatmaps = to_heatmaps(found, x.ndim)
         votes = vote(found)
         weights = torch.tensor(list(votes.values()), dtype=torch.float64, device=x.device)
         constraints = {"required": required, "forbidden": forbidden, "epsilon": epsilon}
-        price, n_asked = self._price(x), 0
+        n_asked = 0
 
         def tick(count: int) -> None:
             nonlocal n_asked
@@ -258,19 +263,13 @@ class SEA(Attribution):  # type: ignore[misc]
             answers=answers,
         )
 
-    def _price(self, x: Tensor) -> int:
-        """The evaluations that the members cost an input, by their price list."""
-        shape = tuple(x.shape[1:])
-        entries = expand_methods(self.methods, self.options)
-        return sum(entry.member.cost(entry.options, shape) for entry in entries)
-
-    def _settle(self, x: Tensor) -> SEAConfig:
+    def _settle(self, price: int, ndim: int) -> SEAConfig:
         """Choose how many rounds of questions the model gets: a tenth of the members' price."""
         if self.config.rounds is not None:
             return self.config
-        if x.ndim != 4:
+        if ndim != 4:
             return self.config.replace(rounds=0)
-        most = self._price(x) // (10 * count_questions(self.config.regions))
+        most = price // (10 * count_questions(self.config.regions))
         return self.config.replace(rounds=min(max(1, most), MOST_ROUNDS))
 
 

@@ -28,10 +28,15 @@ LINEAR = {"convolution", _PADS[0], *(f"{pad}{n}d" for pad in _PADS[1:] for n in 
 
 
 class Stem:
-    """The layer that alone reads a model's input."""
+    """The layer that alone reads a model's input.
 
-    def __init__(self, layer: nn.Module) -> None:
-        self.layer = layer
+    Args:
+        layer: the layer.
+        size: the numbers it makes of one input of the shape it was found for.
+    """
+
+    def __init__(self, layer: nn.Module, size: int = 0) -> None:
+        self.layer, self.size = layer, size
 
     @torch.no_grad()
     def push(self, x: Tensor) -> Tensor:
@@ -74,9 +79,9 @@ def find_stem(task: Evaluator) -> Stem | None:
                 return None
             if not readers.operations[first[0]] <= LINEAR:
                 return None
-            stem = Stem(first[0])
             # The input's shape may be read too; the answer must not depend on it.
-            output = stem.push(x)
+            output = Stem(first[0]).push(x)
+            stem = Stem(first[0], output.numel())
             with stem.removed():
                 answer = replace(task, headless=True).forward(output, rows)
     except Exception:  # room, or a shape, that was not expected: the layer stays where it is

@@ -30,11 +30,10 @@ from safetensors.numpy import save as serialize
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.explanation import Check, Explanation, Provenance
+from sea_nn.explanation import KINDS, Check, Explanation, Provenance
 from sea_nn.heatmap import cell_of
 
 FORMAT, VERSION = "sea_nn.explanation", 1
-KINDS = ("image", "table", "series")
 
 
 @contextmanager
@@ -137,7 +136,7 @@ def _read_facts(header: dict[str, str], source: Path) -> dict[str, Any]:
 
 
 def _assemble(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) -> Explanation:
-    if facts["kind"] not in KINDS:
+    if facts["kind"] not in KINDS.values():
         raise ValueError(f"a kind of {facts['kind']!r}")
     if not all(isinstance(n, int) and n > 0 for n in facts["feature_shape"]):
         raise ValueError(f"features of shape {facts['feature_shape']}")

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialize
 from torch import Tensor
 
 from .errors import InputError
 from .images import Preprocess
+from .storage import write_atomically
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,9 @@ class Record:
 
 def write_file(path: Path, record: Record, tensors: Mapping[str, Tensor]) -> None:
     """Store a classifier's record and weights."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     stored = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
-    unfinished = path.with_suffix(".part")  # a broken run leaves no broken classifier behind
-    save_file(stored, unfinished, {"record": json.dumps(asdict(record))})
-    unfinished.replace(path)
+    with write_atomically(path) as file:  # a broken run leaves no broken classifier behind
+        file.write(serialize(stored, {"record": json.dumps(asdict(record))}))
 
 
 def read_file(path: Path) -> tuple[Record, dict[str, Tensor]]:

@@ -6,8 +6,8 @@ the maps are looked at once all are.
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -44,6 +44,7 @@ class MemberMaps:
         failed: why a member has no map and what to do, with `on_error="skip"`.
         target: the class explained, [N].
         logits: the model's answers, [N, classes].
+        options: the options that each member ran with, its defaults among them.
     """
 
     maps: dict[str, Tensor]
@@ -52,6 +53,7 @@ class MemberMaps:
     failed: dict[str, str]
     target: Tensor
     logits: Tensor
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def duplicates(self, threshold: float = 0.9999) -> list[tuple[str, str]]:
         """Return pairs of members whose maps point the same way for every input.
@@ -102,7 +104,8 @@ class Work:
     def do(self) -> MemberMaps:
         """Ask the model about the inputs, then run the members."""
         try:
-            return self._do()
+            options = {entry.label: entry.options for entry in self.entries}
+            return replace(self._do(), options=options)
         except _ToldError as told:
             raise told.error from None
 

@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from sea_nn.cli.options import ask
 from sea_nn.cli.pictures import Picture
 from sea_nn.cli.terminal import Bar
-from sea_nn.errors import InputError, SEAError
-from sea_nn.explainers import predict
+from sea_nn.errors import SEAError
 from sea_nn.explanation import Explanation
 from sea_nn.images import Preprocess
 from sea_nn.models import LoadedModel
@@ -108,7 +108,7 @@ def _explain_batch(
     device = next((p.device for p in job.loaded.model.parameters()), torch.device("cpu"))
     x = torch.stack([preprocess(image) for _, image in opened]).to(device)
     try:
-        logits = _predict(job, x)
+        logits = ask(job.loaded, x)
         explanation = job.sea.explain(
             x,
             job.target,
@@ -135,18 +135,6 @@ def _explain_batch(
         write_results(one, folder, job.top)
         note = _describe_view(preprocess, opened[i][1])
         outcome.finished.append(Finished(picture, folder, one, _guess(logits[i]), note))
-
-
-def _predict(job: Job, x: Tensor) -> Tensor:
-    try:
-        return predict(job.loaded.model, x, batch_size=8)
-    except (SEAError, torch.cuda.OutOfMemoryError):
-        raise
-    except Exception as error:
-        raise InputError(
-            f"{job.loaded.name} could not run on pictures of {list(x.shape[1:])}: {error}. If it "
-            "expects others, let its function return (module, Preprocess, labels)"
-        ) from error
 
 
 def _describe_view(preprocess: Preprocess, image: Image.Image) -> str:

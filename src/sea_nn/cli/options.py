@@ -14,7 +14,7 @@ import torch
 
 from sea_nn.cli.terminal import show
 from sea_nn.config import SEAConfig
-from sea_nn.errors import InputError
+from sea_nn.errors import InputError, SEAError
 from sea_nn.heatmap import clip_grid
 from sea_nn.logits import predict
 from sea_nn.models import LoadedModel, load_model
@@ -156,9 +156,22 @@ def find_class(text: str, loaded: LoadedModel) -> int:
     raise InputError(f"{loaded.name} has no class named {text!r}{guess}")
 
 
+def ask(loaded: LoadedModel, x: torch.Tensor) -> torch.Tensor:
+    """The model's answers about prepared pictures [N, C, H, W], or why there are none."""
+    try:
+        return predict(loaded.model, x, batch_size=8)
+    except (SEAError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{loaded.name} could not run on pictures of {list(x.shape[1:])}: {error}. If it "
+            "expects others, let its function return (module, Preprocess, labels)"
+        ) from error
+
+
 def _count_classes(loaded: LoadedModel) -> int:
     if loaded.labels:
         return len(loaded.labels)
     device = next((p.device for p in loaded.model.parameters()), torch.device("cpu"))
     nothing = torch.zeros(1, *loaded.preprocess.shape, device=device)
-    return predict(loaded.model, nothing).shape[1]
+    return ask(loaded, nothing).shape[1]

@@ -16,7 +16,6 @@ from rich.text import Text
 from sea_nn.cli.batches import EXPLANATION, MAP, STRIP, TOP, Finished, Job, Outcome
 from sea_nn.cli.terminal import make_table, out, say, show
 from sea_nn.explanation import Check, Explanation
-from sea_nn.registry import expand_methods
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _PYTHON_OPTION = re.compile(r"options=\{'(\w+)': \{'(\w+)': (\w+)\}\}")
@@ -90,7 +89,7 @@ def describe(outcome: Outcome, job: Job, report: Path | None) -> dict[str, Any]:
         "methods": names[1:],
         "options": {
             entry.label: {name: _plain(value) for name, value in entry.options.items()}
-            for entry in expand_methods(job.sea.methods, job.sea.options)
+            for entry in job.sea.entries
         },
         "config": job.sea.config.to_dict(),
         "seed": job.sea.seed,

@@ -106,6 +106,7 @@ class Bar:
 
     def __init__(self, n_inputs: int) -> None:
         self._total, self._done, self._said = max(1, n_inputs), 0.0, time.monotonic()
+        self._first: tuple[float, float] | None = None  # what was done when the pace was first seen
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -130,6 +131,17 @@ class Bar:
         self._progress.update(self._task, description=text, completed=n_done)
         self._done = self._done if n_done is None else n_done
         now = time.monotonic()
+        if self._first is None and self._done:
+            # Remembered inputs take no time, so the pace is measured from here on.
+            self._first = self._done, now
         if not err.is_terminal and now - self._said >= EVERY:
             self._said = now
-            say(f"{text}, {self._done / self._total:.0%} done", console=err)
+            left = self._estimate(now)
+            say(f"{text}, {self._done / self._total:.0%} done{left}", console=err)
+
+    def _estimate(self, now: float) -> str:
+        first, started = self._first or (0.0, now)
+        if self._done <= first:
+            return ""
+        left = (now - started) / (self._done - first) * (self._total - self._done)
+        return f", about {left / 60:.0f} min left" if left >= 90 else f", about {left:.0f} s left"

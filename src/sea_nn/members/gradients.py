@@ -164,11 +164,9 @@ def _follow(
 
         def points(part: Part) -> Tensor:
             made = behind.empty(len(part.rows))
-            for row in range(part.start // n_steps, (part.stop - 1) // n_steps + 1):
-                low, high = max(part.start, row * n_steps), min(part.stop, (row + 1) * n_steps)
-                here = _column(steps[low - row * n_steps : high - row * n_steps], path)
-                place = made[low - part.start : high - part.start]
-                torch.addcmul(start[row], here, path[row], out=place)
+            for row, place, numbers in part.cut(n_steps):
+                here = _column(steps[numbers], path)
+                torch.addcmul(start[row], here, path[row], out=made[place])
             return made
 
         with stem.removed():
@@ -177,7 +175,7 @@ def _follow(
         total[first:last] = pulled.unflatten(0, (last - first, n_lines)).mean(1)
 
     # In double precision, and three of them: both ends and what comes back.
-    size = 3 * 8 * stem.push(task.arrange(task.x[:1])).numel() * n_lines
+    size = 3 * 8 * stem.size * n_lines
     block = LINES // size if task.limit is None else min(LINES // size, task.limit // n_lines)
     # The passes behind the layer say what they cost themselves.
     replace(task, tick=lambda count: None).sweep(len(task.x), visit, size=max(1, block))
