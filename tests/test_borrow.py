@@ -1,6 +1,7 @@
 """Borrowing a model gives it back as it was; its answers become logits; targets are checked."""
 
 from collections import OrderedDict, namedtuple
+from threading import Event, Thread
 from types import SimpleNamespace
 
 import pytest
@@ -210,3 +211,28 @@ def test_weights_made_in_inference_mode_are_left_as_they_are():
         assert not model.training
     assert model.training
     assert model.weight.requires_grad == before
+
+
+def test_a_model_is_lent_to_one_thread_at_a_time():
+    model, inside, leave, order = nn.Linear(2, 2), Event(), Event(), []
+
+    def hold():
+        with borrow(model):
+            inside.set()
+            leave.wait(10)
+            order.append("first")
+
+    def wait():
+        with borrow(model), borrow(model):  # the same thread may borrow again
+            order.append("second")
+
+    first, second = Thread(target=hold), Thread(target=wait)
+    first.start()
+    assert inside.wait(10)
+    second.start()
+    second.join(0.2)
+    assert order == []
+    leave.set()
+    first.join(10)
+    second.join(10)
+    assert order == ["first", "second"]

@@ -324,3 +324,13 @@ def test_bootstrap_leaves_undefined_inputs_out_for_all_methods():
             bootstrap_mean(scores, **wrong)
     with pytest.raises(InputError, match="0 to 1"):
         bootstrap_difference(scores, 2)
+
+
+def test_windows_that_tie_go_in_the_order_of_positions_that_tie():
+    maps, size = torch.ones(5, 1, 9, 9), 3
+    steps, _ = window_steps(maps, size, 1, seed=4, first=2)
+    columns = 9 - size + 1
+    best = rank_positions(torch.ones(5, 1, columns**2), seed=4, first=2).argmin(-1).squeeze(1)
+    for one, corner in zip(steps[:, 0], best.tolist(), strict=True):
+        row, column = divmod(corner, columns)
+        assert (one[row : row + size, column : column + size] == 1).all()

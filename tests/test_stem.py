@@ -233,3 +233,23 @@ def test_noise_of_every_point_has_no_straight_line():
     for _ in range(2):
         found = compute_maps(model, x, 1, methods).maps["smooth_ig"]
         assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_passes_with_and_without_the_layer_are_told_apart_where_shapes_are_alike():
+    model, x = Rest().eval(), images()  # the layer's output has the input's shape
+    methods = ("integrated_gradients", ("smoothgrad", {"n_samples": 50}))  # as many points each
+    expected = compute_maps(lambda v: model(v), x, 1, methods).maps
+    for _ in range(3):
+        found = compute_maps(model, x, 1, methods).maps
+        assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)
+    assert len(replay._KEPT[model].passes) == 2
+
+
+def test_a_pass_behind_the_layer_keeps_less():
+    model, x = Rest().eval(), images()
+    with borrow(model):
+        task = make_task(model, x)
+        whole, stem = task.footprint(), find_stem(task)
+        behind = task.behind(stem.push(x), torch.arange(len(x)))
+        with stem.removed():
+            assert behind.footprint().saved < whole.saved
