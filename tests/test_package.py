@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import sea_nn
+from sea_nn import version
 
 
 def loaded_after(code: str) -> set[str]:
@@ -29,3 +30,12 @@ def test_the_core_needs_torch_alone_and_the_help_not_even_that():
     assert "torch" in core
     assert not core & {"captum", "matplotlib", "PIL", "safetensors", "typer", "rich"}
     assert "torch" not in loaded_after("import sea_nn.cli")
+
+
+def test_the_version_is_known_without_an_installation(monkeypatch):
+    def missing(name):
+        raise version.PackageNotFoundError(name)
+
+    expected = version.find_version()
+    monkeypatch.setattr(version, "version", missing)
+    assert version.find_version() == expected

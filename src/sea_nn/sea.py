@@ -16,7 +16,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 import captum
@@ -37,6 +36,7 @@ from sea_nn.logits import Target
 from sea_nn.queries import make_ask
 from sea_nn.regions import Ask, count_questions
 from sea_nn.registry import Methods, expand_methods
+from sea_nn.version import find_version
 
 MOST_ROUNDS = 3  # more did not help (docs/results/tried.md)
 
@@ -409,12 +409,8 @@ def _single(name: str, value: Any) -> Any:
 
 
 def _versions() -> dict[str, str]:
-    try:
-        own = version("sea-nn")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        own = "unknown"
     return {
-        "sea_nn": own,
+        "sea_nn": find_version(),
         "torch": torch.__version__,
         "captum": captum.__version__,
         "python": platform.python_version(),

@@ -7,12 +7,12 @@ Exit codes: 0 success, 1 some inputs or checks failed, 2 bad input or usage, 130
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
 
 from sea_nn.cli import bench, doctor, explain, listing, report
+from sea_nn.version import find_version
 
 __all__ = ["app", "main"]
 
@@ -37,10 +37,7 @@ app.command("models", epilog=listing.MODELS_EXAMPLES)(listing.models)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        try:
-            typer.echo(f"sea-nn {version('sea-nn')}")
-        except PackageNotFoundError:  # run from a checkout that was never installed
-            typer.echo("sea-nn, not installed")
+        typer.echo(f"sea-nn {find_version()}")
         raise typer.Exit
 
 

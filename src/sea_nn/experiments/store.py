@@ -29,7 +29,7 @@ PACKAGE = Path(__file__).parents[1]
 # content is part of every key. Of this folder only the named modules compute something.
 SHOWING = frozenset(
     {"cli", "report", "data", "experiments", "classifiers.py", "trained.py", "training.py"}
-    | {"images.py", "storage.py", "explanation.py", "doctor.py"}
+    | {"images.py", "storage.py", "explanation.py", "doctor.py", "version.py"}
     | {"plots.py", "panels.py", "charts.py", "bars.py"}
 )
 MEASURING = ("experiment.py", "maps.py", "measures.py", "rivals.py", "run.py", "steadiness.py")

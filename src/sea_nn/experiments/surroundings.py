@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
-import tomllib
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import torch
 
+from sea_nn.version import find_version
+
 PACKAGES = {  # and the modules they hold
-    "sea-nn": "sea_nn",
     "torch": "torch",
     "captum": "captum",
     "numpy": "numpy",
@@ -22,7 +21,7 @@ PACKAGES = {  # and the modules they hold
 
 def list_versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that results depend on."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "sea-nn": find_version()}
     return found | {name: _find_version(name, module) for name, module in PACKAGES.items()}
 
 
@@ -42,21 +41,10 @@ def _find_version(name: str, module: str) -> str:
         return version(name)
     except PackageNotFoundError:
         pass  # a folder on the path, say, which has no metadata
-    if module == "sea_nn":
-        return _read_own_version()
     try:
         return str(getattr(import_module(module), "__version__", "unknown"))
     except ImportError:
         return "not installed"
-
-
-def _read_own_version() -> str:
-    """Return the version of the checkout this file lies in."""
-    try:
-        text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
-        return str(tomllib.loads(text)["project"]["version"])
-    except (OSError, KeyError, tomllib.TOMLDecodeError):
-        return "unknown"
 
 
 def _name_processor() -> str:
