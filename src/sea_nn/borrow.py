@@ -77,16 +77,16 @@ def _lend(model: Any) -> Iterator[Any]:
     modules = list(model.modules())
     # Only what differs is touched: setting an attribute of a module is slow, and models have many.
     training = [module for module in modules if module.training]
-    inplace = [module for module in modules if getattr(module, "inplace", None) is True]
+    inplace = [module for module in modules if module.__dict__.get("inplace") is True]
     hooks = [_copy_hooks(module) for module in modules]
-    if any(is_lazy(p) for p in model.parameters()):
+    every = [p for module in modules for p in module._parameters.values() if p is not None]
+    if any(is_lazy(p) for p in every):
         raise InputError(
             "the model has lazy layers that have not seen an input yet; run it once before it is "
             "explained"
         )
     # Tensors made in inference mode know no gradients, and refuse to be told so.
-    own = (p for p in model.parameters() if not p.is_inference())
-    parameters = [(p, p.requires_grad, p.grad) for p in own]
+    parameters = [(p, p.requires_grad, p.grad) for p in every if not p.is_inference()]
     try:
         for module in training:
             module.training = False
@@ -115,16 +115,19 @@ def _lend(model: Any) -> Iterator[Any]:
 
 def _copy_hooks(module: nn.Module) -> dict[str, dict[Any, Any]]:
     """Return copies of the module's hooks by kind, those it has."""
-    held = ((name, getattr(module, name, None)) for name in _HOOKS)
+    # By the dictionary: a module looks long for an attribute that it does not have.
+    held = ((name, module.__dict__.get(name)) for name in _HOOKS)
     return {name: dict(hooks) for name, hooks in held if hooks}
 
 
 def _restore_hooks(module: nn.Module, saved: dict[str, dict[Any, Any]]) -> None:
     for name in _HOOKS:
-        current = getattr(module, name, None)
+        current = module.__dict__.get(name)
+        if not current and name not in saved:
+            continue
         before = saved.get(name, {})
         # The dictionary itself must stay: the caller's handles refer to it.
-        if (current or before) and current is not None and dict(current) != before:
+        if current is not None and dict(current) != before:
             current.clear()
             current.update(before)
             if name == "_backward_hooks" and not before:

@@ -23,6 +23,15 @@ _TRUSTED: "WeakSet[nn.Module]" = WeakSet()
 _REFUSED: "WeakSet[nn.Module]" = WeakSet()
 
 
+def fix_shape(points: Tensor) -> None:
+    """Have code made for inputs of this shape, whatever the number of them.
+
+    A model is asked about images and, with its first layer apart, about what that makes of them.
+    Two shapes seen would be taken for many to come, and code for any of them is a fifth slower.
+    """
+    torch._dynamo.mark_static(points, list(range(1, points.ndim)))
+
+
 class Compiled:
     """A model and its compiled form, to run either; the model alone once compiling has failed."""
 

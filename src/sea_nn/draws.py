@@ -31,15 +31,15 @@ def find_keys(x: Tensor, seed: int = 0) -> Tensor:
     added up modulo 2^64: exact, so no order of addition changes it.
     """
     places = torch.arange(x[0].numel(), device=x.device)
-    factors = _mix((places + 1) * STEP) | 1
-    start = int(_mix(torch.tensor(_wrap(seed) ^ STEP)))
+    factors = mix((places + 1) * STEP) | 1
+    start = int(mix(torch.tensor(wrap(seed) ^ STEP)))
     parts = []
     for part in x.detach().split(_count_rows(len(places), x.device)):
         # In single precision, so that an input draws alike in every precision; -0.0 counts as 0.0.
         flat = (part.to(torch.float32) + 0.0).reshape(len(part), -1).contiguous()
         bits = flat.view(torch.int32).to(torch.int64)
         parts.append((bits * factors).sum(1))
-    return _mix(torch.cat(parts) + start)
+    return mix(torch.cat(parts) + start)
 
 
 def draw_normal(keys: Tensor, stream: int | Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -72,12 +72,12 @@ def draw_uniform(keys: Tensor, stream: int, count: int) -> Tensor:
 
 def _draw_bits(keys: Tensor, streams: Tensor, count: int) -> Tensor:
     # A stream starts at a place of its own; were it only an offset, unequal counts could overlap.
-    starts = _mix(keys + (streams + 1) * FACTORS[0])
+    starts = mix(keys + (streams + 1) * FACTORS[0])
     steps = torch.arange(1, count + 1, device=keys.device) * STEP
-    return _mix(starts[:, None] + steps)
+    return mix(starts[:, None] + steps)
 
 
-def _mix(z: Tensor) -> Tensor:
+def mix(z: Tensor) -> Tensor:
     """Return whole numbers whose every bit depends on every bit of `z`, one to one."""
     z = (z ^ _shift(z, 30)).mul_(FACTORS[0])
     z = z.bitwise_xor_(_shift(z, 27)).mul_(FACTORS[1])
@@ -93,6 +93,6 @@ def _count_rows(size: int, device: torch.device) -> int:
     return max(1, BLOCK.get(device.type, 1 << 20) // max(1, size))
 
 
-def _wrap(number: int) -> int:
+def wrap(number: int) -> int:
     """Return the number modulo 2^64, as a signed one."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)

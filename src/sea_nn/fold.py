@@ -40,11 +40,6 @@ class Plan:
 _PLANS: "WeakKeyDictionary[nn.Module, Plan]" = WeakKeyDictionary()
 
 
-def find_norms(module: nn.Module | None) -> list[nn.Module]:
-    """Return the batch norms whose statistics are fixed in eval mode."""
-    return [] if module is None else [m for m in module.modules() if _is_frozen_norm(m)]
-
-
 def plan(module: nn.Module | None, run: Callable[[], object]) -> Plan:
     """Return what can be folded in `module`, seen in one call of `run`; remembered by module.
 
@@ -52,7 +47,7 @@ def plan(module: nn.Module | None, run: Callable[[], object]) -> Plan:
     gives. Left alone are modules that carry hooks, are used more than once, or are compiled,
     scripted or spread over devices.
     """
-    if module is None or not find_norms(module):
+    if module is None or not any(is_frozen_norm(m) for m in module.modules()):
         return Plan()
     known = _PLANS.get(module)
     if known is not None and known.holds(module):
@@ -201,13 +196,14 @@ def _scale(scale: Tensor, shift: Tensor, x: Tensor) -> Tensor:
     return torch.addcmul(shift.view(shape), x, scale.view(shape))
 
 
-def _is_frozen_norm(m: Any) -> bool:
+def is_frozen_norm(m: Any) -> bool:
+    """Whether this is a batch norm whose statistics are fixed in eval mode."""
     return type(m) in NORMS and m.running_mean is not None and m.running_var is not None
 
 
 def is_free(m: nn.Module) -> bool:
     """Whether this is a layer to fold that nobody else has a hand on."""
-    if not _is_frozen_norm(m):
+    if not is_frozen_norm(m):
         has_weight = isinstance(m, CONVOLUTIONS) and isinstance(
             m._parameters.get("weight"), nn.Parameter
         )
@@ -220,5 +216,5 @@ def is_free(m: nn.Module) -> bool:
 def is_sealed(m: nn.Module) -> bool:
     """Whether a module is compiled, scripted or spread over devices."""
     spread = (torch.jit.ScriptModule, nn.DataParallel, nn.parallel.DistributedDataParallel)
-    compiled = getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod")
+    compiled = getattr(m, "_compiled_call_impl", None) is not None or "_orig_mod" in m._modules
     return isinstance(m, spread) or compiled

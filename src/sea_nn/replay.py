@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 # Bytes that all recorded passes may hold, at most this share of a GPU, and a single one half of it:
 # a larger pass keeps the GPU busy for longer than its launches take.
-ROOM = 16 << 30
-SHARE = 1 / 8
+ROOM = 32 << 30
+SHARE = 1 / 4
 # Up to this many inputs the GPU answers faster than Python can launch the kernels of a forward
 # pass, so that the first look at them is recorded too.
 FEW = 16
 LOOKS = 4  # shapes of inputs for which it is kept
 # A sweep of at most this many passes is cut so that they can be recorded; longer ones keep the GPU
 # busy by themselves.
-FEW_PASSES = 4
+FEW_PASSES = 2
 
 _PLAIN = (int, float, bool, str, type(None))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

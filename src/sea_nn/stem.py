@@ -81,9 +81,11 @@ def find_stem(task: Evaluator) -> Stem | None:
                 return None
             # The input's shape may be read too; the answer must not depend on it.
             output = Stem(first[0]).push(x)
-            stem = Stem(first[0], output.numel())
+            stem, written = Stem(first[0], output.numel()), output._version
             with stem.removed():
                 answer = replace(task, headless=True).forward(output, rows)
+            if output._version != written:  # passes work on the points themselves, not on a copy
+                return None
     except Exception:  # room, or a shape, that was not expected: the layer stays where it is
         return None
     return stem if agrees(answer, task.logits[:1]) else None

@@ -19,7 +19,7 @@ from sea_nn.errors import InputError
 from sea_nn.evaluator import Evaluator, Part
 from sea_nn.stem import Stem
 
-STEM_FROM = 256
+STEM_FROM = 48
 """Points from which on it pays to run the first layer apart: for fewer, launches take longer."""
 LINES = 1 << 30
 """Bytes that a first layer's answers for the ends of lines may take at once."""
@@ -46,7 +46,7 @@ def integrated_gradients(task: Evaluator, n_steps: int = 50) -> Tensor:
     total = task.integrate(
         n_steps,
         lambda part: base[part.rows] + _column(steps[part.steps], path) * path[part.rows],
-        lambda grads, part: grads * _column(weights[part.steps], path),
+        weights=weights,
     )
     return total * path
 
@@ -152,26 +152,23 @@ def _follow(
     steps, weights = _quadrature(task, n_steps)
     base, total = task.baseline(), torch.empty_like(task.x)
 
-    def weigh(grads: Tensor, part: Part) -> Tensor:
-        return grads * _column(weights[part.steps], grads)
-
     def visit(first: int, last: int) -> None:
         rows = torch.arange(first, last, device=task.x.device).repeat_interleave(n_lines)
-        ends, starts = task.arrange(find_ends(first, last)), task.arrange(base[rows])
-        start = stem.push(starts)
-        path = task.arrange(stem.push(ends) - start)
+        ends = task.arrange(find_ends(first, last))
+        start = stem.push(task.arrange(base[first:last]))  # shared by the lines of an input
+        path = task.arrange(stem.push(ends) - start.repeat_interleave(n_lines, 0))
         behind = task.behind(path, rows)
 
         def points(part: Part) -> Tensor:
             made = behind.empty(len(part.rows))
             for row, place, numbers in part.cut(n_steps):
                 here = _column(steps[numbers], path)
-                torch.addcmul(start[row], here, path[row], out=made[place])
+                torch.addcmul(start[row // n_lines], here, path[row], out=made[place])
             return made
 
         with stem.removed():
-            slopes = behind.integrate(n_steps, points, weigh)
-        pulled = stem.pull(ends, slopes) * (ends - starts)
+            slopes = behind.integrate(n_steps, points, weights=weights)
+        pulled = stem.pull(ends, slopes) * (ends - base[rows])
         total[first:last] = pulled.unflatten(0, (last - first, n_lines)).mean(1)
 
     # In double precision, and three of them: both ends and what comes back.

@@ -11,12 +11,15 @@ True
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from sea_nn.draws import mix, wrap
+
 PURPOSES = ("ties", "noise", "inpaint", "input_noise", "random_map")
-_64, _32 = (1 << 64) - 1, (1 << 32) - 1
+_32 = (1 << 32) - 1
 
 
 def uniform(
@@ -81,8 +84,7 @@ def _hash(
 ) -> Tensor:
     """Return 32 random bits in int64 for every position of every input."""
     kind, count = PURPOSES.index(purpose), shape[0]
-    keys = [_mix(seed, kind, index) for index in range(first, first + count)]
-    table = torch.tensor(keys, dtype=torch.int64, device=device).view(count, 2, 1)
+    table = _find_keys(seed, kind, first, count, device).unsqueeze(2)
     place = torch.arange(math.prod(shape[1:]), device=device)
     # Two rounds with two keys: after one, the draws of two inputs could be shifts of each other.
     word = _scramble((place * 0x9E3779B9 + table[:, 0]).bitwise_and_(_32))
@@ -102,10 +104,8 @@ def _to_unit(word: Tensor) -> Tensor:
     return (word >> 8).to(torch.float32) * 2.0**-24
 
 
-def _mix(seed: int, kind: int, index: int) -> tuple[int, int]:
-    """Two keys of 32 bits from three numbers, by the finaliser of splitmix64 (Vigna)."""
-    word = (seed * 0x9E3779B97F4A7C15 + kind * 0xD1B54A32D192ED03 + index + 1) & _64
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        word = ((word ^ (word >> shift)) * factor) & _64
-    word ^= word >> 31
-    return word >> 32, word & _32
+def _find_keys(seed: int, kind: int, first: int, count: int, device: Any) -> Tensor:
+    """Two keys of 32 bits for each input, int64 [count, 2], by the mixing of splitmix64."""
+    start = wrap(seed * 0x9E3779B97F4A7C15 + kind * 0xD1B54A32D192ED03 + first + 1)
+    words = mix(torch.arange(count, device=device) + start)
+    return torch.stack([(words >> 32).bitwise_and_(_32), words & _32], 1)
