@@ -295,10 +295,11 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
     ]
     note = (
         "Images a second, of different crops of two photographs; the best of several calls after "
-        "three untimed ones for batches of 1 and 8, the second for others. The cosine is the least over all inputs and maps{}. Outside the "
-        "model is the time not spent in forward and backward passes, as measured by replaying "
-        "passes of the folded model. Compiled is the same call with `compile=True`, against the "
-        f"same Captum. * Captum in passes of {FITS} points, as one pass ran out of memory."
+        "three untimed ones for batches of 1 and 8, the second for others. The cosine is the least "
+        "over all inputs and maps{}. Outside the model is the time not spent in forward and "
+        "backward passes, as measured by replaying passes of the folded model. Compiled is the "
+        f"same call with `compile=True`, against the same Captum. * Captum in passes of {FITS} "
+        "points, as one pass ran out of memory."
     )
     sg = ", for SG, whose draws differ, with Captum given ours at a batch of 8"
     return [
@@ -307,5 +308,39 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
     ]
 
 
+def rounding(count: int = 32) -> Table:
+    """How far TF32, PyTorch's default for convolutions, moves integrated gradients."""
+    rows = []
+    for name in ("efficientnet-lite0", "resnet50"):
+        loaded = load_model(name, "cuda")
+        model, x = loaded.model, views(loaded.preprocess, count).cuda()
+        with torch.no_grad():
+            target = model(x).argmax(1)
+        method, found = Captum(model).ig, {}
+        for precise in (True, False):
+            with torch.backends.cudnn.flags(allow_tf32=not precise):
+                parts = zip(x.split(4), target.split(4), strict=True)
+                theirs = [method.attribute(a, target=b).detach() for a, b in parts]
+                found["Captum", precise] = torch.cat(theirs)
+                found["ours", precise] = explain(model, x, target, PAPER[1:2])[0][0]
+        exact = found["Captum", True]
+        pairs = (
+            ("ours, single precision", found["ours", True], exact),
+            ("ours, TF32", found["ours", False], exact),
+            ("Captum, TF32", found["Captum", False], exact),
+            ("ours, TF32, and Captum's, TF32", found["ours", False], found["Captum", False]),
+        )
+        for label, a, b in pairs:
+            same = torch.nn.functional.cosine_similarity(
+                a.double().flatten(1), b.double().flatten(1)
+            )
+            rows.append([name, label, f"{float(same.min()):.5f}", f"{float(same.mean()):.5f}"])
+    note = (
+        f"Cosines over {count} crops of two photographs, with Captum's map in single precision "
+        "unless another is named."
+    )
+    return "Integrated gradients and TF32", note, ["model", "map", "least", "mean"], rows
+
+
 def run() -> list[Table]:
-    return on_gpu() if torch.cuda.is_available() else [on_cpu()]
+    return [*on_gpu(), rounding()] if torch.cuda.is_available() else [on_cpu()]

@@ -332,7 +332,7 @@ def fashion(device: str, count: int, peers: dict[str, int]) -> Iterator[Table]:
     note = (
         f"{count} Fashion-MNIST inputs ({distinct} different ones), {len(maps)} maps each, on "
         f"{device}, {torch.get_num_threads()} CPU threads; of these, {said}. Quantus is its "
-        "PixelFlipping, with 28 pixels a step as ours, and in the last row, on {few} inputs, "
+        f"PixelFlipping, with 28 pixels a step as ours, and in the last row, on {few} inputs, "
         "one pixel a step, its default."
     )
     yield f"Perturbation metrics, Fashion-MNIST, {device}", note, HEADER, rows

@@ -189,3 +189,27 @@ def test_random_orders_are_permutations_with_every_position_first_alike():
     assert first.min() > 340  # 400 expected, standard deviation 18
     pairs = torch.bincount(orders[:, 0] * 5 + orders[:, 1], minlength=25)
     assert pairs.view(5, 5)[~torch.eye(5, dtype=torch.bool)].min() > 60  # 100 expected
+
+
+def test_draws_are_the_two_hashes_written_out():
+    """By whole numbers of any size, one position at a time: tables of results depend on them."""
+
+    def keys(seed: int, kind: int, index: int) -> tuple[int, int]:
+        word = (seed * 0x9E3779B97F4A7C15 + kind * 0xD1B54A32D192ED03 + index + 1) % 2**64
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            word = (word ^ (word >> shift)) * factor % 2**64
+        return divmod(word ^ (word >> 31), 2**32)
+
+    def scramble(word: int) -> int:
+        word = (word ^ (word >> 16)) * 0x85EBCA6B % 2**32
+        word = (word ^ (word >> 13)) * 0xC2B2AE35 % 2**32
+        return word ^ (word >> 16)
+
+    for kind, purpose in enumerate(PURPOSES):
+        for seed, first in ((0, 0), (7, 12_345_678), (-3, 2), (2**70, 0)):
+            found = uniform(purpose, (3, 5), seed, first)
+            for row in range(3):
+                start, end = keys(seed, kind, first + row)
+                for place in range(5):
+                    word = scramble(scramble((place * 0x9E3779B9 + start) % 2**32) ^ end)
+                    assert found[row, place] == (word >> 8) * 2.0**-24

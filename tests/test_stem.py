@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sea_nn import replay
 from sea_nn.borrow import borrow
+from sea_nn.evaluator import _add_up
 from sea_nn.explainers import compute_maps
 from sea_nn.members import gradients
 from sea_nn.stem import Stem, find_stem
@@ -254,3 +255,35 @@ def test_a_pass_behind_the_layer_keeps_less():
         behind = task.behind(stem.push(x), torch.arange(len(x)))
         with stem.removed():
             assert behind.footprint().saved < whole.saved
+
+
+class Writing(nn.Module):
+    """Rectifies what its first layer gives in place, by a function and not by a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu_(self.first(x)).mean((2, 3)))
+
+
+def test_a_layer_whose_output_is_written_over_stays_where_it_is():
+    torch.manual_seed(0)
+    model = Writing().eval()
+    assert find(model, images()) is None
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_gradients_are_added_up_by_their_weights_in_any_layout(layout):
+    torch.manual_seed(0)
+    grads = torch.randn(5, 3, 4, 6, dtype=torch.float64).to(memory_format=layout)
+    weights = torch.rand(5, dtype=torch.float64)
+    expected = sum(w * g for w, g in zip(weights, grads, strict=True))
+    assert torch.allclose(_add_up(grads, weights), expected, rtol=1e-12, atol=1e-12)
+    # Rows of a batch, as a sweep cuts them, and inputs that are no images.
+    assert torch.allclose(
+        _add_up(grads[1:4], weights[1:4]), torch.einsum("p,pchw->chw", weights[1:4], grads[1:4])
+    )
+    flat = grads.flatten(1)
+    assert torch.allclose(_add_up(flat, weights), weights @ flat)
