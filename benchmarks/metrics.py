@@ -117,8 +117,11 @@ def make_maps(model: nn.Module, x: Tensor, target: Tensor) -> dict[str, Tensor]:
 class Loop:
     """One input, one map, one step at a time."""
 
-    def __init__(self, model: nn.Module, x: Tensor, target: Tensor, maps: dict[str, Tensor]):
+    def __init__(
+        self, model: nn.Module, x: Tensor, target: Tensor, maps: dict[str, Tensor], steps: int
+    ) -> None:
         self.model, self.x, self.target, self.maps = model, x, target, maps
+        self.steps = steps
 
     def run(self, name: str, fill: Tensor) -> Tensor:
         kind = name.partition(":")[0]
@@ -139,12 +142,12 @@ class Loop:
         order = one.flatten().argsort(descending=True)
         first, second = (hidden, image) if kind == "insertion" else (image, hidden)
         curve = []
-        for step in range(STEPS + 1):
+        for step in range(self.steps + 1):
             point = first.flatten(1).clone()
-            places = order[: step * len(order) // STEPS]
+            places = order[: step * len(order) // self.steps]
             point[:, places] = second.flatten(1)[:, places]
             curve.append(self.ask(point.view_as(image), target))
-        return trapezoid(torch.tensor(curve), 1 / STEPS)
+        return trapezoid(torch.tensor(curve), 1 / self.steps)
 
     def windows(self, image: Tensor, hidden: Tensor, target: Tensor, one: Tensor) -> Tensor:
         height, width = one.shape
@@ -297,15 +300,13 @@ def _find_peer(
 ) -> Callable[[], Tensor] | None:
     kind, _, rest = name.partition(":")
     how, _, option = rest.partition(",steps=")
+    steps = int(option or STEPS)
     if peer == "Quantus":
         fits = kind == "deletion" and how == "black" and has_quantus()
-        steps = int(option or STEPS)
         return (lambda: flip_pixels(model, x, target, maps, steps)) if fits else None
-    if option:
-        return None
     hidden = torch.ones(len(x), *x.shape[2:], dtype=torch.bool, device=x.device)
     fill = prepare(x, how, bounds=bounds).hide(hidden, torch.arange(len(x), device=x.device))
-    return lambda: Loop(model, x, target, maps).run(name, fill)
+    return lambda: Loop(model, x, target, maps, steps).run(name, fill)
 
 
 def fashion(device: str, count: int, peers: dict[str, int]) -> Iterator[Table]:
@@ -325,7 +326,7 @@ def fashion(device: str, count: int, peers: dict[str, int]) -> Iterator[Table]:
     rows, raced = compare(model, x, maps, names, (0, 1), peers)
     few = min(count, 200) if device == "cuda" else 20
     fine = (f"deletion:black,steps={x[0, 0].numel()}",)
-    more = compare(model, x[:few], _head(maps, few), fine, (0, 1), {"Quantus": few})
+    more = compare(model, x[:few], _head(maps, few), fine, (0, 1), {"Quantus": few, "loop": 1})
     rows, raced = rows + more[0], raced + more[1]
     said = ", ".join(f"{peer} {n}" for peer, n in peers.items())
     distinct = min(count, len(sample))

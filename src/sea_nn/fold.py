@@ -209,6 +209,11 @@ def is_free(m: nn.Module) -> bool:
         )
         if not has_weight or "bias" not in m._parameters:
             return False
+    return is_unheard(m)
+
+
+def is_unheard(m: nn.Module) -> bool:
+    """Whether nobody listens to a module with hooks, and its forward pass is its class's own."""
     hooked = m._forward_hooks or m._forward_pre_hooks or m._backward_hooks
     return not hooked and not m._backward_pre_hooks and "forward" not in m.__dict__
 

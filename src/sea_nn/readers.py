@@ -47,7 +47,7 @@ class Readers(TorchDispatchMode):
 
     def watch(self, tensor: Tensor) -> None:
         """From now on note who reads this tensor."""
-        self._watched[id(tensor)] = (tensor, set())
+        self._watched.setdefault(id(tensor), (tensor, set()))  # a layer may give what it got
 
     def of(self, tensor: Tensor) -> set[Any]:
         """The readers of a watched tensor: layers, and operations outside of any."""

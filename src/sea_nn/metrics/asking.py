@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sea_nn import memory
 from sea_nn.borrow import borrow
+from sea_nn.chain import Chain, find_chain
 from sea_nn.errors import InputError, SEAError
 from sea_nn.evaluator import Evaluator
 from sea_nn.fold import Fold, fold_safely
@@ -21,9 +22,9 @@ from sea_nn.logits import Logits, Target, as_args, predict, resolve_target, sele
 CPU_CACHE = 6 << 20
 # The largest block for which glibc still adapts its threshold.
 LARGEST_BLOCK = (32 << 20) - 4096
-FOLD = "fold"
-# Folding costs three passes of one input.
-FOLD_FROM = 128
+FOLD, CHAIN = "fold", "chain"
+# Folding costs three passes of one input, and looking for a chain a few more.
+FOLD_FROM = CHAIN_FROM = 128
 Tasks = Callable[[slice], Evaluator]
 
 
@@ -53,7 +54,7 @@ def open_tasks(
     """
     if limit is not None and limit < 1:
         raise InputError(f"internal_batch_size must be at least 1, got {limit}")
-    precision = _check_autocast(autocast, x)
+    precision, limited = _check_autocast(autocast, x), limit is not None
     if x.device.type == "cpu":
         keep_freed_memory()
     x, everything, wrapped = x.detach(), as_args(args), Logits(model, check=False)
@@ -82,6 +83,7 @@ def open_tasks(
         classes = resolve_target(logits, target)
         answer = logits.to(x.dtype)
         fold = cache(lambda: _find_fold(first))
+        chain = cache(lambda: None if limited else find_chain(first))
 
         def make(part: slice) -> Evaluator:
             rows = torch.arange(len(x), device=x.device)[part]
@@ -94,7 +96,7 @@ def open_tasks(
                 limit=limit,
                 autocast=precision,
                 tick=tick,
-                cache={FOLD: fold},
+                cache={FOLD: fold, CHAIN: chain},
             )
 
         yield make
@@ -115,6 +117,12 @@ def find_fold(task: Evaluator, passes: int) -> Fold:
     """Return the model's norms as part of its convolutions, if there are passes enough to pay."""
     known: Callable[[], Fold] | None = task.cache.get(FOLD)
     return Fold() if known is None or passes < FOLD_FROM else known()
+
+
+def recall_chain(task: Evaluator, passes: int) -> Chain | None:
+    """Return the model's first layers, to run where points differ, if there are enough of these."""
+    known: Callable[[], Chain | None] | None = task.cache.get(CHAIN)
+    return None if known is None or passes < CHAIN_FROM else known()
 
 
 def _find_fold(task: Evaluator) -> Fold:

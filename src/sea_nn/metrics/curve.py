@@ -9,6 +9,7 @@ nothing that looks different (black pixels set to black).
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.evaluator import Evaluator
-from sea_nn.metrics.asking import find_fold
+from sea_nn.metrics.asking import find_fold, recall_chain
 from sea_nn.metrics.perturbation import Perturbation, positions
 
 ScoreKind = Literal["probability", "logit"]
@@ -80,21 +81,29 @@ def ask(task: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) -> Answ
     Args:
         task: the model and the inputs.
         rows: the input that each point is a variant of, [P].
-        build: returns the points [p, ...] of a slice of 0 to P.
+        build: returns the points [p, ...] of a slice of 0 to P. On a CPU it pays if each is much
+            like the one before; see `sea_nn.chain`.
     """
     answers = Answers.empty((len(rows),), task.x)
+    chain = recall_chain(task, len(rows))
     fold = find_fold(task, len(rows))
     task = replace(task, folded=bool(fold))
+    total, size = len(rows), task.limit if task.x.device.type == "cpu" else None
+    if chain is not None and chain.plan(build(slice(0, chain.size))) is None:
+        chain = None
+    if chain is not None:
+        size = chain.size
 
     def visit(start: int, stop: int) -> None:
         part = slice(start, stop)
         with torch.no_grad():
-            logits = task.forward(task.arrange(build(part)), rows[part])
+            points = task.arrange(build(part))
+            run = task.forward if chain is None else partial(chain.forward, task)
+            logits = run(points, rows[part])
             answers.put(part, Answers.read(logits, task.target[rows[part]]))
 
-    total, size = len(rows), None
-    if task.limit is not None and task.x.device.type == "cpu":
-        size = math.ceil(total / max(1, math.ceil(total / task.limit)))
+    if size is not None:
+        size = math.ceil(total / max(1, math.ceil(total / size)))
     with fold.applied():
         task.sweep(total, visit, size=size, gradient=False)
     return answers
