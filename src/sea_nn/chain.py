@@ -26,6 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sea_nn.fold import agrees, is_unheard, pass_on
 from sea_nn.readers import Readers
+from sea_nn.replay import is_heard
 
 if TYPE_CHECKING:
     from sea_nn.evaluator import Evaluator
@@ -280,6 +281,8 @@ def find_chain(task: Evaluator) -> Chain | None:
     """
     x = task.x[:1]
     if task.module is None or task.args or task.autocast is not None or x.ndim != 4 or x.is_cuda:
+        return None
+    if is_heard(task):
         return None
     layers = [m for m in task.modules if _is_local(m)]
     one = task.arrange(x)
