@@ -96,7 +96,7 @@ def show_floor(raced: Sequence[Raced], operations: int, peak: float) -> Table:
         f"on {torch.get_num_threads()} CPU threads: the fastest of a 2048 x 2048 matrix product "
         "and two 3 x 3 convolutions. The last column is the largest ratio that code could reach "
         "which runs the classifier as it is, in single precision, on each of these images; beyond "
-        "it lies only code that knows the classifier's layers (recomputing what a step changes, or "
-        "convolving with fewer multiplications)."
+        "it lies only code that knows the classifier's layers, as ours does where steps are small "
+        "enough to compute anew only what they change."
     )
     return "The floor, Fashion-MNIST, cpu", note, HEADER, rows

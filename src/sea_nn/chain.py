@@ -168,7 +168,7 @@ class _Events:
 
     def __init__(self, where: Tensor) -> None:
         self.count, self.size = where.shape
-        places = where.reshape(-1).nonzero().view(-1)
+        places = where.reshape(-1).nonzero().view(-1).int()  # half as much to move as int64
         self.points = places.div(self.size, rounding_mode="floor")
         self.positions = places - self.points * self.size
 
@@ -195,10 +195,12 @@ class _Events:
         places = self.points * (self.size + 1) + self.positions
         table.view(-1)[places] = torch.arange(events, dtype=torch.int32)
         table[0, -1] = events
-        step = 1
-        while step < self.count:  # numbers grow with points, so the largest so far is the last
-            table[step:] = torch.maximum(table[step:], table[:-step])
-            step *= 2
+        # Numbers grow with points, so the largest so far is the last: of 2, 4, 8, ... points.
+        other, step = torch.empty_like(table), 1
+        while step < self.count:
+            other[:step] = table[:step]
+            torch.maximum(table[step:], table[:-step], out=other[step:])
+            table, other, step = other, table, 2 * step
         return table
 
 
@@ -254,6 +256,7 @@ def _apply(layer: nn.Module, rows: _Rows, events: _Events, geometry: Geometry) -
     matrix: Tensor | None = None
     if isinstance(layer, nn.Conv2d):
         matrix = layer.weight.permute(2, 3, 1, 0).reshape(width * channels, -1)
+        bias = matrix.new_zeros(1) if layer.bias is None else layer.bias
     total = len(events.points)
     answers = rows.values.new_empty(total + 1, channels if matrix is None else matrix.shape[1])
     block = max(1, BLOCK // (width * channels))
@@ -263,14 +266,11 @@ def _apply(layer: nn.Module, rows: _Rows, events: _Events, geometry: Geometry) -
         places += (events.points[part] * (n_in + 1)).unsqueeze(1)
         read = rows.find(places.view(-1))
         if matrix is not None:
-            torch.mm(read.view(-1, width * channels), matrix, out=answers[part])
+            torch.addmm(bias, read.view(-1, width * channels), matrix, out=answers[part])
         elif isinstance(layer, nn.MaxPool2d):
             torch.amax(read.view(-1, width, channels), 1, out=answers[part])
         else:
             torch.mean(read.view(-1, width, channels), 1, out=answers[part])
-    bias = layer.bias if isinstance(layer, nn.Conv2d) else None
-    if bias is not None:
-        answers += bias
     return _Rows(answers, events.tabulate(), slice(total, None))
 
 
@@ -356,7 +356,7 @@ def _measure(layer: Any, shape: tuple[int, int]) -> Geometry:
     found = unfold(numbers, layer.kernel_size, dilation=spread, **window)
     reads = found[0].T.long() - 1
     n_out = len(reads)
-    reads = torch.where(reads < 0, n_in, reads).contiguous()
+    reads = torch.where(reads < 0, n_in, reads).int().contiguous()
     # The other way round: sort the pairs by the position that is read.
     answers = torch.arange(n_out).repeat_interleave(reads.shape[1])
     read, order = reads.view(-1).sort(stable=True)
