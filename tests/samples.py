@@ -1,14 +1,19 @@
-"""Small real explanations for tests: seeded networks, Captum's maps, SEA's order and gains."""
+"""Small real explanations for tests (seeded networks, Captum's maps, SEA's order and gains), and
+real data sets where they are.
+"""
 
 from __future__ import annotations
 
+import os
 from functools import cache
+from pathlib import Path
 
+import pytest
 import torch
 from captum.attr import InputXGradient, IntegratedGradients, Occlusion, Saliency
 from torch import Tensor, nn
 
-from sea_nn import SEAConfig, ensemble
+from sea_nn import SEAConfig, data, ensemble
 from sea_nn.explanation import Check, Explanation, Provenance
 from sea_nn.heatmap import cell_of, reduce_channels, scale
 
@@ -129,3 +134,14 @@ def explain_series(count: int = 2, channels: int = 2, steps: int = 40) -> Explan
     noise = torch.randn(count, channels, steps, generator=torch.Generator().manual_seed(4))
     model = build(5, nn.Flatten(), nn.Linear(channels * steps, 16), nn.Tanh(), nn.Linear(16, 3))
     return _explain_plain(noise.cumsum(-1), model, tuple(f"sensor {c}" for c in range(channels)))
+
+
+def need_real(name: str, split: data.Split = "all") -> data.ImageSet:
+    """Load a real set, or skip."""
+    root = os.environ.get(data.DATA_VARIABLE)
+    if not root:
+        pytest.skip(f"set {data.DATA_VARIABLE} to the folder of real data sets to run this")
+    folder = Path(root, data.describe(name).folder)
+    if not folder.is_dir():
+        pytest.skip(f"the real data set is not there: {folder}")
+    return data.load(name, split=split)

@@ -1,7 +1,6 @@
 """Classifiers: trained on small folders that the tests make, stored, and loaded again."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +41,7 @@ NETWORK = """
 import torch
 from torch import nn
 from sea_nn.images import Preprocess
+from tests.samples import need_real
 
 def make():
     torch.manual_seed({seed})
@@ -342,13 +342,11 @@ def test_fashion_is_shipped() -> None:
 
 @pytest.mark.parametrize("name", ["lgg", "btd"])
 def test_a_classifier_trained_here_reaches_its_recorded_accuracy(name: str) -> None:
-    if not os.environ.get(data.DATA_VARIABLE):
-        pytest.skip(f"set {data.DATA_VARIABLE} to the folder of real data sets to run this")
+    test = need_real(TASKS[name].data, "test")
     record = read_record(name)
     if record is None:
         pytest.skip(f"not trained on this machine: python -m sea_nn.classifiers {name}")
     loaded = load_classifier(name)
-    test = data.load(TASKS[name].data)
     right = check_items(loaded.model, test.items, loaded.preprocess, CPU)
     assert abs(float(right.float().mean()) - record.accuracy) < 0.03  # one or two pictures
     assert record.accuracy >= 0.85

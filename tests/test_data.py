@@ -21,20 +21,10 @@ from sea_nn.data.items import Item, fill_boxes, fit_box, fit_mask
 from sea_nn.data.mri import load_btd
 from sea_nn.errors import InputError
 from sea_nn.images import Preprocess
+from tests.samples import need_real
 
 Maker = Callable[[Path], None]
 PREPROCESS = Preprocess(resize=32, crop=28)
-
-
-def need_real(name: str, **options: object) -> data.ImageSet:
-    """Load a real set, or skip."""
-    root = os.environ.get(data.DATA_VARIABLE)
-    if not root:
-        pytest.skip(f"set {data.DATA_VARIABLE} to the folder of real data sets to run this")
-    folder = Path(root, data.describe(name).folder)
-    if not folder.is_dir():
-        pytest.skip(f"the real data set is not there: {folder}")
-    return data.load(name, split="all", **options)
 
 
 def noise(seed: int, size: tuple[int, int] = (40, 30)) -> Image.Image:

@@ -27,6 +27,7 @@ from sea_nn.experiments import runner as runner_module
 from sea_nn.experiments.run import Run
 from sea_nn.experiments.subjects import choose_subjects
 from sea_nn.metrics import score_maps
+from tests.samples import need_real
 
 from .test_data import save, write_table
 
@@ -125,7 +126,7 @@ def test_the_real_sets_have_sound_folds(name, least, monkeypatch):
     if not REAL:
         pytest.skip(f"set {data.DATA_VARIABLE} to the folder of real data sets to run this")
     monkeypatch.setenv(data.DATA_VARIABLE, REAL)
-    images = data.load(name, None, "all")
+    images = need_real(name)
     assert len(images) >= least
     check_folds(images, 5)
     for number in range(1, 6):
