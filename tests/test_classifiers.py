@@ -34,6 +34,7 @@ from sea_nn.training import (
     set_head,
 )
 
+from .samples import need_real
 from .test_data import make_tiny, noise, save, write_table
 
 CPU = torch.device("cpu")
@@ -41,7 +42,6 @@ NETWORK = """
 import torch
 from torch import nn
 from sea_nn.images import Preprocess
-from tests.samples import need_real
 
 def make():
     torch.manual_seed({seed})
