@@ -236,3 +236,18 @@ def test_a_model_is_lent_to_one_thread_at_a_time():
     first.join(10)
     second.join(10)
     assert order == ["first", "second"]
+
+
+def test_a_class_may_say_that_its_layers_work_in_place():
+    class Always(nn.Module):
+        inplace = True
+
+        def forward(self, x):
+            return torch.relu_(x) if self.inplace else torch.relu(x)
+
+    model = nn.Sequential(Always())
+    x = -torch.ones(1, 2)
+    with borrow(model):
+        model(x)
+    assert (x == -1).all()
+    assert model[0].inplace

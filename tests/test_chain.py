@@ -18,6 +18,14 @@ from sea_nn.metrics import asking, score_maps
 SIDE = 20
 
 
+@pytest.fixture(autouse=True, scope="module")
+def account():
+    """Let it pay for layers as small as these."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "ACCOUNT", 0)
+        yield
+
+
 def make_task(model: nn.Module, x: Tensor) -> Evaluator:
     rows = torch.zeros(len(x), dtype=torch.long)
     return Evaluator(Logits(model, check=False), x, rows, x.new_zeros(len(x), 1))
@@ -101,6 +109,72 @@ def test_answers_are_those_of_the_model(make, seed):
         rows = torch.zeros(len(points), dtype=torch.long)
         answer = found.forward(task, points, rows)
         assert torch.allclose(answer, model(points), rtol=1e-12, atol=1e-12)
+
+
+def test_layers_of_few_multiplications_are_not_worth_the_account(monkeypatch):
+    model, points = simple(), walk(70)
+    layers = find(model, points).layers
+    assert Chain(layers, (SIDE, SIDE), total=1.0).plan(points) is not None
+    monkeypatch.setattr(chain, "ACCOUNT", 1000)
+    assert Chain(layers, (SIDE, SIDE), total=1.0).plan(points) is None
+    monkeypatch.setattr(chain, "_measure", lambda *_: pytest.fail("known before"))
+    assert find(model, points) is None
+
+
+@pytest.mark.parametrize(("size", "padding"), [(1, 1), (2, 2), (3, 3)])
+def test_answers_that_read_nothing_but_padding_are_the_bias(size, padding):
+    model, points = build(nn.Conv2d(2, 8, size, padding=padding), nn.ReLU()), walk(40)
+    found = find(model, points.masked_fill(torch.ones(()) > 0, 0.0))  # black, and so no difference
+    assert found is not None
+    with torch.no_grad():
+        made = found.run(points, found.plan(points))
+        assert torch.allclose(made, model[:2](points), rtol=1e-12, atol=1e-12)
+
+
+class Padded(nn.Module):
+    """Fills its input up to a multiple of 8, which the model behind its first layer does as well.
+
+    Behind both of its convolutions, of 5 x 5 and 13 x 13, there is nothing to fill.
+    """
+
+    def __init__(self, pooled: bool) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 16, 5), nn.Conv2d(16, 1, 13)
+        self.pool = nn.AdaptiveAvgPool2d(8) if pooled else nn.Identity()
+        self.last = nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        missing = -x.shape[2] % 8
+        if missing:
+            x = nn.functional.pad(x, (0, missing, 0, missing), value=1.0)
+        return self.last(self.pool(self.second(self.first(x))).flatten(1))
+
+
+@pytest.mark.parametrize("pooled", [True, False])  # a wrong answer, and an error
+def test_a_model_that_goes_on_badly_behind_some_layers_is_asked_in_full(pooled):
+    torch.manual_seed(0)
+    model, points = Padded(pooled).double().eval(), walk(40, shape=(2, 24, 24))
+    found, rows = find(model, points), torch.zeros(40, dtype=torch.long)
+    assert found.layers[:2] == [model.first, model.second]
+    assert len(found.plan(points)) == 2  # the second convolution does not pay
+    with torch.no_grad():
+        for _ in range(2):
+            answer = found.forward(make_task(model, points), points, rows)
+            assert torch.allclose(answer, model(points), rtol=1e-12)
+    assert found.trusted == {1: False}
+
+
+def test_the_rest_of_the_model_is_asked_about_no_more_than_it_would_be():
+    model, points = simple(), walk(40)
+    found, rows = find(model, points), torch.zeros(40, dtype=torch.long)
+    task, sizes = make_task(model, points), []
+    task.limit = 7
+    handle = model[-1].register_forward_hook(lambda _, given, __: sizes.append(len(given[0])))
+    with torch.no_grad():
+        answer = found.forward(task, points, rows)
+        handle.remove()
+        assert max(sizes) == 7
+        assert torch.allclose(answer, model(points), rtol=1e-12)
 
 
 def test_a_layer_is_asked_about_events_alone(monkeypatch):
@@ -315,6 +389,14 @@ def test_coarse_steps_are_left_to_the_model(monkeypatch):
     monkeypatch.setattr(
         Chain, "run", lambda self, some, steps: sizes.append(len(some)) or whole(self, some, steps)
     )
+    monkeypatch.setattr(asking, "CHAIN_FROM", 1)
     maps = {"a": torch.rand(5, 28, 28)}
     score_maps(model, x, None, maps, ("deletion:noise", "aupc_windows:noise"), bounds=(0, 1))
+    assert sizes == []  # nor looked for
+    score_maps(model, x, None, maps, ("deletion:noise,steps=120",), bounds=(0, 1))
     assert sizes == [len(chain.PROBES) + 1]  # looked for, and not used
+
+
+def test_it_is_not_looked_for_in_large_images(monkeypatch):
+    monkeypatch.setattr(chain, "LARGEST", SIDE**2 - 1)
+    assert find(simple(), walk(2)) is None

@@ -287,3 +287,12 @@ def test_gradients_are_added_up_by_their_weights_in_any_layout(layout):
     )
     flat = grads.flatten(1)
     assert torch.allclose(_add_up(flat, weights), weights @ flat)
+
+
+def test_gradients_are_added_up_in_their_own_precision_whatever_the_caller_s():
+    torch.manual_seed(0)
+    grads, weights = torch.randn(50, 3, 4, 4), torch.rand(50)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = _add_up(grads, weights)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found, torch.einsum("p,pchw->chw", weights, grads), atol=1e-5)

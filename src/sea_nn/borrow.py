@@ -77,7 +77,7 @@ def _lend(model: Any) -> Iterator[Any]:
     modules = list(model.modules())
     # Only what differs is touched: setting an attribute of a module is slow, and models have many.
     training = [module for module in modules if module.training]
-    inplace = [module for module in modules if module.__dict__.get("inplace") is True]
+    inplace = [module for module in modules if _is_inplace(module)]
     hooks = [_copy_hooks(module) for module in modules]
     every = [p for module in modules for p in module._parameters.values() if p is not None]
     if any(is_lazy(p) for p in every):
@@ -113,9 +113,14 @@ def _lend(model: Any) -> Iterator[Any]:
                 p.grad = grad
 
 
+def _is_inplace(module: nn.Module) -> bool:
+    # By the dictionary first: a module looks long for an attribute that it does not have.
+    found = module.__dict__.get("inplace")
+    return (getattr(type(module), "inplace", None) if found is None else found) is True
+
+
 def _copy_hooks(module: nn.Module) -> dict[str, dict[Any, Any]]:
     """Return copies of the module's hooks by kind, those it has."""
-    # By the dictionary: a module looks long for an attribute that it does not have.
     held = ((name, module.__dict__.get(name)) for name in _HOOKS)
     return {name: dict(hooks) for name, hooks in held if hooks}
 

@@ -17,14 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, unfold
-from torch.utils.flop_counter import FlopCounterMode
 
-from sea_nn.fold import agrees, is_unheard, pass_on
+from sea_nn.fold import agrees, is_frozen_norm, is_unheard, pass_on
 from sea_nn.readers import Readers
 from sea_nn.replay import is_heard
 
@@ -41,12 +42,11 @@ POINTWISE = (
     nn.Hardswish,
     nn.Sigmoid,
     nn.Tanh,
-    nn.BatchNorm2d,
     nn.Dropout,
     nn.Dropout2d,
     nn.Identity,
 )
-"""Layers that give every position of an image its own answer."""
+"""Layers that give every position of an image its own answer, as norms in evaluation mode do."""
 WINDOWS = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d)
 """Layers whose every answer reads a window of positions."""
 
@@ -54,10 +54,14 @@ CHANGED = 0.05
 """The largest share of positions that may differ from point to point for a closer look."""
 COST = 2.0
 """What a multiplication at an event costs, in multiplications of a layer that runs as it is."""
+ACCOUNT = 1000
+"""What keeping account of one position of one point costs, in the same."""
 GAIN = 0.25
 """The least share of a model's multiplications to be saved."""
 BLOCK = 1 << 19
 """Numbers that are gathered at once for a product: they should stay in the cache."""
+LARGEST = 1 << 16
+"""The largest number of positions of an image: tables of who reads whom grow with it."""
 POSITIONS, MOST = 1 << 20, 1024
 """Positions of all points that are looked at together, and the most points."""
 PROBES = ((0.0, 0.0), (0.5, 0.4), (1.0, 0.7))
@@ -92,14 +96,30 @@ class Chain:
 
     def __init__(self, layers: list[nn.Module], shape: tuple[int, int], total: float) -> None:
         self.layers, self.shape, self.total = layers, shape, total
-        self.geometries: list[Geometry | None] = []
         self.works: list[int] = []  # multiplications of each layer for one image
+        self.costs: list[int] = []  # of keeping account of its answers
+        self.trusted: dict[int, bool] = {}  # whether the model goes on well behind so many layers
         for layer in layers:
-            found = _measure(layer, shape) if isinstance(layer, WINDOWS) else None
-            shape = shape if found is None else found.shape
-            self.geometries.append(found)
+            shape = _find_shape(layer, shape) if isinstance(layer, WINDOWS) else shape
             matrix = layer.weight.numel() if isinstance(layer, nn.Conv2d) else 0
-            self.works.append(0 if found is None else len(found.reads) * matrix)
+            self.works.append(matrix * shape[0] * shape[1])
+            self.costs.append(ACCOUNT * shape[0] * shape[1] if matrix else 0)
+
+    @cached_property
+    def geometries(self) -> list[Geometry | None]:
+        """What the answers of each layer read."""
+        found: list[Geometry | None] = []
+        shape = self.shape
+        for layer in self.layers:
+            found.append(_measure(layer, shape) if isinstance(layer, WINDOWS) else None)
+            shape = shape if found[-1] is None else found[-1].shape
+        return found
+
+    def may_pay(self) -> bool:
+        """Whether it would pay if hardly anything changed."""
+        gains = zip(self.works, self.costs, strict=True)
+        most = max(accumulate(work - cost for work, cost in gains), default=0)
+        return most > 0 and most >= GAIN * self.total
 
     def plan(self, points: Tensor) -> list[_Events] | None:
         """Return the events in `points` [P, C, H, W] and behind each layer that is to run on them.
@@ -107,16 +127,15 @@ class Chain:
         None if the points differ too much for this to pay.
         """
         first = _compare(points)
-        if first is None or len(first.points) > (1 + CHANGED * len(points)) * first.size:
+        if first is None or not first.is_small():
             return None
-        found, saved = [first], 0.0
-        for work, events in zip(self.works, self.follow(first), strict=True):
-            gain = work * (1 - COST * events.share)
-            if gain < 0:
-                break
-            saved += gain
+        found, saved, best, depth = [first], 0.0, 0.0, 0
+        for work, cost, events in zip(self.works, self.costs, self.follow(first), strict=True):
             found.append(events)
-        return found if saved and saved >= GAIN * self.total else None
+            saved += work * (1 - COST * events.share) - cost
+            if saved >= best:
+                best, depth = saved, len(found)
+        return found[:depth] if best and best >= GAIN * self.total else None
 
     def follow(self, events: _Events) -> Iterator[_Events]:
         """Yield the events behind each layer, given those in the points."""
@@ -144,11 +163,22 @@ class Chain:
     def forward(self, task: Evaluator, points: Tensor, rows: Tensor) -> Tensor:
         """Return the logits of `points` [P, C, H, W], variants of the task's inputs `rows`."""
         plan = self.plan(points)
-        if plan is None:
-            return task.forward(points, rows)
+        count = 0 if plan is None else len(plan) - 1
+        if plan is None or self.trusted.get(count) is False:
+            return _in_parts(task, points, rows)
         made = self.run(points, plan)
-        with self.removed(len(plan) - 1):
-            return task.forward(made, rows)
+        try:
+            with self.removed(count):
+                found = _in_parts(task, made, rows)
+        except Exception:  # the model did not expect to start there
+            if count in self.trusted:
+                raise
+            self.trusted[count] = False
+            return _in_parts(task, points, rows)
+        if count not in self.trusted:
+            some = slice(-len(PROBES), None)
+            self.trusted[count] = agrees(found[some], task.forward(points[some], rows[some]), SAME)
+        return found if self.trusted[count] else _in_parts(task, points, rows)
 
     @contextmanager
     def removed(self, count: int) -> Iterator[None]:
@@ -176,6 +206,10 @@ class _Events:
     def share(self) -> float:
         return len(self.points) / (self.count * self.size)
 
+    def is_small(self) -> bool:
+        """Whether there are few but for the first point's, which are all."""
+        return len(self.points) <= (1 + CHANGED * self.count) * self.size
+
     def spread(self, geometry: Geometry) -> _Events:
         """Return the events behind a layer: answers that read a position with an event."""
         size = len(geometry.reads)
@@ -183,6 +217,7 @@ class _Events:
         readers = geometry.readers.index_select(0, self.positions)
         readers += (self.points * (size + 1)).unsqueeze(1)
         where.view(-1).index_fill_(0, readers.view(-1), True)
+        where[0] = True  # also of answers that read nothing but padding
         return _Events(where[:, :size])
 
     def tabulate(self) -> Tensor:
@@ -274,27 +309,40 @@ def _apply(layer: nn.Module, rows: _Rows, events: _Events, geometry: Geometry) -
     return _Rows(answers, events.tabulate(), slice(total, None))
 
 
+def _in_parts(task: Evaluator, points: Tensor, rows: Tensor) -> Tensor:
+    """Return the model's logits, asked about no more at once than it is asked about elsewhere."""
+    size = task.limit or len(points)
+    parts = zip(points.split(size), rows.split(size), strict=True)
+    return torch.cat([task.forward(some, which) for some, which in parts])
+
+
+def are_alike(points: Tensor) -> bool:
+    """Whether points [P, ...] differ from one to the next in so little that a chain may pay."""
+    first = _compare(points) if points.ndim == 4 else None
+    return first is not None and first.is_small()
+
+
 def find_chain(task: Evaluator) -> Chain | None:
     """Return the layers that the task's model starts with, or None if there is none to gain from.
 
     They are taken as long as each alone reads what the one before gives.
     """
     x = task.x[:1]
-    if task.module is None or task.args or task.autocast is not None or x.ndim != 4 or x.is_cuda:
+    if task.module is None or task.args or task.autocast is not None or is_heard(task):
         return None
-    if is_heard(task):
+    if x.ndim != 4 or x.device.type != "cpu" or x[0, 0].numel() > LARGEST:
         return None
     layers = [m for m in task.modules if _is_local(m)]
     one = task.arrange(x)
     rows = torch.zeros(len(PROBES) + 1, dtype=torch.long)
     try:
         with torch.no_grad():
-            with Readers(layers) as readers, FlopCounterMode(display=False) as counter:
+            with Readers(layers) as readers:
                 readers.watch(one)
                 task.forward(one, rows[:1])
-            total = counter.get_total_flops() / 2
-            chain = Chain(_follow(readers, one, layers), (x.shape[2], x.shape[3]), total)
-            if not any(chain.works) or sum(chain.works) < GAIN * total:
+            shape = (x.shape[2], x.shape[3])
+            chain = Chain(_follow(readers, one, layers), shape, _count(task, one))
+            if not chain.may_pay():
                 return None
             points = task.arrange(_probe(x))
             first = _compare(points)
@@ -306,6 +354,24 @@ def find_chain(task: Evaluator) -> Chain | None:
             return chain if agrees(answer, task.forward(points, rows), SAME) else None
     except Exception:  # a shape that was not expected: the layers stay where they are
         return None
+
+
+def _count(task: Evaluator, x: Tensor) -> int:
+    """Return the multiplications of the model's convolutions and linear layers for x [1, ...]."""
+    total = 0
+
+    def add(layer: Any, given: Any, output: Tensor) -> None:
+        nonlocal total
+        total += layer.weight.numel() * output.numel() // len(layer.weight)
+
+    kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+    handles = [m.register_forward_hook(add) for m in task.modules if isinstance(m, kinds)]
+    try:
+        task.forward(x, torch.zeros(1, dtype=torch.long))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return total
 
 
 def _follow(readers: Readers, x: Tensor, layers: list[nn.Module]) -> list[nn.Module]:
@@ -343,7 +409,7 @@ def _is_local(layer: nn.Module) -> bool:
     if type(layer) is nn.AvgPool2d:
         whole = layer.padding in (0, (0, 0)) and layer.divisor_override is None
         return whole and not layer.ceil_mode
-    return type(layer) in POINTWISE
+    return type(layer) in POINTWISE or is_frozen_norm(layer)
 
 
 def _measure(layer: Any, shape: tuple[int, int]) -> Geometry:
@@ -366,12 +432,20 @@ def _measure(layer: Any, shape: tuple[int, int]) -> Geometry:
     turn = torch.arange(len(read)) - (counts.cumsum(0) - counts)[read]
     readers = torch.full((n_in, int(counts.max())), n_out)
     readers[read, turn] = answers
-    sizes = _pair(layer.kernel_size), _pair(stride), _pair(layer.padding), _pair(spread)
+    return Geometry(_find_shape(layer, shape), reads, readers)
+
+
+def _find_shape(layer: Any, shape: tuple[int, int]) -> tuple[int, int]:
+    """Return the shape of a layer's answers to an image (H, W)."""
+    stride = layer.stride if layer.stride is not None else layer.kernel_size
+    spread = getattr(layer, "dilation", 1)
     height, width = (
         (side + 2 * pad - far * (size - 1) - 1) // step + 1
-        for side, size, step, pad, far in zip(shape, *sizes, strict=True)
+        for side, size, step, pad, far in zip(
+            shape, *map(_pair, (layer.kernel_size, stride, layer.padding, spread)), strict=True
+        )
     )
-    return Geometry((height, width), reads, readers)
+    return height, width
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:

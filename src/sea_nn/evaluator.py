@@ -183,8 +183,8 @@ class Evaluator:
         scale = 1024.0 if self.autocast == torch.float16 else 1.0
         with self.differentiable():
             leaf = points.detach().requires_grad_(True)
-            # The copy, in the layout to run in, lets a model start with an in-place operation;
-            # behind a first layer that runs apart, no model does.
+            # The copy, in the layout to run in, lets a model start with an in-place operation. A
+            # model that writes on what its first layer gives is not run without it.
             copy = leaf if self.headless else leaf.clone(memory_format=self._layout(points))
             if self.compiled is not None:
                 fix_shape(copy)
@@ -391,5 +391,6 @@ def _add_up(grads: Tensor, weights: Tensor) -> Tensor:
     """
     last = grads.ndim == 4 and grads.is_contiguous(memory_format=torch.channels_last)
     flat = grads.permute(0, 2, 3, 1) if last else grads
-    total = (weights @ flat.reshape(len(grads), -1)).view(flat.shape[1:])
+    with torch.autocast(grads.device.type, enabled=False):  # a caller's would round the product
+        total = (weights @ flat.reshape(len(grads), -1)).view(flat.shape[1:])
     return total.permute(2, 0, 1) if last else total

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sea_nn import memory
 from sea_nn.borrow import borrow
-from sea_nn.chain import Chain, find_chain
+from sea_nn.chain import Chain, are_alike, find_chain
 from sea_nn.errors import InputError, SEAError
 from sea_nn.evaluator import Evaluator
 from sea_nn.fold import Fold, fold_safely
@@ -23,8 +23,9 @@ CPU_CACHE = 6 << 20
 # The largest block for which glibc still adapts its threshold.
 LARGEST_BLOCK = (32 << 20) - 4096
 FOLD, CHAIN = "fold", "chain"
-# Folding costs three passes of one input, and looking for a chain a few more.
-FOLD_FROM = CHAIN_FROM = 128
+# Folding costs three passes of one input, and looking for a chain about ten.
+FOLD_FROM, CHAIN_FROM = 128, 512
+SAMPLE = 32  # points to compare before a chain is looked for
 Tasks = Callable[[slice], Evaluator]
 
 
@@ -83,7 +84,7 @@ def open_tasks(
         classes = resolve_target(logits, target)
         answer = logits.to(x.dtype)
         fold = cache(lambda: _find_fold(first))
-        chain = cache(lambda: None if limited else find_chain(first))
+        chain = cache(lambda: find_chain(first))
 
         def make(part: slice) -> Evaluator:
             rows = torch.arange(len(x), device=x.device)[part]
@@ -96,7 +97,7 @@ def open_tasks(
                 limit=limit,
                 autocast=precision,
                 tick=tick,
-                cache={FOLD: fold, CHAIN: chain},
+                cache={FOLD: fold} if limited else {FOLD: fold, CHAIN: chain},
             )
 
         yield make
@@ -119,10 +120,20 @@ def find_fold(task: Evaluator, passes: int) -> Fold:
     return Fold() if known is None or passes < FOLD_FROM else known()
 
 
-def recall_chain(task: Evaluator, passes: int) -> Chain | None:
-    """Return the model's first layers, to run where points differ, if there are enough of these."""
+def recall_chain(task: Evaluator, passes: int, build: Callable[[slice], Tensor]) -> Chain | None:
+    """Return the model's first layers, to run where points differ, if that pays.
+
+    Args:
+        task: the model and the inputs.
+        passes: the number of points to come.
+        build: returns those of a slice.
+    """
     known: Callable[[], Chain | None] | None = task.cache.get(CHAIN)
-    return None if known is None or passes < CHAIN_FROM else known()
+    if known is None or passes < CHAIN_FROM or not are_alike(build(slice(0, SAMPLE))):
+        return None
+    chain = known()
+    pays = chain is not None and chain.plan(build(slice(0, chain.size))) is not None
+    return chain if pays else None
 
 
 def _find_fold(task: Evaluator) -> Fold:

@@ -85,12 +85,10 @@ def ask(task: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) -> Answ
             like the one before; see `sea_nn.chain`.
     """
     answers = Answers.empty((len(rows),), task.x)
-    chain = recall_chain(task, len(rows))
+    chain = recall_chain(task, len(rows), build)
     fold = find_fold(task, len(rows))
     task = replace(task, folded=bool(fold))
     total, size = len(rows), task.limit if task.x.device.type == "cpu" else None
-    if chain is not None and chain.plan(build(slice(0, chain.size))) is None:
-        chain = None
     if chain is not None:
         size = chain.size
 
