@@ -1,5 +1,8 @@
 """Layers that run where points differ say what the model says, and leave it as it was."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given
@@ -400,3 +403,15 @@ def test_coarse_steps_are_left_to_the_model(monkeypatch):
 def test_it_is_not_looked_for_in_large_images(monkeypatch):
     monkeypatch.setattr(chain, "LARGEST", SIDE**2 - 1)
     assert find(simple(), walk(2)) is None
+
+
+def test_looking_inside_a_model_loads_no_compiler():
+    code = """
+import sys
+from sea_nn import chain
+from tests.test_chain import find, simple, walk
+chain.ACCOUNT = 0
+assert find(simple(), walk(2)) is not None
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, unfold
 
-from sea_nn.fold import agrees, is_frozen_norm, is_unheard, pass_on
+from sea_nn.fold import agrees, is_frozen_norm, is_sealed, is_unheard, pass_on
 from sea_nn.readers import Readers
 from sea_nn.replay import is_heard
 
@@ -331,6 +331,8 @@ def find_chain(task: Evaluator) -> Chain | None:
     if task.module is None or task.args or task.autocast is not None or is_heard(task):
         return None
     if x.ndim != 4 or x.device.type != "cpu" or x[0, 0].numel() > LARGEST:
+        return None
+    if any(is_sealed(m) for m in task.modules):
         return None
     layers = [m for m in task.modules if _is_local(m)]
     one = task.arrange(x)

@@ -35,6 +35,12 @@ class Readers(TorchDispatchMode):
         operations: the names of what each did, as the dispatcher calls it.
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # PyTorch would load its compiler, a second and a half, to keep it from tracing this class;
+        # nothing compiled is listened to.
+        return False
+
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.layers = list(layers)
