@@ -262,7 +262,7 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
             release()  # what is kept from the last row must not take Captum's memory
             torch.cuda.empty_cache()
             call = partial(captum.explain, x, target)
-            theirs, took, split = repeat(call, size) if size <= 8 else call()
+            theirs, took, split = repeat(call, size)
             torch.cuda.empty_cache()  # or the next call pays for giving Captum's memory back
             mark = " *" if split else ""
             for rows, methods, place, points in (
