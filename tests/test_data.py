@@ -613,3 +613,49 @@ def test_masks_of_sixteen_bits_keep_their_shades(tmp_path: Path) -> None:
     Image.fromarray(values).save(tmp_path / "mask.png")
     assert np.array_equal(read_values(tmp_path / "mask.png"), values)
     assert np.allclose(read_graded_mask(tmp_path / "mask.png"), values / 65535)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "file", "column", "wanted"),
+    [
+        ("lgg", make_lgg, "labels.csv", "tumour", "one of 0, 1"),
+        ("lgg", make_lgg, "labels.csv", "split", "one of train, test"),
+        ("cub20", make_cub, "labels.csv", "box_w", "a number"),
+        ("cub20", make_cub, "labels.csv", "class_id", "one of 1, 11"),
+        ("imagenet", make_imagenet, "labels.csv", "class_index", "a whole number"),
+        ("imagenet", make_imagenet, "boxes.csv", "x2", "a number"),
+        ("pets", make_pets, "labels.csv", "imagenet_index", "a whole number"),
+        ("objects_on_scenes", make_scenes, "scenes.csv", "split", "one of train, test"),
+    ],
+)
+@pytest.mark.parametrize("value", ["nonsense", "", "nan"])
+def test_a_field_that_is_not_what_it_should_be_is_named(
+    name: str, make: Maker, file: str, column: str, wanted: str, value: str, tmp_path: Path
+) -> None:
+    make(tmp_path)
+    with (tmp_path / file).open(newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    rows[1][column] = value
+    with (tmp_path / file).open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    with pytest.raises(InputError, match=f"Line 3 of .*{file}: {column} should be {wanted}"):
+        data.load(name, tmp_path, "all")
+
+
+def test_a_table_that_is_none_is_named(tmp_path: Path) -> None:
+    make_lgg(tmp_path)
+    (tmp_path / "labels.csv").write_bytes(b"file,patient,tumour,split\n\xff\xfe,1,1,test\n")
+    with pytest.raises(InputError, match=r"labels.csv is no CSV file in UTF-8"):
+        data.load("lgg", tmp_path, "all")
+
+
+def test_a_box_that_is_none_is_named(tmp_path: Path) -> None:
+    make_tiny(tmp_path)
+    path = next(tmp_path.rglob("val_annotations.txt"))
+    lines = path.read_text().splitlines()
+    lines[1] = "\t".join([*lines[1].split("\t")[:-1], "wide"])
+    path.write_text("\n".join(lines))
+    with pytest.raises(InputError, match=r"Line 2 of .*: a box should be a number; it is 'wide'"):
+        data.load("tiny_imagenet", tmp_path, "all")

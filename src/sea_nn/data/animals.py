@@ -4,7 +4,17 @@ from functools import partial
 from pathlib import Path
 
 from ..images import load_image
-from .files import SetInfo, find_folder, need, read_binary_mask, read_code, read_table
+from .files import (
+    SIDES,
+    Kind,
+    SetInfo,
+    find_folder,
+    need,
+    read_binary_mask,
+    read_code,
+    read_number,
+    read_table,
+)
 from .items import ImageSet, Item, Split
 
 CUB = SetInfo(
@@ -38,9 +48,10 @@ def load_cub20(folder: str | Path | None = None, split: Split = "test") -> Image
     folders = dict(line.split(None, 1) for line in lines if line.strip())
     order = list(folders)
     items = []
-    columns = ("file", "class_id", "split", "box_x", "box_y", "box_w", "box_h")
+    columns: dict[str, Kind] = {"file": str, "class_id": order, "split": SIDES}
+    columns |= {f"box_{key}": read_number for key in "xywh"}
     for row in read_table(place / "labels.csv", columns, CUB):
-        x, y, width, height = (float(row[f"box_{key}"]) for key in "xywh")
+        x, y, width, height = (row[f"box_{key}"] for key in "xywh")
         file = Path(row["file"])
         items.append(
             Item(
@@ -65,7 +76,9 @@ def load_pets(folder: str | Path | None = None, split: Split = "test") -> ImageS
     Labels count the breeds; ``imagenet`` is the ImageNet class index of the breed.
     """
     place = find_folder(PETS, folder)
-    rows = read_table(place / "labels.csv", ("file", "breed", "imagenet_index"), PETS)
+    rows = read_table(
+        place / "labels.csv", {"file": str, "breed": str, "imagenet_index": int}, PETS
+    )
     breeds = sorted({row["breed"] for row in rows})
     items = []
     for row in rows:
@@ -79,7 +92,7 @@ def load_pets(folder: str | Path | None = None, split: Split = "test") -> ImageS
                     "pet": partial(read_code, trimap, 1),
                     "border": partial(read_code, trimap, 3),
                 },
-                imagenet=int(row["imagenet_index"]),
+                imagenet=row["imagenet_index"],
                 path=place / "images" / row["file"],
             )
         )

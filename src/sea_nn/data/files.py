@@ -1,10 +1,12 @@
 """Finding and reading the files of data sets, with errors that say how to get what is missing."""
 
 import csv
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,8 @@ from PIL import Image, UnidentifiedImageError
 from ..errors import InputError
 from . import DATA_VARIABLE
 
+Kind = Callable[[str], Any] | Sequence[str]
+SIDES = ("train", "test")
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif")
 
 
@@ -80,21 +84,61 @@ def list_images(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_ENDINGS)
 
 
-def read_table(path: Path, columns: Sequence[str], info: SetInfo) -> list[dict[str, str]]:
-    """Read a CSV file with a header that has at least these columns."""
-    with need(path, info).open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in columns if name not in (reader.fieldnames or ())]
-        if missing:
-            raise InputError(
-                f"{path} has no column {', '.join(missing)}; its columns are "
-                f"{', '.join(reader.fieldnames or ()) or 'missing'}."
-            )
-        rows = list(reader)
-    for number, row in enumerate(rows, start=2):
+def read_table(path: Path, columns: Mapping[str, Kind], info: SetInfo) -> list[dict[str, Any]]:
+    """Read a CSV file with a header that has at least these columns.
+
+    Args:
+        path: of the file.
+        columns: what the fields of each are: `str`, `int`, `read_number`, or the values allowed.
+        info: of the data set, for advice.
+
+    Returns:
+        The rows, their fields converted.
+    """
+    try:
+        with need(path, info).open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in columns if name not in (reader.fieldnames or ())]
+            if missing:
+                raise InputError(
+                    f"{path} has no column {', '.join(missing)}; its columns are "
+                    f"{', '.join(reader.fieldnames or ()) or 'missing'}."
+                )
+            rows = list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} is no CSV file in UTF-8 ({error}).") from error
+    for line, row in enumerate(rows, start=2):
         if any(row[name] is None for name in columns):
-            raise InputError(f"Line {number} of {path} has fewer fields than the header.")
-    return rows
+            raise InputError(f"Line {line} of {path} has fewer fields than the header.")
+    return [
+        {
+            name: read_field(row[name], kind, f"Line {line} of {path}: {name}")
+            for name, kind in columns.items()
+        }
+        for line, row in enumerate(rows, start=2)
+    ]
+
+
+def read_field(text: str, kind: Kind, where: str) -> Any:
+    """Return a field as what it should be, or say where it is not."""
+    if not callable(kind):
+        if text in kind:
+            return text
+        wanted = f"one of {', '.join(kind)}"
+    else:
+        try:
+            return kind(text)
+        except ValueError:
+            wanted = "a whole number" if kind is int else "a number"
+    raise InputError(f"{where} should be {wanted}; it is {text!r}.")
+
+
+def read_number(text: str) -> float:
+    """Return a finite number."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
 
 
 def read_values(path: Path) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ from PIL import Image
 from ..errors import InputError
 from ..images import load_image
 from ..models import load_imagenet_labels
-from .files import SetInfo, find_folder, need, read_table
+from .files import Kind, SetInfo, find_folder, need, read_field, read_number, read_table
 from .items import Box, ImageSet, Item, Split
 
 IMAGENET = SetInfo(
@@ -39,19 +39,21 @@ def load_imagenet(folder: str | Path | None = None, split: Split = "test") -> Im
     """Load validation pictures with all their boxes; the label is the ImageNet class index."""
     place = find_folder(IMAGENET, folder)
     boxes: dict[str, list[Box]] = defaultdict(list)
-    for row in read_table(place / "boxes.csv", ("file", "x1", "y1", "x2", "y2"), IMAGENET):
-        x1, y1, x2, y2 = (float(row[key]) for key in ("x1", "y1", "x2", "y2"))
+    corners = ("x1", "y1", "x2", "y2")
+    columns: dict[str, Kind] = {"file": str, **dict.fromkeys(corners, read_number)}
+    for row in read_table(place / "boxes.csv", columns, IMAGENET):
+        x1, y1, x2, y2 = (row[key] for key in corners)
         boxes[row["file"]].append((x1, y1, x2, y2))
     items = tuple(
         Item(
             name=Path(row["file"]).stem,
             image=partial(load_image, place / "images" / row["file"]),
-            label=int(row["class_index"]),
+            label=row["class_index"],
             boxes=tuple(boxes[row["file"]]),
-            imagenet=int(row["class_index"]),
+            imagenet=row["class_index"],
             path=place / "images" / row["file"],
         )
-        for row in read_table(place / "labels.csv", ("file", "class_index"), IMAGENET)
+        for row in read_table(place / "labels.csv", {"file": str, "class_index": int}, IMAGENET)
     )
     return ImageSet(IMAGENET.name, items, load_imagenet_labels(), IMAGENET.terms).split(split)
 
@@ -81,7 +83,8 @@ def load_tiny_imagenet(folder: str | Path | None = None, split: Split = "test") 
                 f"y2, between tabs; it is {line!r}."
             )
         file, wnid = fields[:2]
-        x1, y1, x2, y2 = (float(field) for field in fields[2:6])
+        where = f"Line {number} of {path}: a box"
+        x1, y1, x2, y2 = (read_field(field, read_number, where) for field in fields[2:6])
         read = (
             partial(read_zipped, archive, file)
             if archive

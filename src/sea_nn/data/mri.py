@@ -10,7 +10,15 @@ from PIL import Image
 
 from ..errors import InputError
 from ..images import load_image
-from .files import SetInfo, find_folder, list_images, need, read_binary_mask, read_table
+from .files import (
+    SIDES,
+    SetInfo,
+    find_folder,
+    list_images,
+    need,
+    read_binary_mask,
+    read_table,
+)
 from .items import ImageSet, Item, Split
 
 BTD = SetInfo(
@@ -139,7 +147,11 @@ def load_lgg(folder: str | Path | None = None, split: Split = "test") -> ImageSe
     A patient is a ``group``; the split in labels.csv is by patient, which is checked.
     """
     place = find_folder(LGG, folder)
-    rows = read_table(place / "labels.csv", ("file", "patient", "tumour", "split"), LGG)
+    rows = read_table(
+        place / "labels.csv",
+        {"file": str, "patient": str, "tumour": ("0", "1"), "split": SIDES},
+        LGG,
+    )
     sides: dict[str, str] = {}
     for row in rows:
         if sides.setdefault(row["patient"], row["split"]) != row["split"]:

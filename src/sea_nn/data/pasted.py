@@ -66,8 +66,10 @@ def load_objects_on_scenes(
     if label not in ("scene", "object"):
         raise InputError(f"label must be 'scene' or 'object', not {label!r}.")
     place = find_folder(SCENES, folder)
-    scenes = read_table(place / "scenes.csv", ("file", "split", "scene"), SCENES)
-    objects = read_table(place / "objects.csv", ("file", "split", "object"), SCENES)
+    scenes = read_table(place / "scenes.csv", {"file": str, "split": SIDES, "scene": str}, SCENES)
+    objects = read_table(
+        place / "objects.csv", {"file": str, "split": SIDES, "object": str}, SCENES
+    )
     classes = sorted({row[label] for row in (scenes if label == "scene" else objects)})
     items = []
     for number, scene in enumerate(scenes):
