@@ -16,7 +16,7 @@ from PIL import Image
 
 from ..errors import InputError
 from ..images import load_image
-from .files import SetInfo, find_folder, list_images, need, read_table
+from .files import SIDES, SetInfo, find_folder, list_images, need, read_table
 from .items import Box, ImageSet, Item, Split
 
 SCENES = SetInfo(
