@@ -394,3 +394,15 @@ def _add_up(grads: Tensor, weights: Tensor) -> Tensor:
     with torch.autocast(grads.device.type, enabled=False):  # a caller's would round the product
         total = (weights @ flat.reshape(len(grads), -1)).view(flat.shape[1:])
     return total.permute(2, 0, 1) if last else total
+
+
+def check_autocast(autocast: bool | torch.dtype, x: Tensor) -> torch.dtype | None:
+    """Return the precision that `autocast` asks for; None for the model's own."""
+    if autocast is False:
+        return None
+    if not x.is_cuda:
+        raise InputError("autocast is for GPUs: on a CPU leave it off, it gains nothing there")
+    dtype = torch.bfloat16 if autocast is True else autocast
+    if dtype not in (torch.bfloat16, torch.float16):
+        raise InputError(f"autocast must be True, torch.bfloat16 or torch.float16, got {autocast}")
+    return dtype

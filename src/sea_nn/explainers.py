@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from sea_nn.borrow import borrow
 from sea_nn.errors import InputError, KindError
-from sea_nn.evaluator import Evaluator
+from sea_nn.evaluator import Evaluator, check_autocast
 from sea_nn.logits import Logits, Target, as_args, predict, resolve_target
 from sea_nn.registry import (
     ENSEMBLES,
@@ -104,7 +104,7 @@ def compute_maps(
         raise InputError(f'on_error must be "raise" or "skip", got {on_error!r}')
     entries = expand_methods(methods, options)
     check_input(x, internal_batch_size)
-    precision = _check_autocast(autocast, x)
+    precision = check_autocast(autocast, x)
     if compile and not isinstance(model, nn.Module):
         raise KindError(f"compile=True is for a torch.nn.Module, got {type(model).__name__}")
     with torch.inference_mode(False), borrow(model), _own_randomness(x, seed):
@@ -162,17 +162,6 @@ def check_input(x: Any, limit: int | None = None) -> None:
         raise InputError("x holds NaN or infinite values; clean the input first")
     if limit is not None and limit < 1:
         raise InputError(f"internal_batch_size must be at least 1, got {limit}")
-
-
-def _check_autocast(autocast: bool | torch.dtype, x: Tensor) -> torch.dtype | None:
-    if autocast is False:
-        return None
-    if not x.is_cuda:
-        raise InputError("autocast is for GPUs: on a CPU leave it off, it gains nothing there")
-    dtype = torch.bfloat16 if autocast is True else autocast
-    if dtype not in (torch.bfloat16, torch.float16):
-        raise InputError(f"autocast must be True, torch.bfloat16 or torch.float16, got {autocast}")
-    return dtype
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from sea_nn import memory
 from sea_nn.borrow import borrow
 from sea_nn.chain import Chain, are_alike, find_chain
 from sea_nn.errors import InputError, SEAError
-from sea_nn.evaluator import Evaluator
+from sea_nn.evaluator import Evaluator, check_autocast
 from sea_nn.fold import Fold, fold_safely
 from sea_nn.logits import Logits, Target, as_args, predict, resolve_target, select_args
 
@@ -55,7 +55,9 @@ def open_tasks(
     """
     if limit is not None and limit < 1:
         raise InputError(f"internal_batch_size must be at least 1, got {limit}")
-    precision, limited = _check_autocast(autocast, x), limit is not None
+    precision = check_autocast(autocast, x)
+    # A limit of the caller's is for what the model is asked at once, which a chain would not keep.
+    chained = limit is None and x.device.type == "cpu"
     if x.device.type == "cpu":
         keep_freed_memory()
     x, everything, wrapped = x.detach(), as_args(args), Logits(model, check=False)
@@ -97,7 +99,7 @@ def open_tasks(
                 limit=limit,
                 autocast=precision,
                 tick=tick,
-                cache={FOLD: fold} if limited else {FOLD: fold, CHAIN: chain},
+                cache={FOLD: fold, CHAIN: chain} if chained else {FOLD: fold},
             )
 
         yield make
@@ -145,15 +147,3 @@ def _find_fold(task: Evaluator) -> Fold:
             return task.forward(task.arrange(task.x[:1]), rows)
 
     return fold_safely(task.module, run)
-
-
-def _check_autocast(autocast: bool | torch.dtype, x: Tensor) -> torch.dtype | None:
-    if autocast is False:
-        return None
-    dtype = torch.bfloat16 if autocast is True else autocast
-    if not x.is_cuda or dtype not in (torch.bfloat16, torch.float16):
-        raise InputError(
-            "autocast is for GPUs, and True, torch.bfloat16 or torch.float16; got "
-            f"{autocast} for x on {x.device}"
-        )
-    return dtype
