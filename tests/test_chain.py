@@ -120,7 +120,7 @@ def test_layers_of_few_multiplications_are_not_worth_the_account(monkeypatch):
     assert Chain(layers, (SIDE, SIDE), total=1.0).plan(points) is not None
     monkeypatch.setattr(chain, "ACCOUNT", 1000)
     assert Chain(layers, (SIDE, SIDE), total=1.0).plan(points) is None
-    monkeypatch.setattr(chain, "_measure", lambda *_: pytest.fail("known before"))
+    monkeypatch.setattr(chain, "measure", lambda *_: pytest.fail("known before"))
     assert find(model, points) is None
 
 

@@ -23,32 +23,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, unfold
+from torch.nn.functional import pad
 
-from sea_nn.fold import agrees, is_frozen_norm, is_sealed, is_unheard, pass_on
+from sea_nn.fold import agrees, is_sealed, pass_on
 from sea_nn.readers import Readers
 from sea_nn.replay import is_heard
+from sea_nn.windows import WINDOWS, Geometry, find_shape, is_local, measure
 
 if TYPE_CHECKING:
     from sea_nn.evaluator import Evaluator
-
-POINTWISE = (
-    nn.ReLU,
-    nn.ReLU6,
-    nn.LeakyReLU,
-    nn.ELU,
-    nn.SiLU,
-    nn.GELU,
-    nn.Hardswish,
-    nn.Sigmoid,
-    nn.Tanh,
-    nn.Dropout,
-    nn.Dropout2d,
-    nn.Identity,
-)
-"""Layers that give every position of an image its own answer, as norms in evaluation mode do."""
-WINDOWS = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d)
-"""Layers whose every answer reads a window of positions."""
 
 CHANGED = 0.05
 """The largest share of positions that may differ from point to point for a closer look."""
@@ -70,21 +53,6 @@ SAME = 1e-4
 """How far the two may be apart, relative to the largest logit."""
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """Which positions of an image a layer's answers read.
-
-    Attributes:
-        shape: of the answers, (H, W).
-        reads: for each answer the positions it reads [n_out, K], `n_in` for those in the padding.
-        readers: for each position the answers that read it [n_in, M], filled up with `n_out`.
-    """
-
-    shape: tuple[int, int]
-    reads: Tensor
-    readers: Tensor
-
-
 class Chain:
     """The layers that a model starts with, one after the other, for images of one shape.
 
@@ -100,7 +68,7 @@ class Chain:
         self.costs: list[int] = []  # of keeping account of its answers
         self.trusted: dict[int, bool] = {}  # whether the model goes on well behind so many layers
         for layer in layers:
-            shape = _find_shape(layer, shape) if isinstance(layer, WINDOWS) else shape
+            shape = find_shape(layer, shape) if isinstance(layer, WINDOWS) else shape
             matrix = layer.weight.numel() if isinstance(layer, nn.Conv2d) else 0
             self.works.append(matrix * shape[0] * shape[1])
             self.costs.append(ACCOUNT * shape[0] * shape[1] if matrix else 0)
@@ -111,7 +79,7 @@ class Chain:
         found: list[Geometry | None] = []
         shape = self.shape
         for layer in self.layers:
-            found.append(_measure(layer, shape) if isinstance(layer, WINDOWS) else None)
+            found.append(measure(layer, shape) if isinstance(layer, WINDOWS) else None)
             shape = shape if found[-1] is None else found[-1].shape
         return found
 
@@ -334,7 +302,7 @@ def find_chain(task: Evaluator) -> Chain | None:
         return None
     if any(is_sealed(m) for m in task.modules):
         return None
-    layers = [m for m in task.modules if _is_local(m)]
+    layers = [m for m in task.modules if is_local(m)]
     one = task.arrange(x)
     rows = torch.zeros(len(PROBES) + 1, dtype=torch.long)
     try:
@@ -396,62 +364,6 @@ def _probe(x: Tensor) -> Tensor:
         place = int(row * (x.shape[2] - 1)), int(column * (x.shape[3] - 1))
         points[number:, :, place[0], place[1]] += 1 + x.abs().max()
     return points
-
-
-def _is_local(layer: nn.Module) -> bool:
-    """Whether a layer's answers read no more than a window each, as this module knows how."""
-    if not is_unheard(layer):
-        return False
-    if type(layer) is nn.Conv2d:
-        plain = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-        return plain and layer.groups == 1
-    if type(layer) is nn.MaxPool2d:
-        whole = layer.padding in (0, (0, 0)) and layer.dilation in (1, (1, 1))
-        return whole and not layer.ceil_mode and not layer.return_indices
-    if type(layer) is nn.AvgPool2d:
-        whole = layer.padding in (0, (0, 0)) and layer.divisor_override is None
-        return whole and not layer.ceil_mode
-    return type(layer) in POINTWISE or is_frozen_norm(layer)
-
-
-def _measure(layer: Any, shape: tuple[int, int]) -> Geometry:
-    """Return which positions of an image (H, W) a layer's answers read."""
-    n_in = shape[0] * shape[1]
-    numbers = torch.arange(1.0, n_in + 1, dtype=torch.float64).view(1, 1, *shape)
-    stride = layer.stride if layer.stride is not None else layer.kernel_size
-    window = {"padding": layer.padding, "stride": stride}
-    spread = getattr(layer, "dilation", 1)
-    found = unfold(numbers, layer.kernel_size, dilation=spread, **window)
-    reads = found[0].T.long() - 1
-    n_out = len(reads)
-    reads = torch.where(reads < 0, n_in, reads).int().contiguous()
-    # The other way round: sort the pairs by the position that is read.
-    answers = torch.arange(n_out).repeat_interleave(reads.shape[1])
-    read, order = reads.view(-1).sort(stable=True)
-    inside = read < n_in
-    read, answers = read[inside], answers[order[inside]]
-    counts = torch.bincount(read, minlength=n_in)
-    turn = torch.arange(len(read)) - (counts.cumsum(0) - counts)[read]
-    readers = torch.full((n_in, int(counts.max())), n_out)
-    readers[read, turn] = answers
-    return Geometry(_find_shape(layer, shape), reads, readers)
-
-
-def _find_shape(layer: Any, shape: tuple[int, int]) -> tuple[int, int]:
-    """Return the shape of a layer's answers to an image (H, W)."""
-    stride = layer.stride if layer.stride is not None else layer.kernel_size
-    spread = getattr(layer, "dilation", 1)
-    height, width = (
-        (side + 2 * pad - far * (size - 1) - 1) // step + 1
-        for side, size, step, pad, far in zip(
-            shape, *map(_pair, (layer.kernel_size, stride, layer.padding, spread)), strict=True
-        )
-    )
-    return height, width
-
-
-def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    return value if isinstance(value, tuple) else (value, value)
 
 
 @contextmanager
