@@ -21,7 +21,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from PIL import ImageOps
+from PIL import Image, ImageOps
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -47,13 +47,17 @@ save_file(dict(zip(("vg", "ig", "sg"), maps)), sys.argv[2])
 """
 
 
-def views(preprocess: Preprocess, count: int) -> Tensor:
-    """Return `count` different crops of the two photographs that come with the library."""
+def load_photographs() -> list[Image.Image]:
     pictures = []
     for name in ("cat.jpg", "coffee.jpg"):
         with as_file(files("sea_nn") / "assets" / name) as path:
             pictures.append(load_image(path))
-    draw, found = random.Random(0), []
+    return pictures
+
+
+def views(preprocess: Preprocess, count: int) -> Tensor:
+    """Return `count` different crops of the two photographs that come with the library."""
+    pictures, draw, found = load_photographs(), random.Random(0), []
     for number in range(count):
         picture = pictures[number % len(pictures)]
         side = round(draw.uniform(0.5, 1.0) * min(picture.size))

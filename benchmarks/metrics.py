@@ -17,18 +17,17 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.resources import as_file, files
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from benchmarks.floor import Raced, count_operations, measure_peak, show_floor
+from benchmarks.members import load_photographs
 from benchmarks.table import Table
 from sea_nn.data.fashion import load_cnn, load_sample
 from sea_nn.explainers import compute_maps
 from sea_nn.heatmap import reduce_channels, scale
-from sea_nn.images import load_image
 from sea_nn.metrics import pixel_bounds, score_maps
 from sea_nn.metrics.curve import trapezoid
 from sea_nn.metrics.draws import random_map
@@ -347,11 +346,7 @@ def fashion(device: str, count: int, peers: dict[str, int]) -> Iterator[Table]:
 
 def photographs(device: str, count: int) -> Table:
     loaded = load_model("efficientnet-lite0", device)
-    pictures = []
-    for name in ("cat.jpg", "coffee.jpg"):
-        with as_file(files("sea_nn") / "assets" / name) as path:
-            pictures.append(loaded.preprocess(load_image(path)))
-    x = torch.stack(pictures).to(device)
+    x = torch.stack([loaded.preprocess(one) for one in load_photographs()]).to(device)
     x = torch.cat([x.roll(8 * k, -1) for k in range(-(-count // 2))])[:count]
     raw = compute_maps(loaded.model, x, None, ("saliency", "input_x_gradient")).maps
     maps = {name: scale(reduce_channels(one)) for name, one in raw.items()}

@@ -52,6 +52,17 @@ def compare(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance=1e-
     )
 
 
+def count_inputs(sizes):
+    """The model, noting how many inputs each of its passes has."""
+
+    class Counting(nn.Sequential):
+        def forward(self, x):
+            sizes.append(len(x))
+            return super().forward(x)
+
+    return Counting(*build())
+
+
 def test_a_shape_that_comes_back_is_recorded_and_no_map_changes(recorder):
     model, x = build(), images()
     expected = explain(lambda v: model(v), x)  # a plain function is never recorded
@@ -68,13 +79,7 @@ def test_a_shape_that_comes_back_is_recorded_and_no_map_changes(recorder):
 
 def test_passes_of_one_sweep_have_one_shape(recorder):
     sizes: list[int] = []
-
-    class Counting(nn.Sequential):
-        def forward(self, x):
-            sizes.append(len(x))
-            return super().forward(x)
-
-    model = Counting(*build())
+    model = count_inputs(sizes)
     maps = compute_maps(model, images(3), 1, "integrated_gradients", internal_batch_size=40).maps
     passes = [size for size in sizes if size > 3]
     assert set(passes) == {38}  # 150 points are 38, 38, 38 and 36
@@ -208,13 +213,7 @@ def test_an_error_of_the_callers_is_theirs_whatever_is_kept(recorder):
 
 def test_a_later_call_asks_for_no_more_room_than_the_first(recorder):
     sizes: list[int] = []
-
-    class Counting(nn.Sequential):
-        def forward(self, x):
-            sizes.append(len(x))
-            return super().forward(x)
-
-    model = Counting(*build())
+    model = count_inputs(sizes)
     for _ in range(3):
         sizes.clear()
         compute_maps(model, images(8), 1, PAPER, internal_batch_size=2)

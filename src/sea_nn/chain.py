@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from sea_nn.fold import agrees, is_sealed, pass_on
+from sea_nn.fold import agrees, is_sealed, passing
 from sea_nn.readers import Readers
 from sea_nn.replay import is_heard
 from sea_nn.windows import WINDOWS, Geometry, find_shape, is_local, measure
@@ -67,7 +67,9 @@ class Chain:
         self.works: list[int] = []  # multiplications of each layer for one image
         self.costs: list[int] = []  # of keeping account of its answers
         self.trusted: dict[int, bool] = {}  # whether the model goes on well behind so many layers
+        self.shapes: list[tuple[int, int]] = []  # of what each reads
         for layer in layers:
+            self.shapes.append(shape)
             shape = find_shape(layer, shape) if isinstance(layer, WINDOWS) else shape
             matrix = layer.weight.numel() if isinstance(layer, nn.Conv2d) else 0
             self.works.append(matrix * shape[0] * shape[1])
@@ -76,12 +78,10 @@ class Chain:
     @cached_property
     def geometries(self) -> list[Geometry | None]:
         """What the answers of each layer read."""
-        found: list[Geometry | None] = []
-        shape = self.shape
-        for layer in self.layers:
-            found.append(measure(layer, shape) if isinstance(layer, WINDOWS) else None)
-            shape = shape if found[-1] is None else found[-1].shape
-        return found
+        return [
+            measure(layer, shape) if isinstance(layer, WINDOWS) else None
+            for layer, shape in zip(self.layers, self.shapes, strict=True)
+        ]
 
     def may_pay(self) -> bool:
         """Whether it would pay if hardly anything changed."""
@@ -153,7 +153,7 @@ class Chain:
         """Make the first `count` layers pass on what they are given: the model starts behind."""
         with ExitStack() as stack:
             for layer in self.layers[:count]:
-                stack.enter_context(_passing(layer))
+                stack.enter_context(passing(layer))
             yield
 
 
@@ -364,16 +364,3 @@ def _probe(x: Tensor) -> Tensor:
         place = int(row * (x.shape[2] - 1)), int(column * (x.shape[3] - 1))
         points[number:, :, place[0], place[1]] += 1 + x.abs().max()
     return points
-
-
-@contextmanager
-def _passing(layer: nn.Module) -> Iterator[None]:
-    """Make a layer pass on what it is given."""
-    before = layer.__dict__.get("forward")
-    layer.__dict__["forward"] = pass_on
-    try:
-        yield
-    finally:
-        del layer.__dict__["forward"]
-        if before is not None:  # a norm that is folded passes on already
-            layer.__dict__["forward"] = before

@@ -8,15 +8,14 @@ convolution writes three channels, where its kernels are made for many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from sea_nn.fold import CONVOLUTIONS, agrees, is_free, pass_on
+from sea_nn.fold import CONVOLUTIONS, agrees, is_free, passing
 from sea_nn.readers import Readers
 
 if TYPE_CHECKING:
@@ -52,14 +51,9 @@ class Stem:
             output = self.layer(leaf)
         return torch.autograd.grad(output, leaf, slopes)[0]
 
-    @contextmanager
-    def removed(self) -> Iterator[None]:
+    def removed(self) -> AbstractContextManager[None]:
         """Make the layer pass on what it is given: the model then starts behind it."""
-        self.layer.__dict__["forward"] = pass_on
-        try:
-            yield
-        finally:
-            del self.layer.__dict__["forward"]
+        return passing(self.layer)
 
 
 def find_stem(task: Evaluator) -> Stem | None:

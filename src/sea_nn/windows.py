@@ -68,10 +68,8 @@ def measure(layer: Any, shape: tuple[int, int]) -> Geometry:
     """Return which positions of an image (H, W) a layer's answers read."""
     n_in = shape[0] * shape[1]
     numbers = torch.arange(1.0, n_in + 1, dtype=torch.float64).view(1, 1, *shape)
-    stride = layer.stride if layer.stride is not None else layer.kernel_size
-    window = {"padding": layer.padding, "stride": stride}
     spread = getattr(layer, "dilation", 1)
-    found = unfold(numbers, layer.kernel_size, dilation=spread, **window)
+    found = unfold(numbers, layer.kernel_size, spread, layer.padding, layer.stride)
     reads = found[0].T.long() - 1
     n_out = len(reads)
     reads = torch.where(reads < 0, n_in, reads).int().contiguous()
@@ -89,12 +87,13 @@ def measure(layer: Any, shape: tuple[int, int]) -> Geometry:
 
 def find_shape(layer: Any, shape: tuple[int, int]) -> tuple[int, int]:
     """Return the shape of a layer's answers to an image (H, W)."""
-    stride = layer.stride if layer.stride is not None else layer.kernel_size
     spread = getattr(layer, "dilation", 1)
     height, width = (
         (side + 2 * pad - far * (size - 1) - 1) // step + 1
         for side, size, step, pad, far in zip(
-            shape, *map(_pair, (layer.kernel_size, stride, layer.padding, spread)), strict=True
+            shape,
+            *map(_pair, (layer.kernel_size, layer.stride, layer.padding, spread)),
+            strict=True,
         )
     )
     return height, width

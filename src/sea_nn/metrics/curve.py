@@ -89,15 +89,14 @@ def ask(task: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) -> Answ
     fold = find_fold(task, len(rows))
     task = replace(task, folded=bool(fold))
     total, size = len(rows), task.limit if task.x.device.type == "cpu" else None
+    forward = task.forward
     if chain is not None:
-        size = chain.size
+        size, forward = chain.size, partial(chain.forward, task)
 
     def visit(start: int, stop: int) -> None:
         part = slice(start, stop)
         with torch.no_grad():
-            points = task.arrange(build(part))
-            run = task.forward if chain is None else partial(chain.forward, task)
-            logits = run(points, rows[part])
+            logits = forward(task.arrange(build(part)), rows[part])
             answers.put(part, Answers.read(logits, task.target[rows[part]]))
 
     if size is not None:
