@@ -283,6 +283,40 @@ def test_layers_end_where_another_reads_between_them(monkeypatch):
         assert torch.allclose(answer, model(points), rtol=1e-12)
 
 
+class Reused(nn.Module):
+    """Has one activation for two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.act = nn.Conv2d(2, 8, 3, padding=1), nn.ReLU()
+        self.second, self.last = nn.Conv2d(8, 4, 3, padding=1), nn.Linear(4 * SIDE**2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.act(self.second(self.act(self.first(x)))).flatten(1))
+
+
+class Glancing(nn.Module):
+    """Reads what its first layer gives before a layer that gives what it got."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.same = nn.Conv2d(2, 8, 3, padding=1), nn.Identity()
+        self.act, self.last = nn.ReLU(), nn.Linear(8 * SIDE**2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        mean = x.mean((1, 2, 3)).unsqueeze(1)
+        return self.last(self.act(self.same(x)).flatten(1)) + mean
+
+
+@pytest.mark.parametrize("make", [Reused, Glancing])
+def test_layers_end_before_one_that_is_reused_or_whose_input_is_read(make, monkeypatch):
+    monkeypatch.setattr(chain, "GAIN", 0.0)
+    torch.manual_seed(0)
+    model = make().double().eval()
+    assert find(model, walk(2)).layers == [model.first]
+
+
 @pytest.mark.parametrize("make", [Peeking, Twice])
 def test_other_models_have_no_such_layers(make, monkeypatch):
     monkeypatch.setattr(chain, "GAIN", 0.0)
