@@ -218,7 +218,7 @@ def pass_rate(model: nn.Module, x: Tensor, target: Tensor, points: int) -> float
 
     count = min(points, 8 * STEPS)
     with borrow(model):
-        fold = Fold(plan(model, lambda: model(x[:1])))
+        fold = Fold(plan(model, lambda: model(x[:1])), faithful=True)
         task = Evaluator(Logits(model, check=False), x, target, x, folded=bool(fold))
         batch = task.arrange(x[:1].expand(count, -1, -1, -1))
         with fold.applied():

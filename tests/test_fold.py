@@ -38,18 +38,92 @@ def images() -> torch.Tensor:
     return torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(2)).double()
 
 
-def test_the_function_and_its_gradient_stay_the_same():
+@pytest.mark.parametrize("faithful", [False, True])
+def test_the_function_and_its_gradient_stay_the_same(faithful):
     model, x = build(), images().requires_grad_(True)
     expected = model(x)
     (slope,) = torch.autograd.grad(expected[:, 1].sum(), x)
     what = plan(model, lambda: model(x))
     assert what.pairs == ((model[0], model[1]), (model[4], model[5]))
     assert what.norms == (model[3], model[9])
-    with Fold(what).applied():
+    with Fold(what, faithful=faithful).applied():
         found = model(x)
         assert torch.allclose(found, expected)
         assert torch.allclose(torch.autograd.grad(found[:, 1].sum(), x)[0], slope)
-        assert model[1].forward(x) is x
+        assert faithful or model[1].forward(x) is x
+
+
+class Chain(nn.Sequential):
+    """A layer that may run apart, then the pair in question, then numbers to tell inputs by."""
+
+    def __init__(self, layer: nn.Module, norm: nn.Module) -> None:
+        first = type(layer)(2, 3, 1)
+        norms = {nn.Conv1d: nn.BatchNorm1d, nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
+        super().__init__(first, norms[type(layer)](3), nn.Tanh(), layer, norm, nn.Tanh())
+
+
+LAYERS = [
+    (nn.Conv1d(3, 4, 3, stride=2, bias=False), nn.BatchNorm1d(4), (10,)),
+    (nn.Conv1d(3, 4, 3, stride=3, padding=4, dilation=2), nn.BatchNorm1d(4, affine=False), (11,)),
+    (nn.Conv2d(3, 4, 1, stride=2), nn.BatchNorm2d(4), (9, 10)),
+    (nn.Conv2d(3, 4, (3, 2), (2, 3), (1, 0), (1, 2)), nn.BatchNorm2d(4), (9, 12)),
+    (nn.Conv3d(3, 4, 2, stride=2, padding=1), nn.BatchNorm3d(4), (4, 5, 6)),
+]
+
+
+@pytest.mark.parametrize(("layer", "norm", "size"), LAYERS)
+def test_a_faithful_pair_goes_forward_by_the_layers_own_weights_and_back_as_one(layer, norm, size):
+    torch.manual_seed(0)
+    model = wake(Chain(layer, norm)).requires_grad_(False)
+    x = torch.randn(3, 2, *size).double().requires_grad_(True)
+    expected = model(x)
+    grad = torch.randn_like(expected)
+    (slope,) = torch.autograd.grad(expected, x, grad)
+    found = Fold(plan(model, lambda: model(x)), faithful=True)
+    assert set(found.forwards) == {model[1], layer, norm}
+    with found.applied():
+        answer = model(x)
+        assert torch.allclose(answer, expected, rtol=1e-12)
+        assert torch.allclose(torch.autograd.grad(answer, x, grad)[0], slope, rtol=1e-10)
+        alone = model[2](model[0](x))  # layers take a single input without its axis as well
+        assert torch.allclose(layer(alone[0]), layer(alone)[0])
+        # Rounded weights show which ones each way takes.
+        values = found.forwards[layer].args
+        values[1].zero_()  # the ones for the way back
+        answer = model(x)
+        assert torch.allclose(answer, expected, rtol=1e-12)
+        assert not torch.autograd.grad(answer, x, grad)[0].any()
+
+
+class Padding(nn.Conv2d):
+    """Does more than its class says."""
+
+    def forward(self, x):
+        return super().forward(nn.functional.pad(x, (0, 1, 0, 1)))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Padding(3, 4, 3),
+        nn.Conv2d(3, 4, 3, padding="same"),
+        nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"),
+        nn.Conv2d(3, 6, 3, groups=3),
+    ],
+)
+def test_layers_that_do_more_than_convolve_keep_their_norm_apart(layer):
+    torch.manual_seed(0)
+    model = wake(Chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))).requires_grad_(False)
+    model[3], model[4] = layer.double(), wake(nn.BatchNorm2d(layer.out_channels))
+    x = torch.randn(2, 2, 7, 7).double().requires_grad_(True)
+    expected = model(x)
+    (slope,) = torch.autograd.grad(expected.sum(), x)
+    found = Fold(plan(model, lambda: model(x)), faithful=True)
+    assert set(found.forwards) == {model[1], model[4]}
+    with found.applied():
+        answer = model(x)
+        assert torch.allclose(answer, expected, rtol=1e-12)
+        assert torch.allclose(torch.autograd.grad(answer.sum(), x)[0], slope, rtol=1e-10)
 
 
 @pytest.mark.parametrize("fail", [False, True])
@@ -70,11 +144,16 @@ def test_the_very_same_parameters_come_back(fail):
     assert [set(m.__dict__) for m in model.modules()] == attributes
 
 
-def test_folded_weights_follow_the_model_in_the_same_memory():
+@pytest.mark.parametrize("faithful", [False, True])
+def test_folded_weights_follow_the_model_in_the_same_memory(faithful):
     model, x = build(), images()
-    found = Fold(plan(model, lambda: model(x)))
-    places = [p.data_ptr() for kept in found.parameters.values() for p in kept.values()]
+    model[4] = nn.Conv2d(4, 6, 3).double()
+    found = Fold(plan(model, lambda: model(x)), faithful=faithful)
+    places = [value.data_ptr() for values, _ in found._kept for value in values]
+    own = {t.data_ptr() for t in (*model.parameters(), *model.buffers())}
+    assert not own & set(places)
     model[0].weight.data.mul_(2)
+    model[4].weight.data.mul_(2)
     model[5].running_var.mul_(3)
     model[9].running_mean.add_(1)
     expected = model(x)
@@ -83,7 +162,7 @@ def test_folded_weights_follow_the_model_in_the_same_memory():
     found.refresh()
     with found.applied():
         assert torch.allclose(model(x), expected)
-    assert places == [p.data_ptr() for kept in found.parameters.values() for p in kept.values()]
+    assert places == [value.data_ptr() for values, _ in found._kept for value in values]
 
 
 def test_folded_convolutions_can_have_another_type():
@@ -202,9 +281,7 @@ def test_a_plan_does_not_outlive_its_layers():
 def test_a_wrong_fold_is_noticed_by_the_answer(monkeypatch):
     model, x = build(), images()
     whole = fold._merge
-    monkeypatch.setattr(
-        fold, "_merge", lambda *layers: {k: 1.1 * v for k, v in whole(*layers).items()}
-    )
+    monkeypatch.setattr(fold, "_merge", lambda *layers: [1.1 * v for v in whole(*layers)])
     with torch.no_grad():
         assert not fold.fold_safely(model, lambda: model(x))
     assert model not in fold._PLANS

@@ -1,27 +1,33 @@
-"""A linear first layer runs once a line, not once a point, and no map changes.
+"""A linear first layer runs back once a sum, not once a point, and no map changes.
 
 What is kept with a model, its first layer among it, is kept on a GPU alone; here the device is said
 to be one.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from sea_nn import replay
+from sea_nn import evaluator, replay
 from sea_nn.borrow import borrow
 from sea_nn.evaluator import _add_up
 from sea_nn.explainers import compute_maps
 from sea_nn.members import gradients
-from sea_nn.stem import Stem, find_stem
+from sea_nn.stem import Stem, _choose_layout, find_stem
 from tests.test_replay import build, images, make_task
 
-METHODS = ("integrated_gradients", ("smooth_ig", {"n_samples": 3, "n_steps": 20}))
+METHODS = (
+    "integrated_gradients",
+    ("smooth_ig", {"n_samples": 3, "n_steps": 20}),
+    ("smoothgrad", {"n_samples": 15}),
+)
 
 
 @pytest.fixture(autouse=True)
 def capable(recorder, monkeypatch):
-    monkeypatch.setattr(gradients, "STEM_FROM", 1)
+    monkeypatch.setattr(evaluator, "STEM_FROM", 1)
 
 
 class Rest(nn.Module):
@@ -170,10 +176,11 @@ def test_a_layer_that_someone_listens_to_is_left_alone():
     assert find(model, x) is not None
 
 
-@pytest.mark.parametrize("lines", [1 << 30, 1])
+@pytest.mark.parametrize("room", [1 << 30, 1])
 @pytest.mark.parametrize("baselines", [None, 0.4, torch.linspace(0, 1, 64).view(1, 1, 8, 8)])
-def test_maps_are_those_of_whole_passes(monkeypatch, lines, baselines):
-    monkeypatch.setattr(gradients, "LINES", lines)  # 1: every input is a block of its own
+def test_maps_are_those_of_whole_passes(monkeypatch, room, baselines):
+    for module, name in ((evaluator, "SUMS"), (gradients, "COPIES")):
+        monkeypatch.setattr(module, name, room)  # 1: every input is a block of its own
     model, x = build().double(), images(3).double()
     expected = explain(lambda v: model(v), x, baselines=baselines)  # a plain function has no layers
     for turn in range(3):
@@ -185,12 +192,13 @@ def test_maps_are_those_of_whole_passes(monkeypatch, lines, baselines):
     assert "forward" not in model[0].__dict__
 
 
-def test_the_layer_sees_lines_and_not_points(monkeypatch):
+def test_the_layer_runs_back_once_a_line_and_not_once_a_point():
     seen: list[int] = []
 
     class Counting(nn.Conv2d):
         def forward(self, x):
-            seen.append(len(x))
+            if torch.is_grad_enabled():
+                seen.append(len(x))
             return super().forward(x)
 
     model = build()
@@ -198,12 +206,34 @@ def test_the_layer_sees_lines_and_not_points(monkeypatch):
     first.load_state_dict(model[0].state_dict())
     model[0] = first
     explain(model, images())
-    seen.clear()
+    seen.clear()  # once to know the memory that a pass takes
     explain(model, images())
-    # The end and the way back of 3 lines for each of 2 inputs, which share a start; the rest are
-    # lines of their own, and looks at the inputs.
-    assert sum(seen) < 50
-    assert sorted(seen, reverse=True)[:3] == [6, 6, 2]
+    assert seen == [2, 6, 2]  # 2 inputs, 3 lines for each of them, 2 inputs
+
+
+def test_a_member_whose_points_are_not_the_inputs_finds_the_layer_too():
+    model, x = build(), images()
+    compute_maps(model, x, 1, (("smooth_ig", {"n_samples": 3, "stdev": 50.0}),))
+    assert None not in replay._KEPT[model].stems.values()
+
+
+class Coarse(nn.Conv2d):
+    """Rounds what it reads, as cuDNN does or does not: here by the layout."""
+
+    def forward(self, x):
+        last = x.is_contiguous(memory_format=torch.channels_last)
+        return super().forward((x * 1024).round() / 1024 if last else x)
+
+
+@pytest.mark.parametrize(
+    ("layer", "layout"),
+    [(nn.Conv2d, torch.channels_last), (Coarse, torch.contiguous_format)],
+)
+def test_a_layer_runs_in_the_layout_in_which_it_rounds_as_usual(layer, layout):
+    torch.manual_seed(0)
+    x = torch.rand(1, 3, 16, 16).to(memory_format=torch.channels_last)
+    assert _choose_layout(layer(3, 4, 3), x) == layout
+    assert _choose_layout(layer(3, 4, 3), x.contiguous()) == torch.contiguous_format
 
 
 def test_the_layer_is_back_after_an_error():
@@ -220,12 +250,14 @@ def test_the_layer_is_back_after_an_error():
 
 
 def test_few_points_are_not_worth_it(monkeypatch):
-    monkeypatch.setattr(gradients, "STEM_FROM", 101)
-    model, shapes = build(), []
-    run = gradients._follow
-    monkeypatch.setattr(gradients, "_follow", lambda *args: shapes.append(args[2:4]) or run(*args))
+    monkeypatch.setattr(evaluator, "STEM_FROM", 101)
+    model, seen = build(), []
+    find = replay.Kept.find_stem
+    monkeypatch.setattr(
+        replay.Kept, "find_stem", lambda self, task: seen.append(len(task.x)) or find(self, task)
+    )
     explain(model, images())
-    assert shapes == [(20, 3)]  # 2 inputs with 3 lines of 20 points, not 2 with one of 50
+    assert seen == [6]  # 2 inputs with 3 lines of 20 points, not 2 with one of 50 or 15 each
 
 
 def test_noise_of_every_point_has_no_straight_line():
@@ -239,7 +271,8 @@ def test_noise_of_every_point_has_no_straight_line():
 
 def test_passes_with_and_without_the_layer_are_told_apart_where_shapes_are_alike():
     model, x = Rest().eval(), images()  # the layer's output has the input's shape
-    methods = ("integrated_gradients", ("smoothgrad", {"n_samples": 50}))  # as many points each
+    apart = {"n_samples": 1, "n_steps": 50, "per_point": True}  # as many points
+    methods = ("integrated_gradients", ("smooth_ig", apart))
     expected = compute_maps(lambda v: model(v), x, 1, methods).maps
     for _ in range(3):
         found = compute_maps(model, x, 1, methods).maps
@@ -252,7 +285,7 @@ def test_a_pass_behind_the_layer_keeps_less():
     with borrow(model):
         task = make_task(model, x)
         whole, stem = task.footprint(), find_stem(task)
-        behind = task.behind(stem.push(x), torch.arange(len(x)))
+        behind = replace(task, x=stem.push(x), headless=True)
         with stem.removed():
             assert behind.footprint().saved < whole.saved
 

@@ -17,10 +17,15 @@ from sea_nn.compiled import Compiled, fix_shape
 from sea_nn.errors import InputError, MemberError
 from sea_nn.fold import is_frozen_norm
 from sea_nn.logits import Logits, select_args
+from sea_nn.stem import Stem
 
 T = TypeVar("T")
 FACTS = ("modules", "norms", "convolutional", "recurrent")
 """Keys of what is shared about the model, whatever its inputs."""
+STEM_FROM = 48
+"""Points from which on it pays to run the first layer apart: for fewer, launches take longer."""
+SUMS = 1 << 30
+"""Bytes that sums of gradients behind a first layer may take at once."""
 
 
 @dataclass(frozen=True)
@@ -129,25 +134,23 @@ class Evaluator:
 
     def row(self, index: int) -> "Evaluator":
         """Return the same evaluator for one input only."""
-        rows = torch.tensor([index], device=self.x.device)
-        one = slice(index, index + 1)
+        return self.select(torch.tensor([index], device=self.x.device))
+
+    def select(self, rows: Tensor, points: Tensor | None = None) -> "Evaluator":
+        """Return the same evaluator for the inputs `rows` [P], or for variants of them [P, ...]."""
         base = self.baselines
-        if isinstance(base, Tensor):
-            base = self.baseline()[one]
         return replace(
             self,
-            x=self.x[one],
-            target=self.target[one],
-            logits=self.logits[one],
+            x=self.x[rows] if points is None else points,
+            target=self.target[rows],
+            logits=self.logits[rows],
             args=select_args(self.args, rows, len(self.x)),
-            baselines=base,
-            cache={},
+            baselines=self.baseline()[rows] if isinstance(base, Tensor) else base,
+            cache=self._facts(),
         )
 
-    def behind(self, x: Tensor, rows: Tensor) -> "Evaluator":
-        """Return the evaluator of what the first layer makes of points of the inputs `rows`."""
-        known = {key: self.cache[key] for key in FACTS if key in self.cache}
-        return replace(self, x=x, target=self.target[rows], headless=True, cache=known)
+    def _facts(self) -> dict[Any, Any]:
+        return {key: self.cache[key] for key in FACTS if key in self.cache}
 
     def share(self, key: Any, compute: Callable[[], T]) -> T:
         """Return `compute()`, computed once for all members that ask with the same key."""
@@ -222,24 +225,66 @@ class Evaluator:
                 left out; called right after `points` with the same part.
             weights: what each point counts [count], 1 if left out.
         """
-        total = torch.zeros_like(self.x)
-        run = replay.Runner(self)
+        stem = None if combine is not None else self._find_stem(count)
+        if stem is None:
+            return self._add_gradients(0, len(self.x), count, points, combine, weights)
+        total = torch.empty_like(self.x)
+        made = self.arrange(stem.push(self.x[:1]))
+        behind = replace(
+            self, x=made.expand(len(self.x), *made.shape[1:]), headless=True, cache=self._facts()
+        )
 
-        def visit(start: int, stop: int) -> None:
+        def push(part: Part) -> Tensor:
+            made = stem.push(points(part))
+            return made.contiguous(memory_format=behind._layout(made))
+
+        def visit(first: int, last: int) -> None:
+            with stem.removed():
+                slopes = behind._add_gradients(first, last, count, push, None, weights)
+            total[first:last] = stem.pull(self.x[first:last], slopes)
+
+        block = min(SUMS // (2 * stem.size), self.limit or len(self.x))
+        # The passes behind the layer say what they cost themselves.
+        replace(self, tick=lambda count: None).sweep(len(self.x), visit, size=max(1, block))
+        return total
+
+    def _find_stem(self, count: int) -> Stem | None:
+        """Return the first layer to take out of sums of `count` gradients, if that pays."""
+        if self.kept is None or self.headless or count == 1 or len(self.x) * count < STEM_FROM:
+            return None
+        return self.kept.find_stem(self)
+
+    def _add_gradients(
+        self,
+        first: int,
+        last: int,
+        count: int,
+        points: Points,
+        combine: Combine | None,
+        weights: Tensor | None,
+    ) -> Tensor:
+        """Return what `integrate` does, for the inputs `first` to `last`."""
+        total = self.x.new_zeros(last - first, *self.x.shape[1:])
+        run, begin, end = replay.Runner(self), first * count, last * count
+
+        def visit(low: int, high: int) -> None:
+            start, stop = begin + low, begin + high
             flat = torch.arange(start, stop, device=self.x.device)
             part = Part(start, stop, flat // count, flat % count)
-            grads = run(points(part), part.rows, last=stop == len(self.x) * count)
+            grads = run(points(part), part.rows, last=stop == end)
             if combine is not None:
                 grads = combine(grads, part)
             if count == 1 and weights is None:
-                total[start:stop] = grads
+                total[low:high] = grads
                 return
             # One sum an input rather than a scattered add: the same order, so the same bits.
             for row, place, numbers in part.cut(count):
                 some = grads[place]
-                total[row] += some.sum(0) if weights is None else _add_up(some, weights[numbers])
+                total[row - first] += (
+                    some.sum(0) if weights is None else _add_up(some, weights[numbers])
+                )
 
-        self.sweep(len(self.x) * count, visit, size=run.divide(len(self.x) * count))
+        self.sweep(end - begin, visit, size=run.divide(end - begin))
         return total
 
     def masked(

@@ -5,7 +5,6 @@ All of them are weighted sums of gradients at chosen points, so they share one p
 each input's own (`sea_nn.draws`): what noise leaves in the maps averages out over inputs.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -17,12 +16,9 @@ from torch import Tensor
 from sea_nn.draws import draw_normal, draw_uniform
 from sea_nn.errors import InputError
 from sea_nn.evaluator import Evaluator, Part
-from sea_nn.stem import Stem
 
-STEM_FROM = 48
-"""Points from which on it pays to run the first layer apart: for fewer, launches take longer."""
-LINES = 1 << 30
-"""Bytes that a first layer's answers for the ends of lines may take at once."""
+COPIES = 1 << 30
+"""Bytes that noisy copies of inputs, and maps of theirs, may take at once."""
 
 
 def saliency(task: Evaluator) -> Tensor:
@@ -37,18 +33,21 @@ def input_x_gradient(task: Evaluator) -> Tensor:
 
 def integrated_gradients(task: Evaluator, n_steps: int = 50) -> Tensor:
     """Return the path integral of the gradient from the baseline, by Gauss-Legendre quadrature."""
-    stem = _find_stem(task, n_steps)
-    if stem is not None:
-        return _follow(task, stem, n_steps, 1, lambda first, last: task.x[first:last])
-    steps, weights = _quadrature(task, n_steps)
+    return _follow(task, *_quadrature(task, n_steps))
+
+
+def _follow(task: Evaluator, steps: Tensor, weights: Tensor) -> Tensor:
+    """Return the integral along the line from each baseline to its input, by these nodes."""
     base = task.baseline()
     path = task.x - base
-    total = task.integrate(
-        n_steps,
-        lambda part: base[part.rows] + _column(steps[part.steps], path) * path[part.rows],
-        weights=weights,
-    )
-    return total * path
+
+    def points(part: Part) -> Tensor:
+        made = task.empty(len(part.rows))
+        for row, place, numbers in part.cut(len(steps)):
+            torch.addcmul(base[row], _column(steps[numbers], base), path[row], out=made[place])
+        return made
+
+    return task.integrate(len(steps), points, weights=weights) * path
 
 
 def smooth_ig(
@@ -73,13 +72,10 @@ def smooth_ig(
         n_steps: points on each path.
         per_point: draw for every point of a path; else once for a path, as NoiseTunnel does.
     """
-    stem = None if per_point else _find_stem(task, n_samples * n_steps)
-    if stem is not None:
-        copies = _Noisy(task, n_samples, noise, stdev)
-        return _follow(task, stem, n_steps, n_samples, copies.of)
+    if not per_point:
+        return _average_paths(task, _Noisy(task, n_samples, noise, stdev), n_steps)
     steps, weights = _quadrature(task, n_steps)
-    draws, repeats = (n_samples * n_steps, 1) if per_point else (n_samples, n_steps)
-    base, around = task.baseline(), _Noisy(task, draws, noise, stdev, repeats)
+    base, around = task.baseline(), _Noisy(task, n_samples * n_steps, noise, stdev)
     path: list[Tensor] = []
 
     def points(part: Part) -> Tensor:
@@ -92,6 +88,21 @@ def smooth_ig(
         lambda grads, part: grads * _column(weights[part.steps % n_steps], base) * path[0],
     )
     return total / n_samples
+
+
+def _average_paths(task: Evaluator, copies: "_Noisy", n_steps: int) -> Tensor:
+    """Return the mean of integrated gradients over noisy copies of every input."""
+    nodes, total, count = _quadrature(task, n_steps), torch.empty_like(task.x), copies.n_samples
+
+    def visit(first: int, last: int) -> None:
+        rows = torch.arange(first, last, device=task.x.device).repeat_interleave(count)
+        maps = _follow(task.select(rows, copies.of(first, last)), *nodes)
+        total[first:last] = maps.unflatten(0, (last - first, count)).mean(1)
+
+    size = 4 * count * task.x[0].numel() * task.x.element_size()  # copies, paths, sums and maps
+    # The passes say what they cost themselves.
+    replace(task, tick=lambda count: None).sweep(len(task.x), visit, size=max(1, COPIES // size))
+    return total
 
 
 def smoothgrad(
@@ -126,59 +137,6 @@ def draw_baselines(keys: Tensor, count: int, n_samples: int) -> tuple[Tensor, Te
     return picks, draw_uniform(keys, -2, n_samples)
 
 
-def _find_stem(task: Evaluator, n_points: int) -> Stem | None:
-    """Return the first layer to take out of the passes, if they have points enough to pay."""
-    if task.kept is None or len(task.x) * n_points < STEM_FROM:
-        return None
-    return task.kept.find_stem(task)
-
-
-def _follow(
-    task: Evaluator,
-    stem: Stem,
-    n_steps: int,
-    n_lines: int,
-    find_ends: Callable[[int, int], Tensor],
-) -> Tensor:
-    """Return the mean path integral over lines from the baseline, behind a linear first layer.
-
-    Args:
-        task: the inputs and the model.
-        stem: its first layer.
-        n_steps: points a line.
-        n_lines: lines an input.
-        find_ends: `find_ends(first, last)` returns where the lines of these inputs end.
-    """
-    steps, weights = _quadrature(task, n_steps)
-    base, total = task.baseline(), torch.empty_like(task.x)
-
-    def visit(first: int, last: int) -> None:
-        rows = torch.arange(first, last, device=task.x.device).repeat_interleave(n_lines)
-        ends = task.arrange(find_ends(first, last))
-        start = stem.push(task.arrange(base[first:last]))  # shared by the lines of an input
-        path = task.arrange(stem.push(ends) - start.repeat_interleave(n_lines, 0))
-        behind = task.behind(path, rows)
-
-        def points(part: Part) -> Tensor:
-            made = behind.empty(len(part.rows))
-            for row, place, numbers in part.cut(n_steps):
-                here = _column(steps[numbers], path)
-                torch.addcmul(start[row // n_lines], here, path[row], out=made[place])
-            return made
-
-        with stem.removed():
-            slopes = behind.integrate(n_steps, points, weights=weights)
-        pulled = stem.pull(ends, slopes) * (ends - base[rows])
-        total[first:last] = pulled.unflatten(0, (last - first, n_lines)).mean(1)
-
-    # In double precision, and three of them: both ends and what comes back.
-    size = 3 * 8 * stem.size * n_lines
-    block = LINES // size if task.limit is None else min(LINES // size, task.limit // n_lines)
-    # The passes behind the layer say what they cost themselves.
-    replace(task, tick=lambda count: None).sweep(len(task.x), visit, size=max(1, block))
-    return total
-
-
 def _quadrature(task: Evaluator, n_steps: int) -> tuple[Tensor, Tensor]:
     """Return Gauss-Legendre nodes and weights on [0, 1], [n_steps] each."""
 
@@ -198,15 +156,8 @@ def _find_nodes(n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 class _Noisy:
     """Noisy copies of the inputs: for each input `n_samples` of its own, made where needed."""
 
-    def __init__(
-        self,
-        task: Evaluator,
-        n_samples: int,
-        noise: float,
-        stdev: float | None,
-        repeats: int = 1,
-    ) -> None:
-        self.x, self.n_samples, self.repeats = task.x, n_samples, repeats
+    def __init__(self, task: Evaluator, n_samples: int, noise: float, stdev: float | None) -> None:
+        self.x, self.n_samples = task.x, n_samples
         self.keys, self.scale = task.keys(), _noise_scale(task, noise, stdev)
         self.still = not noise if stdev is None else not stdev
 
@@ -217,18 +168,12 @@ class _Noisy:
         return self.take(Part(start, stop, flat // self.n_samples, flat % self.n_samples))
 
     def take(self, part: Part) -> Tensor:
-        """Return the noisy copy for each point of a part; `repeats` points in a row share one."""
+        """Return the noisy copy for each point of a part."""
+        inputs = self.x[part.rows]
         if self.still:
-            return self.x[part.rows]
-        first, last = part.start // self.repeats, (part.stop - 1) // self.repeats
-        copies = torch.arange(first, last + 1, device=self.x.device)
-        rows = copies // self.n_samples
-        draws = draw_normal(self.keys[rows], copies % self.n_samples, tuple(self.x.shape[1:]))
-        noisy = self.x[rows] + self.scale[rows] * draws.to(self.x)
-        if self.repeats == 1:
-            return noisy
-        flat = torch.arange(part.start, part.stop, device=self.x.device)
-        return noisy[flat // self.repeats - first]
+            return inputs
+        draws = draw_normal(self.keys[part.rows], part.steps, tuple(self.x.shape[1:]))
+        return inputs + self.scale[part.rows] * draws.to(self.x)
 
 
 def _noise_scale(task: Evaluator, noise: float, stdev: float | None) -> Tensor:
