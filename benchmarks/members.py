@@ -198,9 +198,10 @@ def repeat(work: Callable[[], tuple[list[Tensor], list[float], bool]], size: int
     """Return the maps, the least time each took, and whether it was split.
 
     Small batches are run three times untimed: the third is the first that only replays. Large ones
-    are run once untimed: a new shape may be compiled, or want other blocks of memory.
+    are run once untimed: a new shape may be compiled, or want other blocks of memory. The largest
+    runs in the passes of the one before.
     """
-    warm, repeats = (3, 5) if size == 1 else (3, 3) if size <= 8 else (1, 1)
+    warm, repeats = (3, 5) if size == 1 else (3, 3) if size <= 8 else (int(size < 256), 1)
     for _ in range(warm):
         work()
     runs = [work() for _ in range(repeats)]
@@ -219,7 +220,7 @@ def pass_rate(model: nn.Module, x: Tensor, target: Tensor, points: int) -> float
     count = min(points, 8 * STEPS)
     with borrow(model):
         fold = Fold(plan(model, lambda: model(x[:1])), faithful=True)
-        task = Evaluator(Logits(model, check=False), x, target, x, folded=bool(fold))
+        task = Evaluator(Logits(model, check=False), x, target, x, folded=fold)
         batch = task.arrange(x[:1].expand(count, -1, -1, -1))
         with fold.applied():
             classes = target[:1].repeat(count)
@@ -299,7 +300,8 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
     ]
     note = (
         "Images a second, of different crops of two photographs; the best of several calls after "
-        "three untimed ones for batches of 1 and 8, the second for others. The cosine is the least "
+        "three untimed ones for batches of 1 and 8, the second for 32 and 128, the first for 256, "
+        "whose passes are those of 128. The cosine is the least "
         "over all inputs and maps{}. Outside the model is the time not spent in forward and "
         "backward passes, as measured by replaying passes of the folded model. Compiled is the "
         f"same call with `compile=True`, against the same Captum. * Captum in passes of {FITS} "
@@ -322,11 +324,12 @@ def rounding(count: int = 32) -> Table:
             target = model(x).argmax(1)
         method, found = Captum(model).ig, {}
         for precise in (True, False):
-            with torch.backends.cudnn.flags(allow_tf32=not precise):
-                parts = zip(x.split(4), target.split(4), strict=True)
-                theirs = [method.attribute(a, target=b).detach() for a, b in parts]
-                found["Captum", precise] = torch.cat(theirs)
-                found["ours", precise] = explain(model, x, target, PAPER[1:2])[0][0]
+            # Not by cudnn.flags, which PyTorch 2.11 does not heed here.
+            torch.backends.cudnn.allow_tf32 = not precise
+            parts = zip(x.split(8), target.split(8), strict=True)
+            theirs = [method.attribute(a, target=b).detach() for a, b in parts]
+            found["Captum", precise] = torch.cat(theirs)
+            found["ours", precise] = explain(model, x, target, PAPER[1:2])[0][0]
         exact = found["Captum", True]
         pairs = (
             ("ours, single precision", found["ours", True], exact),

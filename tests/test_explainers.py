@@ -434,7 +434,7 @@ def test_memory_is_measured_and_divided():
     model = nn.Sequential(nn.Linear(100, 1000), nn.Tanh(), nn.Linear(1000, 2))
     for p in model.parameters():
         p.requires_grad_(False)
-    need = memory.measure(model, torch.zeros(1, 100), model)
+    need = memory.measure(model, torch.zeros(1, 100), model.parameters())
     assert need.largest == 4000
     assert need.elements == 1000
     assert need.saved == 4000 + 4 * 400

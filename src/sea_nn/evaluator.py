@@ -4,6 +4,7 @@ Every member of the ensemble is written against this class: it says which points
 how to combine the answers; chunks, memory, mixed precision, layout and progress live here.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from sea_nn import draws, memory, replay
 from sea_nn.compiled import Compiled, fix_shape
 from sea_nn.errors import InputError, MemberError
-from sea_nn.fold import is_frozen_norm
+from sea_nn.fold import Fold, is_frozen_norm
 from sea_nn.logits import Logits, select_args
 from sea_nn.stem import Stem
 
@@ -75,8 +76,8 @@ class Evaluator:
         seed: starts every random draw; an input's map never depends on its batch.
         tick: told the number of evaluations just made.
         cache: results shared between members, by name.
-        folded: whether norms are folded now, which changes what a pass keeps.
-        headless: whether `x` is what the first layer makes of the inputs; see `sea_nn.stem`.
+        folded: the folded norms in place now, which change what a pass keeps; an empty one if none.
+        stem: the first layer if it runs apart: gradients are those of what it gives, then.
         kept: what is kept with the model between calls, on a GPU.
         compiled: runs gradient passes as compiled code, or None.
     """
@@ -93,8 +94,8 @@ class Evaluator:
     seed: int = 0
     tick: Callable[[int], None] = lambda count: None
     cache: dict[Any, Any] = field(default_factory=dict)
-    folded: bool = False
-    headless: bool = False
+    folded: Fold = field(default_factory=Fold)
+    stem: Stem | None = None
     kept: replay.Kept | None = None
     compiled: Compiled | None = None
 
@@ -185,10 +186,10 @@ class Evaluator:
         # A smaller float loses gradients of logits to underflow unless they are scaled up.
         scale = 1024.0 if self.autocast == torch.float16 else 1.0
         with self.differentiable():
-            leaf = points.detach().requires_grad_(True)
+            leaf = self._start(points).requires_grad_(True)
             # The copy, in the layout to run in, lets a model start with an in-place operation. A
             # model that writes on what its first layer gives is not run without it.
-            copy = leaf if self.headless else leaf.clone(memory_format=self._layout(points))
+            copy = leaf if self.stem else leaf.clone(memory_format=self._layout(leaf))
             if self.compiled is not None:
                 fix_shape(copy)
             with self._precision():
@@ -207,6 +208,13 @@ class Evaluator:
                 "differentiated; use occlusion, rise, lime or kernel_shap"
             )
         return grad / scale if scale != 1 else grad
+
+    def _start(self, points: Tensor) -> Tensor:
+        """Return what passes start from: the points, or what the first layer makes of them."""
+        if self.stem is None:
+            return points.detach()
+        made = self.stem.push(points)
+        return made.contiguous(memory_format=self._layout(made))
 
     def integrate(
         self,
@@ -228,29 +236,22 @@ class Evaluator:
         stem = None if combine is not None else self._find_stem(count)
         if stem is None:
             return self._add_gradients(0, len(self.x), count, points, combine, weights)
-        total = torch.empty_like(self.x)
-        made = self.arrange(stem.push(self.x[:1]))
-        behind = replace(
-            self, x=made.expand(len(self.x), *made.shape[1:]), headless=True, cache=self._facts()
-        )
-
-        def push(part: Part) -> Tensor:
-            made = stem.push(points(part))
-            return made.contiguous(memory_format=behind._layout(made))
+        behind, total = replace(self, stem=stem), torch.empty_like(self.x)
 
         def visit(first: int, last: int) -> None:
             with stem.removed():
-                slopes = behind._add_gradients(first, last, count, push, None, weights)
+                slopes = behind._add_gradients(first, last, count, points, None, weights)
             total[first:last] = stem.pull(self.x[first:last], slopes)
 
-        block = min(SUMS // (2 * stem.size), self.limit or len(self.x))
+        size = math.prod(stem.shape) * self.x.element_size()  # of sums, and of the layer's answers
+        block = min(SUMS // (2 * size), self.limit or len(self.x))
         # The passes behind the layer say what they cost themselves.
         replace(self, tick=lambda count: None).sweep(len(self.x), visit, size=max(1, block))
         return total
 
     def _find_stem(self, count: int) -> Stem | None:
         """Return the first layer to take out of sums of `count` gradients, if that pays."""
-        if self.kept is None or self.headless or count == 1 or len(self.x) * count < STEM_FROM:
+        if self.kept is None or count == 1 or len(self.x) * count < STEM_FROM:
             return None
         return self.kept.find_stem(self)
 
@@ -264,7 +265,8 @@ class Evaluator:
         weights: Tensor | None,
     ) -> Tensor:
         """Return what `integrate` does, for the inputs `first` to `last`."""
-        total = self.x.new_zeros(last - first, *self.x.shape[1:])
+        shape = self.x.shape[1:] if self.stem is None else self.stem.shape
+        total = self.x.new_zeros(last - first, *shape)
         run, begin, end = replay.Runner(self), first * count, last * count
 
         def visit(low: int, high: int) -> None:
@@ -284,7 +286,9 @@ class Evaluator:
                     some.sum(0) if weights is None else _add_up(some, weights[numbers])
                 )
 
-        self.sweep(end - begin, visit, size=run.divide(end - begin))
+        # A gradient alone shows which kernels a GPU chose for so many inputs: the caller's number.
+        size = run.divide(end - begin, at_most=1 if count == 1 else replay.FEW_PASSES)
+        self.sweep(end - begin, visit, size=size)
         return total
 
     def masked(
@@ -370,10 +374,11 @@ class Evaluator:
 
         def find() -> memory.Footprint:
             rows = torch.zeros(1, dtype=torch.long, device=self.x.device)
-            one = self.arrange(self.x[:1])
-            return memory.measure(lambda leaf: self.forward(leaf, rows), one, self.model)
+            one = self._start(self.arrange(self.x[:1]))
+            weights = (*self.model.parameters(), *self.model.buffers(), *self.folded.tensors())
+            return memory.measure(lambda leaf: self.forward(leaf, rows), one, weights)
 
-        form = (self.autocast, self.folded, self.headless)
+        form = (self.autocast, bool(self.folded), self.stem is not None)
         kind = (self.x.shape[1:], self.x.dtype, self.x.device, *form)
         return self.share(kind, lambda: memory.recall(self.module, kind, find))
 

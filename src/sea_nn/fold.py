@@ -125,6 +125,10 @@ class Fold:
     def __bool__(self) -> bool:
         return bool(self.forwards)
 
+    def tensors(self) -> Iterator[Tensor]:
+        """Return all that was computed: there once, whatever the number of inputs."""
+        return (value for values, _ in self._kept for value in values)
+
     @torch.no_grad()
     def refresh(self) -> None:
         """Compute the folded weights again from the model's, into the same memory."""

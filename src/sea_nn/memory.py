@@ -5,7 +5,7 @@ gigabytes, in chunks that fit they take less and, on a CPU, run faster.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,14 +61,14 @@ def recall(module: nn.Module | None, key: Any, find: Callable[[], Footprint]) ->
     return known[key]
 
 
-def measure(forward: Callable[[Tensor], Tensor], x: Tensor, model: Any = None) -> Footprint:
+def measure(
+    forward: Callable[[Tensor], Tensor], x: Tensor, weights: Iterable[Tensor] = ()
+) -> Footprint:
     """Run `forward` on one input, x [1, ...], and add up what autograd keeps.
 
-    Parameters and buffers of `model` are left out: they are there once, whatever the batch.
+    Its `weights` are left out: they are there once, whatever the batch.
     """
-    fixed: set[int] = set()
-    if isinstance(model, nn.Module):
-        fixed = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+    fixed = {t.untyped_storage().data_ptr() for t in weights}
     kept: dict[int, tuple[int, int]] = {}
 
     def keep(tensor: Tensor) -> Tensor:

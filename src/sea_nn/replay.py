@@ -145,7 +145,7 @@ class Kept:
             with torch.no_grad():
                 plain = task.model(task.arrange(fixed))
                 with self.fold.applied():
-                    one = replace(task, folded=bool(self.fold))
+                    one = replace(task, folded=self.fold)
                     folded = one.forward(one.arrange(fixed[:1]), rows[:1])
             return torch.cat([plain.to(folded.dtype), folded])
 
@@ -167,7 +167,7 @@ class Kept:
 
     def find_pass(self, task: "Evaluator", size: int) -> Pass | None:
         """Return the pass for `size` points like the inputs, or None if it would be too large."""
-        form = (task.folded, task.headless, task.compiled is not None)
+        form = (bool(task.folded), task.stem is not None, task.compiled is not None)
         kind = (size, task.x.shape[1:], task.x.dtype, *form)
         if kind not in self.passes:
             if size > count_room(task):
@@ -189,10 +189,10 @@ class Runner:
         free = kept is not None and module not in _REFUSED and not is_heard(task)
         self.kept = kept if free else None
 
-    def divide(self, total: int) -> int | None:
-        """Return the size of passes that can be recorded, if `total` points are a few of these."""
+    def divide(self, total: int, at_most: int) -> int | None:
+        """Return the size of passes that can be recorded, if `at_most` of them do for `total`."""
         most = 0 if self.kept is None else count_room(self.task)
-        if not most or total > FEW_PASSES * most:
+        if not most or total > at_most * most:
             return None
         most = min(most, self.task.limit or most)
         return math.ceil(total / math.ceil(total / most))

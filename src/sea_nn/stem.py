@@ -12,7 +12,6 @@ otherwise, and a map made of unrounded points is another: the cosine with the mo
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,16 +35,16 @@ class Stem:
     Args:
         layer: the layer.
         layout: the layout that it reads inputs in.
-        size: the bytes that it makes of one input of the shape it was found for.
+        shape: what it makes of one input of the shape it was found for.
     """
 
     def __init__(
         self,
         layer: nn.Module,
         layout: torch.memory_format = torch.contiguous_format,
-        size: int = 0,
+        shape: tuple[int, ...] = (),
     ) -> None:
-        self.layer, self.layout, self.size = layer, layout, size
+        self.layer, self.layout, self.shape = layer, layout, shape
 
     @torch.no_grad()
     def push(self, x: Tensor) -> Tensor:
@@ -86,10 +85,10 @@ def find_stem(task: Evaluator) -> Stem | None:
                 return None
             # The input's shape may be read too; the answer must not depend on it.
             output = task.arrange(Stem(first[0]).push(x))
-            size, written = output.numel() * output.element_size(), output._version
-            stem = Stem(first[0], _choose_layout(first[0], x), size)
+            stem = Stem(first[0], _choose_layout(first[0], x), tuple(output.shape[1:]))
+            written = output._version
             with stem.removed():
-                answer = replace(task, headless=True).forward(output, rows)
+                answer = task.forward(output, rows)
             if output._version != written:  # passes work on the points themselves, not on a copy
                 return None
     except Exception:  # room, or a shape, that was not expected: the layer stays where it is

@@ -173,7 +173,7 @@ class Work:
             began = _mark(task.x.device)
             try:
                 folds, code = (fold, self.quick) if label in self.many else (Fold(), None)
-                mine = replace(task, tick=tick, folded=bool(folds), compiled=code)
+                mine = replace(task, tick=tick, folded=folds, compiled=code)
                 maps = _explain(entry, mine, folds)
             except Exception as error:
                 if self.on_error == "raise":

@@ -10,7 +10,6 @@ from functools import cache
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sea_nn.draws import draw_normal, draw_uniform
@@ -139,18 +138,16 @@ def draw_baselines(keys: Tensor, count: int, n_samples: int) -> tuple[Tensor, Te
 
 def _quadrature(task: Evaluator, n_steps: int) -> tuple[Tensor, Tensor]:
     """Return Gauss-Legendre nodes and weights on [0, 1], [n_steps] each."""
-
-    def place() -> tuple[Tensor, Tensor]:
-        nodes, weights = _find_nodes(n_steps)
-        return torch.as_tensor((1 + nodes) / 2).to(task.x), torch.as_tensor(weights / 2).to(task.x)
-
-    # Once for all members: a copy from the host waits until the GPU has done what was sent before.
-    return task.share(("quadrature", n_steps), place)
+    return _place_nodes(n_steps, task.x.dtype, task.x.device)
 
 
 @cache
-def _find_nodes(n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return np.polynomial.legendre.leggauss(n_steps)
+@torch.inference_mode(False)
+def _place_nodes(n_steps: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    # Once for all calls: a copy from the host waits until the GPU has done what was sent before.
+    nodes, weights = np.polynomial.legendre.leggauss(n_steps)
+    steps, shares = torch.as_tensor((1 + nodes) / 2), torch.as_tensor(weights / 2)
+    return steps.to(device, dtype), shares.to(device, dtype)
 
 
 class _Noisy:

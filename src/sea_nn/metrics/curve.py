@@ -87,7 +87,7 @@ def ask(task: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) -> Answ
     answers = Answers.empty((len(rows),), task.x)
     chain = recall_chain(task, len(rows), build)
     fold = find_fold(task, len(rows))
-    task = replace(task, folded=bool(fold))
+    task = replace(task, folded=fold)
     total, size = len(rows), task.limit if task.x.device.type == "cpu" else None
     forward = task.forward
     if chain is not None:
