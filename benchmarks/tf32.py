@@ -1,9 +1,9 @@
-"""What TF32 does to integrated gradients, layer by layer, imitated on a CPU.
+"""What TF32 does to integrated gradients, imitated on a CPU: which rounding matters, and which not.
 
 TF32 keeps 10 bits of the operands of a convolution and adds up in single precision. Here operands
-are rounded so, forward and backward, and the maps of ResNet-50 with norms folded are compared with
-the model's own: with the first layer rounded at every point, as Captum and a GPU have it, and with
-it exact, as `sea_nn.stem` has it.
+are rounded so, forward and backward, and the maps of ResNet-50 with norms folded in several ways
+are compared with the model's own: with its own weights on the way forward, as `sea_nn.fold` has
+them on a GPU, with folded ones both ways, and with a first layer that reads its points unrounded.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from benchmarks.members import STEPS, cosine, views
 from benchmarks.table import Table
+from sea_nn import fold
 from sea_nn.borrow import borrow
 from sea_nn.fold import Fold, plan
 from sea_nn.models import load_model
@@ -50,8 +51,9 @@ class Rounded(torch.autograd.Function):
 
 
 @contextmanager
-def rounded(first: bool) -> Iterator[None]:
+def rounded(first: bool = True) -> Iterator[None]:
     """Round the operands of convolutions, those of the one that reads colours only if `first`."""
+    both_ways = fold._convolve
 
     def convolve(
         x: Tensor,
@@ -68,7 +70,13 @@ def rounded(first: bool) -> Iterator[None]:
         answer: Tensor = Rounded.apply(x, weight, bias, *window)
         return answer
 
-    with patch.object(torch.nn.functional, "conv2d", convolve):
+    def convolve_pair(x: Tensor, weight: Tensor, *window: Any) -> Tensor:
+        return both_ways(cut(x), cut(weight), *window)
+
+    with (
+        patch.object(torch.nn.functional, "conv2d", convolve),
+        patch.object(fold, "_convolve", convolve_pair),
+    ):
         yield
 
 
@@ -92,24 +100,26 @@ def run(count: int = 3) -> list[Table]:
     model, rows = loaded.model, []
     with borrow(model):
         images = views(loaded.preprocess, count)
-        fold = Fold(plan(model, lambda: model(images[:1])))
+        what = plan(model, lambda: model(images[:1]))
+        merged, faithful = Fold(what), Fold(what, faithful=True)
         for number, x in enumerate(images.split(1)):
             with torch.no_grad():
                 target = int(model(x).argmax())
             exact = integrate(model, x, target)
-            with rounded(first=True):
+            with rounded():
                 theirs = integrate(model, x, target)
-                with fold.applied():
-                    folded = integrate(model, x, target)
-            with rounded(first=False), fold.applied():
-                apart = integrate(model, x, target)
-            for label, found in (
-                ("as it is", theirs),
-                ("norms folded", folded),
-                ("norms folded, first layer exact", apart),
+            found = [("as it is", theirs)]
+            for label, form, first in (
+                ("norms folded, own weights on the way forward", faithful, True),
+                ("the same, first layer exact", faithful, False),
+                ("norms folded both ways", merged, True),
+                ("the same, first layer exact", merged, False),
             ):
-                to_theirs = "" if found is theirs else f"{cosine(found, theirs):.5f}"
-                rows.append([str(number + 1), label, f"{cosine(found, exact):.5f}", to_theirs])
+                with rounded(first), form.applied():
+                    found.append((label, integrate(model, x, target)))
+            for label, maps in found:
+                to_theirs = "" if maps is theirs else f"{cosine(maps, theirs):.5f}"
+                rows.append([str(number + 1), label, f"{cosine(maps, exact):.5f}", to_theirs])
                 print(" | ".join(rows[-1]), flush=True)
     note = "Cosines of integrated gradients of ResNet-50, operands of convolutions in 10 bits."
     header = ["photograph", "model", "with the exact map", "with the rounded model's as it is"]

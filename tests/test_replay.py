@@ -89,6 +89,17 @@ def test_passes_of_one_sweep_have_one_shape(recorder):
     assert compare(maps, expected)
 
 
+def test_passes_too_large_to_record_have_one_shape_too(recorder, monkeypatch):
+    monkeypatch.setattr(replay, "count_room", lambda task: 0)
+    sizes: list[int] = []
+    model = count_inputs(sizes)
+    methods = ("integrated_gradients", ("smoothgrad", {"n_samples": 21}))
+    maps = compute_maps(model, images(3), 1, methods, internal_batch_size=40).maps
+    assert {size for size in sizes if size > 3} == {38, 32}  # 150 and 63 points
+    assert not replay._KEPT[model].passes
+    assert compare(maps, compute_maps(lambda v: model(v), images(3), 1, methods).maps)
+
+
 def change_in_place(model):
     with torch.no_grad():
         model[0].weight.mul_(1.5)

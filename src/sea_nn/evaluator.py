@@ -189,7 +189,8 @@ class Evaluator:
             leaf = self._start(points).requires_grad_(True)
             # The copy, in the layout to run in, lets a model start with an in-place operation. A
             # model that writes on what its first layer gives is not run without it.
-            copy = leaf if self.stem else leaf.clone(memory_format=self._layout(leaf))
+            whole = self.stem is None
+            copy = leaf.clone(memory_format=self._layout(leaf)) if whole else leaf
             if self.compiled is not None:
                 fix_shape(copy)
             with self._precision():

@@ -200,14 +200,20 @@ class Runner:
     def __call__(self, points: Tensor, rows: Tensor, last: bool) -> Tensor:
         """Return d score / d input at `points` [P, ...], variants of the inputs `rows` [P].
 
-        The last pass of a sweep may be smaller; it then runs in the shape of the others.
+        The last pass of a sweep may be smaller; it then runs in the shape of the others, for which
+        a GPU has its kernels ready.
         """
-        if self.kept is not None:
-            self.size = max(len(points), self.size) if last else len(points)
-            found = self.kept.find_pass(self.task, self.size)
-            if found is not None:
-                return found.run(self.task, points, self.task.target[rows])
-        return self.task.gradient(points, rows)
+        if self.kept is None:
+            return self.task.gradient(points, rows)
+        count = len(points)
+        self.size = max(count, self.size) if last else count
+        found = self.kept.find_pass(self.task, self.size)
+        if found is not None:
+            return found.run(self.task, points, self.task.target[rows])
+        if count < self.size:
+            full = torch.arange(self.size, device=points.device).clamp(max=count - 1)
+            points, rows = points[full], rows[full]
+        return self.task.gradient(points, rows)[:count]
 
 
 _KEPT: "WeakKeyDictionary[nn.Module, Kept]" = WeakKeyDictionary()

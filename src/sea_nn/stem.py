@@ -2,7 +2,7 @@
 
 Behind an affine layer L, the gradients of many points can be added up before they pass back through
 L, for its way back is one and the same linear map at all of them: L runs back once a sum, not once
-a point. On a GPU that is a sixth of integrated gradients: the gradient of a first convolution
+a point. On a GPU that is a tenth of integrated gradients: the gradient of a first convolution
 writes three channels, where its kernels are made for many.
 
 Forward, L runs at every point. A GPU rounds what a convolution reads to 10 bits (TF32) unless told
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 _PADS = ("constant_pad_nd", "reflection_pad", "replication_pad")
 LINEAR = {"convolution", _PADS[0], *(f"{pad}{n}d" for pad in _PADS[1:] for n in (1, 2, 3))}
 """What a first layer may do to its input."""
-POINTS = 50  # to choose kernels as for a pass: what cuDNN takes depends on their number too
+# Points to choose a layout by, and bytes that the layer's answers may take: the kernel that cuDNN
+# chooses depends on the number of points too.
+POINTS, ANSWERS = 50, 1 << 28
 
 
 class Stem:
@@ -85,8 +87,9 @@ def find_stem(task: Evaluator) -> Stem | None:
                 return None
             # The input's shape may be read too; the answer must not depend on it.
             output = task.arrange(Stem(first[0]).push(x))
-            stem = Stem(first[0], _choose_layout(first[0], x), tuple(output.shape[1:]))
-            written = output._version
+            count = max(1, min(POINTS, ANSWERS // (output.numel() * output.element_size())))
+            layout = _choose_layout(first[0], x.expand(count, *x.shape[1:]))
+            stem, written = Stem(first[0], layout, tuple(output.shape[1:])), output._version
             with stem.removed():
                 answer = task.forward(output, rows)
             if output._version != written:  # passes work on the points themselves, not on a copy
@@ -96,17 +99,16 @@ def find_stem(task: Evaluator) -> Stem | None:
     return stem if agrees(answer, whole) else None
 
 
-def _choose_layout(layer: nn.Module, x: Tensor) -> torch.memory_format:
-    """Return the layout of x, the one to be fast in, if the layer rounds alike in the usual one.
+def _choose_layout(layer: nn.Module, points: Tensor) -> torch.memory_format:
+    """Return the layout to be fast in, that of the points, if the layer rounds as in the usual one.
 
     cuDNN has kernels for each, and may take one that rounds to 10 bits here and one that does not
     there. The differences are 3e-4 if it does, and at most 1e-5 if not.
     """
     usual = torch.contiguous_format
-    if x.is_contiguous():
+    if points[:1].is_contiguous():
         return usual
-    many = x.expand(POINTS, *x.shape[1:])
-    fast = Stem(layer, torch.channels_last).push(many)
-    own = Stem(layer, usual).push(many)
+    fast = Stem(layer, torch.channels_last).push(points)
+    own = Stem(layer, usual).push(points)
     alike = (fast - own).norm() <= 5e-5 * own.norm()
     return torch.channels_last if bool(alike) else usual
