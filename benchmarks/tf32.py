@@ -123,4 +123,4 @@ def run(count: int = 3) -> list[Table]:
                 print(" | ".join(rows[-1]), flush=True)
     note = "Cosines of integrated gradients of ResNet-50, operands of convolutions in 10 bits."
     header = ["photograph", "model", "with the exact map", "with the rounded model's as it is"]
-    return [("TF32 imitated on a CPU", note, header, rows)]
+    return [("Which rounding moves integrated gradients", note, header, rows)]
