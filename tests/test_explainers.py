@@ -14,6 +14,7 @@ from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.evaluator import Evaluator
 from sea_nn.explainers import compute_maps, expand_methods, from_captum, get, names, register
 from sea_nn.logits import Logits
+from sea_nn.members import gradients
 
 SMALL = {
     "smooth_ig": {"n_samples": 2, "n_steps": 4},
@@ -257,6 +258,42 @@ def test_a_score_an_input_and_hugging_face_outputs():
     assert torch.allclose(result.maps["saliency"], linear.weight[1].expand(2, -1))
     assert torch.allclose(result.maps["occlusion"], linear.weight[1] * x, atol=1e-6)
     assert result.target.tolist() == [0, 0]
+
+
+class Weighing(nn.Module):
+    """Takes one argument that follows the inputs, and one that is the same for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x, shift, weights):
+        return torch.tanh(self.layer(x) + shift[:, None]) * weights.std() * weights.sum()
+
+
+@pytest.mark.parametrize("n_inputs", [1, 2, 3])
+@pytest.mark.parametrize("room", [1, 1 << 30])
+def test_noisy_copies_have_their_inputs_arguments_and_baselines(n_inputs, room, monkeypatch):
+    monkeypatch.setattr(gradients, "COPIES", room)
+    model, x = Weighing(), torch.rand(n_inputs, 4, generator=torch.Generator().manual_seed(0))
+    base = torch.rand(n_inputs, 4, requires_grad=True)  # of a caller who learns it
+    # As many weights as there are noisy copies: they are still the same for all.
+    shift, weights = torch.arange(n_inputs) / 3, torch.arange(5.0 * n_inputs)
+    smooth = ("smooth_ig", {"n_samples": 5, "stdev": 0.0})
+    found = compute_maps(
+        model,
+        x,
+        1,
+        ("integrated_gradients", smooth),
+        baselines=base,
+        additional_forward_args=(shift, weights),
+    ).maps
+    expected = captum.IntegratedGradients(lambda x, shift: model(x, shift, weights)).attribute(
+        x, base.detach(), target=1, additional_forward_args=shift
+    )
+    for name, maps in found.items():
+        assert torch.allclose(maps, expected.float(), rtol=1e-4, atol=1e-6), name
 
 
 def test_further_arguments_follow_their_inputs():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from sea_nn import fold
+from sea_nn import explainers, fold, work
 from sea_nn.borrow import borrow
 from sea_nn.evaluator import Evaluator
 from sea_nn.explainers import compute_maps
@@ -98,6 +98,107 @@ def test_a_faithful_pair_goes_forward_by_the_layers_own_weights_and_back_as_one(
         answer = model(x)
         assert torch.allclose(answer, expected, rtol=1e-12)
         assert not torch.autograd.grad(answer, x, grad)[0].any()
+
+
+def test_layers_called_or_built_by_hand_are_folded_or_left_alone():
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = Chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(input=x)
+            return x.flatten(1)
+
+    def by_number(model):
+        model.layers[3].stride = 1
+
+    def by_one(model):
+        model.layers[3].padding = (0,)
+
+    for change in (lambda model: None, by_number, by_one):
+        torch.manual_seed(0)
+        model = wake(Named())
+        change(model)
+        x = torch.randn(2, 2, 7, 7).double()
+        expected = compute_maps(lambda v, model=model: model(v), x, 1, "integrated_gradients")
+        for faithful in (False, True):
+            found = fold.fold_safely(model, lambda model=model, x=x: model(x), faithful=faithful)
+            assert found
+            with found.applied():
+                maps = compute_maps(lambda v, model=model: model(v), x, 1, "integrated_gradients")
+            assert torch.allclose(*(m.maps["integrated_gradients"] for m in (maps, expected)))
+
+
+class Uncalled(nn.Module):
+    """Asks its norm for more than one of ours gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+
+    def forward(self, x):
+        self.layers[1].forward.__func__  # noqa: B018
+        return self.layers(x).flatten(1)
+
+
+def test_a_model_that_cannot_run_folded_runs_as_it_is():
+    model, x = wake(Uncalled()), images()
+    maps = compute_maps(model, x, 1, "integrated_gradients").maps["integrated_gradients"]
+    expected = captum.IntegratedGradients(model).attribute(x, target=1)
+    assert torch.allclose(maps, expected, atol=1e-7)
+    assert not fold.fold_safely(model, lambda: model(x))
+
+
+@pytest.mark.parametrize("faithful", [False, True])
+def test_norms_of_another_type_than_their_convolution_are_left_alone(faithful):
+    model, x = build().float(), images().float()
+    model[4].to(torch.bfloat16)
+    model[3].register_forward_hook(lambda layer, inputs, output: output.to(torch.bfloat16))
+    model[5].register_forward_hook(lambda layer, inputs, output: output.float())
+    with torch.no_grad():
+        found = Fold(plan(model, lambda: model(x)), faithful=faithful)
+    what = Fold(fold.Plan(((model[0], model[1]), (model[4], model[5]))), faithful=faithful)
+    assert model[5] not in found.forwards
+    assert set(what.forwards) - {model[0]} == {model[1]}
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+def test_own_weights_go_forward_where_a_device_rounds(monkeypatch, rounds):
+    monkeypatch.setattr(work, "may_round", lambda device: rounds)
+    model = nn.Sequential(*wake(Chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))), nn.Flatten())
+    x = torch.randn(1, 2, 7, 7).double()
+    with borrow(model):
+        task = Evaluator(Logits(model), x, torch.tensor([0]), model(x))
+        found = work._find_fold(task)
+    assert (model[3] in found.forwards) is rounds
+    assert (model[3] in found.parameters) is not rounds
+
+
+class Standardised(nn.Conv2d):
+    """Convolves with other weights than its own."""
+
+    def forward(self, x):
+        weight = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+        return nn.functional.conv2d(x, weight / weight.std(), self.bias)
+
+
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_on_a_device_that_rounds_the_fold_that_is_tried_is_the_one_that_is_used(
+    monkeypatch, autocast
+):
+    monkeypatch.setattr(work, "may_round", lambda device: True)
+    monkeypatch.setattr(explainers, "check_autocast", lambda wanted, x: wanted)
+    model = wake(Chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)))
+    model[3] = Standardised(3, 4, 3).double()
+    model = nn.Sequential(*model, nn.Flatten()).float()
+    x = torch.randn(2, 2, 7, 7, generator=torch.Generator().manual_seed(0))
+    maps = compute_maps(model, x, 1, "integrated_gradients", autocast=autocast).maps
+    same = compute_maps(lambda v: model(v), x, 1, "integrated_gradients", autocast=autocast).maps
+    close = {None: 1e-5, torch.bfloat16: 0.05}[autocast]
+    for found, expected in zip(maps.values(), same.values(), strict=True):
+        assert (found - expected).abs().max() <= close * expected.abs().max()
 
 
 class Padding(nn.Conv2d):

@@ -89,6 +89,15 @@ def test_passes_of_one_sweep_have_one_shape(recorder):
     assert compare(maps, expected)
 
 
+def test_a_single_gradient_is_taken_in_one_pass_or_as_memory_divides_it(recorder, monkeypatch):
+    monkeypatch.setattr(replay, "count_room", lambda task: 4)
+    sizes: list[int] = []
+    model = count_inputs(sizes)
+    methods = ("saliency", ("smoothgrad", {"n_samples": 8}))
+    compute_maps(model, images(6), 1, methods)
+    assert sizes.count(6) == 2  # asked, and differentiated, all at once: not 3 and 3 to record them
+
+
 def test_passes_too_large_to_record_have_one_shape_too(recorder, monkeypatch):
     monkeypatch.setattr(replay, "count_room", lambda task: 0)
     sizes: list[int] = []

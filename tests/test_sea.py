@@ -262,11 +262,11 @@ def test_quantus_accepts_it(cnn, x):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda_gives_the_same_explanation(cnn, x):
+def test_cuda_gives_the_same_explanation(cnn, x, monkeypatch):
     here = SEA(cnn, FAST).explain(x)
     # By default a GPU's convolutions keep 10 bits (TF32), enough to switch single activations.
-    with torch.backends.cudnn.flags(allow_tf32=False):
-        there = SEA(load_cnn("cuda"), FAST).explain(x.cuda())
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    there = SEA(load_cnn("cuda"), FAST).explain(x.cuda())
     assert there.attribution.is_cuda
     assert torch.allclose(there.maps.cpu(), here.maps, atol=1e-3)
 

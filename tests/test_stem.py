@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sea_nn import evaluator, replay
+from sea_nn import evaluator, fold, replay, stem
 from sea_nn.borrow import borrow
 from sea_nn.evaluator import _add_up
 from sea_nn.explainers import compute_maps
+from sea_nn.fold import agrees
 from sea_nn.members import gradients
 from sea_nn.stem import Stem, _choose_layout, find_stem
 from tests.test_replay import build, images, make_task
@@ -260,13 +261,56 @@ def test_few_points_are_not_worth_it(monkeypatch):
     assert seen == [6]  # 2 inputs with 3 lines of 20 points, not 2 with one of 50 or 15 each
 
 
-def test_noise_of_every_point_has_no_straight_line():
+@pytest.mark.parametrize("room", [1 << 30, 1])
+def test_evaluations_are_counted_once(monkeypatch, room):
+    for module, name in ((evaluator, "SUMS"), (gradients, "COPIES")):
+        monkeypatch.setattr(module, name, room)
+    told: list[tuple[int, int]] = []
+    found = compute_maps(
+        build(), images(3), 1, METHODS, progress=lambda _, done, total: told.append((done, total))
+    )
+    assert list(found.evaluations.values()) == [150, 180, 45]
+    assert told == sorted(told)
+    assert told[-1] == (375, 375)
+
+
+def test_the_layer_never_gets_more_than_the_caller_allows():
+    seen: list[int] = []
+
+    class Counting(nn.Conv2d):
+        def forward(self, x):
+            seen.append(len(x))
+            return super().forward(x)
+
+    model = build()
+    model[0] = Counting(3, 4, 3, padding=1)
+    explain(model, images(9), internal_batch_size=4)
+    seen.clear()
+    explain(model, images(9), internal_batch_size=4)
+    assert max(seen) == 4
+
+
+def test_a_caller_s_own_autocast_leaves_the_layer_where_it_is(monkeypatch):
+    for module in (fold, replay, stem):  # as far apart as on a GPU
+        monkeypatch.setattr(module, "agrees", lambda a, b, _=None: agrees(a, b, 0.02))
+    model, x = build(), images()
+    methods = (("integrated_gradients", {"n_steps": 31}),)
+    explain(model, x)  # finds the layer, and keeps it
+    with torch.autocast("cpu", torch.bfloat16):
+        found = compute_maps(model, x, 1, methods).maps["integrated_gradients"]
+        expected = compute_maps(lambda v: model(v), x, 1, methods).maps["integrated_gradients"]
+        assert set(replay._KEPT[model].stems.values()) == {None}
+    assert (found - expected).abs().max() <= 0.05 * expected.abs().max()
+
+
+def test_noise_of_every_point_is_not_added_up_before_the_layer():
     model, x = build(), images()
     methods = (("smooth_ig", {"n_samples": 2, "n_steps": 20, "per_point": True}),)
     expected = compute_maps(lambda v: model(v), x, 1, methods).maps["smooth_ig"]
     for _ in range(2):
         found = compute_maps(model, x, 1, methods).maps["smooth_ig"]
         assert torch.allclose(found, expected, atol=1e-6)
+    assert not replay._KEPT[model].stems  # each gradient counts by a path of its own
 
 
 def test_passes_with_and_without_the_layer_are_told_apart_where_shapes_are_alike():

@@ -49,7 +49,8 @@ def borrow(model: M) -> Iterator[M]:
     The flags are set one by one, never through `model.train()`, because some models override it
     with work that cannot be undone (merging adapters, for example).
 
-    A module is lent to one thread at a time; another waits until it is back.
+    A module is lent to one thread at a time; another waits until it is back. That holds for the
+    same object: two models that share layers are to be explained one after the other.
 
     Args:
         model: a module, or any callable; a callable that is not a module is passed through.

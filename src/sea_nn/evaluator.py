@@ -23,6 +23,8 @@ from sea_nn.stem import Stem
 T = TypeVar("T")
 FACTS = ("modules", "norms", "convolutional", "recurrent")
 """Keys of what is shared about the model, whatever its inputs."""
+FOOTPRINT = "footprint"
+"""Begins the keys of what one input takes."""
 STEM_FROM = 48
 """Points from which on it pays to run the first layer apart: for fewer, launches take longer."""
 SUMS = 1 << 30
@@ -68,7 +70,9 @@ class Evaluator:
         x: the inputs [N, ...], a private copy.
         target: the class to explain for each, [N].
         logits: the model's answer for `x`, [N, classes].
-        args: further arguments of the model.
+        args: further arguments of the model, for the caller's inputs.
+        origin: which of the caller's inputs each of `x` is a variant of, and how many there are;
+            None where they are the caller's. A tensor among `args` follows them by that number.
         baselines: None for zero, a number, or a tensor that broadcasts to `x`.
         feature_mask: segment numbers for the members that perturb segments, or None.
         limit: the most evaluations in one pass, or None to choose by memory.
@@ -87,6 +91,7 @@ class Evaluator:
     target: Tensor
     logits: Tensor
     args: tuple[Any, ...] = ()
+    origin: tuple[Tensor, int] | None = None
     baselines: float | Tensor | None = None
     feature_mask: Tensor | None = None
     limit: int | None = None
@@ -115,7 +120,7 @@ class Evaluator:
         """Return the baselines as a tensor of the shape of `x`."""
         if self.baselines is None:
             return torch.zeros_like(self.x)
-        base = torch.as_tensor(self.baselines, dtype=self.x.dtype, device=self.x.device)
+        base = torch.as_tensor(self.baselines, dtype=self.x.dtype, device=self.x.device).detach()
         try:
             return base.expand_as(self.x)
         except RuntimeError as error:
@@ -145,13 +150,17 @@ class Evaluator:
             x=self.x[rows] if points is None else points,
             target=self.target[rows],
             logits=self.logits[rows],
-            args=select_args(self.args, rows, len(self.x)),
+            origin=self._trace(rows),
             baselines=self.baseline()[rows] if isinstance(base, Tensor) else base,
-            cache=self._facts(),
+            cache={k: v for k, v in self.cache.items() if k in FACTS or k[0] == FOOTPRINT},
         )
 
-    def _facts(self) -> dict[Any, Any]:
-        return {key: self.cache[key] for key in FACTS if key in self.cache}
+    def _trace(self, rows: Tensor) -> tuple[Tensor, int]:
+        """Return which of the caller's inputs `rows` are variants of, and their number."""
+        if self.origin is None:
+            return rows, len(self.x)
+        origin, count = self.origin
+        return origin[rows], count
 
     def share(self, key: Any, compute: Callable[[], T]) -> T:
         """Return `compute()`, computed once for all members that ask with the same key."""
@@ -162,7 +171,7 @@ class Evaluator:
     def forward(self, points: Tensor, rows: Tensor) -> Tensor:
         """Return the logits of `points` [P, ...], variants of the inputs `rows` [P]."""
         with self._precision():
-            logits: Tensor = self.model(points, *select_args(self.args, rows, len(self.x)))
+            logits: Tensor = self.model(points, *select_args(self.args, *self._trace(rows)))
         return logits.to(self.x.dtype)
 
     def score(self, logits: Tensor, rows: Tensor) -> Tensor:
@@ -171,7 +180,7 @@ class Evaluator:
 
     def gradient(self, points: Tensor, rows: Tensor) -> Tensor:
         """Return d score / d input at `points` [P, ...], variants of the inputs `rows` [P]."""
-        args = select_args(self.args, rows, len(self.x))
+        args = select_args(self.args, *self._trace(rows))
         return self.slope(points, self.target[rows], args)
 
     def slope(self, points: Tensor, classes: Tensor, args: tuple[Any, ...] = ()) -> Tensor:
@@ -380,7 +389,7 @@ class Evaluator:
             return memory.measure(lambda leaf: self.forward(leaf, rows), one, weights)
 
         form = (self.autocast, bool(self.folded), self.stem is not None)
-        kind = (self.x.shape[1:], self.x.dtype, self.x.device, *form)
+        kind = (FOOTPRINT, self.x.shape[1:], self.x.dtype, self.x.device, *form)
         return self.share(kind, lambda: memory.recall(self.module, kind, find))
 
     def arrange(self, points: Tensor) -> Tensor:

@@ -190,7 +190,13 @@ class Runner:
         self.kept = kept if free else None
 
     def divide(self, total: int, at_most: int) -> int | None:
-        """Return the size of passes that can be recorded, if `at_most` of them do for `total`."""
+        """Return the size of passes to record for `total` points, if memory needs few of them.
+
+        Args:
+            total: the points.
+            at_most: how many passes of the size that memory allows; a caller's limit may ask for
+                more and smaller ones.
+        """
         most = 0 if self.kept is None else count_room(self.task)
         if not most or total > at_most * most:
             return None
@@ -282,7 +288,8 @@ def is_heard(task: "Evaluator") -> bool:
 
 def is_capable(device: torch.device) -> bool:
     """Whether the device and this PyTorch can record passes."""
-    return device.type == "cuda" and hasattr(torch.Generator, "graphsafe_set_state")
+    new = hasattr(torch.Generator, "graphsafe_set_state") and hasattr(torch, "get_autocast_dtype")
+    return device.type == "cuda" and new
 
 
 def describe(task: "Evaluator") -> Any:
@@ -303,7 +310,8 @@ def describe(task: "Evaluator") -> Any:
         for name, value in m.__dict__.items()
         if name not in _CONTAINERS
     ]
-    return [id(m) for m in modules], tensors, attributes, task.autocast, _describe_arithmetic()
+    arithmetic = _describe_arithmetic(task.x.device.type)
+    return [id(m) for m in modules], tensors, attributes, task.autocast, arithmetic
 
 
 def tolerance(task: "Evaluator") -> float | None:
@@ -321,15 +329,17 @@ def count_room(task: "Evaluator") -> int:
     return find_room(task.x.device) // (2 * task.footprint().gradient)
 
 
-def _describe_arithmetic() -> tuple[Any, ...]:
+def _describe_arithmetic(device: str) -> tuple[Any, ...]:
     cudnn = torch.backends.cudnn
+    # The caller's, around the whole call.
+    autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
     precise: tuple[Any, ...]
     if hasattr(cudnn, "conv"):  # newer: a precision for each kind of operation
         precise = (cudnn.conv.fp32_precision, torch.backends.cuda.matmul.fp32_precision)
     else:
         precise = (cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
     chosen = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic)
-    return (*precise, *chosen, torch.are_deterministic_algorithms_enabled())
+    return (*precise, *chosen, autocast, torch.are_deterministic_algorithms_enabled())
 
 
 def _make_room(allowed: int) -> None:

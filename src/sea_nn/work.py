@@ -20,7 +20,7 @@ from sea_nn.borrow import borrow
 from sea_nn.compiled import Compiled
 from sea_nn.errors import InputError, MemberError, SEAError
 from sea_nn.evaluator import Evaluator
-from sea_nn.fold import Fold, fold_safely
+from sea_nn.fold import Fold, fold_safely, may_round
 from sea_nn.logits import Target, predict, resolve_target
 from sea_nn.registry import Entry, Member, get, names
 
@@ -312,8 +312,8 @@ def _find_fold(task: Evaluator) -> Fold:
         with torch.no_grad():
             return task.forward(task.arrange(task.x[:1]), rows)
 
-    # A GPU rounds what it convolves: the maps are the model's own only with its own weights.
-    found = fold_safely(task.module, run, task.logits[:1], faithful=task.x.is_cuda)
+    faithful = may_round(task.x.device) and precision is None
+    found = fold_safely(task.module, run, task.logits[:1], faithful)
     return found if precision is None else Fold(found.what, precision)
 
 

@@ -6,7 +6,7 @@ each input's own (`sea_nn.draws`): what noise leaves in the maps averages out ov
 """
 
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -141,7 +141,7 @@ def _quadrature(task: Evaluator, n_steps: int) -> tuple[Tensor, Tensor]:
     return _place_nodes(n_steps, task.x.dtype, task.x.device)
 
 
-@cache
+@lru_cache(maxsize=64)
 @torch.inference_mode(False)
 def _place_nodes(n_steps: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     # Once for all calls: a copy from the host waits until the GPU has done what was sent before.
@@ -184,7 +184,7 @@ def _noise_scale(task: Evaluator, noise: float, stdev: float | None) -> Tensor:
 
 def _baseline_set(task: Evaluator) -> Tensor:
     shape = task.x.shape[1:]
-    base = torch.as_tensor(0.0 if task.baselines is None else task.baselines).to(task.x)
+    base = torch.as_tensor(0.0 if task.baselines is None else task.baselines).detach().to(task.x)
     if base.ndim < task.x.ndim:
         base = base.expand(1, *shape)
     if base.shape[1:] != shape or len(base) == 0:
