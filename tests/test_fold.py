@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from sea_nn import explainers, fold, work
+from sea_nn import evaluator, explainers, fold
 from sea_nn.borrow import borrow
 from sea_nn.evaluator import Evaluator
 from sea_nn.explainers import compute_maps
@@ -166,12 +166,13 @@ def test_norms_of_another_type_than_their_convolution_are_left_alone(faithful):
 
 @pytest.mark.parametrize("rounds", [False, True])
 def test_own_weights_go_forward_where_a_device_rounds(monkeypatch, rounds):
-    monkeypatch.setattr(work, "may_round", lambda device: rounds)
+    monkeypatch.setattr(evaluator, "may_round", lambda device: rounds)
     model = nn.Sequential(*wake(Chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))), nn.Flatten())
     x = torch.randn(1, 2, 7, 7).double()
     with borrow(model):
         task = Evaluator(Logits(model), x, torch.tensor([0]), model(x))
-        found = work._find_fold(task)
+        found = task.find_fold(gradients=True)
+        assert model[3] in task.find_fold().parameters  # answers alone do without
     assert (model[3] in found.forwards) is rounds
     assert (model[3] in found.parameters) is not rounds
 
@@ -188,7 +189,7 @@ class Standardised(nn.Conv2d):
 def test_on_a_device_that_rounds_the_fold_that_is_tried_is_the_one_that_is_used(
     monkeypatch, autocast
 ):
-    monkeypatch.setattr(work, "may_round", lambda device: True)
+    monkeypatch.setattr(evaluator, "may_round", lambda device: True)
     monkeypatch.setattr(explainers, "check_autocast", lambda wanted, x: wanted)
     model = wake(Chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)))
     model[3] = Standardised(3, 4, 3).double()

@@ -412,6 +412,22 @@ def test_the_model_the_inputs_and_the_generator_come_back_as_they_were():
     )
 
 
+def test_an_argument_for_all_inputs_is_not_one_of_a_block_s(monkeypatch):
+    head, x, maps = nn.Linear(16, 3), draw(4, 1, 4, 4), {"a": draw(4, 4, 4)}
+    weights = torch.tensor([1.0, 5.0])  # as many as there are inputs in a block
+
+    def model(x, weights):
+        return (head(x.flatten(1)) + weights.std()).square()
+
+    def ask() -> torch.Tensor:
+        name = "deletion:mean,steps=4"
+        return score_maps(model, x, 1, maps, [name], additional_forward_args=weights).values[name]
+
+    whole = ask()
+    monkeypatch.setattr("sea_nn.metrics.scoring.CPU_BLOCK", 2 * 2 * 16)  # maps: a, and a random one
+    torch.testing.assert_close(ask(), whole)
+
+
 def test_columns_and_series_can_be_scored_and_a_single_output_is_its_own_score():
     table, series = draw(3, 6), draw(3, 2, 10)
     for x, n in ((table, 6), (series, 10)):

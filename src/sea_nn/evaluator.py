@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from sea_nn import draws, memory, replay
 from sea_nn.compiled import Compiled, fix_shape
 from sea_nn.errors import InputError, MemberError
-from sea_nn.fold import Fold, is_frozen_norm
+from sea_nn.fold import Fold, fold_safely, is_frozen_norm, may_round
 from sea_nn.logits import Logits, select_args
 from sea_nn.stem import Stem
 
@@ -378,6 +378,25 @@ class Evaluator:
                 continue
             self.tick((stop - start) * weight)
             start = stop
+
+    def find_fold(self, expected: Tensor | None = None, gradients: bool = False) -> Fold:
+        """Return the model's norms folded, if its answer for the first input stays the same.
+
+        Args:
+            expected: that answer, if known.
+            gradients: whether passes go back as well: a device that rounds then goes forward by
+                the model's own weights, or the gradients are not the model's own.
+        """
+        rows = torch.zeros(1, dtype=torch.long, device=self.x.device)
+        exact = replace(self, autocast=None)
+
+        def run() -> Tensor:
+            with torch.no_grad():
+                return exact.forward(exact.arrange(self.x[:1]), rows)
+
+        faithful = gradients and may_round(self.x.device) and self.autocast is None
+        found = fold_safely(self.module, run, expected, faithful)
+        return found if self.autocast is None else Fold(found.what, self.autocast)
 
     def footprint(self) -> memory.Footprint:
         """Return the memory one input needs, measured with one forward pass and remembered."""

@@ -20,7 +20,7 @@ from sea_nn.borrow import borrow
 from sea_nn.compiled import Compiled
 from sea_nn.errors import InputError, MemberError, SEAError
 from sea_nn.evaluator import Evaluator
-from sea_nn.fold import Fold, fold_safely, may_round
+from sea_nn.fold import Fold
 from sea_nn.logits import Target, predict, resolve_target
 from sea_nn.registry import Entry, Member, get, names
 
@@ -123,7 +123,7 @@ class Work:
             kept = None
         fold = Fold()
         if folds:
-            fold = kept.fold if kept is not None else _find_fold(task)
+            fold = kept.fold if kept is not None else task.find_fold(task.logits[:1], True)
             task = replace(task, kept=kept or replay.keep(task, fold))
         return self._run(task, fold).finish()
 
@@ -300,21 +300,6 @@ def _explain(entry: Entry, task: Evaluator, folds: Fold) -> Tensor:
             f"{entry.label} failed on this model with {type(error).__name__}: {error}{ADVICE}"
         ) from error
     return _check_maps(entry.label, maps, task.x)
-
-
-def _find_fold(task: Evaluator) -> Fold:
-    """Fold the model's norms if the answer for the first input stays the same."""
-    rows = torch.zeros(1, dtype=torch.long, device=task.x.device)
-    precision = task.autocast
-    task = replace(task, autocast=None)
-
-    def run() -> Tensor:
-        with torch.no_grad():
-            return task.forward(task.arrange(task.x[:1]), rows)
-
-    faithful = may_round(task.x.device) and precision is None
-    found = fold_safely(task.module, run, task.logits[:1], faithful)
-    return found if precision is None else Fold(found.what, precision)
 
 
 def _check_needs(member: Member, task: Evaluator) -> None:

@@ -13,8 +13,8 @@ from sea_nn.borrow import borrow
 from sea_nn.chain import Chain, are_alike, find_chain
 from sea_nn.errors import InputError, SEAError
 from sea_nn.evaluator import Evaluator, check_autocast
-from sea_nn.fold import Fold, fold_safely
-from sea_nn.logits import Logits, Target, as_args, predict, resolve_target, select_args
+from sea_nn.fold import Fold
+from sea_nn.logits import Logits, Target, as_args, predict, resolve_target
 
 # Forward passes on a CPU are fastest while a layer's output stays in the cache of its core: the
 # Fashion-MNIST CNN takes 0.14 ms an input in chunks of 64, 0.16 in chunks of 128 and 0.22 in chunks
@@ -85,7 +85,7 @@ def open_tasks(
             ) from error
         classes = resolve_target(logits, target)
         answer = logits.to(x.dtype)
-        fold = cache(lambda: _find_fold(first))
+        fold = cache(first.find_fold)
         chain = cache(lambda: find_chain(first))
 
         def make(part: slice) -> Evaluator:
@@ -95,7 +95,8 @@ def open_tasks(
                 x[part],
                 classes[part],
                 answer[part],
-                select_args(everything, rows, len(x)),
+                everything,
+                (rows, len(x)),
                 limit=limit,
                 autocast=precision,
                 tick=tick,
@@ -136,14 +137,3 @@ def recall_chain(task: Evaluator, passes: int, build: Callable[[slice], Tensor])
     chain = known()
     pays = chain is not None and chain.plan(build(slice(0, chain.size))) is not None
     return chain if pays else None
-
-
-def _find_fold(task: Evaluator) -> Fold:
-    """Fold the model's norms if the answer for the first input stays the same."""
-    rows = torch.zeros(1, dtype=torch.long, device=task.x.device)
-
-    def run() -> Tensor:
-        with torch.no_grad():
-            return task.forward(task.arrange(task.x[:1]), rows)
-
-    return fold_safely(task.module, run)
