@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from sea_nn import evaluator, fold, replay, stem
 from sea_nn.borrow import borrow
-from sea_nn.evaluator import _add_up
 from sea_nn.explainers import compute_maps
 from sea_nn.fold import agrees
 from sea_nn.members import gradients
 from sea_nn.stem import Stem, _choose_layout, find_stem
+from sea_nn.sums import add_up
 from tests.test_replay import build, images, make_task
 
 METHODS = (
@@ -357,19 +357,19 @@ def test_gradients_are_added_up_by_their_weights_in_any_layout(layout):
     grads = torch.randn(5, 3, 4, 6, dtype=torch.float64).to(memory_format=layout)
     weights = torch.rand(5, dtype=torch.float64)
     expected = sum(w * g for w, g in zip(weights, grads, strict=True))
-    assert torch.allclose(_add_up(grads, weights), expected, rtol=1e-12, atol=1e-12)
+    assert torch.allclose(add_up(grads, weights), expected, rtol=1e-12, atol=1e-12)
     # Rows of a batch, as a sweep cuts them, and inputs that are no images.
     assert torch.allclose(
-        _add_up(grads[1:4], weights[1:4]), torch.einsum("p,pchw->chw", weights[1:4], grads[1:4])
+        add_up(grads[1:4], weights[1:4]), torch.einsum("p,pchw->chw", weights[1:4], grads[1:4])
     )
     flat = grads.flatten(1)
-    assert torch.allclose(_add_up(flat, weights), weights @ flat)
+    assert torch.allclose(add_up(flat, weights), weights @ flat)
 
 
 def test_gradients_are_added_up_in_their_own_precision_whatever_the_caller_s():
     torch.manual_seed(0)
     grads, weights = torch.randn(50, 3, 4, 4), torch.rand(50)
     with torch.autocast("cpu", torch.bfloat16):
-        found = _add_up(grads, weights)
+        found = add_up(grads, weights)
     assert found.dtype == torch.float32
     assert torch.allclose(found, torch.einsum("p,pchw->chw", weights, grads), atol=1e-5)

@@ -19,6 +19,7 @@ from sea_nn.errors import InputError, MemberError
 from sea_nn.fold import Fold, fold_safely, is_frozen_norm, may_round
 from sea_nn.logits import Logits, select_args
 from sea_nn.stem import Stem
+from sea_nn.sums import Combine, Part, Points, add_up
 
 T = TypeVar("T")
 FACTS = ("modules", "norms", "convolutional", "recurrent")
@@ -29,34 +30,6 @@ STEM_FROM = 48
 """Points from which on it pays to run the first layer apart: for fewer, launches take longer."""
 SUMS = 1 << 30
 """Bytes that sums of gradients behind a first layer may take at once."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Evaluations `start` to `stop` of a sweep over `count` points an input.
-
-    Attributes:
-        start: the first evaluation's number, row * count + step.
-        stop: one more than the last one's.
-        rows: the input of each, [P].
-        steps: the point of each, [P].
-    """
-
-    start: int
-    stop: int
-    rows: Tensor
-    steps: Tensor
-
-    def cut(self, count: int) -> Iterator[tuple[int, slice, slice]]:
-        """Yield the inputs of a part: the row, its place in the part, and its points' numbers."""
-        for row in range(self.start // count, (self.stop - 1) // count + 1):
-            low, high = max(self.start, row * count), min(self.stop, (row + 1) * count)
-            place = slice(low - self.start, high - self.start)
-            yield row, place, slice(low - row * count, high - row * count)
-
-
-Points = Callable[[Part], Tensor]
-Combine = Callable[[Tensor, Part], Tensor]
 
 
 @dataclass
@@ -293,7 +266,7 @@ class Evaluator:
             for row, place, numbers in part.cut(count):
                 some = grads[place]
                 total[row - first] += (
-                    some.sum(0) if weights is None else _add_up(some, weights[numbers])
+                    some.sum(0) if weights is None else add_up(some, weights[numbers])
                 )
 
         # A gradient alone shows which kernels a GPU chose for so many inputs: the caller's number.
@@ -460,19 +433,6 @@ class Evaluator:
         if self.autocast is None:
             return nullcontext()
         return torch.autocast(self.x.device.type, dtype=self.autocast)
-
-
-def _add_up(grads: Tensor, weights: Tensor) -> Tensor:
-    """Return the sum of gradients [p, ...] by weights [p].
-
-    As a product of a row and a matrix, in the order that the gradients lie in memory, each is read
-    once: on a GPU eight times as fast as a product by element and a sum over the first axis.
-    """
-    last = grads.ndim == 4 and grads.is_contiguous(memory_format=torch.channels_last)
-    flat = grads.permute(0, 2, 3, 1) if last else grads
-    with torch.autocast(grads.device.type, enabled=False):  # a caller's would round the product
-        total = (weights @ flat.reshape(len(grads), -1)).view(flat.shape[1:])
-    return total.permute(2, 0, 1) if last else total
 
 
 def check_autocast(autocast: bool | torch.dtype, x: Tensor) -> torch.dtype | None:

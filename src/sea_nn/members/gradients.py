@@ -14,7 +14,8 @@ from torch import Tensor
 
 from sea_nn.draws import draw_normal, draw_uniform
 from sea_nn.errors import InputError
-from sea_nn.evaluator import Evaluator, Part
+from sea_nn.evaluator import Evaluator
+from sea_nn.sums import Part
 
 COPIES = 1 << 30
 """Bytes that noisy copies of inputs, and maps of theirs, may take at once."""
