@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import nn
 
+from sea_nn import SEA
 from sea_nn.doctor import check_model, examine, vote
 from sea_nn.explainers import compute_maps, from_captum
 
@@ -44,6 +45,21 @@ def test_empty_and_failing_members_are_named():
     )
     assert levels(checks, "nothing") == ["fail"]
     assert levels(checks, "grad_cam") == ["fail"]
+
+
+@pytest.mark.parametrize("wobble", [0.0, 2e-7])
+def test_a_map_that_is_the_same_everywhere_is_named_and_does_not_count(wobble):
+    def level(model, x, target):
+        return 0.3 + wobble * x  # rounding is no preference either
+
+    checks = examine(network(), X, methods=("saliency", level))
+    (found,) = [c for c in checks if c.subject == "level"]
+    assert (found.level, found.advice) == ("fail", "it does not count there")
+    assert "the same everywhere for every input" in found.message
+    explanation = SEA(network(), ("saliency", level)).explain(X)
+    assert not explanation.maps[:, 1].any()
+    assert explanation.maps[:, 0].amax() == 1
+    assert not explanation.member_top_masks([5])[:, 2].any()  # nor has it a top
 
 
 def test_an_incomplete_integral_asks_for_more_steps():

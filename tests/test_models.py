@@ -2,8 +2,10 @@
 
 import csv
 import importlib.util
+import os
 import sys
 from dataclasses import FrozenInstanceError
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -15,6 +17,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from sea_nn import hubs
 from sea_nn.data import find_data
 from sea_nn.data.fashion import CLASSES, load_sample
 from sea_nn.errors import InputError, KindError, MissingExtraError
@@ -390,6 +393,27 @@ def test_timm_models_come_with_their_own_recipe(monkeypatch: pytest.MonkeyPatch)
         load_model("timm:smal")
 
 
+@pytest.mark.parametrize("before", [None, "0"])
+def test_a_hub_s_weights_file_runs_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    class Trap:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "sprung",))
+
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    monkeypatch.delenv(name, raising=False)
+    if before is not None:
+        monkeypatch.setenv(name, before)
+    torch.save({"weight": Trap()}, tmp_path / "weights.pt")
+    careless = partial(torch.load, tmp_path / "weights.pt", weights_only=False)
+    monkeypatch.setitem(hubs.HUBS, "timm", lambda name: careless())
+    with pytest.raises(InputError, match="could not load the model 'trapped'"):
+        load_model("timm:trapped")
+    assert not (tmp_path / "sprung").exists()
+    assert os.environ.get(name) == before
+
+
 def test_hugging_face_models_give_plain_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     class Classifier(nn.Module):
         config = SimpleNamespace(id2label={1: "dog", 0: "cat"})
@@ -397,7 +421,8 @@ def test_hugging_face_models_give_plain_logits(monkeypatch: pytest.MonkeyPatch) 
         def forward(self, pixel_values: Tensor) -> SimpleNamespace:
             return SimpleNamespace(logits=pixel_values.mean((2, 3))[:, :2])
 
-    def fetch(name: str) -> Classifier:
+    def fetch(name: str, *, trust_remote_code: bool) -> Classifier:
+        assert not trust_remote_code
         if name != "known/model":
             raise OSError("not a local folder and not on the hub")
         return Classifier()
@@ -410,7 +435,9 @@ def test_hugging_face_models_give_plain_logits(monkeypatch: pytest.MonkeyPatch) 
     }
     processor = SimpleNamespace(to_dict=lambda: recipe)
     transformers: Any = ModuleType("transformers")
-    transformers.AutoImageProcessor = SimpleNamespace(from_pretrained=lambda name: processor)
+    transformers.AutoImageProcessor = SimpleNamespace(
+        from_pretrained=lambda name, trust_remote_code: None if trust_remote_code else processor
+    )
     transformers.AutoModelForImageClassification = SimpleNamespace(from_pretrained=fetch)
     monkeypatch.setitem(sys.modules, "transformers", transformers)
     loaded = load_model("hf:known/model")

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.explainers import compute_maps
 from sea_nn.heatmap import reduce_channels, scale
 from sea_nn.queries import make_ask
+from sea_nn.registry import ENSEMBLES, get
 
 FAST = ("saliency", "input_x_gradient")
 
@@ -280,6 +283,70 @@ def test_members_without_channels_explain_series():
         assert explanation.attribution.shape == x.shape
     x.zero_()
     assert explanation.values.abs().max() > 0  # its own copy
+
+
+@pytest.mark.parametrize("name", ["fast", "paper", "thorough"])
+@pytest.mark.parametrize("shape", [(6,), (2, 9)])
+def test_a_ready_ensemble_goes_on_without_members_that_are_not_made_for_the_input(name, shape):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 3))
+    x = torch.rand(2, *shape)
+    explanation = SEA(model, name).explain(x)
+    left_out = {check.subject for check in explanation.checks if check.level == "fail"}
+    assert {*left_out, *explanation.methods} == set(ENSEMBLES[name])
+    assert ("grad_cam" in left_out) is ("grad_cam" in ENSEMBLES[name])
+    with pytest.raises(MemberError, match="grad_cam"):  # asked for by name, it is missed
+        SEA(model, "saliency,grad_cam").explain(x)
+
+
+def test_inference_mode_is_left_for_the_time_of_an_explanation(cnn, x):
+    expected = SEA(cnn, FAST).explain(x)
+    with torch.inference_mode():
+        found = SEA(cnn, FAST).explain(x.clone())
+        assert torch.is_inference_mode_enabled()
+        again = ensemble(found.maps.clone())
+    assert torch.allclose(found.attribution, expected.attribution)
+    assert torch.isfinite(again.attribution).all()
+
+
+def test_inputs_are_their_own_pictures_where_none_were_given(cnn, x):
+    given = SEA(cnn, FAST).explain(x).images
+    assert given.shape == (len(x), *x.shape[2:], 3)
+    assert given.dtype == torch.uint8
+    assert given.flatten(1).amin(1).eq(0).all()
+    assert given.flatten(1).amax(1).eq(255).all()
+    drawn = torch.zeros(len(x), *x.shape[2:], 3, dtype=torch.uint8)
+    assert torch.equal(SEA(cnn, FAST).explain(x, images=drawn).images, drawn)
+    table = nn.Linear(4, 2)
+    assert SEA(table, FAST).explain(torch.rand(2, 4)).images is None
+
+
+def test_a_feature_mask_may_repeat_itself_over_inputs_and_channels(cnn, x):
+    blocks = (torch.arange(28) // 7)[:, None] * 4 + torch.arange(28) // 7
+    expected = SEA(cnn, FAST).attribute(x, feature_mask=blocks)
+    for mask in (blocks.expand(1, 1, 28, 28), blocks.expand(len(x), 3, 28, 28)):
+        assert torch.equal(SEA(cnn, FAST).attribute(x, feature_mask=mask), expected)
+    other = torch.stack([blocks + number * (blocks > 5) for number in range(len(x))])
+    with pytest.raises(InputError, match="one by one"):
+        SEA(cnn, FAST).attribute(x, feature_mask=other)
+
+
+def test_a_preset_has_its_own_price():
+    assert get("smooth_ig").cost() == 250
+    assert get("smooth_ig").cost({"preset": "paper"}) == 150
+
+
+def test_an_explanation_says_how_its_members_ran(cnn, x, tmp_path):
+    options = {"integrated_gradients": {"n_steps": 7}}
+    made = SEA(cnn, "integrated_gradients,smooth_ig", options=options).explain(x, baselines=0.5)
+    made.save(tmp_path / "e.safetensors")
+    told = Explanation.load(tmp_path / "e.safetensors").provenance
+    assert told == made.provenance
+    assert told.members["integrated_gradients"] == {"n_steps": 7}
+    assert told.members["smooth_ig"]["n_samples"] == 5
+    assert told.call["baselines"] == 0.5
+    learned = SEA(cnn, "saliency").explain(x, baselines=torch.zeros_like(x)).provenance
+    assert learned.call["baselines"] == f"tensor {list(x.shape)}"
 
 
 def test_volumes_are_refused_before_any_work():

@@ -73,6 +73,7 @@ class Ensemble:
         return f"Ensemble({count} inputs, {n} features, attribution {shape})"
 
 
+@torch.inference_mode(False)  # functions are learned by their gradients
 def ensemble(
     heatmaps: Tensor,
     config: SEAConfig | None = None,
@@ -108,6 +109,8 @@ def ensemble(
     """
     config = config or SEAConfig()
     heatmaps = check_heatmaps(heatmaps)
+    if heatmaps.is_inference():
+        heatmaps = heatmaps.clone()
     count, m = heatmaps.shape[:2]
     shape = tuple(heatmaps.shape[2:])
     weights = check_weights(weights, heatmaps)

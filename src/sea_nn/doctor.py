@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from sea_nn.borrow import borrow
 from sea_nn.explainers import MemberMaps, compute_maps
 from sea_nn.explanation import Check
+from sea_nn.heatmap import is_flat, reduce_channels
 from sea_nn.logits import Logits, Target, as_args, predict, select_args
 from sea_nn.registry import Methods
 
@@ -76,7 +77,8 @@ def check_model(model: Callable[..., Any], x: Tensor, args: Any = None) -> list[
             Check(
                 "warn",
                 "model",
-                f"{len(twice)} modules run more than once in a pass, such as {twice[0]!r}",
+                f"{len(twice)} {'module runs' if len(twice) == 1 else 'modules run'} more than "
+                f"once in a pass, such as {twice[0]!r}",
                 "the members here allow for it; others that hook modules (Captum's DeepLift) do "
                 "not: give each use its own module for them",
             )
@@ -87,7 +89,8 @@ def check_model(model: Callable[..., Any], x: Tensor, args: Any = None) -> list[
             Check(
                 "warn",
                 "model",
-                f"{len(writing)} modules write in place, such as {writing[0]!r}",
+                f"{len(writing)} {'module writes' if len(writing) == 1 else 'modules write'} in "
+                f"place, such as {writing[0]!r}",
                 "the members here allow for it; others that hook modules need inplace=False",
             )
         )
@@ -101,11 +104,13 @@ def check_members(
     checks = [Check("fail", name, why, "it is left out") for name, why in found.failed.items()]
     copies = {b: a for a, b in found.duplicates()}
     for name, maps in found.maps.items():
-        empty = maps.flatten(1).abs().amax(1) == 0
-        if bool(empty.any()):
-            which = "for every input" if bool(empty.all()) else f"for {int(empty.sum())} inputs"
+        seen = reduce_channels(maps, 1 if maps.ndim == 4 else None)
+        flat = is_flat(seen)
+        if bool(flat.any()):
+            which = "for every input" if bool(flat.all()) else f"for {int(flat.sum())} inputs"
+            what = "the same everywhere" if bool(seen[flat].any()) else "zero"
             checks.append(
-                Check("fail", name, f"its map is zero {which}", "it does not count there")
+                Check("fail", name, f"its map is {what} {which}", "it does not count there")
             )
         elif name in copies:
             advice = (

@@ -24,5 +24,9 @@ class MemberError(SEAError, RuntimeError):
     """A member of the ensemble could not explain this model or input."""
 
 
+class UnfitError(MemberError):
+    """A member is not made for this kind of model or input; a ready ensemble goes on without it."""
+
+
 class MissingExtraError(SEAError, ImportError):
     """An optional package is needed; the message has the command that installs it."""

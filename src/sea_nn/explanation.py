@@ -55,11 +55,25 @@ class Check:
 class Provenance:
     """Where an explanation comes from: enough to make it again.
 
-    Values become plain JSON (tuples turn into lists, other objects into text), so that an
-    explanation that was saved and loaded says the same as before.
+    Values become plain JSON (tuples turn into lists, tensors into their shape, other objects into
+    text), so that an explanation that was saved and loaded says the same as before.
+
+    Attributes:
+        config: the settings of SEA.
+        members: by member, the options it ran with, its defaults among them.
+        call: what else decides the maps: baselines, feature mask, precision.
+        versions: of this package and those it stands on.
+        seed: what random draws start from.
+        seconds: by member, the time taken.
+        evaluations: by member, the model evaluations made.
+        model: its name.
+        device: where it ran.
+        created: when.
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)
+    members: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    call: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -69,9 +83,18 @@ class Provenance:
     created: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("config", "versions", "seconds", "evaluations"):
-            plain = json.loads(json.dumps(dict(getattr(self, name)), default=str))
+        for name in ("config", "members", "call", "versions", "seconds", "evaluations"):
+            plain = json.loads(json.dumps(dict(getattr(self, name)), default=_describe))
             object.__setattr__(self, name, plain)
+
+
+def _describe(value: Any) -> Any:
+    """What JSON does not know, in words."""
+    if isinstance(value, Tensor):
+        return value.item() if value.ndim == 0 else f"tensor {list(value.shape)}"
+    if isinstance(value, Mapping):
+        return dict(value)
+    return getattr(value, "__name__", None) or str(value)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -200,7 +223,9 @@ class Explanation:
         """
         counts = [self.count(size) for size in sizes]
         others = torch.cat([self.maps, self.mean_map.unsqueeze(1)], dim=1)
-        chosen = binarize(self.average(others), counts)
+        # A map that is zero everywhere has no top: ties would light its first pixels.
+        alive = (others.flatten(2).amax(2) > 0)[..., None, None]
+        chosen = binarize(self.average(others), counts) & alive
         rows = torch.stack(
             [torch.stack([self.spread(s) for s in row.unbind(1)], 1) for row in chosen.unbind(1)], 1
         )

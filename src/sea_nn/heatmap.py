@@ -19,6 +19,8 @@ from torch.nn import functional
 
 from sea_nn.errors import InputError
 
+FLAT = 1e-6
+"""Members' maps whose values differ by less than this share prefer no feature: it is rounding."""
 INDEX_BITS = 22
 """Low bits of a sort key that hold the feature's index: n is at most 2^22, ties are 2^-30 wide."""
 
@@ -44,6 +46,16 @@ def scale(maps: Tensor, batch_axes: int = 1) -> Tensor:
     span = high - low
     scaled = (flat - low) / torch.where(span > 0, span, torch.ones_like(span))
     return scaled.reshape(maps.shape)
+
+
+def is_flat(maps: Tensor) -> Tensor:
+    """Whether each map [N, *shape], >= 0, is the same everywhere up to rounding: bool [N].
+
+    >>> is_flat(torch.tensor([[0.3, 0.3 + 1e-8], [0.3, 0.4], [0.0, 0.0]]))
+    tensor([ True, False,  True])
+    """
+    low, high = maps.flatten(1).aminmax(dim=1)
+    return high - low <= FLAT * high
 
 
 def smooth(values: Tensor, axis: int, sigma: float) -> Tensor:

@@ -5,7 +5,10 @@ for; some need the network to fetch its weights.
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+import os
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from PIL import Image
@@ -19,11 +22,28 @@ from .loaded import LoadedModel, import_extra, load_imagenet_labels
 def load_from_hub(hub: str, name: str) -> LoadedModel:
     """Load a model by the name that a hub, one of ``HUBS``, knows it by."""
     try:
-        return HUBS[hub](name)
+        with _without_code():
+            return HUBS[hub](name)
     except SEAError:
         raise
-    except (OSError, ValueError) as error:  # no such model there, or no network
+    # No such model there, no network, or weights that would run code.
+    except (OSError, ValueError, pickle.UnpicklingError) as error:
         raise InputError(f"{hub} could not load the model {name!r}: {error}") from error
+
+
+@contextmanager
+def _without_code() -> Iterator[None]:
+    """Have PyTorch refuse weights files that would run code, whoever loads them."""
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _load_torchvision(name: str) -> LoadedModel:
@@ -89,8 +109,12 @@ class _Logits(nn.Module):
 
 def _load_hf(name: str) -> LoadedModel:
     transformers = import_extra("transformers", "pip install 'sea-nn[hf]'")
-    recipe = transformers.AutoImageProcessor.from_pretrained(name).to_dict()
-    classifier = transformers.AutoModelForImageClassification.from_pretrained(name)
+    recipe = transformers.AutoImageProcessor.from_pretrained(
+        name, trust_remote_code=False
+    ).to_dict()
+    classifier = transformers.AutoModelForImageClassification.from_pretrained(
+        name, trust_remote_code=False
+    )
     names = classifier.config.id2label
     return LoadedModel(
         model=_Logits(classifier),

@@ -58,7 +58,7 @@ class Member:
     def cost(self, options: Options | None = None, shape: Shape = (3, 224, 224)) -> int:
         """Return the evaluations for one input of this shape (without the batch axis)."""
         if callable(self.evaluations):
-            return int(self.evaluations({**self.defaults, **(options or {})}, shape))
+            return int(self.evaluations(self.settle(options or {}), shape))
         return self.evaluations
 
     def settle(self, options: Options) -> dict[str, Any]:
@@ -115,11 +115,20 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A member with its options settled, under the label its maps will have."""
+    """A member with its options settled, under the label its maps will have.
+
+    Attributes:
+        label: the name of its maps.
+        member: the member.
+        options: all of its options.
+        optional: whether to go on without it where it is not made for the model or the input: it
+            was not asked for by name, but came with a ready ensemble.
+    """
 
     label: str
     member: Member
     options: Options
+    optional: bool = False
 
 
 _MEMBERS: dict[str, Member] = {}
@@ -204,6 +213,7 @@ def expand_methods(
     """
     given = dict(options or {})
     extra: Mapping[str, Options] = {}
+    ready = isinstance(methods, str) and methods in ENSEMBLES
     if isinstance(methods, str):
         extra = _ENSEMBLE_OPTIONS.get(methods, {})
         methods = ENSEMBLES.get(methods) or [n.strip() for n in methods.split(",") if n.strip()]
@@ -220,7 +230,7 @@ def expand_methods(
         while any(entry.label == label for entry in entries):
             label, again = f"{member.name}_{again}", again + 1
         chosen = {**extra.get(label, {}), **own, **given.pop(label, {})}
-        entries.append(Entry(label, member, member.settle(chosen)))
+        entries.append(Entry(label, member, member.settle(chosen), ready))
     if not entries:
         raise InputError(
             f"methods is empty: name at least one member ({', '.join(names())}) or an ensemble "

@@ -31,7 +31,7 @@ from sea_nn.doctor import check_members, vote
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.explainers import MemberMaps, Progress, check_input, compute_maps
 from sea_nn.explanation import Explanation, Provenance
-from sea_nn.heatmap import cell_of, reduce_channels, scale
+from sea_nn.heatmap import cell_of, is_flat, reduce_channels, scale
 from sea_nn.logits import Target
 from sea_nn.queries import make_ask
 from sea_nn.regions import Ask, count_questions
@@ -112,6 +112,7 @@ class SEA(Attribution):  # type: ignore[misc]
         )
         return (explanation.attribution,) if packed else explanation.attribution
 
+    @torch.inference_mode(False)
     def explain(
         self,
         x: Tensor,
@@ -144,7 +145,9 @@ class SEA(Attribution):  # type: ignore[misc]
             required: bool mask over the map of features that must count [M8].
             forbidden: bool mask over the map of features that must not.
             epsilon: the least gain of a required feature.
-            images: the inputs as pictures, uint8 [N, H, W, 3], for plots and reports.
+            images: the inputs as pictures, uint8 [N, H, W, 3], for plots and reports; left out,
+                inputs of 1 or 3 channels are shown themselves, from their least to their largest
+                value.
             labels: names of all the model's classes.
             feature_names: names of a table's columns or a series' channels.
             model_name: what to call the model in reports.
@@ -227,6 +230,8 @@ class SEA(Attribution):  # type: ignore[misc]
         evaluations = {**found.evaluations, "sea": n_asked}
         seconds = {**found.seconds, "sea": time.perf_counter() - members_done}
         seconds["total"] = time.perf_counter() - started
+        if images is None and not quiet:
+            images = _picture(x)
         names = None if labels is None else tuple(_name(labels, t) for t in found.target.tolist())
         shape = tuple(heatmaps.shape[2:])
         values = result.attribution
@@ -250,6 +255,13 @@ class SEA(Attribution):  # type: ignore[misc]
             checks=tuple(checks),
             provenance=Provenance(
                 config=config.to_dict(),
+                members=found.options,
+                call={
+                    "baselines": baselines,
+                    "feature_mask": feature_mask,
+                    "autocast": self.autocast,
+                    "compile": self.compile,
+                },
                 versions=_versions(),
                 seed=self.seed,
                 seconds=seconds,
@@ -276,7 +288,11 @@ class SEA(Attribution):  # type: ignore[misc]
 def to_heatmaps(found: MemberMaps, ndim: int) -> Tensor:
     """Members' raw maps as heatmaps: |.|, channels summed (images), scaled: [N, m, *shape]."""
     axis = 1 if ndim == 4 else None
-    rows = [scale(reduce_channels(raw.float(), axis)) for raw in found.maps.values()]
+    rows = []
+    for raw in found.maps.values():
+        row = reduce_channels(raw.float(), axis)
+        row[is_flat(row)] = 0  # or its rounding errors would be stretched to a map
+        rows.append(scale(row))
     heatmaps = torch.stack(rows, 1)
     dead = heatmaps.flatten(2).amax(2) == 0
     if bool(dead.all(1).any()):
@@ -350,10 +366,11 @@ def group_features(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
     if mask.is_floating_point() or mask.is_complex():
         raise KindError(f"feature_mask must hold whole numbers; got {mask.dtype}")
     while mask.ndim > len(shape):
-        if mask.shape[0] != 1:
+        if not bool((mask == mask[:1]).all()):
             raise InputError(
                 f"feature_mask must be one mask over the map {list(shape)} for all inputs (and "
-                f"channels); got {list(mask.shape)}"
+                f"channels); this one, {list(mask.shape)}, differs between them. Explain inputs "
+                "with masks of their own one by one"
             )
         mask = mask[0]
     try:
@@ -391,6 +408,14 @@ def _probability(found: MemberMaps) -> Tensor:
     logits = found.logits.float()
     scores = logits.sigmoid() if logits.shape[1] == 1 else logits.softmax(1)
     return scores.gather(1, found.target.unsqueeze(1)).squeeze(1)
+
+
+def _picture(x: Tensor) -> Tensor | None:
+    """Inputs of 1 or 3 channels as pictures, each from its least to its largest value."""
+    if x.ndim != 4 or x.shape[1] not in (1, 3):
+        return None
+    stretched = scale(x.detach().float()).mul(255).round().to(torch.uint8)
+    return stretched.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous().cpu()
 
 
 def _name(labels: Sequence[str], target: int) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sea_nn import memory, replay
 from sea_nn.borrow import borrow
 from sea_nn.compiled import Compiled
-from sea_nn.errors import InputError, MemberError, SEAError
+from sea_nn.errors import InputError, MemberError, SEAError, UnfitError
 from sea_nn.evaluator import Evaluator
 from sea_nn.fold import Fold
 from sea_nn.logits import Target, predict, resolve_target
@@ -176,7 +176,8 @@ class Work:
                 mine = replace(task, tick=tick, folded=folds, compiled=code)
                 maps = _explain(entry, mine, folds)
             except Exception as error:
-                if self.on_error == "raise":
+                unfit = entry.optional and isinstance(error, UnfitError)
+                if self.on_error == "raise" and not unfit:
                     raise
                 pending.failed[label] = str(error).removesuffix(ADVICE)
             else:
@@ -306,14 +307,14 @@ def _check_needs(member: Member, task: Evaluator) -> None:
     kinds = {2: "columns [N, F]", 3: "series [N, C, T]"}
     if "image" in member.needs and task.x.ndim != 4:
         others = [n for n in names() if "image" not in get(n).needs]
-        raise MemberError(
+        raise UnfitError(
             f"{member.name} explains images [N, C, H, W], and the input is "
             f"{kinds.get(task.x.ndim, 'a tensor')} of shape {list(task.x.shape)}; members for it: "
             f"{', '.join(others)}"
         )
     if "module" in member.needs and task.module is None:
         others = [n for n in names() if "module" not in get(n).needs]
-        raise MemberError(
+        raise UnfitError(
             f"{member.name} looks inside the model, so it needs a torch.nn.Module and not a plain "
             f"function; members that take one: {', '.join(others)}"
         )

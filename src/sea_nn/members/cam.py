@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sea_nn.errors import InputError, MemberError
+from sea_nn.errors import InputError, MemberError, UnfitError
 from sea_nn.evaluator import Evaluator
 from sea_nn.members.rules import guided_backprop
 
@@ -51,7 +51,7 @@ def grad_cam(
         return maps
 
     if task.x.ndim not in (3, 4, 5):
-        raise MemberError(
+        raise UnfitError(
             f"grad_cam needs inputs with positions, [N, channels, ...]; got {list(task.x.shape)}. "
             "Use saliency, integrated_gradients or smooth_ig"
         )
@@ -107,7 +107,7 @@ def find_layer(task: Evaluator, reshape: Reshape | None = None) -> tuple[str, nn
             continue
         if isinstance(layer, CONVOLUTIONS) or bool(_to_grid(grad, task.x, reshape).any()):
             return names[layer], layer
-    raise MemberError(
+    raise UnfitError(
         "grad_cam found no convolution or token layer that the score depends on; name one with "
         'options={"grad_cam": {"layer": ...}}, or use saliency, integrated_gradients, smooth_ig or '
         "occlusion, which need no such layer"

@@ -233,7 +233,7 @@ function pairs(entries) {
 }
 
 function showProvenance() {
-  const { config, versions, seconds, evaluations, ...rest } = current.group.provenance;
+  const { config, members: options = {}, call = {}, versions, seconds, evaluations, ...rest } = current.group.provenance;
   const parts = [pairs(Object.entries(rest))];
   const members = [...new Set([...Object.keys(seconds), ...Object.keys(evaluations)])];
   if (members.length) {
@@ -252,7 +252,7 @@ function showProvenance() {
     table.append(top, body);
     parts.push(table);
   }
-  for (const [name, values] of [["configuration", config], ["versions", versions]]) {
+  for (const [name, values] of [["configuration", config], ["members' options", options], ["call", call], ["versions", versions]]) {
     if (!Object.keys(values).length) continue;
     const details = make("details");
     details.append(make("summary", name), pairs(Object.entries(values)));
