@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from rich.console import Console
 from sea_nn import Explanation
 from sea_nn.cli import app, terminal
 from sea_nn.cli.listing import SOURCES
+from sea_nn.cli.options import choose_batch
 from sea_nn.data.fashion import load_sample
 from sea_nn.models import model_names
 from sea_nn.registry import ENSEMBLES, names
@@ -71,7 +73,7 @@ def write_model(folder, body, labels="['up', 'down']"):
 
 def test_every_picture_gets_its_folder_and_all_one_report(sea, clothes, tmp_path):
     code, out, err = sea("explain", clothes / "boot.png", clothes / "sandal.png", *QUICK,
-                         "-o", tmp_path)  # fmt: skip
+                         "--batch", "2", "-o", tmp_path)  # fmt: skip
     assert code == 0
     assert err == ""
     for name, label in (("boot", "Ankle boot"), ("sandal", "Sandal")):
@@ -135,7 +137,7 @@ def test_a_picture_the_model_does_not_react_to_does_not_harm_its_batch(sea, tmp_
         picture.putpixel((4, 4), (255, 255, 255))
         picture.save(tmp_path / f"{name}.png")
     code, _, err = sea("explain", tmp_path / "*.png", "--model", model, "-o", tmp_path / "out",
-                       "--methods", "input_x_gradient")  # fmt: skip
+                       "--methods", "input_x_gradient", "--batch", "3")  # fmt: skip
     assert code == 1
     assert err.count("Failed") == 1
     assert "dark.png" in err
@@ -290,11 +292,14 @@ def test_doctor_ends_with_1_only_if_a_check_fails(sea, clothes, tmp_path):
     code, out, _ = sea("doctor", clothes / "boot.png", *QUICK)
     assert code == 0
     assert "3 fine" in out
-    model = write_model(tmp_path, "total = x.flatten(1).sum(1)")
+    model = write_model(tmp_path, "total = (x * x).flatten(1).sum(1)")
     code, out, _ = sea("doctor", "--model", model, "--methods", "saliency,grad_cam")
     assert code == 1
     assert "grad_cam" in out
     assert "1 failed" in out
+    assert "options=" not in out
+    assert "--set" in out
+    assert "grad_cam.layer=..." in out
     code, out, _ = sea("doctor", *QUICK[:2], "--methods", "integrated_gradients",
                        "--set", "integrated_gradients.n_steps=2")  # fmt: skip
     assert code == 0
@@ -309,6 +314,7 @@ def test_methods_and_models_are_listed_completely(sea):
     code, out, _ = sea("methods")
     assert code == 0
     assert all(name in out for name in (*names(), *ENSEMBLES, "301", "arXiv:1312.6034"))
+    assert "For images 30 (fast, paper) or 90 (thorough) questions" in out
     code, out, _ = sea("models")
     assert code == 0
     assert set(SOURCES) == set(model_names())
@@ -329,7 +335,7 @@ def test_version(sea):
 
 
 def test_ctrl_c_keeps_what_is_finished(sea, tmp_path):
-    body = """if x.flatten(1).mean() > 0.5:
+    body = """if x.flatten(1).mean(1).max() > 0.5:
             raise KeyboardInterrupt
         total = (x * x).flatten(1).sum(1)"""
     model = write_model(tmp_path, body)
@@ -337,8 +343,9 @@ def test_ctrl_c_keeps_what_is_finished(sea, tmp_path):
         picture = Image.new("RGB", (12, 12), (shade,) * 3)
         picture.putpixel((4, 4), (90, 90, 90))
         picture.save(tmp_path / f"{name}.png")
-    given = ("explain", tmp_path / "*.png", "--model", model, "--methods", "saliency", "--batch",
-             "1", "-o", tmp_path / "out")  # fmt: skip
+    given = ("explain", tmp_path / "*.png", "--model", model, "--methods", "saliency",
+             "--device", "cpu", "-o", tmp_path / "out")  # fmt: skip
+    assert "0 of 3 pictures were finished" in sea(*given, "--batch", "3")[2]
     code, out, err = sea(*given)
     assert code == 130
     assert "1 of 3 pictures were finished" in err
@@ -347,6 +354,94 @@ def test_ctrl_c_keeps_what_is_finished(sea, tmp_path):
     code, out, _ = sea(*given, "--json")
     assert code == 130
     assert json.loads(out)["interrupted"] is True
+
+
+def test_one_picture_at_a_time_on_a_cpu_and_eight_on_a_gpu():
+    assert choose_batch(torch.device("cpu")) == 1
+    assert choose_batch(torch.device("cuda", 1)) == 8
+
+
+def test_a_picture_is_written_whole_or_not_at_all(sea, clothes, tmp_path, monkeypatch):
+    def read():
+        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def stop_by(reason):
+        def save(*_):
+            raise reason
+
+        patch.setattr(Explanation, "save", save)
+
+    common = ("explain", clothes / "boot.png", *QUICK, "--no-report", "-o", tmp_path)
+    with monkeypatch.context() as patch:
+        stop_by(OSError(errno.ENOSPC, "No space left on device"))
+        assert sea(*common)[0] == 2
+        assert not list(tmp_path.iterdir())
+        stop_by(KeyboardInterrupt())
+        assert sea(*common)[0] == 130
+        assert not list(tmp_path.iterdir())
+    assert sea(*common)[0] == 0
+    (tmp_path / "boot" / "notes.txt").write_text("one's own")
+    before = read()
+    with monkeypatch.context() as patch:
+        stop_by(KeyboardInterrupt())
+        assert sea(*common, "--target", "0")[0] == 130
+    assert read() == before
+    assert sea(*common, "--target", "0")[0] == 0
+    after = read()
+    assert {path.name for path in before if before[path] != after[path]} == FILES
+    assert after.keys() == before.keys()
+
+
+def test_results_of_an_earlier_run_are_not_explained(sea, clothes, tmp_path):
+    own = tmp_path / "map.png"
+    own.write_bytes((clothes / "boot.png").read_bytes())
+    given = (*QUICK, "-r", "--no-report", "--json", "-o", tmp_path / "out")
+    assert sea("explain", tmp_path, *given)[::2] == (0, "")
+    code, out, err = sea("explain", tmp_path, *given)
+    assert code == 0
+    assert [found["input"] for found in json.loads(out)["inputs"]] == [str(own)]
+    assert "3 results of an earlier run" in err
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"map"}
+    code, _, err = sea("explain", tmp_path / "out", *given)
+    assert code == 2
+    assert "nothing to explain" in err
+    # One's own pictures may lie where the results go.
+    assert sea("explain", own, *QUICK, "--no-report", "-o", tmp_path)[::2] == (0, "")
+    assert {file.name for file in (tmp_path / "map").iterdir()} == FILES
+
+
+def test_an_argument_that_means_no_picture_does_not_stop_the_others(sea, clothes, tmp_path):
+    (tmp_path / "empty").mkdir()
+    nothing = (clothes / "*.tiff", tmp_path / "empty")
+    common = (*QUICK, "--no-report", "-o", tmp_path / "out")
+    code, out, err = sea("explain", nothing[0], clothes / "boot.png", nothing[1], *common, "--json")
+    assert code == 1
+    assert "*.tiff" in err
+    assert "holds no pictures" in err
+    document = json.loads(out)
+    assert [failed["input"] for failed in document["failed"]] == list(map(str, nothing))
+    assert len(document["inputs"]) == 1
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"boot"}
+    assert sea("explain", *nothing, *common)[0] == 2
+    assert sea("explain", nothing[0], "--demo", *common)[0] == 1
+    saved = ("report", tmp_path / "out", clothes / "*.safetensors", "-o", tmp_path / "page.html")
+    code, out, err = sea(*saved)
+    assert code == 1
+    assert "1 input" in out
+    assert "match" in err
+
+
+def test_advice_about_a_failed_member_is_given_for_the_command_line(sea, clothes, tmp_path):
+    model = write_model(tmp_path, "total = (x * x).flatten(1).sum(1)")
+    given = ("explain", clothes / "boot.png", "--model", model, "--json", "-o", tmp_path / "out")
+    code, out, _ = sea(*given, "--methods", "saliency,grad_cam")
+    assert code == 0
+    (failed,) = [c for c in json.loads(out)["checks"] if c["subject"] == "grad_cam"]
+    assert "--set grad_cam.layer=..." in failed["message"]
+    code, out, err = sea(*given, "--methods", "grad_cam")
+    assert code == 2
+    assert "--set grad_cam.layer=..." in err
+    assert "options=" not in out + err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")

@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from sea_nn.errors import InputError
-from sea_nn.panels import LIMIT, SIZE, blend, heat, measure, paint, wrap
+from sea_nn.panels import LIMIT, SIZE, SMALLEST, blend, heat, measure, paint, panel_grid, wrap
 from sea_nn.plots import (
     KINDS,
     plot_agreement,
@@ -31,6 +31,10 @@ from sea_nn.plots import (
 from tests.samples import explain_images, explain_series, explain_table
 
 SAMPLES = {"images": explain_images, "table": explain_table, "series": explain_series}
+MANY = (
+    *("saliency", "integrated_gradients", "occlusion", "smooth_ig", "smoothgrad", "deeplift"),
+    *("input_x_gradient", "guided_backprop", "deconvolution", "grad_cam", "lime", "kernel_shap"),
+)
 LONG = "a very long name of a class, such as black-and-tan coonhound $x_1$ & $y"
 
 
@@ -93,6 +97,48 @@ def test_long_names_and_many_members_stay_readable(kind):
         labels=(LONG, "x", LONG),
     )
     assert_readable(crowded[:2].plot(kind))
+
+
+@pytest.mark.parametrize("kind", ["strip", "overlay"])
+def test_many_members_take_a_second_line_below_their_own_titles(kind):
+    e = explain_images()
+    maps = e.maps[:, [k % 3 for k in range(len(MANY))]]
+    figure = replace(e, maps=maps, methods=MANY)[:2].plot(kind)
+    assert_readable(figure)
+    panels = [axes.get_window_extent() for axes in figure.axes[:30]]
+    titles = ["input", "SEA", *(name.replace("_", " ") for name in MANY), "Agg-Mean"]
+    boxes = [(t.get_text().replace("\n", " "), box) for t, box in texts(figure)]
+    for k, panel in enumerate(panels):
+        title = titles[k % 15]
+        mine = [
+            box
+            for text, box in boxes
+            if text == title and 0 <= box.y0 - panel.y1 < 25 and panel.x0 < box.x1 < panel.x1 + 1
+        ]
+        assert len(mine) == 1, f"panel {k} has no title {title!r}"
+    lines = [round(panel.y0) for panel in panels]
+    assert lines[:8] == [lines[0]] * 8
+    assert lines[8:15] == [lines[8]] * 7
+    assert len(set(lines)) == 4
+    assert sorted(lines, reverse=True) == lines
+
+
+def test_a_strip_of_three_members_stays_on_one_line_at_full_size():
+    figure = explain_images()[:1].plot("strip")
+    assert len({axes.get_window_extent().y0 for axes in figure.axes[:6]}) == 1
+    sizes = {t.get_fontsize() for t in figure.texts}
+    assert sizes == {SIZE}
+
+
+def test_titles_shrink_before_a_word_is_broken():
+    titles = ["input", "SEA", *(name.replace("_", " ") for name in MANY), "x" * 60]
+    figure, _ = panel_grid(titles, ["a row"])
+    assert_readable(figure)
+    written = {t.get_text().replace("\n", " "): t.get_fontsize() for t, _ in texts(figure)}
+    assert set(titles[:-1]) <= set(written)
+    sizes = {written[title] for title in titles[:-1]}
+    assert len(sizes) == 1
+    assert SMALLEST <= sizes.pop() < SIZE
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -182,6 +228,38 @@ def test_top_lights_the_pixels_of_its_masks():
     dark = np.asarray(figure.axes[1].get_images()[0].get_array())
     bright = dark.max(-1) > 0.45
     assert np.array_equal(bright, masks[0, 0, 0].numpy())
+
+
+def test_top_says_which_rows_are_whose():
+    e = explain_images(3)[:2]
+    figure = e.plot("top", p=[2])
+    assert_readable(figure)
+    names = [f"{e.name(i)} {float(e.score[i]):.2f}" for i in range(2)]
+    heights = {t.get_text(): box.y0 for t, box in texts(figure) if t.get_text() in names}
+    tops = [axes.get_window_extent().y1 for axes in figure.axes[:20]]
+    assert heights[names[0]] > max(tops[:10])
+    assert min(tops[:10]) > heights[names[1]] > max(tops[10:])
+    alone = [t.get_text() for t, _ in texts(e[:1].plot("top", p=[2]))]
+    assert names[0] not in alone
+    masks = e.member_top_masks([2])
+    bare = plot_top(e.attribution, e.maps, e.methods, masks, ["2"])
+    assert {"input 0", "input 1"} <= {t.get_text() for t, _ in texts(bare)}
+
+
+def test_top_draws_very_small_sets_large_enough_to_see():
+    side = 224
+    masks = torch.zeros(1, 3, 3, side, side, dtype=torch.bool)
+    masks[:, :, 0, 100, 50] = True
+    masks[:, :, 1, 0, 0] = True
+    masks[:, :, 2, 7, :150] = True
+    ones = torch.ones(1, 1, side, side)
+    figure = plot_top(ones, ones, ("a",), masks, ["inside", "corner", "more"])
+    inside, corner, more = (
+        np.asarray(axes.get_images()[0].get_array()).max(-1) > 0.45 for axes in figure.axes[1:4]
+    )
+    assert inside.sum() == inside[99:102, 49:52].sum() == 9
+    assert corner.sum() == corner[:2, :2].sum() == 4
+    assert np.array_equal(more, masks[0, 0, 2].numpy())
 
 
 def test_top_names_its_sizes_with_digits_that_count():
@@ -306,6 +384,8 @@ def test_wrap_keeps_what_fits():
         (lambda e: plot_series(torch.rand(1, 2, 9), torch.rand(1, 2, 8)), "values must be"),
         (lambda e: plot_top(e.attribution, e.maps, e.methods, torch.zeros(3, 1, 1, 2, 2), ["1"]),
          "masks must be"),
+        (lambda e: plot_top(e.attribution, e.maps, e.methods, e.member_top_masks([2]), ["2"],
+                            labels=["a"]), "3 inputs to name; got 1"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_drawn_is_said(call, message):

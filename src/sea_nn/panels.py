@@ -8,6 +8,7 @@ panel, figure and report; larger values take the top colour.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ SCALE_TEXT = "attribution in multiples of the map's own mean (square-root scale)
 INK, FAINT, ACCENT = "#1c1c22", "#6b6b76", "#ffb000"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1c1c22")
 WIDTH, DPI, SIZE = 9.0, 200, 8.5  # inches, dots an inch, points
+SMALLEST = 5.0  # points: below it a word is cut rather than shrunk
 HIGHEST = 2.6  # inches of a panel, for tall images
 
 
@@ -128,6 +130,21 @@ def wrap(text: str, width: float, size: float = SIZE, lines: int = 3, bold: bool
     return "\n".join(rows)
 
 
+def fit_titles(titles: Sequence[str], width: float) -> tuple[list[str], float]:
+    """Titles wrapped to ``width`` inches, and the size in points at which their words stay whole.
+
+    All share one size, down to ``SMALLEST``; a title that would be cut even there has no say.
+    """
+
+    def is_whole(title: str, size: float) -> bool:
+        return wrap(title, width, size, bold=title == "SEA").split() == title.split()
+
+    sizes = np.arange(SIZE, SMALLEST - 0.25, -0.5).tolist()
+    best = [next((s for s in sizes if is_whole(title, s)), SIZE) for title in titles]
+    size = min(best, default=SIZE)
+    return [wrap(title, width, size, bold=title == "SEA") for title in titles], size
+
+
 def name_method(method: str) -> str:
     """A method's name as figures print it: underscores become spaces."""
     return method.replace("_", " ")
@@ -139,6 +156,8 @@ def panel_grid(
     aspect: float = 1.0,
     footer: float = 0.0,
     widest: float = 2.2,
+    most: int | None = None,
+    headings: Sequence[str] = (),
 ) -> tuple[Plot, Array]:
     """A grid of bare panels with titles above and labels at the left, all fitted to their space.
 
@@ -148,6 +167,9 @@ def panel_grid(
         aspect: height of a panel over its width.
         footer: inches kept free below the panels.
         widest: the largest width of a panel in inches.
+        most: a row of more panels than this is broken into lines, each below its own titles.
+        headings: the rows fall into as many blocks of equal length, each below its heading and
+            the titles.
 
     Returns:
         The figure and its axes [rows, columns].
@@ -155,38 +177,58 @@ def panel_grid(
     gap, edge, line = 0.06, 0.05, SIZE * 1.22 / 72
     widest = min(widest, HIGHEST / aspect)
     columns, rows = len(titles), len(row_labels)
+    folds = math.ceil(columns / (most or columns))
+    across = math.ceil(columns / folds)
     # The label band depends on the panels' height and the panels' width on the band: three lines
     # of band is the most there can be, so start from there and give back what is not used.
-    room = WIDTH - 2 * edge - gap * (columns - 1)
-    panel = min(widest, (room - (3 * line + gap if any(row_labels) else 0)) / columns)
-    labels = [wrap(label, panel * aspect) for label in row_labels]
+    room = WIDTH - 2 * edge - gap * (across - 1)
+    panel = min(widest, (room - (3 * line + gap if any(row_labels) else 0)) / across)
+    labels = [wrap(label, panel * aspect * folds) for label in row_labels]
     depth = max(label.count("\n") + 1 for label in labels) if any(labels) else 0
     band = depth * line + gap if depth else 0.0
-    panel = min(widest, (room - band) / columns)
-    heads = [wrap(title, panel, bold=title == "SEA") for title in titles]
-    head = (max(h.count("\n") for h in heads) + 1) * line + 0.06 if any(heads) else 0.0
+    panel = min(widest, (room - band) / across)
+    tall = panel * aspect
+    heads, size = fit_titles(titles, panel)
+    line_heads = [heads[k : k + across] for k in range(0, columns, across)]
+    depths = [max(h.count("\n") for h in some) + 1 if any(some) else 0 for some in line_heads]
+    above = [depth * line * size / SIZE + 0.06 if depth else 0.0 for depth in depths]
 
-    width = 2 * edge + band + columns * panel + gap * (columns - 1)
-    height = 2 * edge + head + rows * panel * aspect + gap * (rows - 1) + footer
+    # Titles stand above the first row of every block; without blocks, above the first of all,
+    # unless lines with titles of their own follow it.
+    length = rows // len(headings) if headings else (1 if folds > 1 else rows)
+    blocks = rows // length
+    heading, apart = (line + 0.04 if headings else 0.0), (0.1 if blocks > 1 else 0.0)
+    width = 2 * edge + band + across * panel + gap * (across - 1)
+    height = 2 * edge + rows * folds * tall + gap * (rows * folds - 1) + footer
+    height += blocks * (sum(above) + heading) + (blocks - 1) * apart
     figure = Plot(figsize=(width, height), dpi=DPI)
     axes = np.empty((rows, columns), dtype=object)
+    top = height - edge
     for r in range(rows):
-        top = height - edge - head - r * (panel * aspect + gap)
+        first = r % length == 0
+        if first:
+            top -= (apart if r else 0.0) + heading
+            if headings:
+                text = wrap(headings[r // length], width - band - 2 * edge, lines=1)
+                write_text(figure, (edge + band) / width, (top + 0.06) / height, text)
+        start = top - above[0] * first
         for c in range(columns):
-            left = edge + band + c * (panel + gap)
-            axes[r, c] = add_axes(figure, left, top - panel * aspect, panel, panel * aspect)
+            k, place = divmod(c, across)
+            if place == 0:
+                top -= above[k] * first + (tall + gap) * (c > 0)
+            left = edge + band + place * (panel + gap)
+            axes[r, c] = add_axes(figure, left, top - tall, panel, tall)
             axes[r, c].set(xticks=[], yticks=[])
             axes[r, c].spines[:].set_visible(False)
-        middle = (top - panel * aspect / 2) / height
+            if first:
+                weight = "bold" if titles[c] == "SEA" else "normal"
+                style: dict[str, Any] = {"ha": "center", "va": "baseline", "weight": weight}
+                spot = (left + panel / 2) / width, (top + 0.07) / height
+                write_text(figure, *spot, heads[c], fontsize=size, **style)
+        top -= tall + gap
         weight = "bold" if row_labels[r] == "SEA" else "normal"
-        style: dict[str, Any] = {"rotation": 90, "va": "center", "weight": weight}
-        write_text(figure, edge / width, middle, labels[r], **style)
-    for c, text in enumerate(heads):
-        centre = edge + band + c * (panel + gap) + panel / 2
-        base = height - edge - head + 0.07
-        weight = "bold" if titles[c] == "SEA" else "normal"
-        style = {"ha": "center", "va": "baseline", "weight": weight}
-        write_text(figure, centre / width, base / height, text, **style)
+        style = {"rotation": 90, "va": "center", "weight": weight}
+        write_text(figure, edge / width, (start + top + gap) / 2 / height, labels[r], **style)
     return figure, axes
 
 
@@ -206,6 +248,8 @@ def add_heat_bar(figure: Plot, text: str = SCALE_TEXT, bottom: float = 0.42) -> 
     """The colour scale of all maps, along the figure's foot; needs a footer of 0.62 inches."""
     width = min(4.2, figure.get_size_inches()[0] - 0.4)
     left = (figure.get_size_inches()[0] - width) / 2
+    text = wrap(text, figure.get_size_inches()[0] - 0.2, SIZE - 0.5)
+    bottom += 0.08 * text.count("\n")  # the footer has just room for a second line
     axes = add_axes(figure, left, bottom, width, 0.09)
     bar = figure.colorbar(
         ScalarMappable(PowerNorm(0.5, 0, LIMIT), colormaps[COLOURS]),
@@ -217,7 +261,7 @@ def add_heat_bar(figure: Plot, text: str = SCALE_TEXT, bottom: float = 0.42) -> 
     bar.ax.set_xticklabels(["0", "½", "1×", "2×", "4×", "7×", f"{LIMIT:.0f}×"])
     style_axes(bar.ax)
     bar.outline.set_visible(False)
-    bar.ax.set_xlabel(wrap(text, figure.get_size_inches()[0] - 0.2, SIZE - 0.5), labelpad=2)
+    bar.ax.set_xlabel(text, labelpad=2)
 
 
 def style_axes(axes: Axes) -> None:

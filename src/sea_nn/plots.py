@@ -25,6 +25,7 @@ from sea_nn.panels import (
     blend,
     grey,
     heat,
+    name_features,
     name_method,
     paint,
     panel_grid,
@@ -51,6 +52,8 @@ __all__ = [
 Kind = Literal["strip", "overlay", "top", "gains", "agreement"]
 KINDS = ("strip", "overlay", "top", "gains", "agreement")
 MOST_ROWS = 32
+MOST_PANELS = 8
+TINY, DOT = 0.002, 0.01  # the share of the pixels that is hard to see; a dot's side over the map's
 
 
 def plot_strip(
@@ -108,6 +111,7 @@ def plot_top(
     column_titles: Sequence[str],
     images: Tensor | Array | None = None,
     path: str | Path | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Plot:
     """Which features each method puts first: SEA's greedy set on top, the members' below.
 
@@ -120,6 +124,7 @@ def plot_top(
         column_titles: P texts, such as "8 of 784".
         images: uint8 [N, H, W, 3], or None.
         path: where to write the figure.
+        labels: a name for each of several inputs, above its rows; None: their numbers.
     """
     titles, layers = _stack(attribution, maps, methods)
     positions = heat(layers, 2)
@@ -132,15 +137,21 @@ def plot_top(
     n, rows = positions.shape[:2]
     pictures = _match(images, n) if images is not None else np.full((n, 1, 1, 3), 150, np.uint8)
     height, width = positions.shape[-2:]
+    names = name_features(labels, n, "input")
     figure, axes = panel_grid(
-        ["map", *column_titles], list(titles) * n, height / width, footer=0.66, widest=1.42
+        ["map", *column_titles],
+        list(titles) * n,
+        height / width,
+        footer=0.66,
+        widest=1.42,
+        headings=names if n > 1 else (),
     )
     for i in range(n):
         for r in range(rows):
             line = axes[i * rows + r]
             line[0].imshow(paint(positions[i, r]), interpolation="nearest")
             for c, mask in enumerate(chosen[i, r]):
-                line[c + 1].imshow(_light(pictures[i], mask), interpolation="nearest")
+                line[c + 1].imshow(_light(pictures[i], _enlarge(mask)), interpolation="nearest")
     add_heat_bar(figure)
     return figure.write(path)
 
@@ -212,7 +223,7 @@ def plot_explanation(
         titles = [f"{size:,} of {n:,} ({_percent(size / n)})" for size in sizes]
         masks = e.member_top_masks(sizes)
         if e.kind == "image":
-            return plot_top(e.attribution, e.maps, e.methods, masks, titles, e.images, path)
+            return plot_top(e.attribution, e.maps, e.methods, masks, titles, e.images, path, rows)
         names = ("SEA", *e.methods, "Agg-Mean")
         return plot_tiers(masks, names, titles, e.feature_names, rows, path)
     if e.kind == "table":
@@ -280,7 +291,8 @@ def _draw(
         titles = ["input", *titles]
         panels = [[image, *row] for image, row in zip(pictures, panels, strict=True)]
     height, width = panels[0][-1].shape[:2]
-    figure, axes = panel_grid(titles, labels or [""] * len(panels), height / width, footer=0.66)
+    rows = labels or [""] * len(panels)
+    figure, axes = panel_grid(titles, rows, height / width, footer=0.66, most=MOST_PANELS)
     for line, row in zip(axes, panels, strict=True):
         for panel, picture in zip(line, row, strict=True):
             panel.imshow(picture, interpolation="nearest")
@@ -291,6 +303,16 @@ def _draw(
 def _percent(share: float) -> str:
     """A share in per cent: one decimal from 1 % up, below it two digits that count (0.04 %)."""
     return f"{100 * share:{'.1f' if share >= 0.00995 else '.2g'}}\u00a0%"
+
+
+def _enlarge(mask: Array) -> Array:
+    """A mask of very few pixels with each of them as a dot that can be seen: bool [H, W]."""
+    radius = round((DOT * max(mask.shape) - 1) / 2)
+    if mask.mean() >= TINY or radius < 1:
+        return mask
+    pixels = torch.as_tensor(mask, dtype=torch.float32)[None]
+    dots = torch.nn.functional.max_pool2d(pixels, 2 * radius + 1, 1, radius)
+    return to_array(dots[0] > 0)
 
 
 def _light(image: Array, mask: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,8 +11,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sea_nn.cli.options import ask
-from sea_nn.cli.pictures import Picture
+from sea_nn.cli.options import ask, find_device
+from sea_nn.cli.pictures import EXPLANATION, MAP, STRIP, TOP, Picture
 from sea_nn.cli.terminal import Bar
 from sea_nn.errors import SEAError
 from sea_nn.explanation import Explanation
@@ -20,7 +21,6 @@ from sea_nn.models import LoadedModel
 from sea_nn.panels import blend, heat, to_array
 from sea_nn.sea import SEA
 
-MAP, STRIP, TOP, EXPLANATION = "map.png", "strip.png", "top.png", "explanation.safetensors"
 MAP_SIDE = 672  # pixels that the longer side of a small map is enlarged to, about
 N_GUESSES = 3
 LITTLE, MUCH = 0.4, 4  # share of a picture, times of enlarging, from which on to say so
@@ -104,8 +104,7 @@ def _explain_batch(
     def tick(member: str, done: int, total: int) -> None:
         bar.show(f"{title}: {member}", before + len(opened) * min(1, done / max(total, 1)))
 
-    preprocess = job.loaded.preprocess
-    device = next((p.device for p in job.loaded.model.parameters()), torch.device("cpu"))
+    preprocess, device = job.loaded.preprocess, find_device(job.loaded)
     x = torch.stack([preprocess(image) for _, image in opened]).to(device)
     try:
         logits = ask(job.loaded, x)
@@ -148,15 +147,22 @@ def _describe_view(preprocess: Preprocess, image: Image.Image) -> str:
 
 
 def write_results(e: Explanation, folder: Path, top: int | float | None = None) -> None:
-    """Write the pictures and the file of one explained input; the file comes last."""
-    folder.mkdir(parents=True, exist_ok=True)
-    # Should the work end half-way, an old file must not pass for the new one.
-    (folder / EXPLANATION).unlink(missing_ok=True)
-    draw_map(e).save(folder / MAP)
-    e.plot("strip", folder / STRIP)
-    sizes = {*e.default_sizes(), *([] if top is None else [e.count(top)])}
-    e.plot("top", folder / TOP, p=sorted(sizes))
-    e.save(folder / EXPLANATION)
+    """Write the pictures and the file of one explained input: all of them, or none."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Written elsewhere and moved: should the work end half-way, nothing half-done stays.
+    with tempfile.TemporaryDirectory(prefix=".sea-", dir=folder.parent) as place:
+        fresh = Path(place) / "results"  # of usual rights; those of `place` are its owner's only
+        fresh.mkdir()
+        draw_map(e).save(fresh / MAP)
+        e.plot("strip", fresh / STRIP)
+        sizes = {*e.default_sizes(), *([] if top is None else [e.count(top)])}
+        e.plot("top", fresh / TOP, p=sorted(sizes))
+        e.save(fresh / EXPLANATION)
+        if folder.is_dir():  # of an earlier run, and perhaps with files of one's own
+            for name in (EXPLANATION, MAP, STRIP, TOP):
+                (fresh / name).replace(folder / name)
+        else:
+            fresh.rename(folder)
 
 
 def draw_map(e: Explanation) -> Image.Image:

@@ -48,7 +48,7 @@ def doctor(
 
     import torch
 
-    from sea_nn.cli.options import load, parse_assignments
+    from sea_nn.cli.options import find_device, load, parse_assignments
     from sea_nn.cli.summary import tabulate_checks
     from sea_nn.doctor import examine
     from sea_nn.registry import expand_methods, names
@@ -58,11 +58,10 @@ def doctor(
     expand_methods(members, chosen)
     loaded = load(model, device)
     x = torch.stack([loaded.preprocess(picture.open()) for picture in pictures])
-    x = x.to(next((p.device for p in loaded.model.parameters()), x.device))
     with Bar(1) as bar:
         checks = examine(
             loaded.model,
-            x,
+            x.to(find_device(loaded)),
             methods=members,
             options=chosen,
             progress=lambda member, done, total: bar.show(member, done / max(total, 1)),

@@ -23,6 +23,7 @@ from sea_nn.cli.terminal import (
     prepare_folder,
     say,
     show,
+    translate,
 )
 from sea_nn.errors import InputError
 
@@ -84,7 +85,14 @@ def explain(
         typer.Option("--compile", help="Compile the model: pays for many pictures on a GPU."),
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Starts every random draw.")] = 0,
-    batch: Annotated[int, typer.Option(min=1, help="Pictures to explain at once.")] = 8,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Pictures to explain at once; Ctrl-C loses those begun.",
+            show_default="1 on a CPU, 8 on a GPU",
+        ),
+    ] = None,
     recursive: Annotated[
         bool, typer.Option("--recursive", "-r", help="Look into folders' folders too.")
     ] = False,
@@ -104,7 +112,9 @@ def explain(
     # A user's own model file may print; with --json that must not end up in the document.
     quiet = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     with quiet:
-        pictures = gather_pictures(inputs or (), recursive, model if demo else None, (REPORT,))
+        pictures = gather_pictures(
+            inputs or (), recursive, model if demo else None, (REPORT,), output
+        )
         if not pictures:
             raise InputError(
                 "there is nothing to explain: name pictures, folders or globs, or try --demo"
@@ -131,8 +141,9 @@ def explain(
             n_top,
         )
         prepare_folder(output)
+        size = batch or options.choose_batch(options.find_device(loaded))
         with Bar(len(pictures)) as bar:
-            outcome = explain_pictures(job, pictures, batch, bar)
+            outcome = explain_pictures(job, pictures, size, bar)
         report = None
         if outcome.finished and not no_report:
             title = f"What {loaded.name} looks at"
@@ -146,7 +157,7 @@ def explain(
         print(json.dumps(document, indent=2, allow_nan=False), file=stdout)
     for picture, reason in outcome.failed:
         where = "" if picture.name in reason else f"{picture.name}: "
-        say(f"Failed: {where}{reason}", "red", err)
+        say(f"Failed: {where}{translate(reason)}", "red", err)
     if outcome.interrupted:
         count = f"{len(outcome.finished)} of {len(pictures)} pictures"
         say(f"Interrupted: {count} were finished and are in {show(output)}", "yellow", err)

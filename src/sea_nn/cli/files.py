@@ -12,10 +12,11 @@ from sea_nn.errors import InputError
 
 def find_files(
     patterns: Iterable[str], suffixes: Collection[str], noun: str, recursive: bool = False
-) -> list[Path]:
+) -> tuple[list[Path], dict[str, str]]:
     """The files that the arguments of a command mean, in their order, each once.
 
-    A single file is returned unseen: a missing or broken one must not stop the others.
+    A single file is returned unseen: a missing or broken one must not stop the others, and nor
+    must a folder or a glob that has no such file.
 
     Args:
         patterns: files, folders and globs.
@@ -23,14 +24,18 @@ def find_files(
         noun: what to call such files in errors.
         recursive: also look into folders' folders.
 
-    Raises:
-        InputError: a folder or a glob has no such file.
+    Returns:
+        The files, and by argument why it means none.
     """
     found: dict[Path, Path] = {}
+    empty: dict[str, str] = {}
     for pattern in patterns:
-        for path in _expand(pattern, suffixes, noun, recursive):
-            found.setdefault(path.resolve(), path)
-    return list(found.values())
+        try:
+            for path in _expand(pattern, suffixes, noun, recursive):
+                found.setdefault(path.resolve(), path)
+        except InputError as error:
+            empty[pattern] = str(error)
+    return list(found.values()), empty
 
 
 def _expand(pattern: str, suffixes: Collection[str], noun: str, recursive: bool) -> list[Path]:

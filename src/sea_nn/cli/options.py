@@ -31,6 +31,16 @@ def load(name: str, device: str) -> LoadedModel:
     return load_model(name, device)
 
 
+def find_device(loaded: LoadedModel) -> torch.device:
+    """Where the model is; one without parameters can be anywhere."""
+    return next((p.device for p in loaded.model.parameters()), torch.device("cpu"))
+
+
+def choose_batch(device: torch.device) -> int:
+    """How many pictures to explain at once, as far as it pays: on a CPU it does not."""
+    return 1 if device.type == "cpu" else 8
+
+
 def read_settings(path: Path | None, grid: str | None) -> SEAConfig:
     """The ensemble's settings from a file, with the grid of the command line over them."""
     settings = SEAConfig()
@@ -172,6 +182,5 @@ def ask(loaded: LoadedModel, x: torch.Tensor) -> torch.Tensor:
 def _count_classes(loaded: LoadedModel) -> int:
     if loaded.labels:
         return len(loaded.labels)
-    device = next((p.device for p in loaded.model.parameters()), torch.device("cpu"))
-    nothing = torch.zeros(1, *loaded.preprocess.shape, device=device)
+    nothing = torch.zeros(1, *loaded.preprocess.shape, device=find_device(loaded))
     return ask(loaded, nothing).shape[1]

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sea_nn.cli.files import find_files, name_folders
-from sea_nn.cli.terminal import show
+from sea_nn.cli.terminal import err, say, show
+from sea_nn.errors import InputError
 
 if TYPE_CHECKING:
     from PIL import Image
 
+MAP, STRIP, TOP, EXPLANATION = "map.png", "strip.png", "top.png", "explanation.safetensors"
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp"))
 
 
@@ -32,25 +34,50 @@ def gather_pictures(
     recursive: bool = False,
     demo_for: str | None = None,
     taken: Sequence[str] = (),
+    output: Path | None = None,
 ) -> list[Picture]:
     """The pictures that the arguments mean, each with a folder name of its own.
+
+    An argument that means none is one that cannot be opened, unless there are no others.
 
     Args:
         patterns: files, folders and globs.
         recursive: also look into folders' folders.
         demo_for: the name of a model to add a shipped picture for.
         taken: folder names that may not be used.
+        output: the folder for results; those that an earlier run left there are passed over.
+
+    Raises:
+        InputError: there are arguments, but all of them mean no picture.
     """
     openings: list[tuple[Path, Callable[[], Image.Image]]] = []
     if demo_for is not None:
         openings.append(_find_demo(demo_for))
-    for path in find_files(patterns, SUFFIXES, "pictures", recursive):
-        openings.append((path, partial(_open, path)))
+    paths, empty = find_files(patterns, SUFFIXES, "pictures", recursive)
+    if empty and not paths and not openings:
+        raise InputError("; ".join(empty.values()))
+    own = [path for path in paths if output is not None and _is_result(path, output)]
+    if output is not None and own:
+        say(f"Passed over in {show(output)}: {len(own)} results of an earlier run", console=err)
+    openings.extend((path, partial(_open, path)) for path in paths if path not in own)
     folders = name_folders([path for path, _ in openings], taken)
-    return [
+    pictures = [
         Picture(show(path), folder, opening)
         for (path, opening), folder in zip(openings, folders, strict=True)
     ]
+    # These fail when opened, so they never need a folder.
+    return pictures + [Picture(show(p), "", partial(_refuse, why)) for p, why in empty.items()]
+
+
+def _is_result(path: Path, output: Path) -> bool:
+    """Whether `sea explain` wrote this picture; one's own may lie in the output folder too."""
+    folder = path.resolve().parent
+    drawn = path.name in (MAP, STRIP, TOP) and (folder / EXPLANATION).exists()
+    return drawn and folder.parent == output.resolve()
+
+
+def _refuse(reason: str) -> Image.Image:
+    raise InputError(reason)
 
 
 def _open(path: Path) -> Image.Image:

@@ -31,7 +31,9 @@ def report(
     title: Annotated[str, typer.Option(help="The page's heading.")] = "SEA explanations",
 ) -> None:
     """Build one HTML report, which needs no network, from saved explanations."""
-    paths = find_files(explanations, {".safetensors"}, "saved explanations", recursive=True)
+    paths, empty = find_files(explanations, {".safetensors"}, "saved explanations", recursive=True)
+    if not paths:
+        raise InputError("; ".join(empty.values()))
 
     from dataclasses import replace
 
@@ -39,7 +41,9 @@ def report(
     from sea_nn.report import write_report
 
     loaded: list[Explanation] = []
-    n_failed = 0
+    n_failed = len(empty)
+    for reason in empty.values():
+        say(f"Failed: {reason}", "red", err)
     for path in paths:
         try:
             if not path.exists():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -13,12 +12,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sea_nn.cli.batches import EXPLANATION, MAP, STRIP, TOP, Finished, Job, Outcome
-from sea_nn.cli.terminal import make_table, out, say, show
+from sea_nn.cli.batches import Finished, Job, Outcome
+from sea_nn.cli.pictures import EXPLANATION, MAP, STRIP, TOP
+from sea_nn.cli.terminal import make_table, out, say, show, translate
 from sea_nn.explanation import Check, Explanation
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-_PYTHON_OPTION = re.compile(r"options=\{'(\w+)': \{'(\w+)': (\w+)\}\}")
 N_LISTED = 20  # features that the JSON document lists
 
 
@@ -72,12 +71,14 @@ def collect_checks(explanations: Sequence[Explanation]) -> list[Check]:
 def tabulate_checks(checks: Sequence[Check]) -> Table:
     """Checks with what to do about them."""
     table = make_table("Checks", "level", "of", "what was seen", "advice")
-    for check in checks:
+    for check in map(_reword, checks):
         level = Text(check.level, COLOURS[check.level])
-        # Advice is written for Python; here the same is said by --set.
-        advice = _PYTHON_OPTION.sub(r"--set \1.\2=\3", check.advice)
-        table.add_row(level, check.subject, check.message, advice)
+        table.add_row(level, check.subject, check.message, check.advice)
     return table
+
+
+def _reword(check: Check) -> Check:
+    return replace(check, message=translate(check.message), advice=translate(check.advice))
 
 
 def describe(outcome: Outcome, job: Job, report: Path | None) -> dict[str, Any]:
@@ -99,8 +100,8 @@ def describe(outcome: Outcome, job: Job, report: Path | None) -> dict[str, Any]:
         "agreement": {"names": names, "spearman": matrix},
         "seconds": _total(explanations, "seconds"),
         "evaluations": _total(explanations, "evaluations"),
-        "checks": [asdict(check) for check in collect_checks(explanations)],
-        "failed": [{"input": p.name, "error": reason} for p, reason in outcome.failed],
+        "checks": [asdict(_reword(check)) for check in collect_checks(explanations)],
+        "failed": [{"input": p.name, "error": translate(why)} for p, why in outcome.failed],
         "interrupted": outcome.interrupted,
     }
 

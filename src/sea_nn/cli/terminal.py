@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,6 +26,10 @@ SET_HELP = "Option of a member, such as rise.n_masks=500; may be given again."
 EVERY = 20.0
 """Seconds between lines where there is no terminal to draw a bar on."""
 
+_PYTHON_OPTION = re.compile(
+    r"""options=\{(['"])(\w+)\1: \{(['"])(\w+)\3: ([^{}]+)\}\}""",
+)
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -40,7 +45,16 @@ def say(text: str, style: str = "", console: Console = out) -> None:
 
 def say_error(text: str) -> None:
     """Print one clear message in red, on standard error."""
-    say(f"Error: {text}", "bold red", err)
+    say(f"Error: {translate(text)}", "bold red", err)
+
+
+def translate(text: str) -> str:
+    """Advice that is written for Python, in the words of the command line.
+
+    >>> translate('name one with options={"grad_cam": {"layer": ...}}')
+    'name one with --set grad_cam.layer=...'
+    """
+    return _PYTHON_OPTION.sub(r"--set \2.\4=\5", text)
 
 
 def guard(command: Callable[P, R]) -> Callable[P, R]:
