@@ -27,7 +27,7 @@ from benchmarks.members import load_photographs
 from benchmarks.table import Table
 from sea_nn.data.fashion import load_cnn, load_sample
 from sea_nn.explainers import compute_maps
-from sea_nn.heatmap import reduce_channels, scale
+from sea_nn.heatmap import to_heatmap
 from sea_nn.metrics import pixel_bounds, score_maps
 from sea_nn.metrics.curve import trapezoid
 from sea_nn.metrics.draws import random_map
@@ -110,7 +110,7 @@ def break_ties(maps: dict[str, Tensor]) -> dict[str, Tensor]:
 def make_maps(model: nn.Module, x: Tensor, target: Tensor) -> dict[str, Tensor]:
     methods = ("saliency", "integrated_gradients", "smooth_ig")
     raw = compute_maps(model, x, target, methods).maps
-    maps = {name: scale(reduce_channels(one)) for name, one in raw.items()}
+    maps = {name: to_heatmap(one) for name, one in raw.items()}
     return break_ties({**maps, "mean": torch.stack(list(maps.values())).mean(0)})
 
 
@@ -349,7 +349,7 @@ def photographs(device: str, count: int) -> Table:
     x = torch.stack([loaded.preprocess(one) for one in load_photographs()]).to(device)
     x = torch.cat([x.roll(8 * k, -1) for k in range(-(-count // 2))])[:count]
     raw = compute_maps(loaded.model, x, None, ("saliency", "input_x_gradient")).maps
-    maps = {name: scale(reduce_channels(one)) for name, one in raw.items()}
+    maps = {name: to_heatmap(one) for name, one in raw.items()}
     smooth = {f"{name}, smooth": blur(one[:, None], 8)[:, 0] for name, one in maps.items()}
     maps = break_ties({**maps, **smooth})
     names = (

@@ -31,7 +31,7 @@ from sea_nn.classifiers import load_classifier
 from sea_nn.dsf import CollapsedDSF
 from sea_nn.experiments.experiment import PAPER_MEMBERS
 from sea_nn.explainers import compute_maps
-from sea_nn.heatmap import clip_grid, pool, reduce_channels, scale, sum_cells, upsample
+from sea_nn.heatmap import clip_grid, pool, sum_cells, to_heatmap, upsample
 from sea_nn.metrics import Scores, pixel_bounds, score_maps
 from sea_nn.models import LoadedModel
 from sea_nn.queries import make_ask
@@ -93,7 +93,7 @@ def choose(images: data.ImageSet, loaded: LoadedModel, count: int, training: boo
             break
     inputs, targets = inputs[:count], targets[:count]
     found = compute_maps(loaded.model, inputs, targets, PAPER_MEMBERS)
-    maps = [scale(reduce_channels(raw.float())) for raw in found.maps.values()]
+    maps = [to_heatmap(raw) for raw in found.maps.values()]
     return Inputs(loaded, inputs, targets, torch.stack(maps, 1))
 
 

@@ -14,8 +14,9 @@ from captum.attr import InputXGradient, IntegratedGradients, Occlusion, Saliency
 from torch import Tensor, nn
 
 from sea_nn import SEAConfig, data, ensemble
-from sea_nn.explanation import Check, Explanation, Provenance
+from sea_nn.explanation import Explanation
 from sea_nn.heatmap import cell_of, reduce_channels, scale
+from sea_nn.provenance import Check, Provenance
 
 PROVENANCE = Provenance(
     config={"solver": "mirror", "grid": (8, 8)},

@@ -14,7 +14,8 @@ from safetensors.numpy import save as serialize
 
 from sea_nn.agreement import agreement, disagreement, multiples_of_mean, rank, spearman
 from sea_nn.errors import InputError, KindError
-from sea_nn.explanation import Check, Explanation, Provenance
+from sea_nn.explanation import Explanation
+from sea_nn.provenance import Check, Provenance
 from tests.samples import explain_images, explain_series, explain_table
 
 ROUNDS = Provenance(config={"rounds": 2})

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.explanation import Check, Provenance
+from sea_nn.provenance import Check, Provenance
 from sea_nn.report import write_report
 from sea_nn.report.encode import choose_stops
 from tests.samples import explain_images, explain_series, explain_table

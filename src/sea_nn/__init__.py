@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from sea_nn.attribute import Ensemble, ensemble, ensemble_class
     from sea_nn.config import SEAConfig
     from sea_nn.dsf import DSF, CollapsedDSF
-    from sea_nn.explanation import Check, Explanation
+    from sea_nn.explanation import Explanation
     from sea_nn.greedy import Selection, maximize
+    from sea_nn.provenance import Check
     from sea_nn.sea import SEA, quantus_explain
 
 __all__ = [
@@ -37,8 +38,9 @@ _HOMES = {
     "attribute": ("Ensemble", "ensemble", "ensemble_class"),
     "config": ("SEAConfig",),
     "dsf": ("DSF", "CollapsedDSF"),
-    "explanation": ("Check", "Explanation"),
+    "explanation": ("Explanation",),
     "greedy": ("Selection", "maximize"),
+    "provenance": ("Check",),
     "sea": ("SEA", "quantus_explain"),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}

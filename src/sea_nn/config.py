@@ -20,6 +20,8 @@ from sea_nn.dsf import PAPER_WIDTHS, Init, check_init
 from sea_nn.errors import InputError
 from sea_nn.regions import COUNTS, count_questions
 
+MOST_ROUNDS = 3  # more did not help (docs/results/tried.md)
+
 SOLVERS = ("mirror", "gradient", "adagrad")
 ABSENT = ("blur", "mean", "baseline")
 # (heatmap weight, margin weight, weight decay, grid) as the paper states them.
@@ -185,6 +187,23 @@ class SEAConfig:
     def questions(self) -> int:
         """Model evaluations an input that asking costs; one round where ``rounds`` is None."""
         return count_questions(self.regions) * (1 if self.rounds is None else self.rounds)
+
+    def settle(self, price: int, ndim: int) -> SEAConfig:
+        """The settings with ``rounds`` chosen where it is None: a tenth of the members' price.
+
+        Args:
+            price: the members' evaluations an input.
+            ndim: the axes of the inputs; only images, with 4, have regions to ask about.
+
+        >>> [SEAConfig().settle(price, 4).questions for price in (3, 301, 927)]
+        [30, 30, 90]
+        """
+        if self.rounds is not None:
+            return self
+        if ndim != 4:
+            return self.replace(rounds=0)
+        most = price // (10 * count_questions(self.regions))
+        return self.replace(rounds=min(max(1, most), MOST_ROUNDS))
 
     def replace(self, **changes: Any) -> SEAConfig:
         """A copy with some fields changed."""

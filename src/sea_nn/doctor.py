@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from sea_nn.borrow import borrow
 from sea_nn.explainers import MemberMaps, compute_maps
-from sea_nn.explanation import Check
 from sea_nn.heatmap import is_flat, reduce_channels
 from sea_nn.logits import Logits, Target, as_args, predict, select_args
+from sea_nn.provenance import Check
 from sea_nn.registry import Methods
 
 CHUNK = 32  # inputs asked about at a time

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,78 +22,17 @@ from torch import Tensor
 from sea_nn.agreement import agreement, disagreement
 from sea_nn.errors import InputError, KindError
 from sea_nn.heatmap import binarize
+from sea_nn.provenance import Check, Provenance
 from sea_nn.regions import count_questions
 
 if TYPE_CHECKING:
     from sea_nn.panels import Plot
     from sea_nn.plots import Kind
 
-Level = Literal["ok", "warn", "fail"]
 InputKind = Literal["image", "table", "series"]
 KINDS: dict[int, InputKind] = {4: "image", 2: "table", 3: "series"}
 """What an attribution of so many axes explains."""
-LEVELS = ("ok", "warn", "fail")
 ROWS = ("attribution", "maps", "target", "score", "order", "gains", "images", "values", "answers")
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at, what was seen, and what to do about it."""
-
-    level: Level
-    subject: str
-    message: str
-    advice: str = ""
-
-    def __post_init__(self) -> None:
-        if self.level not in LEVELS:
-            raise InputError(f"a check's level is one of {', '.join(LEVELS)}; got {self.level!r}")
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Where an explanation comes from: enough to make it again.
-
-    Values become plain JSON (tuples turn into lists, tensors into their shape, other objects into
-    text), so that an explanation that was saved and loaded says the same as before.
-
-    Attributes:
-        config: the settings of SEA.
-        members: by member, the options it ran with, its defaults among them.
-        call: what else decides the maps: baselines, feature mask, precision.
-        versions: of this package and those it stands on.
-        seed: what random draws start from.
-        seconds: by member, the time taken.
-        evaluations: by member, the model evaluations made.
-        model: its name.
-        device: where it ran.
-        created: when.
-    """
-
-    config: Mapping[str, Any] = field(default_factory=dict)
-    members: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    call: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    seed: int | None = None
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    evaluations: Mapping[str, int] = field(default_factory=dict)
-    model: str = ""
-    device: str = ""
-    created: str = ""
-
-    def __post_init__(self) -> None:
-        for name in ("config", "members", "call", "versions", "seconds", "evaluations"):
-            plain = json.loads(json.dumps(dict(getattr(self, name)), default=_describe))
-            object.__setattr__(self, name, plain)
-
-
-def _describe(value: Any) -> Any:
-    """What JSON does not know, in words."""
-    if isinstance(value, Tensor):
-        return value.item() if value.ndim == 0 else f"tensor {list(value.shape)}"
-    if isinstance(value, Mapping):
-        return dict(value)
-    return getattr(value, "__name__", None) or str(value)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

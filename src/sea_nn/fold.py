@@ -99,7 +99,7 @@ class Fold:
             if conv.weight.dtype != _as_affine(norm)[0].dtype:
                 continue
             # The first may be the layer that runs apart from its norm, see `sea_nn.stem`.
-            if faithful and (number == 0 or not _is_plain(conv)):
+            if faithful and (number == 0 or not is_plain(conv) or not _is_spelt_out(conv)):
                 alone.append(norm)
                 continue
             if faithful:
@@ -208,17 +208,17 @@ def _as_affine(norm: Any) -> tuple[Tensor, Tensor]:
 
 def _merge(conv: Any, norm: nn.Module) -> tuple[Tensor, Tensor]:
     """Return the weight and bias of norm(conv(x)) as one convolution."""
-    scale, shift = _as_affine(norm)
-    weight = conv.weight.detach()
-    if conv.bias is not None:
-        shift = torch.addcmul(shift, conv.bias.detach(), scale)
-    return weight * scale.view(-1, *(1,) * (weight.ndim - 1)), shift
+    merged, _, _, shift = _split(conv, norm)
+    return merged, shift
 
 
 def _split(conv: Any, norm: nn.Module) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the weights for the way back and forward, and what scales and shifts the latter."""
-    back, shift = _merge(conv, norm)
-    return back, conv.weight.detach(), _as_affine(norm)[0], shift
+    scale, shift = _as_affine(norm)
+    weight = conv.weight.detach()
+    if conv.bias is not None:
+        shift = torch.addcmul(shift, conv.bias.detach(), scale)
+    return weight * scale.view(-1, *(1,) * (weight.ndim - 1)), weight, scale, shift
 
 
 class _Twofold(torch.autograd.Function):
@@ -263,11 +263,16 @@ def _convolve_twofold(
     return answer
 
 
-def _is_plain(conv: Any) -> bool:
-    """Whether a layer does nothing but convolve all channels with zeros around."""
-    if type(conv) not in CONVOLUTIONS or conv.padding_mode != "zeros" or conv.groups != 1:
+def is_plain(layer: Any) -> bool:
+    """Whether a layer does nothing but convolve all channels with so many zeros around."""
+    if type(layer) not in CONVOLUTIONS or layer.groups != 1:
         return False
-    window = (conv.stride, conv.padding, conv.dilation)  # numbers and words are allowed too
+    return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+
+
+def _is_spelt_out(conv: Any) -> bool:
+    """Whether strides and the like are given for every axis; by hand, one number may be set."""
+    window = (conv.stride, conv.padding, conv.dilation)
     return all(isinstance(w, tuple) and len(w) == conv.weight.ndim - 2 for w in window)
 
 

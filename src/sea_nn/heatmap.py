@@ -48,6 +48,13 @@ def scale(maps: Tensor, batch_axes: int = 1) -> Tensor:
     return scaled.reshape(maps.shape)
 
 
+def to_heatmap(raw: Tensor, axis: int | None = 1) -> Tensor:
+    """Raw attributions as heatmaps in [0, 1]; what is the same everywhere becomes zero."""
+    magnitude = reduce_channels(raw.float(), axis)
+    magnitude[is_flat(magnitude)] = 0  # or its rounding errors would be stretched to a map
+    return scale(magnitude)
+
+
 def is_flat(maps: Tensor) -> Tensor:
     """Whether each map [N, *shape], >= 0, is the same everywhere up to rounding: bool [N].
 

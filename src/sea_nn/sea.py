@@ -10,7 +10,6 @@ torch.Size([2, 1, 8, 8])
 
 from __future__ import annotations
 
-import math
 import platform
 import time
 import warnings
@@ -28,17 +27,17 @@ from torch import Tensor
 from sea_nn.attribute import Ensemble, ensemble
 from sea_nn.config import SEAConfig
 from sea_nn.doctor import check_members, vote
-from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.errors import InputError, MemberError
 from sea_nn.explainers import MemberMaps, Progress, check_input, compute_maps
-from sea_nn.explanation import Explanation, Provenance
-from sea_nn.heatmap import cell_of, is_flat, reduce_channels, scale
+from sea_nn.explanation import Explanation
+from sea_nn.groups import broadcast_mask, group_features, number_cells, spread
+from sea_nn.heatmap import scale, to_heatmap
 from sea_nn.logits import Target
+from sea_nn.provenance import Provenance
 from sea_nn.queries import make_ask
-from sea_nn.regions import Ask, count_questions
+from sea_nn.regions import Ask
 from sea_nn.registry import Methods, expand_methods
 from sea_nn.version import find_version
-
-MOST_ROUNDS = 3  # more did not help (docs/results/tried.md)
 
 
 class SEA(Attribution):  # type: ignore[misc]
@@ -164,7 +163,7 @@ class SEA(Attribution):  # type: ignore[misc]
         started = time.perf_counter()
         shape = tuple(x.shape[1:])
         price = sum(entry.member.cost(entry.options, shape) for entry in self.entries)
-        config = self._settle(price, x.ndim)
+        config = self.config.settle(price, x.ndim)
         questions = config.questions * len(x)
 
         def tell(label: str, done: int, total: int) -> None:
@@ -182,7 +181,7 @@ class SEA(Attribution):  # type: ignore[misc]
             target,
             self.methods,
             internal_batch_size=internal_batch_size,
-            feature_mask=_broadcast_mask(feature_mask, x),
+            feature_mask=broadcast_mask(feature_mask, x),
             seed=self.seed,
             autocast=self.autocast,
             compile=self.compile,
@@ -237,9 +236,9 @@ class SEA(Attribution):  # type: ignore[misc]
         values = result.attribution
         answers = None if result.answers is None else result.answers.map().float()
         if features is not None:
-            values = _spread(values, features, shape)
-            answers = None if answers is None else _spread(answers, features, shape)
-        grid = None if features is not None else _grid_features(result, shape)
+            values = spread(values, features, shape)
+            answers = None if answers is None else spread(answers, features, shape)
+        grid = None if features is not None else number_cells(result.feature_shape, shape)
         return Explanation(
             attribution=values.unsqueeze(1) if x.ndim == 4 else values,
             maps=heatmaps.float(),
@@ -275,25 +274,11 @@ class SEA(Attribution):  # type: ignore[misc]
             answers=answers,
         )
 
-    def _settle(self, price: int, ndim: int) -> SEAConfig:
-        """Choose how many rounds of questions the model gets: a tenth of the members' price."""
-        if self.config.rounds is not None:
-            return self.config
-        if ndim != 4:
-            return self.config.replace(rounds=0)
-        most = price // (10 * count_questions(self.config.regions))
-        return self.config.replace(rounds=min(max(1, most), MOST_ROUNDS))
-
 
 def to_heatmaps(found: MemberMaps, ndim: int) -> Tensor:
     """Members' raw maps as heatmaps: |.|, channels summed (images), scaled: [N, m, *shape]."""
     axis = 1 if ndim == 4 else None
-    rows = []
-    for raw in found.maps.values():
-        row = reduce_channels(raw.float(), axis)
-        row[is_flat(row)] = 0  # or its rounding errors would be stretched to a map
-        rows.append(scale(row))
-    heatmaps = torch.stack(rows, 1)
+    heatmaps = torch.stack([to_heatmap(raw, axis) for raw in found.maps.values()], 1)
     dead = heatmaps.flatten(2).amax(2) == 0
     if bool(dead.all(1).any()):
         which = [int(i) for i in dead.all(1).nonzero().flatten()[:5]]
@@ -358,50 +343,6 @@ def _ensemble(
         asking = None if ask is None else lambda sets: ask(sets[..., groups[0]])
         result = ensemble(scale(means, 2), plain, weights=weights, ask=asking, **constraints)
         return result, groups
-
-
-def group_features(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A feature mask as group numbers 0 … k-1 over the map: int64 [1, *shape]."""
-    mask = torch.as_tensor(mask)
-    if mask.is_floating_point() or mask.is_complex():
-        raise KindError(f"feature_mask must hold whole numbers; got {mask.dtype}")
-    while mask.ndim > len(shape):
-        if not bool((mask == mask[:1]).all()):
-            raise InputError(
-                f"feature_mask must be one mask over the map {list(shape)} for all inputs (and "
-                f"channels); this one, {list(mask.shape)}, differs between them. Explain inputs "
-                "with masks of their own one by one"
-            )
-        mask = mask[0]
-    try:
-        mask = mask.expand(shape)
-    except RuntimeError as error:
-        raise InputError(
-            f"feature_mask must broadcast to the map {list(shape)}; got {list(mask.shape)}"
-        ) from error
-    groups: Tensor = mask.unique(return_inverse=True)[1]
-    return groups.reshape(1, *shape)
-
-
-def _broadcast_mask(mask: Tensor | None, x: Tensor) -> Tensor | None:
-    if mask is None:
-        return None
-    shape = tuple(x.shape[2:]) if x.ndim == 4 else tuple(x.shape[1:])
-    groups = group_features(mask, shape).to(x.device)
-    return groups.unsqueeze(1) if x.ndim == 4 else groups
-
-
-def _spread(values: Tensor, groups: Tensor, shape: tuple[int, ...]) -> Tensor:
-    index = groups.reshape(1, -1).expand(len(values), -1)
-    return values.gather(1, index).reshape(-1, *shape)
-
-
-def _grid_features(result: Ensemble, shape: tuple[int, ...]) -> Tensor | None:
-    if math.prod(result.feature_shape) == math.prod(shape):
-        return None
-    rows, columns = result.feature_shape
-    row = cell_of(shape[0], rows).unsqueeze(1)
-    return (row * columns + cell_of(shape[1], columns)).unsqueeze(0)
 
 
 def _probability(found: MemberMaps) -> Tensor:

@@ -30,8 +30,9 @@ from safetensors.numpy import save as serialize
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.explanation import KINDS, Check, Explanation, Provenance
+from sea_nn.explanation import KINDS, Explanation
 from sea_nn.heatmap import cell_of
+from sea_nn.provenance import Check, Provenance
 
 FORMAT, VERSION = "sea_nn.explanation", 1
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import unfold
 
-from sea_nn.fold import is_frozen_norm, is_unheard
+from sea_nn.fold import is_frozen_norm, is_plain, is_unheard
 
 POINTWISE = (
     nn.ReLU,
@@ -53,8 +53,7 @@ def is_local(layer: nn.Module) -> bool:
     if not is_unheard(layer):
         return False
     if type(layer) is nn.Conv2d:
-        plain = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-        return plain and layer.groups == 1
+        return is_plain(layer)
     if type(layer) is nn.MaxPool2d:
         whole = layer.padding in (0, (0, 0)) and layer.dilation in (1, (1, 1))
         return whole and not layer.ceil_mode and not layer.return_indices

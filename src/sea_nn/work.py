@@ -123,7 +123,9 @@ class Work:
             kept = None
         fold = Fold()
         if folds:
-            fold = kept.fold if kept is not None else task.find_fold(task.logits[:1], True)
+            fold = (
+                kept.fold if kept is not None else task.find_fold(task.logits[:1], gradients=True)
+            )
             task = replace(task, kept=kept or replay.keep(task, fold))
         return self._run(task, fold).finish()
 

@@ -62,10 +62,8 @@ def methods(
     ] = None,
 ) -> None:
     """List the members that an ensemble can have, with their costs, and the ready ensembles."""
-    from torch import nn
-
+    from sea_nn.config import SEAConfig
     from sea_nn.registry import ENSEMBLES, expand_methods, get, names
-    from sea_nn.sea import SEA
 
     if name is not None:
         _print_options(get(name))
@@ -85,9 +83,7 @@ def methods(
         entries = expand_methods(name)
         cost = sum(entry.member.cost(entry.options) for entry in entries)
         ready.add_row(name, f"{cost:,}", ", ".join(entry.label for entry in entries))
-        # How many questions an ensemble asks does not depend on the model.
-        questions = SEA(nn.Identity(), name)._settle(cost, 4).questions
-        asked.setdefault(questions, []).append(name)
+        asked.setdefault(SEAConfig().settle(cost, 4).questions, []).append(name)
     out.print(ready)
     counts = " or ".join(f"{n} ({', '.join(which)})" for n, which in asked.items())
     say(f"For images {counts} questions to the model come on top, each of them a pass")

@@ -14,7 +14,7 @@ from sea_nn.experiments.maps import CLASS_MAPS, ClassMaps, Removal, draw_squares
 from sea_nn.experiments.rivals import find_method
 from sea_nn.experiments.subjects import Subjects
 from sea_nn.explainers import compute_maps
-from sea_nn.heatmap import reduce_channels, scale
+from sea_nn.heatmap import to_heatmap
 from sea_nn.metrics import measure_drops
 from sea_nn.queries import make_ask
 from sea_nn.regions import Ask
@@ -69,7 +69,7 @@ class Run:
         model = self.subjects.loaded.model
         methods = [find_method(name) for name in members]
         found = compute_maps(model, x, target, methods, options=options, seed=self.seed)
-        return {name: scale(reduce_channels(raw.float())) for name, raw in found.maps.items()}
+        return {name: to_heatmap(raw) for name, raw in found.maps.items()}
 
     def _find_ask(self, one: Map, x: Tensor, target: Tensor) -> Ask | None:
         """A way to ask the model about sets of these very inputs, if the map asks."""

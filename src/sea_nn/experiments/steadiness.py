@@ -16,7 +16,7 @@ from sea_nn.experiments.experiment import PAPER_MEMBERS
 from sea_nn.experiments.run import Run
 from sea_nn.experiments.subjects import Batch
 from sea_nn.explainers import compute_maps
-from sea_nn.heatmap import reduce_channels, scale
+from sea_nn.heatmap import to_heatmap
 from sea_nn.queries import make_ask
 from sea_nn.regions import Ask
 
@@ -86,7 +86,7 @@ def _explain(
 ) -> Tensor:
     model = run.subjects.loaded.model if model is None else model
     found = compute_maps(model, x, None, PAPER_MEMBERS, options=options, seed=seed)
-    return torch.stack([scale(reduce_channels(raw)) for raw in found.maps.values()], 1)
+    return torch.stack([to_heatmap(raw) for raw in found.maps.values()], 1)
 
 
 def _learn(heatmaps: Tensor, ask: Ask) -> Tensor:

@@ -1,0 +1,75 @@
+"""What is known about how an explanation came about: its checks and its origin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor
+
+from sea_nn.errors import InputError
+
+Level = Literal["ok", "warn", "fail"]
+LEVELS = ("ok", "warn", "fail")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, what was seen, and what to do about it."""
+
+    level: Level
+    subject: str
+    message: str
+    advice: str = ""
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise InputError(f"a check's level is one of {', '.join(LEVELS)}; got {self.level!r}")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where an explanation comes from: enough to make it again.
+
+    Values become plain JSON (tuples turn into lists, tensors into their shape, other objects into
+    text), so that an explanation that was saved and loaded says the same as before.
+
+    Attributes:
+        config: the settings of SEA.
+        members: by member, the options it ran with, its defaults among them.
+        call: what else decides the maps: baselines, feature mask, precision.
+        versions: of this package and those it stands on.
+        seed: what random draws start from.
+        seconds: by member, the time taken.
+        evaluations: by member, the model evaluations made.
+        model: its name.
+        device: where it ran.
+        created: when.
+    """
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    members: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    call: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    evaluations: Mapping[str, int] = field(default_factory=dict)
+    model: str = ""
+    device: str = ""
+    created: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("config", "members", "call", "versions", "seconds", "evaluations"):
+            plain = json.loads(json.dumps(dict(getattr(self, name)), default=_describe))
+            object.__setattr__(self, name, plain)
+
+
+def _describe(value: Any) -> Any:
+    """What JSON does not know, in words."""
+    if isinstance(value, Tensor):
+        return value.item() if value.ndim == 0 else f"tensor {list(value.shape)}"
+    if isinstance(value, Mapping):
+        return dict(value)
+    return getattr(value, "__name__", None) or str(value)
