@@ -111,7 +111,6 @@ class SEA(Attribution):  # type: ignore[misc]
         )
         return (explanation.attribution,) if packed else explanation.attribution
 
-    @torch.inference_mode(False)
     def explain(
         self,
         x: Tensor,
