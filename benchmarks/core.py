@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from benchmarks.table import Table, peak_memory, seconds
-from sea_nn import DSF, SEAConfig, ensemble, heatmap, maximize
+from sea_nn import DSF, SEAConfig, ensemble, maximize
+from sea_nn.ensembling import heatmaps as heatmap
 from tests.reference import paper
 
 

@@ -26,15 +26,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from benchmarks.table import Table
-from sea_nn.images import Preprocess, load_image
-from sea_nn.models import load_model
+from sea_nn.vision.images import Preprocess, load_image
+from sea_nn.vision.models import load_model
 
 CPU_PROGRAM = """
 import resource, sys, time, warnings
 warnings.simplefilter("ignore")
 import torch
 from benchmarks.members import by_hand, ours, views
-from sea_nn.models import load_model
+from sea_nn.vision.models import load_model
 which, loaded = sys.argv[1], load_model("efficientnet-lite0")
 model, x = loaded.model, views(loaded.preprocess, 1)
 target = model(x).argmax(1).detach()
@@ -50,7 +50,7 @@ save_file(dict(zip(("vg", "ig", "sg"), maps)), sys.argv[2])
 def load_photographs() -> list[Image.Image]:
     pictures = []
     for name in ("cat.jpg", "coffee.jpg"):
-        with as_file(files("sea_nn") / "assets" / name) as path:
+        with as_file(files("sea_nn.vision") / "assets" / name) as path:
             pictures.append(load_image(path))
     return pictures
 
@@ -84,7 +84,7 @@ def by_hand(model: nn.Module, x: Tensor, target: Tensor) -> tuple[list[Tensor], 
 def ours(model: nn.Module, x: Tensor, target: Tensor) -> tuple[list[Tensor], float]:
     """The same three members, and the share of the SEA step in the whole."""
     from sea_nn import ensemble
-    from sea_nn.explainers import compute_maps
+    from sea_nn.members.compute import compute_maps
     from sea_nn.sea import to_heatmaps
 
     methods = ("saliency", "integrated_gradients", ("smooth_ig", {"preset": "paper"}))
@@ -192,7 +192,7 @@ def clock() -> float:
 def explain(
     model: nn.Module, x: Tensor, target: Tensor, methods: Any, compiled: bool = False
 ) -> tuple[list[Tensor], list[float], bool]:
-    from sea_nn.explainers import compute_maps
+    from sea_nn.members.compute import compute_maps
 
     start = clock()
     found = compute_maps(model, x, target, methods, compile=compiled)
@@ -215,11 +215,11 @@ def repeat(work: Callable[[], tuple[list[Tensor], list[float], bool]], size: int
 
 def pass_rate(model: nn.Module, x: Tensor, target: Tensor, points: int) -> float:
     """Return the points a second of bare passes: norms folded, no Python, no launches."""
-    from sea_nn.borrow import borrow
-    from sea_nn.evaluator import Evaluator
-    from sea_nn.fold import Fold, plan
-    from sea_nn.logits import Logits
-    from sea_nn.replay import Recording
+    from sea_nn.passes.borrowing import borrow
+    from sea_nn.passes.cuda_graphs import Recording
+    from sea_nn.passes.evaluator import Evaluator
+    from sea_nn.passes.norm_folding import Fold, plan
+    from sea_nn.passes.outputs import Logits
 
     count = min(points, 8 * STEPS)
     with borrow(model):
@@ -237,7 +237,7 @@ def pass_rate(model: nn.Module, x: Tensor, target: Tensor, points: int) -> float
 
 def alike(model: nn.Module, x: Tensor, target: Tensor, captum: Captum) -> float:
     """Return the least cosine of SG and Captum's, given the same draws."""
-    from sea_nn.draws import draw_normal, find_keys
+    from sea_nn.passes.noise import draw_normal, find_keys
 
     def normal(mean: float, deviation: Tensor) -> Tensor:
         keys = find_keys(x).repeat_interleave(SAMPLES)
@@ -250,7 +250,7 @@ def alike(model: nn.Module, x: Tensor, target: Tensor, captum: Captum) -> float:
 
 
 def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
-    from sea_nn.replay import release
+    from sea_nn.passes.cuda_graphs import release
 
     warnings.simplefilter("ignore")
     alone: list[list[str]] = []

@@ -1,6 +1,6 @@
 """Which layout, precision and pass size a GPU runs fastest in: forward and backward passes alone.
 
-The choices in ``sea_nn.evaluator``, ``sea_nn.memory`` and ``sea_nn.replay`` rest on this table.
+The choices in ``sea_nn.passes.evaluator``, ``sea_nn.passes.batching`` and ``sea_nn.passes.cuda_graphs`` rest on this table.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from benchmarks.members import clock, efficientnet, resnet
 from benchmarks.table import Table
-from sea_nn.borrow import borrow
-from sea_nn.fold import Fold, plan
-from sea_nn.replay import Recording
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.cuda_graphs import Recording
+from sea_nn.passes.norm_folding import Fold, plan
 
 SIZES = (16, 50, 100, 200, 400)
 LAYOUTS = {"channels first": torch.contiguous_format, "channels last": torch.channels_last}

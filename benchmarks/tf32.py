@@ -2,7 +2,7 @@
 
 TF32 keeps 10 bits of the operands of a convolution and adds up in single precision. Here operands
 are rounded so, forward and backward, and the maps of ResNet-50 with norms folded in several ways
-are compared with the model's own: with its own weights on the way forward, as `sea_nn.fold` has
+are compared with the model's own: with its own weights on the way forward, as `sea_nn.passes.norm_folding` has
 them on a GPU, with folded ones both ways, and with a first layer that reads its points unrounded.
 """
 
@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from benchmarks.members import STEPS, cosine, views
 from benchmarks.table import Table
-from sea_nn import fold
-from sea_nn.borrow import borrow
-from sea_nn.fold import Fold, plan
-from sea_nn.models import load_model
+from sea_nn.passes import norm_folding as fold
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.norm_folding import Fold, plan
+from sea_nn.vision.models import load_model
 
 POINTS = 10  # in a pass
 _convolve = torch.nn.functional.conv2d

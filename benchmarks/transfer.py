@@ -25,16 +25,17 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, cosine_similarity
 
 from benchmarks.table import Table, hardware, to_markdown
-from sea_nn import SEAConfig, data, ensemble
-from sea_nn.attribute import attribute
-from sea_nn.classifiers import load_classifier
-from sea_nn.dsf import CollapsedDSF
-from sea_nn.experiments.experiment import PAPER_MEMBERS
-from sea_nn.explainers import compute_maps
-from sea_nn.heatmap import clip_grid, pool, sum_cells, to_heatmap, upsample
+from sea_bench import data
+from sea_bench.classifiers import load_classifier
+from sea_bench.experiments.experiment import PAPER_MEMBERS
+from sea_nn import SEAConfig, ensemble
+from sea_nn.ensembling.ensemble import attribute
+from sea_nn.ensembling.heatmaps import clip_grid, pool, sum_cells, to_heatmap, upsample
+from sea_nn.members.compute import compute_maps
 from sea_nn.metrics import Scores, pixel_bounds, score_maps
-from sea_nn.models import LoadedModel
-from sea_nn.queries import make_ask
+from sea_nn.questions.ask import make_ask
+from sea_nn.submodular.dsf import CollapsedDSF
+from sea_nn.vision.models import LoadedModel
 
 FASHION, PHOTOS, BIRDS = "Fashion-MNIST", "ImageNet", "CUB"
 SETS = {  # data set and classifier

@@ -8,7 +8,7 @@ from sklearn.datasets import load_breast_cancer
 from torch import nn
 
 from sea_nn import SEA
-from sea_nn.plots import plot_bars
+from sea_nn.show.plots import plot_bars
 
 data = load_breast_cancer()
 x = torch.tensor(data.data, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""Write the files in src/sea_nn/assets: run ``python scripts/make_assets.py``.
+"""Write the files in src/sea_nn/vision/assets: run ``python scripts/make_assets.py``.
 
 - fashion_sample.safetensors, fashion_cnn.safetensors: from Fashion-MNIST (Debian's package
   dataset-fashion-mnist, or another copy given with --fashion); training takes some minutes.
@@ -19,9 +19,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
-from sea_nn.data.fashion import CLASSES, FashionCNN, load_fashion
+from sea_bench.data.fashion import CLASSES, FashionCNN, load_fashion
 
-ASSETS = Path(__file__).parent.parent / "src" / "sea_nn" / "assets"
+ASSETS = Path(__file__).parent.parent / "src" / "sea_nn" / "vision" / "assets"
 N_PER_CLASS = 20
 SEED = 0
 BATCH = 128

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sea_nn.draws import draw_normal, find_keys
-from sea_nn.explainers import compute_maps
+from sea_nn.members.compute import compute_maps
 from sea_nn.members.gradients import draw_baselines
-from sea_nn.members.surrogate import draw_seed
+from sea_nn.members.surrogates import draw_seed
+from sea_nn.passes.noise import draw_normal, find_keys
 
 
 def build_cnn(activation=nn.ReLU) -> nn.Sequential:

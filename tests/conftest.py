@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from sea_nn import replay
+from sea_nn.passes import cuda_graphs as replay
 from tests.recorder import Again
 
 settings.register_profile(

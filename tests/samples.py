@@ -13,10 +13,11 @@ import torch
 from captum.attr import InputXGradient, IntegratedGradients, Occlusion, Saliency
 from torch import Tensor, nn
 
-from sea_nn import SEAConfig, data, ensemble
-from sea_nn.explanation import Explanation
-from sea_nn.heatmap import cell_of, reduce_channels, scale
-from sea_nn.provenance import Check, Provenance
+from sea_bench import data
+from sea_nn import SEAConfig, ensemble
+from sea_nn.ensembling.heatmaps import cell_of, reduce_channels, scale
+from sea_nn.explanation.explanation import Explanation
+from sea_nn.explanation.provenance import Check, Provenance
 
 PROVENANCE = Provenance(
     config={"solver": "mirror", "grid": (8, 8)},

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sea_nn import aggregate
-from sea_nn.aggregators import (
+from sea_nn.ensembling.aggregators import (
     AGGREGATORS,
     Loss,
     faithfulness_loss,

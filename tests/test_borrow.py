@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from sea_nn.borrow import borrow
 from sea_nn.errors import InputError, KindError
-from sea_nn.logits import Logits, predict, resolve_target
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.outputs import Logits, predict, resolve_target
 
 
 def build() -> nn.Sequential:

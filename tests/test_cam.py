@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError, MemberError
-from sea_nn.evaluator import Evaluator
-from sea_nn.logits import Logits
-from sea_nn.members.cam import find_layer
+from sea_nn.members.grad_cam import find_layer
+from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.outputs import Logits
 from tests.by_hand import build_cnn, build_series, build_table, by_hand, ours, pick, same
 
 

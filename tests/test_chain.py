@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from sea_nn import chain
-from sea_nn.borrow import borrow
-from sea_nn.chain import Chain, find_chain
-from sea_nn.data.fashion import load_cnn, load_sample
-from sea_nn.evaluator import Evaluator
-from sea_nn.fold import Fold, plan
-from sea_nn.logits import Logits
-from sea_nn.metrics import asking, score_maps
+from sea_bench.data.fashion import load_cnn, load_sample
+from sea_nn.metrics import score_maps
+from sea_nn.passes import chain
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.chain import Chain, find_chain
+from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.norm_folding import Fold, plan
+from sea_nn.passes.outputs import Logits
+from sea_nn.questions import session as asking
 
 SIDE = 20
 
@@ -442,7 +443,7 @@ def test_it_is_not_looked_for_in_large_images(monkeypatch):
 def test_looking_inside_a_model_loads_no_compiler():
     code = """
 import sys
-from sea_nn import chain
+from sea_nn.passes import chain
 from tests.test_chain import find, simple, walk
 chain.ACCOUNT = 0
 assert find(simple(), walk(2)) is not None

@@ -10,8 +10,8 @@ from PIL import Image
 from safetensors import safe_open
 from torch import nn
 
-from sea_nn import data
-from sea_nn.classifiers import (
+from sea_bench import data
+from sea_bench.classifiers import (
     TASKS,
     classifier_names,
     load_classifier,
@@ -19,10 +19,8 @@ from sea_nn.classifiers import (
     read_record,
     train_classifier,
 )
-from sea_nn.data import Item
-from sea_nn.errors import InputError
-from sea_nn.images import Preprocess
-from sea_nn.training import (
+from sea_bench.data import Item
+from sea_bench.training import (
     SmallVGG,
     augment,
     check_items,
@@ -33,6 +31,8 @@ from sea_nn.training import (
     fit_network,
     set_head,
 )
+from sea_nn.errors import InputError
+from sea_nn.vision.images import Preprocess
 
 from .samples import need_real
 from .test_data import make_tiny, noise, save, write_table
@@ -41,7 +41,7 @@ CPU = torch.device("cpu")
 NETWORK = """
 import torch
 from torch import nn
-from sea_nn.images import Preprocess
+from sea_nn.vision.images import Preprocess
 
 def make():
     torch.manual_seed({seed})
@@ -317,7 +317,7 @@ def test_the_command_prints_what_it_reached(folder: Path, capsys) -> None:
 
 def test_what_is_missing_is_said_with_the_command(folder: Path) -> None:
     assert read_record("cub20") is None
-    with pytest.raises(InputError, match=r"python -m sea_nn\.classifiers cub20"):
+    with pytest.raises(InputError, match=r"python -m sea_bench\.classifiers cub20"):
         load_classifier("cub20")
     with pytest.raises(InputError, match="Trained classifiers: fashion, btd, cub20"):
         load_classifier("cub21")
@@ -345,7 +345,7 @@ def test_a_classifier_trained_here_reaches_its_recorded_accuracy(name: str) -> N
     test = need_real(TASKS[name].data, "test")
     record = read_record(name)
     if record is None:
-        pytest.skip(f"not trained on this machine: python -m sea_nn.classifiers {name}")
+        pytest.skip(f"not trained on this machine: python -m sea_bench.classifiers {name}")
     loaded = load_classifier(name)
     right = check_items(loaded.model, test.items, loaded.preprocess, CPU)
     assert abs(float(right.float().mean()) - record.accuracy) < 0.03  # one or two pictures

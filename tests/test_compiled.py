@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from sea_nn import SEA, compiled
+from sea_nn import SEA
 from sea_nn.errors import KindError
-from sea_nn.explainers import compute_maps
+from sea_nn.members.compute import compute_maps
+from sea_nn.passes import compiled
 from tests.test_replay import build, compare, images
 
 METHODS = ("saliency", "integrated_gradients", ("smooth_ig", {"n_samples": 2, "n_steps": 10}))

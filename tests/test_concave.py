@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sea_nn.concave import SQRT_FLOOR, parse_activation
 from sea_nn.errors import InputError
+from sea_nn.submodular.activations import SQRT_FLOOR, parse_activation
 
 NAMES = ("sqrt", "log1p", "power:0.5", "power:-1", "power:-3")
 numbers = st.floats(0, 1e6, allow_nan=False)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from sea_nn import DSF, SEAConfig, ensemble
-from sea_nn.constraints import Constraints
 from sea_nn.errors import InputError
+from sea_nn.submodular.constraints import Constraints
 from tests.test_ensemble import maps
 
 CONFIGS = {

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from sea_nn import data
-from sea_nn.data.files import read_graded_mask, read_values
-from sea_nn.data.imagenet import index_wnids
-from sea_nn.data.items import Item, fill_boxes, fit_box, fit_mask
-from sea_nn.data.mri import load_btd
+from sea_bench import data
+from sea_bench.data.files import read_graded_mask, read_values
+from sea_bench.data.imagenet import index_wnids
+from sea_bench.data.items import Item, fill_boxes, fit_box, fit_mask
+from sea_bench.data.mri import load_btd
 from sea_nn.errors import InputError
-from sea_nn.images import Preprocess
+from sea_nn.vision.images import Preprocess
 from tests.samples import need_real
 
 Maker = Callable[[Path], None]
@@ -542,7 +542,7 @@ def test_bam_pairs_pictures_with_their_scene(make: Callable[[str], Path]) -> Non
 
 
 def test_fashion_items_are_the_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sea_nn.data import fashion
+    from sea_bench.data import fashion
 
     try:
         images, labels = fashion.load_fashion("test")

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from sea_nn import SEA
-from sea_nn.doctor import check_model, examine, vote
-from sea_nn.explainers import compute_maps, from_captum
+from sea_nn.members.checks import check_model, examine, vote
+from sea_nn.members.compute import compute_maps, from_captum
 
 X = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from sea_nn import draws
-from sea_nn.draws import draw_normal, draw_uniform, find_keys
-from sea_nn.explainers import compute_maps
+from sea_nn.members.compute import compute_maps
+from sea_nn.passes import noise as draws
+from sea_nn.passes.noise import draw_normal, draw_uniform, find_keys
 
 
 def images(n: int = 6) -> Tensor:

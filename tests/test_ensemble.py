@@ -7,12 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sea_nn import SEAConfig, ensemble, ensemble_class, heatmap
-from sea_nn import attribute as attribute_module
-from sea_nn.attribute import attribute, supervise
-from sea_nn.cores import map_on_cores
+from sea_nn import SEAConfig, ensemble, ensemble_class
+from sea_nn.ensembling import ensemble as attribute_module
+from sea_nn.ensembling import heatmaps as heatmap
+from sea_nn.ensembling.cores import map_on_cores
+from sea_nn.ensembling.ensemble import attribute, supervise
 from sea_nn.errors import InputError
-from sea_nn.fit import fit
+from sea_nn.submodular.fit import fit
 from tests.reference import paper
 
 SMALL = {"widths": (8, 6, 4), "thresholds": (2, 4, 7)}

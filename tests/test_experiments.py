@@ -11,21 +11,21 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from sea_nn.aggregators import aggregate
+from sea_bench.data import ImageSet, Item
+from sea_bench.experiments import EXPERIMENTS, Experiment, Map, find_experiments, run_experiment
+from sea_bench.experiments import maps as maps_module
+from sea_bench.experiments import runner as runner_module
+from sea_bench.experiments import subjects as subjects_module
+from sea_bench.experiments.maps import draw_squares, merge
+from sea_bench.experiments.measures import find_metric, spacing
+from sea_bench.experiments.run import Run
+from sea_bench.experiments.store import Store, hash_source, hash_weights, make_key
+from sea_bench.experiments.subjects import choose_subjects
+from sea_bench.experiments.tables import count_published
 from sea_nn.cli import app
 from sea_nn.config import SEAConfig
-from sea_nn.data import ImageSet, Item
+from sea_nn.ensembling.aggregators import aggregate
 from sea_nn.errors import InputError
-from sea_nn.experiments import EXPERIMENTS, Experiment, Map, find_experiments, run_experiment
-from sea_nn.experiments import maps as maps_module
-from sea_nn.experiments import runner as runner_module
-from sea_nn.experiments import subjects as subjects_module
-from sea_nn.experiments.maps import draw_squares, merge
-from sea_nn.experiments.measures import find_metric, spacing
-from sea_nn.experiments.run import Run
-from sea_nn.experiments.store import Store, hash_source, hash_weights, make_key
-from sea_nn.experiments.subjects import choose_subjects
-from sea_nn.experiments.tables import count_published
 from sea_nn.metrics import add_noise, get_metric, measure_drops, score_maps
 
 PAIR = ("saliency", "input_x_gradient")
@@ -199,20 +199,19 @@ def test_other_weights_change_the_key():
 
 
 def test_changed_source_changes_the_key_unless_it_only_shows_results(tmp_path):
-    for name in ("dsf.py", "metrics/order.py", "experiments/run.py", "experiments/figures.py",
-                 "experiments/maps.py", "experiments/measures.py", "cli/bench.py",
-                 "experiments/steadiness.py", "experiments/experiment.py"):  # fmt: skip
+    bench = "sea_bench/experiments/"
+    showing = (f"{bench}figures.py", "sea_nn/cli/bench.py")
+    counted = ("sea_nn/submodular/dsf.py", "sea_nn/metrics/order.py", f"{bench}run.py")
+    for name in (*showing, *counted):
         path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("one = 1\n")
     before = hash_source(tmp_path)
     assert hash_source(tmp_path) == before
-    for name in ("experiments/figures.py", "cli/bench.py"):
+    for name in showing:
         (tmp_path / name).write_text("one = 2\n")
     assert hash_source(tmp_path) == before
     seen = {before}
-    counted = ("dsf.py", "metrics/order.py", "experiments/run.py", "experiments/steadiness.py",
-               "experiments/experiment.py")  # fmt: skip
     for name in counted:
         (tmp_path / name).write_text("one = 2\n")
         seen.add(hash_source(tmp_path))
@@ -289,7 +288,7 @@ def asked(monkeypatch):
         given.append(ask)
         return real(stacked, config, **options)
 
-    monkeypatch.setattr("sea_nn.experiments.run.make_ask", make_ask)
+    monkeypatch.setattr("sea_bench.experiments.run.make_ask", make_ask)
     monkeypatch.setattr(maps_module, "ensemble", ensemble)
     return SimpleNamespace(made=made, given=given)
 

@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sea_nn import explainers, memory, registry
 from sea_nn.errors import InputError, KindError, MemberError
-from sea_nn.evaluator import Evaluator
-from sea_nn.explainers import compute_maps, expand_methods, from_captum, get, names, register
-from sea_nn.logits import Logits
-from sea_nn.members import gradients
+from sea_nn.members import compute as explainers
+from sea_nn.members import gradients, registry
+from sea_nn.members.compute import compute_maps, expand_methods, from_captum, get, names, register
+from sea_nn.passes import batching as memory
+from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.outputs import Logits
 
 SMALL = {
     "smooth_ig": {"n_samples": 2, "n_steps": 4},

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import nn
 
-from sea_nn.data import find_data
-from sea_nn.data.fashion import (
+from sea_bench.data import find_data
+from sea_bench.data.fashion import (
     CLASSES,
     DEBIAN_FOLDER,
     FashionCNN,
@@ -26,7 +26,7 @@ from sea_nn.data.fashion import (
 )
 from sea_nn.errors import InputError
 
-ASSETS = Path(str(files("sea_nn"))) / "assets"
+ASSETS = Path(str(files("sea_nn.vision"))) / "assets"
 needs_fashion = pytest.mark.skipif(
     not DEBIAN_FOLDER.is_dir() and find_data("fashion_mnist") is None,
     reason="Fashion-MNIST is not here: apt install dataset-fashion-mnist",

@@ -7,13 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from sea_nn import evaluator, explainers, fold
-from sea_nn.borrow import borrow
-from sea_nn.evaluator import Evaluator
-from sea_nn.explainers import compute_maps
-from sea_nn.fold import Fold, plan
-from sea_nn.logits import Logits
-from sea_nn.memory import measure
+from sea_nn.members import compute as explainers
+from sea_nn.members.compute import compute_maps
+from sea_nn.passes import evaluator
+from sea_nn.passes import norm_folding as fold
+from sea_nn.passes.batching import measure
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.norm_folding import Fold, plan
+from sea_nn.passes.outputs import Logits
 
 
 def wake(model: nn.Module) -> nn.Module:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from sea_nn import classifiers, data
-from sea_nn.classifiers import (
+from sea_bench import classifiers, data
+from sea_bench.classifiers import (
     TASKS,
     list_folds,
     load_classifier,
@@ -20,12 +20,12 @@ from sea_nn.classifiers import (
     read_record,
     train_classifier,
 )
-from sea_nn.data.folds import Fold, hold_out, read_folds
+from sea_bench.data.folds import Fold, hold_out, read_folds
+from sea_bench.experiments import EXPERIMENTS, Experiment, Map, run_experiment
+from sea_bench.experiments import runner as runner_module
+from sea_bench.experiments.run import Run
+from sea_bench.experiments.subjects import choose_subjects
 from sea_nn.errors import InputError
-from sea_nn.experiments import EXPERIMENTS, Experiment, Map, run_experiment
-from sea_nn.experiments import runner as runner_module
-from sea_nn.experiments.run import Run
-from sea_nn.experiments.subjects import choose_subjects
 from sea_nn.metrics import score_maps
 from tests.samples import need_real
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sea_nn import heatmap
+from sea_nn.ensembling import heatmaps as heatmap
 from sea_nn.errors import InputError
 
 sides = st.integers(1, 9)

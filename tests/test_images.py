@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.images import Preprocess, load_image, to_rgb
+from sea_nn.vision.images import Preprocess, load_image, to_rgb
 
 
 def paint(width: int = 40, height: int = 30) -> Image.Image:

@@ -8,15 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from sea_nn.data.fashion import load_cnn, load_sample
+from sea_bench.data.fashion import load_cnn, load_sample
 from sea_nn.errors import InputError, KindError
-from sea_nn.fold import Fold
 from sea_nn.metrics import (
     METRICS,
     PERTURBATIONS,
     Metric,
     Scores,
-    asking,
     describe_metrics,
     get_metric,
     measure_drops,
@@ -25,7 +23,9 @@ from sea_nn.metrics import (
     score_maps,
 )
 from sea_nn.metrics.faithfulness import aupc_windows, deletion
-from sea_nn.metrics.perturbation import prepare
+from sea_nn.passes.norm_folding import Fold
+from sea_nn.questions import session
+from sea_nn.questions.absent import prepare
 from tests.reference import metrics as slow
 from tests.samples import build
 
@@ -355,7 +355,7 @@ class Normed(nn.Module):
 def test_norms_folded_for_speed_change_no_score_and_come_back(branch, monkeypatch):
     with torch.random.fork_rng():
         model = Normed(branch).eval()
-    monkeypatch.setattr(asking, "FOLD_FROM", 4)
+    monkeypatch.setattr(session, "FOLD_FROM", 4)
     x, maps = draw(2, 1, 6, 6), {"a": draw(2, 6, 6)}
     weight, kept = model.conv.weight, {k: v.clone() for k, v in model.state_dict().items()}
     used = []

@@ -17,21 +17,21 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sea_nn import hubs
-from sea_nn.data import find_data
-from sea_nn.data.fashion import CLASSES, load_sample
+from sea_bench.data import find_data
+from sea_bench.data.fashion import CLASSES, load_sample
 from sea_nn.errors import InputError, KindError, MissingExtraError
-from sea_nn.hubs import _read_hf_recipe
-from sea_nn.images import Preprocess, load_image
-from sea_nn.models import (
+from sea_nn.vision import hubs
+from sea_nn.vision.hubs import _read_hf_recipe
+from sea_nn.vision.images import Preprocess, load_image
+from sea_nn.vision.models import (
     LoadedModel,
     load_imagenet_labels,
     load_model,
     model_names,
 )
-from sea_nn.resnet import ResNet50
+from sea_nn.vision.resnet import ResNet50
 
-ASSETS = Path(str(files("sea_nn"))) / "assets"
+ASSETS = Path(str(files("sea_nn.vision"))) / "assets"
 CATS = {"tabby", "tiger cat", "Egyptian cat"}
 
 
@@ -264,8 +264,8 @@ OWN_FILE = """
 import torch
 from torch import nn
 import neighbour
-from sea_nn.images import Preprocess
-from sea_nn.models import LoadedModel
+from sea_nn.vision.images import Preprocess
+from sea_nn.vision.models import LoadedModel
 
 def bare():
     return nn.Conv2d(3, neighbour.WIDTH, 1).train()

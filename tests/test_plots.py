@@ -16,8 +16,8 @@ from matplotlib.text import Text
 from PIL import Image
 
 from sea_nn.errors import InputError
-from sea_nn.panels import LIMIT, SIZE, SMALLEST, blend, heat, measure, paint, panel_grid, wrap
-from sea_nn.plots import (
+from sea_nn.show.panels import LIMIT, SIZE, SMALLEST, blend, heat, measure, paint, panel_grid, wrap
+from sea_nn.show.plots import (
     KINDS,
     plot_agreement,
     plot_bars,
@@ -282,8 +282,8 @@ def test_time_steps_are_whole_numbers(steps):
 
 
 def test_labels_of_costs_lie_on_no_other_text_and_on_no_point():
-    from sea_nn.experiments.claims import COST
-    from sea_nn.experiments.figures import draw_cost
+    from sea_bench.experiments.claims import COST
+    from sea_bench.experiments.figures import draw_cost
     from sea_nn.metrics import Scores
 
     table = Path(__file__).parents[1] / "docs" / "results" / "cost_imagenet.csv"
@@ -401,7 +401,7 @@ def test_too_many_rows_are_refused():
 def test_a_training_record_is_drawn_with_its_terms(tmp_path):
     from sea_nn import SEAConfig, ensemble
     from sea_nn.errors import InputError
-    from sea_nn.plots import plot_record
+    from sea_nn.show.plots import plot_record
 
     heatmaps = torch.rand(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
     config = SEAConfig.paper("fmnist").replace(thresholds=(3, 6), epochs=8)

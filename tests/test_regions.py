@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sea_nn import SEA, SEAConfig, ensemble, regions
+from sea_nn import SEA, SEAConfig, ensemble
 from sea_nn.errors import InputError
-from sea_nn.queries import make_ask
-from sea_nn.regions import Answers, count_questions, divide, heed, split
+from sea_nn.questions import answers as regions
+from sea_nn.questions.answers import Answers, count_questions, divide, heed, split
+from sea_nn.questions.ask import make_ask
 
 
 def seeded(*shape: int, seed: int = 0) -> Tensor:

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sea_nn import replay
-from sea_nn.borrow import borrow
 from sea_nn.errors import InputError, MemberError
-from sea_nn.evaluator import Evaluator
-from sea_nn.explainers import compute_maps
-from sea_nn.fold import Fold, plan
-from sea_nn.logits import Logits
+from sea_nn.members.compute import compute_maps
+from sea_nn.passes import cuda_graphs as replay
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.norm_folding import Fold, plan
+from sea_nn.passes.outputs import Logits
 from tests.recorder import Again
 
 PAPER = ("saliency", "integrated_gradients", ("smooth_ig", {"n_samples": 2, "n_steps": 20}))

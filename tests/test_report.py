@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.provenance import Check, Provenance
-from sea_nn.report import write_report
-from sea_nn.report.encode import choose_stops
+from sea_nn.explanation.provenance import Check, Provenance
+from sea_nn.show.report import write_report
+from sea_nn.show.report.encode import choose_stops
 from tests.samples import explain_images, explain_series, explain_table
 
 EVIL = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & <!-- "\''
@@ -341,7 +341,7 @@ def test_opacity_goes_from_the_image_to_the_map(browse):
 
 
 def test_switch_shows_each_map_in_its_colours(browse):
-    from sea_nn.panels import heat, paint
+    from sea_nn.show.panels import heat, paint
 
     e = explain_images()
     b = browse(e)
@@ -359,7 +359,7 @@ def test_switch_shows_each_map_in_its_colours(browse):
 
 
 def test_switch_offers_the_answers_and_says_what_they_are(browse):
-    from sea_nn.panels import heat, paint
+    from sea_nn.show.panels import heat, paint
 
     e, table = ask(explain_images()), ask(explain_table())
     b = browse([e, explain_images(), table])

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sea_nn import DSF, ensemble
 from sea_nn.errors import InputError
-from sea_nn.stability import estimate_lipschitz, lipschitz
+from sea_nn.submodular.lipschitz import estimate_lipschitz, lipschitz
 from tests.test_dsf import functions
 from tests.test_ensemble import maps
 

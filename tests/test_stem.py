@@ -10,13 +10,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sea_nn import evaluator, fold, replay, stem
-from sea_nn.borrow import borrow
-from sea_nn.explainers import compute_maps
-from sea_nn.fold import agrees
 from sea_nn.members import gradients
-from sea_nn.stem import Stem, _choose_layout, find_stem
-from sea_nn.sums import add_up
+from sea_nn.members.compute import compute_maps
+from sea_nn.passes import cuda_graphs as replay
+from sea_nn.passes import evaluator
+from sea_nn.passes import first_layer as stem
+from sea_nn.passes import norm_folding as fold
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.first_layer import Stem, _choose_layout, find_stem
+from sea_nn.passes.gradient_sums import add_up
+from sea_nn.passes.norm_folding import agrees
 from tests.test_replay import build, images, make_task
 
 METHODS = (

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from sea_nn import SEAConfig, ensemble
-from sea_nn.attribute import supervise
-from sea_nn.solver import Solver, is_fused
-from sea_nn.task import NetworkTask, SetChains, SetRows
+from sea_nn.ensembling.ensemble import supervise
+from sea_nn.submodular.solvers import Solver, is_fused
+from sea_nn.submodular.trainers import NetworkTask, SetChains, SetRows
 from tests.test_ensemble import maps
 
 NETWORK = SEAConfig.paper("cub").replace(

@@ -8,14 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sea_nn.aggregators import aggregate
-    from sea_nn.attribute import Ensemble, ensemble, ensemble_class
     from sea_nn.config import SEAConfig
-    from sea_nn.dsf import DSF, CollapsedDSF
-    from sea_nn.explanation import Explanation
-    from sea_nn.greedy import Selection, maximize
-    from sea_nn.provenance import Check
+    from sea_nn.ensembling.aggregators import aggregate
+    from sea_nn.ensembling.ensemble import Ensemble, ensemble, ensemble_class
+    from sea_nn.explanation.explanation import Explanation
+    from sea_nn.explanation.provenance import Check
     from sea_nn.sea import SEA, quantus_explain
+    from sea_nn.submodular.dsf import DSF, CollapsedDSF
+    from sea_nn.submodular.greedy import Selection, maximize
 
 __all__ = [
     "DSF",
@@ -34,14 +34,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "aggregators": ("aggregate",),
-    "attribute": ("Ensemble", "ensemble", "ensemble_class"),
     "config": ("SEAConfig",),
-    "dsf": ("DSF", "CollapsedDSF"),
-    "explanation": ("Explanation",),
-    "greedy": ("Selection", "maximize"),
-    "provenance": ("Check",),
+    "ensembling.aggregators": ("aggregate",),
+    "ensembling.ensemble": ("Ensemble", "ensemble", "ensemble_class"),
+    "explanation.explanation": ("Explanation",),
+    "explanation.provenance": ("Check",),
     "sea": ("SEA", "quantus_explain"),
+    "submodular.dsf": ("DSF", "CollapsedDSF"),
+    "submodular.greedy": ("Selection", "maximize"),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 

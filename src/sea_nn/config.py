@@ -15,10 +15,10 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from sea_nn.concave import parse_activation
-from sea_nn.dsf import PAPER_WIDTHS, Init, check_init
 from sea_nn.errors import InputError
-from sea_nn.regions import COUNTS, count_questions
+from sea_nn.questions.answers import COUNTS, count_questions
+from sea_nn.submodular.activations import parse_activation
+from sea_nn.submodular.dsf import PAPER_WIDTHS, Init, check_init
 
 MOST_ROUNDS = 3  # more did not help (docs/results/tried.md)
 
@@ -62,7 +62,7 @@ class SEAConfig:
             counted in pixels though sets are cells, cells equal to the mean kept, and tied
             features not removed.
         rounds: where there is a model to ask, how many rounds of 30 questions about halves of the
-            input weigh in (``sea_nn.regions``). None: for images one for every 300 evaluations
+            input weigh in (``sea_nn.questions.answers``). None: for images one for every 300 evaluations
             that the members cost, but at least one and at most three; for tables and series none,
             since only images were measured. 0: the model is not asked.
         regions: into how many regions the input is divided to be asked about: 4, 16, 64 or 256. A

@@ -24,19 +24,19 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from sea_nn.attribute import Ensemble, ensemble
 from sea_nn.config import SEAConfig
-from sea_nn.doctor import check_members, vote
+from sea_nn.ensembling.ensemble import Ensemble, ensemble
+from sea_nn.ensembling.heatmaps import scale, to_heatmap
 from sea_nn.errors import InputError, MemberError
-from sea_nn.explainers import MemberMaps, Progress, check_input, compute_maps
-from sea_nn.explanation import Explanation
-from sea_nn.groups import broadcast_mask, group_features, number_cells, spread
-from sea_nn.heatmap import scale, to_heatmap
-from sea_nn.logits import Target
-from sea_nn.provenance import Provenance
-from sea_nn.queries import make_ask
-from sea_nn.regions import Ask
-from sea_nn.registry import Methods, expand_methods
+from sea_nn.explanation.explanation import Explanation
+from sea_nn.explanation.provenance import Provenance
+from sea_nn.features import broadcast_mask, group_features, number_cells, spread
+from sea_nn.members.checks import check_members, vote
+from sea_nn.members.compute import MemberMaps, Progress, check_input, compute_maps
+from sea_nn.members.registry import Methods, expand_methods
+from sea_nn.passes.outputs import Target
+from sea_nn.questions.answers import Ask
+from sea_nn.questions.ask import make_ask
 from sea_nn.version import find_version
 
 

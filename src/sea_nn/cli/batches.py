@@ -15,11 +15,11 @@ from sea_nn.cli.options import ask, find_device
 from sea_nn.cli.pictures import EXPLANATION, MAP, STRIP, TOP, Picture
 from sea_nn.cli.terminal import Bar
 from sea_nn.errors import SEAError
-from sea_nn.explanation import Explanation
-from sea_nn.images import Preprocess
-from sea_nn.models import LoadedModel
-from sea_nn.panels import blend, heat, to_array
+from sea_nn.explanation.explanation import Explanation
 from sea_nn.sea import SEA
+from sea_nn.show.panels import blend, heat, to_array
+from sea_nn.vision.images import Preprocess
+from sea_nn.vision.models import LoadedModel
 
 MAP_SIDE = 672  # pixels that the longer side of a small map is enlarged to, about
 N_GUESSES = 3

@@ -58,7 +58,7 @@ def bench(
         _list(output)
         return
 
-    from sea_nn.experiments import find_experiments, run_experiment
+    from sea_bench.experiments import find_experiments, run_experiment
 
     chosen = find_experiments(name)
     prepare_folder(output)
@@ -98,8 +98,8 @@ def bench(
 
 
 def _list(folder: Path) -> None:
-    from sea_nn.experiments.catalogue import EXPERIMENTS
-    from sea_nn.experiments.tables import count_published
+    from sea_bench.experiments.catalogue import EXPERIMENTS
+    from sea_bench.experiments.tables import count_published
 
     table = make_table("Experiments", "name", "what", "data", "inputs", f"in {show(folder)}")
     for one in EXPERIMENTS.values():

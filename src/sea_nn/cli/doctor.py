@@ -50,8 +50,8 @@ def doctor(
 
     from sea_nn.cli.options import find_device, load, parse_assignments
     from sea_nn.cli.summary import tabulate_checks
-    from sea_nn.doctor import examine
-    from sea_nn.registry import expand_methods, names
+    from sea_nn.members.checks import examine
+    from sea_nn.members.registry import expand_methods, names
 
     members = names() if methods == "all" else methods
     chosen = parse_assignments(assignments or ())

@@ -121,9 +121,9 @@ def explain(
             )
         from sea_nn.cli import options, summary
         from sea_nn.cli.batches import Job, explain_pictures
-        from sea_nn.registry import expand_methods
-        from sea_nn.report import write_report
+        from sea_nn.members.registry import expand_methods
         from sea_nn.sea import SEA
+        from sea_nn.show.report import write_report
 
         # What is wrong with the options is best heard of before anything is computed.
         settings = options.read_settings(config, grid)

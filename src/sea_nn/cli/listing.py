@@ -11,7 +11,7 @@ from rich.text import Text
 from sea_nn.cli.terminal import guard, list_examples, make_table, out, say
 
 if TYPE_CHECKING:
-    from sea_nn.registry import Member
+    from sea_nn.members.registry import Member
 
 METHODS_EXAMPLES = list_examples(
     "sea methods",
@@ -63,7 +63,7 @@ def methods(
 ) -> None:
     """List the members that an ensemble can have, with their costs, and the ready ensembles."""
     from sea_nn.config import SEAConfig
-    from sea_nn.registry import ENSEMBLES, expand_methods, get, names
+    from sea_nn.members.registry import ENSEMBLES, expand_methods, get, names
 
     if name is not None:
         _print_options(get(name))
@@ -111,8 +111,8 @@ def _print_options(member: Member) -> None:
 @guard
 def models() -> None:
     """List the models that can be explained by name, and where they come from."""
-    from sea_nn.data import find_data
-    from sea_nn.models import model_names
+    from sea_bench.data import find_data
+    from sea_nn.vision.models import model_names
 
     table = make_table("Models", "name", "what and whence", "here")
     for name in model_names():

@@ -14,10 +14,10 @@ import torch
 
 from sea_nn.cli.terminal import show
 from sea_nn.config import SEAConfig
+from sea_nn.ensembling.heatmaps import clip_grid
 from sea_nn.errors import InputError, SEAError
-from sea_nn.heatmap import clip_grid
-from sea_nn.logits import predict
-from sea_nn.models import LoadedModel, load_model
+from sea_nn.passes.outputs import predict
+from sea_nn.vision.models import LoadedModel, load_model
 
 
 def load(name: str, device: str) -> LoadedModel:

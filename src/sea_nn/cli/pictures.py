@@ -81,7 +81,7 @@ def _refuse(reason: str) -> Image.Image:
 
 
 def _open(path: Path) -> Image.Image:
-    from sea_nn.images import load_image
+    from sea_nn.vision.images import load_image
 
     return load_image(path)
 
@@ -94,14 +94,14 @@ def _find_demo(model: str) -> tuple[Path, Callable[[], Image.Image]]:
 
 
 def _open_cat() -> Image.Image:
-    with as_file(files("sea_nn") / "assets" / "cat.jpg") as path:
+    with as_file(files("sea_nn.vision") / "assets" / "cat.jpg") as path:
         return _open(path)
 
 
 def _open_boot() -> Image.Image:
     from PIL import Image
 
-    from sea_nn.data.fashion import load_sample
+    from sea_bench.data.fashion import load_sample
 
     sample = load_sample()
     boots = sample.images[sample.labels == sample.names.index("Ankle boot")]

@@ -37,8 +37,8 @@ def report(
 
     from dataclasses import replace
 
-    from sea_nn.explanation import Explanation
-    from sea_nn.report import write_report
+    from sea_nn.explanation.explanation import Explanation
+    from sea_nn.show.report import write_report
 
     loaded: list[Explanation] = []
     n_failed = len(empty)

@@ -2,7 +2,7 @@
 
 All of them are weighted sums of gradients at chosen points, so they share one packed loop,
 `Evaluator.integrate`, and equal Captum's classes called with the same options and draws. Draws are
-each input's own (`sea_nn.draws`): what noise leaves in the maps averages out over inputs.
+each input's own (`sea_nn.passes.noise`): what noise leaves in the maps averages out over inputs.
 """
 
 from dataclasses import replace
@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sea_nn.draws import draw_normal, draw_uniform
 from sea_nn.errors import InputError
-from sea_nn.evaluator import Evaluator
-from sea_nn.sums import Part
+from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.gradient_sums import Part
+from sea_nn.passes.noise import draw_normal, draw_uniform
 
 COPIES = 1 << 30
 """Bytes that noisy copies of inputs, and maps of theirs, may take at once."""

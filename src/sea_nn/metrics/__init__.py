@@ -21,13 +21,13 @@ from sea_nn.metrics.concentration import (
     rank_accuracy,
     relevance_mass,
 )
-from sea_nn.metrics.draws import random_map
 from sea_nn.metrics.metric import Metric
-from sea_nn.metrics.perturbation import PERTURBATIONS, pixel_bounds
 from sea_nn.metrics.scores import Curve, Scores
 from sea_nn.metrics.scoring import score_maps
 from sea_nn.metrics.sensitivity import add_noise, input_dependence, overlap_top
 from sea_nn.metrics.sets import SetAnswers, measure_drops, query_sets
+from sea_nn.questions.absent import PERTURBATIONS, pixel_bounds
+from sea_nn.questions.noise import random_map
 
 __all__ = [
     "METRICS",

@@ -25,8 +25,8 @@ from sea_nn.metrics.faithfulness import (
     remove,
 )
 from sea_nn.metrics.metric import Metric, label_metric
-from sea_nn.metrics.perturbation import PERTURBATIONS
 from sea_nn.metrics.trial import Outcome, Trial
+from sea_nn.questions.absent import PERTURBATIONS
 
 
 def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sea_nn.agreement import agreement
+from sea_nn.ensembling.agreement import agreement
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics.order import count_top, rank_positions, top_sets
 
@@ -131,7 +131,7 @@ def _flatten(maps: Tensor) -> Tensor:
     if bool((maps < 0).any()):
         raise InputError(
             "a share of a map's mass needs values that are not negative; take maps.abs(), or "
-            "reduce channels with sea_nn.heatmap.reduce_channels"
+            "reduce channels with sea_nn.ensembling.heatmaps.reduce_channels"
         )
     return maps.flatten(2).to(torch.promote_types(maps.dtype, torch.float32))
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.evaluator import Evaluator
-from sea_nn.metrics.asking import find_fold, recall_chain
-from sea_nn.metrics.perturbation import Perturbation, positions
+from sea_nn.passes.evaluator import Evaluator
+from sea_nn.questions.absent import Perturbation, positions
+from sea_nn.questions.session import find_fold, recall_chain
 
 ScoreKind = Literal["probability", "logit"]
 
@@ -82,7 +82,7 @@ def ask(task: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) -> Answ
         task: the model and the inputs.
         rows: the input that each point is a variant of, [P].
         build: returns the points [p, ...] of a slice of 0 to P. On a CPU it pays if each is much
-            like the one before; see `sea_nn.chain`.
+            like the one before; see `sea_nn.passes.chain`.
     """
     answers = Answers.empty((len(rows),), task.x)
     chain = recall_chain(task, len(rows), build)

@@ -17,11 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sea_nn.logits import Target
-from sea_nn.metrics.asking import Tasks, open_tasks
-from sea_nn.metrics.draws import random_map
 from sea_nn.metrics.metric import Metric
-from sea_nn.metrics.perturbation import Bounds, positions
 from sea_nn.metrics.scores import Curve, Scores
 from sea_nn.metrics.sensitivity import RANDOM, Recompute
 from sea_nn.metrics.trial import Outcome, Trial
@@ -33,6 +29,10 @@ from sea_nn.metrics.validation import (
     choose_metrics,
     match_masks,
 )
+from sea_nn.passes.outputs import Target
+from sea_nn.questions.absent import Bounds, positions
+from sea_nn.questions.noise import random_map
+from sea_nn.questions.session import Tasks, open_tasks
 
 # Ranking takes some 50 bytes a position and method; these keep a block of inputs under 0.5 GB on a
 # CPU and 4 GB on a GPU.

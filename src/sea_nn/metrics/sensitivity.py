@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.metrics.draws import random_map, uniform
 from sea_nn.metrics.order import top_sets
+from sea_nn.questions.noise import random_map, uniform
 
 RANDOM = "random"
 Recompute = Callable[[Tensor], Mapping[str, Tensor]]

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.evaluator import Evaluator
-from sea_nn.logits import Target
-from sea_nn.metrics.asking import open_tasks
 from sea_nn.metrics.curve import Answers
-from sea_nn.metrics.perturbation import Bounds, positions
 from sea_nn.metrics.trial import Kind, Trial, ask_sets
+from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.outputs import Target
+from sea_nn.questions.absent import Bounds, positions
+from sea_nn.questions.session import open_tasks
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.evaluator import Evaluator
 from sea_nn.metrics import curve, order
 from sea_nn.metrics.curve import Answers
-from sea_nn.metrics.perturbation import Bounds, Perturbation, positions, prepare
 from sea_nn.metrics.sensitivity import Recompute
+from sea_nn.passes.evaluator import Evaluator
+from sea_nn.questions.absent import Bounds, Perturbation, positions, prepare
 
 T = TypeVar("T")
 Kind = str | Tensor

@@ -9,8 +9,8 @@ from torch import Tensor
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics.catalogue import get_metric
 from sea_nn.metrics.metric import Metric
-from sea_nn.metrics.perturbation import positions
 from sea_nn.metrics.sensitivity import Recompute
+from sea_nn.questions.absent import positions
 
 IMAGE_METRICS = ("aupc_windows:black", "aupc_windows:noise", "deletion:blur", "insertion:blur")
 OTHER_METRICS = ("deletion:mean", "insertion:mean")
@@ -65,8 +65,8 @@ def check_maps(
             raise InputError(
                 f"the maps of {name!r} are {list(values.shape)}, and x is {list(x.shape)}: "
                 f"expected maps {list(expected)}. Sum channels with "
-                "sea_nn.heatmap.reduce_channels, bring "
-                "coarse maps to the input's size with sea_nn.heatmap.upsample"
+                "sea_nn.ensembling.heatmaps.reduce_channels, bring "
+                "coarse maps to the input's size with sea_nn.ensembling.heatmaps.upsample"
             )
         checked[name] = one.to(torch.promote_types(one.dtype, torch.float32))
     for name, (finite, zeros) in zip(checked, _inspect(checked), strict=True):

@@ -1,0 +1,1 @@
+"""The research bench: data sets, classifiers and the experiments behind docs/results."""

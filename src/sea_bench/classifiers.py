@@ -1,0 +1,391 @@
+"""Classifiers for the data sets of the experiments: train them once, load them by name.
+
+A name is a task, such as ``cub20``, or a task and a network, such as ``cub20/resnet50`` or
+``btd/torchvision:vgg11``. ``btd/vgg@5`` stands for five classifiers, each trained on four fifths
+of all pictures and tested on the fifth that it has not seen; ``btd/vgg@2of5`` is the second.
+Networks are those of ``sea_nn.vision.models.load_model``, with a new last layer, and ``vgg``, a small
+plain one trained from scratch. Each is one differentiable module from the preprocessed picture to
+logits.
+
+    python -m sea_bench.classifiers btd cub20        # train and store in $SEA_NN_CACHE
+    load_classifier("cub20")                      # then, anywhere
+
+>>> load_classifier("fashion").label(9)
+'Ankle boot'
+"""
+
+import argparse
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sea_bench import data
+from sea_bench.data import ImageSet, Item, Split
+from sea_bench.data.folds import Fold, hold_out, read_folds
+from sea_bench.trained import Record, read_file, write_file
+from sea_bench.training import (
+    SmallVGG,
+    check_items,
+    extract_features,
+    find_head,
+    fit_head,
+    fit_network,
+    set_head,
+    stack_items,
+)
+from sea_nn.errors import InputError
+from sea_nn.vision.images import Preprocess
+from sea_nn.vision.models import LoadedModel, load_model
+
+CACHE_VARIABLE = "SEA_NN_CACHE"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be told apart, and how a classifier for it is trained by default.
+
+    Attributes:
+        data: the data set.
+        network: the default network.
+        options: of the data set's loader, for training pictures.
+        whole: squash the whole picture into the network's input, rather than cut out the centre.
+        views: changed copies of each training picture for a new last layer (see ``augment``).
+        epochs: of training ``vgg``.
+        start: the task whose trained ``vgg`` this task's starts from.
+        plain: train on pictures without their object too.
+        folds: whether all of the set can be dealt into folds, in groups of pictures that are alike.
+    """
+
+    data: str
+    network: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = True
+    views: int = 1
+    epochs: int = 12
+    start: str = ""
+    plain: bool = False
+    folds: bool = False
+
+
+_LITE = "efficientnet-lite0"
+TASKS = {
+    "btd": Task("btd", _LITE, views=2, epochs=30, start="lgg", folds=True),
+    "cub20": Task("cub20", _LITE, whole=False),
+    "lgg": Task("lgg", "vgg", folds=True),
+    "scenes": Task(
+        "objects_on_scenes", _LITE, {"label": "scene", "per_scene": 3}, views=0, plain=True
+    ),
+    "objects": Task("objects_on_scenes", _LITE, {"label": "object", "per_scene": 3}, views=0),
+    "tiny_imagenet": Task("tiny_imagenet", _LITE),
+}
+
+
+def classifier_names() -> tuple[str, ...]:
+    """Return the tasks; ``/NETWORK`` after one asks for another network than its default.
+
+    >>> classifier_names()
+    ('fashion', 'btd', 'cub20', 'lgg', 'scenes', 'objects', 'tiny_imagenet')
+    """
+    return ("fashion", *TASKS)
+
+
+def list_folds(name: str) -> tuple[str, ...]:
+    """Return the names of the classifiers that a name stands for.
+
+    >>> list_folds("lgg@2"), list_folds("cub20")
+    (('lgg@1of2', 'lgg@2of2'), ('cub20',))
+    """
+    base, folds = read_folds(name)
+    return tuple(f"{base}@{fold}" for fold in folds) or (name,)
+
+
+def load_classifier(
+    name: str, device: str | torch.device = "cpu", folder: str | Path | None = None
+) -> LoadedModel:
+    """Load a trained classifier in evaluation mode.
+
+    Args:
+        name: a task, task/network, one fold of either, or any name that ``load_model`` takes
+            (``resnet50``, ``torchvision:resnet18``), which is passed on.
+        device: where to put it.
+        folder: where trained classifiers lie; by default ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
+
+    Raises:
+        InputError: it has not been trained on this machine; the message has the command.
+    """
+    if name == "fashion":
+        return replace(load_model("fashion-cnn", device), name=name)
+    if not is_trained(name):
+        return _pass_on(name, device)
+    task, network, fold = _parse(name)
+    path = _locate(task, network, fold, folder)
+    if not path.is_file():
+        raise InputError(
+            f"The classifier {name} has not been trained on this machine: there is no {path}. "
+            f"Train it with: python -m sea_bench.classifiers {name}"
+        )
+    record, tensors = read_file(path)
+    model, _, checksum = _build(network, len(record.classes))
+    if checksum != record.pretrained:
+        raise InputError(
+            f"{path} was trained on another version of {network} than the one installed. "
+            f"Train it again with: python -m sea_bench.classifiers {name}"
+        )
+    try:
+        if record.trained == "all":
+            model.load_state_dict(tensors)
+        else:
+            find_head(model).load_state_dict(tensors)
+    except RuntimeError as error:
+        raise InputError(f"{path} does not fit {network}: {error}") from error
+    source = (
+        f"{network} for {TASKS[task].data} (trained: {record.trained}): "
+        f"{record.accuracy:.1%} of {record.n_test} test pictures "
+        f"(seed {record.seed}); data: {data.describe(TASKS[task].data).terms}"
+    )
+    model = model.to(device).eval()
+    return LoadedModel(model, record.preprocess, record.classes, name, source)
+
+
+def is_trained(name: str) -> bool:
+    """Whether this is a classifier that is trained here, not one that comes trained."""
+    return read_folds(name)[0].partition("/")[0] in TASKS
+
+
+def read_record(name: str, folder: str | Path | None = None) -> Record | None:
+    """Return what is known of a trained classifier, or None if it has not been trained here."""
+    path = _locate(*_parse(name), folder)
+    return read_file(path)[0] if path.is_file() else None
+
+
+def train_classifier(
+    name: str,
+    device: str | torch.device = "cpu",
+    folder: str | Path | None = None,
+    data_folder: str | Path | None = None,
+    seed: int = 0,
+    fine_tune: int = 0,
+) -> Record:
+    """Train a classifier, measure it on the test split, and store it.
+
+    On a pretrained network the last layer is replaced and fitted to the features below it; its
+    penalty is chosen by cross-validation within the training pictures. ``vgg`` is trained as a
+    whole. For ``tiny_imagenet`` nothing is trained: the network keeps those of its 1000 outputs
+    that are Tiny ImageNet's classes.
+
+    Args:
+        name: a task, task/network, or one fold of either.
+        device: where to train.
+        folder: where to store it; by default ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
+        data_folder: the data set's folder; by default found under ``$SEA_NN_DATA``.
+        seed: of everything random in training; the split is always that of ``data.load``.
+        fine_tune: epochs of training the whole pretrained network afterwards; wants a GPU.
+
+    The global random state is left as it was.
+    """
+    start = time.perf_counter()
+    task_name, network, fold = _parse(name)
+    task, device = TASKS[task_name], torch.device(device)
+    test = load_split(task.data, fold, "test", data_folder, **{**task.options, **_once(task)})
+    n_classes = len(test.classes)
+    details: dict[str, float] = {}
+    train: list[Item] = []
+    if task_name == "tiny_imagenet":
+        model, preprocess, checksum = _build(network, None)
+        _select_rows(model, test.items, n_classes)
+        trained = "none"
+    else:
+        model, preprocess, checksum = _build(network, n_classes, seed)
+        train = _gather(task, fold, data_folder)
+        trained = "all" if network == "vgg" or fine_tune else "head"
+    if task.whole:
+        preprocess = replace(preprocess, resize=preprocess.shape[1:])
+    model = model.to(device)
+    with _seeded(seed):
+        if network == "vgg":
+            if task.start:
+                model.load_state_dict(_fetch_start(task.start, folder, device, seed))
+            inputs, labels = stack_items(train, preprocess, device)
+            fit_network(model, inputs, labels, task.epochs, 1e-3 if task.start else 3e-3, seed)
+        elif train:
+            found = extract_features(model, train, preprocess, task.views, device, seed)
+            head = fit_head(*found, n_classes, seed)
+            find_head(model).load_state_dict({"weight": head.weight, "bias": head.bias})
+            details["penalty"] = head.penalty
+            if fine_tune:
+                inputs, labels = stack_items(train, preprocess, device)
+                fit_network(model, inputs, labels, fine_tune, 3e-4, seed, freeze_norms=True)
+    model.eval()
+    right = check_items(model, test.items, preprocess, device)
+    if n_classes <= 6:
+        for label, class_name in enumerate(test.classes):
+            details[f"recall {class_name}"] = float(right[test.labels == label].float().mean())
+    if task.plain:
+        plain = [item.plain for item in test if item.plain is not None]
+        right_plain = check_items(model, plain, preprocess, device)
+        details["accuracy without objects"] = float(right_plain.float().mean())
+    record = Record(
+        name=f"{task_name}/{network}" + (f"@{fold}" if fold else ""),
+        classes=test.classes,
+        preprocess=preprocess,
+        trained=trained,
+        accuracy=float(right.float().mean()),
+        n_train=len(train),
+        n_test=len(test),
+        seed=seed,
+        seconds=round(time.perf_counter() - start, 1),
+        pretrained=checksum,
+        details=details,
+    )
+    kept = model if trained == "all" else find_head(model)
+    write_file(_locate(task_name, network, fold, folder), record, kept.state_dict())
+    return record
+
+
+def load_split(
+    name: str, fold: Fold | None, split: Split, folder: str | Path | None = None, **options: Any
+) -> ImageSet:
+    """Load the training or test pictures of a data set, in its own split or that of a fold."""
+    if fold is None:
+        return data.load(name, folder, split, **options)
+    return hold_out(data.load(name, folder, "all", **options), fold).split(split)
+
+
+def find_fold(name: str) -> Fold | None:
+    """Return the fold that a classifier is tested on, or None if it has the set's own test split.
+
+    >>> find_fold("lgg@2of5")
+    Fold(number=2, count=5)
+    """
+    folds = read_folds(name)[1]
+    if len(folds) > 1:
+        raise InputError(
+            f"{name} stands for {len(folds)} classifiers: {', '.join(list_folds(name))}. Name one."
+        )
+    return folds[0] if folds else None
+
+
+def _parse(name: str) -> tuple[str, str, Fold | None]:
+    task, _, network = read_folds(name)[0].partition("/")
+    if task not in TASKS:
+        raise InputError(
+            f"There is no task {task!r} to train for. Choose from: {', '.join(TASKS)}."
+        )
+    fold = find_fold(name)
+    if fold is not None and not TASKS[task].folds:
+        able = ", ".join(key for key, one in TASKS.items() if one.folds)
+        raise InputError(f"{task} has no folds, only its own split; with folds: {able}.")
+    return task, network or TASKS[task].network, fold
+
+
+def _pass_on(name: str, device: str | torch.device) -> LoadedModel:
+    try:
+        return load_model(name, device)
+    except InputError as error:
+        tasks = ", ".join(classifier_names())
+        raise InputError(f"{error} Trained classifiers: {tasks}, or TASK/NETWORK.") from error
+
+
+def _locate(task: str, network: str, fold: Fold | None, folder: str | Path | None) -> Path:
+    place = folder or os.environ.get(CACHE_VARIABLE) or "~/.cache/sea_nn"
+    safe = "".join(letter if letter.isalnum() else "-" for letter in network)
+    end = "" if fold is None else f"-{fold}"
+    return Path(place).expanduser() / "classifiers" / f"{task}-{safe}{end}.safetensors"
+
+
+def _once(task: Task) -> dict[str, Any]:
+    """Return options that make one picture of each test scene, however many training has."""
+    return {"per_scene": 1} if "per_scene" in task.options else {}
+
+
+def _gather(task: Task, fold: Fold | None, folder: str | Path | None) -> list[Item]:
+    items = list(load_split(task.data, fold, "train", folder, **task.options))
+    if task.plain:  # once for each scene, however many objects were pasted on it
+        items += {item.plain.path: item.plain for item in items if item.plain}.values()
+    return items
+
+
+def _build(network: str, n_classes: int | None, seed: int = 0) -> tuple[nn.Module, Preprocess, str]:
+    """Return a network with a last layer for so many classes, its own preprocessing, a checksum.
+
+    With None for the classes, a pretrained network keeps its last layer. The checksum is that of
+    its own last layer.
+    """
+    with _seeded(seed):
+        if network == "vgg":
+            if n_classes is None:
+                raise InputError("vgg is not pretrained; choose a pretrained network for this.")
+            grey = (0.25,) * 3
+            return SmallVGG(n_classes), Preprocess((112, 112), 112, mean=grey, std=grey), ""
+        loaded = load_model(network)
+        head = find_head(loaded.model)
+        own = head.weight.detach().contiguous().numpy().tobytes()
+        if n_classes is not None:
+            set_head(loaded.model, nn.Linear(head.in_features, n_classes))
+    return loaded.model, loaded.preprocess, hashlib.sha256(own).hexdigest()[:16]
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the global random state for layers that know no other, and restore it afterwards."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+def _select_rows(model: nn.Module, items: Sequence[Item], n_classes: int) -> None:
+    """Keep of a network's 1000 outputs those of the items' classes, in their order."""
+    index = {item.label: item.imagenet for item in items}
+    rows = [index.get(label) for label in range(n_classes)]
+    head = find_head(model)
+    if head.out_features != 1000 or None in rows:
+        raise InputError("Only a network with the 1000 ImageNet classes can be cut down to these.")
+    selected = nn.Linear(head.in_features, n_classes, device=head.weight.device)
+    selected.load_state_dict({"weight": head.weight[rows], "bias": head.bias[rows]})
+    set_head(model, selected)
+
+
+def _fetch_start(
+    task: str, folder: str | Path | None, device: torch.device, seed: int
+) -> dict[str, Tensor]:
+    """Return another task's trained weights; train them first if need be."""
+    path = _locate(task, "vgg", None, folder)
+    if not path.is_file():
+        train_classifier(f"{task}/vgg", device, folder, seed=seed)
+    return read_file(path)[1]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train the named classifiers, or all of them, and print what they reach."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sea_bench.classifiers",
+        description="Train classifiers for the experiments and store them.",
+        epilog="Example: python -m sea_bench.classifiers btd cub20/resnet50 lgg@5",
+    )
+    tasks = ", ".join(TASKS)
+    parser.add_argument("names", nargs="*", help=f"TASK[/NETWORK][@FOLDS]; tasks: {tasks}")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--seed", type=int, default=0)
+    tuning = "epochs of training the whole network afterwards; wants a GPU"
+    parser.add_argument("--fine-tune", type=int, default=0, metavar="EPOCHS", help=tuning)
+    given = parser.parse_args(arguments)
+    for name in (one for given_name in given.names or TASKS for one in list_folds(given_name)):
+        record = train_classifier(name, given.device, seed=given.seed, fine_tune=given.fine_tune)
+        details = ", ".join(f"{key} {value:.3g}" for key, value in record.details.items())
+        print(
+            f"{record.name}: {record.accuracy:.1%} of {record.n_test} test pictures; trained on "
+            f"{record.n_train}, seed {record.seed}, {record.seconds:.0f} s ({details})",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

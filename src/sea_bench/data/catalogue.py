@@ -1,0 +1,79 @@
+"""All data sets by name."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from sea_bench.data import animals, attention, fashion, imagenet, mri, pasted
+from sea_bench.data.files import SetInfo
+from sea_bench.data.items import ImageSet, Item, Split
+from sea_nn.errors import InputError
+
+FASHION = SetInfo(
+    name="fashion",
+    title="Fashion-MNIST, 28 x 28 grey pictures of clothes",
+    folder="fashion_mnist",
+    source="Debian's package dataset-fashion-mnist (apt install dataset-fashion-mnist), or "
+    "https://github.com/zalandoresearch/fashion-mnist",
+    layout="the four IDX files, gzipped or not",
+    terms="MIT, copyright Zalando SE",
+)
+
+
+def load_fashion(folder: str | Path | None = None, split: Split = "test") -> ImageSet:
+    """Load Fashion-MNIST as items; ``sea_bench.data.fashion`` has it as arrays."""
+    items = []
+    for side in ("train", "test"):
+        if split in (side, "all"):
+            images, labels = fashion.load_fashion(side, folder)
+            items += [
+                Item(f"{side}-{i}", partial(Image.fromarray, image), int(label), side)
+                for i, (image, label) in enumerate(zip(images, labels, strict=True))
+            ]
+    return ImageSet(FASHION.name, tuple(items), fashion.CLASSES, FASHION.terms).split(split)
+
+
+SETS: dict[str, tuple[SetInfo, Callable[..., ImageSet]]] = {
+    info.name: (info, loader)
+    for info, loader in (
+        (FASHION, load_fashion),
+        (mri.BTD, mri.load_btd),
+        (animals.CUB, animals.load_cub20),
+        (imagenet.TINY, imagenet.load_tiny_imagenet),
+        (imagenet.IMAGENET, imagenet.load_imagenet),
+        (animals.PETS, animals.load_pets),
+        (mri.LGG, mri.load_lgg),
+        (attention.ATTENTION, attention.load_human_attention),
+        (attention.MASKED, attention.load_masked_folder),
+        (pasted.SCENES, pasted.load_objects_on_scenes),
+        (pasted.BAM, pasted.load_bam),
+    )
+}
+
+
+def find_set(name: str) -> tuple[SetInfo, Callable[..., ImageSet]]:
+    """Return what is known of a set, and its loader."""
+    if name not in SETS:
+        raise InputError(f"There is no data set {name!r}. Choose from: {', '.join(SETS)}.")
+    return SETS[name]
+
+
+def load_set(
+    name: str, folder: str | Path | None, split: Split, options: dict[str, Any]
+) -> ImageSet:
+    """Load a set by name; see ``sea_bench.data.load``."""
+    _, loader = find_set(name)
+    if split not in ("train", "test", "all"):
+        raise InputError(f"split must be 'train', 'test' or 'all', not {split!r}.")
+    try:
+        loaded = loader(folder, split, **options)
+    except TypeError as error:
+        if "unexpected keyword" in str(error):
+            raise InputError(f"The data set {name} has no such option: {error}.") from error
+        raise
+    if not loaded:
+        raise InputError(f"The data set {name} has no {split} items; try split='all'.")
+    return loaded

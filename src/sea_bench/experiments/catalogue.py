@@ -1,0 +1,42 @@
+"""Every experiment by name. ``sea bench`` runs them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from sea_bench.experiments.claims import CLAIMS
+from sea_bench.experiments.experiment import Experiment
+from sea_bench.experiments.fashion import FASHION_EXPERIMENTS
+from sea_bench.experiments.pictures import PICTURE_EXPERIMENTS
+from sea_nn.errors import InputError
+
+_ALL = (*FASHION_EXPERIMENTS, *PICTURE_EXPERIMENTS, *CLAIMS)
+EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
+
+
+def find_experiments(name: str) -> list[Experiment]:
+    """Return the experiment of this name, all of a group, or, for "all", every one.
+
+    A group is named by what its names start with, up to "_": "strips" is the one experiment,
+    "strips_" the group.
+
+    >>> [one.name for one in find_experiments("localisation")]
+    ['localisation_pets', 'localisation_cub', 'localisation_lgg', 'localisation_imagenet']
+    """
+    if name == "all":
+        return list(_ALL)
+    if name in EXPERIMENTS:
+        return [EXPERIMENTS[name]]
+    group = [one for one in _ALL if one.name.startswith(f"{name.rstrip('_')}_")]
+    if group:
+        return group
+    raise InputError(
+        f"there is no experiment {name!r}{_guess(name, EXPERIMENTS)}; "
+        f"experiments: {', '.join(EXPERIMENTS)}"
+    )
+
+
+def _guess(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,62 @@
+"""The maps that compete in most experiments, and what their results say alike.
+
+Maps have the paper's names: VG vanilla gradient, IG integrated gradients, SG smooth integrated
+gradients, Agg-Mean their pixel-wise mean. "SEA" is the package's default, which asks the model 30
+questions an input; "SEA, silent" asks none; "SEA (paper)" has the paper's solver and settings.
+"""
+
+from __future__ import annotations
+
+from sea_bench.experiments.experiment import Map
+from sea_nn.config import SEAConfig
+
+SEA = Map("SEA", "sea", config=SEAConfig(), asks=True)
+SILENT = Map("SEA, silent", "sea", config=SEAConfig(rounds=0))
+VG = Map("VG", "member", ("saliency",))
+IG = Map("IG", "member", ("integrated_gradients",))
+SG = Map("SG", "member", ("smooth_ig",))
+MEAN = Map("Agg-Mean", "mean")
+TABLE_1 = (VG, IG, SG, MEAN)
+AGGREGATES = (
+    MEAN,
+    Map("Agg-Var", "variance"),
+    Map("geometric mean", "geometric"),
+    Map("Borda", "borda"),
+    Map("optimal", "optimal"),
+    Map("Agg-Mean + answers", "mean", config=SEAConfig(), asks=True),
+)
+OTHERS = (
+    Map("input×gradient", "member", ("input_x_gradient",)),
+    Map("DeepLIFT", "member", ("deeplift",)),
+    Map("LIME", "member", ("lime",)),
+)
+
+
+def paper_sea(setting: str) -> Map:
+    """SEA with the paper's solver and its settings for a data set."""
+    return Map("SEA (paper)", "sea", config=SEAConfig.paper(setting))
+
+
+def cite(*numbers: float) -> dict[str, float]:
+    """The paper's figures in the order in which its tables have the methods."""
+    labels = ("SEA (paper)", "IG", "VG", "SG", "Agg-Mean", *(one.label for one in OTHERS))
+    return dict(zip(labels, numbers, strict=True))
+
+
+AUPC_TITLE = "Area under the perturbation curve"
+AUPC_QUESTION = (
+    "Does hiding what a map calls relevant change the classifier's answer? Perturbation decides "
+    "much, so there are several, and a random map."
+)
+STRIPS_QUESTION = "What do the maps look like, and how far do they concentrate?"
+OPTIMAL_NOTE = (
+    "optimal: the convex combination of the members that best predicts by how much the class's "
+    "logit falls when each of 100 random squares is blurred (Decker et al. 2024, faithfulness); "
+    "it costs these 100 forward passes an input beyond its members."
+)
+ASKED_NOTE = (
+    "SEA and Agg-Mean + answers asked the model 30 questions an input, with blur: their blur "
+    "columns are no evidence, the others are. SEA, silent is SEA without questions."
+)
+# In-painting (ROAD) hides pixels without sharp edges, which no network has seen in training.
+SMOOTH_METRICS = ("deletion:mean", "insertion:mean", "deletion:inpaint", "insertion:inpaint")

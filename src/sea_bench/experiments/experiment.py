@@ -1,0 +1,132 @@
+"""An experiment as data: what is explained, which maps compete, how they are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from sea_bench.experiments.rivals import COSTS
+from sea_nn.config import SEAConfig
+from sea_nn.members.registry import get
+
+PAPER_MEMBERS = ("saliency", "integrated_gradients", "smooth_ig")
+How = Literal[
+    "member",
+    "sea",
+    "mean",
+    "variance",
+    "geometric",
+    "borda",
+    "optimal",
+    "sea_step",
+    "sea_random",
+    "class_sea",
+    "class_mean",
+    "other_class_sea",
+]
+
+
+@dataclass(frozen=True)
+class Map:
+    """One of the maps that compete.
+
+    Attributes:
+        label: its name in tables and figures.
+        how: "member" (its only member's heatmap), "sea", an aggregator of ``sea_nn.ensembling.aggregators``,
+            "sea_step" (the time of SEA without its members), "sea_random" (SEA on heatmaps of
+            noise), or a map of the whole class, learned on training inputs: "class_sea",
+            "class_mean", "other_class_sea" (SEA's of the next class).
+        members: whose heatmaps it is made of.
+        config: of SEA; None for maps that have none.
+        asks: whether it asks the model about halves of the input (SEA and "mean" alone do).
+        choices: other values for the constants of ``sea_nn.questions.answers``, by name.
+    """
+
+    label: str
+    how: How
+    members: tuple[str, ...] = PAPER_MEMBERS
+    config: SEAConfig | None = None
+    asks: bool = False
+    choices: Mapping[str, float] = field(default_factory=dict)
+
+    def describe(self) -> dict[str, Any]:
+        """All of it as plain values, for cache keys."""
+        plain = {**asdict(self), "choices": dict(self.choices)}
+        return {**plain, "config": None if self.config is None else self.config.to_dict()}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure, complete enough to be run.
+
+    Attributes:
+        name: what ``sea bench`` calls it; its files have this name.
+        title: heading of the result.
+        question: what it asks, for readers of the result.
+        data: a data set of ``sea_bench.data``, or "fashion_sample", the one shipped.
+        classifier: a name that ``load_classifier`` takes, or the folds of one (``lgg@5``).
+        maps: the maps compared.
+        metrics: their metrics, the leading one first.
+        n_inputs: how many inputs a published result has, if the set has as many.
+        measure: "scores", "time", "lipschitz" or "stability".
+        against: the label that the others are compared with.
+        options: of members, by name.
+        data_options: of the data set's loader.
+        classes: only inputs of these classes, by name; empty for all.
+        correct: only inputs that the classifier gets right.
+        tuning: take inputs from the end of the order, to choose settings by; results are reported
+            on those at its beginning.
+        mask: the kind of mask that the metrics see, "box" for the inside of the boxes; None where
+            they see none.
+        mask_share: only inputs of which the mask covers more than the first share, and at most the
+            second.
+        blocks: inputs computed together.
+        n_train: training inputs of a class, for maps of a class.
+        pairs: random pairs for the Lipschitz estimate.
+        figures: of "dots", "curves", "strip", "overlay", "class_maps", "top_k", "cells",
+            "cost".
+        paper: the paper's figures by metric and label.
+        paper_data: what the paper measured on, where that is not the same.
+        notes: what a reader should know.
+    """
+
+    name: str
+    title: str
+    question: str
+    data: str
+    classifier: str
+    maps: tuple[Map, ...]
+    metrics: tuple[str, ...]
+    n_inputs: int = 200
+    measure: Literal["scores", "time", "lipschitz", "stability"] = "scores"
+    against: str = "SEA"
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    data_options: Mapping[str, Any] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    correct: bool = True
+    tuning: bool = False
+    mask: str | None = None
+    mask_share: tuple[float, float] = (0.0, 1.0)
+    blocks: int = 8
+    n_train: int = 0
+    pairs: int = 0
+    figures: tuple[str, ...] = ("dots",)
+    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    paper_data: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Every member that any of the maps is made of, each once."""
+        return tuple(dict.fromkeys(name for one in self.maps for name in one.members))
+
+    def count_evaluations(self, one: Map, shape: tuple[int, ...]) -> int:
+        """Return the model evaluations that a map of one input of this shape costs."""
+        spent = sum(
+            COSTS[name] if name in COSTS else get(name).cost(self.options.get(name), shape)
+            for name in one.members
+        )
+        if one.asks:
+            spent += (one.config or SEAConfig()).questions
+        return spent

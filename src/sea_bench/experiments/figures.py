@@ -1,0 +1,386 @@
+"""The figures of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from sea_bench.experiments.run import Run
+from sea_bench.experiments.subjects import Subjects
+from sea_nn.metrics import Scores
+from sea_nn.metrics.order import top_sets
+from sea_nn.show.panels import (
+    FAINT,
+    INK,
+    SERIES,
+    SIZE,
+    Array,
+    Plot,
+    add_axes,
+    add_heat_bar,
+    blend,
+    heat,
+    measure,
+    paint,
+    panel_grid,
+    style_axes,
+)
+
+PICTURES = ("strip", "overlay")
+SMALL = ("fashion", "fashion_sample")
+TOP = (1, 5, 7, 10)
+N_STRIPS = 6
+RANDOM = "random"
+Draw = Callable[[Run, Scores], Plot]
+
+
+def draw_figures(run: Run, scores: Scores, folder: Path) -> tuple[Path, ...]:
+    """Draw the experiment's figures into a folder and return their files."""
+    paths = []
+    for kind in run.experiment.figures:
+        # Photographs take a tenth of the room as JPEG.
+        ending = "jpg" if kind in PICTURES and run.experiment.data not in SMALL else "png"
+        path = folder / f"{run.experiment.name}_{kind}.{ending}"
+        _FIGURES[kind](run, scores).write(path)
+        paths.append(path)
+    return tuple(paths)
+
+
+def draw_dots(run: Run, scores: Scores) -> Plot:
+    """Each metric's means with their intervals, a panel a metric; the band is SEA's interval."""
+    names, methods, against = list(scores.metrics), list(scores.methods), run.experiment.against
+    columns = min(4, len(names))
+    rows = -(-len(names) // columns)
+    band = max(measure(method) for method in methods) + 0.15
+    room, gap = 9.0 - band - 0.15, 0.22
+    width, height = min(2.6, (room - gap * (columns - 1)) / columns), 0.185 * len(methods)
+    head, foot = 0.36, 0.34
+    total = rows * (head + height + foot)
+    figure = Plot(figsize=(band + 0.15 + columns * (width + gap), total), dpi=200)
+    for place, name in enumerate(names):
+        r, c = divmod(place, columns)
+        bottom = total - (r + 1) * (head + height + foot) + foot
+        axes = add_axes(figure, band + c * (width + gap), bottom, width, height)
+        estimate, metric = scores.estimate(name), scores.metrics[name]
+        if against in methods:
+            own = methods.index(against)
+            axes.axvspan(
+                float(estimate.low[own]),
+                float(estimate.high[own]),
+                color=SERIES[0],
+                alpha=0.12,
+                lw=0,
+            )
+        for k, method in enumerate(methods):
+            mean, low, high = (float(e[k]) for e in (estimate.mean, estimate.low, estimate.high))
+            first, noise = method == against, method == RANDOM
+            colour = (
+                SERIES[0] if first else FAINT if noise else SERIES[1] if "SEA" in method else INK
+            )
+            axes.plot([low, high], [k, k], color=colour, lw=1.3, solid_capstyle="butt")
+            axes.plot(mean, k, "o" if not noise else "x", color=colour, ms=3.6)
+        spread = estimate.mean[estimate.mean > 0]
+        if name.startswith(("seconds", "lipschitz", "sampled")) and len(spread):
+            axes.set_xscale("log")
+            axes.minorticks_off()
+        axes.set_ylim(len(methods) - 0.4, -0.6)
+        axes.set_yticks(range(len(methods)), methods if c == 0 else [""] * len(methods))
+        axes.set_title(f"{name} {metric.arrow}", fontsize=SIZE, color=INK, loc="left", pad=4)
+        axes.grid(axis="x", color="#e4e4ea", lw=0.5)
+        axes.set_axisbelow(True)
+        axes.locator_params(axis="x", nbins=4) if axes.get_xscale() == "linear" else None
+        style_axes(axes)
+        axes.tick_params(axis="y", length=0, labelsize=SIZE)
+    return figure
+
+
+def draw_curves(run: Run, scores: Scores) -> Plot:
+    """The mean curves behind the metrics, for the methods of the paper's table 1 and random."""
+    names = [name for name in scores.metrics if name in scores.curves]
+    wanted = (run.experiment.against, "SEA (paper)", "VG", "IG", "SG", "Agg-Mean", RANDOM)
+    shown = [method for method in wanted if method in scores.methods]
+    columns = min(4, len(names))
+    rows = -(-len(names) // columns)
+    width, height, left, gap, head, foot = 1.78, 1.35, 0.42, 0.42, 0.3, 0.42
+    if len(names) == 1:
+        width, height = 5.6, 2.6
+    legend = 0.3
+    total = rows * (head + height + foot) + legend
+    wide = max(left + columns * (width + gap), 6.4)
+    figure = Plot(figsize=(wide, total), dpi=200)
+    handles: list[Any] = []
+    for place, name in enumerate(names):
+        r, c = divmod(place, columns)
+        bottom = total - (r + 1) * (head + height + foot) + foot
+        axes = add_axes(figure, left + c * (width + gap), bottom, width, height)
+        curve = scores.curves[name]
+        mean = curve.values.double().nanmean(0)
+        handles = []
+        for method in shown:
+            style = "--" if method == RANDOM else "-"
+            colour = FAINT if method == RANDOM else SERIES[shown.index(method) % len(SERIES)]
+            values = mean[scores.methods.index(method)].numpy()
+            (line,) = axes.plot(
+                curve.axis.numpy(),
+                values,
+                style,
+                color=colour,
+                lw=1.9 if method == run.experiment.against else 1.1,
+            )
+            handles.append(line)
+        steps = float(curve.axis.max()) > 1.5
+        about = "share of positions" if name.startswith("jaccard") else "share of pixels"
+        axes.set_xlabel("step" if steps else about, labelpad=1)
+        axes.set_title(f"{name} {scores.metrics[name].arrow}", fontsize=SIZE, loc="left", pad=4)
+        style_axes(axes)
+    figure.legend(
+        handles,
+        shown,
+        loc="lower center",
+        ncols=len(shown),
+        fontsize=SIZE,
+        frameon=False,
+        handlelength=1.4,
+        columnspacing=1.2,
+    )
+    return figure
+
+
+def draw_strip(run: Run, scores: Scores, over: bool = False) -> Plot:
+    """Inputs of different classes with every map side by side; ``over`` lays maps on the input."""
+    chosen = _choose_varied(run.subjects, N_STRIPS if not over else 4)
+    images, maps, labels = _explain(run, chosen)
+    titles = [one.label for one in run.experiment.maps][:8]
+    height, width = images.shape[1:3]
+    figure, axes = panel_grid(["input", *titles], labels, height / width, footer=0.66)
+    for r, image in enumerate(images):
+        axes[r, 0].imshow(image, interpolation="nearest")
+        for c, title in enumerate(titles):
+            position = heat(maps[title][r], 0)
+            panel = blend(image, position) if over else paint(position)
+            axes[r, c + 1].imshow(panel, interpolation="nearest")
+    add_heat_bar(figure)
+    return figure
+
+
+def draw_overlay(run: Run, scores: Scores) -> Plot:
+    """The strip with maps laid over grey copies of the inputs."""
+    return draw_strip(run, scores, over=True)
+
+
+def draw_class_maps(run: Run, scores: Scores) -> Plot:
+    """A row a class: SEA's map, the mean's map, and SEA's laid over three test inputs."""
+    sea = next(one.label for one in run.experiment.maps if one.how == "class_sea")
+    mean = next((one.label for one in run.experiment.maps if one.how == "class_mean"), sea)
+    learned = run.class_maps
+    classes = list(learned[sea])
+    examples = 3
+    titles = ["SEA", "Agg-Mean", *(f"test input {k + 1}" for k in range(examples))]
+    labels = [run.subjects.loaded.label(k) for k in classes]
+    figure, axes = panel_grid(titles, labels, footer=0.66, widest=1.5)
+    for r, number in enumerate(classes):
+        position = heat(learned[sea][number], 0)
+        axes[r, 0].imshow(paint(position), interpolation="nearest")
+        axes[r, 1].imshow(paint(heat(learned[mean][number], 0)), interpolation="nearest")
+        own = [i for i, target in enumerate(run.subjects.targets) if target == number][:examples]
+        for c in range(examples):
+            if c < len(own):
+                image = run.subjects.read([own[c]]).images[0].numpy()
+                axes[r, c + 2].imshow(blend(image, position), interpolation="nearest")
+    add_heat_bar(figure)
+    return figure
+
+
+def draw_top_k(run: Run, scores: Scores) -> Plot:
+    """The top 1, 5, 7 and 10 pixels of each map, for one input of each class, side by side."""
+    chosen = _choose_varied(run.subjects, len(run.experiment.classes) or 2)
+    images, maps, labels = _explain(run, chosen)
+    methods = [one.label for one in run.experiment.maps]
+    titles = [f"{label}, top {k}" for label in labels for k in TOP]
+    figure, axes = panel_grid(titles, methods, widest=1.1)
+    for r, method in enumerate(methods):
+        for i, image in enumerate(images):
+            grey = np.repeat(image.mean(-1, keepdims=True), 3, -1) / 255
+            for c, k in enumerate(TOP):
+                flat = maps[method][i].flatten()[None, None]
+                mask = top_sets(flat, k, run.seed, int(chosen[i]))[0, 0]
+                lit = mask.view(image.shape[:2]).cpu().numpy()[..., None]
+                panel = np.where(lit, np.array([1.0, 0.69, 0.0]), 0.45 * grey)
+                axes[r, i * len(TOP) + c].imshow(panel, interpolation="nearest")
+    return figure
+
+
+def draw_cells(run: Run, scores: Scores) -> Plot:
+    """The leading metric for every pair of weights, ours and the paper's, as two squares."""
+    name = run.experiment.metrics[0]
+    mean, paper = scores.mean(name), run.experiment.paper.get(name, {})
+    cells = [method for method in scores.methods if method.startswith("λ1")]
+    side = round(len(cells) ** 0.5)
+    pairs = [dict(part.split("=") for part in cell.split(", ")) for cell in cells]
+    ticks = list(dict.fromkeys(pair["λ1"] for pair in pairs))
+    figure = Plot(figsize=(6.2, 3.0), dpi=200)
+    tables = (
+        (f"here: {name}", [mean[cell] for cell in cells]),
+        ("the paper", [paper.get(cell, float("nan")) for cell in cells]),
+    )
+    for place, (title, values) in enumerate(tables):
+        axes = add_axes(figure, 0.6 + place * 2.9, 0.55, 2.1, 2.1)
+        table = np.array(values).reshape(side, side)
+        axes.imshow(table, cmap="Blues_r")
+        low, high = np.nanmin(table), np.nanmax(table)
+        for (r, c), value in np.ndenumerate(table):
+            dark = value < low + 0.45 * (high - low)
+            colour = "white" if dark else INK
+            axes.text(c, r, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=SIZE)
+        axes.set_xticks(range(side), ticks)
+        axes.set_yticks(range(side), ticks)
+        axes.set_xlabel("λ2 (binarised heatmaps)")
+        axes.set_ylabel("λ1 (heatmaps)")
+        axes.set_title(title, fontsize=SIZE, loc="left")
+        style_axes(axes)
+    return figure
+
+
+def _choose_varied(subjects: Subjects, count: int) -> list[int]:
+    """The first input of each class, then the next ones, up to ``count``."""
+    seen: dict[int, int] = {}
+    ranked = []
+    for number, target in enumerate(subjects.targets):
+        seen[target] = seen.get(target, 0) + 1
+        ranked.append((seen[target], number))
+    return [number for _, number in sorted(ranked)[:count]]
+
+
+def _explain(
+    run: Run, chosen: list[int]
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], dict[str, Tensor], list[str]]:
+    """Pictures [N, H, W, 3], maps by label [N, H, W], and class names of some inputs."""
+    batches = [run.subjects.read([number]) for number in chosen]
+    x, target = (torch.cat([b.x for b in batches]), torch.cat([b.target for b in batches]))
+    whose = torch.tensor([run.subjects.asked[number] for number in chosen])
+    maps: dict[str, Tensor] = {}
+    for model, subjects in enumerate(run.subjects.split()):
+        rows = (whose == model).nonzero().flatten().to(x.device)
+        found = replace(run, subjects=subjects).explain(x[rows], target[rows]) if len(rows) else {}
+        for label, some in found.items():
+            maps.setdefault(label, some.new_empty(len(x), *some.shape[1:]))[rows] = some
+    images = torch.cat([batch.images for batch in batches]).numpy()
+    return images, maps, [run.subjects.name_class(number) for number in chosen]
+
+
+def draw_cost(run: Run, scores: Scores) -> Plot:
+    """Each metric's means against the model evaluations that a map costs, ensembles joined."""
+    names = list(scores.metrics)
+    columns = 2
+    rows = -(-len(names) // columns)
+    width, height, left, gap, head, foot = 3.7, 2.1, 0.5, 0.62, 0.32, 0.46
+    total = rows * (head + height + foot)
+    figure = Plot(figsize=(left + columns * (width + gap) - 0.3, total), dpi=200)
+    shape = (3, 224, 224)
+    costs = {one.label: run.experiment.count_evaluations(one, shape) for one in run.experiment.maps}
+    kinds = {"SEA": SERIES[0], "Agg-Mean": SERIES[1]}
+    for place, name in enumerate(names):
+        r, c = divmod(place, columns)
+        bottom = total - (r + 1) * (head + height + foot) + foot
+        axes = add_axes(figure, left + c * (width + gap), bottom, width, height)
+        estimate = scores.estimate(name)
+        means = {label: float(estimate.mean[scores.methods.index(label)]) for label in costs}
+        for label, cost in costs.items():
+            k = scores.methods.index(label)
+            colour = kinds.get(label.partition(", ")[0], FAINT)
+            low, high = float(estimate.low[k]), float(estimate.high[k])
+            axes.plot([cost, cost], [low, high], color=colour, lw=0.7, alpha=0.4)
+            axes.plot(cost, means[label], "o", color=colour, ms=3.6)
+        for kind, colour in kinds.items():
+            line = sorted((costs[k], means[k]) for k in costs if k.startswith(f"{kind}, "))
+            x, y = zip(*line, strict=True)
+            axes.plot(x, y, "-", color=colour, lw=1.2, zorder=1, label=kind)
+        if not place:
+            axes.legend(loc="lower left", frameon=False, fontsize=SIZE - 1)
+        axes.set_xscale("log")
+        axes.set_xlabel("model evaluations an input", labelpad=1)
+        axes.set_title(f"{name} {scores.metrics[name].arrow}", fontsize=SIZE, loc="left", pad=4)
+        style_axes(axes)
+        points = {label: (float(cost), means[label]) for label, cost in costs.items()}
+        colours = {label: kinds.get(label.partition(", ")[0], INK) for label in costs}
+        _label_points(axes, points, colours)
+    return figure
+
+
+def _label_points(
+    axes: Axes, points: dict[str, tuple[float, float]], colours: dict[str, str]
+) -> None:
+    """Write each label (without its kind: "SEA, ") near its point and off all else drawn.
+
+    Each takes the place around its point that costs least: far is dear, lines are dearer, other
+    texts and points dearest. All choose three times, since each is in the way of others; a thin
+    line leads to a label that does not touch its point. Lengths are in points.
+    """
+    size, scale = SIZE - 1.5, 72 / axes.figure.dpi
+    axes.autoscale_view()
+    frame = np.array(axes.get_window_extent().extents) * scale
+    legend = axes.get_legend()
+    fixed = [] if legend is None else [np.array(legend.get_window_extent().extents) * scale]
+    lines = []
+    for line in axes.get_lines():
+        path = axes.transData.transform(np.column_stack(line.get_data())) * scale
+        spacing = 5 if line.get_alpha() else 1.5  # pale intervals disturb less
+        for start, end in pairwise(path):
+            lines.append(np.linspace(start, end, 2 + int(np.hypot(*(end - start)) / spacing)))
+    places = {label: axes.transData.transform(at) * scale for label, at in points.items()}
+    fixed += [np.concatenate([place - 3, place + 3]) for place in places.values()]
+    around = np.array([(x, y) for x in (5, 13, 24, -5, -13, -24) for y in range(-42, 43, 3)])
+    near = (abs(around[:, 0]) == 5) & (abs(around[:, 1]) <= 6)
+    said = {label: label.partition(", ")[2] or label for label in points}
+    boxes: dict[str, Array] = {}
+    leaders: dict[str, Array] = {}
+    shifts: dict[str, Array] = {}
+    for label in [*points] * 3:
+        width, half = 72 * measure(said[label], size), 0.65 * size
+        ends = places[label] + around
+        left = ends[:, 0] - np.where(around[:, 0] < 0, width, 0)
+        box = np.stack([left, ends[:, 1] - half, left + width, ends[:, 1] + half], 1)
+        leader = places[label] + np.linspace(0, 1, 12)[:, None, None] * around
+        taken = np.stack([*fixed, *(boxes[k] for k in boxes if k != label)])
+        ink = np.concatenate([*lines, *(leaders[k] for k in leaders if k != label)])
+        hit = (box[:, None, :2] < taken[:, 2:]) & (taken[:, :2] < box[:, None, 2:])
+        out = (box[:, :2] < frame[:2]) | (box[:, 2:] > frame[2:])
+        loss = np.hypot(*around.T) + 2 * (around[:, 0] < 0) + 3 * _count_inside(ink, box)
+        loss += ~near * (8 + 3 * _count_inside(leader.swapaxes(0, 1), taken).sum(1))
+        best = int(np.argmin(loss + 1000 * hit.all(2).sum(1) + 10000 * out.any(1)))
+        boxes[label], shifts[label] = box[best], around[best]
+        leaders[label] = leader[: 1 if near[best] else 12, best]
+    for label, (x, y) in shifts.items():
+        style: dict[str, Any] = {"xy": points[label], "xytext": (x, y)}
+        style |= {"textcoords": "offset points", "color": colours[label]}
+        side = "left" if x > 0 else "right"
+        axes.annotate(said[label], fontsize=size, ha=side, va="center", **style)
+        if len(leaders[label]) > 1:
+            thin = {"arrowstyle": "-", "lw": 0.5, "color": colours[label]}
+            axes.annotate("", arrowprops=thin | {"shrinkA": 0, "shrinkB": 2}, **style)
+
+
+def _count_inside(points: Array, boxes: Array) -> Array:
+    """How many of the points [..., k, 2] lie in each box [n, 4]: [..., n]."""
+    at = points[..., None, :]
+    return np.asarray(((at > boxes[:, :2]) & (at < boxes[:, 2:])).all(-1).sum(-2))
+
+
+_FIGURES: dict[str, Draw] = {
+    "cost": draw_cost,
+    "dots": draw_dots,
+    "curves": draw_curves,
+    "strip": draw_strip,
+    "overlay": draw_overlay,
+    "class_maps": draw_class_maps,
+    "top_k": draw_top_k,
+    "cells": draw_cells,
+}

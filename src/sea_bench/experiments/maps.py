@@ -1,0 +1,134 @@
+"""How members' heatmaps become one map: SEA, aggregators, maps of a whole class."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from sea_bench.experiments.experiment import Experiment, Map
+from sea_nn.config import SEAConfig
+from sea_nn.ensembling.aggregators import aggregate, faithfulness_loss
+from sea_nn.ensembling.ensemble import Ensemble, ensemble, ensemble_class
+from sea_nn.ensembling.heatmaps import scale
+from sea_nn.errors import InputError
+from sea_nn.metrics import random_map
+from sea_nn.questions import answers as regions
+from sea_nn.questions.answers import Ask
+
+CLASS_MAPS = ("class_sea", "class_mean", "other_class_sea")
+ClassMaps = Mapping[str, Mapping[int, Tensor]]
+"""By label of a class-level map, the maps [H, W] by class."""
+Removal = tuple[Tensor, Tensor]
+"""Regions, bool [N, R, H, W], and how far the class's logit falls when each is hidden, [N, R]."""
+REGIONS = 100
+"""Forward passes an input that the optimal convex combination costs."""
+
+
+def merge(
+    one: Map,
+    stacked: Tensor,
+    ask: Ask | None = None,
+    removal: Removal | None = None,
+    keep_scorer: bool = False,
+) -> Ensemble:
+    """Make one map of the members' heatmaps [N, m, H, W] in the way ``one`` says.
+
+    Args:
+        one: the map.
+        stacked: the heatmaps of its members.
+        ask: asks the model; passed on to maps with ``asks`` alone.
+        removal: what hiding regions does; used by "optimal" alone.
+        keep_scorer: keep the learned function.
+    """
+    if (one.asks and ask is None) or (one.how == "optimal" and removal is None):
+        raise InputError(f"{one.label} asks the model about its inputs; use Run.merge")
+    with warnings.catch_warnings():
+        # A member may be blind to an input; that it has no vote there is what we want.
+        warnings.filterwarnings("ignore", message=".*is constant, prefers no feature")
+        ask = ask if one.asks else None
+        if one.how in ("sea", "sea_step", "sea_random"):
+            with changed(one.choices):
+                return ensemble(stacked, one.config, ask=ask, keep_scorer=keep_scorer)
+        if ask is not None:
+            return _average(stacked, ask, one.config or SEAConfig())
+        loss = None
+        if one.how == "optimal" and removal is not None:
+            loss = faithfulness_loss(stacked, *removal)
+        return aggregate(stacked, one.how, loss=loss)
+
+
+def _average(stacked: Tensor, ask: Ask, config: SEAConfig) -> Ensemble:
+    """Agg-Mean with the answers that SEA gets, and the weights that it gives them."""
+    weights = torch.ones(stacked.shape[:2], dtype=torch.float64, device=stacked.device)
+    answers = regions.Answers.of(ask, stacked.mean(1), config.regions)
+    rows, pulls = regions.heed(answers, stacked, weights)
+    # A mean has no slope to make up for.
+    heat = rows.flatten(2).mean(2).to(pulls).clamp_min(torch.finfo(pulls.dtype).tiny)
+    return aggregate(rows, "mean", weights=pulls / heat)
+
+
+@contextmanager
+def changed(choices: Mapping[str, float]) -> Iterator[None]:
+    """Give constants of ``sea_nn.questions.answers`` other values for a while."""
+    before = {name: getattr(regions, name) for name in choices}
+    try:
+        for name, value in choices.items():
+            setattr(regions, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(regions, name, value)
+
+
+def draw_squares(shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
+    """Return random squares a quarter as wide as the image (H, W), bool [REGIONS, H, W].
+
+    They are the same for every input, so an input's map does not depend on its batch.
+    """
+    side = max(1, min(shape) // 4)
+    generator = torch.Generator().manual_seed(seed)
+    inside = []
+    for length in shape:
+        start = torch.randint(length - side + 1, (REGIONS, 1), generator=generator)
+        place = torch.arange(length)
+        inside.append((place >= start) & (place < start + side))
+    rows, columns = inside
+    return (rows.unsqueeze(2) & columns.unsqueeze(1)).to(device)
+
+
+def learn_class_maps(
+    experiment: Experiment, by_class: Mapping[int, Mapping[str, Tensor]]
+) -> dict[str, dict[int, Tensor]]:
+    """Return the class-level maps by label and class [M9].
+
+    Args:
+        experiment: its maps say which are wanted.
+        by_class: for each class, the heatmaps of its training inputs by member.
+    """
+    classes = list(by_class)
+    result: dict[str, dict[int, Tensor]] = {}
+    for one in experiment.maps:
+        learned = {}
+        for place, number in enumerate(classes):
+            if one.how == "other_class_sea":
+                number = classes[(place + 1) % len(classes)]
+            if one.how in CLASS_MAPS:
+                stacked = torch.stack([by_class[number][name] for name in one.members], 1)
+                if one.how == "class_mean":
+                    whole = scale(stacked.mean((0, 1)).unsqueeze(0))[0]
+                else:
+                    whole = ensemble_class(stacked, one.config).attribution[0]
+                learned[classes[place]] = whole
+        if learned:
+            result[one.label] = learned
+    return result
+
+
+def draw_heatmaps(count: int, shape: tuple[int, ...], m: int, seed: int, first: int) -> Tensor:
+    """Return m heatmaps of noise for each input, [N, m, *shape]."""
+    draws = [random_map((count, *shape), seed + 1 + k, first) for k in range(m)]
+    return torch.stack(draws, 1)

@@ -1,0 +1,218 @@
+"""What is recorded of inputs: scores of maps, the time they take, how steep the function is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.maps import draw_heatmaps
+from sea_bench.experiments.run import Run
+from sea_bench.experiments.steadiness import compare_maps
+from sea_bench.experiments.subjects import Batch
+from sea_nn.ensembling.heatmaps import scale
+from sea_nn.errors import InputError
+from sea_nn.metrics import Metric, Scores, get_metric, random_map, score_maps
+from sea_nn.metrics.order import count_top, top_sets
+from sea_nn.metrics.trial import Outcome, Trial
+from sea_nn.submodular.lipschitz import estimate_lipschitz, lipschitz
+
+RANDOM = "random"
+REPEATS = 3
+Measure = Callable[[Run, Batch], Scores]
+
+
+def spacing(k: int) -> Metric:
+    """Mean distance of the k most relevant positions from each other, in pixels."""
+
+    def compute(trial: Trial) -> Outcome:
+        chosen = top_sets(trial.maps.flatten(2), k, trial.seed, trial.first)
+        count, columns = count_top(k, trial.n), trial.shape[-1]
+        place = chosen.nonzero()[:, -1].view(*chosen.shape[:2], count)
+        points = torch.stack([place // columns, place % columns], -1).to(torch.float32)
+        apart = torch.cdist(points, points).sum((-1, -2))
+        return Outcome(apart / max(count * (count - 1), 1))
+
+    return Metric(
+        f"spacing@{k}",
+        "higher",
+        (0.0, math.inf),
+        f"How far apart the {k} most relevant pixels lie: the less redundant, the further.",
+        frozenset({"image"}),
+        compute,
+    )
+
+
+def find_metric(name: str) -> Metric:
+    """Return a metric by name: those of ``sea_nn.metrics``, "spacing@K", and measured quantities.
+
+    >>> find_metric("spacing@5").direction, find_metric("seconds_single").direction
+    ('higher', 'lower')
+    """
+    head, at, k = name.partition("@")
+    if head == "spacing" and at:
+        return spacing(int(k))
+    if name in _QUANTITIES:
+        bounds, measures = (0.0, math.inf), _QUANTITIES[name]
+        return Metric(name, "lower", bounds, measures, frozenset(), _refuse)
+    if name in _LIKENESS:
+        return Metric(name, "higher", (-1.0, 1.0), _LIKENESS[name], frozenset(), _refuse)
+    return get_metric(name)
+
+
+_QUANTITIES = {
+    "seconds_single": "Seconds for one input, computed alone; the best of three tries.",
+    "seconds_batched": "Seconds for one input, computed in a block with others.",
+    "lipschitz": "The exact Lipschitz constant of the learned function on [0, 1]^n.",
+    "lipschitz_sampled": "The largest slope found between random pairs of points.",
+    "lipschitz_relative": "The exact constant over the function's range, f(1) - f(0).",
+    "sampled_relative": "The largest slope found over the function's range, f(1) - f(0).",
+}
+
+
+_LIKENESS = {
+    "spearman": "Rank correlation of all positions of the two maps.",
+    "top_50": "Share of the 50 most relevant positions that the two maps have in common.",
+}
+
+
+def measure_scores(run: Run, batch: Batch) -> Scores:
+    """Score every map of the experiment on some inputs."""
+    experiment, subjects = run.experiment, run.subjects
+
+    def explain(x: Tensor) -> dict[str, Tensor]:
+        return run.explain(x, batch.target)
+
+    metrics = [find_metric(name) for name in experiment.metrics]
+    needs = {need for metric in metrics for need in metric.needs}
+    without = None
+    if "without" in needs:
+        if batch.plain is None:
+            raise InputError(f"{experiment.data} has no pictures without their object")
+        without = _rescale(explain(batch.plain))
+    maps = explain(batch.x)
+    graded = any(metric.name.startswith("jaccard") for metric in metrics)
+    masks = batch.masks if batch.masks is None or graded else batch.masks >= 0.5
+    return score_maps(
+        subjects.loaded.model,
+        batch.x,
+        batch.target,
+        maps if without is None else _rescale(maps),
+        metrics,
+        masks=masks,
+        recompute=explain if "recompute" in needs else None,
+        without=without,
+        bounds=subjects.bounds,
+        seed=run.seed,
+        first=batch.number,
+        allow_zero=True,
+    )
+
+
+def _rescale(maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Bring maps to [0, 1]: sums of two maps can be compared only if they have one scale."""
+    return {label: scale(values) for label, values in maps.items()}
+
+
+def measure_time(run: Run, batch: Batch) -> Scores:
+    """Time every map, for one input alone and in the block."""
+    table: dict[str, list[list[float]]] = {name: [] for name in run.experiment.metrics}
+    for one in [*run.experiment.maps, Map(RANDOM, "member", ())]:
+        # The first call pays for what later ones find ready (threads, kernels).
+        _time(one, run, batch, slice(0, 1))
+        single = [
+            min(_time(one, run, batch, slice(i, i + 1)) for _ in range(REPEATS))
+            for i in range(len(batch))
+        ]
+        whole = _time(one, run, batch, slice(None)) / len(batch)
+        table["seconds_single"].append(single)
+        table["seconds_batched"].append([whole] * len(batch))
+    return _as_scores(run.experiment, table)
+
+
+def _time(one: Map, run: Run, batch: Batch, rows: slice) -> float:
+    x, target = batch.x[rows], batch.target[rows]
+
+    def explain() -> Tensor:
+        return torch.stack([*run.compute_heatmaps(x, target, one.members).values()], 1)
+
+    stacked = explain() if one.how == "sea_step" else None
+    _wait(x)
+    started = time.perf_counter()
+    if not one.members:
+        random_map((len(x), *x.shape[2:]), run.seed, batch.number, x.device)
+    else:
+        stacked = explain() if stacked is None else stacked
+        if one.how != "member":
+            run.merge(one, stacked, x, target)
+    _wait(x)
+    return time.perf_counter() - started
+
+
+def _wait(x: Tensor) -> None:
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)
+
+
+def measure_lipschitz(run: Run, batch: Batch) -> Scores:
+    """Learn the function of each input and find how steep it is, exactly and by sampling [M11]."""
+    experiment, x, target = run.experiment, batch.x, batch.target
+    heatmaps = run.compute_heatmaps(x, target)
+    table: dict[str, list[list[float]]] = {name: [] for name in experiment.metrics}
+    for one in experiment.maps:
+        if one.how == "sea_random":
+            shape = tuple(x.shape[2:])
+            stacked = draw_heatmaps(len(batch), shape, len(one.members), run.seed, batch.number)
+            stacked = stacked.to(x.device)
+        else:
+            stacked = torch.stack([heatmaps[name] for name in one.members], 1)
+        scorer = run.merge(one, stacked, x, target, keep_scorer=True).scorer
+        if scorer is None:
+            raise InputError(f"{one.label} learns no function, so it has no Lipschitz constant")
+        with torch.no_grad():
+            device = next(scorer.parameters()).device
+            ends = [torch.full((len(batch), scorer.n), v, device=device) for v in (0.0, 1.0)]
+            low, high = (scorer(end.double()) for end in ends)
+        exact = lipschitz(scorer)
+        sampled = estimate_lipschitz(scorer, experiment.pairs, run.seed)
+        found = {
+            "lipschitz": exact,
+            "lipschitz_sampled": sampled,
+            "lipschitz_relative": exact / (high - low),
+            "sampled_relative": sampled / (high - low),
+        }
+        for name in experiment.metrics:
+            table[name].append(found[name].detach().double().tolist())
+    return _as_scores(experiment, table, random=False)
+
+
+def measure_stability(run: Run, batch: Batch) -> Scores:
+    """Compare SEA's map with the maps it makes when nothing that matters is changed."""
+    return _as_scores(run.experiment, compare_maps(run, batch), random=False)
+
+
+def _as_scores(
+    experiment: Experiment, table: Mapping[str, list[list[float]]], random: bool = True
+) -> Scores:
+    methods = tuple(one.label for one in experiment.maps) + ((RANDOM,) if random else ())
+    return Scores(
+        methods=methods,
+        metrics={name: find_metric(name) for name in experiment.metrics},
+        values={name: torch.tensor(rows, dtype=torch.float64).T for name, rows in table.items()},
+    )
+
+
+def _refuse(trial: Trial) -> Outcome:
+    raise InputError("this quantity is measured by its own experiment, not scored from maps")
+
+
+MEASURES: dict[str, Measure] = {
+    "stability": measure_stability,
+    "scores": measure_scores,
+    "time": measure_time,
+    "lipschitz": measure_lipschitz,
+}

@@ -1,0 +1,54 @@
+"""A rival that asks the model for every choice: greedy regions, after SMDL-Attribution.
+
+Chen et al. ("Less is more: fewer interpretable region via submodular subset selection", ICLR 2024)
+order regions by greedy maximisation of a set function that asks the model about every candidate at
+every step. This is a compact form of the idea: regions are the cells of a grid, and a set's value
+is p(class | only it is left) - p(class | only the rest is left).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from sea_nn.ensembling.heatmaps import cell_of
+from sea_nn.questions.ask import make_ask
+
+CELLS = 8
+"""Cells along each side."""
+
+
+def greedy_regions(
+    model: nn.Module, x: Tensor, target: Tensor, *, cells: int = CELLS, absent: str = "blur"
+) -> Tensor:
+    """Return maps [N, 1, H, W] of the order in which greedy takes the cells: 1, ..., 1 / cells^2.
+
+    Greedy asks about every cell that is left, two evaluations each: cells^2 (cells^2 + 1) in all.
+    """
+    ask = make_ask(model, x, target, absent=absent)
+    height, width = x.shape[2:]
+    rows, columns = cell_of(height, cells).to(x.device), cell_of(width, cells).to(x.device)
+    place = rows.unsqueeze(1) * cells + columns
+    n_cells = cells * cells
+    taken = torch.zeros(len(x), n_cells, dtype=torch.bool, device=x.device)
+    map_ = torch.zeros(len(x), n_cells, device=x.device)
+    single = torch.eye(n_cells, dtype=torch.bool, device=x.device)
+    for step in range(n_cells):
+        left = (~taken).nonzero()[:, 1].view(len(x), n_cells - step)
+        sets = taken.unsqueeze(1) | single[left]
+        best = left.gather(1, ask(sets[..., place]).argmax(1, keepdim=True))
+        taken.scatter_(1, best, True)
+        map_.scatter_(1, best, 1 - step / n_cells)
+    return map_[:, place].unsqueeze(1)
+
+
+RIVALS: dict[str, Callable[..., Tensor]] = {"greedy_regions": greedy_regions}
+COSTS = {"greedy_regions": CELLS**2 * (CELLS**2 + 1)}
+"""Model evaluations an input."""
+
+
+def find_method(name: str) -> str | Callable[..., Tensor]:
+    """Return what ``compute_maps`` takes for a member of an experiment: a name, or the rival."""
+    return RIVALS.get(name, name)

@@ -1,0 +1,105 @@
+"""Results of single inputs on disk, under a name made of everything that determines them.
+
+>>> import tempfile
+>>> store = Store(tempfile.mkdtemp())
+>>> key = make_key({"metric": "gini"}, 0)
+>>> store.write(key, {"values": torch.ones(2)}, {"note": "none"})
+>>> store.read(key)[0]["values"]
+tensor([1., 1.])
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+FORMAT = 1
+CACHE_VARIABLE = "SEA_NN_CACHE"
+SOURCE = Path(__file__).parents[2]
+# Source that cannot change a number: what shows results, and what makes inputs and weights, whose
+# content is part of every key. Of the experiments only the named modules compute something.
+SHOWING = frozenset({"cli", "show", "explanation", "vision", "version.py"})
+MEASURING = ("experiment.py", "maps.py", "measures.py", "rivals.py", "run.py", "steadiness.py")
+
+
+def default_cache() -> Path:
+    """Return the folder for results: ``$SEA_NN_CACHE`` or ~/.cache/sea_nn, then ``bench``."""
+    return Path(os.environ.get(CACHE_VARIABLE) or "~/.cache/sea_nn").expanduser() / "bench"
+
+
+def make_key(settings: Mapping[str, Any], number: int, *tensors: Tensor) -> str:
+    """Return the name of one input's result: settings, the input's number and its content."""
+    told = json.dumps({"format": FORMAT, "input": number, **settings}, sort_keys=True, default=str)
+    digest = hashlib.sha256(told.encode())
+    for tensor in tensors:
+        digest.update(hash_tensor(tensor).encode())
+    return digest.hexdigest()[:32]
+
+
+def hash_tensor(tensor: Tensor) -> str:
+    """Return a checksum of a tensor's shape, kind and content."""
+    plain = tensor.detach().cpu().contiguous()
+    digest = hashlib.sha256(f"{plain.dtype} {list(plain.shape)}".encode())
+    digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def hash_weights(model: nn.Module) -> str:
+    """Return a checksum of all of a model's weights and statistics."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {hash_tensor(tensor)}".encode())
+    return digest.hexdigest()[:16]
+
+
+def hash_source(source: Path = SOURCE) -> str:
+    """Return a checksum of the modules that can change a result."""
+    package = source / "sea_nn"
+    found = [p for p in package.rglob("*.py") if p.relative_to(package).parts[0] not in SHOWING]
+    bench = source / "sea_bench" / "experiments"
+    found += [p for p in bench.glob("*.py") if p.name in MEASURING]
+    digest = hashlib.sha256()
+    for path in sorted(found):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(source).as_posix()} {len(content)} ".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+class Store:
+    """A folder of results. A file is there whole or not at all."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).expanduser()
+
+    def read(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return the tensors and the other facts of a result, or None if it is not there."""
+        path = self._locate(key)
+        try:
+            with safe_open(path, "pt") as file:
+                facts = json.loads(file.metadata()["facts"])
+                return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+        except FileNotFoundError:
+            return None
+        except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, OSError):
+            return None  # damaged: compute it again
+
+    def write(self, key: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Store a result, by a rename, so that a kill leaves no half of a file."""
+        path = self._locate(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f"{path.stem}.{os.getpid()}.part")
+        whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(whole, unfinished, {"facts": json.dumps(dict(facts))})
+        unfinished.replace(path)
+
+    def _locate(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.safetensors"

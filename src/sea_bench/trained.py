@@ -1,0 +1,69 @@
+"""A trained classifier as a file: its weights, and what is known of it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialize
+from torch import Tensor
+
+from sea_nn.errors import InputError
+from sea_nn.explanation.files import write_atomically
+from sea_nn.vision.images import Preprocess
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a trained classifier; stored in its file.
+
+    Attributes:
+        name: task/network, or task/network@fold.
+        classes: class names in the order of the logits.
+        preprocess: how pictures are prepared.
+        trained: which weights: "head" (the last layer), "all", or "none" (rows were selected).
+        accuracy: share of the test pictures classified right.
+        n_train, n_test: numbers of pictures.
+        seed: of everything random in training.
+        seconds: wall time of training and testing.
+        pretrained: checksum of the pretrained network's own last layer; empty for ``vgg``.
+        details: more figures, such as the accuracy on scenes without objects.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    preprocess: Preprocess
+    trained: str
+    accuracy: float
+    n_train: int
+    n_test: int
+    seed: int
+    seconds: float
+    pretrained: str = ""
+    details: Mapping[str, float] = field(default_factory=dict)
+
+
+def write_file(path: Path, record: Record, tensors: Mapping[str, Tensor]) -> None:
+    """Store a classifier's record and weights."""
+    stored = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
+    with write_atomically(path) as file:  # a broken run leaves no broken classifier behind
+        file.write(serialize(stored, {"record": json.dumps(asdict(record))}))
+
+
+def read_file(path: Path) -> tuple[Record, dict[str, Tensor]]:
+    """Return a stored classifier's record and weights."""
+    try:
+        with safe_open(path, "pt") as file:
+            fields = json.loads(file.metadata()["record"])
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        recipe: dict[str, Any] = fields["preprocess"]
+        for key, value in recipe.items():  # JSON has lists only
+            recipe[key] = tuple(value) if isinstance(value, list) else value
+        fields["preprocess"] = Preprocess(**recipe)
+        return Record(**{**fields, "classes": tuple(fields["classes"])}), tensors
+    except (SafetensorError, TypeError, KeyError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a classifier of this version ({error}). Delete it and train it again."
+        ) from error

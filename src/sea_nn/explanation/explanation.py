@@ -1,0 +1,375 @@
+"""Explanation: what SEA found for a batch of inputs, and everything needed to judge it.
+
+An explanation of images holds maps over pixels [H, W], of a table over columns [F], of series
+over channels and steps [C, T]; ``shape`` is that shape. Greedy worked on n features, which are
+pixels, grid cells or groups of pixels; ``features`` says which feature each pixel belongs to.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from sea_nn.ensembling.agreement import agreement, disagreement
+from sea_nn.ensembling.heatmaps import binarize
+from sea_nn.errors import InputError, KindError
+from sea_nn.explanation.provenance import Check, Provenance
+from sea_nn.questions.answers import count_questions
+
+if TYPE_CHECKING:
+    from sea_nn.show.panels import Plot
+    from sea_nn.show.plots import Kind
+
+InputKind = Literal["image", "table", "series"]
+KINDS: dict[int, InputKind] = {4: "image", 2: "table", 3: "series"}
+"""What an attribution of so many axes explains."""
+ROWS = ("attribution", "maps", "target", "score", "order", "gains", "images", "values", "answers")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """Attribution maps of N inputs, how they came about, and how far their members agree.
+
+    Attributes:
+        attribution: the SEA map, >= 0: [N, 1, H, W] of images, [N, F] of tables, [N, C, T] of
+            series.
+        maps: the members' heatmaps in [0, 1], [N, m, *shape].
+        methods: m names.
+        target: the explained class of each input, int64 [N].
+        score: the model's softmax probability of it, [N].
+        order: features as greedy took them, int64 [N, n], each a permutation of 0 … n-1.
+        gains: what each added: feature ``order[i, k]`` has attribution ``gains[i, k]``, [N, n].
+        feature_shape: the shape of the feature space, such as (28, 28) on a grid; its product is n.
+        features: the feature each pixel belongs to, int [N or 1, *shape]; None: every pixel is one.
+        images: the inputs as the model sees them, uint8 [N, H, W, 3].
+        labels: the name of each input's target class.
+        checks: what was checked.
+        provenance: where it all comes from.
+        values: a table's or series' own numbers, [N, F] or [N, C, T].
+        feature_names: names of a table's columns or a series' channels.
+        answers: which regions the model needs, in [0, 1], [N, *shape]: its answers to questions
+            about halves of each input (``sea_nn.questions.answers``), which SEA learned from beside the
+            maps; None if it was not asked.
+    """
+
+    attribution: Tensor
+    maps: Tensor
+    methods: tuple[str, ...]
+    target: Tensor
+    score: Tensor
+    order: Tensor
+    gains: Tensor
+    feature_shape: tuple[int, ...]
+    features: Tensor | None = None
+    images: Tensor | None = None
+    labels: tuple[str, ...] | None = None
+    checks: tuple[Check, ...] = ()
+    provenance: Provenance = field(default_factory=Provenance)
+    values: Tensor | None = None
+    feature_names: tuple[str, ...] | None = None
+    answers: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Tensor):
+                object.__setattr__(self, item.name, value.detach())
+            elif isinstance(value, list):
+                object.__setattr__(self, item.name, tuple(value))
+        _validate(self)
+
+    @property
+    def kind(self) -> InputKind:
+        """What was explained."""
+        return KINDS[self.attribution.ndim]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one map: (H, W), (F,) or (C, T)."""
+        return tuple(self.maps.shape[2:])
+
+    @property
+    def mean_map(self) -> Tensor:
+        """Agg-Mean, the pixelwise mean of the members' heatmaps: [N, *shape]."""
+        return self.maps.mean(1)
+
+    @property
+    def questions(self) -> int:
+        """How many questions about each input the model answered; 0 if that is not known."""
+        rounds = self.provenance.config.get("rounds") or 0
+        a_round = count_questions(self.provenance.config.get("regions", 16))
+        return 0 if self.answers is None else a_round * rounds
+
+    @cached_property
+    def agreement_with_sea(self) -> Tensor:
+        """Spearman's rank correlations of SEA (first) and the members: [N, m + 1, m + 1]."""
+        sea = self.attribution.reshape(len(self), 1, *self.shape)
+        return agreement(torch.cat([sea.to(self.maps), self.maps], dim=1))
+
+    @property
+    def agreement(self) -> Tensor:
+        """Spearman's rank correlations between the members: [N, m, m]; nan for constant maps."""
+        return self.agreement_with_sea[:, 1:, 1:]
+
+    @cached_property
+    def disagreement(self) -> Tensor:
+        """Where members disagree, the spread of their percentile ranks (0 to 0.5): [N, *shape]."""
+        return disagreement(self.maps)
+
+    def name(self, i: int) -> str:
+        """The name of input i's target class, or its number."""
+        return self.labels[i] if self.labels is not None else f"class {int(self.target[i])}"
+
+    def count(self, p: int | float) -> int:
+        """How many features ``p`` means: an integer is a count, a float a share of all n."""
+        n = self.order.shape[1]
+        if isinstance(p, bool) or not isinstance(p, (int, float)):
+            raise KindError(f"p is a count (int) or a share of the features (float); got {p!r}")
+        if isinstance(p, int) and 0 <= p <= n:
+            return p
+        if isinstance(p, float) and 0 < p <= 1:
+            return max(1, round(p * n))
+        raise InputError(
+            f"p must be a count from 0 to {n}, or a share above 0.0 and up to 1.0; got {p!r}"
+        )
+
+    def top(self, p: int | float) -> Tensor:
+        """The first p features that greedy took: [N, p]."""
+        return self.order[:, : self.count(p)]
+
+    def top_mask(self, p: int | float) -> Tensor:
+        """The pixels of the first p features that greedy took: bool [N, *shape]."""
+        chosen = torch.zeros_like(self.order, dtype=torch.bool).scatter_(1, self.top(p), True)
+        return self.spread(chosen)
+
+    def member_top_masks(self, sizes: Sequence[int | float]) -> Tensor:
+        """The pixels of the top features of SEA, every member and Agg-Mean, at several sizes.
+
+        SEA's are greedy's first; the others' are the features with the largest mean.
+
+        Returns:
+            bool [N, m + 2, len(sizes), *shape].
+        """
+        counts = [self.count(size) for size in sizes]
+        others = torch.cat([self.maps, self.mean_map.unsqueeze(1)], dim=1)
+        # A map that is zero everywhere has no top: ties would light its first pixels.
+        alive = (others.flatten(2).amax(2) > 0)[..., None, None]
+        chosen = binarize(self.average(others), counts) & alive
+        rows = torch.stack(
+            [torch.stack([self.spread(s) for s in row.unbind(1)], 1) for row in chosen.unbind(1)], 1
+        )
+        sea = torch.stack([self.top_mask(c) for c in counts], dim=1)
+        return torch.cat([sea.unsqueeze(1), rows], dim=1)
+
+    def default_sizes(self) -> list[int]:
+        """Sizes worth looking at: 1, 3, 10 and 25 % of the features, all different."""
+        return sorted({self.count(share) for share in (0.01, 0.03, 0.1, 0.25)})
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Give every pixel its feature's value: [N, n] -> [N, *shape]."""
+        if self.features is None:
+            return values.reshape(len(self), *self.shape)
+        index = self.features.flatten(1).expand(len(self), -1).to(values.device, torch.int64)
+        return values.gather(1, index).reshape(len(self), *self.shape)
+
+    def average(self, maps: Tensor) -> Tensor:
+        """Average maps over each feature's pixels: [N, k, *shape] -> [N, k, n]."""
+        flat = maps.flatten(2)
+        if self.features is None:
+            return flat
+        index = self.features.flatten(1).to(maps.device, torch.int64).expand(len(self), -1)
+        index = index.unsqueeze(1).expand_as(flat)
+        empty = flat.new_zeros(*flat.shape[:2], self.order.shape[1])
+        sums = empty.scatter_add(2, index, flat)
+        return sums / empty.scatter_add(2, index, torch.ones_like(flat)).clamp_min(1)
+
+    def half(self) -> Tensor:
+        """How many features it takes to reach half of the total gain: int64 [N]."""
+        running = self.gains.to(torch.float64).cumsum(1)
+        return (running < running[:, -1:] / 2).sum(1) + 1
+
+    def save(self, path: str | Path) -> Path:
+        """Write a safetensors file; see ``sea_nn.explanation.files`` for what it holds."""
+        from sea_nn.explanation.files import save
+
+        return save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Explanation:
+        """Read a file that ``save`` wrote."""
+        from sea_nn.explanation.files import load
+
+        return load(path)
+
+    def plot(
+        self,
+        kind: Kind = "strip",
+        path: str | Path | None = None,
+        p: Sequence[int | float] | None = None,
+    ) -> Plot:
+        """Draw it: "strip", "overlay", "top", "gains" or "agreement"; see ``sea_nn.show.plots``."""
+        from sea_nn.show.plots import plot_explanation
+
+        return plot_explanation(self, kind, path, p)
+
+    def summary(self) -> str:
+        """What was found, in a few lines of text."""
+        n, many = self.order.shape[1], "input" if len(self) == 1 else "inputs"
+        lines = [f"SEA explanation of {len(self)} {many}, {n} features"]
+        if self.provenance.model:
+            lines[0] += f", model {self.provenance.model}"
+        lines += [f"members: {', '.join(self.methods)}", *self._describe_agreement()]
+        if self.questions:
+            lines.append(
+                f"the model answered {self.questions} questions about halves of each input"
+            )
+        lines.append("")
+        names = [self.name(i) for i in range(len(self))]
+        width = max(map(len, [*names, "target"]))
+        lines.append(f"input  {'target':{width}}  score  half of the total gain is in")
+        for i, half in enumerate(self.half().tolist()):
+            share = f"{half} of {n} features ({half / n:.1%})"
+            lines.append(f"{i:5}  {names[i]:{width}}  {float(self.score[i]):5.2f}  {share}")
+        notes = [c for c in self.checks if c.level != "ok"]
+        if self.checks:
+            lines += ["", f"checks: {len(self.checks) - len(notes)} of {len(self.checks)} fine"]
+        for c in notes:
+            lines.append(
+                f"  {c.level} {c.subject}: {c.message}" + (f"; {c.advice}" if c.advice else "")
+            )
+        return "\n".join(lines)
+
+    def _describe_agreement(self) -> list[str]:
+        m = len(self.methods)
+        mean = self.agreement.nanmean(0)
+        pairs = [(float(mean[a, b]), a, b) for a in range(m) for b in range(a)]
+        pairs = [pair for pair in pairs if not math.isnan(pair[0])]
+        if not pairs:
+            return []
+        low, a, b = min(pairs)
+        average = sum(pair[0] for pair in pairs) / len(pairs)
+        text = f"agreement of the members (Spearman): {average:.2f} on average"
+        if len(pairs) > 1:
+            text += f", least {low:.2f} between {self.methods[b]} and {self.methods[a]}"
+        return [text]
+
+    def __len__(self) -> int:
+        return self.order.shape[0]
+
+    def __getitem__(self, which: int | slice) -> Explanation:
+        """One input (an explanation of length 1) or a slice of them."""
+        if isinstance(which, int):
+            if not -len(self) <= which < len(self):
+                raise IndexError(f"there are {len(self)} inputs; got index {which}")
+            which = which % len(self)
+            which = slice(which, which + 1)
+        elif not isinstance(which, slice):
+            raise KindError(f"index an explanation by an integer or a slice; got {which!r}")
+        picked = range(len(self))[which]
+        if not picked:
+            raise InputError(f"the slice {which} holds none of the {len(self)} inputs")
+        rows = torch.tensor(list(picked), device=self.order.device)
+        cut: dict[str, Any] = {}
+        for name in ROWS:
+            tensor = getattr(self, name)
+            cut[name] = None if tensor is None else tensor[rows.to(tensor.device)]
+        if self.features is not None and self.features.shape[0] > 1:
+            cut["features"] = self.features[rows.to(self.features.device)]
+        if self.labels is not None:
+            cut["labels"] = tuple(self.labels[i] for i in picked)
+        return replace(self, **cut)
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        space = "x".join(map(str, self.feature_shape))
+        return (
+            f"Explanation({len(self)} of kind {self.kind}, shape {self.shape}, "
+            f"features {space}, methods {', '.join(self.methods)})"
+        )
+
+    def _repr_html_(self) -> str:
+        shown = self[:3]
+        picture = base64.b64encode(shown.plot("strip")._repr_png_()).decode()
+        more = f"<p>the first 3 of {len(self)} inputs</p>" if len(self) > 3 else ""
+        return (
+            f'<figure style="margin:0"><img style="max-width:100%" alt="SEA and its members" '
+            f'src="data:image/png;base64,{picture}">{more}'
+            f"<pre>{html.escape(self.summary())}</pre></figure>"
+        )
+
+
+def _validate(e: Explanation) -> None:
+    """Refuse tensors that do not fit together, and say which."""
+    if e.attribution.ndim not in (2, 3, 4):
+        raise InputError(
+            "attribution must be [N, 1, H, W], [N, C, T] or [N, F]; "
+            f"got {list(e.attribution.shape)}"
+        )
+    count, m = e.attribution.shape[0], len(e.methods)
+    if count < 1 or m < 1:
+        raise InputError(f"an explanation needs an input and a method; got {count} and {m}")
+    shape = e.attribution.shape[2:] if e.attribution.ndim == 4 else e.attribution.shape[1:]
+    n = math.prod(e.feature_shape)
+    expected: dict[str, tuple[int, ...]] = {
+        "attribution": (count, 1, *shape) if e.attribution.ndim == 4 else (count, *shape),
+        "maps": (count, m, *shape),
+        "target": (count,),
+        "score": (count,),
+        "order": (count, n),
+        "gains": (count, n),
+        "values": (count, *shape),
+        "images": (count, *shape, 3),
+        "answers": (count, *shape),
+    }
+    for name, want in expected.items():
+        tensor = getattr(e, name)
+        if tensor is not None and tuple(tensor.shape) != want:
+            raise InputError(f"{name} must be {list(want)}; got {list(tensor.shape)}")
+    for name, kind in (("target", torch.int64), ("order", torch.int64), ("images", torch.uint8)):
+        tensor = getattr(e, name)
+        if tensor is not None and tensor.dtype != kind:
+            raise InputError(f"{name} must be of dtype {kind}; got {tensor.dtype}")
+    if e.labels is not None and len(e.labels) != count:
+        raise InputError(f"labels must name the {count} inputs' classes; got {len(e.labels)}")
+    if e.feature_names is not None and len(e.feature_names) != shape[0]:
+        raise InputError(f"feature_names must be {shape[0]} names; got {len(e.feature_names)}")
+    for name, maps in (("maps", e.maps), ("answers", e.answers)):
+        low, high = (0.0, 1.0) if maps is None else map(float, maps.aminmax())
+        if not (low >= 0 and high <= 1 + 1e-6):
+            raise InputError(f"{name} must lie in [0, 1], without nan; got {low} to {high}")
+    if not float(e.attribution.min()) >= 0:
+        raise InputError("attribution must be >= 0 and without nan")
+    _validate_features(e, n, count, shape)
+
+
+def _validate_features(e: Explanation, n: int, count: int, shape: Sequence[int]) -> None:
+    inside = bool(((e.order >= 0) & (e.order < n)).all())
+    seen = torch.zeros_like(e.order, dtype=torch.bool)
+    if not inside or not bool(seen.scatter_(1, e.order, True).all()):
+        raise InputError(f"order must hold each feature 0 … {n - 1} once in every row")
+    if e.features is None:
+        if n != math.prod(shape):
+            raise InputError(
+                f"feature_shape {e.feature_shape} has {n} features and a map {math.prod(shape)} "
+                "pixels: pass features, the feature of each pixel"
+            )
+        return
+    if tuple(e.features.shape) not in ((count, *shape), (1, *shape)):
+        raise InputError(
+            f"features must be [{count} or 1, {', '.join(map(str, shape))}]; "
+            f"got {list(e.features.shape)}"
+        )
+    low, high = (int(bound) for bound in e.features.aminmax())
+    if low < 0 or high >= n:
+        raise InputError(f"features must lie in 0 … {n - 1}; they run from {low} to {high}")

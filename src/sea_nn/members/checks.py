@@ -1,0 +1,165 @@
+"""Find members that silently fail on a model, and say what to do about it.
+
+>>> import captum, torch
+>>> from torch import nn
+>>> from sea_nn.members.compute import from_captum
+>>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU6(), nn.Flatten(), nn.Linear(144, 2))
+>>> x = torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+>>> captums = from_captum(captum.attr.GuidedBackprop)  # knows nn.ReLU alone, says nothing here
+>>> checks = examine(model, x, methods=("saliency", captums))
+>>> [check.message for check in checks if check.level == "warn"]
+["its map equals saliency's"]
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sea_nn.ensembling.heatmaps import is_flat, reduce_channels
+from sea_nn.explanation.provenance import Check
+from sea_nn.members.compute import MemberMaps, compute_maps
+from sea_nn.members.registry import Methods
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.outputs import Logits, Target, as_args, predict, select_args
+
+CHUNK = 32  # inputs asked about at a time
+COMPLETENESS = 0.05
+"""Integrated gradients should sum to the change of the logit within this share of it."""
+
+
+def examine(
+    model: Callable[..., Any],
+    x: Tensor,
+    target: Target = None,
+    methods: Methods = "paper",
+    **options: Any,
+) -> tuple[Check, ...]:
+    """Run the members on a few inputs and report what a person should know before ensembling.
+
+    Args:
+        model: as for ``SEA``.
+        x: a few inputs [N, ...].
+        target: the class, or None for the predicted one.
+        methods: the members in question.
+        **options: as for ``sea_nn.members.compute.compute_maps``.
+    """
+    found = compute_maps(model, x, target, methods, on_error="skip", **options)
+    return (
+        *check_model(model, x, options.get("additional_forward_args")),
+        *check_members(found, model, x, **options),
+    )
+
+
+def check_model(model: Callable[..., Any], x: Tensor, args: Any = None) -> list[Check]:
+    """Modules that break methods which hook them: used twice in a pass, or writing in place."""
+    if not isinstance(model, nn.Module):
+        return [Check("ok", "model", "a plain function: members that look inside it are left out")]
+    calls: Counter[str] = Counter()
+    names = {
+        module: name
+        for name, module in model.named_modules()
+        if not list(module.children()) and not isinstance(module, torch.jit.ScriptModule)
+    }
+    one = torch.zeros(1, dtype=torch.long, device=x.device)
+    with borrow(model), torch.no_grad():  # which takes the hooks off again
+        for module in names:
+            module.register_forward_hook(lambda m, *_: calls.update([names[m]]))
+        Logits(model, check=False)(x[:1].detach().clone(), *select_args(as_args(args), one, len(x)))
+    checks: list[Check] = []
+    twice = [name for name, count in calls.items() if count > 1]
+    if twice:
+        checks.append(
+            Check(
+                "warn",
+                "model",
+                f"{len(twice)} {'module runs' if len(twice) == 1 else 'modules run'} more than "
+                f"once in a pass, such as {twice[0]!r}",
+                "the members here allow for it; others that hook modules (Captum's DeepLift) do "
+                "not: give each use its own module for them",
+            )
+        )
+    writing = [name for module, name in names.items() if getattr(module, "inplace", False)]
+    if writing:
+        checks.append(
+            Check(
+                "warn",
+                "model",
+                f"{len(writing)} {'module writes' if len(writing) == 1 else 'modules write'} in "
+                f"place, such as {writing[0]!r}",
+                "the members here allow for it; others that hook modules need inplace=False",
+            )
+        )
+    return checks or [Check("ok", "model", "every module runs once in a pass, none in place")]
+
+
+def check_members(
+    found: MemberMaps, model: Callable[..., Any], x: Tensor, **options: Any
+) -> list[Check]:
+    """What the members' own maps tell: failures, empty maps, duplicates, incomplete integrals."""
+    checks = [Check("fail", name, why, "it is left out") for name, why in found.failed.items()]
+    copies = {b: a for a, b in found.duplicates()}
+    for name, maps in found.maps.items():
+        seen = reduce_channels(maps, 1 if maps.ndim == 4 else None)
+        flat = is_flat(seen)
+        if bool(flat.any()):
+            which = "for every input" if bool(flat.all()) else f"for {int(flat.sum())} inputs"
+            what = "the same everywhere" if bool(seen[flat].any()) else "zero"
+            checks.append(
+                Check("fail", name, f"its map is {what} {which}", "it does not count there")
+            )
+        elif name in copies:
+            advice = (
+                "they share one vote; leave one out to save its time. A method that hooks modules "
+                "it does not know (Captum's GuidedBackprop and ReLU6) falls back to the gradient"
+            )
+            checks.append(Check("warn", name, f"its map equals {copies[name]}'s", advice))
+        else:
+            checks.append(Check("ok", name, "its map is finite, not empty, and its own"))
+    if "integrated_gradients" in found.maps:
+        checks.append(_check_completeness(found, model, x, **options))
+    return checks
+
+
+@torch.no_grad()
+def _check_completeness(
+    found: MemberMaps,
+    model: Callable[..., Any],
+    x: Tensor,
+    baselines: float | Tensor | None = None,
+    additional_forward_args: Any = None,
+    internal_batch_size: int | None = None,
+    **_: Any,
+) -> Check:
+    """Integrated gradients must add up to F(x) - F(baseline): the method's own axiom."""
+    own = found.options["integrated_gradients"].get("baselines", baselines)
+    start = torch.as_tensor(0.0 if own is None else own, dtype=x.dtype, device=x.device)
+    with borrow(model):
+        logits = predict(
+            model,
+            start.expand_as(x),
+            additional_forward_args,
+            batch_size=internal_batch_size or CHUNK,
+        )
+    target = found.target.unsqueeze(1)
+    wanted = (found.logits.gather(1, target) - logits.gather(1, target)).squeeze(1)
+    given = found.maps["integrated_gradients"].flatten(1).sum(1)
+    error = float(((given - wanted).abs() / wanted.abs().clamp_min(1e-6)).median())
+    message = f"its sum misses the change of the logit by {error:.1%} (median)"
+    if error <= COMPLETENESS:
+        return Check("ok", "integrated_gradients", message)
+    advice = "ask for more steps: options={'integrated_gradients': {'n_steps': 100}}"
+    return Check("warn", "integrated_gradients", message, advice)
+
+
+def vote(found: MemberMaps) -> dict[str, float]:
+    """How much each member counts: members with the same map share one vote."""
+    groups = {name: name for name in found.maps}
+    for a, b in found.duplicates():
+        groups[b] = groups[a]
+    size = Counter(groups.values())
+    return {name: 1 / size[groups[name]] for name in found.maps}

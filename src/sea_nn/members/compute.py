@@ -1,0 +1,177 @@
+"""The members of the ensemble by name, and one call that computes all their maps.
+
+>>> import torch
+>>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
+>>> result = compute_maps(model, torch.ones(2, 1, 4, 4), methods=("saliency", "occlusion"))
+>>> {name: tuple(map.shape) for name, map in result.maps.items()}
+{'saliency': (2, 1, 4, 4), 'occlusion': (2, 1, 4, 4)}
+
+Any function `(model, x, target) -> maps` can join by `register`, or unnamed in `methods`.
+"""
+
+import random
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.members.registry import (
+    ENSEMBLES,
+    Entry,
+    Member,
+    Methods,
+    expand_methods,
+    get,
+    names,
+    register,
+)
+from sea_nn.members.run import MemberMaps, Progress, Work, seed_generators
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.evaluator import Evaluator, check_autocast
+from sea_nn.passes.outputs import Logits, Target, as_args, predict, resolve_target
+
+__all__ = [
+    "ENSEMBLES",
+    "Entry",
+    "Logits",
+    "Member",
+    "MemberMaps",
+    "Progress",
+    "borrow",
+    "check_input",
+    "compute_maps",
+    "expand_methods",
+    "from_captum",
+    "get",
+    "names",
+    "predict",
+    "register",
+    "resolve_target",
+]
+
+
+def compute_maps(
+    model: Callable[..., Any],
+    x: Tensor,
+    target: Target = None,
+    methods: Methods = "paper",
+    *,
+    baselines: float | Tensor | None = None,
+    additional_forward_args: Any = None,
+    internal_batch_size: int | None = None,
+    feature_mask: Tensor | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    seed: int = 0,
+    autocast: bool | torch.dtype = False,
+    compile: bool = False,
+    progress: Progress | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+) -> MemberMaps:
+    """Explain every input of `x` with every method; the model and `x` come back as they were.
+
+    Args:
+        model: a module or any callable; see `Logits` for the outputs understood.
+        x: inputs [N, ...]: columns [N, F], series [N, C, T] or images [N, C, H, W].
+        target: the class to explain, one or one an input; None for the predicted class.
+        methods: an ensemble's name, or names, (name, options) pairs and callables.
+        baselines: what "absent" means: None for 0, a number, or a tensor that broadcasts to `x`.
+        additional_forward_args: further arguments of the model; tensors with N entries follow the
+            inputs. Callables cannot take part then: they get the model and an input alone.
+        internal_batch_size: the most evaluations in one pass; left out, it is chosen so that a
+            pass fits into memory.
+        feature_mask: segments for lime and kernel_shap, whole numbers that broadcast to `x`.
+        options: options by method, for example `{"rise": {"n_masks": 500}}`.
+        seed: starts every random draw. Draws are each input's own, decided by the seed and its
+            content, so its maps do not depend on the rest of the batch.
+        autocast: on a GPU, True for bfloat16 or a floating type. float16 keeps as many digits as
+            the TF32 that PyTorch's convolutions use by default, and moves half the memory.
+        compile: compile gradient passes with `torch.compile`: some seconds for the first inputs of
+            a model, about 1.4 times as fast on a GPU from then on.
+        progress: called with (member, evaluations done, evaluations in all); the model is at work
+            then, and not for others to call.
+        on_error: "raise", or "skip" to go on without a member that fails.
+
+    Raises:
+        InputError, KindError: the call is wrong.
+        MemberError: a member cannot explain this model or input (all of them, with "skip").
+    """
+    if on_error not in ("raise", "skip"):
+        raise InputError(f'on_error must be "raise" or "skip", got {on_error!r}')
+    entries = expand_methods(methods, options)
+    check_input(x, internal_batch_size)
+    precision = check_autocast(autocast, x)
+    if compile and not isinstance(model, nn.Module):
+        raise KindError(f"compile=True is for a torch.nn.Module, got {type(model).__name__}")
+    with torch.inference_mode(False), borrow(model), _own_randomness(x, seed):
+        task = Evaluator(
+            # Checked for NaN in a first look only: every further one would make a GPU wait.
+            Logits(model, check=False),
+            x.detach().clone(),
+            target=torch.zeros(len(x), dtype=torch.long, device=x.device),
+            logits=x.new_zeros(len(x), 1),
+            args=as_args(additional_forward_args),
+            baselines=baselines,
+            feature_mask=feature_mask,
+            limit=internal_batch_size,
+            autocast=precision,
+            seed=seed,
+        )
+        return Work(entries, task, target, compile, progress, on_error).do()
+
+
+def from_captum(attribution: type[Any], **options: Any) -> Callable[..., Tensor]:
+    """Return a member from a Captum class, with options for its `attribute`.
+
+    For example `methods=["saliency", from_captum(captum.attr.FeatureAblation)]`.
+    """
+
+    def member(model: nn.Module, x: Tensor, target: Tensor) -> Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Captum warns of hooks it removes by itself
+            maps: Tensor = attribution(model).attribute(x, target=target, **options)
+        return maps
+
+    member.__name__ = attribution.__name__
+    return member
+
+
+def check_input(x: Any, limit: int | None = None) -> None:
+    """Refuse inputs that no member could explain, and say why.
+
+    Raises:
+        InputError, KindError: x is no batch of finite floating-point inputs, or the limit is 0.
+    """
+    if not isinstance(x, Tensor):
+        raise KindError(f"x must be a torch.Tensor [N, ...], got {type(x).__name__}")
+    if not x.is_floating_point():
+        raise KindError(
+            f"x must hold floating-point numbers, got {x.dtype}; for token ids explain the "
+            "embeddings instead"
+        )
+    if x.ndim < 2 or x.numel() == 0:
+        raise InputError(
+            f"x must hold at least one input: [N, F], [N, C, T] or [N, C, H, W] with N >= 1; got "
+            f"shape {list(x.shape)}. For a single input use x.unsqueeze(0)"
+        )
+    if not bool(x.isfinite().all()):
+        raise InputError("x holds NaN or infinite values; clean the input first")
+    if limit is not None and limit < 1:
+        raise InputError(f"internal_batch_size must be at least 1, got {limit}")
+
+
+@contextmanager
+def _own_randomness(x: Tensor, seed: int) -> Iterator[None]:
+    """Seed the global generators for models and callables that draw, and put them back."""
+    before, plain = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+        try:
+            seed_generators(x, seed)
+            yield
+        finally:
+            np.random.set_state(before)
+            random.setstate(plain)

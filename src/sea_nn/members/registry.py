@@ -1,0 +1,389 @@
+"""Names for the members: what each needs, costs and defaults to, and the ready ensembles.
+
+>>> get("integrated_gradients").cost()
+50
+>>> [entry.label for entry in expand_methods("paper")]
+['saliency', 'integrated_gradients', 'smooth_ig']
+"""
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.members import backprop_rules as rules
+from sea_nn.members import grad_cam as cam
+from sea_nn.members import gradients
+from sea_nn.members import masking as perturbation
+from sea_nn.members import surrogates as surrogate
+
+Shape = tuple[int, ...]
+Options = Mapping[str, Any]
+Method = str | Callable[..., Any] | tuple[str | Callable[..., Any], Options]
+Methods = Method | Iterable[Method]
+
+
+@dataclass(frozen=True)
+class Member:
+    """An attribution method that can join an ensemble.
+
+    Attributes:
+        name: what it is called everywhere.
+        function: `(task, **options) -> maps` for the members of this package, or
+            `(model, x, target, **options) -> maps` for the others.
+        evaluations: model evaluations for one input, a number or a function of the options and
+            the input's shape. One evaluation is one forward, or forward and backward, pass.
+        signed: whether maps also hold evidence against the class, below zero.
+        needs: what it asks for: "gradient" (a differentiable model), "module" (not a plain
+            function), "convolution" (or token) layers, "image" inputs, "superpixels"
+            (scikit-image, for images).
+        defaults: its options, with the values of the original paper or its authors' code.
+        presets: further named sets of options.
+        reference: where it comes from.
+        native: whether `function` is of this package.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    evaluations: int | Callable[[Options, Shape], int] = 1
+    signed: bool = True
+    needs: frozenset[str] = frozenset()
+    defaults: Options = field(default_factory=dict)
+    presets: Mapping[str, Options] = field(default_factory=dict)
+    reference: str = ""
+    native: bool = False
+
+    def cost(self, options: Options | None = None, shape: Shape = (3, 224, 224)) -> int:
+        """Return the evaluations for one input of this shape (without the batch axis)."""
+        if callable(self.evaluations):
+            return int(self.evaluations(self.settle(options or {}), shape))
+        return self.evaluations
+
+    def settle(self, options: Options) -> dict[str, Any]:
+        """Return all options with their values; a preset first, then what was given."""
+        given = dict(options)
+        preset = given.pop("preset", None)
+        if preset is not None and preset not in self.presets:
+            known = ", ".join(map(repr, self.presets)) or "none"
+            raise InputError(f"{self.name} has no preset {preset!r}; presets: {known}")
+        if self.native:
+            unknown = [name for name in given if name not in self.defaults and name != "baselines"]
+            if unknown:
+                known = ", ".join(self.defaults) or "none but baselines"
+                raise InputError(
+                    f"{self.name} has no option {unknown[0]!r}; its options are: {known}"
+                )
+            for option, value in given.items():
+                fits, wanted = _RULES.get(option, (lambda value: True, ""))
+                left_out = value is None and self.defaults.get(option, 0) is None
+                if not left_out and not fits(value):
+                    raise InputError(f"{self.name}: {option} must be {wanted}; got {value!r}")
+        return {**self.defaults, **self.presets.get(preset or "", {}), **given}
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def _is_amount(value: Any) -> bool:
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    return real and value >= 0 and math.isfinite(value)
+
+
+def _is_extent(value: Any) -> bool:
+    return all(map(_is_count, value)) if isinstance(value, tuple | list) else _is_count(value)
+
+
+_COUNT = (_is_count, "a whole number from 1")
+_AMOUNT = (_is_amount, "a number from 0")
+_SWITCH = (lambda value: isinstance(value, bool), "true or false")
+_EXTENT = (_is_extent, "a whole number from 1, or one for each axis")
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("n_steps", "n_samples", "n_masks", "n_segments", "cells"), _COUNT),
+    **dict.fromkeys(("noise", "stdev", "alpha"), _AMOUNT),
+    **dict.fromkeys(("per_point", "relu"), _SWITCH),
+    **dict.fromkeys(("window", "stride"), _EXTENT),
+    "keep": (lambda v: _is_amount(v) and 0 < v < 1, "a number between 0 and 1"),
+    "kernel_width": (lambda v: _is_amount(v) and v > 0, "a number above 0"),
+    "layer": (lambda v: isinstance(v, str | nn.Module), "a layer, or its name"),
+    "reshape": (callable, "a function"),
+}
+"""What the package's own members take, by the name of the option: a test, and how to say it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A member with its options settled, under the label its maps will have.
+
+    Attributes:
+        label: the name of its maps.
+        member: the member.
+        options: all of its options.
+        optional: whether to go on without it where it is not made for the model or the input: it
+            was not asked for by name, but came with a ready ensemble.
+    """
+
+    label: str
+    member: Member
+    options: Options
+    optional: bool = False
+
+
+_MEMBERS: dict[str, Member] = {}
+
+ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "fast": ("saliency", "input_x_gradient", "grad_cam"),
+        "paper": ("saliency", "integrated_gradients", "smooth_ig"),
+        "thorough": (
+            *("saliency", "integrated_gradients", "smooth_ig"),
+            *("grad_cam", "occlusion", "rise"),
+        ),
+    }
+)
+# RISE's own 4000 masks would take nine tenths of the time of the ensemble.
+_ENSEMBLE_OPTIONS: Mapping[str, Mapping[str, Options]] = {"thorough": {"rise": {"n_masks": 400}}}
+
+
+def register(
+    name: str,
+    function: Callable[..., Any],
+    *,
+    cost: int | Callable[[Options, Shape], int] = 1,
+    signed: bool = True,
+    needs: Iterable[str] = (),
+    defaults: Options | None = None,
+    reference: str = "",
+    replace: bool = False,
+) -> Member:
+    """Give any callable `(model, x, target, **options) -> maps` a name, and return the member.
+
+    The callable gets the model behind `Logits` (so [N, classes] comes out whatever the model
+    returns), a copy of the inputs [N, ...] and the classes [N]; it returns maps of the input's
+    shape, or with one channel. Random draws from the global generators are seeded.
+    """
+    if not callable(function):
+        raise KindError(f"member {name!r} must be callable, got {type(function).__name__}")
+    if not name or name in ENSEMBLES or "," in name:
+        raise InputError(f"{name!r} cannot name a member: it is empty, an ensemble or has a comma")
+    if name in _MEMBERS and not replace:
+        raise InputError(f"a member named {name!r} exists; pass replace=True to replace it")
+    _MEMBERS[name] = Member(
+        name, function, cost, signed, frozenset(needs), dict(defaults or {}), reference=reference
+    )
+    return _MEMBERS[name]
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all members, in the order they were registered."""
+    return tuple(_MEMBERS)
+
+
+def get(name: str) -> Member:
+    """Return the member of this name; the error for an unknown one lists the names, nearest first.
+
+    >>> get("salency")
+    Traceback (most recent call last):
+        ...
+    sea_nn.errors.InputError: there is no member 'salency'; did you mean 'saliency'? Members: ...
+    """
+    if name in _MEMBERS:
+        return _MEMBERS[name]
+    near = difflib.get_close_matches(str(name), (*ENSEMBLES, *_MEMBERS), n=3, cutoff=0.4)
+    guess = f" did you mean {near[0]!r}?" if near else ""
+    ordered = [n for n in near if n in _MEMBERS]
+    ordered += [other for other in _MEMBERS if other not in near]
+    raise InputError(
+        f"there is no member {name!r};{guess} Members: {', '.join(ordered)}; ready ensembles: "
+        f"{', '.join(ENSEMBLES)}"
+    )
+
+
+def expand_methods(
+    methods: Methods, options: Mapping[str, Options] | None = None
+) -> tuple[Entry, ...]:
+    """Return the members that `methods` names, in order, with their options settled.
+
+    Args:
+        methods: an ensemble's name ("fast", "paper", "thorough"), a member's name, several with
+            commas, or a sequence of names, (name, options) pairs, members and callables.
+        options: further options by name; they win over those of the ensemble and the pairs.
+    """
+    given = dict(options or {})
+    extra: Mapping[str, Options] = {}
+    ready = isinstance(methods, str) and methods in ENSEMBLES
+    if isinstance(methods, str):
+        extra = _ENSEMBLE_OPTIONS.get(methods, {})
+        methods = ENSEMBLES.get(methods) or [n.strip() for n in methods.split(",") if n.strip()]
+    elif callable(methods) or isinstance(methods, Member):
+        methods = [methods]
+    elif not isinstance(methods, Iterable):
+        raise KindError(
+            f"methods must be names, (name, options) pairs or callables, got {methods!r}"
+        )
+    entries: list[Entry] = []
+    for method in methods:
+        member, own = _resolve(method, len(entries) + 1)
+        label, again = member.name, 2
+        while any(entry.label == label for entry in entries):
+            label, again = f"{member.name}_{again}", again + 1
+        chosen = {**extra.get(label, {}), **own, **given.pop(label, {})}
+        entries.append(Entry(label, member, member.settle(chosen), ready))
+    if not entries:
+        raise InputError(
+            f"methods is empty: name at least one member ({', '.join(names())}) or an ensemble "
+            f"({', '.join(ENSEMBLES)})"
+        )
+    if given:
+        raise InputError(
+            f"options name {next(iter(given))!r}, which is not among the methods: "
+            f"{', '.join(entry.label for entry in entries)}"
+        )
+    return tuple(entries)
+
+
+def _resolve(method: Any, place: int) -> tuple[Member, Options]:
+    own: Options = {}
+    if isinstance(method, tuple):
+        if len(method) != 2 or not isinstance(method[1], Mapping):
+            raise KindError(f"a method with options is a pair (name, {{...}}), got {method!r}")
+        method, own = method
+    if isinstance(method, str):
+        return get(method), own
+    if isinstance(method, Member):
+        return method, own
+    if callable(method):
+        name = getattr(method, "__name__", type(method).__name__)
+        return Member(f"member_{place}" if name == "<lambda>" else name, method), own
+    raise KindError(f"a method is a name, a (name, options) pair or a callable, got {method!r}")
+
+
+def _add(
+    name: str,
+    function: Callable[..., Any],
+    cost: int | Callable[[Options, Shape], int],
+    reference: str,
+    *,
+    defaults: Options | None = None,
+    needs: Iterable[str] = ("gradient",),
+    signed: bool = True,
+    presets: Mapping[str, Options] | None = None,
+) -> None:
+    _MEMBERS[name] = Member(
+        *(name, function, cost, signed, frozenset(needs), dict(defaults or {})),
+        *(dict(presets or {}), reference, True),
+    )
+
+
+def _count_segments(options: Options, shape: Shape) -> int:
+    return int(options["n_segments"]) if len(shape) == 3 else math.prod(shape)
+
+
+_add("saliency", gradients.saliency, 1, "Simonyan et al. 2014, arXiv:1312.6034")
+_add(
+    "integrated_gradients",
+    gradients.integrated_gradients,
+    lambda o, _: o["n_steps"],
+    "Sundararajan et al. 2017, arXiv:1703.01365",
+    defaults={"n_steps": 50},
+)
+_add(
+    "smooth_ig",
+    gradients.smooth_ig,
+    lambda o, _: o["n_samples"] * o["n_steps"],
+    "Smilkov et al. 2017, arXiv:1706.03825, over integrated gradients",
+    defaults={"n_samples": 5, "noise": 0.15, "stdev": None, "n_steps": 50, "per_point": False},
+    presets={"paper": {"n_samples": 3, "stdev": 1.0}},
+)
+_add(
+    "smoothgrad",
+    gradients.smoothgrad,
+    lambda o, _: o["n_samples"],
+    "Smilkov et al. 2017, arXiv:1706.03825",
+    defaults={"n_samples": 50, "noise": 0.15, "stdev": None},
+)
+_add("input_x_gradient", gradients.input_x_gradient, 1, "Shrikumar et al. 2016, arXiv:1605.01713")
+_add(
+    "deeplift",
+    rules.deeplift,
+    2,
+    "Shrikumar et al. 2017, arXiv:1704.02685, rescale rule",
+    needs=("gradient", "module"),
+)
+_add(
+    "guided_backprop",
+    rules.guided_backprop,
+    1,
+    "Springenberg et al. 2015, arXiv:1412.6806",
+    needs=("gradient", "module"),
+)
+_add(
+    "deconvolution",
+    rules.deconvolution,
+    1,
+    "Zeiler and Fergus 2014, arXiv:1311.2901",
+    needs=("gradient", "module"),
+)
+_add(
+    "grad_cam",
+    cam.grad_cam,
+    1,
+    "Selvaraju et al. 2017, arXiv:1610.02391",
+    defaults={"layer": None, "reshape": None, "relu": True},
+    needs=("gradient", "module", "convolution"),
+    signed=False,
+)
+_add(
+    "guided_grad_cam",
+    cam.guided_grad_cam,
+    2,
+    "Selvaraju et al. 2017, arXiv:1610.02391",
+    defaults={"layer": None, "reshape": None},
+    needs=("gradient", "module", "convolution"),
+)
+_add(
+    "occlusion",
+    perturbation.occlusion,
+    lambda o, shape: perturbation.count_windows(shape, o["window"], o["stride"]),
+    "Zeiler and Fergus 2014, arXiv:1311.2901",
+    defaults={"window": None, "stride": None},
+    needs=(),
+)
+_add(
+    "rise",
+    perturbation.rise,
+    lambda o, _: o["n_masks"],
+    "Petsiuk et al. 2018, arXiv:1806.07421",
+    defaults={"n_masks": 4000, "cells": 7, "keep": 0.5},
+    needs=("image",),
+    signed=False,
+)
+_add(
+    "lime",
+    surrogate.lime,
+    lambda o, _: o["n_samples"],
+    "Ribeiro et al. 2016, arXiv:1602.04938",
+    defaults={"n_samples": 1000, "kernel_width": 0.25, "alpha": None, "n_segments": 50},
+    needs=("superpixels",),
+)
+_add(
+    "kernel_shap",
+    surrogate.kernel_shap,
+    lambda o, shape: surrogate.count_coalitions(_count_segments(o, shape), o["n_samples"]),
+    "Lundberg and Lee 2017, arXiv:1705.07874",
+    defaults={"n_samples": None, "n_segments": 50},
+    needs=("superpixels",),
+)
+_add(
+    "gradient_shap",
+    gradients.gradient_shap,
+    lambda o, _: o["n_samples"],
+    "Lundberg and Lee 2017, arXiv:1705.07874; Erion et al. 2021, arXiv:1906.10670",
+    defaults={"n_samples": 200, "noise": 0.0, "stdev": None},
+)

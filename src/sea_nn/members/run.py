@@ -1,0 +1,369 @@
+"""Run the members of one call: what they cost, how their passes may run, what they returned.
+
+On a GPU nothing waits between members: each is sent off while the one before is still at work, and
+the maps are looked at once all are.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sea_nn.errors import InputError, MemberError, SEAError, UnfitError
+from sea_nn.members.registry import Entry, Member, get, names
+from sea_nn.passes import batching as memory
+from sea_nn.passes import cuda_graphs as replay
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.compiled import Compiled
+from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.norm_folding import Fold
+from sea_nn.passes.outputs import Target, predict, resolve_target
+
+Progress = Callable[[str, int, int], None]
+
+# Folding norms costs two forward passes and pays from this many evaluations on.
+FOLD_FROM = 32
+ADVICE = '. Leave it out of methods, or pass on_error="skip" to go on without it'
+
+
+@dataclass(frozen=True)
+class MemberMaps:
+    """What the members said about N inputs.
+
+    Attributes:
+        maps: raw attributions by member, each of the input's shape or, of images by members
+            without channels, [N, 1, H, W]. Signed where the member is.
+        seconds: the time each member took.
+        evaluations: the model evaluations each member made for all N inputs; one evaluation is one
+            forward, or forward and backward, pass of one input. Shared work counts once.
+        failed: why a member has no map and what to do, with `on_error="skip"`.
+        target: the class explained, [N].
+        logits: the model's answers, [N, classes].
+        options: the options that each member ran with, its defaults among them.
+    """
+
+    maps: dict[str, Tensor]
+    seconds: dict[str, float]
+    evaluations: dict[str, int]
+    failed: dict[str, str]
+    target: Tensor
+    logits: Tensor
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def duplicates(self, threshold: float = 0.9999) -> list[tuple[str, str]]:
+        """Return pairs of members whose maps point the same way for every input.
+
+        Such a pair has one vote too many: a method may fall back to another on some models.
+        """
+        flat = {
+            name: torch.nn.functional.normalize(m.abs().flatten(1), dim=1)
+            for name, m in self.maps.items()
+        }
+        return [
+            (a, b)
+            for a, b in combinations(flat, 2)
+            if flat[a].shape == flat[b].shape
+            and bool(((flat[a] * flat[b]).sum(1) >= threshold).all())
+        ]
+
+
+class Work:
+    """All members of one call: what they cost, and how their passes may run."""
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        task: Evaluator,
+        target: Target,
+        compiles: bool,
+        progress: Progress | None,
+        on_error: str,
+    ) -> None:
+        self.entries, self.task, self.target = entries, task, target
+        self.progress, self.on_error = progress, on_error
+        n_inputs, shape = len(task.x), tuple(task.x.shape[1:])
+        self.costs = {e.label: n_inputs * e.member.cost(e.options, shape) for e in entries}
+        # Members that make many passes and do not read the layers themselves. A single gradient is
+        # left alone: it would show the rounding of folded weights, which means over many even out.
+        self.many = {
+            e.label
+            for e in entries
+            if e.member.native
+            and "convolution" not in e.member.needs
+            and self.costs[e.label] > n_inputs * 4
+        }
+        self.quick = None
+        if compiles and task.module is not None and self.many:
+            self.quick = Compiled(task.model, task.module)
+
+    def do(self) -> MemberMaps:
+        """Ask the model about the inputs, then run the members."""
+        try:
+            options = {entry.label: entry.options for entry in self.entries}
+            return replace(self._do(), options=options)
+        except _ToldError as told:
+            raise told.error from None
+
+    def _do(self) -> MemberMaps:
+        folds = sum(self.costs[label] for label in self.many) >= FOLD_FROM
+        kept = replay.recall(self.task) if folds else None
+        most = min(replay.FEW, self.task.limit or replay.FEW)
+        if kept is not None and len(self.task.x) <= most:
+            found = self._do_again(kept)
+            if found is not None:
+                return found
+            kept = None
+        task = _ask(self.task, self.target)
+        if kept is not None and not kept.confirm(task):
+            kept = None
+        fold = Fold()
+        if folds:
+            fold = (
+                kept.fold if kept is not None else task.find_fold(task.logits[:1], gradients=True)
+            )
+            task = replace(task, kept=kept or replay.keep(task, fold))
+        return self._run(task, fold).finish()
+
+    def _do_again(self, kept: replay.Kept) -> MemberMaps | None:
+        """Run the members on what a recording says of the inputs; None if the model says other.
+
+        The model itself is asked last, while the GPU still works: for few inputs, launching its
+        kernels one by one takes longer than running them.
+        """
+        # A cache of its own: what members share must not outlive a recording that was wrong.
+        task = replace(self.task, kept=kept, cache=dict(self.task.cache))
+        if self.target is not None:  # checked before the look, as checking waits for the GPU
+            unknown = task.x.new_empty(len(task.x), kept.n_classes)
+            task.target = resolve_target(unknown, self.target)
+        try:
+            plain, folded = kept.look(task)
+        except Exception:  # the model's own error, which asking it explains, or no room
+            return None
+        task.logits = plain
+        if self.target is None:
+            task.target = resolve_target(plain, None)
+        outcome: Pending | Exception
+        try:
+            outcome = self._run(task, kept.fold)
+        except Exception as error:
+            outcome = error
+        asked = _ask(self.task, self.target)
+        same = replay.confirm(asked, plain, folded) and torch.equal(asked.target, task.target)
+        if not same:
+            replay.forget(self.task)
+            return None
+        if isinstance(outcome, Exception):
+            raise outcome
+        return replace(outcome.finish(), logits=asked.logits)
+
+    def _run(self, task: Evaluator, fold: Fold) -> "Pending":
+        total, done = sum(self.costs.values()), 0
+        pending = Pending(task, self.on_error)
+        for entry in self.entries:
+            label, spent = entry.label, 0
+
+            def tick(count: int, label: str = label, done: int = done) -> None:
+                nonlocal spent
+                spent += count
+                self._tell(label, done + min(spent, self.costs[label]), total)
+
+            began = _mark(task.x.device)
+            try:
+                folds, code = (fold, self.quick) if label in self.many else (Fold(), None)
+                mine = replace(task, tick=tick, folded=folds, compiled=code)
+                maps = _explain(entry, mine, folds)
+            except Exception as error:
+                unfit = entry.optional and isinstance(error, UnfitError)
+                if self.on_error == "raise" and not unfit:
+                    raise
+                pending.failed[label] = str(error).removesuffix(ADVICE)
+            else:
+                pending.add(label, maps, spent, began)
+            done += self.costs[label]
+            self._tell(label, done, total)
+        return pending
+
+    def _tell(self, label: str, done: int, total: int) -> None:
+        """Report progress; an error in there is the caller's, and no member's."""
+        if self.progress is None:
+            return
+        try:
+            self.progress(label, done, total)
+        except Exception as error:
+            raise _ToldError(error) from error
+
+
+class _ToldError(BaseException):
+    """What went wrong in the caller's progress function, on its way past everyone."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+class Pending:
+    """Maps that a GPU may still be working on: the next member is sent off without waiting."""
+
+    def __init__(self, task: Evaluator, on_error: str) -> None:
+        self.task, self.on_error = task, on_error
+        self.maps: dict[str, Tensor] = {}
+        self.finite: dict[str, Tensor] = {}
+        self.evaluations: dict[str, int] = {}
+        self.spans: dict[str, tuple[Any, Any]] = {}
+        self.failed: dict[str, str] = {}
+
+    def add(self, label: str, maps: Tensor, spent: int, began: Any) -> None:
+        """Take the maps of a member that has made `spent` evaluations since `began`."""
+        self.maps[label], self.finite[label] = maps, maps.isfinite().all()
+        self.evaluations[label] = spent
+        self.spans[label] = began, _mark(maps.device)
+
+    def finish(self) -> MemberMaps:
+        """Wait for the maps and look for values that are no numbers."""
+        result = MemberMaps({}, {}, {}, self.failed, self.task.target, self.task.logits)
+        for label, maps in self.maps.items():
+            if not bool(self.finite[label]):
+                reason = (
+                    f"{label} returned NaN or infinite values; check the scale of the input and "
+                    "the baselines, and turn autocast off"
+                )
+                if self.on_error == "raise":
+                    raise MemberError(reason)
+                result.failed[label] = reason
+                continue
+            result.maps[label] = maps
+            result.evaluations[label] = self.evaluations[label]
+            result.seconds[label] = _measure(*self.spans[label])
+        if not result.maps:
+            reasons = "; ".join(f"{label}: {why}" for label, why in result.failed.items())
+            raise MemberError(f"no member could explain this model. {reasons}")
+        return result
+
+
+def seed_generators(x: Tensor, seed: int) -> None:
+    """Start the global generators, for models and callables that draw from them."""
+    # Not torch.manual_seed, which would seed the GPUs that are not in use as well.
+    torch.default_generator.manual_seed(seed)
+    if x.is_cuda:
+        with torch.cuda.device(x.device):
+            torch.cuda.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def _mark(device: torch.device) -> Any:
+    """Return the time now: on a GPU, when it gets to this point of its work."""
+    if device.type != "cuda":
+        return time.perf_counter()
+    with torch.cuda.device(device):
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+    return event
+
+
+def _measure(began: Any, ended: Any) -> float:
+    """Return the seconds between two marks."""
+    if isinstance(began, float):
+        return float(ended - began)
+    ended.synchronize()
+    return float(began.elapsed_time(ended)) / 1e3
+
+
+def _explain(entry: Entry, task: Evaluator, folds: Fold) -> Tensor:
+    """Run one member and check what it returns."""
+    member, settings = entry.member, dict(entry.options)
+    _check_needs(member, task)
+    if member.native and "baselines" in settings:
+        # Shared results never depend on the baselines, so the cache stays.
+        task = replace(task, baselines=settings.pop("baselines"))
+    try:
+        if member.native:
+            with folds.applied():
+                maps = member.function(task, **settings)
+        else:
+            if task.args:
+                raise MemberError(
+                    f"{entry.label} is called with the model and its first input alone, and this "
+                    "model takes additional_forward_args; write them into the model you pass, or "
+                    "leave it out"
+                )
+            seed_generators(task.x, task.seed)  # whatever other members have drawn before
+            with borrow(task.model):  # what it leaves behind must not reach the next member
+                maps = member.function(task.model, task.x.clone(), task.target.clone(), **settings)
+            task.tick(len(task.x) * member.cost(entry.options, tuple(task.x.shape[1:])))
+    except SEAError:
+        raise
+    except Exception as error:
+        raise MemberError(
+            f"{entry.label} failed on this model with {type(error).__name__}: {error}{ADVICE}"
+        ) from error
+    return _check_maps(entry.label, maps, task.x)
+
+
+def _check_needs(member: Member, task: Evaluator) -> None:
+    kinds = {2: "columns [N, F]", 3: "series [N, C, T]"}
+    if "image" in member.needs and task.x.ndim != 4:
+        others = [n for n in names() if "image" not in get(n).needs]
+        raise UnfitError(
+            f"{member.name} explains images [N, C, H, W], and the input is "
+            f"{kinds.get(task.x.ndim, 'a tensor')} of shape {list(task.x.shape)}; members for it: "
+            f"{', '.join(others)}"
+        )
+    if "module" in member.needs and task.module is None:
+        others = [n for n in names() if "module" not in get(n).needs]
+        raise UnfitError(
+            f"{member.name} looks inside the model, so it needs a torch.nn.Module and not a plain "
+            f"function; members that take one: {', '.join(others)}"
+        )
+
+
+def _check_maps(label: str, maps: Any, x: Tensor) -> Tensor:
+    if not isinstance(maps, Tensor):
+        raise MemberError(f"{label} must return a tensor of maps, got {type(maps).__name__}")
+    maps = maps.detach()
+    if maps.ndim == x.ndim - 1 and x.ndim > 2:
+        maps = maps.unsqueeze(1)
+    single = x.ndim > 2 and maps.shape == (len(x), 1, *x.shape[2:])
+    if single and x.ndim == 3:
+        maps = maps.expand_as(x)  # each channel of a series has features of its own
+    elif maps.shape != x.shape and not single:
+        raise MemberError(
+            f"{label} must return maps of the input's shape {list(x.shape)}, or with one channel; "
+            f"got {list(maps.shape)}"
+        )
+    # A copy where the member gave what others still use.
+    own: Tensor = maps.to(x.device, x.dtype).clone(memory_format=torch.contiguous_format)
+    return own
+
+
+def _ask(task: Evaluator, target: Target) -> Evaluator:
+    """Ask the model about the inputs once, with the errors that a first call meets explained."""
+    x = task.x
+    try:
+        size = 1
+        if len(x) > 1:
+            need = replace(task, autocast=None).footprint()
+            size = memory.chunk_size(len(x), need.forward, need.elements, x.device, task.limit)
+        logits = predict(task.model, task.arrange(x), task.args, batch_size=size)
+    except (SEAError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise InputError(
+            f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}"
+            f"{_find_mismatch(task.model.model, x)}: {error}"
+        ) from error
+    return replace(task, logits=logits, target=resolve_target(logits, target))
+
+
+def _find_mismatch(model: Any, x: Tensor) -> str:
+    first = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    if first is None or (first.device == x.device and first.dtype == x.dtype):
+        single = x.ndim == 3 and len(x) in (1, 3)
+        return " (is the batch axis missing? a single image is x[None])" if single else ""
+    return f" (the model is {first.dtype} on {first.device}: move one to the other)"

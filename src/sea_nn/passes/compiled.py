@@ -1,0 +1,76 @@
+"""Gradient passes as compiled code, checked once against the model itself.
+
+Between the convolutions of a network lie many small operations (biases, activations, residual
+sums), each of which reads and writes a whole activation. `torch.compile` joins them, which takes it
+some seconds for a model and pays from a few hundred evaluations on, on a GPU most of all.
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import cached_property
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+
+from sea_nn.passes.outputs import Logits
+
+ALIKE = 0.999
+"""The least cosine between a compiled pass and the model's own for the former to be trusted."""
+
+_TRUSTED: "WeakSet[nn.Module]" = WeakSet()
+_REFUSED: "WeakSet[nn.Module]" = WeakSet()
+
+
+def fix_shape(points: Tensor) -> None:
+    """Have code made for inputs of this shape, whatever the number of them.
+
+    A model is asked about images and, with its first layer apart, about what that makes of them.
+    Two shapes seen would be taken for many to come, and code for any of them is a fifth slower.
+    """
+    torch._dynamo.mark_static(points, list(range(1, points.ndim)))
+
+
+class Compiled:
+    """A model and its compiled form, to run either; the model alone once compiling has failed."""
+
+    def __init__(self, model: Logits, module: nn.Module) -> None:
+        self.model, self.module = model, module
+
+    @cached_property
+    def quick(self) -> Logits:
+        """The compiled form; made when it is first needed, for a replayed pass needs none."""
+        # PyTorch keeps the code it made with the module's own: another call finds it again.
+        return Logits(torch.compile(self.module), check=False)
+
+    def run(self, work: Callable[[Logits], Tensor]) -> Tensor:
+        """Return `work(model)` with the compiled model if that gives the same answer."""
+        if self.module in _REFUSED:
+            return work(self.model)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's advice to those who train
+                found = work(self.quick)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            reason = str(error).strip().split("\n")[0]
+            return self._give_up(work(self.model), f"{type(error).__name__}: {reason}")
+        if self.module in _TRUSTED:
+            return found
+        expected = work(self.model)
+        same = cosine_similarity(found.flatten(1).double(), expected.flatten(1).double())
+        still = expected.flatten(1).abs().amax(1) == 0  # no direction to compare
+        if not bool(((same >= ALIKE) | still).all()):
+            return self._give_up(expected, f"its gradients differ, cosine {float(same.min()):.4f}")
+        _TRUSTED.add(self.module)
+        return found
+
+    def _give_up(self, answer: Tensor, reason: str) -> Tensor:
+        _REFUSED.add(self.module)
+        warnings.warn(
+            f"the model runs as it is: torch.compile does not help it here ({reason})",
+            stacklevel=2,
+        )
+        return answer

@@ -1,0 +1,449 @@
+"""Ask a borrowed model about many variants of a few inputs, packed into full chunks.
+
+Every member of the ensemble is written against this class: it says which points to evaluate and
+how to combine the answers; chunks, memory, mixed precision, layout and progress live here.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from sea_nn.errors import InputError, MemberError
+from sea_nn.passes import batching as memory
+from sea_nn.passes import cuda_graphs as replay
+from sea_nn.passes import noise as draws
+from sea_nn.passes.compiled import Compiled, fix_shape
+from sea_nn.passes.first_layer import Stem
+from sea_nn.passes.gradient_sums import Combine, Part, Points, add_up
+from sea_nn.passes.norm_folding import Fold, fold_safely, is_frozen_norm, may_round
+from sea_nn.passes.outputs import Logits, select_args
+
+T = TypeVar("T")
+FACTS = ("modules", "norms", "convolutional", "recurrent")
+"""Keys of what is shared about the model, whatever its inputs."""
+FOOTPRINT = "footprint"
+"""Begins the keys of what one input takes."""
+STEM_FROM = 48
+"""Points from which on it pays to run the first layer apart: for fewer, launches take longer."""
+SUMS = 1 << 30
+"""Bytes that sums of gradients behind a first layer may take at once."""
+
+
+@dataclass
+class Evaluator:
+    """A model, the inputs to explain, and the means to evaluate variants of them.
+
+    One evaluation is one forward pass, or one forward and backward pass, of one input.
+
+    Attributes:
+        model: the borrowed model behind `Logits`.
+        x: the inputs [N, ...], a private copy.
+        target: the class to explain for each, [N].
+        logits: the model's answer for `x`, [N, classes].
+        args: further arguments of the model, for the caller's inputs.
+        origin: which of the caller's inputs each of `x` is a variant of, and how many there are;
+            None where they are the caller's. A tensor among `args` follows them by that number.
+        baselines: None for zero, a number, or a tensor that broadcasts to `x`.
+        feature_mask: segment numbers for the members that perturb segments, or None.
+        limit: the most evaluations in one pass, or None to choose by memory.
+        autocast: the precision on a GPU, or None for the model's own.
+        seed: starts every random draw; an input's map never depends on its batch.
+        tick: told the number of evaluations just made.
+        cache: results shared between members, by name.
+        folded: the folded norms in place now, which change what a pass keeps; an empty one if none.
+        stem: the first layer if it runs apart: gradients are those of what it gives, then.
+        kept: what is kept with the model between calls, on a GPU.
+        compiled: runs gradient passes as compiled code, or None.
+    """
+
+    model: Logits
+    x: Tensor
+    target: Tensor
+    logits: Tensor
+    args: tuple[Any, ...] = ()
+    origin: tuple[Tensor, int] | None = None
+    baselines: float | Tensor | None = None
+    feature_mask: Tensor | None = None
+    limit: int | None = None
+    autocast: torch.dtype | None = None
+    seed: int = 0
+    tick: Callable[[int], None] = lambda count: None
+    cache: dict[Any, Any] = field(default_factory=dict)
+    folded: Fold = field(default_factory=Fold)
+    stem: Stem | None = None
+    kept: replay.Kept | None = None
+    compiled: Compiled | None = None
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The caller's model if it is a module, None for a plain callable."""
+        inner = self.model.model
+        return inner if isinstance(inner, nn.Module) else None
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The caller's model and all of its parts, listed once; none for a plain callable."""
+        module = self.module
+        return self.share("modules", lambda: [] if module is None else list(module.modules()))
+
+    def baseline(self) -> Tensor:
+        """Return the baselines as a tensor of the shape of `x`."""
+        if self.baselines is None:
+            return torch.zeros_like(self.x)
+        base = torch.as_tensor(self.baselines, dtype=self.x.dtype, device=self.x.device).detach()
+        try:
+            return base.expand_as(self.x)
+        except RuntimeError as error:
+            raise InputError(
+                f"baselines must be a number or broadcast to the input, {list(self.x.shape)}; got "
+                f"{list(base.shape)}. A set of baselines to draw from is for gradient_shap: "
+                'options={"gradient_shap": {"baselines": ...}}'
+            ) from error
+
+    def generator(self) -> torch.Generator:
+        """Return a fresh CPU generator: the same draws for all inputs, on every device."""
+        return torch.Generator().manual_seed(self.seed)
+
+    def keys(self) -> Tensor:
+        """Return the number that decides each input's own draws, [N]; see `sea_nn.passes.noise`."""
+        return self.share("keys", lambda: draws.find_keys(self.x, self.seed))
+
+    def row(self, index: int) -> "Evaluator":
+        """Return the same evaluator for one input only."""
+        return self.select(torch.tensor([index], device=self.x.device))
+
+    def select(self, rows: Tensor, points: Tensor | None = None) -> "Evaluator":
+        """Return the same evaluator for the inputs `rows` [P], or for variants of them [P, ...]."""
+        base = self.baselines
+        return replace(
+            self,
+            x=self.x[rows] if points is None else points,
+            target=self.target[rows],
+            logits=self.logits[rows],
+            origin=self._trace(rows),
+            baselines=self.baseline()[rows] if isinstance(base, Tensor) else base,
+            cache={k: v for k, v in self.cache.items() if k in FACTS or k[0] == FOOTPRINT},
+        )
+
+    def _trace(self, rows: Tensor) -> tuple[Tensor, int]:
+        """Return which of the caller's inputs `rows` are variants of, and their number."""
+        if self.origin is None:
+            return rows, len(self.x)
+        origin, count = self.origin
+        return origin[rows], count
+
+    def share(self, key: Any, compute: Callable[[], T]) -> T:
+        """Return `compute()`, computed once for all members that ask with the same key."""
+        if key not in self.cache:
+            self.cache[key] = compute()
+        return self.cache[key]  # type: ignore[no-any-return]
+
+    def forward(self, points: Tensor, rows: Tensor) -> Tensor:
+        """Return the logits of `points` [P, ...], variants of the inputs `rows` [P]."""
+        with self._precision():
+            logits: Tensor = self.model(points, *select_args(self.args, *self._trace(rows)))
+        return logits.to(self.x.dtype)
+
+    def score(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """Return the logit of each row's target class, [P]."""
+        return logits.gather(1, self.target[rows].unsqueeze(1)).squeeze(1)
+
+    def gradient(self, points: Tensor, rows: Tensor) -> Tensor:
+        """Return d score / d input at `points` [P, ...], variants of the inputs `rows` [P]."""
+        args = select_args(self.args, *self._trace(rows))
+        return self.slope(points, self.target[rows], args)
+
+    def slope(self, points: Tensor, classes: Tensor, args: tuple[Any, ...] = ()) -> Tensor:
+        """Return d logit / d input at `points` [P, ...], of the logits `classes` [P]."""
+        if self.compiled is None:
+            return self._differentiate(self.model, points, classes, args)
+        return self.compiled.run(lambda model: self._differentiate(model, points, classes, args))
+
+    def _differentiate(
+        self, model: Logits, points: Tensor, classes: Tensor, args: tuple[Any, ...]
+    ) -> Tensor:
+        # A smaller float loses gradients of logits to underflow unless they are scaled up.
+        scale = 1024.0 if self.autocast == torch.float16 else 1.0
+        with self.differentiable():
+            leaf = self._start(points).requires_grad_(True)
+            # The copy, in the layout to run in, lets a model start with an in-place operation. A
+            # model that writes on what its first layer gives is not run without it.
+            whole = self.stem is None
+            copy = leaf.clone(memory_format=self._layout(leaf)) if whole else leaf
+            if self.compiled is not None:
+                fix_shape(copy)
+            with self._precision():
+                logits: Tensor = model(copy, *args)
+            score = logits.to(self.x.dtype).gather(1, classes.unsqueeze(1)).sum() * scale
+            if not score.requires_grad:
+                raise MemberError(
+                    "the model's output carries no gradient (a detach, no_grad or non-tensor step "
+                    "inside it?); use members that only ask the model: occlusion, rise, lime, "
+                    "kernel_shap"
+                )
+            (grad,) = torch.autograd.grad(score, leaf, allow_unused=True)
+        if grad is None:
+            raise MemberError(
+                "the model's output does not depend on the input through operations that can be "
+                "differentiated; use occlusion, rise, lime or kernel_shap"
+            )
+        return grad / scale if scale != 1 else grad
+
+    def _start(self, points: Tensor) -> Tensor:
+        """Return what passes start from: the points, or what the first layer makes of them."""
+        if self.stem is None:
+            return points.detach()
+        made = self.stem.push(points)
+        return made.contiguous(memory_format=self._layout(made))
+
+    def integrate(
+        self,
+        count: int,
+        points: Points,
+        combine: Combine | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return, for every input, the sum of gradients over `count` points, [N, ...].
+
+        Args:
+            count: points an input.
+            points: `points(part)` returns the points [P, ...] of a part. Parts cross the borders
+                between inputs.
+            combine: `combine(grads, part)` returns what to add up, the gradients themselves if
+                left out; called right after `points` with the same part.
+            weights: what each point counts [count], 1 if left out.
+        """
+        stem = None if combine is not None else self._find_stem(count)
+        if stem is None:
+            return self._add_gradients(0, len(self.x), count, points, combine, weights)
+        behind, total = replace(self, stem=stem), torch.empty_like(self.x)
+
+        def visit(first: int, last: int) -> None:
+            with stem.removed():
+                slopes = behind._add_gradients(first, last, count, points, None, weights)
+            total[first:last] = stem.pull(self.x[first:last], slopes)
+
+        size = math.prod(stem.shape) * self.x.element_size()  # of sums, and of the layer's answers
+        block = min(SUMS // (2 * size), self.limit or len(self.x))
+        # The passes behind the layer say what they cost themselves.
+        replace(self, tick=lambda count: None).sweep(len(self.x), visit, size=max(1, block))
+        return total
+
+    def _find_stem(self, count: int) -> Stem | None:
+        """Return the first layer to take out of sums of `count` gradients, if that pays."""
+        if self.kept is None or count == 1 or len(self.x) * count < STEM_FROM:
+            return None
+        return self.kept.find_stem(self)
+
+    def _add_gradients(
+        self,
+        first: int,
+        last: int,
+        count: int,
+        points: Points,
+        combine: Combine | None,
+        weights: Tensor | None,
+    ) -> Tensor:
+        """Return what `integrate` does, for the inputs `first` to `last`."""
+        shape = self.x.shape[1:] if self.stem is None else self.stem.shape
+        total = self.x.new_zeros(last - first, *shape)
+        run, begin, end = replay.Runner(self), first * count, last * count
+
+        def visit(low: int, high: int) -> None:
+            start, stop = begin + low, begin + high
+            flat = torch.arange(start, stop, device=self.x.device)
+            part = Part(start, stop, flat // count, flat % count)
+            grads = run(points(part), part.rows, last=stop == end)
+            if combine is not None:
+                grads = combine(grads, part)
+            if count == 1 and weights is None:
+                total[low:high] = grads
+                return
+            # One sum an input rather than a scattered add: the same order, so the same bits.
+            for row, place, numbers in part.cut(count):
+                some = grads[place]
+                total[row - first] += (
+                    some.sum(0) if weights is None else add_up(some, weights[numbers])
+                )
+
+        # A gradient alone shows which kernels a GPU chose for so many inputs: the caller's number.
+        size = run.divide(end - begin, at_most=1 if count == 1 else replay.FEW_PASSES)
+        self.sweep(end - begin, visit, size=size)
+        return total
+
+    def masked(
+        self, count: int, masks: Callable[[int, int], Tensor], probability: bool = False
+    ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
+        """Hide parts of every input behind `count` masks and yield what the model says.
+
+        Args:
+            count: the number of masks.
+            masks: `masks(start, stop)` returns [stop - start, ...], 1 keeps and 0 hides, that
+                broadcasts to an input; hidden parts take the baseline's value.
+            probability: return the softmax probability of the target class, not its logit.
+
+        Yields:
+            (start, stop, masks, scores [N, stop - start]).
+        """
+        n_inputs = len(self.x)
+        base = None if self.baselines is None else self.baseline()
+        size = self._chunk(n_inputs * count, gradient=False)
+        block = max(1, size // n_inputs)
+        for start in range(0, count, block):
+            stop = min(start + block, count)
+            mask = masks(start, stop)
+            width = stop - start
+            scores = self.x.new_empty(n_inputs, width)
+
+            def visit(low: int, high: int, mask: Tensor = mask, scores: Tensor = scores) -> None:
+                points = self.x[low:high, None] * mask
+                if base is not None:
+                    points = points + base[low:high, None] * (1 - mask)
+                rows = torch.arange(low, high, device=self.x.device)
+                rows = rows.repeat_interleave(len(mask))
+                with torch.no_grad():
+                    logits = self.forward(self.arrange(points.flatten(0, 1)), rows)
+                    if probability and logits.shape[1] > 1:
+                        logits = logits.softmax(1)
+                    answer = self.score(logits, rows)
+                scores[low:high] = answer.view(high - low, len(mask))
+
+            self.sweep(n_inputs, visit, size=max(1, size // width), weight=width)
+            yield start, stop, mask, scores
+
+    def sweep(
+        self,
+        total: int,
+        visit: Callable[[int, int], None],
+        *,
+        size: int | None = None,
+        weight: int = 1,
+        gradient: bool = True,
+    ) -> None:
+        """Call `visit(start, stop)` over range(total), in smaller pieces if memory runs out.
+
+        Args:
+            total: how much there is to do.
+            visit: does items start to stop.
+            size: items in a piece; chosen by memory if left out.
+            weight: evaluations an item.
+            gradient: whether an evaluation needs a backward pass.
+        """
+        if size is None:
+            size = max(1, self._chunk(total * weight, gradient) // weight)
+        start = 0
+        while start < total:
+            stop = min(start + size, total)
+            try:
+                visit(start, stop)
+            except torch.cuda.OutOfMemoryError as error:
+                if size == 1:
+                    raise MemberError(
+                        "the GPU has no room for a single input; free memory, use a smaller input "
+                        "or set autocast=torch.bfloat16"
+                    ) from error
+                size = max(1, size // 2)
+                replay.release()
+                torch.cuda.empty_cache()
+                continue
+            self.tick((stop - start) * weight)
+            start = stop
+
+    def find_fold(self, expected: Tensor | None = None, gradients: bool = False) -> Fold:
+        """Return the model's norms folded, if its answer for the first input stays the same.
+
+        Args:
+            expected: that answer, if known.
+            gradients: whether passes go back as well: a device that rounds then goes forward by
+                the model's own weights, or the gradients are not the model's own.
+        """
+        rows = torch.zeros(1, dtype=torch.long, device=self.x.device)
+        exact = replace(self, autocast=None)
+
+        def run() -> Tensor:
+            with torch.no_grad():
+                return exact.forward(exact.arrange(self.x[:1]), rows)
+
+        faithful = gradients and may_round(self.x.device) and self.autocast is None
+        found = fold_safely(self.module, run, expected, faithful)
+        return found if self.autocast is None else Fold(found.what, self.autocast)
+
+    def footprint(self) -> memory.Footprint:
+        """Return the memory one input needs, measured with one forward pass and remembered."""
+
+        def find() -> memory.Footprint:
+            rows = torch.zeros(1, dtype=torch.long, device=self.x.device)
+            one = self._start(self.arrange(self.x[:1]))
+            weights = (*self.model.parameters(), *self.model.buffers(), *self.folded.tensors())
+            return memory.measure(lambda leaf: self.forward(leaf, rows), one, weights)
+
+        form = (self.autocast, bool(self.folded), self.stem is not None)
+        kind = (FOOTPRINT, self.x.shape[1:], self.x.dtype, self.x.device, *form)
+        return self.share(kind, lambda: memory.recall(self.module, kind, find))
+
+    def arrange(self, points: Tensor) -> Tensor:
+        """Return a copy of `points` in the memory layout that convolutions run fastest in."""
+        return points.detach().clone(memory_format=self._layout(points))
+
+    def empty(self, count: int) -> Tensor:
+        """Return room for `count` points like the inputs, in that layout."""
+        shape, layout = (count, *self.x.shape[1:]), self._layout(self.x)
+        return torch.empty(shape, dtype=self.x.dtype, device=self.x.device, memory_format=layout)
+
+    @contextmanager
+    def differentiable(self) -> Iterator[None]:
+        """Turn gradients on, whatever the caller's mode, for any kind of layer."""
+        # cuDNN's recurrent layers have no backward pass in eval mode; PyTorch's own have.
+        with ExitStack() as stack:
+            if self.x.is_cuda and self.share("recurrent", self._is_recurrent):
+                stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+            stack.enter_context(torch.enable_grad())
+            yield
+
+    def _chunk(self, total: int, gradient: bool = True) -> int:
+        if total <= 1:
+            return 1
+        need = self.footprint()
+        per_input = need.gradient if gradient else need.forward
+        return memory.chunk_size(total, per_input, need.elements, self.x.device, self.limit)
+
+    def _layout(self, points: Tensor) -> torch.memory_format:
+        last = points.ndim == 4 and self._prefers_channels_last()
+        return torch.channels_last if last else torch.contiguous_format
+
+    def _prefers_channels_last(self) -> bool:
+        # On a GPU the backward pass of a batch norm in eval mode returns the other layout, and
+        # the copies that follow cost more than the layout gains.
+        norms = self.x.is_cuda and not self.folded and self.share("norms", self._has_norms)
+        return not norms and self.share("convolutional", self._is_convolutional)
+
+    def _has_norms(self) -> bool:
+        return any(is_frozen_norm(m) for m in self.modules)
+
+    def _is_convolutional(self) -> bool:
+        return any(isinstance(m, nn.Conv2d) for m in self.modules)
+
+    def _is_recurrent(self) -> bool:
+        return any(isinstance(m, nn.RNNBase) for m in self.modules)
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(self.x.device.type, dtype=self.autocast)
+
+
+def check_autocast(autocast: bool | torch.dtype, x: Tensor) -> torch.dtype | None:
+    """Return the precision that `autocast` asks for; None for the model's own."""
+    if autocast is False:
+        return None
+    if not x.is_cuda:
+        raise InputError("autocast is for GPUs: on a CPU leave it off, it gains nothing there")
+    dtype = torch.bfloat16 if autocast is True else autocast
+    if dtype not in (torch.bfloat16, torch.float16):
+        raise InputError(f"autocast must be True, torch.bfloat16 or torch.float16, got {autocast}")
+    return dtype

@@ -1,0 +1,190 @@
+"""Ask the model about halves of the input, and let its answers join the ensemble.
+
+The paper's second kind of supervision is sets: f must score a member's top features above all other
+sets of their size. But members disagree, and a set is not right because one of them drew it: here
+the model decides. The input is divided into 16 regions (or 4, 64, 256); a row of a Hadamard matrix
+splits them into two halves, and the model says which it needs more: V = p(class | only this half is
+left) - p(class | only the other). The 15 splits are orthogonal, so 30 questions tell the
+effect of every region exactly, up to a constant, if effects add up (docs/math.md). The effects,
+painted, are one more heatmap; and a member that foretells the answers counts for more.
+
+>>> heat = torch.rand(1, 8, 8, generator=torch.Generator().manual_seed(0))
+>>> truth = torch.arange(64.0).reshape(1, 8, 8)
+>>> def ask(sets):
+...     return torch.where(sets, truth.unsqueeze(1), -truth.unsqueeze(1)).flatten(2).sum(2)
+>>> answers = Answers.of(ask, heat)
+>>> effects = answers.map()[0]
+>>> bool(effects[-1, -1] > effects[0, 0])
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from sea_nn.ensembling.heatmaps import scale, smooth
+from sea_nn.errors import InputError
+
+Ask = Callable[[Tensor], Tensor]
+"""From sets, bool [N, R, *shape], to how much more the model needs each than the rest, [N, R]."""
+
+ROOM = 1 << 23  # numbers of sets worked on at once
+COUNTS = (4, 16, 64, 256)
+"""How many regions there may be: squares, for images, of which a Hadamard matrix is at hand."""
+# Chosen on tuning inputs of four data sets (docs/results/tried.md; sea bench choices_).
+EVEN = 0.5  # half of a cut follows area, half the members' heat
+SOFTNESS = 0.25  # blur of a region's edge, in widths of a region
+TRUST = 2.0  # how sharply members are weighed by how well they foretell the answers
+SAY = 3.0  # the answers about 16 regions count as much as this many members
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the model said about halves of N inputs, in one round or several.
+
+    Attributes:
+        regions: the region of each feature, one round after another: int64 [N, *shape] each.
+        sets: the halves asked about, bool [N, R, *shape].
+        preference: how much more the model needs each than the other half, [N, R].
+        count: the number of regions.
+    """
+
+    regions: tuple[Tensor, ...]
+    sets: Tensor
+    preference: Tensor
+    count: int = 16
+
+    @classmethod
+    def of(cls, ask: Ask, heat: Tensor, count: int = 16) -> Answers:
+        """Divide the inputs by their heat, [N, *shape], and ask about all splits."""
+        regions = divide(heat, count)
+        sets = split(regions, count)
+        answers = ask(sets)
+        if answers.shape != sets.shape[:2]:
+            raise InputError(
+                f"ask must return one number a set, {list(sets.shape[:2])}; got "
+                f"{list(answers.shape)}"
+            )
+        if not bool(answers.isfinite().all()):
+            raise InputError("ask returned NaN or infinite answers; does the model on such inputs?")
+        return cls((regions,), sets, answers.detach().to(torch.float64), count)
+
+    def __add__(self, other: Answers) -> Answers:
+        return Answers(
+            self.regions + other.regions,
+            torch.cat([self.sets, other.sets], 1),
+            torch.cat([self.preference, other.preference], 1),
+            self.count,
+        )
+
+    def map(self) -> Tensor:
+        """The regions' effects painted over the features, edges softened: [N, *shape] in [0, 1]."""
+        design = _design(self.count, self.preference.device)
+        rounds = zip(self.regions, self.preference.split(self.count - 1, 1), strict=True)
+        painted = []
+        for regions, answers in rounds:
+            effects = answers @ design / self.count
+            drawn = effects.gather(1, regions.flatten(1)).view(regions.shape)
+            painted.append(scale(_soften(drawn, self.count)))
+        return scale(torch.stack(painted).mean(0))
+
+    def foretold(self, heatmaps: Tensor) -> Tensor:
+        """Cosine between the answers and what each heatmap's own mass would say, [N, m]."""
+        # Sets are many: as numbers, those of a few inputs at a time.
+        rows = max(1, ROOM // self.sets[0].numel())
+        parts = zip(heatmaps.flatten(2).split(rows), self.sets.flatten(2).split(rows), strict=True)
+        expected = [heat.double() @ (sets.double() * 2 - 1).mT for heat, sets in parts]
+        return cosine_similarity(torch.cat(expected), self.preference.unsqueeze(1), dim=2)
+
+
+def heed(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Join the answers to the heatmaps [N, m, *shape] and weights [N, m]: m + 1 rows each.
+
+    A row pulls on a feature by its weight, its value there and the slope of f at the row, which
+    falls almost as 1 / heat. Weights in proportion to heat make up for that, so that a spread-out
+    map is not outvoted by a thin one.
+    """
+    drawn = answers.map().to(heatmaps)
+    heat = heatmaps.flatten(2).mean(2).to(weights)
+    trust = (TRUST * answers.foretold(heatmaps)).exp()
+    # Two equal members of weight 1/2 must be as one of weight 1, so votes are counted, not rows.
+    votes = weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+    tiny = torch.finfo(weights.dtype).tiny
+    pulls = (
+        weights * heat * trust / ((weights * trust).sum(1, keepdim=True) / votes).clamp_min(tiny)
+    )
+    # Effects of regions a quarter as large are told by four times as many answers.
+    say = SAY * math.sqrt((answers.count - 1) / 15)
+    said = say * pulls.sum(1, keepdim=True) / votes
+    return torch.cat([heatmaps, drawn.unsqueeze(1)], 1), torch.cat([pulls, said], 1)
+
+
+def count_questions(regions: int) -> int:
+    """Model evaluations an input in one round: both halves of each split.
+
+    >>> count_questions(16)
+    30
+    """
+    return 2 * (regions - 1)
+
+
+def divide(heat: Tensor, count: int = 16) -> Tensor:
+    """Number the region of each feature: [N, *shape] -> int64 [N, *shape], at most ``count``.
+
+    Images are cut into as many rows as columns, series by channels and time in the same way, tables
+    into bands of columns. A cut takes equal parts of area and heat, evenly mixed: regions are
+    smaller where members look.
+    """
+    flat = heat.detach().to(torch.float64)
+    shape = flat.shape
+    flat = flat.reshape(shape[0], -1, shape[-1])
+    n_rows, n_columns = _count_bands(flat, count)
+    rows, columns = _cut(flat.sum(2), n_rows), _cut(flat.sum(1), n_columns)
+    return (rows.unsqueeze(2) * n_columns + columns.unsqueeze(1)).reshape(shape)
+
+
+def _count_bands(flat: Tensor, count: int) -> tuple[int, int]:
+    n_rows = min(math.isqrt(count), flat.shape[1])
+    return n_rows, min(count // n_rows, flat.shape[2])
+
+
+def split(regions: Tensor, count: int = 16) -> Tensor:
+    """The halves asked about: regions [N, *shape] -> bool [N, count - 1, *shape]."""
+    chosen = _design(count, regions.device) > 0
+    return chosen.T[regions].movedim(-1, 1)
+
+
+def _design(count: int, device: torch.device) -> Tensor:
+    """All rows but the first of the Hadamard matrix: [count - 1, count] of -1 and 1."""
+    signs = torch.ones(1, 1, dtype=torch.float64, device=device)
+    while len(signs) < count:
+        signs = torch.cat([torch.cat([signs, signs], 1), torch.cat([signs, -signs], 1)])
+    return signs[1:]
+
+
+def _cut(heat: Tensor, count: int) -> Tensor:
+    """Bands 0 ... count - 1 along an axis with this heat: [N, L] -> int64 [N, L]."""
+    length = heat.shape[1]
+    if length <= count:
+        return torch.arange(length, device=heat.device).expand(len(heat), -1)
+    total = heat.sum(1, keepdim=True)
+    even = torch.full_like(heat, 1 / length)
+    share = EVEN * even + (1 - EVEN) * torch.where(total > 0, heat / total, even)
+    middle = share.cumsum(1) - share / 2
+    return (middle * count).long().clamp(0, count - 1)
+
+
+def _soften(drawn: Tensor, count: int) -> Tensor:
+    """Blur the regions' edges, each axis by a part of a region's width there."""
+    if drawn.ndim == 2:
+        return drawn  # columns of a table have no neighbours
+    flat = drawn.reshape(len(drawn), -1, drawn.shape[-1])
+    for axis, bands in zip((1, 2), _count_bands(flat, count), strict=True):
+        flat = smooth(flat, axis, SOFTNESS * flat.shape[axis] / bands)
+    return flat.reshape(drawn.shape)

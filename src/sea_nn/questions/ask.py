@@ -1,0 +1,102 @@
+"""Questions to a model: which of two halves of an input does it need more?
+
+>>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+>>> ask = make_ask(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
+>>> left = torch.zeros(2, 1, 8, 8, dtype=torch.bool)
+>>> left[..., :4] = True
+>>> ask(left).shape
+torch.Size([2, 1])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sea_nn.config import ABSENT
+from sea_nn.errors import InputError
+from sea_nn.metrics.curve import ask as ask_points
+from sea_nn.passes.outputs import Target
+from sea_nn.questions.absent import fill
+from sea_nn.questions.answers import Ask
+from sea_nn.questions.session import open_tasks
+
+
+def make_ask(
+    model: Callable[..., Any],
+    x: Tensor,
+    target: Target,
+    *,
+    absent: str = "blur",
+    baselines: float | Tensor | None = None,
+    additional_forward_args: Any = None,
+    internal_batch_size: int | None = None,
+    autocast: bool | torch.dtype = False,
+    logits: Tensor | None = None,
+    tick: Callable[[int], None] = lambda count: None,
+) -> Ask:
+    """Return a function that asks the model about sets of features of ``x``.
+
+    It takes sets, bool [N, R, *shape] over the features of a map (the pixels of an image, the
+    single values of a table or series), and returns p(class | only the set is left) -
+    p(class | only the rest is left), [N, R]: two evaluations a set. The model comes back as it was.
+
+    Args:
+        model: a module or callable in the sense of ``Logits``.
+        x: inputs [N, F], [N, C, T] or [N, C, H, W].
+        target: the class: one, one an input, or None for the predicted one.
+        absent: what is not left becomes "blur", "mean" or "baseline"; see ``SEAConfig.absent``.
+        baselines: the values of "baseline": None for 0, a number or a tensor.
+        additional_forward_args: further arguments of the model; tensors with N entries follow x.
+        internal_batch_size: the most inputs in one pass of the model; left out, by memory.
+        autocast: on a GPU, a lower precision.
+        logits: the model's answer for ``x``, [N, classes], if known: it is not asked again.
+        tick: told the number of evaluations just made.
+    """
+    x = x.detach()
+    values = _absent(x, absent, baselines)
+
+    def ask(sets: Tensor) -> Tensor:
+        count, per_input = sets.shape[:2]
+        shape = x.shape[2:] if x.ndim == 4 else x.shape[1:]
+        if count != len(x) or sets.shape[2:] != shape:
+            raise InputError(
+                f"sets must be [N, R, *shape] with N = {len(x)} inputs and features {list(shape)}; "
+                f"got {list(sets.shape)}"
+            )
+        # Two points a set: what only it leaves, and what only the rest leaves.
+        rows = torch.arange(count, device=x.device).repeat_interleave(2 * per_input)
+        kept = torch.stack([sets, ~sets], 2).flatten(0, 2)
+
+        def build(part: slice) -> Tensor:
+            left = kept[part].unsqueeze(1) if x.ndim == 4 else kept[part]
+            return torch.where(left, x[rows[part]], values[rows[part]])
+
+        with open_tasks(
+            model,
+            x,
+            target,
+            args=additional_forward_args,
+            limit=internal_batch_size,
+            autocast=autocast,
+            logits=logits,
+            tick=tick,
+        ) as tasks:
+            answers = ask_points(tasks(slice(None)), rows, build)
+        only, rest = answers.probability.view(count, per_input, 2).unbind(2)
+        return only - rest
+
+    return ask
+
+
+def _absent(x: Tensor, absent: str, baselines: float | Tensor | None) -> Tensor:
+    """The values of what is not left; they broadcast to x behind its first axis."""
+    if absent not in ABSENT:
+        raise InputError(f"absent must be one of {', '.join(ABSENT)}; got {absent!r}")
+    kind: str | Tensor = absent
+    if absent == "baseline" or x.ndim == 2:
+        kind = torch.as_tensor(0.0 if baselines is None else baselines)
+    return fill(x, kind)

@@ -1,0 +1,265 @@
+"""Figures of gains and of agreement."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from torch import Tensor
+
+from sea_nn.errors import InputError
+from sea_nn.show.panels import (
+    COLOURS,
+    DPI,
+    FAINT,
+    INK,
+    SERIES,
+    SIZE,
+    WIDTH,
+    Array,
+    Plot,
+    add_axes,
+    measure,
+    name_features,
+    name_method,
+    style_axes,
+    to_array,
+    wrap,
+    write_text,
+)
+from sea_nn.submodular.fit import Record
+
+CORRELATION = "RdBu_r"
+MOST_SPREAD = 10
+
+
+def plot_gains(
+    gains: Tensor | Array,
+    labels: Sequence[str] | None = None,
+    path: str | Path | None = None,
+) -> Plot:
+    """What each feature added as greedy took it, and the share of the total reached.
+
+    Args:
+        gains: [N, n], in the order taken.
+        labels: a name for each input.
+        path: where to write the figure.
+    """
+    values = to_array(gains).astype(np.float64)
+    count, n = values.shape
+    steps = np.arange(1, n + 1)
+    totals = values.sum(1, keepdims=True)
+    shares = values.cumsum(1) / np.where(totals > 0, totals, 1)
+    figure = Plot(figsize=(WIDTH, 3.05), dpi=DPI)
+    left = add_axes(figure, 0.75, 0.5, 3.55, 2.3)
+    right = add_axes(figure, 5.2, 0.5, 3.55, 2.3)
+    few = count <= len(SERIES)
+    for i in range(count):
+        colour = SERIES[i] if few else FAINT
+        style: dict[str, Any] = {"color": colour, "lw": 1.4, "alpha": 1.0 if few else 0.4}
+        shown = values[i] > 0
+        left.plot(steps[shown], values[i][shown], **style)
+        right.plot(steps, shares[i], **style)
+    right.plot(steps, steps / n, color=FAINT, lw=0.9, ls=(0, (4, 3)))
+    half = int(np.median((shares < 0.5).sum(1) + 1))
+    right.axhline(0.5, color=FAINT, lw=0.6)
+    right.plot([half], [0.5], "o", ms=4, color=INK)
+    # The curve bends over the point: there is room to its upper left, or if it starts high, below.
+    late = half > n**0.4
+    right.annotate(
+        f"half of the total:\n{half} of {n} features",
+        (half, 0.5),
+        (-7, 7) if late else (9, -7),
+        textcoords="offset points",
+        fontsize=SIZE - 0.5,
+        color=INK,
+        ha="right" if late else "left",
+        va="bottom" if late else "top",
+    )
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_xlim(1, max(n, 2))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        axes.set_xlabel("features, in the order greedy took them")
+        axes.grid(alpha=0.25, lw=0.5)
+        style_axes(axes)
+    if (values > 0).any():
+        left.set_yscale("log")
+    left.set_ylabel("gain of the feature")
+    right.set_ylim(0, 1.02)
+    right.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.0%}"))
+    right.set_ylabel("share of the total")
+    note = "dashed: if all features gained alike"
+    right.text(1, 1.02, note, transform=right.transAxes, ha="right", fontsize=SIZE - 1, color=FAINT)
+    if labels is not None and few:
+        for i, label in enumerate(labels):
+            left.plot([], [], color=SERIES[i], lw=1.4, label=textwrap.shorten(label, 34))
+        legend = left.legend(fontsize=SIZE - 1, frameon=False, loc="lower left", labelspacing=0.25)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+    return figure.write(path)
+
+
+def plot_agreement(
+    matrix: Tensor | Array,
+    names: Sequence[str],
+    disagreement: Tensor | Array,
+    images: Tensor | Array | None = None,
+    labels: Sequence[str] | None = None,
+    path: str | Path | None = None,
+    feature_names: Sequence[str] | None = None,
+) -> Plot:
+    """Rank correlations between methods, with numbers, and where the members disagree.
+
+    Args:
+        matrix: [N, k, k].
+        names: k names.
+        disagreement: [N, H, W], [N, C, T] or [N, F], see ``sea_nn.ensembling.agreement.disagreement``.
+        images: uint8 [N, H, W, 3], or None.
+        labels: a name for each input.
+        path: where to write the figure.
+        feature_names: for [N, F], the names of the F features.
+    """
+    values, spread = to_array(matrix), to_array(disagreement)
+    pictures = None if images is None else to_array(images)
+    count = len(values)
+    if values.shape[1:] != (len(names), len(names)):
+        raise InputError(
+            f"matrix must be [N, {len(names)}, {len(names)}], one row and column a name; "
+            f"got {list(values.shape)}"
+        )
+    titles = [name_method(name) for name in names]
+    side, gap = 2.35, 0.12
+    margin = min(max(measure(t, SIZE - 0.5) for t in titles), 1.8) + 0.15
+    slant = margin * 0.66 + 0.1
+    band = 0.2 if labels is not None else 0.0
+    height = count * (side + gap) + 0.2 + max(slant, 0.62)
+    lefts = [0.08 + band + k * (side + gap) for k in range(2 if pictures is not None else 1)]
+    table_left = lefts[-1] + side + margin + 0.1
+    width = table_left + side + 0.1
+    figure = Plot(figsize=(width, height), dpi=DPI)
+    heads = ["input", "where members disagree"][-len(lefts) :]
+    for left, text in zip([*lefts, table_left], [*heads, "Spearman rank correlation"], strict=True):
+        place = ((left + side / 2) / width, 1 - 0.15 / height)
+        write_text(figure, *place, text, ha="center", va="baseline")
+    for i in range(count):
+        foot = height - 0.2 - side - i * (side + gap)
+        if labels is not None:
+            text = wrap(labels[i], side, lines=1)
+            middle = (foot + side / 2) / height
+            write_text(figure, 0.05 / width, middle, text, rotation=90, va="center")
+        if pictures is not None:
+            panel = add_axes(figure, lefts[0], foot, side, side)
+            panel.imshow(pictures[i], interpolation="nearest", aspect="auto")
+            panel.set_axis_off()
+        where = add_axes(figure, lefts[-1], foot, side, side)
+        if spread.ndim == 2:
+            names_of = name_features(feature_names, spread.shape[1])
+            _draw_spread_bars(where, spread[i], names_of, side)
+        else:
+            where.imshow(spread[i], cmap=COLOURS, vmin=0, vmax=0.5, aspect="auto")
+            where.set_axis_off()
+        table = add_axes(figure, table_left, foot, side, side)
+        _draw_matrix(table, values[i], titles, slanted=i == count - 1)
+    low = add_axes(figure, lefts[-1] + 0.15, max(slant, 0.62) - gap - 0.15, side - 0.3, 0.09)
+    _add_scale(figure, low, COLOURS, (0, 0.5), "spread of the members' percentile ranks")
+    return figure.write(path)
+
+
+def _draw_spread_bars(axes: Axes, spread: Array, names: Sequence[str], side: float) -> None:
+    """The features that members disagree on most, each named on its own bar."""
+    top = np.argsort(-spread, kind="stable")[:MOST_SPREAD]
+    places = np.arange(len(top))
+    colours = colormaps[COLOURS](spread[top] / 0.5)
+    axes.barh(places - 0.36, spread[top], height=0.2, color=colours)
+    for place, k in zip(places, top, strict=True):
+        name = wrap(names[k], side, SIZE - 1, lines=1)
+        axes.text(0, place + 0.1, name, va="center", fontsize=SIZE - 1, color=INK, parse_math=False)
+    axes.set_ylim(MOST_SPREAD - 0.6, -0.6)
+    axes.set_xlim(0, 0.5)
+    axes.set_axis_off()
+
+
+def _draw_matrix(axes: Axes, values: Array, names: Sequence[str], slanted: bool) -> None:
+    k = len(names)
+    axes.imshow(values, cmap=CORRELATION, vmin=-1, vmax=1)
+    size = SIZE - 0.5 if k <= 7 else max(4.5, 56 / k)
+    for r in range(k):
+        for c in range(k):
+            known = np.isfinite(values[r, c])
+            text = f"{round(float(values[r, c]), 2) + 0.0:.2f}".replace("-", "−") if known else "–"
+            strong = known and abs(values[r, c]) > 0.62
+            axes.text(
+                c,
+                r,
+                text,
+                ha="center",
+                va="center",
+                fontsize=size,
+                color="white" if strong else INK,
+            )
+    shown = [wrap(n, 1.8, lines=1) for n in names]
+    axes.set_yticks(range(k), shown, parse_math=False)
+    if slanted:
+        axes.set_xticks(
+            range(k), shown, rotation=40, ha="right", rotation_mode="anchor", parse_math=False
+        )
+    else:
+        axes.set_xticks([])
+    style_axes(axes)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+
+
+def _add_scale(
+    figure: Plot, axes: Axes, colours: str, limits: tuple[float, float], text: str
+) -> None:
+    mappable = ScalarMappable(Normalize(*limits), colormaps[colours])
+    bar = figure.colorbar(mappable, cax=axes, orientation="horizontal")
+    bar.outline.set_visible(False)
+    bar.ax.xaxis.set_major_locator(MaxNLocator(5))
+    style_axes(bar.ax)
+    bar.ax.set_xlabel(wrap(text, 2.4, SIZE - 0.5), labelpad=2)
+
+
+def plot_record(record: Record, path: str | Path | None = None) -> Plot:
+    """How the learning went: the objective and its terms, and how much the map still changed.
+
+    Args:
+        record: of ``ensemble(..., record=True)``; several inputs are averaged.
+        path: where to write the figure.
+    """
+    steps = record.objective.shape[1]
+    if not steps:
+        raise InputError("the record is empty: no epoch was run")
+    epochs = np.arange(1, steps + 1)
+    figure = Plot(figsize=(WIDTH, 3.05), dpi=DPI)
+    left = add_axes(figure, 0.95, 0.5, 3.35, 2.3)
+    right = add_axes(figure, 5.4, 0.5, 3.35, 2.3)
+    terms = ("objective", "heatmap", "margin", "floor", "decay")
+    for i, name in enumerate(terms):
+        values = to_array(getattr(record, name).nanmean(0))
+        if name == "objective" or np.abs(values).max() > 0:
+            left.plot(epochs, values, color=SERIES[i % len(SERIES)], lw=1.4, label=name)
+    left.legend(fontsize=SIZE - 0.5, frameon=False)
+    left.set_title("objective and its terms, mean of the inputs", fontsize=SIZE)
+    change = to_array(record.map_change)
+    if np.isnan(change).all():
+        right.text(0.5, 0.5, "not recorded: ask with record=True", ha="center", fontsize=SIZE)
+        right.set_axis_off()
+    else:
+        right.plot(epochs, np.nanmean(change, 0), color=SERIES[0], lw=1.4)
+        right.set_yscale("log")
+        right.set_title("change of the map from epoch to epoch", fontsize=SIZE)
+    for axes in (left, right):
+        axes.set_xlabel("epoch", fontsize=SIZE)
+        style_axes(axes)
+    return figure.write(path)

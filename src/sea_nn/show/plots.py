@@ -1,0 +1,322 @@
+"""Figures of explanations: pure functions on arrays, and one call that suits an Explanation.
+
+Every function returns a matplotlib figure, writes it when given a ``path``, draws one row an
+input, and leaves pyplot alone. Images are uint8 [N, H, W, 3]; arrays may be numpy or torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError
+from sea_nn.show.bars import plot_bars, plot_series, plot_tiers
+from sea_nn.show.charts import plot_agreement, plot_gains, plot_record
+from sea_nn.show.panels import (
+    ACCENT,
+    Array,
+    Plot,
+    add_heat_bar,
+    blend,
+    grey,
+    heat,
+    name_features,
+    name_method,
+    paint,
+    panel_grid,
+    to_array,
+)
+
+if TYPE_CHECKING:
+    from sea_nn.explanation.explanation import Explanation
+
+__all__ = [
+    "plot_agreement",
+    "plot_bars",
+    "plot_class_map",
+    "plot_explanation",
+    "plot_gains",
+    "plot_overlay",
+    "plot_record",
+    "plot_series",
+    "plot_strip",
+    "plot_tiers",
+    "plot_top",
+]
+
+Kind = Literal["strip", "overlay", "top", "gains", "agreement"]
+KINDS = ("strip", "overlay", "top", "gains", "agreement")
+MOST_ROWS = 32
+MOST_PANELS = 8
+TINY, DOT = 0.002, 0.01  # the share of the pixels that is hard to see; a dot's side over the map's
+
+
+def plot_strip(
+    attribution: Tensor | Array,
+    maps: Tensor | Array,
+    methods: Sequence[str],
+    images: Tensor | Array | None = None,
+    labels: Sequence[str] | None = None,
+    path: str | Path | None = None,
+    answers: Tensor | Array | None = None,
+) -> Plot:
+    """The comparison strip: input, SEA, every member, answers, Agg-Mean, on one colour scale.
+
+    Args:
+        attribution: the SEA map, [N, H, W] or [N, 1, H, W].
+        maps: the members' heatmaps, [N, m, H, W].
+        methods: m names.
+        images: uint8 [N, H, W, 3], or None.
+        labels: a name for each row.
+        path: where to write the figure.
+        answers: what the model said about regions, [N, H, W]; Agg-Mean leaves them out.
+    """
+    titles, layers = _stack(attribution, maps, methods, answers)
+    positions = heat(layers, 2)
+    panels = [[paint(p) for p in row] for row in positions]
+    return _draw(titles, panels, images, labels).write(path)
+
+
+def plot_overlay(
+    attribution: Tensor | Array,
+    maps: Tensor | Array,
+    methods: Sequence[str],
+    images: Tensor | Array,
+    labels: Sequence[str] | None = None,
+    path: str | Path | None = None,
+    opacity: float = 0.65,
+    answers: Tensor | Array | None = None,
+) -> Plot:
+    """The strip with every map laid over a grey copy of the image. Arguments as ``plot_strip``."""
+    titles, layers = _stack(attribution, maps, methods, answers)
+    positions = heat(layers, 2)
+    pictures = _match(images, positions.shape[0])
+    panels = [
+        [blend(image, p, opacity) for p in row]
+        for image, row in zip(pictures, positions, strict=True)
+    ]
+    return _draw(titles, panels, images, labels).write(path)
+
+
+def plot_top(
+    attribution: Tensor | Array,
+    maps: Tensor | Array,
+    methods: Sequence[str],
+    masks: Tensor | Array,
+    column_titles: Sequence[str],
+    images: Tensor | Array | None = None,
+    path: str | Path | None = None,
+    labels: Sequence[str] | None = None,
+) -> Plot:
+    """Which features each method puts first: SEA's greedy set on top, the members' below.
+
+    Args:
+        attribution: [N, H, W] or [N, 1, H, W].
+        maps: [N, m, H, W].
+        methods: m names.
+        masks: bool [N, m + 2, P, H, W]: the chosen pixels of SEA, the members and Agg-Mean for
+            each of P sizes.
+        column_titles: P texts, such as "8 of 784".
+        images: uint8 [N, H, W, 3], or None.
+        path: where to write the figure.
+        labels: a name for each of several inputs, above its rows; None: their numbers.
+    """
+    titles, layers = _stack(attribution, maps, methods)
+    positions = heat(layers, 2)
+    chosen = to_array(masks)
+    if chosen.shape[:2] != positions.shape[:2] or chosen.shape[2] != len(column_titles):
+        raise InputError(
+            f"masks must be [N, m + 2, P, H, W] = [{positions.shape[0]}, {positions.shape[1]}, "
+            f"{len(column_titles)}, H, W]; got {list(chosen.shape)}"
+        )
+    n, rows = positions.shape[:2]
+    pictures = _match(images, n) if images is not None else np.full((n, 1, 1, 3), 150, np.uint8)
+    height, width = positions.shape[-2:]
+    names = name_features(labels, n, "input")
+    figure, axes = panel_grid(
+        ["map", *column_titles],
+        list(titles) * n,
+        height / width,
+        footer=0.66,
+        widest=1.42,
+        headings=names if n > 1 else (),
+    )
+    for i in range(n):
+        for r in range(rows):
+            line = axes[i * rows + r]
+            line[0].imshow(paint(positions[i, r]), interpolation="nearest")
+            for c, mask in enumerate(chosen[i, r]):
+                line[c + 1].imshow(_light(pictures[i], _enlarge(mask)), interpolation="nearest")
+    add_heat_bar(figure)
+    return figure.write(path)
+
+
+def plot_class_map(
+    class_map: Tensor | Array,
+    images: Tensor | Array,
+    label: str = "class",
+    path: str | Path | None = None,
+    examples: int = 5,
+) -> Plot:
+    """A class-level map, alone and laid over example images of the class.
+
+    Args:
+        class_map: [H, W] or [1, H, W].
+        images: uint8 [K, H, W, 3]; the first ``examples`` are shown.
+        label: the class's name.
+        path: where to write the figure.
+        examples: how many images to show.
+    """
+    values = to_array(class_map)
+    values = values.reshape(values.shape[-2], values.shape[-1])
+    pictures = to_array(images)[:examples]
+    position = heat(values, 0)
+    titles = [f"class map: {label}", *(f"example {k + 1}" for k in range(len(pictures)))]
+    height, width = values.shape[-2:]
+    figure, axes = panel_grid(titles, [""], height / width, footer=0.66)
+    axes[0, 0].imshow(paint(position), interpolation="nearest")
+    for panel, image in zip(axes[0, 1:], pictures, strict=True):
+        panel.imshow(blend(image, position), interpolation="nearest")
+    add_heat_bar(figure)
+    return figure.write(path)
+
+
+def plot_explanation(
+    explanation: Explanation,
+    kind: Kind = "strip",
+    path: str | Path | None = None,
+    p: Sequence[int | float] | None = None,
+) -> Plot:
+    """Draw an Explanation; tables become bars and series lines where images have maps.
+
+    Args:
+        explanation: what ``SEA.explain`` returned.
+        kind: "strip", "overlay", "top", "gains" or "agreement".
+        path: where to write the figure.
+        p: for "top", the sizes to show, as counts or fractions of the features.
+    """
+    e = explanation
+    if kind not in KINDS:
+        raise InputError(f"unknown kind of plot {kind!r}; choose one of: {', '.join(KINDS)}")
+    if len(e) > MOST_ROWS:
+        raise InputError(
+            f"a figure of {len(e)} rows cannot be read; plot a slice, such as "
+            f"explanation[:8].plot({kind!r}), or write a report"
+        )
+    rows = [f"{e.name(i)} {float(e.score[i]):.2f}" for i in range(len(e))]
+    if kind == "gains":
+        return plot_gains(e.gains, rows, path)
+    if kind == "agreement":
+        names = ("SEA", *e.methods)
+        columns = e.feature_names if e.kind == "table" else None
+        return plot_agreement(
+            e.agreement_with_sea, names, e.disagreement, e.images, rows, path, columns
+        )
+    if kind == "top":
+        sizes = [e.count(size) for size in p or e.default_sizes()]
+        n = e.order.shape[1]
+        titles = [f"{size:,} of {n:,} ({_percent(size / n)})" for size in sizes]
+        masks = e.member_top_masks(sizes)
+        if e.kind == "image":
+            return plot_top(e.attribution, e.maps, e.methods, masks, titles, e.images, path, rows)
+        names = ("SEA", *e.methods, "Agg-Mean")
+        return plot_tiers(masks, names, titles, e.feature_names, rows, path)
+    if e.kind == "table":
+        dots, names = e.maps, e.methods
+        if e.answers is not None:
+            dots, names = torch.cat([dots, e.answers.unsqueeze(1).to(dots)], 1), (*names, "answers")
+        return plot_bars(e.attribution, dots, names, e.feature_names, rows, path)
+    if e.kind == "series":
+        return plot_series(e.attribution, e.values, e.feature_names, rows, path)
+    if kind == "strip":
+        return plot_strip(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers)
+    if e.images is None:
+        raise InputError("an overlay needs images, and this explanation has none; plot the strip")
+    return plot_overlay(e.attribution, e.maps, e.methods, e.images, rows, path, answers=e.answers)
+
+
+def _stack(
+    attribution: Tensor | Array,
+    maps: Tensor | Array,
+    methods: Sequence[str],
+    answers: Tensor | Array | None = None,
+) -> tuple[list[str], Array]:
+    """Titles and layers [N, m + 2 or 3, H, W]: SEA, the members, answers, the members' mean."""
+    members = to_array(maps).astype(np.float32)
+    if members.ndim != 4 or members.shape[1] != len(methods):
+        raise InputError(
+            f"maps must be [N, {len(methods)}, H, W], one a method; got {list(members.shape)}"
+        )
+    layers = [_fit("attribution", attribution, members), members]
+    titles = ["SEA", *map(name_method, methods)]
+    if answers is not None:
+        layers.append(_fit("answers", answers, members))
+        titles.append("answers")
+    layers.append(members.mean(1, keepdims=True))
+    return [*titles, "Agg-Mean"], np.concatenate(layers, axis=1)
+
+
+def _fit(name: str, values: Tensor | Array, members: Array) -> Array:
+    """One map an input as [N, 1, H, W], like the members'."""
+    layer = to_array(values).astype(np.float32)
+    if layer.size != members[:, 0].size:
+        raise InputError(
+            f"{name} {list(layer.shape)} does not fit maps {list(members.shape)}: "
+            "it must be [N, H, W] or [N, 1, H, W] of the same N, H and W"
+        )
+    return layer.reshape(members[:, :1].shape)
+
+
+def _match(images: Tensor | Array, n: int) -> Array:
+    pictures = to_array(images)
+    if pictures.ndim != 4 or pictures.shape[0] != n or pictures.shape[3] != 3:
+        raise InputError(f"images must be uint8 [{n}, H, W, 3]; got {list(pictures.shape)}")
+    return pictures
+
+
+def _draw(
+    titles: list[str],
+    panels: list[list[Array]],
+    images: Tensor | Array | None,
+    labels: Sequence[str] | None,
+) -> Plot:
+    """Lay out rows of painted panels, the input first, above the colour scale."""
+    if images is not None:
+        pictures = _match(images, len(panels))
+        titles = ["input", *titles]
+        panels = [[image, *row] for image, row in zip(pictures, panels, strict=True)]
+    height, width = panels[0][-1].shape[:2]
+    rows = labels or [""] * len(panels)
+    figure, axes = panel_grid(titles, rows, height / width, footer=0.66, most=MOST_PANELS)
+    for line, row in zip(axes, panels, strict=True):
+        for panel, picture in zip(line, row, strict=True):
+            panel.imshow(picture, interpolation="nearest")
+    add_heat_bar(figure)
+    return figure
+
+
+def _percent(share: float) -> str:
+    """A share in per cent: one decimal from 1 % up, below it two digits that count (0.04 %)."""
+    return f"{100 * share:{'.1f' if share >= 0.00995 else '.2g'}}\u00a0%"
+
+
+def _enlarge(mask: Array) -> Array:
+    """A mask of very few pixels with each of them as a dot that can be seen: bool [H, W]."""
+    radius = round((DOT * max(mask.shape) - 1) / 2)
+    if mask.mean() >= TINY or radius < 1:
+        return mask
+    pixels = torch.as_tensor(mask, dtype=torch.float32)[None]
+    dots = torch.nn.functional.max_pool2d(pixels, 2 * radius + 1, 1, radius)
+    return to_array(dots[0] > 0)
+
+
+def _light(image: Array, mask: Array) -> Array:
+    """The image where the mask is set, in its colours and touched with gold; dim grey elsewhere."""
+    gold = np.array([int(ACCENT[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    lit = 0.5 * (0.3 + 0.7 * image / 255) + 0.5 * gold
+    return np.where(mask[..., None], lit, 0.42 * grey(image))

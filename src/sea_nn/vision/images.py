@@ -1,0 +1,246 @@
+"""Pictures in: read any common image file, and turn it into a model's input.
+
+>>> from PIL import Image
+>>> preprocess = Preprocess(resize=256, crop=224)
+>>> photo = Image.new("RGB", (640, 480), "red")
+>>> preprocess(photo).shape                    # what the model gets
+torch.Size([3, 224, 224])
+>>> preprocess.display(photo).shape            # the same picture, to draw on
+(224, 224, 3)
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from sea_nn.errors import InputError, KindError
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+Interpolation = Literal["nearest", "box", "bilinear", "bicubic", "lanczos"]
+
+_FORMATS = "JPEG, PNG, GIF, BMP, TIFF and WebP files work; save the picture as one of these"
+
+
+def load_image(source: str | Path | IO[bytes]) -> Image.Image:
+    """Read an image file (a path, or an open binary file) as an upright 8-bit RGB picture.
+
+    The camera's rotation note (EXIF) is applied, transparent parts become white, of an animation
+    the first frame is taken, and 16-bit grey values are scaled to 8 bits.
+
+    Raises:
+        InputError: there is no such file, it is not a readable image, or it is too large.
+    """
+    if isinstance(source, str | Path):
+        path = Path(source).expanduser()
+        _check_file(path)
+        return _decode(path, str(path))
+    if not hasattr(source, "read"):
+        raise KindError(f"load_image takes a path or a binary file, not {type(source).__name__}.")
+    return _decode(source, str(getattr(source, "name", "the image")))
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Turn a picture of any Pillow mode into 8-bit RGB, over white where it is transparent.
+
+    Grey values of 16 bits are divided by 257; 32-bit and float values outside the usual ranges
+    (65535, 1 and 255) are stretched from their least to their greatest.
+
+    >>> to_rgb(Image.new("LA", (1, 1), (0, 0))).getpixel((0, 0))
+    (255, 255, 255)
+    """
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    if image.mode.startswith("I") or image.mode == "F":
+        return Image.fromarray(_scale_grey(image)).convert("RGB")
+    if image.mode in ("RGBA", "RGBa", "LA", "La", "PA") or "transparency" in image.info:
+        # Pillow has no direct way from "La" to "RGBA".
+        layer = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
+        white = Image.new("RGBA", layer.size, "white")
+        return Image.alpha_composite(white, layer).convert("RGB")
+    try:
+        return image.convert("RGB")
+    except ValueError as error:
+        raise InputError(
+            f"A picture of colour mode {image.mode} cannot be turned into RGB. {_FORMATS}."
+        ) from error
+
+
+def _check_file(path: Path) -> None:
+    if not path.exists():
+        raise InputError(f"There is no image at {path}. Check the name and the folder.")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name one image file in it.")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is empty (0 bytes), so it holds no image. Fetch it again.")
+
+
+def _decode(source: Path | IO[bytes], name: str) -> Image.Image:
+    # Pillow warns of odd metadata and of large pictures; the latter is checked here.
+    with _quiet():
+        try:
+            with Image.open(source) as image:
+                _limit_size(image, name)
+                image.load()
+                upright = _turn_upright(image)
+        except InputError:
+            raise
+        except PermissionError as error:
+            raise InputError(f"{name} may not be read: permission denied.") from error
+        except UnidentifiedImageError as error:
+            raise InputError(f"{name} is not an image that can be read. {_FORMATS}.") from error
+        except (Image.DecompressionBombError, MemoryError) as error:
+            raise InputError(f"{name} is too large. Scale it down first. ({error})") from error
+        except Exception as error:  # on damaged files, decoders raise nearly anything
+            raise InputError(
+                f"{name} looks like an image but is damaged or cut short ({error}). {_FORMATS}."
+            ) from error
+        return to_rgb(upright)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _limit_size(image: Image.Image, name: str) -> None:
+    """Hold memory down: a JPEG can be decoded at half its size, others are refused."""
+    limit = Image.MAX_IMAGE_PIXELS
+    width, height = image.size
+    if limit is None or width * height <= limit:
+        return
+    image.draft("RGB", (width // 2, height // 2))
+    if image.width * image.height > limit:
+        raise InputError(
+            f"{name} has {width} x {height} pixels; more than {limit / 1e6:.0f} million may not "
+            "fit in memory. Scale it down first: models look at a few hundred pixels a side."
+        )
+
+
+def _turn_upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:
+        return image.copy()  # a broken EXIF block says nothing about rotation
+
+
+def _scale_grey(image: Image.Image) -> NDArray[np.uint8]:
+    """Bring integer or float grey values to 0..255."""
+    values = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0, neginf=0)
+    low, high = float(values.min()), float(values.max())
+    if image.mode == "F" and low >= 0 and high <= 1:
+        values = values * 255
+    elif image.mode != "F" and low >= 0 and high <= 65535:
+        values = values / 257
+    elif low < 0 or high > 255:
+        values = (values - low) / max(high - low, 1e-12) * 255
+    return np.round(values).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """How one model wants its pictures: resize, crop the centre, scale to [0, 1], normalise.
+
+    Args:
+        resize: length that the short side gets, or (height, width) to squash to.
+        crop: side of the square cut from the centre, or (height, width).
+        mean, std: one value for each channel, for pixel values in [0, 1].
+        channels: 3 (RGB) or 1 (grey).
+        interpolation: nearest, box, bilinear, bicubic or lanczos.
+    """
+
+    resize: int | tuple[int, int]
+    crop: int | tuple[int, int]
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    channels: Literal[1, 3] = 3
+    interpolation: Interpolation = "bilinear"
+
+    def __post_init__(self) -> None:
+        if self.channels not in (1, 3):
+            raise InputError(f"channels must be 1 (grey) or 3 (RGB), not {self.channels!r}.")
+        if len(self.mean) != self.channels or len(self.std) != self.channels:
+            raise InputError(
+                f"mean and std need one value for each of the {self.channels} channels; "
+                f"got {len(self.mean)} and {len(self.std)}."
+            )
+        if min(self.std) <= 0:
+            raise InputError(f"std must be positive, not {self.std}.")
+        if self.interpolation not in get_args(Interpolation):
+            choices = ", ".join(get_args(Interpolation))
+            raise InputError(f"interpolation must be one of {choices}, not {self.interpolation!r}.")
+        room = self.resize if isinstance(self.resize, tuple) else (self.resize, self.resize)
+        if any(side < 1 or side > most for side, most in zip(self._size, room, strict=True)):
+            raise InputError(
+                f"crop must be at least 1 and fit into the resized picture: crop is {self.crop}, "
+                f"resize is {self.resize}."
+            )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The model's input shape (channels, height, width)."""
+        return (self.channels, *self._size)
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """Return the model's input for one picture: float32 [C, H, W]."""
+        pixels = torch.from_numpy(np.array(self._view(image), np.float32) / 255)
+        pixels = pixels.reshape(*self._size, self.channels).permute(2, 0, 1)
+        mean, std = (torch.tensor(x).view(-1, 1, 1) for x in (self.mean, self.std))
+        return ((pixels - mean) / std).contiguous()
+
+    def display(self, image: Image.Image) -> NDArray[np.uint8]:
+        """Return the picture the model sees, resized and cropped but not normalised.
+
+        Shape [H, W, 3], grey models included, so that a map can be laid over it.
+        """
+        return np.array(self._view(image).convert("RGB"))
+
+    def window(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """Return the part of a width x height picture that the model sees.
+
+        It is (left, top, right, bottom) in pixels of the original: use it to carry boxes over.
+
+        >>> Preprocess(resize=256, crop=224).window(512, 512)
+        (32.0, 32.0, 480.0, 480.0)
+        """
+        if isinstance(self.resize, tuple):
+            new_height, new_width = self.resize
+        else:
+            short = min(width, height)
+            new_width, new_height = (self.resize * side // short for side in (width, height))
+        crop_height, crop_width = self._size
+        left, top = round((new_width - crop_width) / 2), round((new_height - crop_height) / 2)
+        across, down = width / new_width, height / new_height
+        right, bottom = (left + crop_width) * across, (top + crop_height) * down
+        # Rounding must not push the window over the edge.
+        return left * across, top * down, min(right, width), min(bottom, height)
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        return self.crop if isinstance(self.crop, tuple) else (self.crop, self.crop)
+
+    def _view(self, image: Image.Image) -> Image.Image:
+        if not isinstance(image, Image.Image):
+            raise KindError(
+                f"Preprocess takes a Pillow image, not {type(image).__name__}; "
+                "read a file with sea_nn.vision.images.load_image."
+            )
+        image = to_rgb(image)
+        if self.channels == 1:
+            image = image.convert("L")
+        # Resizing only the window gives the same pixels as resizing everything and cropping,
+        # and keeps a very long and narrow picture from filling the memory.
+        height, width = self._size
+        filter_ = Image.Resampling[self.interpolation.upper()]
+        return image.resize((width, height), filter_, box=self.window(*image.size))
