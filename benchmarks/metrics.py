@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from benchmarks.floor import Raced, count_operations, measure_peak, show_floor
 from benchmarks.members import load_photographs
 from benchmarks.table import Table
-from sea_bench.data.fashion import load_cnn, load_sample
 from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.members.compute import compute_maps
 from sea_nn.metrics import pixel_bounds, score_maps
@@ -33,6 +32,7 @@ from sea_nn.metrics.curve import trapezoid
 from sea_nn.questions.absent import blur, prepare
 from sea_nn.questions.noise import random_map
 from sea_nn.vision.models import load_model
+from sea_nn.vision.shipped import load_cnn, load_sample
 
 STEPS, SIZE, POINTS = 28, 8, 8
 REPEATS = 5

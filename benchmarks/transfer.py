@@ -30,7 +30,8 @@ from sea_bench.classifiers import load_classifier
 from sea_bench.experiments.experiment import PAPER_MEMBERS
 from sea_nn import SEAConfig, ensemble
 from sea_nn.ensembling.ensemble import attribute
-from sea_nn.ensembling.heatmaps import clip_grid, pool, sum_cells, to_heatmap, upsample
+from sea_nn.ensembling.heatmaps import pool, to_heatmap, upsample
+from sea_nn.features import clip_grid, sum_cells
 from sea_nn.members.compute import compute_maps
 from sea_nn.metrics import Scores, pixel_bounds, score_maps
 from sea_nn.questions.ask import make_ask

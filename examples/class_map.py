@@ -3,9 +3,9 @@
 python examples/class_map.py
 """
 
-from sea_bench.data.fashion import load_cnn, load_sample
 from sea_nn import SEA, ensemble_class
 from sea_nn.show.plots import plot_class_map
+from sea_nn.vision.shipped import load_cnn, load_sample
 
 model, sample = load_cnn(), load_sample()
 trouser = sample.names.index("Trouser")

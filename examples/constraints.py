@@ -5,9 +5,9 @@ python examples/constraints.py
 
 import torch
 
-from sea_bench.data.fashion import load_cnn, load_sample
 from sea_nn import SEA
 from sea_nn.show.plots import plot_strip
+from sea_nn.vision.shipped import load_cnn, load_sample
 
 model, sample = load_cnn(), load_sample()
 trousers = sample.images[sample.labels == sample.names.index("Trouser")]

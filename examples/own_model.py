@@ -3,8 +3,8 @@
 python examples/own_model.py
 """
 
-from sea_bench.data.fashion import load_cnn, load_sample
 from sea_nn import SEA
+from sea_nn.vision.shipped import load_cnn, load_sample
 
 model, sample = load_cnn(), load_sample()  # put your own model and inputs [N, C, H, W] here
 x = sample.images[[180, 100, 20]]  # an ankle boot, a sandal, a pair of trousers

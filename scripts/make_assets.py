@@ -19,7 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
-from sea_bench.data.fashion import CLASSES, FashionCNN, load_fashion
+from sea_bench.data.fashion import load_fashion
+from sea_nn.vision.shipped import CLASSES, FashionCNN
 
 ASSETS = Path(__file__).parent.parent / "src" / "sea_nn" / "vision" / "assets"
 N_PER_CLASS = 20

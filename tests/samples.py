@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from sea_bench import data
 from sea_nn import SEAConfig, ensemble
-from sea_nn.ensembling.heatmaps import cell_of, reduce_channels, scale
+from sea_nn.ensembling.heatmaps import reduce_channels, scale
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.provenance import Check, Provenance
+from sea_nn.explanation.provenance import Provenance
+from sea_nn.features import cell_of
+from sea_nn.members.checks import Check
 
 PROVENANCE = Provenance(
     config={"solver": "mirror", "grid": (8, 8)},

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from sea_bench.data.fashion import load_cnn, load_sample
 from sea_nn.metrics import score_maps
 from sea_nn.passes import chain
 from sea_nn.passes.borrowing import borrow
@@ -18,6 +17,7 @@ from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.norm_folding import Fold, plan
 from sea_nn.passes.outputs import Logits
 from sea_nn.questions import session as asking
+from sea_nn.vision.shipped import load_cnn, load_sample
 
 SIDE = 20
 

@@ -13,13 +13,13 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from sea_bench.data.fashion import load_sample
 from sea_nn import Explanation
 from sea_nn.cli import app, terminal
 from sea_nn.cli.listing import SOURCES
 from sea_nn.cli.options import choose_batch
 from sea_nn.members.registry import ENSEMBLES, names
 from sea_nn.vision.models import model_names
+from sea_nn.vision.shipped import load_sample
 
 FILES = {"map.png", "strip.png", "top.png", "explanation.safetensors"}
 QUICK = ("--model", "fashion-cnn", "--methods", "saliency,input_x_gradient")

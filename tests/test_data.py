@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 from sea_bench import data
+from sea_bench.data import fashion
 from sea_bench.data.files import read_graded_mask, read_values
 from sea_bench.data.imagenet import index_wnids
 from sea_bench.data.items import Item, fill_boxes, fit_box, fit_mask
@@ -542,7 +543,6 @@ def test_bam_pairs_pictures_with_their_scene(make: Callable[[str], Path]) -> Non
 
 
 def test_fashion_items_are_the_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sea_bench.data import fashion
 
     try:
         images, labels = fashion.load_fashion("test")

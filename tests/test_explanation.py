@@ -15,7 +15,8 @@ from safetensors.numpy import save as serialize
 from sea_nn.ensembling.agreement import agreement, disagreement, multiples_of_mean, rank, spearman
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.provenance import Check, Provenance
+from sea_nn.explanation.provenance import Provenance
+from sea_nn.members.checks import Check
 from tests.samples import explain_images, explain_series, explain_table
 
 ROUNDS = Provenance(config={"rounds": 2})
@@ -448,9 +449,7 @@ def test_headers_that_lie_are_refused(tmp_path, change):
     with safe_open(path, "numpy") as file:
         facts = json.loads(file.metadata()["sea_nn.explanation"])
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    path.write_bytes(
-        serialize(tensors, {"sea_nn.explanation": json.dumps({**facts, **change})})
-    )
+    path.write_bytes(serialize(tensors, {"sea_nn.explanation": json.dumps({**facts, **change})}))
     with pytest.raises(InputError):
         Explanation.load(path)
 

@@ -14,17 +14,10 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import nn
 
-from sea_bench.data import find_data
-from sea_bench.data.fashion import (
-    CLASSES,
-    DEBIAN_FOLDER,
-    FashionCNN,
-    load_cnn,
-    load_fashion,
-    load_sample,
-    read_idx,
-)
+from sea_bench.data.fashion import DEBIAN_FOLDER, load_fashion, read_idx
 from sea_nn.errors import InputError
+from sea_nn.vision.folders import find_data
+from sea_nn.vision.shipped import CLASSES, FashionCNN, load_cnn, load_sample
 
 ASSETS = Path(str(files("sea_nn.vision"))) / "assets"
 needs_fashion = pytest.mark.skipif(

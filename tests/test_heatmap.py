@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from sea_nn.ensembling import heatmaps as heatmap
 from sea_nn.errors import InputError
+from sea_nn.submodular import ties
 
 sides = st.integers(1, 9)
 
@@ -46,12 +47,12 @@ def test_thresholds_are_counts_or_fractions():
 
 def test_keys_order_as_the_tie_rule_says():
     values = torch.tensor([[0.5, 1.0, 1.0 - 1e-13, 0.0, 1.0 + 1e-12, 0.5 + 1e-6]]).double()
-    keys = heatmap.sort_keys(values).sort(descending=True).values
-    assert heatmap.key_features(keys)[0].tolist() == [1, 2, 4, 5, 0, 3]
-    groups = heatmap.key_groups(keys)[0]
+    keys = ties.sort_keys(values).sort(descending=True).values
+    assert ties.key_features(keys)[0].tolist() == [1, 2, 4, 5, 0, 3]
+    groups = ties.key_groups(keys)[0]
     assert groups[0] == groups[1] == groups[2] != groups[3] != groups[4]
     with pytest.raises(InputError, match="at most"):
-        heatmap.sort_keys(torch.zeros(1, 1).expand(1, 1 << 23))
+        ties.sort_keys(torch.zeros(1, 1).expand(1, 1 << 23))
 
 
 @given(h=sides, w=sides, rows=sides, columns=sides)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from sea_bench.data.fashion import load_cnn, load_sample
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics import (
     METRICS,
@@ -26,6 +25,7 @@ from sea_nn.metrics.faithfulness import aupc_windows, deletion
 from sea_nn.passes.norm_folding import Fold
 from sea_nn.questions import session
 from sea_nn.questions.absent import prepare
+from sea_nn.vision.shipped import load_cnn, load_sample
 from tests.reference import metrics as slow
 from tests.samples import build
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from sea_bench.data.fashion import load_cnn, load_sample
 from sea_nn.errors import InputError, MissingExtraError
 from sea_nn.metrics import gini, pointing_game, rank_accuracy, relevance_mass, score_maps
 from sea_nn.metrics.quantus import QUANTUS, score_with_quantus
+from sea_nn.vision.shipped import load_cnn, load_sample
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

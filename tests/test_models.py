@@ -17,10 +17,9 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sea_bench.data import find_data
-from sea_bench.data.fashion import CLASSES, load_sample
 from sea_nn.errors import InputError, KindError, MissingExtraError
 from sea_nn.vision import hubs
+from sea_nn.vision.folders import find_data
 from sea_nn.vision.hubs import _read_hf_recipe
 from sea_nn.vision.images import Preprocess, load_image
 from sea_nn.vision.models import (
@@ -30,6 +29,7 @@ from sea_nn.vision.models import (
     model_names,
 )
 from sea_nn.vision.resnet import ResNet50
+from sea_nn.vision.shipped import CLASSES, load_sample
 
 ASSETS = Path(str(files("sea_nn.vision"))) / "assets"
 CATS = {"tabby", "tiger cat", "Egyptian cat"}

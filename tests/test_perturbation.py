@@ -11,7 +11,7 @@ from captum.attr._core.lime import get_exp_kernel_similarity_function
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError, MemberError
-from sea_nn.superpixels import segment, superpixels
+from sea_nn.features import segment, superpixels
 from tests.by_hand import build_series, build_table, by_hand, ours, pick, same
 
 

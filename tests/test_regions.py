@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn import SEA, SEAConfig, ensemble
+from sea_nn.config import count_questions
 from sea_nn.errors import InputError
 from sea_nn.questions import answers as regions
-from sea_nn.questions.answers import Answers, count_questions, divide, heed, split
+from sea_nn.questions.answers import Answers, divide, heed, split
 from sea_nn.questions.ask import make_ask
 
 

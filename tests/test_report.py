@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.explanation.provenance import Check, Provenance
+from sea_nn.explanation.provenance import Provenance
+from sea_nn.members.checks import Check
 from sea_nn.show.report import write_report
 from sea_nn.show.report.encode import choose_stops
 from tests.samples import explain_images, explain_series, explain_table

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sea_nn.ensembling.aggregators import aggregate
     from sea_nn.ensembling.ensemble import Ensemble, ensemble, ensemble_class
     from sea_nn.explanation.explanation import Explanation
-    from sea_nn.explanation.provenance import Check
+    from sea_nn.members.checks import Check
     from sea_nn.sea import SEA, quantus_explain
     from sea_nn.submodular.dsf import DSF, CollapsedDSF
     from sea_nn.submodular.greedy import Selection, maximize
@@ -38,7 +38,7 @@ _HOMES = {
     "ensembling.aggregators": ("aggregate",),
     "ensembling.ensemble": ("Ensemble", "ensemble", "ensemble_class"),
     "explanation.explanation": ("Explanation",),
-    "explanation.provenance": ("Check",),
+    "members.checks": ("Check",),
     "sea": ("SEA", "quantus_explain"),
     "submodular.dsf": ("DSF", "CollapsedDSF"),
     "submodular.greedy": ("Selection", "maximize"),

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sea_nn.errors import InputError
-from sea_nn.questions.answers import COUNTS, count_questions
-from sea_nn.submodular.activations import parse_activation
-from sea_nn.submodular.dsf import PAPER_WIDTHS, Init, check_init
 
+PAPER_WIDTHS = (512, 256, 32)
+Init = str | tuple[float, float]
+COUNTS = (4, 16, 64, 256)
+"""How many regions there may be: squares, for images, of which a Hadamard matrix is at hand."""
 MOST_ROUNDS = 3  # more did not help (docs/results/tried.md)
 
 SOLVERS = ("mirror", "gradient", "adagrad")
@@ -148,7 +149,7 @@ class SEAConfig:
                 raise InputError(f"grid is (rows, columns) or None; got {self.grid!r}")
             for side in self.grid:
                 _whole("each side of grid", side, 1)
-        parse_activation(self.activation)
+        check_activation(self.activation)
         check_init(self.init)
 
     @property
@@ -276,3 +277,47 @@ def _number(name: str, value: object, least: float = -math.inf, above: float = -
 def _whole(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} must be a whole number >= {least}; got {value!r}")
+
+
+def count_questions(regions: int) -> int:
+    """Model evaluations an input in one round: both halves of each split.
+
+    >>> count_questions(16)
+    30
+    """
+    return 2 * (regions - 1)
+
+
+def check_init(init: Init) -> tuple[float, float]:
+    """Return (low, high) of a starting rule: "ones" or a pair of non-negative numbers."""
+    if init == "ones":
+        return 1.0, 1.0
+    if isinstance(init, (tuple, list)) and len(init) == 2:
+        real = all(isinstance(x, (int, float)) and math.isfinite(x) for x in init)
+        if real and 0 <= init[0] <= init[1]:
+            return float(init[0]), float(init[1])
+    raise InputError(
+        f"init must be 'ones' or (low, high) with finite 0 <= low <= high; got {init!r}"
+    )
+
+
+def check_activation(name: str) -> float | None:
+    """Return p of the activation "power:p", None for "sqrt" and "log1p"; refuse all others."""
+    if name in ("sqrt", "log1p"):
+        return None
+    if isinstance(name, str) and name.startswith("power:"):
+        try:
+            exponent = float(name.removeprefix("power:"))
+        except ValueError:
+            exponent = float("nan")
+        if exponent == 0:
+            raise InputError('activation "power:0" is the limit "log1p": ask for that by name')
+        if math.isfinite(exponent) and exponent < 1:
+            return exponent
+        raise InputError(
+            f"a concave power needs a finite exponent below 1, as in 'power:-1'; got {name!r}"
+        )
+    raise InputError(
+        f"unknown activation {name!r}: choose 'sqrt', 'log1p' or 'power:p' with p < 1 "
+        "(a negative p saturates)"
+    )

@@ -13,11 +13,11 @@ After ``birds = load("cub20")``, ``birds[0].view(preprocess)`` has the model's i
 to draw on, the mask and the boxes, all lined up.
 """
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sea_bench.data.items import Box, ImageSet, Item, Split, View
+from sea_nn.vision.folders import DATA_VARIABLE, find_data
 
 if TYPE_CHECKING:
     from sea_bench.data.files import SetInfo
@@ -34,22 +34,6 @@ __all__ = [
     "load",
     "names",
 ]
-
-DATA_VARIABLE = "SEA_NN_DATA"
-
-
-def find_data(*parts: str) -> Path | None:
-    """Return ``$SEA_NN_DATA/parts...`` if it exists, otherwise None.
-
-    >>> find_data("no such data set") is None
-    True
-    """
-    root = os.environ.get(DATA_VARIABLE)
-    if not root:
-        return None
-    path = Path(root).expanduser().joinpath(*parts)
-    return path if path.exists() else None
-
 
 # The readers need the names above, so the catalogue of them is imported when it is asked for.
 

@@ -11,6 +11,7 @@ from sea_bench.data import animals, attention, fashion, imagenet, mri, pasted
 from sea_bench.data.files import SetInfo
 from sea_bench.data.items import ImageSet, Item, Split
 from sea_nn.errors import InputError
+from sea_nn.vision import shipped
 
 FASHION = SetInfo(
     name="fashion",
@@ -33,7 +34,7 @@ def load_fashion(folder: str | Path | None = None, split: Split = "test") -> Ima
                 Item(f"{side}-{i}", partial(Image.fromarray, image), int(label), side)
                 for i, (image, label) in enumerate(zip(images, labels, strict=True))
             ]
-    return ImageSet(FASHION.name, tuple(items), fashion.CLASSES, FASHION.terms).split(split)
+    return ImageSet(FASHION.name, tuple(items), shipped.CLASSES, FASHION.terms).split(split)
 
 
 SETS: dict[str, tuple[SetInfo, Callable[..., ImageSet]]] = {

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from sea_bench.data import DATA_VARIABLE
 from sea_nn.errors import InputError
+from sea_nn.vision.folders import DATA_VARIABLE
 
 Kind = Callable[[str], Any] | Sequence[str]
 SIDES = ("train", "test")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from sea_nn.ensembling.heatmaps import cell_of
+from sea_nn.features import cell_of
 from sea_nn.questions.ask import make_ask
 
 CELLS = 8

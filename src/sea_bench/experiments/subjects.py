@@ -27,11 +27,12 @@ from sea_bench.classifiers import (
     read_record,
     train_classifier,
 )
-from sea_bench.data import ImageSet, Item, fashion
+from sea_bench.data import ImageSet, Item
 from sea_bench.data.items import View, fill_boxes
 from sea_bench.experiments.experiment import Experiment
 from sea_nn.errors import InputError
 from sea_nn.metrics import pixel_bounds
+from sea_nn.vision import shipped
 from sea_nn.vision.models import LoadedModel
 
 SAMPLE = "fashion_sample"
@@ -255,7 +256,7 @@ def load_images(experiment: Experiment, split: data.Split = "test") -> ImageSet:
     if experiment.data != SAMPLE:
         fold = find_fold(experiment.classifier)
         return load_split(experiment.data, fold, split, **experiment.data_options)
-    sample = fashion.load_sample()
+    sample = shipped.load_sample()
     pictures = (sample.images[:, 0] * 255).round().to(torch.uint8).numpy()
     items = tuple(
         Item(f"sample-{i}", partial(Image.fromarray, picture), int(label))

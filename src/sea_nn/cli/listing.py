@@ -111,7 +111,7 @@ def _print_options(member: Member) -> None:
 @guard
 def models() -> None:
     """List the models that can be explained by name, and where they come from."""
-    from sea_bench.data import find_data
+    from sea_nn.vision.folders import find_data
     from sea_nn.vision.models import model_names
 
     table = make_table("Models", "name", "what and whence", "here")

@@ -14,8 +14,8 @@ import torch
 
 from sea_nn.cli.terminal import show
 from sea_nn.config import SEAConfig
-from sea_nn.ensembling.heatmaps import clip_grid
 from sea_nn.errors import InputError, SEAError
+from sea_nn.features import clip_grid
 from sea_nn.passes.outputs import predict
 from sea_nn.vision.models import LoadedModel, load_model
 

@@ -101,7 +101,7 @@ def _open_cat() -> Image.Image:
 def _open_boot() -> Image.Image:
     from PIL import Image
 
-    from sea_bench.data.fashion import load_sample
+    from sea_nn.vision.shipped import load_sample
 
     sample = load_sample()
     boots = sample.images[sample.labels == sample.names.index("Ankle boot")]

@@ -16,7 +16,7 @@ from sea_nn.cli.batches import Finished, Job, Outcome
 from sea_nn.cli.pictures import EXPLANATION, MAP, STRIP, TOP
 from sea_nn.cli.terminal import make_table, out, say, show, translate
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.provenance import Check
+from sea_nn.members.checks import Check
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 N_LISTED = 20  # features that the JSON document lists

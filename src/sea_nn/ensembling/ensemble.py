@@ -22,24 +22,16 @@ from torch import Tensor
 
 from sea_nn.config import SEAConfig
 from sea_nn.ensembling.cores import map_on_cores
-from sea_nn.ensembling.heatmaps import (
-    binarize,
-    clip_grid,
-    count_thresholds,
-    key_features,
-    key_groups,
-    pool,
-    pool_sets,
-    sort_keys,
-    upsample,
-)
+from sea_nn.ensembling.heatmaps import binarize, count_thresholds, pool, pool_sets, upsample
 from sea_nn.errors import InputError, KindError
+from sea_nn.features import clip_grid
 from sea_nn.questions.answers import Answers, Ask, heed
 from sea_nn.submodular.constraints import Constraints
 from sea_nn.submodular.dsf import DSF, CollapsedDSF, Scorer
 from sea_nn.submodular.fit import Record, fit
 from sea_nn.submodular.greedy import Selection
 from sea_nn.submodular.lazy_greedy import GreedySearch
+from sea_nn.submodular.ties import key_features, key_groups, sort_keys
 from sea_nn.submodular.trainers import Supervision
 
 

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from sea_nn.errors import InputError
+from sea_nn.features import cell_of, sum_cells
+from sea_nn.submodular.ties import key_features, sort_keys
 
 FLAT = 1e-6
 """Members' maps whose values differ by less than this share prefer no feature: it is rounding."""
-INDEX_BITS = 22
-"""Low bits of a sort key that hold the feature's index: n is at most 2^22, ties are 2^-30 wide."""
 
 
 def reduce_channels(raw: Tensor, axis: int | None = 1) -> Tensor:
@@ -74,42 +73,6 @@ def smooth(values: Tensor, axis: int, sigma: float) -> Tensor:
     return (values.movedim(axis, -1) @ weight.mT).movedim(-1, axis)
 
 
-def sort_keys(values: Tensor) -> Tensor:
-    """One int64 key a feature, whose descending order is the tie rule of this package.
-
-    Values (>= 0, [..., n]) are compared in their leading 30 bits: those that agree to about one
-    part in 10^9 tie, and among tied features the lowest index comes first. ``key_features``
-    and ``key_groups`` read the two parts back.
-    """
-    n = values.shape[-1]
-    if n > 1 << INDEX_BITS:
-        raise InputError(f"at most {1 << INDEX_BITS} features are supported; got {n}")
-    mask = (1 << INDEX_BITS) - 1
-    # Non-negative doubles sort like their bits; adding half a unit first rounds to nearest, so that
-    # values a rounding error apart (0.999..., 1.0) do not fall into different classes.
-    bits = values.to(torch.float64, copy=True).add_(0.0).view(torch.int64)
-    bits.add_((mask + 1) // 2).bitwise_and_(~mask)
-    return bits.add_(_places(n, values.device))
-
-
-@lru_cache(maxsize=8)
-def _places(n: int, device: torch.device) -> Tensor:
-    """The low bits of the keys of n features: the first feature has the largest."""
-    mask = (1 << INDEX_BITS) - 1
-    return torch.arange(mask, mask - n, -1, device=device)
-
-
-def key_features(keys: Tensor) -> Tensor:
-    """The features' indices that are stored in sort keys."""
-    mask = (1 << INDEX_BITS) - 1
-    return mask - (keys & mask)
-
-
-def key_groups(keys: Tensor) -> Tensor:
-    """The rounded values that are stored in sort keys: equal where features tie."""
-    return keys >> INDEX_BITS
-
-
 def count_thresholds(thresholds: Sequence[int | float], n: int) -> list[int]:
     """Thresholds as counts: integers as they are, fractions of n rounded, at most n each.
 
@@ -138,30 +101,6 @@ def binarize(heatmaps: Tensor, thresholds: Sequence[int | float]) -> Tensor:
     rank = torch.full(heatmaps.shape, n, device=heatmaps.device)
     rank.scatter_(-1, top, torch.arange(top.shape[-1], device=top.device).expand_as(top))
     return rank.unsqueeze(-2) < counts.unsqueeze(-1)
-
-
-def cell_of(size: int, cells: int, device: torch.device | None = None) -> Tensor:
-    """Which of ``cells`` cells each of ``size`` positions belongs to: a partition, all non-empty.
-
-    Cells differ by at most one position when ``cells`` does not divide ``size``.
-    """
-    return torch.arange(size, device=device) * cells // size
-
-
-def clip_grid(grid: Sequence[int], shape: Sequence[int]) -> tuple[int, int]:
-    """The grid that an image of this shape can fill: never finer than its pixels."""
-    rows, columns = (min(int(g), int(s)) for g, s in zip(grid, shape, strict=True))
-    return rows, columns
-
-
-def sum_cells(maps: Tensor, grid: Sequence[int]) -> Tensor:
-    """Sum over each cell of the grid: [..., H, W] -> [..., rows, columns]."""
-    rows, columns = clip_grid(grid, maps.shape[-2:])
-    left = functional.one_hot(cell_of(maps.shape[-2], rows, maps.device), rows).to(maps.dtype)
-    right = functional.one_hot(cell_of(maps.shape[-1], columns, maps.device), columns).to(
-        maps.dtype
-    )
-    return left.mT @ maps @ right
 
 
 def pool(heatmaps: Tensor, grid: Sequence[int]) -> Tensor:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from sea_nn.config import count_questions
 from sea_nn.ensembling.agreement import agreement, disagreement
 from sea_nn.ensembling.heatmaps import binarize
 from sea_nn.errors import InputError, KindError
-from sea_nn.explanation.provenance import Check, Provenance
-from sea_nn.questions.answers import count_questions
+from sea_nn.explanation.provenance import Provenance
+from sea_nn.members.checks import Check
 
 if TYPE_CHECKING:
     from sea_nn.show.panels import Plot

@@ -29,10 +29,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as serialize
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import cell_of
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import KINDS, Explanation
-from sea_nn.explanation.provenance import Check, Provenance
+from sea_nn.explanation.provenance import Provenance
+from sea_nn.features import cell_of
+from sea_nn.members.checks import Check
 
 FORMAT, VERSION = "sea_nn.explanation", 1
 

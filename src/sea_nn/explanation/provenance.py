@@ -1,32 +1,13 @@
-"""What is known about how an explanation came about: its checks and its origin."""
+"""Where an explanation comes from: settings, versions, seed, time and evaluations."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
-
-from sea_nn.errors import InputError
-
-Level = Literal["ok", "warn", "fail"]
-LEVELS = ("ok", "warn", "fail")
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at, what was seen, and what to do about it."""
-
-    level: Level
-    subject: str
-    message: str
-    advice: str = ""
-
-    def __post_init__(self) -> None:
-        if self.level not in LEVELS:
-            raise InputError(f"a check's level is one of {', '.join(LEVELS)}; got {self.level!r}")
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from sea_nn.ensembling.heatmaps import is_flat, reduce_channels
-from sea_nn.explanation.provenance import Check
+from sea_nn.errors import InputError
 from sea_nn.members.compute import MemberMaps, compute_maps
 from sea_nn.members.registry import Methods
 from sea_nn.passes.borrowing import borrow
@@ -30,6 +31,24 @@ from sea_nn.passes.outputs import Logits, Target, as_args, predict, select_args
 CHUNK = 32  # inputs asked about at a time
 COMPLETENESS = 0.05
 """Integrated gradients should sum to the change of the logit within this share of it."""
+
+
+Level = Literal["ok", "warn", "fail"]
+LEVELS = ("ok", "warn", "fail")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, what was seen, and what to do about it."""
+
+    level: Level
+    subject: str
+    message: str
+    advice: str = ""
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise InputError(f"a check's level is one of {', '.join(LEVELS)}; got {self.level!r}")
 
 
 def examine(

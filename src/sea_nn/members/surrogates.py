@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from sea_nn.errors import InputError
+from sea_nn.features import segment
 from sea_nn.passes.evaluator import Evaluator
-from sea_nn.superpixels import segment
 
 Matrix = NDArray[np.float64]
 FULL_WEIGHT = 1e6  # the empty and the whole input bind the fit, as a stand-in for infinity

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.metrics import order
-from sea_nn.metrics.curve import ScoreKind, simpson, trapezoid
+from sea_nn.metrics.curve import simpson, trapezoid
 from sea_nn.metrics.metric import Metric, label_metric
 from sea_nn.metrics.trial import Kind, Outcome, Trial, ask_sets
+from sea_nn.questions.points import ScoreKind
 
 Unit = Literal["pixel", "grid", "superpixel"]
 POINTS = 8

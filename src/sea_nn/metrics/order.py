@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sea_nn.ensembling.heatmaps import cell_of, clip_grid
 from sea_nn.errors import InputError, KindError
+from sea_nn.features import cell_of, clip_grid, number_segments
 from sea_nn.questions.noise import permute
-from sea_nn.superpixels import number_segments
 
 
 def rank_positions(maps: Tensor, seed: int = 0, first: int = 0) -> Tensor:

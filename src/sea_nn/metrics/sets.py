@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.metrics.curve import Answers
 from sea_nn.metrics.trial import Kind, Trial, ask_sets
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.outputs import Target
 from sea_nn.questions.absent import Bounds, positions
+from sea_nn.questions.points import PointAnswers
 from sea_nn.questions.session import open_tasks
 
 
@@ -34,8 +34,8 @@ class SetAnswers:
         breaks: whether it is no longer predicted when the set is hidden.
     """
 
-    kept: Answers
-    removed: Answers
+    kept: PointAnswers
+    removed: PointAnswers
     survives: Tensor
     breaks: Tensor
 

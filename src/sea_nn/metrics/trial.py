@@ -9,10 +9,10 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.metrics import curve, order
-from sea_nn.metrics.curve import Answers
 from sea_nn.metrics.sensitivity import Recompute
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.questions.absent import Bounds, Perturbation, positions, prepare
+from sea_nn.questions.points import PointAnswers, ask_hidden, ask_points
 
 T = TypeVar("T")
 Kind = str | Tensor
@@ -105,7 +105,7 @@ class Trial:
 
     def trace(
         self, key: Any, kind: Kind, step_maps: Tensor, steps: int, insert: bool = False
-    ) -> Answers:
+    ) -> PointAnswers:
         """Return the model's answers along step maps; ``key`` names these maps."""
         return self._share(
             ("trace", key, _key(kind), insert),
@@ -119,10 +119,10 @@ class Trial:
             ),
         )
 
-    def whole(self, kind: Kind) -> Answers:
+    def whole(self, kind: Kind) -> PointAnswers:
         """Return the answers about the inputs hidden altogether."""
         return self._share(
-            ("whole", _key(kind)), lambda: curve.ask_hidden(self.ask(), self.perturbation(kind))
+            ("whole", _key(kind)), lambda: ask_hidden(self.ask(), self.perturbation(kind))
         )
 
     def ask(self) -> Evaluator:
@@ -147,7 +147,7 @@ class Trial:
         return self._shared[key]  # type: ignore[no-any-return]
 
 
-def ask_sets(trial: Trial, kind: Kind, sets: Tensor, keep: bool) -> Answers:
+def ask_sets(trial: Trial, kind: Kind, sets: Tensor, keep: bool) -> PointAnswers:
     """Return the answers with only the sets kept, or with only them hidden, [N, k].
 
     Args:
@@ -160,7 +160,9 @@ def ask_sets(trial: Trial, kind: Kind, sets: Tensor, keep: bool) -> Answers:
     rows = torch.arange(len(sets), device=sets.device).repeat_interleave(count)
     hidden = sets.flatten(0, 1)
     hidden = ~hidden if keep else hidden
-    answers = curve.ask(trial.ask(), rows, lambda part: perturbation.hide(hidden[part], rows[part]))
+    answers = ask_points(
+        trial.ask(), rows, lambda part: perturbation.hide(hidden[part], rows[part])
+    )
     return answers.map(lambda table: table.view(-1, count))
 
 

@@ -35,8 +35,6 @@ Ask = Callable[[Tensor], Tensor]
 """From sets, bool [N, R, *shape], to how much more the model needs each than the rest, [N, R]."""
 
 ROOM = 1 << 23  # numbers of sets worked on at once
-COUNTS = (4, 16, 64, 256)
-"""How many regions there may be: squares, for images, of which a Hadamard matrix is at hand."""
 # Chosen on tuning inputs of four data sets (docs/results/tried.md; sea bench choices_).
 EVEN = 0.5  # half of a cut follows area, half the members' heat
 SOFTNESS = 0.25  # blur of a region's edge, in widths of a region
@@ -123,15 +121,6 @@ def heed(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, T
     say = SAY * math.sqrt((answers.count - 1) / 15)
     said = say * pulls.sum(1, keepdim=True) / votes
     return torch.cat([heatmaps, drawn.unsqueeze(1)], 1), torch.cat([pulls, said], 1)
-
-
-def count_questions(regions: int) -> int:
-    """Model evaluations an input in one round: both halves of each split.
-
-    >>> count_questions(16)
-    30
-    """
-    return 2 * (regions - 1)
 
 
 def divide(heat: Tensor, count: int = 16) -> Tensor:

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from sea_nn.config import ABSENT
 from sea_nn.errors import InputError
-from sea_nn.metrics.curve import ask as ask_points
 from sea_nn.passes.outputs import Target
 from sea_nn.questions.absent import fill
 from sea_nn.questions.answers import Ask
+from sea_nn.questions.points import ask_points
 from sea_nn.questions.session import open_tasks
 
 

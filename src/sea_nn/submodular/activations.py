@@ -14,7 +14,6 @@ tensor(5.0000e-09, dtype=torch.float64)
 
 from __future__ import annotations
 
-import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sea_nn.errors import InputError
+from sea_nn.config import check_activation
 
 Floats = NDArray[np.floating[Any]]
 
@@ -185,23 +184,7 @@ def parse_activation(name: str) -> Concave:
 
     "power:-1" is z / (1 + z), which saturates at 1; "power:0.5" is 2 (sqrt(1 + z) - 1).
     """
-    if name == "sqrt":
-        return Sqrt()
-    if name == "log1p":
-        return Log1p()
-    if isinstance(name, str) and name.startswith("power:"):
-        try:
-            exponent = float(name.removeprefix("power:"))
-        except ValueError:
-            exponent = float("nan")
-        if exponent == 0:
-            raise InputError('activation "power:0" is the limit "log1p": ask for that by name')
-        if math.isfinite(exponent) and exponent < 1:
-            return Power(exponent)
-        raise InputError(
-            f"a concave power needs a finite exponent below 1, as in 'power:-1'; got {name!r}"
-        )
-    raise InputError(
-        f"unknown activation {name!r}: choose 'sqrt', 'log1p' or 'power:p' with p < 1 "
-        "(a negative p saturates)"
-    )
+    exponent = check_activation(name)
+    if exponent is not None:
+        return Power(exponent)
+    return Sqrt() if name == "sqrt" else Log1p()

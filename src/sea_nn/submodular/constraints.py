@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.config import SEAConfig
-from sea_nn.ensembling.heatmaps import sum_cells
 from sea_nn.errors import InputError
+from sea_nn.features import sum_cells
 from sea_nn.submodular.dsf import DSF, CollapsedDSF, Scorer
 
 DOUBLINGS = 60

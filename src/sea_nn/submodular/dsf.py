@@ -23,12 +23,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from sea_nn.config import PAPER_WIDTHS, Init, check_init
 from sea_nn.errors import InputError
 from sea_nn.submodular.activations import parse_activation
 from sea_nn.submodular.upper_layers import Head, times
-
-PAPER_WIDTHS = (512, 256, 32)
-Init = str | tuple[float, float]
 
 
 class Scorer(nn.Module):
@@ -355,16 +353,3 @@ class CollapsedDSF(Scorer):
                 for layer, bias in enumerate(full.biases):
                     bias.copy_(self.bias[..., layer, None].expand_as(bias))
         return full
-
-
-def check_init(init: Init) -> tuple[float, float]:
-    """Return (low, high) of a starting rule: "ones" or a pair of non-negative numbers."""
-    if init == "ones":
-        return 1.0, 1.0
-    if isinstance(init, (tuple, list)) and len(init) == 2:
-        real = all(isinstance(x, (int, float)) and math.isfinite(x) for x in init)
-        if real and 0 <= init[0] <= init[1]:
-            return float(init[0]), float(init[1])
-    raise InputError(
-        f"init must be 'ones' or (low, high) with finite 0 <= low <= high; got {init!r}"
-    )

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import key_features, sort_keys
 from sea_nn.errors import InputError, KindError
 from sea_nn.submodular.dsf import DSF, CollapsedDSF, Scorer
 from sea_nn.submodular.lazy_greedy import GreedySearch
+from sea_nn.submodular.ties import key_features, sort_keys
 
 METHODS = ("auto", "naive", "lazy")
 

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import INDEX_BITS
 from sea_nn.errors import InputError
 from sea_nn.submodular.activations import SQRT_FLOOR, Concave
 from sea_nn.submodular.bounds import MANY, Bounds
 from sea_nn.submodular.dsf import DSF
+from sea_nn.submodular.ties import INDEX_BITS
 from sea_nn.submodular.upper_layers import Head, take_rows, times
 
 TIE = 2.0 ** (INDEX_BITS - 52)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sea_nn.config import SEAConfig
-from sea_nn.submodular.dsf import DSF, CollapsedDSF, Scorer, check_init
+from sea_nn.config import SEAConfig, check_init
+from sea_nn.submodular.dsf import DSF, CollapsedDSF, Scorer
 from sea_nn.submodular.greedy import top_features
 from sea_nn.submodular.lazy_greedy import GreedySearch
 from sea_nn.submodular.objective import decay_term, floor_term, heatmap_term, margin_term

@@ -25,9 +25,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from sea_bench.data import DATA_VARIABLE, find_data
-from sea_bench.data import fashion as fashion_data
 from sea_nn.errors import InputError, KindError, SEAError
+from sea_nn.vision import shipped
+from sea_nn.vision.folders import DATA_VARIABLE, find_data
 from sea_nn.vision.hubs import HUBS, load_from_hub
 from sea_nn.vision.images import Preprocess
 from sea_nn.vision.loaded import LoadedModel, import_extra, load_imagenet_labels
@@ -104,9 +104,9 @@ def _resolve_device(device: str | torch.device) -> torch.device:
 
 def _load_fashion() -> LoadedModel:
     return LoadedModel(
-        model=fashion_data.load_cnn(),
+        model=shipped.load_cnn(),
         preprocess=Preprocess(resize=28, crop=28, mean=(0.0,), std=(1.0,), channels=1),
-        labels=fashion_data.CLASSES,
+        labels=shipped.CLASSES,
         name="fashion-cnn",
         source="trained on Fashion-MNIST (MIT) by scripts/make_assets.py",
     )

@@ -1,0 +1,19 @@
+"""Where data and weights that cannot be shipped are looked for."""
+
+import os
+from pathlib import Path
+
+DATA_VARIABLE = "SEA_NN_DATA"
+
+
+def find_data(*parts: str) -> Path | None:
+    """Return ``$SEA_NN_DATA/parts...`` if it exists, otherwise None.
+
+    >>> find_data("no such data set") is None
+    True
+    """
+    root = os.environ.get(DATA_VARIABLE)
+    if not root:
+        return None
+    path = Path(root).expanduser().joinpath(*parts)
+    return path if path.exists() else None

@@ -1,0 +1,95 @@
+"""What is shipped with the package: two photographs, a sample of Fashion-MNIST, a CNN trained on it.
+
+Fashion-MNIST is by Zalando Research (Xiao, Rasul and Vollgraf, 2017; MIT licence).
+
+>>> sample, cnn = load_sample(), load_cnn()
+>>> tuple(sample.images.shape), sample.names[int(sample.labels[0])]
+((200, 1, 28, 28), 'T-shirt/top')
+>>> cnn(sample.images[:2]).shape
+torch.Size([2, 10])
+"""
+
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+CLASSES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+
+
+class FashionCNN(nn.Module):
+    """Three convolutions and two linear layers: images [N, 1, 28, 28] in [0, 1] to logits [N, 10].
+
+    Every activation is its own module, so that rule-based explainers (DeepLIFT, guided
+    backpropagation) can hook each one; ``conv3`` is the layer for CAM methods.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 32, 3, padding=1)
+        self.relu1 = nn.ReLU()
+        self.pool1 = nn.MaxPool2d(2)
+        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
+        self.relu2 = nn.ReLU()
+        self.pool2 = nn.MaxPool2d(2)
+        self.conv3 = nn.Conv2d(64, 64, 3, padding=1)
+        self.relu3 = nn.ReLU()
+        self.pool3 = nn.MaxPool2d(2)
+        self.flatten = nn.Flatten()
+        self.linear1 = nn.Linear(64 * 3 * 3, 128)
+        self.relu4 = nn.ReLU()
+        self.dropout = nn.Dropout(0.3)
+        self.linear2 = nn.Linear(128, len(CLASSES))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits [N, 10]."""
+        x = self.pool1(self.relu1(self.conv1(images)))
+        x = self.pool2(self.relu2(self.conv2(x)))
+        x = self.pool3(self.relu3(self.conv3(x)))
+        x = self.dropout(self.relu4(self.linear1(self.flatten(x))))
+        logits: Tensor = self.linear2(x)
+        return logits
+
+
+@dataclass(frozen=True)
+class FashionSample:
+    """Test images float32 [N, 1, 28, 28] in [0, 1], their labels [N], and the class names."""
+
+    images: Tensor
+    labels: Tensor
+    names: tuple[str, ...] = CLASSES
+
+
+def load_sample() -> FashionSample:
+    """Return the shipped 200 test images: the first 20 of each class, class after class."""
+    tensors = _load_asset("fashion_sample.safetensors")
+    return FashionSample(
+        images=tensors["images"].unsqueeze(1).float() / 255, labels=tensors["labels"].long()
+    )
+
+
+def load_cnn(device: str | torch.device = "cpu") -> FashionCNN:
+    """Return the shipped CNN in evaluation mode; ``scripts/make_assets.py`` trained it."""
+    with torch.device("meta"):  # draws no random numbers: every tensor comes from the file
+        cnn = FashionCNN()
+    cnn.load_state_dict(_load_asset("fashion_cnn.safetensors"), assign=True)
+    return cnn.to(device).eval()
+
+
+def _load_asset(name: str) -> dict[str, Tensor]:
+    with as_file(files("sea_nn.vision") / "assets" / name) as path:
+        tensors: dict[str, Tensor] = load_file(path)
+    return tensors
