@@ -28,12 +28,13 @@ from benchmarks.table import Table, hardware, to_markdown
 from sea_bench import data
 from sea_bench.classifiers import load_classifier
 from sea_bench.experiments.experiment import PAPER_MEMBERS
-from sea_nn import SEAConfig, ensemble
-from sea_nn.ensembling.ensemble import attribute
+from sea_nn import SEAConfig
+from sea_nn.ensembling.algorithm1 import attribute
 from sea_nn.ensembling.heatmaps import pool, to_heatmap, upsample
 from sea_nn.features import clip_grid, sum_cells
 from sea_nn.members.compute import compute_maps
 from sea_nn.metrics import Scores, pixel_bounds, score_maps
+from sea_nn.pipeline import learn
 from sea_nn.questions.ask import make_ask
 from sea_nn.submodular.dsf import CollapsedDSF
 from sea_nn.vision.models import LoadedModel
@@ -189,7 +190,7 @@ def score(inputs: Inputs, scorers: dict[str, FeatureScorer]) -> Scores:
         maps[PIXELS] = inputs.heatmaps.mean(1)
     for name, rounds in ((SILENT, 0), (SEA, 1)):
         config = SEAConfig(grid=GRID, rounds=rounds)
-        maps[name] = ensemble(inputs.heatmaps, config, ask=ask, keep_scorer=False).attribution
+        maps[name] = learn(inputs.heatmaps, config, ask=ask, keep_scorer=False).attribution
     for name, scorer in scorers.items():
         weights = scorer(describe(cells)).mean(0)
         values = attribute(CollapsedDSF(weights.flatten(1).double()))[2]

@@ -30,7 +30,7 @@ def test_captums_guided_backprop_on_relu6_is_found_out():
         examine(network(nn.ReLU6), X, methods=("saliency", member)), "GuidedBackprop"
     ) == ["warn"]
     found = compute_maps(network(nn.ReLU6), X, methods=("saliency", member, "occlusion"))
-    assert vote(found) == {"saliency": 0.5, "GuidedBackprop": 0.5, "occlusion": 1.0}
+    assert vote(found).tolist() == [0.5, 0.5, 1.0]
     assert levels(examine(network(nn.ReLU), X, methods=("saliency", member)), "GuidedBackprop") == [
         "ok"
     ]

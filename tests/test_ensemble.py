@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sea_nn import SEAConfig, ensemble, ensemble_class
-from sea_nn.ensembling import ensemble as attribute_module
+from sea_nn.ensembling import batches
 from sea_nn.ensembling import heatmaps as heatmap
-from sea_nn.ensembling.cores import map_on_cores
-from sea_nn.ensembling.ensemble import attribute, supervise
+from sea_nn.ensembling.algorithm1 import attribute
+from sea_nn.ensembling.batches import map_on_cores
+from sea_nn.ensembling.supervision import supervise
 from sea_nn.errors import InputError
 from sea_nn.submodular.fit import fit
 from tests.reference import paper
@@ -288,8 +289,8 @@ def test_an_ensemble_prints_in_one_line():
 def test_the_chunk_counts_the_pixels_behind_a_grid():
     config = SEAConfig.paper("imagenet")
     device = torch.device("cpu")
-    pooled = attribute_module._chunk_size(784, 224 * 224, 3, config, device)
-    plain = attribute_module._chunk_size(784, 784, 3, config, device)
+    pooled = batches.count_rows(784, 224 * 224, 3, config, device)
+    plain = batches.count_rows(784, 784, 3, config, device)
     assert pooled * 8 * 224 * 224 * 3 * 10 <= 64 << 20
     assert pooled < plain
 

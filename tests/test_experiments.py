@@ -282,14 +282,14 @@ def asked(monkeypatch):
         made.append(x)
         return lambda sets: sets.flatten(2).float().mean(2)
 
-    real = maps_module.ensemble
+    real = maps_module.learn
 
-    def ensemble(stacked, config, *, ask=None, **options):
+    def learn(stacked, config, *, ask=None, **options):
         given.append(ask)
         return real(stacked, config, **options)
 
     monkeypatch.setattr("sea_bench.experiments.run.make_ask", make_ask)
-    monkeypatch.setattr(maps_module, "ensemble", ensemble)
+    monkeypatch.setattr(maps_module, "learn", learn)
     return SimpleNamespace(made=made, given=given)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sea_nn import DSF, CollapsedDSF, maximize
-from sea_nn.ensembling.ensemble import attribute
+from sea_nn.ensembling.algorithm1 import attribute
 from sea_nn.errors import InputError, KindError
 from sea_nn.submodular.lazy_greedy import GreedySearch, pick_by_powers, pick_in_numpy
 from tests.reference import paper

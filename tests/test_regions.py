@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from sea_nn import SEA, SEAConfig, ensemble
 from sea_nn.config import count_questions
 from sea_nn.errors import InputError
+from sea_nn.pipeline import learn
 from sea_nn.questions import answers as regions
-from sea_nn.questions.answers import Answers, divide, heed, split
+from sea_nn.questions.answers import Answers, divide, join_answers, split
 from sea_nn.questions.ask import make_ask
 
 
@@ -85,9 +86,9 @@ def test_a_member_that_foretells_the_answers_counts_for_more() -> None:
     truth = seeded(2, 16, 16)
     heatmaps = torch.stack([truth, 1 - truth, seeded(2, 16, 16, seed=3)], 1)
     answers = Answers.of(additive(truth - 0.5), heatmaps.mean(1))
-    cosine = answers.foretold(heatmaps)
+    cosine = answers.agreement(heatmaps)
     assert bool((cosine[:, 0] > cosine[:, 2]).all() and (cosine[:, 2] > cosine[:, 1]).all())
-    rows, weights = heed(answers, heatmaps, torch.ones(2, 3, dtype=torch.float64))
+    rows, weights = join_answers(answers, heatmaps, torch.ones(2, 3, dtype=torch.float64))
     assert rows.shape == (2, 4, 16, 16)
     assert weights.shape == (2, 4)
     assert bool((weights[:, 0] > weights[:, 1]).all())
@@ -98,7 +99,9 @@ def test_a_member_that_foretells_the_answers_counts_for_more() -> None:
 def test_a_method_without_a_vote_has_none_after_the_answers_either() -> None:
     heatmaps = seeded(1, 3, 8, 8)
     answers = Answers.of(additive(heatmaps[:, 0]), heatmaps.mean(1))
-    _, weights = heed(answers, heatmaps, torch.tensor([[1.0, 0.0, 1.0]], dtype=torch.float64))
+    _, weights = join_answers(
+        answers, heatmaps, torch.tensor([[1.0, 0.0, 1.0]], dtype=torch.float64)
+    )
     assert float(weights[0, 1]) == 0
 
 
@@ -106,13 +109,12 @@ def test_answers_lift_what_the_members_miss() -> None:
     heatmaps, truth = seeded(1, 2, 32, 32), torch.zeros(1, 32, 32, dtype=torch.float64)
     truth[0, 8:16, 16:24] = 1 / 64
     plain = ensemble(heatmaps)
-    asked = ensemble(heatmaps, ask=additive(truth))
+    asked = learn(heatmaps, ask=additive(truth))
     inside = truth[0] > 0
     before, after = (
         e.attribution[0][inside].sum() / e.attribution[0].sum() for e in (plain, asked)
     )
     assert float(after) > 2 * float(before)
-    assert plain.answers is None
     assert asked.answers is not None
     assert asked.answers.preference.shape == (1, count_questions(16) // 2)
 
@@ -120,9 +122,9 @@ def test_answers_lift_what_the_members_miss() -> None:
 def test_a_batch_is_its_inputs_one_by_one() -> None:
     heatmaps, truth = seeded(3, 2, 12, 12), seeded(3, 12, 12, seed=4) - 0.5
     config = SEAConfig(rounds=2)
-    together = ensemble(heatmaps, config, ask=additive(truth)).attribution
+    together = learn(heatmaps, config, ask=additive(truth)).attribution
     for k in range(3):
-        alone = ensemble(heatmaps[k : k + 1], config, ask=additive(truth[k : k + 1])).attribution
+        alone = learn(heatmaps[k : k + 1], config, ask=additive(truth[k : k + 1])).attribution
         torch.testing.assert_close(alone, together[k : k + 1], rtol=1e-9, atol=0)
 
 
@@ -131,7 +133,7 @@ def test_more_regions_are_more_questions_and_a_finer_answer() -> None:
     truth[0, 12:16, 20:24] = 1
     heatmaps = seeded(1, 2, 32, 32)
     coarse, fine = (
-        ensemble(heatmaps, SEAConfig(regions=count), ask=additive(truth)) for count in (16, 64)
+        learn(heatmaps, SEAConfig(regions=count), ask=additive(truth)) for count in (16, 64)
     )
     assert coarse.answers is not None
     assert fine.answers is not None
@@ -147,7 +149,7 @@ def test_answers_about_smaller_regions_count_for_more() -> None:
     said = []
     for count in (16, 64):
         answers = Answers.of(lambda sets: torch.zeros(sets.shape[:2]), heatmaps.mean(1), count)
-        said.append(float(heed(answers, heatmaps, weights)[1][0, -1]))
+        said.append(float(join_answers(answers, heatmaps, weights)[1][0, -1]))
     assert said[1] / said[0] == pytest.approx((63 / 15) ** 0.5)
 
 
@@ -160,7 +162,7 @@ def test_rounds_say_how_often_the_model_is_asked() -> None:
 
     for rounds in (0, 1, 3):
         calls.clear()
-        ensemble(seeded(1, 2, 8, 8), SEAConfig(rounds=rounds), ask=ask)
+        learn(seeded(1, 2, 8, 8), SEAConfig(rounds=rounds), ask=ask)
         assert len(calls) == rounds
     assert not torch.equal(calls[0], calls[1])  # asked again about the map learned from the first
 
@@ -172,12 +174,12 @@ def test_rounds_say_how_often_the_model_is_asked() -> None:
 )  # fmt: skip
 def test_bad_answers_are_refused(answer, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        ensemble(seeded(1, 2, 8, 8), ask=answer)
+        learn(seeded(1, 2, 8, 8), ask=answer)
 
 
 def test_answers_that_say_nothing_leave_the_members_alone() -> None:
     heatmaps = seeded(2, 3, 8, 8)
-    result = ensemble(heatmaps, ask=lambda sets: torch.zeros(sets.shape[:2]))
+    result = learn(heatmaps, ask=lambda sets: torch.zeros(sets.shape[:2]))
     heat = heatmaps.flatten(2).mean(2)  # the weights that even out spread
     torch.testing.assert_close(result.attribution, ensemble(heatmaps, weights=heat).attribution)
 
@@ -266,11 +268,11 @@ def test_inputs_nobody_votes_for_have_no_map_and_no_nan():
     heatmaps = seeded(2, 3, 8, 8)
     weights = torch.tensor([[1.0, 1, 1], [0, 0, 0]]).double()
     answers = Answers.of(additive(seeded(2, 8, 8, seed=1)), heatmaps.mean(1))
-    rows, pulls = heed(answers, heatmaps, weights)
+    rows, pulls = join_answers(answers, heatmaps, weights)
     assert rows.isfinite().all()
     assert pulls.isfinite().all()
     assert (pulls[1] == 0).all()
-    alone = heed(
+    alone = join_answers(
         Answers.of(additive(seeded(2, 8, 8, seed=1)[:1]), heatmaps[:1].mean(1)),
         heatmaps[:1],
         weights[:1],
@@ -281,6 +283,6 @@ def test_inputs_nobody_votes_for_have_no_map_and_no_nan():
 def test_members_are_judged_a_few_inputs_at_a_time_alike(monkeypatch):
     heatmaps = seeded(5, 3, 8, 8)
     answers = Answers.of(additive(seeded(5, 8, 8, seed=1)), heatmaps.mean(1))
-    whole = answers.foretold(heatmaps)
+    whole = answers.agreement(heatmaps)
     monkeypatch.setattr(regions, "ROOM", 2 * 15 * 64)
-    assert torch.allclose(answers.foretold(heatmaps), whole)
+    assert torch.allclose(answers.agreement(heatmaps), whole)

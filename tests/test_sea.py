@@ -11,6 +11,7 @@ from sea_nn.ensembling.heatmaps import reduce_channels, scale
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.members.compute import compute_maps
 from sea_nn.members.registry import ENSEMBLES, get
+from sea_nn.pipeline import learn
 from sea_nn.questions.ask import make_ask
 from sea_nn.vision.shipped import load_cnn, load_sample
 
@@ -44,7 +45,7 @@ def test_the_map_is_the_ensemble_of_the_members_heatmaps(cnn, x):
     heatmaps = torch.stack([scale(reduce_channels(m)) for m in raw], 1)
     assert torch.equal(e.maps, heatmaps)
     ask = make_ask(cnn, x, e.target)
-    expected = ensemble(heatmaps, ask=ask).attribution.unsqueeze(1)
+    expected = learn(heatmaps, ask=ask).attribution.unsqueeze(1)
     assert torch.allclose(e.attribution, expected, rtol=1e-4)
     silent = SEA(cnn, FAST, SEAConfig(rounds=0)).explain(x)
     assert torch.equal(silent.attribution, ensemble(heatmaps).attribution.unsqueeze(1))
@@ -59,7 +60,7 @@ def test_the_map_is_the_ensemble_of_the_members_heatmaps(cnn, x):
 
 def test_the_answers_can_be_seen(cnn, x):
     e = SEA(cnn, FAST).explain(x)
-    said = ensemble(e.maps, ask=make_ask(cnn, x, e.target)).answers
+    said = learn(e.maps, ask=make_ask(cnn, x, e.target)).answers
     assert e.answers.shape == (3, 28, 28)
     assert torch.allclose(e.answers, said.map().float(), atol=1e-3)
     assert "30 questions" in e.summary()
@@ -212,8 +213,24 @@ def test_a_model_that_does_not_react_says_so():
         def forward(self, x):
             return (x.flatten(1)[:, :2] * 0) + torch.tensor([1.0, 0.0])
 
-    with pytest.raises(MemberError, match="does not react"):
-        SEA(Constant(), FAST).attribute(torch.rand(2, 1, 4, 4))
+    e = SEA(Constant(), FAST).explain(torch.rand(2, 1, 4, 4))
+    assert not e.attribution.any()
+    assert ("fail", "input 1") in {(c.level, c.subject) for c in e.checks}
+
+
+def test_a_dead_input_costs_the_others_nothing(cnn, x):
+    class Gate(nn.Module):
+        def forward(self, x):
+            return cnn(x) * (x.flatten(1).sum(1, keepdim=True) > 0)
+
+    mixed = torch.cat([x[:1], torch.zeros_like(x[:1]), x[1:2]])
+    e = SEA(Gate(), FAST).explain(mixed)
+    alone = SEA(Gate(), FAST).explain(x[:1])
+    assert not e.attribution[1].any()
+    torch.testing.assert_close(e.attribution[:1], alone.attribution, rtol=1e-4, atol=1e-4)
+    dead = [c for c in e.checks if c.subject == "input 1"]
+    assert "does not react" in dead[0].message
+    assert not any(c.subject == "input 0" for c in e.checks)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from sea_nn import SEAConfig, ensemble
-from sea_nn.ensembling.ensemble import supervise
+from sea_nn.ensembling.supervision import supervise
 from sea_nn.submodular.solvers import Solver, is_fused
 from sea_nn.submodular.trainers import NetworkTask, SetChains, SetRows
 from tests.test_ensemble import maps

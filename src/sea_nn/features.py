@@ -47,6 +47,28 @@ def broadcast_mask(mask: Tensor | None, x: Tensor) -> Tensor | None:
     return groups.unsqueeze(1) if x.ndim == 4 else groups
 
 
+def average_groups(maps: Tensor, groups: Tensor) -> Tensor:
+    """Mean over each group: [N, m, *shape] and groups [1, *shape] -> [N, m, k]."""
+    index = groups.reshape(1, 1, -1).expand(*maps.shape[:2], -1)
+    empty = maps.new_zeros(*maps.shape[:2], int(groups.max()) + 1)
+    sums = empty.scatter_add(2, index, maps.flatten(2))
+    return sums / empty.scatter_add(2, index, torch.ones_like(index, dtype=sums.dtype))
+
+
+def mark_groups(mask: Tensor | None, groups: Tensor, count: int) -> Tensor | None:
+    """Which groups a mask over the map touches, bool [N, k] for ``count`` inputs; None: no mask."""
+    if mask is None:
+        return None
+    try:
+        flat = torch.as_tensor(mask).to(groups.device).expand(count, *groups.shape[1:]).flatten(1)
+    except RuntimeError as error:
+        raise InputError(
+            f"the mask must broadcast to the map {list(groups.shape[1:])}; got {list(mask.shape)}"
+        ) from error
+    hit = torch.zeros(count, int(groups.max()) + 1, device=flat.device)
+    return hit.scatter_add_(1, groups.reshape(1, -1).expand(count, -1), flat.float()) > 0
+
+
 def spread(values: Tensor, groups: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Give every pixel its group's value: [N, k] -> [N, *shape]."""
     index = groups.reshape(1, -1).expand(len(values), -1)

@@ -11,8 +11,6 @@ torch.Size([2, 1, 8, 8])
 from __future__ import annotations
 
 import platform
-import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -24,19 +22,17 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
+from sea_nn import pipeline
 from sea_nn.config import SEAConfig
-from sea_nn.ensembling.ensemble import Ensemble, ensemble
-from sea_nn.ensembling.heatmaps import scale, to_heatmap
-from sea_nn.errors import InputError, MemberError
+from sea_nn.ensembling.heatmaps import scale
+from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
-from sea_nn.features import broadcast_mask, group_features, number_cells, spread
-from sea_nn.members.checks import check_members, vote
-from sea_nn.members.compute import MemberMaps, Progress, check_input, compute_maps
+from sea_nn.features import spread
+from sea_nn.members.checks import check_members
+from sea_nn.members.compute import MemberMaps, Progress, check_input
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.passes.outputs import Target
-from sea_nn.questions.answers import Ask
-from sea_nn.questions.ask import make_ask
 from sea_nn.version import find_version
 
 
@@ -159,101 +155,48 @@ class SEA(Attribution):  # type: ignore[misc]
                 f"inputs are columns [N, F], series [N, C, T] or images [N, C, H, W]; got "
                 f"{list(x.shape)}. compute_maps has the members' maps of others"
             )
-        started = time.perf_counter()
-        shape = tuple(x.shape[1:])
-        price = sum(entry.member.cost(entry.options, shape) for entry in self.entries)
-        config = self.config.settle(price, x.ndim)
-        questions = config.questions * len(x)
-
-        def tell(label: str, done: int, total: int) -> None:
-            if progress is not None:
-                progress(label, done, total + questions)
-
-        shared = {
+        call: dict[str, Any] = {
             "baselines": baselines,
             "additional_forward_args": additional_forward_args,
-            "options": self.options,
+            "internal_batch_size": internal_batch_size,
+            "autocast": self.autocast,
         }
-        found = compute_maps(
+        found = pipeline.explain(
             self.forward_func,
             x,
             target,
-            self.methods,
-            internal_batch_size=internal_batch_size,
-            feature_mask=broadcast_mask(feature_mask, x),
+            methods=self.methods,
+            config=self.config,
+            options=self.options,
+            feature_mask=feature_mask,
+            constraints={"required": required, "forbidden": forbidden, "epsilon": epsilon},
+            progress=progress,
+            call=call,
             seed=self.seed,
-            autocast=self.autocast,
             compile=self.compile,
-            progress=tell,
             on_error=on_error,
-            **shared,
         )
-        checks = []
-        if not quiet:
-            checks = check_members(
-                found,
-                self.forward_func,
-                x,
-                baselines=baselines,
-                additional_forward_args=additional_forward_args,
-                internal_batch_size=internal_batch_size,
-            )
-        members_done = time.perf_counter()
-        heatmaps = to_heatmaps(found, x.ndim)
-        votes = vote(found)
-        weights = torch.tensor(list(votes.values()), dtype=torch.float64, device=x.device)
-        constraints = {"required": required, "forbidden": forbidden, "epsilon": epsilon}
-        n_asked = 0
-
-        def tick(count: int) -> None:
-            nonlocal n_asked
-            n_asked += count
-            tell("questions", price * len(x) + n_asked, price * len(x))
-
-        ask = None
-        if config.rounds:
-            ask = make_ask(
-                self.forward_func,
-                x,
-                found.target,
-                absent=config.absent,
-                baselines=baselines,
-                additional_forward_args=additional_forward_args,
-                internal_batch_size=internal_batch_size,
-                autocast=self.autocast,
-                logits=found.logits,
-                tick=tick,
-            )
-        result, features = _ensemble(heatmaps, config, weights, feature_mask, ask, constraints)
-        evaluations = {**found.evaluations, "sea": n_asked}
-        seconds = {**found.seconds, "sea": time.perf_counter() - members_done}
-        seconds["total"] = time.perf_counter() - started
-        if images is None and not quiet:
-            images = _picture(x)
-        names = None if labels is None else tuple(_name(labels, t) for t in found.target.tolist())
-        shape = tuple(heatmaps.shape[2:])
-        values = result.attribution
-        answers = None if result.answers is None else result.answers.map().float()
-        if features is not None:
-            values = spread(values, features, shape)
-            answers = None if answers is None else spread(answers, features, shape)
-        grid = None if features is not None else number_cells(result.feature_shape, shape)
+        members, learned = found.members, found.learned
+        answers = None if learned.answers is None else learned.answers.map().float()
+        if answers is not None and feature_mask is not None and learned.features is not None:
+            answers = spread(answers, learned.features, tuple(found.heatmaps.shape[2:]))
+        names = None if labels is None else tuple(_name(labels, t) for t in members.target.tolist())
         return Explanation(
-            attribution=values.unsqueeze(1) if x.ndim == 4 else values,
-            maps=heatmaps.float(),
-            methods=tuple(found.maps),
-            target=found.target,
-            score=_probability(found),
-            order=result.order,
-            gains=result.gains,
-            feature_shape=result.feature_shape,
-            features=grid if features is None else features,
-            images=images,
+            attribution=learned.attribution.unsqueeze(1) if x.ndim == 4 else learned.attribution,
+            maps=found.heatmaps.float(),
+            methods=tuple(members.maps),
+            target=members.target,
+            score=_probability(members),
+            order=learned.ensemble.order,
+            gains=learned.ensemble.gains,
+            feature_shape=learned.ensemble.feature_shape,
+            features=learned.features,
+            images=_picture(x) if images is None and not quiet else images,
             labels=names,
-            checks=tuple(checks),
+            checks=() if quiet else tuple(check_members(members, self.forward_func, x, **call)),
             provenance=Provenance(
-                config=config.to_dict(),
-                members=found.options,
+                config=found.config.to_dict(),
+                members=members.options,
                 call={
                     "baselines": baselines,
                     "feature_mask": feature_mask,
@@ -262,8 +205,8 @@ class SEA(Attribution):  # type: ignore[misc]
                 },
                 versions=_versions(),
                 seed=self.seed,
-                seconds=seconds,
-                evaluations=evaluations,
+                seconds=found.seconds,
+                evaluations=found.evaluations,
                 model=model_name or type(self.forward_func).__name__,
                 device=str(x.device),
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -272,20 +215,6 @@ class SEA(Attribution):  # type: ignore[misc]
             feature_names=None if feature_names is None else tuple(feature_names),
             answers=answers,
         )
-
-
-def to_heatmaps(found: MemberMaps, ndim: int) -> Tensor:
-    """Members' raw maps as heatmaps: |.|, channels summed (images), scaled: [N, m, *shape]."""
-    axis = 1 if ndim == 4 else None
-    heatmaps = torch.stack([to_heatmap(raw, axis) for raw in found.maps.values()], 1)
-    dead = heatmaps.flatten(2).amax(2) == 0
-    if bool(dead.all(1).any()):
-        which = [int(i) for i in dead.all(1).nonzero().flatten()[:5]]
-        raise MemberError(
-            f"every member's map is zero or constant for input {', '.join(map(str, which))}: the "
-            "model does not react to it. Check the preprocessing, or explain another target"
-        )
-    return heatmaps
 
 
 def quantus_explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray[Any, Any]:
@@ -303,45 +232,6 @@ def quantus_explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.
     target = torch.as_tensor(targets, device=device).long()
     maps = SEA(model, **chosen).attribute(x, target=target)
     return np.asarray(_single("maps", maps).cpu())
-
-
-def _ensemble(
-    heatmaps: Tensor,
-    config: SEAConfig,
-    weights: Tensor,
-    mask: Tensor | None,
-    ask: Ask | None,
-    constraints: dict[str, Any],
-) -> tuple[Ensemble, Tensor | None]:
-    """The ensemble over features or, with a mask, over the groups it names."""
-    with warnings.catch_warnings():
-        # A constant member is reported by the checks; to say it twice helps nobody.
-        warnings.filterwarnings("ignore", message=".*is constant, prefers no feature")
-        if mask is None:
-            return ensemble(heatmaps, config, weights=weights, ask=ask, **constraints), None
-        shape = tuple(heatmaps.shape[2:])
-        groups = group_features(mask, shape).to(heatmaps.device)
-        index = groups.reshape(1, 1, -1).expand(*heatmaps.shape[:2], -1)
-        count = int(groups.max()) + 1
-        empty = heatmaps.new_zeros(*heatmaps.shape[:2], count)
-        sums = empty.scatter_add(2, index, heatmaps.flatten(2))
-        means = sums / empty.scatter_add(2, index, torch.ones_like(index, dtype=sums.dtype))
-        for name in ("required", "forbidden"):
-            given = constraints[name]
-            if given is not None:
-                flat = (
-                    torch.as_tensor(given)
-                    .to(groups.device)
-                    .expand(len(heatmaps), *shape)
-                    .flatten(1)
-                )
-                hit = torch.zeros(len(flat), count, device=flat.device)
-                hit.scatter_add_(1, index[:, 0], flat.float())
-                constraints = {**constraints, name: hit > 0}
-        plain = config.replace(grid=None)
-        asking = None if ask is None else lambda sets: ask(sets[..., groups[0]])
-        result = ensemble(scale(means, 2), plain, weights=weights, ask=asking, **constraints)
-        return result, groups
 
 
 def _probability(found: MemberMaps) -> Tensor:

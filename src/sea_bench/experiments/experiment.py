@@ -40,7 +40,7 @@ class Map:
         members: whose heatmaps it is made of.
         config: of SEA; None for maps that have none.
         asks: whether it asks the model about halves of the input (SEA and "mean" alone do).
-        choices: other values for the constants of ``sea_nn.questions.answers``, by name.
+        choices: other values for the settings of ``sea_nn.questions.answers.Asking``, by name.
     """
 
     label: str

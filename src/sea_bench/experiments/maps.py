@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -12,12 +11,12 @@ from torch import Tensor
 from sea_bench.experiments.experiment import Experiment, Map
 from sea_nn.config import SEAConfig
 from sea_nn.ensembling.aggregators import aggregate, faithfulness_loss
-from sea_nn.ensembling.ensemble import Ensemble, ensemble, ensemble_class
+from sea_nn.ensembling.ensemble import Ensemble, ensemble_class
 from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
 from sea_nn.metrics import random_map
-from sea_nn.questions import answers as regions
-from sea_nn.questions.answers import Ask
+from sea_nn.pipeline import learn
+from sea_nn.questions.answers import Answers, Ask, Asking, join_answers
 
 CLASS_MAPS = ("class_sea", "class_mean", "other_class_sea")
 ClassMaps = Mapping[str, Mapping[int, Tensor]]
@@ -51,8 +50,10 @@ def merge(
         warnings.filterwarnings("ignore", message=".*is constant, prefers no feature")
         ask = ask if one.asks else None
         if one.how in ("sea", "sea_step", "sea_random"):
-            with changed(one.choices):
-                return ensemble(stacked, one.config, ask=ask, keep_scorer=keep_scorer)
+            asking = Asking(**one.choices)
+            return learn(
+                stacked, one.config, ask=ask, asking=asking, keep_scorer=keep_scorer
+            ).ensemble
         if ask is not None:
             return _average(stacked, ask, one.config or SEAConfig())
         loss = None
@@ -64,24 +65,11 @@ def merge(
 def _average(stacked: Tensor, ask: Ask, config: SEAConfig) -> Ensemble:
     """Agg-Mean with the answers that SEA gets, and the weights that it gives them."""
     weights = torch.ones(stacked.shape[:2], dtype=torch.float64, device=stacked.device)
-    answers = regions.Answers.of(ask, stacked.mean(1), config.regions)
-    rows, pulls = regions.heed(answers, stacked, weights)
+    answers = Answers.of(ask, stacked.mean(1), config.regions)
+    rows, pulls = join_answers(answers, stacked, weights)
     # A mean has no slope to make up for.
     heat = rows.flatten(2).mean(2).to(pulls).clamp_min(torch.finfo(pulls.dtype).tiny)
     return aggregate(rows, "mean", weights=pulls / heat)
-
-
-@contextmanager
-def changed(choices: Mapping[str, float]) -> Iterator[None]:
-    """Give constants of ``sea_nn.questions.answers`` other values for a while."""
-    before = {name: getattr(regions, name) for name in choices}
-    try:
-        for name, value in choices.items():
-            setattr(regions, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(regions, name, value)
 
 
 def draw_squares(shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:

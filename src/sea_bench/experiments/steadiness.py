@@ -14,9 +14,9 @@ from sea_bench.experiments.run import Run
 from sea_bench.experiments.subjects import Batch
 from sea_nn.config import SEAConfig
 from sea_nn.ensembling.agreement import agreement
-from sea_nn.ensembling.ensemble import ensemble
 from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.members.compute import compute_maps
+from sea_nn.pipeline import learn
 from sea_nn.questions.answers import Ask
 from sea_nn.questions.ask import make_ask
 
@@ -90,4 +90,4 @@ def _explain(
 
 
 def _learn(heatmaps: Tensor, ask: Ask) -> Tensor:
-    return ensemble(heatmaps, SEAConfig(), ask=ask, keep_scorer=False).attribution
+    return learn(heatmaps, SEAConfig(), ask=ask, keep_scorer=False).attribution

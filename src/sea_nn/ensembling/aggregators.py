@@ -17,7 +17,8 @@ from torch import Tensor
 
 from sea_nn.config import SEAConfig
 from sea_nn.ensembling.agreement import rank
-from sea_nn.ensembling.ensemble import Ensemble, check_heatmaps, check_weights
+from sea_nn.ensembling.ensemble import Ensemble
+from sea_nn.ensembling.validation import check_heatmaps, check_weights
 from sea_nn.errors import InputError
 from sea_nn.submodular.fit import Record
 from sea_nn.submodular.greedy import top_features

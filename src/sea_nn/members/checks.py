@@ -139,9 +139,24 @@ def check_members(
             checks.append(Check("warn", name, f"its map equals {copies[name]}'s", advice))
         else:
             checks.append(Check("ok", name, "its map is finite, not empty, and its own"))
+    checks += [
+        Check(
+            "fail",
+            f"input {i}",
+            "every member's map is zero or the same everywhere: the model does not react to it",
+            "its map is zero; check the preprocessing, or explain another target",
+        )
+        for i in find_dead(found)
+    ]
     if "integrated_gradients" in found.maps:
         checks.append(_check_completeness(found, model, x, **options))
     return checks
+
+
+def find_dead(found: MemberMaps) -> list[int]:
+    """Return the inputs about which every member's map says nothing."""
+    flat = [is_flat(reduce_channels(m, 1 if m.ndim == 4 else None)) for m in found.maps.values()]
+    return [int(i) for i in torch.stack(flat).all(0).nonzero().flatten()]
 
 
 @torch.no_grad()
@@ -175,10 +190,11 @@ def _check_completeness(
     return Check("warn", "integrated_gradients", message, advice)
 
 
-def vote(found: MemberMaps) -> dict[str, float]:
-    """How much each member counts: members with the same map share one vote."""
+def vote(found: MemberMaps) -> Tensor:
+    """How much each member counts, [m]: members with the same map share one vote."""
     groups = {name: name for name in found.maps}
     for a, b in found.duplicates():
         groups[b] = groups[a]
     size = Counter(groups.values())
-    return {name: 1 / size[groups[name]] for name in found.maps}
+    votes = [1 / size[groups[name]] for name in found.maps]
+    return torch.tensor(votes, dtype=torch.float64, device=found.target.device)

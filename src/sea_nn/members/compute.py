@@ -140,6 +140,25 @@ def from_captum(attribution: type[Any], **options: Any) -> Callable[..., Tensor]
     return member
 
 
+class Tally:
+    """Progress of a whole explanation: the members' evaluations, then the questions'."""
+
+    def __init__(self, progress: Progress | None, members: int, questions: int) -> None:
+        self.progress, self.price, self.total = progress, members, members + questions
+        self.asked = 0
+
+    def members(self, label: str, done: int, _: int) -> None:
+        """Report a member's progress."""
+        if self.progress is not None:
+            self.progress(label, done, self.total)
+
+    def questions(self, count: int) -> None:
+        """Count and report questions just asked."""
+        self.asked += count
+        if self.progress is not None:
+            self.progress("questions", self.price + self.asked, self.total)
+
+
 def check_input(x: Any, limit: int | None = None) -> None:
     """Refuse inputs that no member could explain, and say why.
 

@@ -6,7 +6,7 @@ the model decides. The input is divided into 16 regions (or 4, 64, 256); a row o
 splits them into two halves, and the model says which it needs more: V = p(class | only this half is
 left) - p(class | only the other). The 15 splits are orthogonal, so 30 questions tell the
 effect of every region exactly, up to a constant, if effects add up (docs/math.md). The effects,
-painted, are one more heatmap; and a member that foretells the answers counts for more.
+painted, are one more heatmap; and a member that predicts the answers counts for more.
 
 >>> heat = torch.rand(1, 8, 8, generator=torch.Generator().manual_seed(0))
 >>> truth = torch.arange(64.0).reshape(1, 8, 8)
@@ -35,11 +35,23 @@ Ask = Callable[[Tensor], Tensor]
 """From sets, bool [N, R, *shape], to how much more the model needs each than the rest, [N, R]."""
 
 ROOM = 1 << 23  # numbers of sets worked on at once
-# Chosen on tuning inputs of four data sets (docs/results/tried.md; sea bench choices_).
-EVEN = 0.5  # half of a cut follows area, half the members' heat
-SOFTNESS = 0.25  # blur of a region's edge, in widths of a region
-TRUST = 2.0  # how sharply members are weighed by how well they foretell the answers
-SAY = 3.0  # the answers about 16 regions count as much as this many members
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How inputs are divided and answers weighed; chosen on tuning inputs (sea bench choices_).
+
+    Attributes:
+        even: the part of a cut that follows area; the rest follows the members' heat.
+        softness: blur of a region's edge, in widths of a region.
+        trust: how sharply members are weighed by how well they predict the answers.
+        say: the answers about 16 regions count as much as this many members.
+    """
+
+    even: float = 0.5
+    softness: float = 0.25
+    trust: float = 2.0
+    say: float = 3.0
 
 
 @dataclass(frozen=True)
@@ -57,11 +69,18 @@ class Answers:
     sets: Tensor
     preference: Tensor
     count: int = 16
+    asking: Asking = Asking()
 
     @classmethod
-    def of(cls, ask: Ask, heat: Tensor, count: int = 16) -> Answers:
+    def of(
+        cls,
+        ask: Ask,
+        heat: Tensor,
+        count: int = 16,
+        asking: Asking = Asking(),  # noqa: B008
+    ) -> Answers:
         """Divide the inputs by their heat, [N, *shape], and ask about all splits."""
-        regions = divide(heat, count)
+        regions = divide(heat, count, asking.even)
         sets = split(regions, count)
         answers = ask(sets)
         if answers.shape != sets.shape[:2]:
@@ -71,7 +90,7 @@ class Answers:
             )
         if not bool(answers.isfinite().all()):
             raise InputError("ask returned NaN or infinite answers; does the model on such inputs?")
-        return cls((regions,), sets, answers.detach().to(torch.float64), count)
+        return cls((regions,), sets, answers.detach().to(torch.float64), count, asking)
 
     def __add__(self, other: Answers) -> Answers:
         return Answers(
@@ -79,6 +98,7 @@ class Answers:
             torch.cat([self.sets, other.sets], 1),
             torch.cat([self.preference, other.preference], 1),
             self.count,
+            self.asking,
         )
 
     def map(self) -> Tensor:
@@ -89,10 +109,10 @@ class Answers:
         for regions, answers in rounds:
             effects = answers @ design / self.count
             drawn = effects.gather(1, regions.flatten(1)).view(regions.shape)
-            painted.append(scale(_soften(drawn, self.count)))
+            painted.append(scale(_soften(drawn, self.count, self.asking.softness)))
         return scale(torch.stack(painted).mean(0))
 
-    def foretold(self, heatmaps: Tensor) -> Tensor:
+    def agreement(self, heatmaps: Tensor) -> Tensor:
         """Cosine between the answers and what each heatmap's own mass would say, [N, m]."""
         # Sets are many: as numbers, those of a few inputs at a time.
         rows = max(1, ROOM // self.sets[0].numel())
@@ -101,7 +121,7 @@ class Answers:
         return cosine_similarity(torch.cat(expected), self.preference.unsqueeze(1), dim=2)
 
 
-def heed(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+def join_answers(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Join the answers to the heatmaps [N, m, *shape] and weights [N, m]: m + 1 rows each.
 
     A row pulls on a feature by its weight, its value there and the slope of f at the row, which
@@ -110,7 +130,7 @@ def heed(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, T
     """
     drawn = answers.map().to(heatmaps)
     heat = heatmaps.flatten(2).mean(2).to(weights)
-    trust = (TRUST * answers.foretold(heatmaps)).exp()
+    trust = (answers.asking.trust * answers.agreement(heatmaps)).exp()
     # Two equal members of weight 1/2 must be as one of weight 1, so votes are counted, not rows.
     votes = weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
     tiny = torch.finfo(weights.dtype).tiny
@@ -118,12 +138,12 @@ def heed(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, T
         weights * heat * trust / ((weights * trust).sum(1, keepdim=True) / votes).clamp_min(tiny)
     )
     # Effects of regions a quarter as large are told by four times as many answers.
-    say = SAY * math.sqrt((answers.count - 1) / 15)
+    say = answers.asking.say * math.sqrt((answers.count - 1) / 15)
     said = say * pulls.sum(1, keepdim=True) / votes
     return torch.cat([heatmaps, drawn.unsqueeze(1)], 1), torch.cat([pulls, said], 1)
 
 
-def divide(heat: Tensor, count: int = 16) -> Tensor:
+def divide(heat: Tensor, count: int = 16, even: float = Asking.even) -> Tensor:
     """Number the region of each feature: [N, *shape] -> int64 [N, *shape], at most ``count``.
 
     Images are cut into as many rows as columns, series by channels and time in the same way, tables
@@ -134,7 +154,7 @@ def divide(heat: Tensor, count: int = 16) -> Tensor:
     shape = flat.shape
     flat = flat.reshape(shape[0], -1, shape[-1])
     n_rows, n_columns = _count_bands(flat, count)
-    rows, columns = _cut(flat.sum(2), n_rows), _cut(flat.sum(1), n_columns)
+    rows, columns = _cut(flat.sum(2), n_rows, even), _cut(flat.sum(1), n_columns, even)
     return (rows.unsqueeze(2) * n_columns + columns.unsqueeze(1)).reshape(shape)
 
 
@@ -157,23 +177,23 @@ def _design(count: int, device: torch.device) -> Tensor:
     return signs[1:]
 
 
-def _cut(heat: Tensor, count: int) -> Tensor:
+def _cut(heat: Tensor, count: int, even: float) -> Tensor:
     """Bands 0 ... count - 1 along an axis with this heat: [N, L] -> int64 [N, L]."""
     length = heat.shape[1]
     if length <= count:
         return torch.arange(length, device=heat.device).expand(len(heat), -1)
     total = heat.sum(1, keepdim=True)
-    even = torch.full_like(heat, 1 / length)
-    share = EVEN * even + (1 - EVEN) * torch.where(total > 0, heat / total, even)
+    level = torch.full_like(heat, 1 / length)
+    share = even * level + (1 - even) * torch.where(total > 0, heat / total, level)
     middle = share.cumsum(1) - share / 2
     return (middle * count).long().clamp(0, count - 1)
 
 
-def _soften(drawn: Tensor, count: int) -> Tensor:
+def _soften(drawn: Tensor, count: int, softness: float) -> Tensor:
     """Blur the regions' edges, each axis by a part of a region's width there."""
     if drawn.ndim == 2:
         return drawn  # columns of a table have no neighbours
     flat = drawn.reshape(len(drawn), -1, drawn.shape[-1])
     for axis, bands in zip((1, 2), _count_bands(flat, count), strict=True):
-        flat = smooth(flat, axis, SOFTNESS * flat.shape[axis] / bands)
+        flat = smooth(flat, axis, softness * flat.shape[axis] / bands)
     return flat.reshape(drawn.shape)

@@ -1,0 +1,86 @@
+"""Refuse heatmaps and weights that cannot be ensembled, and say why."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError, KindError
+
+
+def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
+    """Heatmaps [N, m, *shape] in [0, 1], detached and real, or an error that says what is wrong."""
+    if not isinstance(heatmaps, Tensor):
+        try:
+            heatmaps = torch.as_tensor(heatmaps)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise KindError(
+                f"heatmaps must be one tensor [N, m, *shape]; got {type(heatmaps).__name__} "
+                "(stack several maps with torch.stack(maps, dim=1))"
+            ) from error
+    if heatmaps.is_complex():
+        raise KindError("heatmaps must be real numbers; these are complex")
+    if heatmaps.ndim < 3:
+        raise InputError(
+            f"heatmaps must be [N, m, *shape] (inputs, methods, features); got shape "
+            f"{tuple(heatmaps.shape)}: unsqueeze(0) a single input"
+        )
+    if heatmaps.shape[1] == 0:
+        raise InputError("there is no heatmap: m = 0 methods; give at least one")
+    if math.prod(heatmaps.shape[2:]) == 0:
+        raise InputError(f"heatmaps of shape {tuple(heatmaps.shape[2:])} have no features")
+    if heatmaps.numel() == 0:
+        return heatmaps.detach()
+    heatmaps = heatmaps.detach()
+    flat = heatmaps.reshape(*heatmaps.shape[:2], -1)
+    if flat.dtype == torch.bool or not flat.is_floating_point():
+        flat = flat.to(torch.float32)
+        heatmaps = flat.reshape(heatmaps.shape)
+    low, high = flat.aminmax(dim=2)
+    _refuse(
+        ~(low.isfinite() & high.isfinite()), "holds NaN or infinite values", "replace or drop it"
+    )
+    _refuse((low < 0) | (high > 1), "leaves [0, 1]", "use sea_nn.ensembling.heatmaps.scale first")
+    still = low == high
+    if not quiet and bool(still.any()):
+        warnings.warn(
+            f"{_where(still)} is constant, prefers no feature, and does not count", stacklevel=3
+        )
+    return heatmaps.clone() if heatmaps.is_inference() else heatmaps
+
+
+def _where(bad: Tensor) -> str:
+    first = [int(i) for i in bad.nonzero()[0]]
+    more = int(bad.sum()) - 1
+    return f"the heatmap of input {first[0]}, method {first[1]}" + (
+        f" (and {more} more)" if more else ""
+    )
+
+
+def _refuse(bad: Tensor, what: str, advice: str) -> None:
+    if bool(bad.any()):
+        raise InputError(f"{_where(bad)} {what}: {advice}")
+
+
+def check_weights(weights: Tensor | None, heatmaps: Tensor) -> Tensor:
+    """Weights as float64 [N, m]; all ones if None."""
+    count, m = heatmaps.shape[:2]
+    if weights is None:
+        return torch.ones(count, m, dtype=torch.float64, device=heatmaps.device)
+    weights = torch.as_tensor(weights, dtype=torch.float64, device=heatmaps.device).detach()
+    if weights.shape not in ((m,), (count, m)):
+        raise InputError(
+            f"weights must be [m] = [{m}] or [N, m] = [{count}, {m}]; got {tuple(weights.shape)}"
+        )
+    if not bool((weights.isfinite() & (weights >= 0)).all()):
+        raise InputError("weights must be finite and >= 0")
+    return weights.expand(count, m)
+
+
+def check_chunk(chunk: int | None) -> None:
+    """Refuse a number of inputs at once that is none."""
+    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
+        raise InputError(f"chunk must be a whole number of inputs from 1, or None; got {chunk!r}")

@@ -1,0 +1,213 @@
+"""The one path of every explanation. Read this first, then ``ensembling/ensemble.py``.
+
+    members -> heatmaps and votes -> questions to the model -> one learned f an input -> map
+
+``explain`` goes all the way; ``learn`` is its second half, for heatmaps that are there already.
+
+>>> import torch
+>>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+>>> x = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+>>> explain(model, x, methods=("saliency", "input_x_gradient")).learned.attribution.shape
+torch.Size([2, 8, 8])
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sea_nn.config import SEAConfig
+from sea_nn.ensembling.ensemble import Ensemble, ensemble
+from sea_nn.ensembling.heatmaps import scale, to_heatmap
+from sea_nn.ensembling.validation import check_heatmaps, check_weights
+from sea_nn.features import (
+    average_groups,
+    broadcast_mask,
+    group_features,
+    mark_groups,
+    number_cells,
+    spread,
+)
+from sea_nn.members.checks import vote
+from sea_nn.members.compute import MemberMaps, Progress, Tally, compute_maps
+from sea_nn.members.registry import Methods, expand_methods
+from sea_nn.passes.outputs import Target
+from sea_nn.questions.answers import Answers, Ask, Asking, join_answers
+from sea_nn.questions.ask import make_ask
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What was learned about N inputs from heatmaps and answers.
+
+    Attributes:
+        ensemble: the learned functions, with order and gains of the features.
+        attribution: the maps, [N, *shape].
+        answers: what the model said when it was asked; None if it was not.
+        features: the feature of each position of the map, int64 [1, *shape], where several
+            positions are one feature (a mask's group, a grid's cell); None: one each.
+    """
+
+    ensemble: Ensemble
+    attribution: Tensor
+    answers: Answers | None
+    features: Tensor | None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Everything that ``explain`` found.
+
+    Attributes:
+        members: the members' raw maps, the class explained and the model's answers about x.
+        heatmaps: the members' maps, absolute and scaled to [0, 1], [N, m, *shape].
+        learned: the learned function and its map.
+        config: the settings used; where they left something open, it is decided.
+        evaluations: model evaluations by member, and of the questions ("sea").
+        seconds: time by member, of questions and learning ("sea"), and in all ("total").
+    """
+
+    members: MemberMaps
+    heatmaps: Tensor
+    learned: Learned
+    config: SEAConfig
+    evaluations: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+
+def explain(
+    model: Callable[..., Any],
+    x: Tensor,
+    target: Target = None,
+    *,
+    methods: Methods = "paper",
+    config: SEAConfig | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    feature_mask: Tensor | None = None,
+    constraints: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    call: Mapping[str, Any] | None = None,
+    **running: Any,
+) -> Explained:
+    """Explain the model's answer about each input of ``x``; most arguments as for ``SEA.explain``.
+
+    Args:
+        model: as for ``SEA``, with ``methods``, ``config`` and ``options``.
+        x: inputs, with ``target`` and ``feature_mask`` as for ``SEA.explain``.
+        constraints: ``required``, ``forbidden`` and ``epsilon`` of ``ensemble``.
+        progress: called with (member, evaluations done, evaluations in all).
+        call: how the model is called, for members and questions alike: ``baselines``,
+            ``additional_forward_args``, ``internal_batch_size``, ``autocast``.
+        **running: further arguments of ``compute_maps``: ``seed``, ``compile``, ``on_error``.
+    """
+    started = time.perf_counter()
+    entries, shape = expand_methods(methods, options), tuple(x.shape[1:])
+    price = sum(entry.member.cost(entry.options, shape) for entry in entries)
+    config = (config or SEAConfig()).settle(price, x.ndim)
+    tally = Tally(progress, price * len(x), config.questions * len(x))
+    found = compute_maps(
+        model,
+        x,
+        target,
+        methods,
+        options=options,
+        feature_mask=broadcast_mask(feature_mask, x),
+        progress=tally.members,
+        **(call or {}),
+        **running,
+    )
+    members_done = time.perf_counter()
+    heatmaps = to_heatmaps(found, x.ndim)
+    ask = None
+    if config.rounds:
+        known = {"absent": config.absent, "logits": found.logits, "tick": tally.questions}
+        ask = make_ask(model, x, found.target, **known, **(call or {}))
+    learned = learn(
+        heatmaps,
+        config,
+        weights=vote(found),
+        ask=ask,
+        feature_mask=feature_mask,
+        **(constraints or {}),
+    )
+    now = time.perf_counter()
+    return Explained(
+        members=found,
+        heatmaps=heatmaps,
+        learned=learned,
+        config=config,
+        evaluations={**found.evaluations, "sea": tally.asked},
+        seconds={**found.seconds, "sea": now - members_done, "total": now - started},
+    )
+
+
+def to_heatmaps(found: MemberMaps, ndim: int) -> Tensor:
+    """Members' raw maps as heatmaps: |.|, channels summed (images), scaled: [N, m, *shape]."""
+    axis = 1 if ndim == 4 else None
+    return torch.stack([to_heatmap(raw, axis) for raw in found.maps.values()], 1)
+
+
+def learn(
+    heatmaps: Tensor,
+    config: SEAConfig | None = None,
+    *,
+    weights: Tensor | None = None,
+    ask: Ask | None = None,
+    asking: Asking = Asking(),  # noqa: B008
+    feature_mask: Tensor | None = None,
+    required: Tensor | None = None,
+    forbidden: Tensor | None = None,
+    **options: Any,
+) -> Learned:
+    """Learn a map for each input from heatmaps and, where ``ask`` is given, the model's answers.
+
+    Args:
+        heatmaps: [N, m, *shape] in [0, 1]; constant ones do not count.
+        config: settings; ``rounds`` and ``regions`` say what is asked.
+        weights: how much each member counts, [m] or [N, m].
+        ask: asks the model about sets of features; see ``sea_nn.questions.ask.make_ask``.
+        asking: how inputs are divided and answers weighed.
+        feature_mask: whole numbers that broadcast to the map: equal numbers are one feature.
+        required: as for ``ensemble``, with ``forbidden`` and further options of it.
+    """
+    config = config or SEAConfig()
+    heatmaps, shape, groups = check_heatmaps(heatmaps, quiet=True), heatmaps.shape[2:], None
+    if feature_mask is not None:
+        groups = group_features(feature_mask, tuple(shape)).to(heatmaps.device)
+        heatmaps, config = scale(average_groups(heatmaps, groups), 2), config.replace(grid=None)
+        required, forbidden = (mark_groups(m, groups, len(heatmaps)) for m in (required, forbidden))
+        ask = None if ask is None else partial(_ask_about_groups, ask, groups)
+    rows, weights, answers = heatmaps, check_weights(weights, heatmaps), None
+    if ask is not None and config.rounds != 0 and heatmaps[:1, 0].numel() > 1:
+        rows, weights, answers = _consult(ask, heatmaps, weights, config, asking)
+    masks = {"required": required, "forbidden": forbidden}
+    result = ensemble(rows, config, weights=weights, quiet=True, **masks, **options)
+    if groups is None:
+        cells = number_cells(result.feature_shape, tuple(shape))
+        return Learned(result, result.attribution, answers, cells)
+    return Learned(result, spread(result.attribution, groups, tuple(shape)), answers, groups)
+
+
+def _consult(
+    ask: Ask, heatmaps: Tensor, weights: Tensor, config: SEAConfig, asking: Asking
+) -> tuple[Tensor, Tensor, Answers]:
+    """Ask, join the answers to the heatmaps, learn a map from both, and ask again about that."""
+    share = weights / weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+    heat = torch.einsum("nm,nm...->n...", share, heatmaps.to(share))
+    answers = Answers.of(ask, heat, config.regions, asking)
+    rows, counted = join_answers(answers, heatmaps, weights)
+    for _ in range(1, config.rounds or 1):
+        heat = ensemble(rows, config, weights=counted, keep_scorer=False, quiet=True).attribution
+        answers = answers + Answers.of(ask, heat, config.regions, asking)
+        rows, counted = join_answers(answers, heatmaps, weights)
+    return rows, counted, answers
+
+
+def _ask_about_groups(ask: Ask, groups: Tensor, sets: Tensor) -> Tensor:
+    return ask(sets[..., groups[0]])
