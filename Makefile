@@ -20,6 +20,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)

@@ -3,12 +3,6 @@
     members -> heatmaps and votes -> questions to the model -> one learned f an input -> map
 
 ``explain`` goes all the way; ``learn`` is its second half, for heatmaps that are there already.
-
->>> import torch
->>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
->>> x = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
->>> explain(model, x, methods=("saliency", "input_x_gradient")).learned.attribution.shape
-torch.Size([2, 8, 8])
 """
 
 from __future__ import annotations
@@ -16,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -39,7 +32,7 @@ from sea_nn.members.compute import MemberMaps, Progress, Tally, compute_maps
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.passes.outputs import Target
 from sea_nn.questions.answers import Answers, Ask, Asking, join_answers
-from sea_nn.questions.ask import make_ask
+from sea_nn.questions.ask import ask_about_groups, make_ask
 
 
 @dataclass(frozen=True)
@@ -182,7 +175,7 @@ def learn(
         groups = group_features(feature_mask, tuple(shape)).to(heatmaps.device)
         heatmaps, config = scale(average_groups(heatmaps, groups), 2), config.replace(grid=None)
         required, forbidden = (mark_groups(m, groups, len(heatmaps)) for m in (required, forbidden))
-        ask = None if ask is None else partial(_ask_about_groups, ask, groups)
+        ask = ask_about_groups(ask, groups)
     rows, weights, answers = heatmaps, check_weights(weights, heatmaps), None
     if ask is not None and config.rounds != 0 and heatmaps[:1, 0].numel() > 1:
         rows, weights, answers = _consult(ask, heatmaps, weights, config, asking)
@@ -207,7 +200,3 @@ def _consult(
         answers = answers + Answers.of(ask, heat, config.regions, asking)
         rows, counted = join_answers(answers, heatmaps, weights)
     return rows, counted, answers
-
-
-def _ask_about_groups(ask: Ask, groups: Tensor, sets: Tensor) -> Tensor:
-    return ask(sets[..., groups[0]])

@@ -10,7 +10,6 @@ torch.Size([2, 1, 8, 8])
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -24,16 +23,14 @@ from torch import Tensor
 
 from sea_nn import pipeline
 from sea_nn.config import SEAConfig
-from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
+from sea_nn.explanation.assemble import assemble, show_input
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.provenance import Provenance
-from sea_nn.features import spread
+from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.members.checks import check_members
-from sea_nn.members.compute import MemberMaps, Progress, check_input
+from sea_nn.members.compute import Progress, check_input
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.passes.outputs import Target
-from sea_nn.version import find_version
 
 
 class SEA(Attribution):  # type: ignore[misc]
@@ -176,34 +173,23 @@ class SEA(Attribution):  # type: ignore[misc]
             compile=self.compile,
             on_error=on_error,
         )
-        members, learned = found.members, found.learned
-        answers = None if learned.answers is None else learned.answers.map().float()
-        if answers is not None and feature_mask is not None and learned.features is not None:
-            answers = spread(answers, learned.features, tuple(found.heatmaps.shape[2:]))
-        names = None if labels is None else tuple(_name(labels, t) for t in members.target.tolist())
-        return Explanation(
-            attribution=learned.attribution.unsqueeze(1) if x.ndim == 4 else learned.attribution,
-            maps=found.heatmaps.float(),
-            methods=tuple(members.maps),
-            target=members.target,
-            score=_probability(members),
-            order=learned.ensemble.order,
-            gains=learned.ensemble.gains,
-            feature_shape=learned.ensemble.feature_shape,
-            features=learned.features,
-            images=_picture(x) if images is None and not quiet else images,
-            labels=names,
-            checks=() if quiet else tuple(check_members(members, self.forward_func, x, **call)),
+        return assemble(
+            found,
+            x,
+            images=show_input(x) if images is None and not quiet else images,
+            labels=labels,
+            feature_names=feature_names,
+            checks=() if quiet else check_members(found.members, self.forward_func, x, **call),
             provenance=Provenance(
                 config=found.config.to_dict(),
-                members=members.options,
+                members=found.members.options,
                 call={
                     "baselines": baselines,
                     "feature_mask": feature_mask,
                     "autocast": self.autocast,
                     "compile": self.compile,
                 },
-                versions=_versions(),
+                versions={**find_versions(), "captum": captum.__version__},
                 seed=self.seed,
                 seconds=found.seconds,
                 evaluations=found.evaluations,
@@ -211,9 +197,6 @@ class SEA(Attribution):  # type: ignore[misc]
                 device=str(x.device),
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
             ),
-            values=None if x.ndim == 4 else x.detach().clone(),
-            feature_names=None if feature_names is None else tuple(feature_names),
-            answers=answers,
         )
 
 
@@ -234,24 +217,6 @@ def quantus_explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.
     return np.asarray(_single("maps", maps).cpu())
 
 
-def _probability(found: MemberMaps) -> Tensor:
-    logits = found.logits.float()
-    scores = logits.sigmoid() if logits.shape[1] == 1 else logits.softmax(1)
-    return scores.gather(1, found.target.unsqueeze(1)).squeeze(1)
-
-
-def _picture(x: Tensor) -> Tensor | None:
-    """Inputs of 1 or 3 channels as pictures, each from its least to its largest value."""
-    if x.ndim != 4 or x.shape[1] not in (1, 3):
-        return None
-    stretched = scale(x.detach().float()).mul(255).round().to(torch.uint8)
-    return stretched.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous().cpu()
-
-
-def _name(labels: Sequence[str], target: int) -> str:
-    return labels[target] if target < len(labels) else f"class {target}"
-
-
 def _single(name: str, value: Any) -> Any:
     if not isinstance(value, tuple):
         return value
@@ -261,12 +226,3 @@ def _single(name: str, value: Any) -> Any:
             "as additional_forward_args"
         )
     return value[0]
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "sea_nn": find_version(),
-        "torch": torch.__version__,
-        "captum": captum.__version__,
-        "python": platform.python_version(),
-    }

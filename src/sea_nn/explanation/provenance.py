@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from sea_nn.version import find_version
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,12 @@ def _describe(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return getattr(value, "__name__", None) or str(value)
+
+
+def find_versions() -> dict[str, str]:
+    """Return the versions of this package, torch and Python."""
+    return {
+        "sea_nn": find_version(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }

@@ -92,6 +92,11 @@ def make_ask(
     return ask
 
 
+def ask_about_groups(ask: Ask | None, groups: Tensor) -> Ask | None:
+    """Return ``ask`` for sets of groups, [N, R, k], where groups [1, *shape] numbers each feature."""
+    return None if ask is None else lambda sets: ask(sets[..., groups[0]])
+
+
 def _absent(x: Tensor, absent: str, baselines: float | Tensor | None) -> Tensor:
     """The values of what is not left; they broadcast to x behind its first axis."""
     if absent not in ABSENT:
