@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from sea_bench.experiments.measures import find_metric
+from sea_bench.experiments.measurements import find_metric
 from sea_nn.metrics.bootstrap import bootstrap_difference
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"

@@ -12,11 +12,11 @@ from torch import nn
 
 from sea_bench import data
 from sea_bench.classifiers import (
-    TASKS,
+    PROBLEMS,
     classifier_names,
     load_classifier,
     main,
-    read_record,
+    read_card,
     train_classifier,
 )
 from sea_bench.data import Item
@@ -24,7 +24,7 @@ from sea_bench.training import (
     SmallVGG,
     augment,
     check_items,
-    deal_folds,
+    deal_parts,
     extract_features,
     find_head,
     fit_head,
@@ -122,12 +122,12 @@ def test_a_fitted_head_separates_what_can_be_separated() -> None:
 def test_folds_keep_groups_whole_and_labels_spread() -> None:
     labels = torch.arange(120) % 3
     groups = [f"group {i // 6 * 3 + i % 3}" for i in range(120)]  # pairs of one label
-    folds = deal_folds(groups, labels)
+    parts = deal_parts(groups, labels)
     for group in set(groups):
-        assert len({int(folds[i]) for i in range(120) if groups[i] == group}) == 1
-    for fold in range(5):
-        assert torch.bincount(labels[folds == fold], minlength=3).tolist() == [8, 8, 8]
-    assert not folds.equal(deal_folds(groups, labels, seed=1))
+        assert len({int(parts[i]) for i in range(120) if groups[i] == group}) == 1
+    for part in range(5):
+        assert torch.bincount(labels[parts == part], minlength=3).tolist() == [8, 8, 8]
+    assert not parts.equal(deal_parts(groups, labels, seed=1))
 
 
 def test_a_useless_feature_gets_a_strong_penalty() -> None:
@@ -191,21 +191,21 @@ def test_a_head_on_a_network_of_ones_own(folder: Path) -> None:
     network = write_network(folder / "net.py")
     name = f"scenes/{network}"
     state = torch.random.get_rng_state()
-    record = train_classifier(name)
+    card = train_classifier(name)
     assert torch.random.get_rng_state().equal(state)
-    assert record.accuracy > 0.9
-    assert record.details["accuracy without objects"] > 0.9
-    assert (record.n_train, record.n_test) == (96, 12)  # three with an object, one without
-    assert read_record(name) == record
+    assert card.accuracy > 0.9
+    assert card.details["accuracy without objects"] > 0.9
+    assert (card.n_train, card.n_test) == (96, 12)  # three with an object, one without
+    assert read_card(name) == card
 
     loaded = load_classifier(name)
     assert loaded.labels == ("a", "b", "c")
     assert loaded.preprocess.resize == (32, 32)  # the whole picture
     assert not loaded.model.training
-    assert f"{record.accuracy:.1%} of 12 test pictures" in loaded.source
+    assert f"{card.accuracy:.1%} of 12 test pictures" in loaded.source
     test = data.load("objects_on_scenes")
     right = check_items(loaded.model, test.items, loaded.preprocess, CPU)
-    assert float(right.float().mean()) == record.accuracy
+    assert float(right.float().mean()) == card.accuracy
 
     inputs = test[0].view(loaded.preprocess).tensor.unsqueeze(0).requires_grad_()
     loaded.model(inputs)[0, 1].backward()
@@ -218,12 +218,12 @@ def test_only_the_head_is_stored_with_its_record(folder: Path) -> None:
     (path,) = (folder / "cache").rglob("*.safetensors")
     with safe_open(path, "pt") as file:
         assert set(file.keys()) == {"weight", "bias"}
-        record = json.loads(file.metadata()["record"])
-    assert record["classes"] == ["dark", "light"]
-    assert record["seed"] == 0
-    assert record["n_train"] == 72  # three pictures of each training scene
-    assert record["n_test"] == 12
-    assert 0 <= record["accuracy"] <= 1
+        card = json.loads(file.metadata()["card"])
+    assert card["classes"] == ["dark", "light"]
+    assert card["seed"] == 0
+    assert card["n_train"] == 72  # three pictures of each training scene
+    assert card["n_test"] == 12
+    assert 0 <= card["accuracy"] <= 1
 
 
 def test_another_version_of_the_network_is_noticed(folder: Path) -> None:
@@ -258,9 +258,9 @@ def test_the_small_vgg_learns_what_it_is_shown() -> None:
 
 
 def test_a_whole_network_is_stored(folder: Path) -> None:
-    record = train_classifier("lgg")
-    assert record.trained == "all"
-    assert set(record.details) == {"recall no tumour", "recall tumour"}
+    card = train_classifier("lgg")
+    assert card.trained == "all"
+    assert set(card.details) == {"recall no tumour", "recall tumour"}
     loaded = load_classifier("lgg/vgg")
     assert isinstance(loaded.model, SmallVGG)
     item = data.load("lgg")[0]
@@ -282,11 +282,11 @@ def test_a_task_can_start_from_anothers_network(folder: Path) -> None:
 
 def test_fine_tuning_trains_and_stores_every_weight(folder: Path) -> None:
     name = f"scenes/{write_network(folder / 'net.py')}"
-    record = train_classifier(name, fine_tune=2)
-    assert record.trained == "all"
+    card = train_classifier(name, fine_tune=2)
+    assert card.trained == "all"
     loaded = load_classifier(name)
     right = check_items(loaded.model, data.load("objects_on_scenes").items, loaded.preprocess, CPU)
-    assert float(right.float().mean()) == record.accuracy
+    assert float(right.float().mean()) == card.accuracy
 
 
 def test_tiny_imagenet_keeps_the_networks_own_outputs(tmp_path, monkeypatch) -> None:
@@ -296,9 +296,9 @@ def test_tiny_imagenet_keeps_the_networks_own_outputs(tmp_path, monkeypatch) -> 
     with (tmp_path / "val_annotations.txt").open("a") as file:
         file.write("val_1.JPEG\tn02123045\t0\t0\t63\t63\n")
     network = write_network(tmp_path / "net.py")
-    record = train_classifier(f"tiny_imagenet/{network}", data_folder=tmp_path)
-    assert record.trained == "none"
-    assert record.n_train == 0
+    card = train_classifier(f"tiny_imagenet/{network}", data_folder=tmp_path)
+    assert card.trained == "none"
+    assert card.n_train == 0
     loaded = load_classifier(f"tiny_imagenet/{network}")
     whole = load_classifier(network)  # names of load_model are passed on
     inputs = torch.rand(2, 3, 32, 32)
@@ -316,7 +316,7 @@ def test_the_command_prints_what_it_reached(folder: Path, capsys) -> None:
 
 
 def test_what_is_missing_is_said_with_the_command(folder: Path) -> None:
-    assert read_record("cub20") is None
+    assert read_card("cub20") is None
     with pytest.raises(InputError, match=r"python -m sea_bench\.classifiers cub20"):
         load_classifier("cub20")
     with pytest.raises(InputError, match="Trained classifiers: fashion, btd, cub20"):
@@ -334,7 +334,7 @@ def test_a_damaged_file_is_not_loaded(folder: Path) -> None:
 
 
 def test_fashion_is_shipped() -> None:
-    assert classifier_names() == ("fashion", *TASKS)
+    assert classifier_names() == ("fashion", *PROBLEMS)
     loaded = load_classifier("fashion")
     assert loaded.name == "fashion"
     assert loaded.model(torch.zeros(1, 1, 28, 28)).shape == (1, 10)
@@ -342,11 +342,11 @@ def test_fashion_is_shipped() -> None:
 
 @pytest.mark.parametrize("name", ["lgg", "btd"])
 def test_a_classifier_trained_here_reaches_its_recorded_accuracy(name: str) -> None:
-    test = need_real(TASKS[name].data, "test")
-    record = read_record(name)
-    if record is None:
+    test = need_real(PROBLEMS[name].data, "test")
+    card = read_card(name)
+    if card is None:
         pytest.skip(f"not trained on this machine: python -m sea_bench.classifiers {name}")
     loaded = load_classifier(name)
     right = check_items(loaded.model, test.items, loaded.preprocess, CPU)
-    assert abs(float(right.float().mean()) - record.accuracy) < 0.03  # one or two pictures
-    assert record.accuracy >= 0.85
+    assert abs(float(right.float().mean()) - card.accuracy) < 0.03  # one or two pictures
+    assert card.accuracy >= 0.85

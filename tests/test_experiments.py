@@ -13,20 +13,22 @@ from typer.testing import CliRunner
 
 from sea_bench.data import ImageSet, Item
 from sea_bench.experiments import EXPERIMENTS, Experiment, Map, find_experiments, run_experiment
+from sea_bench.experiments import inputs as inputs_module
 from sea_bench.experiments import maps as maps_module
-from sea_bench.experiments import runner as runner_module
-from sea_bench.experiments import subjects as subjects_module
+from sea_bench.experiments import run as run_module
+from sea_bench.experiments.explainer import Explainer
+from sea_bench.experiments.inputs import choose_inputs
 from sea_bench.experiments.maps import draw_squares, merge
-from sea_bench.experiments.measures import find_metric, spacing
-from sea_bench.experiments.run import Run
+from sea_bench.experiments.measurements import find_metric, spacing
 from sea_bench.experiments.store import Store, hash_source, hash_weights, make_key
-from sea_bench.experiments.subjects import choose_subjects
 from sea_bench.experiments.tables import count_published
 from sea_nn.cli import app
 from sea_nn.config import SEAConfig
 from sea_nn.ensembling.aggregators import aggregate
+from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.errors import InputError
 from sea_nn.metrics import add_noise, get_metric, measure_drops, score_maps
+from sea_nn.pipeline import explain
 
 PAIR = ("saliency", "input_x_gradient")
 TINY = Experiment(
@@ -36,7 +38,7 @@ TINY = Experiment(
     data="fashion_sample",
     classifier="fashion",
     maps=(
-        Map("SEA", "sea", PAIR, SEAConfig(epochs=5)),
+        Map("SEA", "sea", PAIR, SEAConfig(epochs=5, rounds=0)),
         Map("VG", "member", ("saliency",)),
         Map("Agg-Mean", "mean", PAIR),
     ),
@@ -95,18 +97,18 @@ def test_the_page_has_random_intervals_the_paper_and_how_it_was_made(finished):
 
 def test_scores_are_those_of_a_direct_call(finished):
     _, result = finished
-    subjects = choose_subjects(TINY, 6)
-    batch = subjects.read(range(6))
+    inputs = choose_inputs(TINY, 6)
+    batch = inputs.read(range(6))
     gradient = batch.x.clone().requires_grad_()
-    chosen = subjects.loaded.model(gradient).gather(1, batch.target.unsqueeze(1))
+    chosen = inputs.loaded.model(gradient).gather(1, batch.target.unsqueeze(1))
     (raw,) = torch.autograd.grad(chosen.sum(), gradient)
     direct = score_maps(
-        subjects.loaded.model,
+        inputs.loaded.model,
         batch.x,
         batch.target,
         {"VG": raw.abs().sum(1)},
         ("aupc_windows:black",),
-        bounds=subjects.bounds,
+        bounds=inputs.bounds,
     )
     column = result.scores.methods.index("VG")
     torch.testing.assert_close(
@@ -118,8 +120,8 @@ def test_scores_are_those_of_a_direct_call(finished):
 
 
 def test_only_inputs_classified_right_are_used_unless_all_are_wanted():
-    right = choose_subjects(TINY, 200)
-    everything = choose_subjects(replace(TINY, correct=False), 200)
+    right = choose_inputs(TINY, 200)
+    everything = choose_inputs(replace(TINY, correct=False), 200)
     assert len(everything) == 200
     assert len(right) < 200
     labels = [item.label for item in right.items]
@@ -129,7 +131,7 @@ def test_only_inputs_classified_right_are_used_unless_all_are_wanted():
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_files(finished, tmp_path, monkeypatch):
     whole, _ = finished
-    real, calls = runner_module.MEASURES["scores"], []
+    real, calls = run_module.KINDS["scores"], []
 
     def die_in_the_second_block(*given):
         calls.append(given)
@@ -137,14 +139,12 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_files(finished, tmp_path, m
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setitem(runner_module.MEASURES, "scores", die_in_the_second_block)
+    monkeypatch.setitem(run_module.KINDS, "scores", die_in_the_second_block)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path)
     assert not (tmp_path / "out").exists()
     calls.clear()
-    monkeypatch.setitem(
-        runner_module.MEASURES, "scores", lambda *given: calls.append(0) or real(*given)
-    )
+    monkeypatch.setitem(run_module.KINDS, "scores", lambda *given: calls.append(0) or real(*given))
     result = run(tmp_path)
     assert len(calls) == 2
     assert result.n_reused == 2
@@ -158,7 +158,7 @@ def test_a_finished_run_is_remembered(finished, monkeypatch):
     def refuse(*given):
         raise RuntimeError("measured again")
 
-    monkeypatch.setitem(runner_module.MEASURES, "scores", refuse)
+    monkeypatch.setitem(run_module.KINDS, "scores", refuse)
     assert run(folder).n_reused == 6
     assert read(folder) == before
     with pytest.raises(RuntimeError, match="measured again"):
@@ -169,7 +169,7 @@ def test_a_finished_run_is_remembered(finished, monkeypatch):
     "changed",
     [
         {"metrics": ("gini", "deletion:mean")},
-        {"maps": (replace(TINY.maps[0], config=SEAConfig(epochs=6)), *TINY.maps[1:])},
+        {"maps": (replace(TINY.maps[0], config=SEAConfig(epochs=6, rounds=0)), *TINY.maps[1:])},
         {"maps": TINY.maps[:2]},
     ],
     ids=["metrics", "config", "maps"],
@@ -201,7 +201,7 @@ def test_other_weights_change_the_key():
 def test_changed_source_changes_the_key_unless_it_only_shows_results(tmp_path):
     bench = "sea_bench/experiments/"
     showing = (f"{bench}figures.py", "sea_nn/cli/bench.py")
-    counted = ("sea_nn/submodular/dsf.py", "sea_nn/metrics/order.py", f"{bench}run.py")
+    counted = ("sea_nn/submodular/dsf.py", "sea_nn/metrics/order.py", f"{bench}maps.py")
     for name in (*showing, *counted):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +220,7 @@ def test_changed_source_changes_the_key_unless_it_only_shows_results(tmp_path):
 
 
 def describe(experiment: Experiment):
-    return runner_module.describe_settings(Run(experiment, choose_subjects(experiment, 1)))
+    return run_module.describe_settings(Explainer(experiment, choose_inputs(experiment, 1)))
 
 
 def test_a_damaged_file_is_measured_again(tmp_path):
@@ -278,7 +278,7 @@ def asked(monkeypatch):
     """Every batch of inputs that a question about sets was made for, and what SEA was given."""
     made, given = [], []
 
-    def make_ask(model, x, target, *, absent):
+    def make_ask(model, x, target, *, absent, logits):
         made.append(x)
         return lambda sets: sets.flatten(2).float().mean(2)
 
@@ -288,18 +288,18 @@ def asked(monkeypatch):
         given.append(ask)
         return real(stacked, config, **options)
 
-    monkeypatch.setattr("sea_bench.experiments.run.make_ask", make_ask)
+    monkeypatch.setattr("sea_bench.experiments.explainer.make_ask", make_ask)
     monkeypatch.setattr(maps_module, "learn", learn)
     return SimpleNamespace(made=made, given=given)
 
 
-ASKING = replace(TINY.maps[0], label="SEA, asking", asks=True)
+ASKING = replace(TINY.maps[0], label="SEA, asking", config=SEAConfig(epochs=5))
 BOTH = replace(TINY, name="asking", maps=(TINY.maps[0], ASKING), paper={}, figures=())
 
 
 def test_only_maps_that_ask_get_a_way_to_ask_and_about_their_own_inputs(asked, tmp_path):
     run(tmp_path, replace(BOTH, metrics=("robustness",), figures=("strip",)), limit=2)
-    inputs = choose_subjects(BOTH, 2)
+    inputs = choose_inputs(BOTH, 2)
     x = inputs.read(range(2)).x
     low, high = (torch.tensor(bound).view(-1, 1, 1) for bound in inputs.bounds)
     plain, noisy, drawn = asked.made
@@ -310,7 +310,7 @@ def test_only_maps_that_ask_get_a_way_to_ask_and_about_their_own_inputs(asked, t
 
 
 def test_the_time_of_a_map_that_asks_has_its_questions_in_it(asked, tmp_path):
-    timed = replace(BOTH, measure="time", metrics=("seconds_single", "seconds_batched"))
+    timed = replace(BOTH, kind="time", metrics=("seconds_single", "seconds_batched"))
     run(tmp_path, timed, limit=1)
     questions = len(asked.made)
     assert questions == sum(ask is not None for ask in asked.given)
@@ -318,29 +318,48 @@ def test_the_time_of_a_map_that_asks_has_its_questions_in_it(asked, tmp_path):
 
 
 def test_asking_the_classifier_changes_the_map_and_leaves_the_others():
-    chosen = choose_subjects(BOTH, 2)
+    chosen = choose_inputs(BOTH, 2)
     batch = chosen.read(range(2))
-    both = Run(BOTH, chosen).explain(batch.x, batch.target)
-    alone = Run(TINY, chosen).explain(batch.x, batch.target)
+    both = Explainer(BOTH, chosen).explain(batch.x, batch.target)
+    alone = Explainer(TINY, chosen).explain(batch.x, batch.target)
     torch.testing.assert_close(both["SEA"], alone["SEA"])
     assert float((both["SEA, asking"] - both["SEA"]).abs().max()) > 1e-3
 
 
-def test_a_map_that_asks_says_so_without_a_way_to_ask():
-    with pytest.raises(InputError, match="SEA, asking asks the model"):
-        merge(ASKING, torch.rand(1, 2, 4, 4))
+def test_a_map_of_an_experiment_is_that_of_the_pipeline():
+    chosen = choose_inputs(BOTH, 2)
+    batch = chosen.read(range(2))
+    maps = Explainer(BOTH, chosen).explain(batch.x, batch.target)
+    for one in BOTH.maps:
+        found = explain(chosen.loaded.model, batch.x, batch.target, methods=PAIR, config=one.config)
+        assert torch.equal(maps[one.label], found.learned.attribution)
+
+
+def test_members_with_the_same_map_share_a_vote():
+    members = (*PAIR, "integrated_gradients")  # on a linear model the last two agree
+    one = Map("SEA", "sea", members, SEAConfig(epochs=5, rounds=0))
+    linear = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+    chosen = choose_inputs(TINY, 2)
+    loaded = replace(chosen.loaded, model=linear.eval())
+    experiment, chosen = replace(TINY, maps=(one,)), replace(chosen, models=(loaded,))
+    batch = chosen.read(range(2))
+    found = Explainer(experiment, chosen).explain(batch.x, batch.target)["SEA"]
+    alone = replace(one, members=PAIR)
+    pair = Explainer(replace(TINY, maps=(alone,)), chosen).explain(batch.x, batch.target)["SEA"]
+    torch.testing.assert_close(found, pair)
 
 
 def test_the_optimal_combination_weighs_members_by_what_the_model_says():
     optimal = Map("optimal", "optimal", PAIR)
     one = replace(TINY, maps=(TINY.maps[0], optimal))
-    chosen = choose_subjects(one, 3)
+    chosen = choose_inputs(one, 3)
     batch = chosen.read(range(3))
-    whole = Run(one, chosen)
+    whole = Explainer(one, chosen)
     found = whole.explain(batch.x, batch.target)["optimal"]
     alone = whole.explain(batch.x[1:2], batch.target[1:2])["optimal"]
     torch.testing.assert_close(found[1:2], alone)  # an input's map does not know its batch
-    heatmaps = whole.compute_heatmaps(batch.x, batch.target, PAIR)
+    found_members = whole.compute_members(batch.x, batch.target, PAIR)
+    heatmaps = {name: to_heatmap(raw) for name, raw in found_members.maps.items()}
     squares = draw_squares((28, 28), 0, batch.x.device).expand(3, -1, -1, -1)
     members, inside = [], []
     for name in PAIR:
@@ -370,7 +389,7 @@ def test_the_optimal_combination_weighs_members_by_what_the_model_says():
 
 def test_an_aggregate_without_questions_is_the_library_call():
     stacked = torch.rand(2, 2, 6, 6)
-    found = merge(TINY.maps[2], stacked).attribution
+    found = merge(TINY.maps[2], stacked, None, torch.ones(2)).attribution
     torch.testing.assert_close(found, aggregate(stacked, "mean").attribution)
 
 
@@ -381,14 +400,14 @@ def test_boxes_serve_as_masks_if_they_are_neither_tiny_nor_everything(monkeypatc
         Item(f"{side}", grey, 0, boxes=((0.0, 0.0, side, side),) if side else ()) for side in sides
     )
     monkeypatch.setattr(
-        subjects_module, "load_images", lambda experiment: ImageSet("boxes", items, ("a",))
+        inputs_module, "load_images", lambda experiment: ImageSet("boxes", items, ("a",))
     )
     boxed = replace(TINY, mask="box", mask_share=(0.01, 0.5), correct=False)
-    chosen = choose_subjects(boxed, 6)
+    chosen = choose_inputs(boxed, 6)
     assert {item.name for item in chosen.items} == {"7", "14"}
     masks = chosen.read(range(2)).masks
     assert sorted(masks.flatten(1).sum(1).tolist()) == [49, 196]
-    assert len(choose_subjects(replace(boxed, mask_share=(0, 1)), 6)) == 5
+    assert len(choose_inputs(replace(boxed, mask_share=(0, 1)), 6)) == 5
 
 
 def test_a_set_with_too_few_inputs_says_so(tmp_path):
@@ -407,21 +426,21 @@ def test_spacing_is_the_mean_distance_of_the_top_pixels():
 
 
 def test_time_and_steepness_are_measured(tmp_path):
-    config = SEAConfig(epochs=3)
+    config = SEAConfig(epochs=3, rounds=0)
     maps = (
         Map("SEA", "sea", PAIR, config),
         Map("step", "sea_step", PAIR, config),
         Map("VG", "member", ("saliency",)),
     )
     timed = replace(
-        TINY, name="timed", measure="time", maps=maps, figures=("dots",), paper={},
+        TINY, name="timed", kind="time", maps=maps, figures=("dots",), paper={},
         metrics=("seconds_single", "seconds_batched"),
     )  # fmt: skip
     found = run(tmp_path, timed, limit=2).scores
     assert found.methods == ("SEA", "step", "VG", "random")
     assert all(bool((values > 0).all()) for values in found.values.values())
     steep = replace(
-        TINY, name="steep", measure="lipschitz", figures=(), paper={}, pairs=200,
+        TINY, name="steep", kind="lipschitz", figures=(), paper={}, pairs=200,
         maps=(maps[0], Map("random", "sea_random", PAIR, config)),
         metrics=("lipschitz", "lipschitz_sampled"),
     )  # fmt: skip

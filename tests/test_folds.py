@@ -1,4 +1,4 @@
-"""Cross-validation: the folds, the classifiers trained on them, and experiments over them."""
+"""Cross-validation: the parts, the classifiers trained on them, and experiments over them."""
 
 import os
 import shutil
@@ -12,19 +12,19 @@ from PIL import Image
 
 from sea_bench import classifiers, data
 from sea_bench.classifiers import (
-    TASKS,
-    list_folds,
+    PROBLEMS,
+    list_parts,
     load_classifier,
     load_split,
     main,
-    read_record,
+    read_card,
     train_classifier,
 )
-from sea_bench.data.folds import Fold, hold_out, read_folds
+from sea_bench.data.cross_validation import Part, hold_out, read_parts
 from sea_bench.experiments import EXPERIMENTS, Experiment, Map, run_experiment
-from sea_bench.experiments import runner as runner_module
-from sea_bench.experiments.run import Run
-from sea_bench.experiments.subjects import choose_subjects
+from sea_bench.experiments import run as run_module
+from sea_bench.experiments.explainer import Explainer
+from sea_bench.experiments.inputs import choose_inputs
 from sea_nn.errors import InputError
 from sea_nn.metrics import score_maps
 from tests.samples import need_real
@@ -37,7 +37,7 @@ CLASSIFIER = f"lgg@{COUNT}"
 VALUES = "deletion:black"
 TINY = Experiment(
     "tiny",
-    "A tiny experiment over folds",
+    "A tiny experiment over parts",
     "Is every picture explained for the classifier that has not seen it?",
     data="lgg",
     classifier=CLASSIFIER,
@@ -72,19 +72,19 @@ def make_patients(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A small set and an experiment that trained three classifiers, and what each has seen."""
-    folder, seen = tmp_path_factory.mktemp("folds"), {}
+    folder, seen = tmp_path_factory.mktemp("parts"), {}
     make_patients(folder / "lgg_tumor_masks")
     real = classifiers._gather
 
-    def spy(task, fold, place):
-        items = real(task, fold, place)
-        seen[fold] = {item.name for item in items}
+    def spy(problem, part, place):
+        items = real(problem, part, place)
+        seen[part] = {item.name for item in items}
         return items
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(data.DATA_VARIABLE, str(folder))
         patch.setenv("SEA_NN_CACHE", str(folder / "cache"))
-        patch.setitem(TASKS, "lgg", replace(TASKS["lgg"], epochs=1))
+        patch.setitem(PROBLEMS, "lgg", replace(PROBLEMS["lgg"], epochs=1))
         patch.setattr(classifiers, "_gather", spy)
         result = run(folder)
         yield folder, result, seen
@@ -98,11 +98,11 @@ def read(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((folder / "out").glob("tiny*"))}
 
 
-# The folds.
+# The parts.
 
 
-def check_folds(images: data.ImageSet, count: int) -> None:
-    sides = [hold_out(images, Fold(number, count)) for number in range(1, count + 1)]
+def check_parts(images: data.ImageSet, count: int) -> None:
+    sides = [hold_out(images, Part(number, count)) for number in range(1, count + 1)]
     held = [[item.name for item in side.split("test")] for side in sides]
     everything = [name for names in held for name in names]
     assert len(everything) == len(set(everything))
@@ -112,40 +112,40 @@ def check_folds(images: data.ImageSet, count: int) -> None:
         groups = [{item.group for item in side.split(split)} for split in ("train", "test")]
         assert not groups[0] & groups[1]
         assert len(side.split("test")) > 0
-    again = [[i.name for i in hold_out(images, Fold(k + 1, count)).split("test")] for k in range(2)]
+    again = [[i.name for i in hold_out(images, Part(k + 1, count)).split("test")] for k in range(2)]
     assert again == held[:2]
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_folds_are_disjoint_complete_and_keep_patients_whole(trained, count):
-    check_folds(data.load("lgg", None, "all"), count)
+    check_parts(data.load("lgg", None, "all"), count)
 
 
 @pytest.mark.parametrize(("name", "least"), [("btd", 200), ("lgg", 400)])
-def test_the_real_sets_have_sound_folds(name, least, monkeypatch):
+def test_the_real_sets_have_sound_parts(name, least, monkeypatch):
     if not REAL:
         pytest.skip(f"set {data.DATA_VARIABLE} to the folder of real data sets to run this")
     monkeypatch.setenv(data.DATA_VARIABLE, REAL)
     images = need_real(name)
     assert len(images) >= least
-    check_folds(images, 5)
+    check_parts(images, 5)
     for number in range(1, 6):
-        test = hold_out(images, Fold(number, 5)).split("test")
+        test = hold_out(images, Part(number, 5)).split("test")
         assert abs(len(test) / len(images) - 0.2) < 0.03
         assert torch.bincount(test.labels).min() > 0.3 * len(test)
 
 
-def test_names_of_folds():
-    assert list_folds("btd/vgg@2") == ("btd/vgg@1of2", "btd/vgg@2of2")
-    assert list_folds("lgg@2of5") == ("lgg@2of5",)
-    assert list_folds("torchvision:vgg11") == ("torchvision:vgg11",)
-    assert read_folds("lgg/a@b.py:make") == ("lgg/a@b.py:make", ())
+def test_names_of_parts():
+    assert list_parts("btd/vgg@2") == ("btd/vgg@1of2", "btd/vgg@2of2")
+    assert list_parts("lgg@2of5") == ("lgg@2of5",)
+    assert list_parts("torchvision:vgg11") == ("torchvision:vgg11",)
+    assert read_parts("lgg/a@b.py:make") == ("lgg/a@b.py:make", ())
     for wrong in ("lgg@1", "lgg@0of5", "lgg@6of5"):
-        with pytest.raises(InputError, match="names no folds"):
-            read_folds(wrong)
+        with pytest.raises(InputError, match="names no parts"):
+            read_parts(wrong)
     with pytest.raises(InputError, match="5 classifiers: lgg@1of5"):
         load_classifier("lgg@5")
-    with pytest.raises(InputError, match="scenes has no folds"):
+    with pytest.raises(InputError, match="scenes has no parts"):
         train_classifier("scenes@1of5")
 
 
@@ -155,21 +155,21 @@ def test_names_of_folds():
 def test_no_classifier_was_trained_on_a_picture_of_its_fold(trained):
     _, _, seen = trained
     everything = {item.name for item in data.load("lgg", None, "all")}
-    assert list(seen) == [Fold(number, COUNT) for number in (1, 2, 3)]
-    for fold, names in seen.items():
-        test = load_split("lgg", fold, "test")
+    assert list(seen) == [Part(number, COUNT) for number in (1, 2, 3)]
+    for part, names in seen.items():
+        test = load_split("lgg", part, "test")
         assert names == everything - {item.name for item in test}
-        record = read_record(f"lgg@{fold}")
-        assert record is not None
-        assert (record.name, record.n_test) == (f"lgg/vgg@{fold}", len(test))
-        assert record.n_train == len(names)
+        card = read_card(f"lgg@{part}")
+        assert card is not None
+        assert (card.name, card.n_test) == (f"lgg/vgg@{part}", len(test))
+        assert card.n_train == len(names)
 
 
 def test_the_command_trains_every_fold_the_same_again(trained, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path))
     main([f"lgg@{COUNT}"])
     assert capsys.readouterr().out.count("lgg/vgg@") == COUNT
-    for name in list_folds(CLASSIFIER):
+    for name in list_parts(CLASSIFIER):
         again = load_classifier(name, folder=tmp_path).model.state_dict()
         first = load_classifier(name, folder=trained[0] / "cache").model.state_dict()
         assert all(torch.equal(again[key], first[key]) for key in first)
@@ -180,20 +180,20 @@ def test_the_command_trains_every_fold_the_same_again(trained, monkeypatch, tmp_
 
 def test_every_picture_is_explained_for_the_classifier_that_has_not_seen_it(trained):
     _, result, seen = trained
-    subjects = choose_subjects(TINY, 100)
+    inputs = choose_inputs(TINY, 100)
     images = data.load("lgg", None, "all")
-    assert sorted(item.name for item in subjects.items) == sorted(item.name for item in images)
-    assert subjects.available == len(images)
-    for item, asked in zip(subjects.items, subjects.asked, strict=True):
-        assert item.name not in seen[Fold(asked + 1, COUNT)]
-        assert subjects.models[asked].name == f"lgg@{asked + 1}of{COUNT}"
+    assert sorted(item.name for item in inputs.items) == sorted(item.name for item in images)
+    assert inputs.available == len(images)
+    for item, asked in zip(inputs.items, inputs.asked, strict=True):
+        assert item.name not in seen[Part(asked + 1, COUNT)]
+        assert inputs.models[asked].name == f"lgg@{asked + 1}of{COUNT}"
     for row in range(result.n_inputs):
-        batch, model = subjects.read([row]), subjects.models[subjects.asked[row]].model
-        maps = Run(TINY, subjects.split()[subjects.asked[row]]).explain(batch.x, batch.target)
+        batch, model = inputs.read([row]), inputs.models[inputs.asked[row]].model
+        maps = Explainer(TINY, inputs.split()[inputs.asked[row]]).explain(batch.x, batch.target)
         with torch.no_grad():
             assert int(model(batch.x).argmax()) == int(batch.target)
         one = score_maps(
-            model, batch.x, batch.target, maps, (VALUES,), bounds=subjects.bounds, first=row
+            model, batch.x, batch.target, maps, (VALUES,), bounds=inputs.bounds, first=row
         )
         torch.testing.assert_close(
             result.scores.values[VALUES][row], one.values[VALUES][0], rtol=1e-4, atol=1e-5
@@ -201,30 +201,30 @@ def test_every_picture_is_explained_for_the_classifier_that_has_not_seen_it(trai
 
 
 def test_only_one_classifier_can_be_taken_for_the_only_one(trained):
-    subjects = choose_subjects(TINY, 10)
-    assert [list(block) for block in subjects.cut(2)] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
-    assert subjects.asked == (0, 0, 1, 1, 2, 2, 0, 0, 1, 1)
+    inputs = choose_inputs(TINY, 10)
+    assert [list(block) for block in inputs.cut(2)] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert inputs.asked == (0, 0, 1, 1, 2, 2, 0, 0, 1, 1)
     with pytest.raises(InputError, match="3 classifiers"):
-        _ = subjects.loaded
-    uneven = replace(subjects, asked=(0, 0, 0, 1, 1, 1, 1, 1, 2, 2))
+        _ = inputs.loaded
+    uneven = replace(inputs, asked=(0, 0, 0, 1, 1, 1, 1, 1, 2, 2))
     assert [len(block) for block in uneven.cut(2)] == [2, 1, 2, 2, 1, 2]
 
 
 def test_the_page_states_each_folds_accuracy_and_the_mean(trained):
     folder, result, _ = trained
     text = (folder / "out" / "tiny.md").read_text(encoding="utf-8")
-    shares = [read_record(name).accuracy for name in list_folds(CLASSIFIER)]
+    shares = [read_card(name).accuracy for name in list_parts(CLASSIFIER)]
     said = ", ".join(f"{share:.1%}" for share in shares)
-    assert f"right on {said} of the fold they were not trained on" in text
+    assert f"right on {said} of the part they were not trained on" in text
     assert f"{sum(shares) / COUNT:.1%} in the mean" in text
-    assert "21 pictures in 3 folds (" in text
+    assert "21 pictures in 3 parts (" in text
     assert result.complete
     assert result.n_inputs == 10
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_files(trained, tmp_path, monkeypatch):
     folder, *_ = trained
-    real, calls = runner_module.MEASURES["scores"], []
+    real, calls = run_module.KINDS["scores"], []
 
     def die_in_the_third_block(part, batch):
         calls.append(batch.number)
@@ -232,7 +232,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_files(trained, tmp_path, mo
             raise KeyboardInterrupt
         return real(part, batch)
 
-    monkeypatch.setitem(runner_module.MEASURES, "scores", die_in_the_third_block)
+    monkeypatch.setitem(run_module.KINDS, "scores", die_in_the_third_block)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, cache=tmp_path / "cache")
     result = run(tmp_path, cache=tmp_path / "cache")
@@ -253,14 +253,14 @@ def test_a_trial_trains_the_folds_it_needs_and_is_the_beginning_of_the_whole(
     assert "training lgg@1of3" in told
     torch.testing.assert_close(result.scores.values[VALUES], whole.scores.values[VALUES][:2])
     text = (tmp_path / "out" / "tiny.md").read_text(encoding="utf-8")
-    assert "in 3 folds, 1 of them used" in text
+    assert "in 3 parts, 1 of them used" in text
     shutil.copytree(folder / "cache" / "classifiers", place, dirs_exist_ok=True)
     assert run(tmp_path, limit=4).n_reused == 2
 
 
 def test_tuning_inputs_come_from_the_other_end_of_every_fold(trained):
-    reported = choose_subjects(TINY, 6)
-    tuned = choose_subjects(replace(TINY, tuning=True), 6)
+    reported = choose_inputs(TINY, 6)
+    tuned = choose_inputs(replace(TINY, tuning=True), 6)
     assert set(tuned.asked) == {0, 1, 2}
     assert not {i.name for i in reported.items} & {i.name for i in tuned.items}
 
@@ -268,5 +268,5 @@ def test_tuning_inputs_come_from_the_other_end_of_every_fold(trained):
 def test_the_small_sets_are_used_in_folds_and_never_to_tune():
     for experiment in EXPERIMENTS.values():
         if experiment.data in ("btd", "lgg"):
-            assert len(list_folds(experiment.classifier)) == 5
+            assert len(list_parts(experiment.classifier)) == 5
             assert not experiment.tuning

@@ -282,7 +282,7 @@ def test_time_steps_are_whole_numbers(steps):
 
 
 def test_labels_of_costs_lie_on_no_other_text_and_on_no_point():
-    from sea_bench.experiments.claims import COST
+    from sea_bench.experiments.default_sea import COST
     from sea_bench.experiments.figures import draw_cost
     from sea_nn.metrics import Scores
 

@@ -1,11 +1,11 @@
 """Classifiers for the data sets of the experiments: train them once, load them by name.
 
-A name is a task, such as ``cub20``, or a task and a network, such as ``cub20/resnet50`` or
+A name is a problem, such as ``cub20``, or a problem and a network, such as ``cub20/resnet50`` or
 ``btd/torchvision:vgg11``. ``btd/vgg@5`` stands for five classifiers, each trained on four fifths
 of all pictures and tested on the fifth that it has not seen; ``btd/vgg@2of5`` is the second.
-Networks are those of ``sea_nn.vision.models.load_model``, with a new last layer, and ``vgg``, a small
-plain one trained from scratch. Each is one differentiable module from the preprocessed picture to
-logits.
+Networks are those of ``sea_nn.vision.models.load_model``, with a new last layer, and ``vgg``, a
+small plain one trained from scratch. Each is one differentiable module from the preprocessed
+picture to logits.
 
     python -m sea_bench.classifiers btd cub20        # train and store in $SEA_NN_CACHE
     load_classifier("cub20")                      # then, anywhere
@@ -28,9 +28,9 @@ import torch
 from torch import Tensor, nn
 
 from sea_bench import data
+from sea_bench.classifier_files import ModelCard, read_file, write_file
 from sea_bench.data import ImageSet, Item, Split
-from sea_bench.data.folds import Fold, hold_out, read_folds
-from sea_bench.trained import Record, read_file, write_file
+from sea_bench.data.cross_validation import Part, hold_out, read_parts
 from sea_bench.training import (
     SmallVGG,
     check_items,
@@ -49,7 +49,7 @@ CACHE_VARIABLE = "SEA_NN_CACHE"
 
 
 @dataclass(frozen=True)
-class Task:
+class Problem:
     """What is to be told apart, and how a classifier for it is trained by default.
 
     Attributes:
@@ -59,9 +59,9 @@ class Task:
         whole: squash the whole picture into the network's input, rather than cut out the centre.
         views: changed copies of each training picture for a new last layer (see ``augment``).
         epochs: of training ``vgg``.
-        start: the task whose trained ``vgg`` this task's starts from.
+        start: the problem whose trained ``vgg`` this problem's starts from.
         plain: train on pictures without their object too.
-        folds: whether all of the set can be dealt into folds, in groups of pictures that are alike.
+        parts: whether all of the set can be dealt into parts, in groups of pictures that are alike.
     """
 
     data: str
@@ -72,39 +72,39 @@ class Task:
     epochs: int = 12
     start: str = ""
     plain: bool = False
-    folds: bool = False
+    parts: bool = False
 
 
 _LITE = "efficientnet-lite0"
-TASKS = {
-    "btd": Task("btd", _LITE, views=2, epochs=30, start="lgg", folds=True),
-    "cub20": Task("cub20", _LITE, whole=False),
-    "lgg": Task("lgg", "vgg", folds=True),
-    "scenes": Task(
+PROBLEMS = {
+    "btd": Problem("btd", _LITE, views=2, epochs=30, start="lgg", parts=True),
+    "cub20": Problem("cub20", _LITE, whole=False),
+    "lgg": Problem("lgg", "vgg", parts=True),
+    "scenes": Problem(
         "objects_on_scenes", _LITE, {"label": "scene", "per_scene": 3}, views=0, plain=True
     ),
-    "objects": Task("objects_on_scenes", _LITE, {"label": "object", "per_scene": 3}, views=0),
-    "tiny_imagenet": Task("tiny_imagenet", _LITE),
+    "objects": Problem("objects_on_scenes", _LITE, {"label": "object", "per_scene": 3}, views=0),
+    "tiny_imagenet": Problem("tiny_imagenet", _LITE),
 }
 
 
 def classifier_names() -> tuple[str, ...]:
-    """Return the tasks; ``/NETWORK`` after one asks for another network than its default.
+    """Return the problems; ``/NETWORK`` after one asks for another network than its default.
 
     >>> classifier_names()
     ('fashion', 'btd', 'cub20', 'lgg', 'scenes', 'objects', 'tiny_imagenet')
     """
-    return ("fashion", *TASKS)
+    return ("fashion", *PROBLEMS)
 
 
-def list_folds(name: str) -> tuple[str, ...]:
+def list_parts(name: str) -> tuple[str, ...]:
     """Return the names of the classifiers that a name stands for.
 
-    >>> list_folds("lgg@2"), list_folds("cub20")
+    >>> list_parts("lgg@2"), list_parts("cub20")
     (('lgg@1of2', 'lgg@2of2'), ('cub20',))
     """
-    base, folds = read_folds(name)
-    return tuple(f"{base}@{fold}" for fold in folds) or (name,)
+    base, parts = read_parts(name)
+    return tuple(f"{base}@{part}" for part in parts) or (name,)
 
 
 def load_classifier(
@@ -113,7 +113,7 @@ def load_classifier(
     """Load a trained classifier in evaluation mode.
 
     Args:
-        name: a task, task/network, one fold of either, or any name that ``load_model`` takes
+        name: a problem, problem/network, one part of either, or any name that ``load_model`` takes
             (``resnet50``, ``torchvision:resnet18``), which is passed on.
         device: where to put it.
         folder: where trained classifiers lie; by default ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
@@ -125,42 +125,42 @@ def load_classifier(
         return replace(load_model("fashion-cnn", device), name=name)
     if not is_trained(name):
         return _pass_on(name, device)
-    task, network, fold = _parse(name)
-    path = _locate(task, network, fold, folder)
+    problem, network, part = _parse(name)
+    path = _locate(problem, network, part, folder)
     if not path.is_file():
         raise InputError(
             f"The classifier {name} has not been trained on this machine: there is no {path}. "
             f"Train it with: python -m sea_bench.classifiers {name}"
         )
-    record, tensors = read_file(path)
-    model, _, checksum = _build(network, len(record.classes))
-    if checksum != record.pretrained:
+    card, tensors = read_file(path)
+    model, _, checksum = _build(network, len(card.classes))
+    if checksum != card.pretrained:
         raise InputError(
             f"{path} was trained on another version of {network} than the one installed. "
             f"Train it again with: python -m sea_bench.classifiers {name}"
         )
     try:
-        if record.trained == "all":
+        if card.trained == "all":
             model.load_state_dict(tensors)
         else:
             find_head(model).load_state_dict(tensors)
     except RuntimeError as error:
         raise InputError(f"{path} does not fit {network}: {error}") from error
     source = (
-        f"{network} for {TASKS[task].data} (trained: {record.trained}): "
-        f"{record.accuracy:.1%} of {record.n_test} test pictures "
-        f"(seed {record.seed}); data: {data.describe(TASKS[task].data).terms}"
+        f"{network} for {PROBLEMS[problem].data} (trained: {card.trained}): "
+        f"{card.accuracy:.1%} of {card.n_test} test pictures "
+        f"(seed {card.seed}); data: {data.describe(PROBLEMS[problem].data).terms}"
     )
     model = model.to(device).eval()
-    return LoadedModel(model, record.preprocess, record.classes, name, source)
+    return LoadedModel(model, card.preprocess, card.classes, name, source)
 
 
 def is_trained(name: str) -> bool:
     """Whether this is a classifier that is trained here, not one that comes trained."""
-    return read_folds(name)[0].partition("/")[0] in TASKS
+    return read_parts(name)[0].partition("/")[0] in PROBLEMS
 
 
-def read_record(name: str, folder: str | Path | None = None) -> Record | None:
+def read_card(name: str, folder: str | Path | None = None) -> ModelCard | None:
     """Return what is known of a trained classifier, or None if it has not been trained here."""
     path = _locate(*_parse(name), folder)
     return read_file(path)[0] if path.is_file() else None
@@ -173,7 +173,7 @@ def train_classifier(
     data_folder: str | Path | None = None,
     seed: int = 0,
     fine_tune: int = 0,
-) -> Record:
+) -> ModelCard:
     """Train a classifier, measure it on the test split, and store it.
 
     On a pretrained network the last layer is replaced and fitted to the features below it; its
@@ -182,7 +182,7 @@ def train_classifier(
     that are Tiny ImageNet's classes.
 
     Args:
-        name: a task, task/network, or one fold of either.
+        name: a problem, problem/network, or one part of either.
         device: where to train.
         folder: where to store it; by default ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
         data_folder: the data set's folder; by default found under ``$SEA_NN_DATA``.
@@ -192,31 +192,35 @@ def train_classifier(
     The global random state is left as it was.
     """
     start = time.perf_counter()
-    task_name, network, fold = _parse(name)
-    task, device = TASKS[task_name], torch.device(device)
-    test = load_split(task.data, fold, "test", data_folder, **{**task.options, **_once(task)})
+    problem_name, network, part = _parse(name)
+    problem, device = PROBLEMS[problem_name], torch.device(device)
+    test = load_split(
+        problem.data, part, "test", data_folder, **{**problem.options, **_once(problem)}
+    )
     n_classes = len(test.classes)
     details: dict[str, float] = {}
     train: list[Item] = []
-    if task_name == "tiny_imagenet":
+    if problem_name == "tiny_imagenet":
         model, preprocess, checksum = _build(network, None)
         _select_rows(model, test.items, n_classes)
         trained = "none"
     else:
         model, preprocess, checksum = _build(network, n_classes, seed)
-        train = _gather(task, fold, data_folder)
+        train = _gather(problem, part, data_folder)
         trained = "all" if network == "vgg" or fine_tune else "head"
-    if task.whole:
+    if problem.whole:
         preprocess = replace(preprocess, resize=preprocess.shape[1:])
     model = model.to(device)
     with _seeded(seed):
         if network == "vgg":
-            if task.start:
-                model.load_state_dict(_fetch_start(task.start, folder, device, seed))
+            if problem.start:
+                model.load_state_dict(_fetch_start(problem.start, folder, device, seed))
             inputs, labels = stack_items(train, preprocess, device)
-            fit_network(model, inputs, labels, task.epochs, 1e-3 if task.start else 3e-3, seed)
+            fit_network(
+                model, inputs, labels, problem.epochs, 1e-3 if problem.start else 3e-3, seed
+            )
         elif train:
-            found = extract_features(model, train, preprocess, task.views, device, seed)
+            found = extract_features(model, train, preprocess, problem.views, device, seed)
             head = fit_head(*found, n_classes, seed)
             find_head(model).load_state_dict({"weight": head.weight, "bias": head.bias})
             details["penalty"] = head.penalty
@@ -228,12 +232,12 @@ def train_classifier(
     if n_classes <= 6:
         for label, class_name in enumerate(test.classes):
             details[f"recall {class_name}"] = float(right[test.labels == label].float().mean())
-    if task.plain:
+    if problem.plain:
         plain = [item.plain for item in test if item.plain is not None]
         right_plain = check_items(model, plain, preprocess, device)
         details["accuracy without objects"] = float(right_plain.float().mean())
-    record = Record(
-        name=f"{task_name}/{network}" + (f"@{fold}" if fold else ""),
+    card = ModelCard(
+        name=f"{problem_name}/{network}" + (f"@{part}" if part else ""),
         classes=test.classes,
         preprocess=preprocess,
         trained=trained,
@@ -246,69 +250,69 @@ def train_classifier(
         details=details,
     )
     kept = model if trained == "all" else find_head(model)
-    write_file(_locate(task_name, network, fold, folder), record, kept.state_dict())
-    return record
+    write_file(_locate(problem_name, network, part, folder), card, kept.state_dict())
+    return card
 
 
 def load_split(
-    name: str, fold: Fold | None, split: Split, folder: str | Path | None = None, **options: Any
+    name: str, part: Part | None, split: Split, folder: str | Path | None = None, **options: Any
 ) -> ImageSet:
-    """Load the training or test pictures of a data set, in its own split or that of a fold."""
-    if fold is None:
+    """Load the training or test pictures of a data set, in its own split or that of a part."""
+    if part is None:
         return data.load(name, folder, split, **options)
-    return hold_out(data.load(name, folder, "all", **options), fold).split(split)
+    return hold_out(data.load(name, folder, "all", **options), part).split(split)
 
 
-def find_fold(name: str) -> Fold | None:
-    """Return the fold that a classifier is tested on, or None if it has the set's own test split.
+def find_part(name: str) -> Part | None:
+    """Return the part that a classifier is tested on, or None if it has the set's own test split.
 
-    >>> find_fold("lgg@2of5")
-    Fold(number=2, count=5)
+    >>> find_part("lgg@2of5")
+    Part(number=2, count=5)
     """
-    folds = read_folds(name)[1]
-    if len(folds) > 1:
+    parts = read_parts(name)[1]
+    if len(parts) > 1:
         raise InputError(
-            f"{name} stands for {len(folds)} classifiers: {', '.join(list_folds(name))}. Name one."
+            f"{name} stands for {len(parts)} classifiers: {', '.join(list_parts(name))}. Name one."
         )
-    return folds[0] if folds else None
+    return parts[0] if parts else None
 
 
-def _parse(name: str) -> tuple[str, str, Fold | None]:
-    task, _, network = read_folds(name)[0].partition("/")
-    if task not in TASKS:
+def _parse(name: str) -> tuple[str, str, Part | None]:
+    problem, _, network = read_parts(name)[0].partition("/")
+    if problem not in PROBLEMS:
         raise InputError(
-            f"There is no task {task!r} to train for. Choose from: {', '.join(TASKS)}."
+            f"There is no problem {problem!r} to train for. Choose from: {', '.join(PROBLEMS)}."
         )
-    fold = find_fold(name)
-    if fold is not None and not TASKS[task].folds:
-        able = ", ".join(key for key, one in TASKS.items() if one.folds)
-        raise InputError(f"{task} has no folds, only its own split; with folds: {able}.")
-    return task, network or TASKS[task].network, fold
+    part = find_part(name)
+    if part is not None and not PROBLEMS[problem].parts:
+        able = ", ".join(key for key, one in PROBLEMS.items() if one.parts)
+        raise InputError(f"{problem} has no parts, only its own split; with parts: {able}.")
+    return problem, network or PROBLEMS[problem].network, part
 
 
 def _pass_on(name: str, device: str | torch.device) -> LoadedModel:
     try:
         return load_model(name, device)
     except InputError as error:
-        tasks = ", ".join(classifier_names())
-        raise InputError(f"{error} Trained classifiers: {tasks}, or TASK/NETWORK.") from error
+        problems = ", ".join(classifier_names())
+        raise InputError(f"{error} Trained classifiers: {problems}, or PROBLEM/NETWORK.") from error
 
 
-def _locate(task: str, network: str, fold: Fold | None, folder: str | Path | None) -> Path:
+def _locate(problem: str, network: str, part: Part | None, folder: str | Path | None) -> Path:
     place = folder or os.environ.get(CACHE_VARIABLE) or "~/.cache/sea_nn"
     safe = "".join(letter if letter.isalnum() else "-" for letter in network)
-    end = "" if fold is None else f"-{fold}"
-    return Path(place).expanduser() / "classifiers" / f"{task}-{safe}{end}.safetensors"
+    end = "" if part is None else f"-{part}"
+    return Path(place).expanduser() / "classifiers" / f"{problem}-{safe}{end}.safetensors"
 
 
-def _once(task: Task) -> dict[str, Any]:
+def _once(problem: Problem) -> dict[str, Any]:
     """Return options that make one picture of each test scene, however many training has."""
-    return {"per_scene": 1} if "per_scene" in task.options else {}
+    return {"per_scene": 1} if "per_scene" in problem.options else {}
 
 
-def _gather(task: Task, fold: Fold | None, folder: str | Path | None) -> list[Item]:
-    items = list(load_split(task.data, fold, "train", folder, **task.options))
-    if task.plain:  # once for each scene, however many objects were pasted on it
+def _gather(problem: Problem, part: Part | None, folder: str | Path | None) -> list[Item]:
+    items = list(load_split(problem.data, part, "train", folder, **problem.options))
+    if problem.plain:  # once for each scene, however many objects were pasted on it
         items += {item.plain.path: item.plain for item in items if item.plain}.values()
     return items
 
@@ -354,12 +358,12 @@ def _select_rows(model: nn.Module, items: Sequence[Item], n_classes: int) -> Non
 
 
 def _fetch_start(
-    task: str, folder: str | Path | None, device: torch.device, seed: int
+    problem: str, folder: str | Path | None, device: torch.device, seed: int
 ) -> dict[str, Tensor]:
-    """Return another task's trained weights; train them first if need be."""
-    path = _locate(task, "vgg", None, folder)
+    """Return another problem's trained weights; train them first if need be."""
+    path = _locate(problem, "vgg", None, folder)
     if not path.is_file():
-        train_classifier(f"{task}/vgg", device, folder, seed=seed)
+        train_classifier(f"{problem}/vgg", device, folder, seed=seed)
     return read_file(path)[1]
 
 
@@ -370,19 +374,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Train classifiers for the experiments and store them.",
         epilog="Example: python -m sea_bench.classifiers btd cub20/resnet50 lgg@5",
     )
-    tasks = ", ".join(TASKS)
-    parser.add_argument("names", nargs="*", help=f"TASK[/NETWORK][@FOLDS]; tasks: {tasks}")
+    problems = ", ".join(PROBLEMS)
+    parser.add_argument("names", nargs="*", help=f"PROBLEM[/NETWORK][@PARTS]; problems: {problems}")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--seed", type=int, default=0)
     tuning = "epochs of training the whole network afterwards; wants a GPU"
     parser.add_argument("--fine-tune", type=int, default=0, metavar="EPOCHS", help=tuning)
     given = parser.parse_args(arguments)
-    for name in (one for given_name in given.names or TASKS for one in list_folds(given_name)):
-        record = train_classifier(name, given.device, seed=given.seed, fine_tune=given.fine_tune)
-        details = ", ".join(f"{key} {value:.3g}" for key, value in record.details.items())
+    for name in (one for given_name in given.names or PROBLEMS for one in list_parts(given_name)):
+        card = train_classifier(name, given.device, seed=given.seed, fine_tune=given.fine_tune)
+        details = ", ".join(f"{key} {value:.3g}" for key, value in card.details.items())
         print(
-            f"{record.name}: {record.accuracy:.1%} of {record.n_test} test pictures; trained on "
-            f"{record.n_train}, seed {record.seed}, {record.seconds:.0f} s ({details})",
+            f"{card.name}: {card.accuracy:.1%} of {card.n_test} test pictures; trained on "
+            f"{card.n_train}, seed {card.seed}, {card.seconds:.0f} s ({details})",
             flush=True,
         )
 

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn.functional import affine_grid, cross_entropy, grid_sample
 
 from sea_bench.data import Item
-from sea_bench.data.folds import deal_folds
+from sea_bench.data.cross_validation import deal_parts
 from sea_nn.errors import InputError
 from sea_nn.vision.images import Preprocess
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-_FOLDS = 5
+_PARTS = 5
 _CHUNK = 8
 
 
@@ -124,11 +124,11 @@ def fit_head(
     x = features.double()
     mean, scale = x.mean(0), x.std(0, correction=0).clamp_min(1e-6)
     x = (x - mean) / scale
-    folds = deal_folds(groups, labels, seed).to(x.device)
+    parts = deal_parts(groups, labels, seed).to(x.device)
     labels = labels.to(x.device)
     right = dict.fromkeys(PENALTIES, 0)
-    for fold in range(_FOLDS):
-        held = folds == fold
+    for part in range(_PARTS):
+        held = parts == part
         if not held.any() or held.all():
             continue
         for penalty in PENALTIES:

@@ -6,7 +6,7 @@
 
 from sea_bench.experiments.catalogue import EXPERIMENTS, find_experiments
 from sea_bench.experiments.experiment import Experiment, Map
-from sea_bench.experiments.runner import Result, run_experiment
+from sea_bench.experiments.run import Result, run_experiment
 from sea_bench.experiments.store import default_cache
 
 __all__ = [

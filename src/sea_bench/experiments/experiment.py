@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from sea_bench.experiments.rivals import COSTS
+from sea_bench.experiments.greedy_regions import COSTS
 from sea_nn.config import SEAConfig
 from sea_nn.members.registry import get
 
@@ -33,13 +33,14 @@ class Map:
 
     Attributes:
         label: its name in tables and figures.
-        how: "member" (its only member's heatmap), "sea", an aggregator of ``sea_nn.ensembling.aggregators``,
-            "sea_step" (the time of SEA without its members), "sea_random" (SEA on heatmaps of
-            noise), or a map of the whole class, learned on training inputs: "class_sea",
-            "class_mean", "other_class_sea" (SEA's of the next class).
+        how: "member" (its only member's heatmap), "sea", an aggregator of
+            ``sea_nn.ensembling.aggregators``, "sea_step" (the time of SEA without its
+            members), "sea_random" (SEA on heatmaps of noise), or a map of the whole
+            class, learned on training inputs: "class_sea", "class_mean", "other_class_sea"
+            (SEA's of the next class).
         members: whose heatmaps it is made of.
-        config: of SEA; None for maps that have none.
-        asks: whether it asks the model about halves of the input (SEA and "mean" alone do).
+        config: of SEA, or of a "mean" that joins answers as SEA does; None for other maps.
+            Its ``rounds`` say whether the model is asked.
         choices: other values for the settings of ``sea_nn.questions.answers.Asking``, by name.
     """
 
@@ -47,7 +48,6 @@ class Map:
     how: How
     members: tuple[str, ...] = PAPER_MEMBERS
     config: SEAConfig | None = None
-    asks: bool = False
     choices: Mapping[str, float] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
@@ -65,11 +65,11 @@ class Experiment:
         title: heading of the result.
         question: what it asks, for readers of the result.
         data: a data set of ``sea_bench.data``, or "fashion_sample", the one shipped.
-        classifier: a name that ``load_classifier`` takes, or the folds of one (``lgg@5``).
+        classifier: a name that ``load_classifier`` takes, or the parts of one (``lgg@5``).
         maps: the maps compared.
         metrics: their metrics, the leading one first.
         n_inputs: how many inputs a published result has, if the set has as many.
-        measure: "scores", "time", "lipschitz" or "stability".
+        kind: what is measured: "scores", "time", "lipschitz" or "stability".
         against: the label that the others are compared with.
         options: of members, by name.
         data_options: of the data set's loader.
@@ -99,7 +99,7 @@ class Experiment:
     maps: tuple[Map, ...]
     metrics: tuple[str, ...]
     n_inputs: int = 200
-    measure: Literal["scores", "time", "lipschitz", "stability"] = "scores"
+    kind: Literal["scores", "time", "lipschitz", "stability"] = "scores"
     against: str = "SEA"
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     data_options: Mapping[str, Any] = field(default_factory=dict)
@@ -121,12 +121,18 @@ class Experiment:
         """Every member that any of the maps is made of, each once."""
         return tuple(dict.fromkeys(name for one in self.maps for name in one.members))
 
+    def settle(self, one: Map, shape: tuple[int, ...]) -> SEAConfig | None:
+        """The settings of a map of inputs of this shape, with nothing left open."""
+        price = self._price(one, shape)
+        return None if one.config is None else one.config.settle(price, len(shape) + 1)
+
     def count_evaluations(self, one: Map, shape: tuple[int, ...]) -> int:
         """Return the model evaluations that a map of one input of this shape costs."""
-        spent = sum(
+        config = self.settle(one, shape)
+        return self._price(one, shape) + (0 if config is None else config.questions)
+
+    def _price(self, one: Map, shape: tuple[int, ...]) -> int:
+        return sum(
             COSTS[name] if name in COSTS else get(name).cost(self.options.get(name), shape)
             for name in one.members
         )
-        if one.asks:
-            spent += (one.config or SEAConfig()).questions
-        return spent

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sea_bench.experiments.contenders import (
+from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.standard_maps import (
     AGGREGATES,
     ASKED_NOTE,
     AUPC_QUESTION,
@@ -24,7 +25,6 @@ from sea_bench.experiments.contenders import (
     cite,
     paper_sea,
 )
-from sea_bench.experiments.experiment import Experiment, Map
 from sea_nn.config import SEAConfig
 
 FASHION_NOTES = (
@@ -48,8 +48,8 @@ FASHION_METRICS = (
     "insertion:black",
     "insertion:blur",
 )
-LOG = Map("SEA, log(1+x)", "sea", config=SEAConfig(activation="log1p"), asks=True)
-BLACK = Map("SEA, black", "sea", config=SEAConfig(absent="baseline"), asks=True)
+LOG = Map("SEA, log(1+x)", "sea", config=SEAConfig(activation="log1p"))
+BLACK = Map("SEA, black", "sea", config=SEAConfig(absent="baseline"))
 
 
 def _fashion(
@@ -77,7 +77,7 @@ FASHION_EXPERIMENTS = (
         (
             SEA,
             Map("SEA, its step alone", "sea_step", config=SEAConfig(rounds=0)),
-            Map("SEA, its step with questions", "sea_step", config=SEAConfig(), asks=True),
+            Map("SEA, its step with questions", "sea_step", config=SEAConfig()),
             paper_sea("fmnist"),
             Map("SEA (paper), its step alone", "sea_step", config=SEAConfig.paper("fmnist")),
             VG,
@@ -88,7 +88,7 @@ FASHION_EXPERIMENTS = (
         ),
         ("seconds_single", "seconds_batched"),
         n_inputs=20,
-        measure="time",
+        kind="time",
         blocks=10,
         paper={
             "seconds_single": {
@@ -129,10 +129,10 @@ FASHION_EXPERIMENTS = (
         "How steep is the learned function? Fashion-MNIST",
         "Lemma 1 bounds how much the learned function can change. Its exact constant is its slope "
         "at the empty set; the paper estimates it from random pairs of points.",
-        (SEA, LOG, paper_sea("fmnist"), Map("random", "sea_random", config=SEAConfig())),
+        (SEA, LOG, paper_sea("fmnist"), Map("random", "sea_random", config=SEAConfig(rounds=0))),
         ("lipschitz", "lipschitz_sampled", "lipschitz_relative", "sampled_relative"),
         n_inputs=3,
-        measure="lipschitz",
+        kind="lipschitz",
         pairs=10**6,
         blocks=1,
         paper={"lipschitz_sampled": {"SEA (paper)": 6.54}},

@@ -13,8 +13,8 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from sea_bench.experiments.run import Run
-from sea_bench.experiments.subjects import Subjects
+from sea_bench.experiments.explainer import Explainer
+from sea_bench.experiments.inputs import Inputs
 from sea_nn.metrics import Scores
 from sea_nn.metrics.order import top_sets
 from sea_nn.show.panels import (
@@ -39,24 +39,28 @@ SMALL = ("fashion", "fashion_sample")
 TOP = (1, 5, 7, 10)
 N_STRIPS = 6
 RANDOM = "random"
-Draw = Callable[[Run, Scores], Plot]
+Draw = Callable[[Explainer, Scores], Plot]
 
 
-def draw_figures(run: Run, scores: Scores, folder: Path) -> tuple[Path, ...]:
+def draw_figures(explainer: Explainer, scores: Scores, folder: Path) -> tuple[Path, ...]:
     """Draw the experiment's figures into a folder and return their files."""
     paths = []
-    for kind in run.experiment.figures:
+    for kind in explainer.experiment.figures:
         # Photographs take a tenth of the room as JPEG.
-        ending = "jpg" if kind in PICTURES and run.experiment.data not in SMALL else "png"
-        path = folder / f"{run.experiment.name}_{kind}.{ending}"
-        _FIGURES[kind](run, scores).write(path)
+        ending = "jpg" if kind in PICTURES and explainer.experiment.data not in SMALL else "png"
+        path = folder / f"{explainer.experiment.name}_{kind}.{ending}"
+        _FIGURES[kind](explainer, scores).write(path)
         paths.append(path)
     return tuple(paths)
 
 
-def draw_dots(run: Run, scores: Scores) -> Plot:
+def draw_dots(explainer: Explainer, scores: Scores) -> Plot:
     """Each metric's means with their intervals, a panel a metric; the band is SEA's interval."""
-    names, methods, against = list(scores.metrics), list(scores.methods), run.experiment.against
+    names, methods, against = (
+        list(scores.metrics),
+        list(scores.methods),
+        explainer.experiment.against,
+    )
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
     band = max(measure(method) for method in methods) + 0.15
@@ -102,10 +106,10 @@ def draw_dots(run: Run, scores: Scores) -> Plot:
     return figure
 
 
-def draw_curves(run: Run, scores: Scores) -> Plot:
+def draw_curves(explainer: Explainer, scores: Scores) -> Plot:
     """The mean curves behind the metrics, for the methods of the paper's table 1 and random."""
     names = [name for name in scores.metrics if name in scores.curves]
-    wanted = (run.experiment.against, "SEA (paper)", "VG", "IG", "SG", "Agg-Mean", RANDOM)
+    wanted = (explainer.experiment.against, "SEA (paper)", "VG", "IG", "SG", "Agg-Mean", RANDOM)
     shown = [method for method in wanted if method in scores.methods]
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
@@ -133,7 +137,7 @@ def draw_curves(run: Run, scores: Scores) -> Plot:
                 values,
                 style,
                 color=colour,
-                lw=1.9 if method == run.experiment.against else 1.1,
+                lw=1.9 if method == explainer.experiment.against else 1.1,
             )
             handles.append(line)
         steps = float(curve.axis.max()) > 1.5
@@ -154,11 +158,11 @@ def draw_curves(run: Run, scores: Scores) -> Plot:
     return figure
 
 
-def draw_strip(run: Run, scores: Scores, over: bool = False) -> Plot:
+def draw_strip(explainer: Explainer, scores: Scores, over: bool = False) -> Plot:
     """Inputs of different classes with every map side by side; ``over`` lays maps on the input."""
-    chosen = _choose_varied(run.subjects, N_STRIPS if not over else 4)
-    images, maps, labels = _explain(run, chosen)
-    titles = [one.label for one in run.experiment.maps][:8]
+    chosen = _choose_varied(explainer.inputs, N_STRIPS if not over else 4)
+    images, maps, labels = _explain(explainer, chosen)
+    titles = [one.label for one in explainer.experiment.maps][:8]
     height, width = images.shape[1:3]
     figure, axes = panel_grid(["input", *titles], labels, height / width, footer=0.66)
     for r, image in enumerate(images):
@@ -171,39 +175,41 @@ def draw_strip(run: Run, scores: Scores, over: bool = False) -> Plot:
     return figure
 
 
-def draw_overlay(run: Run, scores: Scores) -> Plot:
+def draw_overlay(explainer: Explainer, scores: Scores) -> Plot:
     """The strip with maps laid over grey copies of the inputs."""
-    return draw_strip(run, scores, over=True)
+    return draw_strip(explainer, scores, over=True)
 
 
-def draw_class_maps(run: Run, scores: Scores) -> Plot:
+def draw_class_maps(explainer: Explainer, scores: Scores) -> Plot:
     """A row a class: SEA's map, the mean's map, and SEA's laid over three test inputs."""
-    sea = next(one.label for one in run.experiment.maps if one.how == "class_sea")
-    mean = next((one.label for one in run.experiment.maps if one.how == "class_mean"), sea)
-    learned = run.class_maps
+    sea = next(one.label for one in explainer.experiment.maps if one.how == "class_sea")
+    mean = next((one.label for one in explainer.experiment.maps if one.how == "class_mean"), sea)
+    learned = explainer.class_maps
     classes = list(learned[sea])
     examples = 3
     titles = ["SEA", "Agg-Mean", *(f"test input {k + 1}" for k in range(examples))]
-    labels = [run.subjects.loaded.label(k) for k in classes]
+    labels = [explainer.inputs.loaded.label(k) for k in classes]
     figure, axes = panel_grid(titles, labels, footer=0.66, widest=1.5)
     for r, number in enumerate(classes):
         position = heat(learned[sea][number], 0)
         axes[r, 0].imshow(paint(position), interpolation="nearest")
         axes[r, 1].imshow(paint(heat(learned[mean][number], 0)), interpolation="nearest")
-        own = [i for i, target in enumerate(run.subjects.targets) if target == number][:examples]
+        own = [i for i, target in enumerate(explainer.inputs.targets) if target == number][
+            :examples
+        ]
         for c in range(examples):
             if c < len(own):
-                image = run.subjects.read([own[c]]).images[0].numpy()
+                image = explainer.inputs.read([own[c]]).images[0].numpy()
                 axes[r, c + 2].imshow(blend(image, position), interpolation="nearest")
     add_heat_bar(figure)
     return figure
 
 
-def draw_top_k(run: Run, scores: Scores) -> Plot:
+def draw_top_k(explainer: Explainer, scores: Scores) -> Plot:
     """The top 1, 5, 7 and 10 pixels of each map, for one input of each class, side by side."""
-    chosen = _choose_varied(run.subjects, len(run.experiment.classes) or 2)
-    images, maps, labels = _explain(run, chosen)
-    methods = [one.label for one in run.experiment.maps]
+    chosen = _choose_varied(explainer.inputs, len(explainer.experiment.classes) or 2)
+    images, maps, labels = _explain(explainer, chosen)
+    methods = [one.label for one in explainer.experiment.maps]
     titles = [f"{label}, top {k}" for label in labels for k in TOP]
     figure, axes = panel_grid(titles, methods, widest=1.1)
     for r, method in enumerate(methods):
@@ -211,17 +217,17 @@ def draw_top_k(run: Run, scores: Scores) -> Plot:
             grey = np.repeat(image.mean(-1, keepdims=True), 3, -1) / 255
             for c, k in enumerate(TOP):
                 flat = maps[method][i].flatten()[None, None]
-                mask = top_sets(flat, k, run.seed, int(chosen[i]))[0, 0]
+                mask = top_sets(flat, k, explainer.seed, int(chosen[i]))[0, 0]
                 lit = mask.view(image.shape[:2]).cpu().numpy()[..., None]
                 panel = np.where(lit, np.array([1.0, 0.69, 0.0]), 0.45 * grey)
                 axes[r, i * len(TOP) + c].imshow(panel, interpolation="nearest")
     return figure
 
 
-def draw_cells(run: Run, scores: Scores) -> Plot:
+def draw_cells(explainer: Explainer, scores: Scores) -> Plot:
     """The leading metric for every pair of weights, ours and the paper's, as two squares."""
-    name = run.experiment.metrics[0]
-    mean, paper = scores.mean(name), run.experiment.paper.get(name, {})
+    name = explainer.experiment.metrics[0]
+    mean, paper = scores.mean(name), explainer.experiment.paper.get(name, {})
     cells = [method for method in scores.methods if method.startswith("λ1")]
     side = round(len(cells) ** 0.5)
     pairs = [dict(part.split("=") for part in cell.split(", ")) for cell in cells]
@@ -249,34 +255,36 @@ def draw_cells(run: Run, scores: Scores) -> Plot:
     return figure
 
 
-def _choose_varied(subjects: Subjects, count: int) -> list[int]:
+def _choose_varied(inputs: Inputs, count: int) -> list[int]:
     """The first input of each class, then the next ones, up to ``count``."""
     seen: dict[int, int] = {}
     ranked = []
-    for number, target in enumerate(subjects.targets):
+    for number, target in enumerate(inputs.targets):
         seen[target] = seen.get(target, 0) + 1
         ranked.append((seen[target], number))
     return [number for _, number in sorted(ranked)[:count]]
 
 
 def _explain(
-    run: Run, chosen: list[int]
+    explainer: Explainer, chosen: list[int]
 ) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], dict[str, Tensor], list[str]]:
     """Pictures [N, H, W, 3], maps by label [N, H, W], and class names of some inputs."""
-    batches = [run.subjects.read([number]) for number in chosen]
+    batches = [explainer.inputs.read([number]) for number in chosen]
     x, target = (torch.cat([b.x for b in batches]), torch.cat([b.target for b in batches]))
-    whose = torch.tensor([run.subjects.asked[number] for number in chosen])
+    whose = torch.tensor([explainer.inputs.asked[number] for number in chosen])
     maps: dict[str, Tensor] = {}
-    for model, subjects in enumerate(run.subjects.split()):
+    for model, inputs in enumerate(explainer.inputs.split()):
         rows = (whose == model).nonzero().flatten().to(x.device)
-        found = replace(run, subjects=subjects).explain(x[rows], target[rows]) if len(rows) else {}
+        found = (
+            replace(explainer, inputs=inputs).explain(x[rows], target[rows]) if len(rows) else {}
+        )
         for label, some in found.items():
             maps.setdefault(label, some.new_empty(len(x), *some.shape[1:]))[rows] = some
     images = torch.cat([batch.images for batch in batches]).numpy()
-    return images, maps, [run.subjects.name_class(number) for number in chosen]
+    return images, maps, [explainer.inputs.name_class(number) for number in chosen]
 
 
-def draw_cost(run: Run, scores: Scores) -> Plot:
+def draw_cost(explainer: Explainer, scores: Scores) -> Plot:
     """Each metric's means against the model evaluations that a map costs, ensembles joined."""
     names = list(scores.metrics)
     columns = 2
@@ -285,7 +293,10 @@ def draw_cost(run: Run, scores: Scores) -> Plot:
     total = rows * (head + height + foot)
     figure = Plot(figsize=(left + columns * (width + gap) - 0.3, total), dpi=200)
     shape = (3, 224, 224)
-    costs = {one.label: run.experiment.count_evaluations(one, shape) for one in run.experiment.maps}
+    costs = {
+        one.label: explainer.experiment.count_evaluations(one, shape)
+        for one in explainer.experiment.maps
+    }
     kinds = {"SEA": SERIES[0], "Agg-Mean": SERIES[1]}
     for place, name in enumerate(names):
         r, c = divmod(place, columns)

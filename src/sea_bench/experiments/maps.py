@@ -12,8 +12,8 @@ from sea_bench.experiments.experiment import Experiment, Map
 from sea_nn.config import SEAConfig
 from sea_nn.ensembling.aggregators import aggregate, faithfulness_loss
 from sea_nn.ensembling.ensemble import Ensemble, ensemble_class
-from sea_nn.ensembling.heatmaps import scale
-from sea_nn.errors import InputError
+from sea_nn.ensembling.heatmaps import scale, to_heatmap
+from sea_nn.members.compute import MemberMaps
 from sea_nn.metrics import random_map
 from sea_nn.pipeline import learn
 from sea_nn.questions.answers import Answers, Ask, Asking, join_answers
@@ -29,7 +29,9 @@ REGIONS = 100
 
 def merge(
     one: Map,
-    stacked: Tensor,
+    heatmaps: Tensor,
+    config: SEAConfig | None,
+    weights: Tensor,
     ask: Ask | None = None,
     removal: Removal | None = None,
     keep_scorer: bool = False,
@@ -38,36 +40,34 @@ def merge(
 
     Args:
         one: the map.
-        stacked: the heatmaps of its members.
-        ask: asks the model; passed on to maps with ``asks`` alone.
+        heatmaps: of its members.
+        config: its settings, with nothing left open; None for aggregators that do not ask.
+        weights: how much each member counts in SEA, [m] or [N, m].
+        ask: asks the model; None for maps that do not.
         removal: what hiding regions does; used by "optimal" alone.
         keep_scorer: keep the learned function.
     """
-    if (one.asks and ask is None) or (one.how == "optimal" and removal is None):
-        raise InputError(f"{one.label} asks the model about its inputs; use Run.merge")
+    if one.how in ("sea", "sea_step", "sea_random"):
+        asking = Asking(**one.choices)
+        given = {"weights": weights, "ask": ask, "asking": asking, "keep_scorer": keep_scorer}
+        return learn(heatmaps, config, **given).ensemble
+    if ask is not None and config is not None:
+        return _average(heatmaps, ask, config)
+    loss = None
+    if one.how == "optimal" and removal is not None:
+        loss = faithfulness_loss(heatmaps, *removal)
     with warnings.catch_warnings():
-        # A member may be blind to an input; that it has no vote there is what we want.
+        # A member that is constant on an input does not count there, as in SEA.
         warnings.filterwarnings("ignore", message=".*is constant, prefers no feature")
-        ask = ask if one.asks else None
-        if one.how in ("sea", "sea_step", "sea_random"):
-            asking = Asking(**one.choices)
-            return learn(
-                stacked, one.config, ask=ask, asking=asking, keep_scorer=keep_scorer
-            ).ensemble
-        if ask is not None:
-            return _average(stacked, ask, one.config or SEAConfig())
-        loss = None
-        if one.how == "optimal" and removal is not None:
-            loss = faithfulness_loss(stacked, *removal)
-        return aggregate(stacked, one.how, loss=loss)
+        return aggregate(heatmaps, one.how, loss=loss)
 
 
-def _average(stacked: Tensor, ask: Ask, config: SEAConfig) -> Ensemble:
+def _average(heatmaps: Tensor, ask: Ask, config: SEAConfig) -> Ensemble:
     """Agg-Mean with the answers that SEA gets, and the weights that it gives them."""
-    weights = torch.ones(stacked.shape[:2], dtype=torch.float64, device=stacked.device)
-    answers = Answers.of(ask, stacked.mean(1), config.regions)
-    rows, pulls = join_answers(answers, stacked, weights)
-    # A mean has no slope to make up for.
+    weights = torch.ones(heatmaps.shape[:2], dtype=torch.float64, device=heatmaps.device)
+    answers = Answers.of(ask, heatmaps.mean(1), config.regions)
+    rows, pulls = join_answers(answers, heatmaps, weights)
+    # SEA's weights allow for the slope of its function; a mean has none.
     heat = rows.flatten(2).mean(2).to(pulls).clamp_min(torch.finfo(pulls.dtype).tiny)
     return aggregate(rows, "mean", weights=pulls / heat)
 
@@ -89,13 +89,13 @@ def draw_squares(shape: tuple[int, ...], seed: int, device: torch.device) -> Ten
 
 
 def learn_class_maps(
-    experiment: Experiment, by_class: Mapping[int, Mapping[str, Tensor]]
+    experiment: Experiment, by_class: Mapping[int, MemberMaps]
 ) -> dict[str, dict[int, Tensor]]:
     """Return the class-level maps by label and class [M9].
 
     Args:
         experiment: its maps say which are wanted.
-        by_class: for each class, the heatmaps of its training inputs by member.
+        by_class: for each class, the members' maps of its training inputs.
     """
     classes = list(by_class)
     result: dict[str, dict[int, Tensor]] = {}
@@ -105,7 +105,8 @@ def learn_class_maps(
             if one.how == "other_class_sea":
                 number = classes[(place + 1) % len(classes)]
             if one.how in CLASS_MAPS:
-                stacked = torch.stack([by_class[number][name] for name in one.members], 1)
+                raw = [by_class[number].maps[name] for name in one.members]
+                stacked = torch.stack([to_heatmap(values) for values in raw], 1)
                 if one.how == "class_mean":
                     whole = scale(stacked.mean((0, 1)).unsqueeze(0))[0]
                 else:

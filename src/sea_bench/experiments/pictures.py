@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sea_bench.experiments.contenders import (
+from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.standard_maps import (
     AGGREGATES,
     ASKED_NOTE,
     AUPC_QUESTION,
@@ -25,7 +26,6 @@ from sea_bench.experiments.contenders import (
     cite,
     paper_sea,
 )
-from sea_bench.experiments.experiment import Experiment, Map
 from sea_nn.config import SEAConfig
 
 PHOTO_NOTES = (
@@ -56,7 +56,7 @@ class Pictures:
     Attributes:
         title: what the pictures show.
         data: a data set of ``sea_bench.data``.
-        classifier: a name that ``load_classifier`` takes, or folds of it.
+        classifier: a name that ``load_classifier`` takes, or parts of it.
         setting: of ``SEAConfig.paper``.
         mask: the kind of mask that shows the object.
         correct: only pictures that the classifier gets right.

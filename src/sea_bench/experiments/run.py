@@ -1,87 +1,286 @@
-"""One run of an experiment: what every measure and every figure needs, in one record."""
+"""Explainer any experiment: choose inputs, measure them block by block, remember, write the result.
+
+Blocks are always the same inputs in the same order, and a block that is not wholly remembered is
+measured again as a whole: so a run that was interrupted ends with the files it would have had.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sea_bench.experiments.experiment import Experiment, Map
-from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, Removal, draw_squares, merge
-from sea_bench.experiments.rivals import find_method
-from sea_bench.experiments.subjects import Subjects
-from sea_nn.ensembling.ensemble import Ensemble
-from sea_nn.ensembling.heatmaps import to_heatmap
-from sea_nn.members.compute import compute_maps
-from sea_nn.metrics import measure_drops
-from sea_nn.questions.answers import Ask
-from sea_nn.questions.ask import make_ask
+from sea_bench.experiments.experiment import Experiment
+from sea_bench.experiments.explainer import Explainer
+from sea_bench.experiments.figures import draw_figures
+from sea_bench.experiments.greedy_regions import find_method
+from sea_bench.experiments.inputs import Batch, choose_inputs, load_images
+from sea_bench.experiments.machine import describe_machine, list_versions
+from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, learn_class_maps
+from sea_bench.experiments.measurements import KINDS, find_metric
+from sea_bench.experiments.store import (
+    Store,
+    default_cache,
+    hash_source,
+    hash_weights,
+    make_key,
+)
+from sea_bench.experiments.tables import count_published, write_csv, write_markdown
+from sea_nn.errors import InputError
+from sea_nn.members.compute import expand_methods
+from sea_nn.metrics import Curve, Scores
+
+Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Run:
-    """An experiment with its inputs, and the maps of any of them.
+class Result:
+    """What a run made.
 
     Attributes:
-        experiment: what is run.
-        subjects: its inputs and its classifier.
-        seed: of the members' and the metrics' draws.
-        class_maps: the maps of whole classes, where the experiment has such.
+        experiment: what was run.
+        scores: every number, by metric, input and method.
+        n_inputs: inputs measured.
+        n_reused: how many of them were remembered from an earlier run.
+        complete: whether these are all the inputs that a published result needs.
+        files: what was written.
+        kept: a published result of more inputs, which this one did not replace; or None.
     """
 
     experiment: Experiment
-    subjects: Subjects
-    seed: int = 0
-    class_maps: ClassMaps = field(default_factory=dict)
+    scores: Scores
+    n_inputs: int
+    n_reused: int
+    complete: bool
+    files: tuple[Path, ...]
+    kept: Path | None = None
 
-    def explain(self, x: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Return every map of the experiment by label, [N, H, W], for any inputs [N, C, H, W]."""
-        maps = self.experiment.maps
-        heatmaps = self.compute_heatmaps(x, target)
-        removal = self._remove_squares(maps, x, target)
-        found = {}
-        for one in maps:
-            if one.how == "member":
-                found[one.label] = heatmaps[one.members[0]]
-            elif one.how in CLASS_MAPS:
-                found[one.label] = torch.stack([self.class_maps[one.label][int(k)] for k in target])
-            else:
-                stacked = torch.stack([heatmaps[name] for name in one.members], 1)
-                ask = self._find_ask(one, x, target)
-                found[one.label] = merge(one, stacked, ask, removal).attribution
-        return found
 
-    def merge(
-        self, one: Map, stacked: Tensor, x: Tensor, target: Tensor, keep_scorer: bool = False
-    ) -> Ensemble:
-        """Make one map of the heatmaps [N, m, H, W] of its members, asking the model if it does."""
-        ask, removal = self._find_ask(one, x, target), self._remove_squares((one,), x, target)
-        return merge(one, stacked, ask, removal, keep_scorer=keep_scorer)
+def run_experiment(
+    experiment: Experiment,
+    *,
+    limit: int | None = None,
+    device: str = "auto",
+    seed: int = 0,
+    out: str | Path = "docs/results",
+    cache: str | Path | None = None,
+    fresh: bool = False,
+    command: str = "",
+    progress: Progress | None = None,
+) -> Result:
+    """Explainer an experiment and write NAME.md, NAME.csv and its figures.
 
-    def compute_heatmaps(
-        self, x: Tensor, target: Tensor, members: Sequence[str] | None = None
-    ) -> dict[str, Tensor]:
-        """Return the heatmap of every member: absolute, channels summed, in [0, 1], [N, H, W]."""
-        members = self.experiment.members if members is None else members
-        options = {k: v for k, v in self.experiment.options.items() if k in members}
-        model = self.subjects.loaded.model
-        methods = [find_method(name) for name in members]
-        found = compute_maps(model, x, target, methods, options=options, seed=self.seed)
-        return {name: to_heatmap(raw) for name, raw in found.maps.items()}
+    Args:
+        experiment: one of ``EXPERIMENTS``, or your own.
+        limit: measure at most this many inputs: a trial.
+        device: "auto" (a GPU if there is one), "cpu", "cuda".
+        seed: of the inputs' order, the members' and the metrics' draws.
+        out: folder for the result. A published result there is not replaced by a smaller trial,
+            which goes to ``out/trial`` then.
+        cache: folder for results of single inputs; by default ``$SEA_NN_CACHE/bench``.
+        fresh: measure again what is remembered.
+        command: how to run this again, for the record.
+        progress: called with (text, inputs done, inputs in all).
+    """
+    if limit is not None and limit < 1:
+        raise InputError(f"limit must be at least 1 input; got {limit}")
+    if seed < 0:
+        raise InputError(f"seed must be a whole number from 0; got {seed}")
+    tell = progress or (lambda text, done, total: None)
+    where = _find_device(device)
+    wanted = experiment.n_inputs if limit is None else limit
+    tell("choosing inputs", 0, wanted)
+    inputs = choose_inputs(experiment, wanted, where, seed, lambda text: tell(text, 0, wanted))
+    explainer = Explainer(experiment, inputs, seed)
+    store = Store(default_cache() if cache is None else cache)
+    explainer = replace(explainer, class_maps=_prepare_class_maps(explainer, store, tell))
+    scores, weights, n_reused = _measure(explainer, store, fresh, tell)
+    n = len(inputs)
+    complete = n >= experiment.n_inputs or inputs.available == n
+    target, kept = Path(out), None
+    published = count_published(target, experiment.name)
+    if published is not None and n < published:
+        target, kept = target / "trial", target / f"{experiment.name}.md"
+    target.mkdir(parents=True, exist_ok=True)
+    tell("drawing", n, n)
+    figures = draw_figures(explainer, scores, target)
+    facts = {
+        "command": command or f"sea bench {experiment.name}",
+        "seed": seed,
+        "inputs": n,
+        "hardware": describe_machine(where),
+        "versions": list_versions(),
+        "weights": ", ".join(weights),
+    }
+    table = write_csv(experiment, inputs, scores, target)
+    page = write_markdown(experiment, inputs, scores, figures, facts, complete, target)
+    files = (page, table, *figures)
+    return Result(experiment, scores, n, n_reused, complete, files, kept)
 
-    def _find_ask(self, one: Map, x: Tensor, target: Tensor) -> Ask | None:
-        """A way to ask the model about sets of these very inputs, if the map asks."""
-        if not one.asks or one.config is None:
-            return None
-        return make_ask(self.subjects.loaded.model, x, target, absent=one.config.absent)
 
-    def _remove_squares(self, maps: Sequence[Map], x: Tensor, target: Tensor) -> Removal | None:
-        """What hiding random squares of these inputs does, if any of the maps wants to know."""
-        if all(one.how != "optimal" for one in maps):
-            return None
-        squares = draw_squares(tuple(x.shape[2:]), self.seed, x.device)
-        squares = squares.expand(len(x), *squares.shape)
-        model, bounds = self.subjects.loaded.model, self.subjects.bounds
-        return squares, measure_drops(model, x, target, squares, bounds=bounds)
+def describe_settings(explainer: Explainer) -> dict[str, Any]:
+    """Return everything but the input that determines a result, as plain values."""
+    experiment, inputs = explainer.experiment, explainer.inputs
+    options = {k: v for k, v in experiment.options.items() if k in experiment.members}
+    entries = expand_methods([find_method(name) for name in experiment.members], options)
+    settings = {
+        "kind": experiment.kind,
+        "data": experiment.data,
+        "data_options": dict(experiment.data_options),
+        "classifier": experiment.classifier,
+        "weights": hash_weights(inputs.loaded.model),
+        "maps": [one.describe() for one in experiment.maps],
+        "members": {entry.label: dict(entry.options) for entry in entries},
+        "metrics": list(experiment.metrics),
+        "mask": experiment.mask,
+        "seed": explainer.seed,
+        "blocks": experiment.blocks,
+        "pairs": experiment.pairs,
+        "n_train": experiment.n_train,
+        "classes": list(experiment.classes) if experiment.n_train else [],
+        "source": hash_source(),
+    }
+    if experiment.kind in ("time", "stability"):  # which compares this machine's devices
+        settings["machine"] = describe_machine(inputs.device)
+    plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+    return plain
+
+
+def _find_device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"device must be auto, cpu or cuda; got {device!r}") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("this machine has no GPU that PyTorch can use; take --device cpu")
+    return found
+
+
+def _measure(
+    explainer: Explainer, store: Store, fresh: bool, tell: Progress
+) -> tuple[Scores, list[str], int]:
+    """Return all scores, the checksum of each classifier, and how many inputs were remembered."""
+    experiment, inputs = explainer.experiment, explainer.inputs
+    explainers = [replace(explainer, inputs=one) for one in inputs.split()]
+    settings = [describe_settings(one) for one in explainers]
+    n, parts, n_reused = len(inputs), list[Scores](), 0
+    for numbers in inputs.cut(experiment.blocks):
+        start, model = numbers[0], inputs.asked[numbers[0]]
+        tell(f"{experiment.name}: {inputs.items[start].name}", start, n)
+        batch = inputs.read(numbers)
+        keys = _make_keys(settings[model], batch)
+        found = [] if fresh else [_load(experiment, store, key) for key in keys]
+        ready = [one for one in found if one is not None]
+        if len(ready) == len(keys):
+            n_reused += len(ready)
+            parts.extend(ready)
+            continue
+        scores = KINDS[experiment.kind](explainers[model], batch)
+        for row, key in enumerate(keys):
+            _save(scores, row, store, key)
+        # As the store gives it back, so that nothing depends on what was remembered.
+        parts.extend(_split(scores))
+    tell("done", n, n)
+    return Scores.join(parts), [one["weights"] for one in settings], n_reused
+
+
+def _make_keys(settings: dict[str, Any], batch: Batch) -> list[str]:
+    keys = []
+    for row in range(len(batch)):
+        content = [batch.x[row], batch.target[row]]
+        content += [part[row] for part in (batch.masks, batch.plain) if part is not None]
+        keys.append(make_key(settings, batch.number + row, *content))
+    return keys
+
+
+def _split(scores: Scores) -> list[Scores]:
+    rows = range(len(scores))
+    return [
+        Scores(
+            scores.methods,
+            scores.metrics,
+            {name: values[row : row + 1] for name, values in scores.values.items()},
+            {k: Curve(c.axis, c.values[row : row + 1]) for k, c in scores.curves.items()},
+            notes=scores.notes,
+        )
+        for row in rows
+    ]
+
+
+def _save(scores: Scores, row: int, store: Store, key: str) -> None:
+    tensors: dict[str, Tensor] = {}
+    for name, values in scores.values.items():
+        tensors[f"values {name}"] = values[row]
+    for name, curve in scores.curves.items():
+        tensors[f"axis {name}"] = curve.axis
+        tensors[f"curve {name}"] = curve.values[row]
+    notes = {name: list(said) for name, said in scores.notes.items()}
+    store.write(key, tensors, {"methods": list(scores.methods), "notes": notes})
+
+
+def _load(experiment: Experiment, store: Store, key: str) -> Scores | None:
+    found = store.read(key)
+    if found is None:
+        return None
+    tensors, facts = found
+    metrics = {name: find_metric(name) for name in experiment.metrics}
+    whole = {"methods", "notes"} <= set(facts)
+    if not whole or any(f"values {name}" not in tensors for name in metrics):
+        return None
+    return Scores(
+        tuple(facts["methods"]),
+        metrics,
+        {name: tensors[f"values {name}"].unsqueeze(0) for name in metrics},
+        {
+            name: Curve(tensors[f"axis {name}"], tensors[f"curve {name}"].unsqueeze(0))
+            for name in metrics
+            if f"curve {name}" in tensors
+        },
+        notes={name: tuple(said) for name, said in facts["notes"].items()},
+    )
+
+
+def _prepare_class_maps(explainer: Explainer, store: Store, tell: Progress) -> ClassMaps:
+    """Learn the maps of whole classes, where the experiment has such, or remember them."""
+    experiment, inputs = explainer.experiment, explainer.inputs
+    wanted = [one.label for one in experiment.maps if one.how in CLASS_MAPS]
+    if not wanted:
+        return {}
+    images = load_images(experiment, "train")
+    classes = [images.classes.index(name) for name in experiment.classes]
+    key = make_key({**describe_settings(explainer), "what": "class maps"}, 0)
+    found = store.read(key)
+    if found is None:
+        by_class = {}
+        for number in classes:
+            tell(f"learning the class {images.classes[number]}", 0, len(inputs))
+            own = images.choose(lambda item, number=number: item.label == number)  # type: ignore[misc]
+            chosen = own.sample(min(experiment.n_train, len(own)), explainer.seed)
+            x = torch.stack([inputs.loaded.preprocess(item.read()) for item in chosen])
+            x = x.to(inputs.device)
+            target = torch.full((len(x),), number, device=x.device)
+            by_class[number] = explainer.compute_members(x, target)
+        learned = learn_class_maps(experiment, by_class)
+        tensors = {
+            f"{i} {k}": m for i, label in enumerate(wanted) for k, m in learned[label].items()
+        }
+        store.write(key, tensors, {})
+    else:
+        tensors = found[0]
+    return _by_label(wanted, classes, tensors, inputs.device)
+
+
+def _by_label(
+    labels: Sequence[str], classes: Sequence[int], tensors: dict[str, Tensor], device: torch.device
+) -> dict[str, dict[int, Tensor]]:
+    return {
+        label: {k: tensors[f"{i} {k}"].to(device) for k in classes}
+        for i, label in enumerate(labels)
+    }

@@ -28,7 +28,10 @@ SOURCE = Path(__file__).parents[2]
 # Source that cannot change a number: what shows results, and what makes inputs and weights, whose
 # content is part of every key. Of the experiments only the named modules compute something.
 SHOWING = frozenset({"cli", "show", "explanation", "vision", "version.py"})
-MEASURING = ("experiment.py", "maps.py", "measures.py", "rivals.py", "run.py", "steadiness.py")
+MEASURING = frozenset(
+    f"{name}.py"
+    for name in ("experiment", "explainer", "greedy_regions", "maps", "measurements", "stability")
+)
 
 
 def default_cache() -> Path:

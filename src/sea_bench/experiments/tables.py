@@ -10,30 +10,30 @@ from pathlib import Path
 from typing import Any
 
 from sea_bench.experiments.experiment import Experiment
-from sea_bench.experiments.subjects import Subjects
+from sea_bench.experiments.inputs import Inputs
 from sea_nn.metrics import Estimate, Metric, Scores
 
 INPUTS = "- inputs: "
 
 
-def write_csv(experiment: Experiment, subjects: Subjects, scores: Scores, folder: Path) -> Path:
+def write_csv(experiment: Experiment, inputs: Inputs, scores: Scores, folder: Path) -> Path:
     """Write one row for each input and method, one column for each metric."""
     path = folder / f"{experiment.name}.csv"
     unfinished = path.with_suffix(".part")
     with unfinished.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["input", "name", "class", "method", *scores.metrics])
-        for row, item in enumerate(subjects.items):
+        for row, item in enumerate(inputs.items):
             for column, method in enumerate(scores.methods):
                 values = [f"{float(scores.values[m][row, column]):.5g}" for m in scores.metrics]
-                writer.writerow([row, item.name, subjects.name_class(row), method, *values])
+                writer.writerow([row, item.name, inputs.name_class(row), method, *values])
     os.replace(unfinished, path)
     return path
 
 
 def write_markdown(
     experiment: Experiment,
-    subjects: Subjects,
+    inputs: Inputs,
     scores: Scores,
     figures: Sequence[Path],
     facts: Mapping[str, Any],
@@ -58,7 +58,7 @@ def write_markdown(
     for metric in scores.metrics.values():
         lines += _detail(experiment, scores, metric)
     lines += ["## How this was made", "", "```", str(facts["command"]), "```", ""]
-    lines += [f"- {line}" for line in subjects.facts]
+    lines += [f"- {line}" for line in inputs.facts]
     which = "those classified right" if experiment.correct else "right and wrong ones alike"
     lines.append(f"{INPUTS}{n}, {which}, in a random order; seed {facts['seed']}")
     if complete and n < experiment.n_inputs:

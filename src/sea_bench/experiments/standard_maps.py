@@ -10,7 +10,7 @@ from __future__ import annotations
 from sea_bench.experiments.experiment import Map
 from sea_nn.config import SEAConfig
 
-SEA = Map("SEA", "sea", config=SEAConfig(), asks=True)
+SEA = Map("SEA", "sea", config=SEAConfig())
 SILENT = Map("SEA, silent", "sea", config=SEAConfig(rounds=0))
 VG = Map("VG", "member", ("saliency",))
 IG = Map("IG", "member", ("integrated_gradients",))
@@ -23,7 +23,7 @@ AGGREGATES = (
     Map("geometric mean", "geometric"),
     Map("Borda", "borda"),
     Map("optimal", "optimal"),
-    Map("Agg-Mean + answers", "mean", config=SEAConfig(), asks=True),
+    Map("Agg-Mean + answers", "mean", config=SEAConfig()),
 )
 OTHERS = (
     Map("input×gradient", "member", ("input_x_gradient",)),

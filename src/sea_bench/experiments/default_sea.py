@@ -1,11 +1,13 @@
-"""The experiments behind the package's own claims: choices, cost, top-p sets, stability."""
+"""The experiments about SEA's default: its settings, cost, top-p sets, stability."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from sea_bench.experiments.contenders import (
+from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.stability import LABELS, METRICS
+from sea_bench.experiments.standard_maps import (
     AGGREGATES,
     ASKED_NOTE,
     IG,
@@ -18,8 +20,6 @@ from sea_bench.experiments.contenders import (
     TABLE_1,
     VG,
 )
-from sea_bench.experiments.experiment import Experiment, Map
-from sea_bench.experiments.steadiness import LABELS, METRICS
 from sea_nn.config import SEAConfig
 from sea_nn.members.registry import ENSEMBLES
 
@@ -114,7 +114,7 @@ def _stability(name: str, count: int) -> Experiment:
         "times that.",
         maps=tuple(replace(SEA, label=label) for label in LABELS),
         metrics=METRICS,
-        measure="stability",
+        kind="stability",
         against=LABELS[0],
         notes=("other device: this machine's CPU and GPU; the CPU twice where there is no GPU.",),
         **given,
@@ -185,7 +185,7 @@ QUESTIONS = Experiment(
     **PLACES["imagenet"],
 )
 
-CLAIMS = (
+DEFAULT_EXPERIMENTS = (
     *(_choices(name) for name in PLACES),
     _top_p("fmnist"),
     _top_p("imagenet"),

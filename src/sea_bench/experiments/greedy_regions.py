@@ -1,4 +1,4 @@
-"""A rival that asks the model for every choice: greedy regions, after SMDL-Attribution.
+"""Another method, to compare SEA with: greedy regions, after SMDL-Attribution.
 
 Chen et al. ("Less is more: fewer interpretable region via submodular subset selection", ICLR 2024)
 order regions by greedy maximisation of a set function that asks the model about every candidate at
@@ -44,11 +44,11 @@ def greedy_regions(
     return map_[:, place].unsqueeze(1)
 
 
-RIVALS: dict[str, Callable[..., Tensor]] = {"greedy_regions": greedy_regions}
+OTHERS: dict[str, Callable[..., Tensor]] = {"greedy_regions": greedy_regions}
 COSTS = {"greedy_regions": CELLS**2 * (CELLS**2 + 1)}
 """Model evaluations an input."""
 
 
 def find_method(name: str) -> str | Callable[..., Tensor]:
-    """Return what ``compute_maps`` takes for a member of an experiment: a name, or the rival."""
-    return RIVALS.get(name, name)
+    """Return what ``compute_maps`` takes for a member of an experiment: a name, or a function."""
+    return OTHERS.get(name, name)

@@ -1,4 +1,4 @@
-"""What is recorded of inputs: scores of maps, the time they take, how steep the function is."""
+"""What an experiment measures: scores of maps, their time, the function's steepness, stability."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 
 from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.explainer import Explainer
+from sea_bench.experiments.inputs import Batch
 from sea_bench.experiments.maps import draw_heatmaps
-from sea_bench.experiments.run import Run
-from sea_bench.experiments.steadiness import compare_maps
-from sea_bench.experiments.subjects import Batch
+from sea_bench.experiments.stability import compare_maps
 from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
 from sea_nn.metrics import Metric, Scores, get_metric, random_map, score_maps
 from sea_nn.metrics.order import count_top, top_sets
 from sea_nn.metrics.trial import Outcome, Trial
+from sea_nn.pipeline import to_heatmaps
 from sea_nn.submodular.lipschitz import estimate_lipschitz, lipschitz
 
 RANDOM = "random"
 REPEATS = 3
-Measure = Callable[[Run, Batch], Scores]
 
 
 def spacing(k: int) -> Metric:
@@ -80,12 +80,12 @@ _LIKENESS = {
 }
 
 
-def measure_scores(run: Run, batch: Batch) -> Scores:
+def measure_scores(explainer: Explainer, batch: Batch) -> Scores:
     """Score every map of the experiment on some inputs."""
-    experiment, subjects = run.experiment, run.subjects
+    experiment, inputs = explainer.experiment, explainer.inputs
 
     def explain(x: Tensor) -> dict[str, Tensor]:
-        return run.explain(x, batch.target)
+        return explainer.explain(x, batch.target)
 
     metrics = [find_metric(name) for name in experiment.metrics]
     needs = {need for metric in metrics for need in metric.needs}
@@ -98,7 +98,7 @@ def measure_scores(run: Run, batch: Batch) -> Scores:
     graded = any(metric.name.startswith("jaccard") for metric in metrics)
     masks = batch.masks if batch.masks is None or graded else batch.masks >= 0.5
     return score_maps(
-        subjects.loaded.model,
+        inputs.loaded.model,
         batch.x,
         batch.target,
         maps if without is None else _rescale(maps),
@@ -106,8 +106,8 @@ def measure_scores(run: Run, batch: Batch) -> Scores:
         masks=masks,
         recompute=explain if "recompute" in needs else None,
         without=without,
-        bounds=subjects.bounds,
-        seed=run.seed,
+        bounds=inputs.bounds,
+        seed=explainer.seed,
         first=batch.number,
         allow_zero=True,
     )
@@ -118,37 +118,35 @@ def _rescale(maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {label: scale(values) for label, values in maps.items()}
 
 
-def measure_time(run: Run, batch: Batch) -> Scores:
+def measure_time(explainer: Explainer, batch: Batch) -> Scores:
     """Time every map, for one input alone and in the block."""
-    table: dict[str, list[list[float]]] = {name: [] for name in run.experiment.metrics}
-    for one in [*run.experiment.maps, Map(RANDOM, "member", ())]:
+    table: dict[str, list[list[float]]] = {name: [] for name in explainer.experiment.metrics}
+    for one in [*explainer.experiment.maps, Map(RANDOM, "member", ())]:
         # The first call pays for what later ones find ready (threads, kernels).
-        _time(one, run, batch, slice(0, 1))
+        _time(one, explainer, batch, slice(0, 1))
         single = [
-            min(_time(one, run, batch, slice(i, i + 1)) for _ in range(REPEATS))
+            min(_time(one, explainer, batch, slice(i, i + 1)) for _ in range(REPEATS))
             for i in range(len(batch))
         ]
-        whole = _time(one, run, batch, slice(None)) / len(batch)
+        whole = _time(one, explainer, batch, slice(None)) / len(batch)
         table["seconds_single"].append(single)
         table["seconds_batched"].append([whole] * len(batch))
-    return _as_scores(run.experiment, table)
+    return _as_scores(explainer.experiment, table)
 
 
-def _time(one: Map, run: Run, batch: Batch, rows: slice) -> float:
+def _time(one: Map, explainer: Explainer, batch: Batch, rows: slice) -> float:
     x, target = batch.x[rows], batch.target[rows]
-
-    def explain() -> Tensor:
-        return torch.stack([*run.compute_heatmaps(x, target, one.members).values()], 1)
-
-    stacked = explain() if one.how == "sea_step" else None
+    found = explainer.compute_members(x, target, one.members) if one.how == "sea_step" else None
     _wait(x)
     started = time.perf_counter()
     if not one.members:
-        random_map((len(x), *x.shape[2:]), run.seed, batch.number, x.device)
+        random_map((len(x), *x.shape[2:]), explainer.seed, batch.number, x.device)
     else:
-        stacked = explain() if stacked is None else stacked
-        if one.how != "member":
-            run.merge(one, stacked, x, target)
+        found = found or explainer.compute_members(x, target, one.members)
+        if one.how == "member":
+            to_heatmaps(found, x.ndim)
+        else:
+            explainer.merge(one, found, x)
     _wait(x)
     return time.perf_counter() - started
 
@@ -158,19 +156,17 @@ def _wait(x: Tensor) -> None:
         torch.cuda.synchronize(x.device)
 
 
-def measure_lipschitz(run: Run, batch: Batch) -> Scores:
+def measure_lipschitz(explainer: Explainer, batch: Batch) -> Scores:
     """Learn the function of each input and find how steep it is, exactly and by sampling [M11]."""
-    experiment, x, target = run.experiment, batch.x, batch.target
-    heatmaps = run.compute_heatmaps(x, target)
+    experiment, x, target = explainer.experiment, batch.x, batch.target
+    found = explainer.compute_members(x, target)
     table: dict[str, list[list[float]]] = {name: [] for name in experiment.metrics}
     for one in experiment.maps:
+        noise = None
         if one.how == "sea_random":
-            shape = tuple(x.shape[2:])
-            stacked = draw_heatmaps(len(batch), shape, len(one.members), run.seed, batch.number)
-            stacked = stacked.to(x.device)
-        else:
-            stacked = torch.stack([heatmaps[name] for name in one.members], 1)
-        scorer = run.merge(one, stacked, x, target, keep_scorer=True).scorer
+            shape, m = tuple(x.shape[2:]), len(one.members)
+            noise = draw_heatmaps(len(batch), shape, m, explainer.seed, batch.number).to(x.device)
+        scorer = explainer.merge(one, found, x, heatmaps=noise, keep_scorer=True).scorer
         if scorer is None:
             raise InputError(f"{one.label} learns no function, so it has no Lipschitz constant")
         with torch.no_grad():
@@ -178,21 +174,21 @@ def measure_lipschitz(run: Run, batch: Batch) -> Scores:
             ends = [torch.full((len(batch), scorer.n), v, device=device) for v in (0.0, 1.0)]
             low, high = (scorer(end.double()) for end in ends)
         exact = lipschitz(scorer)
-        sampled = estimate_lipschitz(scorer, experiment.pairs, run.seed)
-        found = {
+        sampled = estimate_lipschitz(scorer, experiment.pairs, explainer.seed)
+        constants = {
             "lipschitz": exact,
             "lipschitz_sampled": sampled,
             "lipschitz_relative": exact / (high - low),
             "sampled_relative": sampled / (high - low),
         }
         for name in experiment.metrics:
-            table[name].append(found[name].detach().double().tolist())
+            table[name].append(constants[name].detach().double().tolist())
     return _as_scores(experiment, table, random=False)
 
 
-def measure_stability(run: Run, batch: Batch) -> Scores:
+def measure_stability(explainer: Explainer, batch: Batch) -> Scores:
     """Compare SEA's map with the maps it makes when nothing that matters is changed."""
-    return _as_scores(run.experiment, compare_maps(run, batch), random=False)
+    return _as_scores(explainer.experiment, compare_maps(explainer, batch), random=False)
 
 
 def _as_scores(
@@ -210,7 +206,7 @@ def _refuse(trial: Trial) -> Outcome:
     raise InputError("this quantity is measured by its own experiment, not scored from maps")
 
 
-MEASURES: dict[str, Measure] = {
+KINDS: dict[str, Callable[[Explainer, Batch], Scores]] = {
     "stability": measure_stability,
     "scores": measure_scores,
     "time": measure_time,

@@ -16,11 +16,11 @@ from sea_nn.vision.images import Preprocess
 
 
 @dataclass(frozen=True)
-class Record:
+class ModelCard:
     """What is known of a trained classifier; stored in its file.
 
     Attributes:
-        name: task/network, or task/network@fold.
+        name: problem/network, or problem/network@part.
         classes: class names in the order of the logits.
         preprocess: how pictures are prepared.
         trained: which weights: "head" (the last layer), "all", or "none" (rows were selected).
@@ -45,24 +45,24 @@ class Record:
     details: Mapping[str, float] = field(default_factory=dict)
 
 
-def write_file(path: Path, record: Record, tensors: Mapping[str, Tensor]) -> None:
-    """Store a classifier's record and weights."""
+def write_file(path: Path, card: ModelCard, tensors: Mapping[str, Tensor]) -> None:
+    """Store a classifier's card and weights."""
     stored = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
     with write_atomically(path) as file:  # a broken run leaves no broken classifier behind
-        file.write(serialize(stored, {"record": json.dumps(asdict(record))}))
+        file.write(serialize(stored, {"card": json.dumps(asdict(card))}))
 
 
-def read_file(path: Path) -> tuple[Record, dict[str, Tensor]]:
-    """Return a stored classifier's record and weights."""
+def read_file(path: Path) -> tuple[ModelCard, dict[str, Tensor]]:
+    """Return a stored classifier's card and weights."""
     try:
         with safe_open(path, "pt") as file:
-            fields = json.loads(file.metadata()["record"])
+            fields = json.loads(file.metadata()["card"])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         recipe: dict[str, Any] = fields["preprocess"]
         for key, value in recipe.items():  # JSON has lists only
             recipe[key] = tuple(value) if isinstance(value, list) else value
         fields["preprocess"] = Preprocess(**recipe)
-        return Record(**{**fields, "classes": tuple(fields["classes"])}), tensors
+        return ModelCard(**{**fields, "classes": tuple(fields["classes"])}), tensors
     except (SafetensorError, TypeError, KeyError, ValueError) as error:
         raise InputError(
             f"{path} is not a classifier of this version ({error}). Delete it and train it again."

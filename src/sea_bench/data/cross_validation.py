@@ -15,10 +15,10 @@ _SUFFIX = re.compile(r"(?P<name>.+)@(?:(?P<number>\d+)of)?(?P<count>\d+)")
 
 
 @dataclass(frozen=True)
-class Fold:
+class Part:
     """One of the parts of a set: ``number``, from 1, of ``count``.
 
-    >>> str(Fold(2, 5))
+    >>> str(Part(2, 5))
     '2of5'
     """
 
@@ -29,12 +29,12 @@ class Fold:
         return f"{self.number}of{self.count}"
 
 
-def read_folds(name: str) -> tuple[str, tuple[Fold, ...]]:
-    """Take a name apart: NAME@5 stands for five folds, NAME@2of5 for the second, NAME for none.
+def read_parts(name: str) -> tuple[str, tuple[Part, ...]]:
+    """Take a name apart: NAME@5 stands for five parts, NAME@2of5 for the second, NAME for none.
 
-    >>> read_folds("btd/vgg@2of5")
-    ('btd/vgg', (Fold(number=2, count=5),))
-    >>> len(read_folds("btd/vgg@5")[1]), read_folds("btd/vgg")
+    >>> read_parts("btd/vgg@2of5")
+    ('btd/vgg', (Part(number=2, count=5),))
+    >>> len(read_parts("btd/vgg@5")[1]), read_parts("btd/vgg")
     (5, ('btd/vgg', ()))
     """
     found = _SUFFIX.fullmatch(name)
@@ -44,20 +44,20 @@ def read_folds(name: str) -> tuple[str, tuple[Fold, ...]]:
     number = None if found["number"] is None else int(found["number"])
     if count < 2 or (number is not None and not 1 <= number <= count):
         raise InputError(
-            f"{name} names no folds: write @5 for all of five, @1of5 to @5of5 for one of them."
+            f"{name} names no parts: write @5 for all of five, @1of5 to @5of5 for one of them."
         )
     numbers = range(1, count + 1) if number is None else (number,)
-    return found["name"], tuple(Fold(one, count) for one in numbers)
+    return found["name"], tuple(Part(one, count) for one in numbers)
 
 
-def hold_out(images: ImageSet, fold: Fold) -> ImageSet:
-    """Return a whole set split anew: the fold is "test", all else is "train".
+def hold_out(images: ImageSet, part: Part) -> ImageSet:
+    """Return a whole set split anew: the part is "test", all else is "train".
 
-    Groups stay whole, and the folds of one count are disjoint and make up the set. They are the
+    Groups stay whole, and the parts of one count are disjoint and make up the set. They are the
     same in every call.
     """
     groups = [item.group or item.name for item in images]
-    dealt = (deal_folds(groups, images.labels, count=fold.count) == fold.number - 1).tolist()
+    dealt = (deal_parts(groups, images.labels, count=part.count) == part.number - 1).tolist()
     items = (
         replace(item, split="test" if held else "train")
         for item, held in zip(images, dealt, strict=True)
@@ -65,8 +65,8 @@ def hold_out(images: ImageSet, fold: Fold) -> ImageSet:
     return replace(images, items=tuple(items))
 
 
-def deal_folds(groups: Sequence[str], labels: Tensor, seed: int = 0, count: int = 5) -> Tensor:
-    """Return a fold, from 0, for each item [N]: groups stay whole, labels are spread over folds.
+def deal_parts(groups: Sequence[str], labels: Tensor, seed: int = 0, count: int = 5) -> Tensor:
+    """Return a part, from 0, for each item [N]: groups stay whole, labels are spread over parts.
 
     Groups are dealt out in random order, label after label; a group has its first item's label.
     """
@@ -76,5 +76,5 @@ def deal_folds(groups: Sequence[str], labels: Tensor, seed: int = 0, count: int 
     names = sorted(first)
     order = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
     order.sort(key=first.__getitem__)
-    fold = {group: number % count for number, group in enumerate(order)}
-    return torch.tensor([fold[group] for group in groups])
+    part = {group: number % count for number, group in enumerate(order)}
+    return torch.tensor([part[group] for group in groups])

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from sea_bench import data
 from sea_bench.classifiers import (
-    find_fold,
+    find_part,
     is_trained,
-    list_folds,
+    list_parts,
     load_classifier,
     load_split,
-    read_record,
+    read_card,
     train_classifier,
 )
 from sea_bench.data import ImageSet, Item
@@ -45,7 +45,7 @@ class Batch:
     """Some inputs as tensors on the device.
 
     Attributes:
-        number: of the first one among all subjects.
+        number: of the first one among all inputs.
         x: [N, C, H, W].
         target: the class explained, [N].
         images: uint8 [N, H, W, 3].
@@ -65,11 +65,11 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Subjects:
+class Inputs:
     """The inputs chosen, and the classifiers they are explained for.
 
     Attributes:
-        models: the classifier, or one for each fold; they differ in their weights alone.
+        models: the classifier, or one for each part; they differ in their weights alone.
         items: the inputs in the order in which they are numbered.
         targets: the class explained for each.
         asked: which of the classifiers each is explained for.
@@ -96,7 +96,7 @@ class Subjects:
             raise InputError(f"these inputs have {len(self.models)} classifiers; split them first")
         return self.models[0]
 
-    def split(self) -> tuple[Subjects, ...]:
+    def split(self) -> tuple[Inputs, ...]:
         """The same inputs under the same numbers, once with each of the classifiers alone."""
         return tuple(replace(self, models=(one,), asked=(0,) * len(self)) for one in self.models)
 
@@ -142,16 +142,16 @@ class Subjects:
         return pixel_bounds(preprocess.mean, preprocess.std)
 
 
-def choose_subjects(
+def choose_inputs(
     experiment: Experiment,
     count: int,
     device: str | torch.device = "cpu",
     seed: int = 0,
     tell: Callable[[str], None] = lambda text: None,
-) -> Subjects:
+) -> Inputs:
     """Return the first ``count`` inputs that the experiment may use, in an order set by the seed.
 
-    A classifier that has not been trained on this machine is trained first. Of several folds, only
+    A classifier that has not been trained on this machine is trained first. Of several parts, only
     those are used that these inputs come from.
 
     Args:
@@ -164,7 +164,7 @@ def choose_subjects(
     Raises:
         InputError: the data are missing, with what to do; or no input fits.
     """
-    parts, names = list[Subjects](), list_folds(experiment.classifier)
+    parts, names = list[Inputs](), list_parts(experiment.classifier)
     for name in names:
         parts.append(_choose(replace(experiment, classifier=name), count, device, seed, tell))
         if sum(min(len(part), experiment.blocks) for part in parts) >= count:
@@ -177,8 +177,8 @@ def choose_subjects(
     return parts[0] if len(names) == 1 else _join(experiment, parts, count)
 
 
-def _join(experiment: Experiment, parts: Sequence[Subjects], count: int) -> Subjects:
-    """Take inputs of each fold in turns, a block at a time, up to ``count``."""
+def _join(experiment: Experiment, parts: Sequence[Inputs], count: int) -> Inputs:
+    """Take inputs of each part in turns, a block at a time, up to ``count``."""
     size = experiment.blocks
     turns = range(0, max(map(len, parts)), size)
     order = [
@@ -187,14 +187,14 @@ def _join(experiment: Experiment, parts: Sequence[Subjects], count: int) -> Subj
         for number, part in enumerate(parts)
         for row in range(start, min(start + size, len(part)))
     ][:count]
-    return Subjects(
+    return Inputs(
         models=tuple(part.loaded for part in parts),
         items=tuple(parts[number].items[row] for number, row in order),
         targets=tuple(parts[number].targets[row] for number, row in order),
         asked=tuple(number for number, _ in order),
         mask=experiment.mask,
         available=len(order) if len(order) < count else None,
-        facts=_describe_folds(experiment, parts),
+        facts=_describe_parts(experiment, parts),
     )
 
 
@@ -204,10 +204,10 @@ def _choose(
     device: str | torch.device,
     seed: int,
     tell: Callable[[str], None],
-) -> Subjects:
+) -> Inputs:
     """Choose inputs for one classifier; there may be none."""
     images = load_images(experiment)
-    if is_trained(experiment.classifier) and read_record(experiment.classifier) is None:
+    if is_trained(experiment.classifier) and read_card(experiment.classifier) is None:
         tell(f"training {experiment.classifier}")
         train_classifier(experiment.classifier, device)
     loaded = load_classifier(experiment.classifier, device)
@@ -246,16 +246,14 @@ def _choose(
     facts = _describe(experiment, images, loaded, n_seen, n_right, labelled)
     available = len(items) if len(items) < count else None
     asked = (0,) * len(items)
-    return Subjects(
-        (loaded,), tuple(items), tuple(targets), asked, experiment.mask, available, facts
-    )
+    return Inputs((loaded,), tuple(items), tuple(targets), asked, experiment.mask, available, facts)
 
 
 def load_images(experiment: Experiment, split: data.Split = "test") -> ImageSet:
     """Load the experiment's data set, split as its classifier's training was."""
     if experiment.data != SAMPLE:
-        fold = find_fold(experiment.classifier)
-        return load_split(experiment.data, fold, split, **experiment.data_options)
+        part = find_part(experiment.classifier)
+        return load_split(experiment.data, part, split, **experiment.data_options)
     sample = shipped.load_sample()
     pictures = (sample.images[:, 0] * 255).round().to(torch.uint8).numpy()
     items = tuple(
@@ -318,10 +316,10 @@ def _describe(
         info = data.describe(experiment.data)
         about = f"data: {info.title}, test split, {len(images)} pictures ({info.terms})"
     lines = [about, *images.notes]
-    record = read_record(experiment.classifier) if is_trained(experiment.classifier) else None
+    card = read_card(experiment.classifier) if is_trained(experiment.classifier) else None
     said = f"classifier: {experiment.classifier}"
-    if record is not None:
-        said += f" ({record.name}), right on {record.accuracy:.1%} of {record.n_test} test pictures"
+    if card is not None:
+        said += f" ({card.name}), right on {card.accuracy:.1%} of {card.n_test} test pictures"
     elif experiment.classifier == "fashion":
         share = measure_accuracy(experiment, loaded)
         said += f", a five-layer CNN, right on {share:.2%} of {len(images)} test pictures"
@@ -330,18 +328,18 @@ def _describe(
     return (*lines, said)
 
 
-def _describe_folds(experiment: Experiment, parts: Sequence[Subjects]) -> tuple[str, ...]:
-    names = list_folds(experiment.classifier)
-    records = [record for name in names[: len(parts)] if (record := read_record(name))]
-    sizes, shares = [r.n_test for r in records], [r.accuracy for r in records]
+def _describe_parts(experiment: Experiment, parts: Sequence[Inputs]) -> tuple[str, ...]:
+    names = list_parts(experiment.classifier)
+    cards = [card for name in names[: len(parts)] if (card := read_card(name))]
+    sizes, shares = [r.n_test for r in cards], [r.accuracy for r in cards]
     info, (_, *notes, _) = data.describe(experiment.data), parts[0].facts
     few = "" if len(parts) == len(names) else f", {len(parts)} of them used"
     return (
-        f"data: {info.title}, {sum(sizes)} pictures in {len(names)} folds{few} ({info.terms})",
+        f"data: {info.title}, {sum(sizes)} pictures in {len(names)} parts{few} ({info.terms})",
         *notes,
-        "each picture is explained for the classifier trained on the other folds; pictures known "
-        "to belong together (of one patient, or copies) are in one fold",
-        f"classifiers: {records[0].name.partition('@')[0]}, right on "
-        f"{', '.join(f'{share:.1%}' for share in shares)} of the fold they were not trained on, "
+        "each picture is explained for the classifier trained on the other parts; pictures known "
+        "to belong together (of one patient, or copies) are in one part",
+        f"classifiers: {cards[0].name.partition('@')[0]}, right on "
+        f"{', '.join(f'{share:.1%}' for share in shares)} of the part they were not trained on, "
         f"{sum(shares) / len(shares):.1%} in the mean",
     )

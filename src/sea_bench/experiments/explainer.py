@@ -1,0 +1,109 @@
+"""The maps of an experiment for any inputs, all made by ``sea_nn.pipeline``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.greedy_regions import find_method
+from sea_bench.experiments.inputs import Inputs
+from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, Removal, draw_squares, merge
+from sea_nn.ensembling.ensemble import Ensemble
+from sea_nn.members.checks import vote
+from sea_nn.members.compute import MemberMaps, compute_maps
+from sea_nn.metrics import measure_drops
+from sea_nn.pipeline import to_heatmaps
+from sea_nn.questions.ask import make_ask
+
+
+@dataclass(frozen=True)
+class Explainer:
+    """An experiment with its inputs, and the maps of any of them.
+
+    Attributes:
+        experiment: says which maps.
+        inputs: its inputs and its classifier.
+        seed: of the members' and the metrics' draws.
+        class_maps: the maps of whole classes, where the experiment has such.
+    """
+
+    experiment: Experiment
+    inputs: Inputs
+    seed: int = 0
+    class_maps: ClassMaps = field(default_factory=dict)
+
+    def explain(self, x: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """Return every map of the experiment by label, [N, H, W], for any inputs [N, C, H, W]."""
+        found = self.compute_members(x, target)
+        removal = self._remove_squares(self.experiment.maps, x, target)
+        maps = {}
+        for one in self.experiment.maps:
+            if one.how == "member":
+                maps[one.label] = to_heatmaps(select(found, one.members), x.ndim)[:, 0]
+            elif one.how in CLASS_MAPS:
+                maps[one.label] = torch.stack([self.class_maps[one.label][int(k)] for k in target])
+            else:
+                maps[one.label] = self.merge(one, found, x, removal).attribution
+        return maps
+
+    def compute_members(
+        self, x: Tensor, target: Tensor, members: Sequence[str] | None = None
+    ) -> MemberMaps:
+        """Return the maps of some members, or of all that any map of the experiment needs."""
+        members = self.experiment.members if members is None else members
+        return compute_maps(
+            self.inputs.loaded.model,
+            x,
+            target,
+            [find_method(name) for name in members],
+            options={k: v for k, v in self.experiment.options.items() if k in members},
+            seed=self.seed,
+        )
+
+    def merge(
+        self,
+        one: Map,
+        found: MemberMaps,
+        x: Tensor,
+        removal: Removal | None = None,
+        heatmaps: Tensor | None = None,
+        keep_scorer: bool = False,
+    ) -> Ensemble:
+        """Make one map of its members' maps, asking the model where the map's config says so.
+
+        Args:
+            one: the map.
+            found: maps of its members, and maybe of others.
+            x: the inputs they belong to.
+            removal: what hiding squares does, if known; used by "optimal" alone.
+            heatmaps: [N, m, H, W], to be used in place of the members' own.
+            keep_scorer: keep the learned function.
+        """
+        model, target = self.inputs.loaded.model, found.target
+        found = select(found, one.members)
+        heatmaps = to_heatmaps(found, x.ndim) if heatmaps is None else heatmaps
+        config = self.experiment.settle(one, tuple(x.shape[1:]))
+        ask = None
+        if config is not None and config.rounds:
+            ask = make_ask(model, x, target, absent=config.absent, logits=found.logits)
+        if one.how == "optimal" and removal is None:
+            removal = self._remove_squares((one,), x, target)
+        return merge(one, heatmaps, config, vote(found), ask, removal, keep_scorer)
+
+    def _remove_squares(self, maps: Sequence[Map], x: Tensor, target: Tensor) -> Removal | None:
+        """What hiding random squares of these inputs does, if any of the maps wants to know."""
+        if all(one.how != "optimal" for one in maps):
+            return None
+        squares = draw_squares(tuple(x.shape[2:]), self.seed, x.device)
+        squares = squares.expand(len(x), *squares.shape)
+        model, bounds = self.inputs.loaded.model, self.inputs.bounds
+        return squares, measure_drops(model, x, target, squares, bounds=bounds)
+
+
+def select(found: MemberMaps, members: Sequence[str]) -> MemberMaps:
+    """Return some members' maps alone: how they vote depends on who else takes part."""
+    return replace(found, maps={name: found.maps[name] for name in members})
