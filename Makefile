@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export SEA_NN_DATA ?= ../shared/data
 export MPLBACKEND = Agg
 
-.PHONY: demo test bench check clean
+.PHONY: demo test bench check docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/sea explain --demo -o out/demo
@@ -21,6 +21,10 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The documentation is in site/index.html; with search: $(BIN)/python -m http.server -d site"
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
@@ -40,5 +44,9 @@ $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@$(BIN)/pip install -q -c constraints.txt -e ".[dev]" 2>&1 | grep -v '^WARNING: Location' || true
 	@$(BIN)/python -c "import sea_nn, mypy, pytest" && touch $@
 
+$(VENV)/.docs: $(VENV)/bin/pip pyproject.toml constraints.txt
+	@$(BIN)/pip install -q -c constraints.txt -e ".[docs]" 2>&1 | grep -v '^WARNING: Location' || true
+	@$(BIN)/python -c "import sea_nn, mkdocs, material, mkdocstrings" && touch $@
+
 clean:
-	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) out site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
