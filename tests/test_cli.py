@@ -17,6 +17,7 @@ from sea_nn import Explanation
 from sea_nn.cli import app, terminal
 from sea_nn.cli.listing import SOURCES
 from sea_nn.cli.options import choose_batch
+from sea_nn.explanation import atomic
 from sea_nn.members.registry import ENSEMBLES, names
 from sea_nn.vision.models import model_names
 from sea_nn.vision.shipped import load_sample
@@ -283,6 +284,10 @@ def test_reports_are_built_from_saved_files(sea, clothes, tmp_path):
     code, _, err = sea("report", tmp_path / "out" / "**" / "*.safetensors", "-o", page)
     assert code == 1
     assert "bad.safetensors" in err
+    code, _, err = sea("report", tmp_path / "out" / "boot", "-o", "/dev/null")
+    assert code == 2
+    assert "/dev/null is a device" in err
+    assert Path("/dev/null").is_char_device()
     code, _, err = sea("report", tmp_path / "none.safetensors", "-o", tmp_path / "no.html")
     assert code == 2
     assert "there is no file" in err
@@ -393,6 +398,61 @@ def test_a_picture_is_written_whole_or_not_at_all(sea, clothes, tmp_path, monkey
     assert after.keys() == before.keys()
 
 
+def test_a_full_disk_keeps_what_is_written_and_says_so(sea, clothes, tmp_path, monkeypatch):
+    plain = Explanation.save
+
+    def save(e, path):
+        if e.labels != ("Ankle boot",):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return plain(e, path)
+
+    monkeypatch.setattr(Explanation, "save", save)
+    given = ("explain", clothes / "boot.png", clothes / "sandal.png", clothes / "trouser.png")
+    code, _, err = sea(*given, *QUICK, "-o", tmp_path)
+    assert code == 1
+    assert err.count("No space left on device") == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"boot", "report.html"}
+
+
+def test_a_file_in_the_way_of_one_result_stops_that_one_only(sea, clothes, tmp_path):
+    (tmp_path / "boot").touch()
+    given = ("explain", clothes / "boot.png", clothes / "sandal.png", *QUICK, "-o", tmp_path)
+    code, _, err = sea(*given, "--no-report")
+    assert code == 1
+    assert "results need a folder of this name" in " ".join(err.split())
+    assert {path.name for path in tmp_path.iterdir()} == {"boot", "sandal"}
+    (tmp_path / "report.html").mkdir()
+    assert sea(*given)[0] == 2  # before anything is computed
+
+
+def test_what_killed_runs_left_is_removed(sea, clothes, tmp_path):
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        dead.wait()
+    left = atomic._name_draft(tmp_path)
+    left.with_name(left.name.replace(str(os.getpid()), str(dead.pid))).mkdir()
+    assert sea("explain", clothes / "boot.png", *QUICK, "--no-report", "-o", tmp_path)[0] == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"boot"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
+def test_ctrl_c_counts_even_where_a_model_catches_it(sea, clothes, tmp_path):
+    body = """import os, signal, time
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        except KeyboardInterrupt:
+            pass
+        total = (x * x).flatten(1).sum(1)"""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code, _, err = sea("explain", clothes / "boot.png", "--model", write_model(tmp_path, body),
+                           "--methods", "saliency", "-o", tmp_path / "out")  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert code == 130
+    assert "0 of 1 pictures were finished" in err
+
+
 def test_results_of_an_earlier_run_are_not_explained(sea, clothes, tmp_path):
     own = tmp_path / "map.png"
     own.write_bytes((clothes / "boot.png").read_bytes())
@@ -481,13 +541,23 @@ def test_a_model_that_expects_other_pictures_says_so(sea, clothes, tmp_path):
         "explain", clothes / "boot.png", "--model", f"{path}:make", "-o", tmp_path / "out"
     )
     assert code == 2
+    assert "Assumed, as make() returns a module alone" in err
     assert "could not run on pictures of [3, 224, 224]" in " ".join(err.split())
-    assert "Preprocess" in err
+    assert "let its function return (module, Preprocess)" in " ".join(err.split())
     code, _, again = sea(
         "explain", clothes / "boot.png", "--model", f"{path}:make", "--target", "1"
     )  # which asks how many classes there are
     assert code == 2
     assert "could not run on pictures" in " ".join(again.split())
+
+
+def test_12_bits_in_16_are_taken_for_12_and_said(sea, tmp_path):
+    values = np.linspace(0, 4095, 28 * 28).reshape(28, 28).astype(np.uint16)
+    Image.fromarray(values).save(tmp_path / "scan.png")
+    code, _, err = sea("explain", tmp_path / "scan.png", *QUICK, "-o", tmp_path / "out")
+    assert code == 0
+    assert "scan.png: no value of this 16-bit picture is above 4095" in err
+    assert Explanation.load(tmp_path / "out/scan/explanation.safetensors").images.max() == 255
 
 
 def test_what_the_model_does_not_see_of_a_picture_is_said(sea, tmp_path):

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +18,11 @@ from safetensors.numpy import save as serialize
 
 from sea_nn.ensembling.agreement import agreement, disagreement, multiples_of_mean, rank, spearman
 from sea_nn.errors import InputError, KindError
+from sea_nn.explanation import atomic
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.members.checks import Check
+from sea_nn.show.report import write_report
 from tests.samples import explain_images, explain_series, explain_table
 
 ROUNDS = Provenance(config={"rounds": 2})
@@ -374,8 +380,58 @@ def test_foreign_files_are_refused(tmp_path):
         Explanation.load(path)
     with pytest.raises(InputError, match="is a folder"):
         Explanation.load(tmp_path)
-    with pytest.raises(FileNotFoundError):
-        Explanation.load(tmp_path / "absent.safetensors")
+    for name in ("absent.safetensors", "a\0b"):
+        with pytest.raises(InputError, match="there is no file"):
+            Explanation.load(tmp_path / name)
+    with pytest.raises(InputError, match="not a whole safetensors file"):
+        Explanation.load("/dev/null")
+
+
+def test_only_files_are_replaced_and_links_stay_links(tmp_path):
+    e, real = explain_table(), tmp_path / "real.safetensors"
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    (tmp_path / "link.safetensors").symlink_to(real)
+    (tmp_path / "loop.safetensors").symlink_to("loop.safetensors")
+    e.save(tmp_path / "link.safetensors")
+    assert (tmp_path / "link.safetensors").is_symlink()
+    same(e, Explanation.load(real))
+    for path, message in (
+        (tmp_path / "pipe.safetensors", "is a pipe"),
+        ("/dev/null", "is a device"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "loop.safetensors", "no place for a file"),
+        (tmp_path / "x.npz", r"save to 'x\.safetensors'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            e.save(path)
+    with pytest.raises(KindError, match="got NoneType"):
+        e.save(None)
+    with pytest.raises(InputError, match="is a device"):
+        write_report(e, "/dev/null")
+    assert Path("/dev/null").is_char_device()
+    assert stat.S_ISFIFO((tmp_path / "pipe.safetensors").stat().st_mode)
+    e.save(tmp_path / ("a" * 240))
+
+
+def test_drafts_of_dead_processes_are_removed_and_no_others(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        dead.wait()
+    mine = atomic._name_draft(tmp_path)
+    theirs = [mine.with_name(mine.name.replace(str(os.getpid()), str(dead.pid)))]
+    theirs.append(theirs[0].with_name(theirs[0].name[:-1] + "g"))  # not one of our names
+    elsewhere = tmp_path / f".sea-another-machine.{dead.pid}.01234567"
+    for path in (mine, *theirs, elsewhere):
+        path.mkdir()
+        (path / "map.png").touch()
+    atomic.remove_stale(tmp_path)
+    assert set(tmp_path.iterdir()) == {mine, theirs[1], elsewhere}
+
+
+def test_names_become_texts_that_can_be_drawn(tmp_path):
+    e = replace(explain_images(), labels=(3, None, "\ud800"), methods=("a", "b", "\udfff"))
+    assert e.labels == ("3", "None", "?")
+    assert "None" in e.summary()
+    e.plot("strip", tmp_path / "x.png")
 
 
 def rewrite(path, change_facts=None, change_tensors=None):
@@ -442,6 +498,10 @@ def test_failed_save_leaves_the_old_file_alone(tmp_path, monkeypatch):
         {"version": -3},
         {"version": True},
         {"methods": [1, 2, 3]},
+        {"methods": None},
+        {"labels": [1, [], None]},
+        {"feature_shape": [10**30, 3]},
+        {"checks": [{"level": "ok", "subject": [], "message": 1.5}]},
     ],
 )
 def test_headers_that_lie_are_refused(tmp_path, change):

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.vision.images import Preprocess, load_image, to_rgb
@@ -322,3 +322,22 @@ def test_reading_leaves_the_warning_filters_alone(tmp_path: Path) -> None:
     before = list(warnings.filters)
     load_image(tmp_path / "a.png")
     assert list(warnings.filters) == before
+
+
+def test_eps_in_a_png_does_not_reach_ghostscript(tmp_path, monkeypatch):
+    def start(*arguments, **options):
+        raise AssertionError("Ghostscript was started")
+
+    paint().save(tmp_path / "a.eps")
+    (tmp_path / "a.eps").rename(tmp_path / "a.png")
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", start)
+    with pytest.raises(InputError, match="not an image that can be read"):
+        load_image(tmp_path / "a.png")
+
+
+def test_16_bit_values_that_need_12_are_scaled_by_12_with_a_warning():
+    values = np.array([[0, 2048, 4095]], np.uint16)
+    with pytest.warns(UserWarning, match="taken for 12 bits"):
+        assert np.asarray(to_rgb(Image.fromarray(values)))[0, :, 0].tolist() == [0, 128, 255]
+    full = Image.fromarray(np.array([[0, 32896, 65535]], np.uint16))
+    assert np.asarray(to_rgb(full))[0, :, 0].tolist() == [0, 128, 255]

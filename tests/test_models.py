@@ -495,3 +495,32 @@ def test_a_processor_that_does_not_rescale_or_says_nothing_of_means() -> None:
     assert float(found.max()) == pytest.approx(122.5)
     plain = {"size": {"height": 8, "width": 8}, "rescale_factor": None}
     assert float(_read_hf_recipe(plain)(white).max()) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ("LoadedModel(torch.nn.ReLU(), None, (), 'x')", "preprocess must be a Preprocess"),
+        ("LoadedModel(3, Preprocess(4, 4), (), 'x')", "model must be a Module"),
+        ("LoadedModel(torch.nn.ReLU(), Preprocess(4, 4), 7, 'x')", "labels are a tuple"),
+    ],
+)
+def test_a_wrong_loaded_model_is_explained(tmp_path, made, message):
+    path = tmp_path / "own.py"
+    imports = "import torch\nfrom sea_nn.vision.models import LoadedModel\n"
+    imports += "from sea_nn.vision.images import Preprocess\n"
+    path.write_text(f"{imports}def make():\n    return {made}\n")
+    with pytest.raises(KindError, match=message):
+        load_model(f"{path}:make")
+
+
+def test_preprocessing_that_is_assumed_is_said(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(
+        "import torch\nfrom sea_nn.vision.images import Preprocess\n"
+        "def bare():\n    return torch.nn.ReLU()\n"
+        "def pair():\n    return torch.nn.ReLU(), Preprocess(8, 8)\n"
+    )
+    assert "short side 256, centre 224 x 224" in load_model(f"{path}:bare").notice
+    pair = load_model(f"{path}:pair")
+    assert (pair.notice, pair.labels, pair.preprocess.crop) == ("", (), 8)

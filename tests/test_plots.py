@@ -16,9 +16,9 @@ from matplotlib.text import Text
 from PIL import Image
 
 from sea_nn.errors import InputError
+from sea_nn.show import panels
 from sea_nn.show.panels import LIMIT, SIZE, SMALLEST, blend, heat, measure, paint, panel_grid, wrap
 from sea_nn.show.plots import (
-    KINDS,
     plot_agreement,
     plot_bars,
     plot_class_map,
@@ -30,6 +30,7 @@ from sea_nn.show.plots import (
 )
 from tests.samples import explain_images, explain_series, explain_table
 
+KINDS = ("strip", "overlay", "top", "gains", "agreement")
 SAMPLES = {"images": explain_images, "table": explain_table, "series": explain_series}
 MANY = (
     *("saliency", "integrated_gradients", "occlusion", "smooth_ig", "smoothgrad", "deeplift"),
@@ -414,3 +415,20 @@ def test_a_training_record_is_drawn_with_its_terms(tmp_path):
     assert "record=True" in quiet.axes[1].texts[0].get_text()
     with pytest.raises(InputError, match="empty"):
         plot_record(ensemble(heatmaps, config.replace(epochs=0)).record)
+
+
+def test_an_unknown_suffix_names_the_known_ones(tmp_path):
+    with pytest.raises(InputError, match=r"'\.nope'; choose one of: .*\.png"):
+        explain_table().plot("gains", tmp_path / "x.nope")
+    explain_table().plot("gains", tmp_path / "bare")
+    assert [file.name for file in tmp_path.iterdir()] == ["bare.png"]
+
+
+def test_a_label_of_1000_letters_takes_no_longer_than_others(monkeypatch):
+    calls = []
+    monkeypatch.setattr(panels, "measure", lambda *a: calls.append(a) or measure(*a))
+    for text in ("a" * 1000, "ab " * 333):
+        rows = wrap(text, 1.0).split("\n")
+        assert len(rows) == 3
+        assert all(measure(row) <= 1.0 for row in rows)
+    assert len(calls) < 200

@@ -379,3 +379,10 @@ def test_methods_may_come_one_by_one(cnn, x):
     sea = SEA(cnn, (name for name in FAST))
     for _ in range(2):
         assert torch.equal(sea.explain(x).attribution, expected.attribution)
+
+
+def test_channels_last_pictures_are_refused():
+    sea = SEA(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(2)), ("saliency",))
+    for shape in ((1, 16, 20, 3), (1, 28, 28, 1)):
+        with pytest.raises(InputError, match=r"permute\(0, 3, 1, 2\)"):
+            sea.explain(torch.rand(shape))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,8 +13,9 @@ from torch import Tensor
 
 from sea_nn.cli.options import ask, find_device
 from sea_nn.cli.pictures import EXPLANATION, MAP, STRIP, TOP, Picture
-from sea_nn.cli.terminal import Bar
-from sea_nn.errors import SEAError
+from sea_nn.cli.terminal import Bar, describe_error, show
+from sea_nn.errors import InputError, SEAError
+from sea_nn.explanation.atomic import draft_folder, find_target
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.sea import SEA
 from sea_nn.show.panels import blend, heat, to_array
@@ -23,6 +24,7 @@ from sea_nn.vision.models import LoadedModel
 
 MAP_SIDE = 672  # pixels that the longer side of a small map is enlarged to, about
 N_GUESSES = 3
+FULL = (errno.ENOSPC, errno.EDQUOT)
 LITTLE, MUCH = 0.4, 4  # share of a picture, times of enlarging, from which on to say so
 
 
@@ -76,8 +78,8 @@ class Outcome:
 def explain_pictures(job: Job, pictures: Sequence[Picture], size: int, bar: Bar) -> Outcome:
     """Explain pictures, ``size`` at a time, and write each one's results as soon as it is done.
 
-    A picture that cannot be read or explained is set aside. Ctrl-C ends the work and keeps what
-    is finished.
+    A picture that cannot be read or explained is set aside, and so is one whose results cannot be
+    written. Ctrl-C or a full disk ends the work and keeps what is finished.
     """
     outcome = Outcome()
     try:
@@ -92,6 +94,9 @@ def explain_pictures(job: Job, pictures: Sequence[Picture], size: int, bar: Bar)
                 _explain_batch(job, opened, outcome, bar)
     except KeyboardInterrupt:
         outcome.interrupted = True
+    except OSError as error:  # the disk is full: more would be worked for in vain
+        seen = {done.picture for done in outcome.finished} | {p for p, _ in outcome.failed}
+        outcome.failed += [(p, describe_error(error)) for p in pictures if p not in seen]
     return outcome
 
 
@@ -131,7 +136,13 @@ def _explain_batch(
         bar.show(f"{picture.name}: writing")
         one = _divide_costs(explanation[i], len(opened))
         folder = job.out / picture.folder
-        write_results(one, folder, job.top)
+        try:
+            write_results(one, folder, job.top)
+        except (SEAError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
+            outcome.failed.append((picture, describe_error(error)))
+            continue
         note = _describe_view(preprocess, opened[i][1])
         outcome.finished.append(Finished(picture, folder, one, _guess(logits[i]), note))
 
@@ -148,11 +159,9 @@ def _describe_view(preprocess: Preprocess, image: Image.Image) -> str:
 
 def write_results(e: Explanation, folder: Path, top: int | float | None = None) -> None:
     """Write the pictures and the file of one explained input: all of them, or none."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # Written elsewhere and moved: should the work end half-way, nothing half-done stays.
-    with tempfile.TemporaryDirectory(prefix=".sea-", dir=folder.parent) as place:
-        fresh = Path(place) / "results"  # of usual rights; those of `place` are its owner's only
-        fresh.mkdir()
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{show(folder)} is a file, and results need a folder of this name")
+    with draft_folder(folder.parent) as fresh:
         draw_map(e).save(fresh / MAP)
         e.plot("strip", fresh / STRIP)
         sizes = {*e.default_sizes(), *([] if top is None else [e.count(top)])}
@@ -160,7 +169,7 @@ def write_results(e: Explanation, folder: Path, top: int | float | None = None) 
         e.save(fresh / EXPLANATION)
         if folder.is_dir():  # of an earlier run, and perhaps with files of one's own
             for name in (EXPLANATION, MAP, STRIP, TOP):
-                (fresh / name).replace(folder / name)
+                (fresh / name).replace(find_target(folder / name))
         else:
             fresh.rename(folder)
 

@@ -67,7 +67,7 @@ def bench(
         command += f" --limit {limit}" if limit is not None else ""
         command += f" --device {device}" if device != "auto" else ""
         command += f" --seed {seed}"
-        total = experiment.n_inputs if limit is None else limit
+        total = min(experiment.n_inputs, limit or experiment.n_inputs)
         with Bar(total) as bar:
             result = run_experiment(
                 experiment,

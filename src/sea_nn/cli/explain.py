@@ -17,6 +17,7 @@ from sea_nn.cli.terminal import (
     PARTIAL,
     SET_HELP,
     Bar,
+    describe_error,
     err,
     guard,
     list_examples,
@@ -121,6 +122,7 @@ def explain(
             )
         from sea_nn.cli import options, summary
         from sea_nn.cli.batches import Job, explain_pictures
+        from sea_nn.explanation.atomic import find_target
         from sea_nn.members.registry import expand_methods
         from sea_nn.sea import SEA
         from sea_nn.show.report import write_report
@@ -141,15 +143,18 @@ def explain(
             n_top,
         )
         prepare_folder(output)
+        if not no_report:
+            find_target(output / REPORT)
         size = batch or options.choose_batch(options.find_device(loaded))
         with Bar(len(pictures)) as bar:
             outcome = explain_pictures(job, pictures, size, bar)
-        report = None
+        report, problem = None, ""
         if outcome.finished and not no_report:
-            title = f"What {loaded.name} looks at"
-            report = write_report(
-                summary.label_for_report(outcome.finished), output / REPORT, title
-            )
+            labelled = summary.label_for_report(outcome.finished)
+            try:
+                report = write_report(labelled, output / REPORT, f"What {loaded.name} looks at")
+            except OSError as error:
+                problem = describe_error(error)
         if outcome.finished and not as_json:
             summary.print_outcome(outcome.finished, job, report)
     if as_json:
@@ -162,6 +167,9 @@ def explain(
         count = f"{len(outcome.finished)} of {len(pictures)} pictures"
         say(f"Interrupted: {count} were finished and are in {show(output)}", "yellow", err)
         raise typer.Exit(INTERRUPTED)
+    if problem:
+        say(f"Failed: {REPORT}: {problem}", "red", err)
     if outcome.failed:
         say(f"{len(outcome.failed)} of {len(pictures)} pictures could not be explained", "red", err)
+    if outcome.failed or problem:
         raise typer.Exit(PARTIAL if outcome.finished else BAD_INPUT)

@@ -48,7 +48,7 @@ SOURCES: dict[str, tuple[str, str, str]] = {
         "'sea-nn[hf]'",
     ),
     "FILE.py:FUNCTION": (
-        "your own; the function returns a module, or (module, Preprocess, labels)",
+        "your own; the function returns a module, best with its Preprocess: (module, Preprocess)",
         "",
         "",
     ),

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from sea_nn.cli.terminal import show
+from sea_nn.cli.terminal import err, say, show
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError, SEAError
 from sea_nn.features import clip_grid
@@ -28,7 +28,10 @@ def load(name: str, device: str) -> LoadedModel:
         torch.device(device)
     except RuntimeError as error:
         raise InputError(f"--device must be auto, cpu, cuda or cuda:1; got {device!r}") from error
-    return load_model(name, device)
+    loaded = load_model(name, device)
+    if loaded.notice:
+        say(loaded.notice, "yellow", err)
+    return loaded
 
 
 def find_device(loaded: LoadedModel) -> torch.device:
@@ -175,7 +178,7 @@ def ask(loaded: LoadedModel, x: torch.Tensor) -> torch.Tensor:
     except Exception as error:
         raise InputError(
             f"{loaded.name} could not run on pictures of {list(x.shape[1:])}: {error}. If it "
-            "expects others, let its function return (module, Preprocess, labels)"
+            "expects others, let its function return (module, Preprocess)"
         ) from error
 
 

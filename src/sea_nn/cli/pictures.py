@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -83,7 +84,12 @@ def _refuse(reason: str) -> Image.Image:
 def _open(path: Path) -> Image.Image:
     from sea_nn.vision.images import load_image
 
-    return load_image(path)
+    with warnings.catch_warnings(record=True) as notices:
+        warnings.simplefilter("always")
+        image = load_image(path)
+    for notice in notices:
+        say(f"{show(path)}: {notice.message}", "yellow", err)
+    return image
 
 
 def _find_demo(model: str) -> tuple[Path, Callable[[], Image.Image]]:

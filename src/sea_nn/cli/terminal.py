@@ -6,11 +6,14 @@ import errno
 import functools
 import os
 import re
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import typer
 from rich import box
@@ -63,7 +66,10 @@ def guard(command: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return command(*args, **kwargs)
+            with _remember_interrupts():
+                done = command(*args, **kwargs)
+                check_interrupt()
+            return done
         except SEAError as error:
             say_error(str(error))
             raise typer.Exit(BAD_INPUT) from None
@@ -73,19 +79,64 @@ def guard(command: Callable[P, R]) -> Callable[P, R]:
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # the reader of our output has left; nobody is there to be told
-            where = f": {show(error.filename)}" if error.filename else ""
-            say_error(f"{error.strerror or error}{where}")
+            say_error(describe_error(error))
             raise typer.Exit(BAD_INPUT) from None
 
     return guarded
 
 
+_interrupted = False
+
+
+@contextmanager
+def _remember_interrupts() -> Iterator[None]:
+    """Remember Ctrl-C: the code of a model or a library may catch the exception that it raises."""
+    global _interrupted
+    _interrupted = False
+    default = signal.default_int_handler
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not default:
+        yield
+        return
+
+    def remember(number: int, frame: Any) -> None:
+        global _interrupted
+        _interrupted = True
+        default(number, frame)
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, default)
+
+
+def check_interrupt() -> None:
+    """Raise KeyboardInterrupt if Ctrl-C was pressed and someone has caught it."""
+    if _interrupted:
+        raise KeyboardInterrupt
+
+
+def describe_error(error: Exception) -> str:
+    """What went wrong, with the file's name where an error of the system has one."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {show(error.filename)}" if error.filename else ""
+        return f"{error.strerror}{where}"
+    return str(error)
+
+
 def prepare_folder(folder: Path) -> None:
-    """Make sure that results can be written, before they are worked for."""
+    """Make sure that results can be written, before they are worked for.
+
+    What killed runs left there half-done is removed.
+    """
+    from sea_nn.explanation.atomic import remove_stale
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
+        remove_stale(folder)
     except OSError as error:
         raise InputError(
             f"cannot write to {show(folder)} ({error.strerror or error}); choose another folder "
@@ -142,6 +193,7 @@ class Bar:
 
     def show(self, text: str, n_done: float | None = None) -> None:
         """Say what is going on; ``n_done`` inputs, or parts of them, are done (None: as before)."""
+        check_interrupt()
         self._progress.update(self._task, description=text, completed=n_done)
         self._done = self._done if n_done is None else n_done
         now = time.monotonic()

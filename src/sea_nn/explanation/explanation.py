@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import html
+import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -23,14 +24,15 @@ from sea_nn.config import count_questions
 from sea_nn.ensembling.agreement import agreement, disagreement
 from sea_nn.ensembling.heatmaps import binarize
 from sea_nn.errors import InputError, KindError
-from sea_nn.explanation.provenance import Provenance
+from sea_nn.explanation.files import read_parts, write_parts
+from sea_nn.explanation.provenance import Provenance, to_text
 from sea_nn.members.checks import Check
 
 if TYPE_CHECKING:
-    from sea_nn.show.panels import Plot
-    from sea_nn.show.plots import Kind
+    from matplotlib.figure import Figure
 
 InputKind = Literal["image", "table", "series"]
+PlotKind = Literal["strip", "overlay", "top", "gains", "agreement"]
 KINDS: dict[int, InputKind] = {4: "image", 2: "table", 3: "series"}
 """What an attribution of so many axes explains."""
 ROWS = ("attribution", "maps", "target", "score", "order", "gains", "images", "values", "answers")
@@ -58,7 +60,7 @@ class Explanation:
         values: a table's or series' own numbers, [N, F] or [N, C, T].
         feature_names: names of a table's columns or a series' channels.
         answers: which regions the model needs, in [0, 1], [N, *shape]: its answers to questions
-            about halves of each input (``sea_nn.questions.answers``), which SEA learned from beside the
+            about halves of each input (``sea_nn.questions``), which SEA learned from beside the
             maps; None if it was not asked.
     """
 
@@ -84,6 +86,8 @@ class Explanation:
             value = getattr(self, item.name)
             if isinstance(value, Tensor):
                 object.__setattr__(self, item.name, value.detach())
+            elif item.name in ("methods", "labels", "feature_names") and value is not None:
+                object.__setattr__(self, item.name, tuple(map(to_text, value)))
             elif isinstance(value, list):
                 object.__setattr__(self, item.name, tuple(value))
         _validate(self)
@@ -106,9 +110,11 @@ class Explanation:
     @property
     def questions(self) -> int:
         """How many questions about each input the model answered; 0 if that is not known."""
-        rounds = self.provenance.config.get("rounds") or 0
-        a_round = count_questions(self.provenance.config.get("regions", 16))
-        return 0 if self.answers is None else a_round * rounds
+        rounds = self.provenance.config.get("rounds")
+        regions = self.provenance.config.get("regions", 16)
+        if self.answers is None or not isinstance(rounds, int) or not isinstance(regions, int):
+            return 0
+        return count_questions(regions) * rounds
 
     @cached_property
     def agreement_with_sea(self) -> Tensor:
@@ -199,25 +205,23 @@ class Explanation:
         return (running < running[:, -1:] / 2).sum(1) + 1
 
     def save(self, path: str | Path) -> Path:
-        """Write a safetensors file; see ``sea_nn.explanation.files`` for what it holds."""
-        from sea_nn.explanation.files import save
-
-        return save(self, path)
+        """Write a ``.safetensors`` file; see ``sea_nn.explanation.files`` for what it holds."""
+        return write_parts(path, {item.name: getattr(self, item.name) for item in fields(self)})
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
         """Read a file that ``save`` wrote."""
-        from sea_nn.explanation.files import load
-
-        return load(path)
+        return read_parts(path, cls)
 
     def plot(
         self,
-        kind: Kind = "strip",
+        kind: PlotKind = "strip",
         path: str | Path | None = None,
         p: Sequence[int | float] | None = None,
-    ) -> Plot:
+    ) -> Figure:
         """Draw it: "strip", "overlay", "top", "gains" or "agreement"; see ``sea_nn.show.plots``."""
+        # The one import from above, and only when it is called: an explanation that can draw
+        # itself is what people expect, and matplotlib is slow to load.
         from sea_nn.show.plots import plot_explanation
 
         return plot_explanation(self, kind, path, p)
@@ -301,7 +305,9 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         shown = self[:3]
-        picture = base64.b64encode(shown.plot("strip")._repr_png_()).decode()
+        drawn = io.BytesIO()
+        shown.plot("strip").savefig(drawn, format="png", dpi=110)
+        picture = base64.b64encode(drawn.getvalue()).decode()
         more = f"<p>the first 3 of {len(self)} inputs</p>" if len(self) > 3 else ""
         return (
             f'<figure style="margin:0"><img style="max-width:100%" alt="SEA and its members" '

@@ -15,13 +15,10 @@ into memory and read tensor by tensor is worth more.
 from __future__ import annotations
 
 import json
-import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -30,65 +27,58 @@ from safetensors.numpy import save as serialize
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.explanation.explanation import KINDS, Explanation
+from sea_nn.explanation.atomic import find_target, write_atomically
 from sea_nn.explanation.provenance import Provenance
-from sea_nn.features import cell_of
+from sea_nn.features import number_cells
 from sea_nn.members.checks import Check
 
-FORMAT, VERSION = "sea_nn.explanation", 1
+__all__ = ["read_parts", "write_atomically", "write_parts"]
+
+FORMAT, VERSION, SUFFIX = "sea_nn.explanation", 1, ".safetensors"
+AXES = {"image": 4, "table": 2, "series": 3}
+"""How many axes the attribution of each kind of input has."""
+
+Made = TypeVar("Made")
 
 
-@contextmanager
-def write_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file beside ``path`` that takes its place only once it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
-    try:
-        with draft.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        if error.filename == str(draft):
-            error.filename = str(path)  # the name that the caller knows
-        raise
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def save(explanation: Explanation, path: str | Path) -> Path:
-    """Write an explanation to ``path``, all or nothing, and return the path."""
-    e, target = explanation, Path(path)
-    n = e.order.shape[1]
+def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
+    """Write the attributes of an explanation to ``path``, all or nothing, and return the path."""
+    find_target(path)
+    target, e = Path(path), dict(parts)
+    if target.suffix not in (SUFFIX, ""):
+        raise InputError(
+            f"explanations are saved as {SUFFIX} files; got {target.name!r}: "
+            f"save to {target.with_suffix(SUFFIX).name!r}"
+        )
+    attribution, order, features = e["attribution"], e["order"], e["features"]
+    kind = next(kind for kind, axes in AXES.items() if axes == attribution.ndim)
+    shape, n = tuple(e["maps"].shape[2:]), order.shape[1]
     tensors: dict[str, np.ndarray[Any, Any]] = {
-        "maps": _array(e.maps, np.float16),
-        "target": _array(e.target, np.int64),
-        "score": _array(e.score, np.float32),
-        "order": _array(e.order, _narrowest(n)),
-        "gains": _array(e.gains, np.float32),
+        "maps": _array(e["maps"], np.float16),
+        "target": _array(e["target"], np.int64),
+        "score": _array(e["score"], np.float32),
+        "order": _array(order, _narrowest(n)),
+        "gains": _array(e["gains"], np.float32),
     }
-    if not torch.equal(_rebuild(e), e.attribution.to(torch.float32)):
-        tensors["attribution"] = _array(e.attribution, np.float32)
-    if e.features is not None and not _is_grid(e):
-        tensors["features"] = _array(e.features, _narrowest(n))
-    if e.images is not None:
-        tensors["images"] = _array(e.images, np.uint8)
-    if e.values is not None:
-        tensors["values"] = _array(e.values, np.float32)
-    if e.answers is not None:
-        tensors["answers"] = _array(e.answers, np.float16)
+    derived = _place(order, e["gains"].to(torch.float32), features, tuple(attribution.shape))
+    if not torch.equal(derived, attribution.to(torch.float32)):
+        tensors["attribution"] = _array(attribution, np.float32)
+    if features is not None and not _is_grid(features, e["feature_shape"], shape):
+        tensors["features"] = _array(features, _narrowest(n))
+    for name, dtype in (("images", np.uint8), ("values", np.float32), ("answers", np.float16)):
+        if e[name] is not None:
+            tensors[name] = _array(e[name], dtype)
     facts = {
         "format": FORMAT,
         "version": VERSION,
-        "kind": e.kind,
-        "methods": e.methods,
-        "labels": e.labels,
-        "feature_shape": e.feature_shape,
-        "feature_names": e.feature_names,
-        "grid": e.features is not None and "features" not in tensors,
-        "checks": [asdict(check) for check in e.checks],
-        "provenance": asdict(e.provenance),
+        "kind": kind,
+        "methods": e["methods"],
+        "labels": e["labels"],
+        "feature_shape": e["feature_shape"],
+        "feature_names": e["feature_names"],
+        "grid": features is not None and "features" not in tensors,
+        "checks": [asdict(check) for check in e["checks"]],
+        "provenance": asdict(e["provenance"]),
     }
     # One entry only: safetensors writes several in no fixed order, and equal explanations should
     # make equal files.
@@ -97,8 +87,12 @@ def save(explanation: Explanation, path: str | Path) -> Path:
     return target
 
 
-def load(path: str | Path) -> Explanation:
-    """Read an explanation; anything else raises an InputError that says what was found."""
+def read_parts(path: str | Path, make: Callable[..., Made]) -> Made:
+    """Read the attributes of an explanation and ``make`` it of them.
+
+    Raises:
+        InputError: there is no such file, or what it holds is no explanation, or a damaged one.
+    """
     source = Path(path)
     if source.is_dir():
         raise InputError(f"{source} is a folder; give the file that Explanation.save wrote")
@@ -106,15 +100,20 @@ def load(path: str | Path) -> Explanation:
         with safe_open(source, framework="numpy") as file:
             facts = _read_facts(file.metadata() or {}, source)
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, TypeError) as error:  # a type that numpy does not know
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {str(source)!r}; check its name") from error
+    except PermissionError as error:
+        raise InputError(f"{source} may not be read: permission denied") from error
+    # TypeError, AttributeError: a type of number that numpy does not know.
+    except (SafetensorError, TypeError, AttributeError, OSError) as error:
         raise InputError(
             f"{source} is not a whole safetensors file ({error}): it was cut short or is something "
             "else; make the explanation again with SEA.explain(...).save(path)"
         ) from error
     try:
-        return _assemble(tensors, facts)
-    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{source} is damaged: its parts do not fit together ({error})") from error
+        return make(**_restore(tensors, facts))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as e:
+        raise InputError(f"{source} is damaged: its parts do not fit together ({e})") from e
 
 
 def _read_facts(header: dict[str, str], source: Path) -> dict[str, Any]:
@@ -137,50 +136,47 @@ def _read_facts(header: dict[str, str], source: Path) -> dict[str, Any]:
     return facts
 
 
-def _assemble(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) -> Explanation:
-    if facts["kind"] not in KINDS.values():
+def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) -> dict[str, Any]:
+    if facts["kind"] not in AXES:
         raise ValueError(f"a kind of {facts['kind']!r}")
-    if not all(isinstance(n, int) and n > 0 for n in facts["feature_shape"]):
+    feature_shape = tuple(facts["feature_shape"])
+    if not all(isinstance(n, int) and 0 < n < 1 << 32 for n in feature_shape):
         raise ValueError(f"features of shape {facts['feature_shape']}")
-    if not all(isinstance(name, str) for name in facts["methods"]):
-        raise ValueError("methods that are no names")
-    maps = torch.from_numpy(tensors["maps"].astype(np.float32))
+    checks = tuple(Check(**check) for check in facts["checks"])
+    for check in checks:
+        _names(asdict(check).values())
     order = torch.from_numpy(tensors["order"].astype(np.int64))
     gains = torch.from_numpy(tensors["gains"])
-    answers = _optional(tensors, "answers")
-    shape, feature_shape = tuple(maps.shape[2:]), tuple(facts["feature_shape"])
-    features = None
+    maps = torch.from_numpy(tensors["maps"].astype(np.float32))
+    shape, features = tuple(maps.shape[2:]), None
     if facts["grid"]:
         features = _grid(feature_shape, shape)
     elif "features" in tensors:
         features = torch.from_numpy(tensors["features"].astype(np.int64))
-    full = (len(order), 1, *shape) if facts["kind"] == "image" else (len(order), *shape)
     if "attribution" in tensors:
         attribution = torch.from_numpy(tensors["attribution"])
     else:
+        full = (len(order), 1, *shape) if facts["kind"] == "image" else (len(order), *shape)
         attribution = _place(order, gains, features, full)
-    return Explanation(
-        attribution=attribution,
-        maps=maps,
-        methods=tuple(facts["methods"]),
-        target=torch.from_numpy(tensors["target"]),
-        score=torch.from_numpy(tensors["score"]),
-        order=order,
-        gains=gains,
-        feature_shape=feature_shape,
-        features=features,
-        images=_optional(tensors, "images"),
-        labels=_names(facts["labels"]),
-        checks=tuple(Check(**check) for check in facts["checks"]),
-        provenance=Provenance(**facts["provenance"]),
-        values=_optional(tensors, "values"),
-        feature_names=_names(facts["feature_names"]),
-        answers=None if answers is None else answers.float(),
-    )
-
-
-def _rebuild(e: Explanation) -> Tensor:
-    return _place(e.order, e.gains.to(torch.float32), e.features, tuple(e.attribution.shape))
+    answers = _optional(tensors, "answers")
+    return {
+        "attribution": attribution,
+        "maps": maps,
+        "methods": _names(facts["methods"]),
+        "target": torch.from_numpy(tensors["target"]),
+        "score": torch.from_numpy(tensors["score"]),
+        "order": order,
+        "gains": gains,
+        "feature_shape": feature_shape,
+        "features": features,
+        "images": _optional(tensors, "images"),
+        "labels": _names(facts["labels"]),
+        "checks": checks,
+        "provenance": Provenance(**facts["provenance"]),
+        "values": _optional(tensors, "values"),
+        "feature_names": _names(facts["feature_names"]),
+        "answers": None if answers is None else answers.float(),
+    }
 
 
 def _place(order: Tensor, gains: Tensor, features: Tensor | None, shape: tuple[int, ...]) -> Tensor:
@@ -192,20 +188,18 @@ def _place(order: Tensor, gains: Tensor, features: Tensor | None, shape: tuple[i
     return by_feature.gather(1, index).reshape(shape)
 
 
-def _grid(feature_shape: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
+def _grid(feature_shape: tuple[int, ...], shape: tuple[int, ...]) -> Tensor | None:
     """Features of a plain grid of cells over an image: int64 [1, H, W]."""
     if len(feature_shape) != 2 or len(shape) != 2:
         raise InputError(f"a grid of {feature_shape} does not cover maps of shape {shape}")
-    rows, columns = cell_of(shape[0], feature_shape[0]), cell_of(shape[1], feature_shape[1])
-    return (rows[:, None] * feature_shape[1] + columns).unsqueeze(0)
+    return number_cells(feature_shape, shape)
 
 
-def _is_grid(e: Explanation) -> bool:
-    if e.features is None or len(e.feature_shape) != 2 or len(e.shape) != 2:
+def _is_grid(features: Tensor, feature_shape: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    if len(feature_shape) != 2 or len(shape) != 2 or features.shape[0] != 1:
         return False
-    if e.features.shape[0] != 1:
-        return False
-    return torch.equal(_grid(e.feature_shape, e.shape), e.features.cpu().to(torch.int64))
+    cells = _grid(feature_shape, shape)
+    return cells is not None and torch.equal(cells, features.cpu().to(torch.int64))
 
 
 def _narrowest(n: int) -> type[np.unsignedinteger[Any]]:
@@ -223,5 +217,9 @@ def _optional(tensors: dict[str, np.ndarray[Any, Any]], name: str) -> Tensor | N
     return torch.from_numpy(tensors[name]) if name in tensors else None
 
 
-def _names(names: list[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(names)
+def _names(names: Any) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"names that are no texts: {list(names)}")
+    return tuple(names)

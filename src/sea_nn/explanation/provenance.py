@@ -49,6 +49,17 @@ class Provenance:
         for name in ("config", "members", "call", "versions", "seconds", "evaluations"):
             plain = json.loads(json.dumps(dict(getattr(self, name)), default=_describe))
             object.__setattr__(self, name, plain)
+        for name in ("model", "device", "created"):
+            object.__setattr__(self, name, to_text(getattr(self, name)))
+
+
+def to_text(name: Any) -> str:
+    r"""Return a name as text that can be written anywhere: half of a character becomes "?".
+
+    >>> to_text(7), to_text("\ud800x")
+    ('7', '?x')
+    """
+    return str(name).encode("utf-8", "replace").decode()
 
 
 def _describe(value: Any) -> Any:

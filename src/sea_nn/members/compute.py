@@ -177,10 +177,21 @@ def check_input(x: Any, limit: int | None = None) -> None:
             f"x must hold at least one input: [N, F], [N, C, T] or [N, C, H, W] with N >= 1; got "
             f"shape {list(x.shape)}. For a single input use x.unsqueeze(0)"
         )
+    if x.ndim == 4 and _is_channels_last(*x.shape[1:]):
+        raise InputError(
+            f"images are [N, C, H, W], and x {list(x.shape)} looks like [N, H, W, C]: give "
+            "x.permute(0, 3, 1, 2); if the model itself wants channels last, wrap it: "
+            "lambda x: model(x.permute(0, 2, 3, 1))"
+        )
     if not bool(x.isfinite().all()):
         raise InputError("x holds NaN or infinite values; clean the input first")
     if limit is not None and limit < 1:
         raise InputError(f"internal_batch_size must be at least 1, got {limit}")
+
+
+def _is_channels_last(first: int, second: int, last: int) -> bool:
+    """Whether three axes can only be height, width and channels of a picture of usual size."""
+    return min(first, second) >= 16 and (last == 3 or (last in (1, 4) and first == second))
 
 
 @contextmanager

@@ -122,7 +122,7 @@ def plot_agreement(
     Args:
         matrix: [N, k, k].
         names: k names.
-        disagreement: [N, H, W], [N, C, T] or [N, F], see ``sea_nn.ensembling.agreement.disagreement``.
+        disagreement: [N, H, W], [N, C, T] or [N, F], as ``Explanation.disagreement``.
         images: uint8 [N, H, W, 3], or None.
         labels: a name for each input.
         path: where to write the figure.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from sea_nn.ensembling.agreement import multiples_of_mean
 from sea_nn.errors import InputError
+from sea_nn.explanation.atomic import write_atomically
 
 Array = NDArray[Any]
 
@@ -50,10 +51,18 @@ class Plot(Figure):
 
     def write(self, path: str | Path | None) -> Plot:
         """Save to ``path`` if there is one (the suffix decides the format); return the figure."""
-        if path is not None:
-            target = Path(path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self.savefig(target, dpi=DPI)
+        if path is None:
+            return self
+        target = Path(path) if Path(path).suffix else Path(f"{path}.png")
+        known = self.canvas.get_supported_filetypes()
+        kind = target.suffix[1:].lower()
+        if kind not in known:
+            raise InputError(
+                f"a figure cannot be saved as {target.suffix!r}; choose one of: "
+                f"{', '.join(f'.{suffix}' for suffix in sorted(known))}"
+            )
+        with write_atomically(target) as file:
+            self.savefig(file, dpi=DPI, format=kind)
         return self
 
 
@@ -111,13 +120,13 @@ def wrap(text: str, width: float, size: float = SIZE, lines: int = 3, bold: bool
 
     rows: list[str] = []
     words = [word for word in text.replace("\n", " ").split(" ") if word]  # keeps "5\u00a0%" whole
-    while words:
+    while words and len(rows) <= lines:
         word = words.pop(0)
         if rows and fits(f"{rows[-1]} {word}"):
             rows[-1] += f" {word}"
             continue
         if not fits(word):
-            cut = next((k for k in range(len(word) - 1, 1, -1) if fits(word[:k])), 1)
+            cut = _count_fitting(word, fits)
             if cut < len(word):
                 words.insert(0, word[cut:])
             word = word[:cut]
@@ -128,6 +137,18 @@ def wrap(text: str, width: float, size: float = SIZE, lines: int = 3, bold: bool
             last = last[:-1]
         rows = [*rows[: lines - 1], f"{last.rstrip()}…"]
     return "\n".join(rows)
+
+
+def _count_fitting(word: str, fits: Callable[[str], bool]) -> int:
+    """How many letters of a word that is too wide fit, at least one; found by halving."""
+    low, high = 1, 2
+    while high < len(word) and fits(word[:high]):
+        low, high = high, 2 * high
+    high = min(high, len(word))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(word[:middle]) else (low, middle)
+    return low
 
 
 def fit_titles(titles: Sequence[str], width: float) -> tuple[list[str], float]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
+from sea_nn.explanation.explanation import Explanation, PlotKind
 from sea_nn.show.bars import plot_bars, plot_series, plot_tiers
 from sea_nn.show.charts import plot_agreement, plot_gains, plot_record
 from sea_nn.show.panels import (
@@ -32,9 +33,6 @@ from sea_nn.show.panels import (
     to_array,
 )
 
-if TYPE_CHECKING:
-    from sea_nn.explanation.explanation import Explanation
-
 __all__ = [
     "plot_agreement",
     "plot_bars",
@@ -49,8 +47,6 @@ __all__ = [
     "plot_top",
 ]
 
-Kind = Literal["strip", "overlay", "top", "gains", "agreement"]
-KINDS = ("strip", "overlay", "top", "gains", "agreement")
 MOST_ROWS = 32
 MOST_PANELS = 8
 TINY, DOT = 0.002, 0.01  # the share of the pixels that is hard to see; a dot's side over the map's
@@ -188,7 +184,7 @@ def plot_class_map(
 
 def plot_explanation(
     explanation: Explanation,
-    kind: Kind = "strip",
+    kind: PlotKind = "strip",
     path: str | Path | None = None,
     p: Sequence[int | float] | None = None,
 ) -> Plot:
@@ -201,8 +197,9 @@ def plot_explanation(
         p: for "top", the sizes to show, as counts or fractions of the features.
     """
     e = explanation
-    if kind not in KINDS:
-        raise InputError(f"unknown kind of plot {kind!r}; choose one of: {', '.join(KINDS)}")
+    if kind not in get_args(PlotKind):
+        kinds = ", ".join(get_args(PlotKind))
+        raise InputError(f"unknown kind of plot {kind!r}; choose one of: {kinds}")
     if len(e) > MOST_ROWS:
         raise InputError(
             f"a figure of {len(e)} rows cannot be read; plot a slice, such as "

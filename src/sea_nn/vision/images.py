@@ -10,8 +10,6 @@ torch.Size([3, 224, 224])
 """
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, get_args
@@ -28,6 +26,8 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 Interpolation = Literal["nearest", "box", "bilinear", "bicubic", "lanczos"]
 
+# Only these decoders run: Pillow's others include one that starts Ghostscript.
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP")
 _FORMATS = "JPEG, PNG, GIF, BMP, TIFF and WebP files work; save the picture as one of these"
 
 
@@ -35,7 +35,7 @@ def load_image(source: str | Path | IO[bytes]) -> Image.Image:
     """Read an image file (a path, or an open binary file) as an upright 8-bit RGB picture.
 
     The camera's rotation note (EXIF) is applied, transparent parts become white, of an animation
-    the first frame is taken, and 16-bit grey values are scaled to 8 bits.
+    the first frame is taken, and 16-bit grey values are scaled to 8 bits (see ``to_rgb``).
 
     Raises:
         InputError: there is no such file, it is not a readable image, or it is too large.
@@ -52,8 +52,9 @@ def load_image(source: str | Path | IO[bytes]) -> Image.Image:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Turn a picture of any Pillow mode into 8-bit RGB, over white where it is transparent.
 
-    Grey values of 16 bits are divided by 257; 32-bit and float values outside the usual ranges
-    (65535, 1 and 255) are stretched from their least to their greatest.
+    Grey values of 16 bits are divided by 257, or if none is above 4095 by 4095 / 255, with a
+    warning: scanners and microscopes store 12 bits that way. 32-bit and float values outside the
+    usual ranges (65535, 1 and 255) are stretched from their least to their greatest.
 
     >>> to_rgb(Image.new("LA", (1, 1), (0, 0))).getpixel((0, 0))
     (255, 255, 255)
@@ -85,33 +86,28 @@ def _check_file(path: Path) -> None:
 
 
 def _decode(source: Path | IO[bytes], name: str) -> Image.Image:
-    # Pillow warns of odd metadata and of large pictures; the latter is checked here.
-    with _quiet():
-        try:
-            with Image.open(source) as image:
-                _limit_size(image, name)
-                image.load()
-                upright = _turn_upright(image)
-        except InputError:
-            raise
-        except PermissionError as error:
-            raise InputError(f"{name} may not be read: permission denied.") from error
-        except UnidentifiedImageError as error:
-            raise InputError(f"{name} is not an image that can be read. {_FORMATS}.") from error
-        except (Image.DecompressionBombError, MemoryError) as error:
-            raise InputError(f"{name} is too large. Scale it down first. ({error})") from error
-        except Exception as error:  # on damaged files, decoders raise nearly anything
-            raise InputError(
-                f"{name} looks like an image but is damaged or cut short ({error}). {_FORMATS}."
-            ) from error
-        return to_rgb(upright)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    try:
+        # Pillow warns of odd metadata and of large pictures; the latter is checked here.
+        with (
+            warnings.catch_warnings(action="ignore"),
+            Image.open(source, formats=FORMATS) as image,
+        ):
+            _limit_size(image, name)
+            image.load()
+            upright = _turn_upright(image)
+    except InputError:
+        raise
+    except PermissionError as error:
+        raise InputError(f"{name} may not be read: permission denied.") from error
+    except UnidentifiedImageError as error:
+        raise InputError(f"{name} is not an image that can be read. {_FORMATS}.") from error
+    except (Image.DecompressionBombError, MemoryError) as error:
+        raise InputError(f"{name} is too large. Scale it down first. ({error})") from error
+    except Exception as error:  # on damaged files, decoders raise nearly anything
+        raise InputError(
+            f"{name} looks like an image but is damaged or cut short ({error}). {_FORMATS}."
+        ) from error
+    return to_rgb(upright)
 
 
 def _limit_size(image: Image.Image, name: str) -> None:
@@ -142,10 +138,22 @@ def _scale_grey(image: Image.Image) -> NDArray[np.uint8]:
     if image.mode == "F" and low >= 0 and high <= 1:
         values = values * 255
     elif image.mode != "F" and low >= 0 and high <= 65535:
-        values = values / 257
+        values = values * (255 / _find_largest(high))
     elif low < 0 or high > 255:
         values = (values - low) / max(high - low, 1e-12) * 255
     return np.round(values).astype(np.uint8)
+
+
+def _find_largest(brightest: float) -> int:
+    """The value that stands for white in a picture of 16 bits."""
+    if brightest > 4095 or brightest == 0:
+        return 65535
+    warnings.warn(
+        f"no value of this 16-bit picture is above {brightest:.0f}: taken for 12 bits, with 4095 "
+        "as white. If that is wrong, save it with 8 bits",
+        stacklevel=2,
+    )
+    return 4095
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A model with what is needed to feed it and to read its answer."""
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sea_nn.errors import MissingExtraError
+from sea_nn.errors import KindError, MissingExtraError
 from sea_nn.vision.images import Preprocess
 
 
@@ -22,6 +23,7 @@ class LoadedModel:
         labels: the class names in the order of the logits; may be empty if unknown.
         name: the name it was asked for by.
         source: where it comes from and under which licence.
+        notice: what was assumed about it and how to say otherwise; or "".
     """
 
     model: nn.Module
@@ -29,6 +31,22 @@ class LoadedModel:
     labels: tuple[str, ...]
     name: str
     source: str = ""
+    notice: str = ""
+
+    def __post_init__(self) -> None:
+        for attribute, kind in (("model", nn.Module), ("preprocess", Preprocess), ("name", str)):
+            value = getattr(self, attribute)
+            if not isinstance(value, kind):
+                raise KindError(
+                    f"a LoadedModel's {attribute} must be a {kind.__name__}; "
+                    f"got {type(value).__name__}"
+                )
+        if isinstance(self.labels, str) or not isinstance(self.labels, Sequence):
+            raise KindError(
+                "a LoadedModel's labels are a tuple of class names, or () if they are not known; "
+                f"got {type(self.labels).__name__}"
+            )
+        object.__setattr__(self, "labels", tuple(map(str, self.labels)))
 
     def label(self, index: int) -> str:
         """Return the name of a class, or "class 7" where the names are not known."""

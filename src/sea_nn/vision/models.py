@@ -37,6 +37,10 @@ __all__ = ["LoadedModel", "load_imagenet_labels", "load_model", "model_names"]
 
 _LITE_SIDES = {0: 224, 1: 240, 2: 260}
 _RESNET_FILE = "resnet50_imagenet.safetensors"
+_ASSUMED = (
+    "Assumed, as {0}() returns a module alone: short side 256, centre 224 x 224, ImageNet's mean "
+    "and standard deviation. Return (module, Preprocess(...)) to say what it was trained with"
+)
 
 
 def model_names() -> tuple[str, ...]:
@@ -59,8 +63,10 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
     torchvision:NAME          such as ``torchvision:resnet18``, with its default weights
     timm:NAME                 such as ``timm:mobilenetv3_small_100``, pretrained
     hf:NAME                   such as ``hf:google/vit-base-patch16-224``
-    FILE.py:FUNCTION          your own: a function without arguments that returns a module, a
-                              tuple (module, Preprocess, labels), or a ``LoadedModel``
+    FILE.py:FUNCTION          your own: a function without arguments that returns a module,
+                              (module, Preprocess), (module, Preprocess, labels) or a
+                              ``LoadedModel``; of a module alone, ImageNet's usual preprocessing
+                              is assumed, and ``notice`` says so
     ========================  ====================================================================
 
     The global random state is left as it was.
@@ -197,16 +203,19 @@ def _load_file(name: str) -> LoadedModel:
         raise
     except Exception as error:
         raise InputError(f"{function}() in {path} failed: {_describe(error)}.") from error
-    if isinstance(made, LoadedModel):
-        return made
-    if isinstance(made, nn.Module):
-        made = (made, Preprocess(resize=256, crop=224), ())
     match made:
+        case LoadedModel():
+            return made
+        case nn.Module():
+            usual = Preprocess(resize=256, crop=224)
+            return LoadedModel(made, usual, (), name, str(path), _ASSUMED.format(function))
+        case (nn.Module() as model, Preprocess() as preprocess):
+            return LoadedModel(model, preprocess, (), name, str(path))
         case (nn.Module() as model, Preprocess() as preprocess, (list() | tuple()) as labels):
-            return LoadedModel(model, preprocess, tuple(map(str, labels)), name, str(path))
+            return LoadedModel(model, preprocess, tuple(labels), name, str(path))
     raise KindError(
-        f"{function}() in {path} must return a torch module, a tuple (module, Preprocess, labels) "
-        f"or a LoadedModel; it returned {_describe_kind(made)}."
+        f"{function}() in {path} must return a torch module, (module, Preprocess), (module, "
+        f"Preprocess, labels) or a LoadedModel; it returned {_describe_kind(made)}."
     )
 
 

@@ -1,4 +1,4 @@
-"""What is shipped with the package: two photographs, a sample of Fashion-MNIST, a CNN trained on it.
+"""What is shipped: two photographs, a sample of Fashion-MNIST and a CNN trained on it.
 
 Fashion-MNIST is by Zalando Research (Xiao, Rasul and Vollgraf, 2017; MIT licence).
 

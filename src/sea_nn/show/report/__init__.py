@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.explanation.atomic import write_atomically
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.files import write_atomically
+from sea_nn.explanation.provenance import to_text
 from sea_nn.show.report.encode import encode_group, encode_index, encode_input, encode_palette
 
 __all__ = ["write_report"]
@@ -61,9 +62,8 @@ def write_report(
     total = sum(len(batch) for batch in batches)
     side = side or (FEW_SIDE if total <= FEW else MANY_SIDE)
 
-    target = Path(path)
     head, tail = _fill_template(title)
-    with write_atomically(target) as file:
+    with write_atomically(path) as file:
         file.write(head.encode())
         file.write(_embed("palette", encode_palette()))
         file.write(_embed("index", encode_index(batches)))
@@ -74,7 +74,7 @@ def write_report(
                 file.write(_embed(f"input-{number}", encode_input(batch, i, side)))
                 number += 1
         file.write(tail.encode())
-    return target
+    return Path(path)
 
 
 def _embed(name: str, data: dict[str, Any]) -> bytes:
@@ -96,7 +96,9 @@ def _fill_template(title: str) -> tuple[str, str]:
     )
     head, tail = page.split("<!--data-->")
     head = head.replace("<!--policy-->", policy).replace("/*style*/", style)
-    return head.replace("<!--title-->", html.escape(title)), tail.replace("/*script*/", script)
+    return head.replace("<!--title-->", html.escape(to_text(title))), tail.replace(
+        "/*script*/", script
+    )
 
 
 def _digest(text: str) -> str:

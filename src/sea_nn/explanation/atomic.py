@@ -1,0 +1,120 @@
+"""Files and folders that appear whole or not at all.
+
+Both are written under a hidden name beside their place (``.sea-HOST.PID.RANDOM``) and renamed. A
+process that is killed leaves its draft behind; ``remove_stale`` clears those of dead processes.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from sea_nn.errors import InputError, KindError
+
+_PREFIX = ".sea-"
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def find_target(path: Any) -> Path:
+    """Return the place that ``path`` means, links followed, if a file may be written there.
+
+    Raises:
+        InputError: a folder, device, pipe or socket is there; it would be replaced.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise KindError(f"a file's path is a str or a Path; got {type(path).__name__}")
+    try:
+        target = Path(path).resolve()
+        kind = stat.S_IFMT(target.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return target
+    except (RuntimeError, ValueError) as error:  # links in a circle; a NUL in the name
+        raise InputError(f"{str(path)!r} is no place for a file ({error})") from error
+    if kind != stat.S_IFREG:
+        found = _KINDS.get(kind, "no regular file")
+        raise InputError(f"{path} is {found}, and a file is to be written: choose another name")
+    return target
+
+
+@contextmanager
+def write_atomically(path: str | Path) -> Iterator[IO[bytes]]:
+    """Open a file that takes the place of ``path`` only once it is complete.
+
+    Raises:
+        InputError: something that is not a regular file is there.
+    """
+    target = find_target(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = _name_draft(target.parent)
+    try:
+        with draft.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+    except OSError as error:
+        if error.filename == str(draft):
+            error.filename = str(path)  # the name that the caller knows
+        raise
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def draft_folder(parent: Path) -> Iterator[Path]:
+    """Give a new empty folder in ``parent``; what has not been moved out of it is removed."""
+    parent.mkdir(parents=True, exist_ok=True)
+    draft = _name_draft(parent)
+    draft.mkdir()
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove the drafts in ``folder`` of processes of this machine that are no longer alive."""
+    own = re.compile(re.escape(_PREFIX + _host()) + r"\.(\d+)\.[0-9a-f]{8}")
+    for path in folder.glob(f"{_PREFIX}*"):
+        found = own.fullmatch(path.name)
+        if found is None or _is_alive(int(found[1])):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _name_draft(parent: Path) -> Path:
+    return parent / f"{_PREFIX}{_host()}.{os.getpid()}.{secrets.token_hex(4)}"
+
+
+def _host() -> str:
+    # Folders may be shared by machines, each with processes of its own.
+    return re.sub(r"\W", "-", platform.node())[:64]
+
+
+def _is_alive(process: int) -> bool:
+    if os.name == "nt":  # where asking by a signal would end the process
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass  # it is someone else's
+    return True
