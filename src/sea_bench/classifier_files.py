@@ -11,7 +11,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.explanation.files import write_atomically
+from sea_nn.explanation.atomic import write_atomically
 from sea_nn.vision.images import Preprocess
 
 

@@ -16,7 +16,6 @@ picture to logits.
 
 import argparse
 import hashlib
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,10 +41,9 @@ from sea_bench.training import (
     stack_items,
 )
 from sea_nn.errors import InputError
+from sea_nn.vision.folders import find_cache
 from sea_nn.vision.images import Preprocess
 from sea_nn.vision.models import LoadedModel, load_model
-
-CACHE_VARIABLE = "SEA_NN_CACHE"
 
 
 @dataclass(frozen=True)
@@ -299,10 +297,10 @@ def _pass_on(name: str, device: str | torch.device) -> LoadedModel:
 
 
 def _locate(problem: str, network: str, part: Part | None, folder: str | Path | None) -> Path:
-    place = folder or os.environ.get(CACHE_VARIABLE) or "~/.cache/sea_nn"
+    place = find_cache() if folder is None else Path(folder).expanduser()
     safe = "".join(letter if letter.isalnum() else "-" for letter in network)
     end = "" if part is None else f"-{part}"
-    return Path(place).expanduser() / "classifiers" / f"{problem}-{safe}{end}.safetensors"
+    return place / "classifiers" / f"{problem}-{safe}{end}.safetensors"
 
 
 def _once(problem: Problem) -> dict[str, Any]:

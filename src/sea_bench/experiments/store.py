@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
+from sea_nn.explanation.atomic import write_atomically
+from sea_nn.vision.folders import find_cache
+
 FORMAT = 1
-CACHE_VARIABLE = "SEA_NN_CACHE"
 SOURCE = Path(__file__).parents[2]
 # Source that cannot change a number: what shows results, and what makes inputs and weights, whose
 # content is part of every key. Of the experiments only the named modules compute something.
@@ -36,7 +37,7 @@ MEASURING = frozenset(
 
 def default_cache() -> Path:
     """Return the folder for results: ``$SEA_NN_CACHE`` or ~/.cache/sea_nn, then ``bench``."""
-    return Path(os.environ.get(CACHE_VARIABLE) or "~/.cache/sea_nn").expanduser() / "bench"
+    return find_cache("bench")
 
 
 def make_key(settings: Mapping[str, Any], number: int, *tensors: Tensor) -> str:
@@ -96,13 +97,11 @@ class Store:
             return None  # damaged: compute it again
 
     def write(self, key: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Store a result, by a rename, so that a kill leaves no half of a file."""
+        """Store a result; a kill leaves no half of a file."""
         path = self._locate(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f"{path.stem}.{os.getpid()}.part")
         whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(whole, unfinished, {"facts": json.dumps(dict(facts))})
-        unfinished.replace(path)
+        with write_atomically(path) as file:
+            file.write(serialize(whole, {"facts": json.dumps(dict(facts))}))
 
     def _locate(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.safetensors"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.inputs import Inputs
+from sea_nn.explanation.atomic import write_atomically
 from sea_nn.metrics import Estimate, Metric, Scores
 
 INPUTS = "- inputs: "
@@ -19,15 +20,15 @@ INPUTS = "- inputs: "
 def write_csv(experiment: Experiment, inputs: Inputs, scores: Scores, folder: Path) -> Path:
     """Write one row for each input and method, one column for each metric."""
     path = folder / f"{experiment.name}.csv"
-    unfinished = path.with_suffix(".part")
-    with unfinished.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["input", "name", "class", "method", *scores.metrics])
-        for row, item in enumerate(inputs.items):
-            for column, method in enumerate(scores.methods):
-                values = [f"{float(scores.values[m][row, column]):.5g}" for m in scores.metrics]
-                writer.writerow([row, item.name, inputs.name_class(row), method, *values])
-    os.replace(unfinished, path)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["input", "name", "class", "method", *scores.metrics])
+    for row, item in enumerate(inputs.items):
+        for column, method in enumerate(scores.methods):
+            values = [f"{float(scores.values[m][row, column]):.5g}" for m in scores.metrics]
+            writer.writerow([row, item.name, inputs.name_class(row), method, *values])
+    with write_atomically(path) as file:
+        file.write(text.getvalue().encode())
     return path
 
 
@@ -78,9 +79,8 @@ def write_markdown(
     lines += [f"- {m}: {note}" for m, note in said]
     lines += [f"- every number: [{name}.csv]({name}.csv)", ""]
     path = folder / f"{name}.md"
-    unfinished = path.with_suffix(".part")
-    unfinished.write_text("\n".join(lines), encoding="utf-8")
-    os.replace(unfinished, path)
+    with write_atomically(path) as file:
+        file.write("\n".join(lines).encode())
     return path
 
 

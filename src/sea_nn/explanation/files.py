@@ -32,8 +32,6 @@ from sea_nn.explanation.provenance import Provenance
 from sea_nn.features import number_cells
 from sea_nn.members.checks import Check
 
-__all__ = ["read_parts", "write_atomically", "write_parts"]
-
 FORMAT, VERSION, SUFFIX = "sea_nn.explanation", 1, ".safetensors"
 AXES = {"image": 4, "table": 2, "series": 3}
 """How many axes the attribution of each kind of input has."""
