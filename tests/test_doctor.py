@@ -30,7 +30,7 @@ def test_captums_guided_backprop_on_relu6_is_found_out():
         examine(network(nn.ReLU6), X, methods=("saliency", member)), "GuidedBackprop"
     ) == ["warn"]
     found = compute_maps(network(nn.ReLU6), X, methods=("saliency", member, "occlusion"))
-    assert vote(found).tolist() == [0.5, 0.5, 1.0]
+    assert vote(found).tolist() == [[0.5, 0.5, 1.0]] * len(X)
     assert levels(examine(network(nn.ReLU), X, methods=("saliency", member)), "GuidedBackprop") == [
         "ok"
     ]
@@ -117,3 +117,22 @@ def test_a_scripted_model_is_examined_and_keeps_no_hooks():
     checks = examine(model, torch.rand(2, 3, 8, 8), 1, methods="saliency")
     assert all(check.level == "ok" for check in checks)
     assert not any(m._forward_hooks for m in (model[0], model[3]))
+
+
+def test_equal_members_share_a_vote_input_by_input():
+    def half(model, x, target):
+        maps = compute_maps(model, x, target, "saliency").maps["saliency"]
+        return torch.where(torch.arange(len(x)).view(-1, 1, 1, 1) == 0, maps, x + 1)
+
+    found = compute_maps(network(), X, 1, ("saliency", half, "occlusion"))
+    assert vote(found).tolist() == [[0.5, 0.5, 1.0], [1.0, 1.0, 1.0]]
+
+
+def test_a_map_does_not_depend_on_the_rest_of_its_batch():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+    sea = SEA(model, ("saliency", "input_x_gradient", "integrated_gradients"))
+    for _ in range(20):  # some are linear from the baseline to the input: two members are equal
+        x = torch.randn(2, 6)
+        both, alone = sea.attribute(x, target=0)[0], sea.attribute(x[:1], target=0)[0]
+        assert torch.allclose(both, alone, atol=1e-3 * float(alone.max()))

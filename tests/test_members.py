@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import MemberError
+from sea_nn.members.compute import compute_maps
 from tests.by_hand import build_cnn, build_table, by_hand, ours, pick, same
 
 
@@ -114,8 +115,20 @@ def test_gradient_shap(case):
     base = torch.randn(7, *x.shape[1:], dtype=x.dtype)
     shap = captum.GradientShap(model)
     expected = by_hand(shap, x, target, True, 2, baselines=base, n_samples=9, stdevs=0.25)
-    maps = ours(*case, "gradient_shap", seed=2, baselines=base, n_samples=9, stdev=0.25)
-    assert same(maps, expected)
+    options = {"baselines": base, "n_samples": 9, "stdev": 0.25}
+    found = compute_maps(model, x, target, [("gradient_shap", options)], seed=2)
+    assert same(found.maps["gradient_shap"], expected)
+
+
+def test_baselines_one_an_input_are_that_for_every_member(case):
+    model, x, target = case
+    base = torch.randn_like(x)
+    methods = [("gradient_shap", {"n_samples": 5}), ("integrated_gradients", {"n_steps": 5})]
+    together = compute_maps(model, x, target, methods, baselines=base).maps
+    for i in range(len(x)):
+        alone = compute_maps(model, x[[i]], target[[i]], methods, baselines=base[[i]]).maps
+        for name, maps in together.items():
+            assert same(maps[[i]], alone[name], 1e-9)
 
 
 @pytest.mark.parametrize("name", ["guided_backprop", "deconvolution"])

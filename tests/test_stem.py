@@ -12,15 +12,12 @@ from torch import Tensor, nn
 
 from sea_nn.members import gradients
 from sea_nn.members.compute import compute_maps
-from sea_nn.passes import cuda_graphs as replay
 from sea_nn.passes import evaluator
-from sea_nn.passes import first_layer as stem
-from sea_nn.passes import norm_folding as fold
-from sea_nn.passes.borrowing import borrow
-from sea_nn.passes.first_layer import Stem, _choose_layout, find_stem
+from sea_nn.passes.first_layer import choose_layout, split_first
 from sea_nn.passes.gradient_sums import add_up
-from sea_nn.passes.norm_folding import agrees
-from tests.test_replay import build, images, make_task
+from sea_nn.passes.outputs import Logits
+from sea_nn.passes.tracing import trace
+from tests.test_replay import build, find_kept, images, make_task
 
 METHODS = (
     "integrated_gradients",
@@ -31,7 +28,7 @@ METHODS = (
 
 @pytest.fixture(autouse=True)
 def capable(recorder, monkeypatch):
-    monkeypatch.setattr(evaluator, "STEM_FROM", 1)
+    monkeypatch.setattr(evaluator, "APART_FROM", 1)
 
 
 class Rest(nn.Module):
@@ -131,53 +128,52 @@ def padded() -> nn.Module:
 
 
 def circular() -> nn.Module:
-    """Linear, but by operations that do not show it."""
     model = Rest()
     model.first = nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular")
     return model
 
 
-def find(model: nn.Module, x: Tensor) -> Stem | None:
-    with borrow(model):
-        return find_stem(make_task(model, x))
+class Counted(Rest):
+    """Reads the number of inputs, which its layer does not change."""
+
+    def forward(self, x):
+        return super().forward(x).view(x.shape[0], x.size(0) // x.size(0), 3)[:, 0]
 
 
 def explain(model, x: Tensor, **options) -> dict[str, Tensor]:
     return compute_maps(model, x, 1, METHODS, **options).maps
 
 
-@pytest.mark.parametrize("make", [build, Rest, padded])
+@pytest.mark.parametrize("make", [build, Rest, padded, circular, Counted])
 def test_the_first_convolution_is_found(make):
-    model = make().eval()
-    stem = find(model, images())
-    assert stem is not None
-    assert stem.layer is next(m for m in model.modules() if isinstance(m, nn.Conv2d))
+    model, x = make().eval(), images()
+    name = trace(model).first
+    assert name == next(n for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
+    first = split_first(make_task(model, x), name)
+    rows = first.push(x)
+    with torch.no_grad():
+        assert torch.allclose(first.rest(rows.clone()), model(x), atol=1e-6)
+        assert not torch.equal(model.get_submodule(name)(x), x)  # the model itself keeps it
 
 
 @pytest.mark.parametrize(
-    "make", [Twice, Masked, Prepared, Repeated, Overwritten, Gated, sized, crooked, circular]
+    "make", [Twice, Masked, Prepared, Repeated, Overwritten, Gated, sized, crooked]
 )
 def test_other_layers_are_left_where_they_are(make):
     model, x = make().eval(), images()
-    assert find(model, x) is None
+    assert trace(model).first is None
     expected = explain(lambda v: model(v), x)
     for _ in range(3):
         found = explain(model, x)
         assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)
 
 
-def test_an_input_without_values_tells_nothing():
-    x = torch.zeros(2, 3, 8, 8)  # the same as its baseline
-    assert find(crooked().eval(), x) is None
-    assert find(Twice().eval(), x) is None
-
-
 def test_a_layer_that_someone_listens_to_is_left_alone():
-    model, x = build(), images()
+    model = build()
     handle = model[0].register_forward_hook(lambda *_: None)
-    assert find(model, x) is None
+    assert trace(model).first is None
     handle.remove()
-    assert find(model, x) is not None
+    assert trace(model).first == "0"
 
 
 @pytest.mark.parametrize("room", [1 << 30, 1])
@@ -189,11 +185,10 @@ def test_maps_are_those_of_whole_passes(monkeypatch, room, baselines):
     expected = explain(lambda v: model(v), x, baselines=baselines)  # a plain function has no layers
     for turn in range(3):
         found = explain(model, x, baselines=baselines, internal_batch_size=37)
-        assert set(replay._KEPT[model].stems) == {x.shape[1:]}
-        assert None not in replay._KEPT[model].stems.values()
+        (layer,) = find_kept(model).layers.values()
+        assert layer is not None
         for name in expected:
             assert torch.allclose(found[name], expected[name], rtol=1e-9, atol=1e-12), (name, turn)
-    assert "forward" not in model[0].__dict__
 
 
 def test_the_layer_runs_back_once_a_line_and_not_once_a_point():
@@ -201,7 +196,7 @@ def test_the_layer_runs_back_once_a_line_and_not_once_a_point():
 
     class Counting(nn.Conv2d):
         def forward(self, x):
-            if torch.is_grad_enabled():
+            if torch.is_grad_enabled() and isinstance(x, Tensor):
                 seen.append(len(x))
             return super().forward(x)
 
@@ -209,16 +204,18 @@ def test_the_layer_runs_back_once_a_line_and_not_once_a_point():
     first = Counting(3, 4, 3, padding=1)
     first.load_state_dict(model[0].state_dict())
     model[0] = first
+    for _ in range(2):  # to know the memory that a pass takes, and to record it
+        explain(model, images())
+    seen.clear()
     explain(model, images())
-    seen.clear()  # once to know the memory that a pass takes
-    explain(model, images())
-    assert seen == [2, 6, 2]  # 2 inputs, 3 lines for each of them, 2 inputs
+    # Twice the gradients at 2 inputs, to check them; 2 inputs, 3 lines for each of them, 2 inputs.
+    assert seen == [2, 2, 2, 6, 2]
 
 
 def test_a_member_whose_points_are_not_the_inputs_finds_the_layer_too():
     model, x = build(), images()
     compute_maps(model, x, 1, (("smooth_ig", {"n_samples": 3, "stdev": 50.0}),))
-    assert None not in replay._KEPT[model].stems.values()
+    assert None not in find_kept(model).layers.values()
 
 
 class Coarse(nn.Conv2d):
@@ -236,32 +233,23 @@ class Coarse(nn.Conv2d):
 def test_a_layer_runs_in_the_layout_in_which_it_rounds_as_usual(layer, layout):
     torch.manual_seed(0)
     x = torch.rand(1, 3, 16, 16).to(memory_format=torch.channels_last)
-    assert _choose_layout(layer(3, 4, 3), x) == layout
-    assert _choose_layout(layer(3, 4, 3), x.contiguous()) == torch.contiguous_format
-
-
-def test_the_layer_is_back_after_an_error():
-    model = build()
-    stem = find(model, images())
-
-    def fail() -> None:
-        with stem.removed():
-            model(images())  # three channels where the next layer expects four
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert "forward" not in model[0].__dict__
+    assert choose_layout(layer(3, 4, 3), x) == layout
+    assert choose_layout(layer(3, 4, 3), x.contiguous()) == torch.contiguous_format
 
 
 def test_few_points_are_not_worth_it(monkeypatch):
-    monkeypatch.setattr(evaluator, "STEM_FROM", 101)
+    monkeypatch.setattr(evaluator, "APART_FROM", 101)
     model, seen = build(), []
-    find = replay.Kept.find_stem
-    monkeypatch.setattr(
-        replay.Kept, "find_stem", lambda self, task: seen.append(len(task.x)) or find(self, task)
-    )
+    whole = evaluator.Evaluator._integrate_behind
+
+    def spy(self, layer, count, *rest):
+        seen.append((len(self.x), count))
+        return whole(self, layer, count, *rest)
+
+    monkeypatch.setattr(evaluator.Evaluator, "_integrate_behind", spy)
     explain(model, images())
-    assert seen == [6]  # 2 inputs with 3 lines of 20 points, not 2 with one of 50 or 15 each
+    # The check, and 2 inputs with 3 lines of 20 points, not 2 with one of 50 or 15 each.
+    assert seen == [(2, 1), (6, 20)]
 
 
 @pytest.mark.parametrize("room", [1 << 30, 1])
@@ -282,7 +270,8 @@ def test_the_layer_never_gets_more_than_the_caller_allows():
 
     class Counting(nn.Conv2d):
         def forward(self, x):
-            seen.append(len(x))
+            if isinstance(x, Tensor):
+                seen.append(len(x))
             return super().forward(x)
 
     model = build()
@@ -293,16 +282,13 @@ def test_the_layer_never_gets_more_than_the_caller_allows():
     assert max(seen) == 4
 
 
-def test_a_caller_s_own_autocast_leaves_the_layer_where_it_is(monkeypatch):
-    for module in (fold, replay, stem):  # as far apart as on a GPU
-        monkeypatch.setattr(module, "agrees", lambda a, b, _=None: agrees(a, b, 0.02))
+def test_a_caller_s_own_autocast_leaves_the_layer_where_it_is():
     model, x = build(), images()
     methods = (("integrated_gradients", {"n_steps": 31}),)
     explain(model, x)  # finds the layer, and keeps it
     with torch.autocast("cpu", torch.bfloat16):
         found = compute_maps(model, x, 1, methods).maps["integrated_gradients"]
         expected = compute_maps(lambda v: model(v), x, 1, methods).maps["integrated_gradients"]
-        assert set(replay._KEPT[model].stems.values()) == {None}
     assert (found - expected).abs().max() <= 0.05 * expected.abs().max()
 
 
@@ -313,7 +299,6 @@ def test_noise_of_every_point_is_not_added_up_before_the_layer():
     for _ in range(2):
         found = compute_maps(model, x, 1, methods).maps["smooth_ig"]
         assert torch.allclose(found, expected, atol=1e-6)
-    assert not replay._KEPT[model].stems  # each gradient counts by a path of its own
 
 
 def test_passes_with_and_without_the_layer_are_told_apart_where_shapes_are_alike():
@@ -324,17 +309,16 @@ def test_passes_with_and_without_the_layer_are_told_apart_where_shapes_are_alike
     for _ in range(3):
         found = compute_maps(model, x, 1, methods).maps
         assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)
-    assert len(replay._KEPT[model].passes) == 2
+    sizes = [kind[0] for kind in find_kept(model).passes]
+    assert sizes.count(100) == 2
 
 
 def test_a_pass_behind_the_layer_keeps_less():
     model, x = Rest().eval(), images()
-    with borrow(model):
-        task = make_task(model, x)
-        whole, stem = task.footprint(), find_stem(task)
-        behind = replace(task, stem=stem)
-        with stem.removed():
-            assert behind.footprint().saved < whole.saved
+    task = make_task(model, x)
+    first = split_first(task, "first")
+    behind = replace(task, model=Logits(first.rest), first=first)
+    assert behind.footprint().saved < task.footprint().saved
 
 
 class Writing(nn.Module):
@@ -348,10 +332,16 @@ class Writing(nn.Module):
         return self.last(torch.relu_(self.first(x)).mean((2, 3)))
 
 
-def test_a_layer_whose_output_is_written_over_stays_where_it_is():
+def test_a_layer_whose_output_is_written_over_gives_a_copy():
     torch.manual_seed(0)
-    model = Writing().eval()
-    assert find(model, images()) is None
+    model, x = Writing().eval(), images()
+    assert split_first(make_task(model, x), "first").overwrites
+    assert not split_first(make_task(Rest().eval(), x), "first").overwrites
+    expected = explain(lambda v: model(v), x)
+    for _ in range(3):
+        found = explain(model, x)
+        assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)
+    assert None not in find_kept(model).layers.values()
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

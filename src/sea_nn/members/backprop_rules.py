@@ -37,8 +37,8 @@ def guided_backprop(task: Evaluator) -> Tensor:
         return (_CutNegative.apply(inputs[0]), *inputs[1:])  # type: ignore[no-untyped-call]
 
     def compute() -> Tensor:
-        with _attach(task, RECTIFIERS, hook, "guided_backprop", before=True):
-            return task.integrate(1, lambda part: task.x[part.rows])
+        with _attach(task, RECTIFIERS, hook, "guided_backprop", before=True) as mine:
+            return mine.integrate(1, lambda part: task.x[part.rows])
 
     return task.share("guided_backprop", compute)
 
@@ -49,8 +49,8 @@ def deconvolution(task: Evaluator) -> Tensor:
     def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Any:
         return _PassPositive.apply(inputs[0], output.detach())  # type: ignore[no-untyped-call]
 
-    with _attach(task, RECTIFIERS, hook, "deconvolution"):
-        return task.integrate(1, lambda part: task.x[part.rows])
+    with _attach(task, RECTIFIERS, hook, "deconvolution") as mine:
+        return mine.integrate(1, lambda part: task.x[part.rows])
 
 
 def deeplift(task: Evaluator) -> Tensor:
@@ -78,11 +78,11 @@ def deeplift(task: Evaluator) -> Tensor:
     def visit(start: int, stop: int) -> None:
         rows = torch.arange(start, stop, device=task.x.device)
         pairs = torch.cat([task.x[start:stop], base[start:stop]])
-        total[start:stop] = task.gradient(pairs, rows.repeat(2))[: len(rows)]
+        total[start:stop] = mine.gradient(pairs, rows.repeat(2))[: len(rows)]
 
-    with _attach(task, (*ACTIVATIONS, *POOLS), hook, "deeplift"):
+    with _attach(task, (*ACTIVATIONS, *POOLS), hook, "deeplift") as mine:
         # Each item is an input and its baseline.
-        task.sweep(len(task.x), visit, weight=2)
+        mine.sweep(len(task.x), visit, weight=2)
     return total * (task.x - base)
 
 
@@ -93,7 +93,9 @@ def _attach(
     hook: Hook,
     member: str,
     before: bool = False,
-) -> Iterator[None]:
+) -> Iterator[Evaluator]:
+    """Yield the task on a model that works out of place, with the hook on its layers."""
+    task = task.out_of_place(member)
     found = [m for m in task.model.modules() if isinstance(m, kinds)]
     if not found:
         names = ", ".join(kind.__name__ for kind in kinds)
@@ -107,7 +109,7 @@ def _attach(
         for m in found
     ]
     try:
-        yield
+        yield task
     finally:
         for handle in handles:
             handle.remove()

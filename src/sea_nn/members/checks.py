@@ -25,7 +25,7 @@ from sea_nn.ensembling.heatmaps import is_flat, reduce_channels
 from sea_nn.errors import InputError
 from sea_nn.members.compute import MemberMaps, compute_maps
 from sea_nn.members.registry import Methods
-from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.borrowing import borrow, copy_twin, is_private
 from sea_nn.passes.outputs import Logits, Target, as_args, predict, select_args
 
 CHUNK = 32  # inputs asked about at a time
@@ -79,16 +79,15 @@ def check_model(model: Callable[..., Any], x: Tensor, args: Any = None) -> list[
     if not isinstance(model, nn.Module):
         return [Check("ok", "model", "a plain function: members that look inside it are left out")]
     calls: Counter[str] = Counter()
-    names = {
-        module: name
-        for name, module in model.named_modules()
-        if not list(module.children()) and not isinstance(module, torch.jit.ScriptModule)
-    }
     one = torch.zeros(1, dtype=torch.long, device=x.device)
-    with borrow(model), torch.no_grad():  # which takes the hooks off again
+    with borrow(model, x, as_args(args)) as twin, torch.no_grad():
+        if not is_private(twin):
+            return [Check("ok", "model", "it cannot be copied, so it runs as it is")]
+        copy = copy_twin(twin)  # which goes, and the hooks with it
+        names = {m: name for name, m in copy.named_modules() if not list(m.children())}
         for module in names:
             module.register_forward_hook(lambda m, *_: calls.update([names[m]]))
-        Logits(model, check=False)(x[:1].detach().clone(), *select_args(as_args(args), one, len(x)))
+        Logits(copy, check=False)(x[:1].detach().clone(), *select_args(as_args(args), one, len(x)))
     checks: list[Check] = []
     twice = [name for name, count in calls.items() if count > 1]
     if twice:
@@ -121,7 +120,7 @@ def check_members(
 ) -> list[Check]:
     """What the members' own maps tell: failures, empty maps, duplicates, incomplete integrals."""
     checks = [Check("fail", name, why, "it is left out") for name, why in found.failed.items()]
-    copies = {b: a for a, b in found.duplicates()}
+    copies = {b: a for a, b, same in found.duplicates() if bool(same.all())}
     for name, maps in found.maps.items():
         seen = reduce_channels(maps, 1 if maps.ndim == 4 else None)
         flat = is_flat(seen)
@@ -172,9 +171,9 @@ def _check_completeness(
     """Integrated gradients must add up to F(x) - F(baseline): the method's own axiom."""
     own = found.options["integrated_gradients"].get("baselines", baselines)
     start = torch.as_tensor(0.0 if own is None else own, dtype=x.dtype, device=x.device)
-    with borrow(model):
+    with borrow(model, x, as_args(additional_forward_args)) as twin:
         logits = predict(
-            model,
+            twin,
             start.expand_as(x),
             additional_forward_args,
             batch_size=internal_batch_size or CHUNK,
@@ -191,10 +190,11 @@ def _check_completeness(
 
 
 def vote(found: MemberMaps) -> Tensor:
-    """How much each member counts, [m]: members with the same map share one vote."""
-    groups = {name: name for name in found.maps}
-    for a, b in found.duplicates():
-        groups[b] = groups[a]
-    size = Counter(groups.values())
-    votes = [1 / size[groups[name]] for name in found.maps]
-    return torch.tensor(votes, dtype=torch.float64, device=found.target.device)
+    """How much each member counts for each input, [N, m]: equal maps share one vote."""
+    names = list(found.maps)
+    group = torch.arange(len(names)).repeat(len(found.target), 1)  # the first that it equals
+    for a, b, same in found.duplicates():
+        first, second = names.index(a), names.index(b)
+        group[:, second] = torch.where(same.cpu(), group[:, first], group[:, second])
+    size = (group[:, :, None] == group[:, None, :]).sum(2)
+    return size.double().reciprocal().to(found.target.device)

@@ -9,13 +9,10 @@
 Any function `(model, x, target) -> maps` can join by `register`, or unnamed in `methods`.
 """
 
-import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -30,7 +27,7 @@ from sea_nn.members.registry import (
     names,
     register,
 )
-from sea_nn.members.run import MemberMaps, Progress, Work, seed_generators
+from sea_nn.members.run import MemberMaps, Progress, Work
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.evaluator import Evaluator, check_autocast
 from sea_nn.passes.outputs import Logits, Target, as_args, predict, resolve_target
@@ -72,28 +69,32 @@ def compute_maps(
     progress: Progress | None = None,
     on_error: Literal["raise", "skip"] = "raise",
 ) -> MemberMaps:
-    """Explain every input of `x` with every method; the model and `x` come back as they were.
+    """Explain every input of `x` with every method; the model and `x` are not changed.
+
+    Passes run on a private twin of the model that shares its weights (`sea_nn.passes.borrowing`).
 
     Args:
         model: a module or any callable; see `Logits` for the outputs understood.
         x: inputs [N, ...]: columns [N, F], series [N, C, T] or images [N, C, H, W].
         target: the class to explain, one or one an input; None for the predicted class.
         methods: an ensemble's name, or names, (name, options) pairs and callables.
-        baselines: what "absent" means: None for 0, a number, or a tensor that broadcasts to `x`.
+        baselines: what "absent" means: None for 0, a number, or a tensor that broadcasts to `x`,
+            [N, ...] being one an input. A pool of them for gradient_shap is an option of its own:
+            `options={"gradient_shap": {"baselines": pool}}`.
         additional_forward_args: further arguments of the model; tensors with N entries follow the
             inputs. Callables cannot take part then: they get the model and an input alone.
         internal_batch_size: the most evaluations in one pass; left out, it is chosen so that a
             pass fits into memory.
         feature_mask: segments for lime and kernel_shap, whole numbers that broadcast to `x`.
         options: options by method, for example `{"rise": {"n_masks": 500}}`.
-        seed: starts every random draw. Draws are each input's own, decided by the seed and its
-            content, so its maps do not depend on the rest of the batch.
+        seed: starts every random draw of the members here. Draws are each input's own, decided by
+            the seed and its content, so its maps do not depend on the rest of the batch. A model or
+            callable that draws does so from PyTorch's global generator, which is not seeded.
         autocast: on a GPU, True for bfloat16 or a floating type. float16 keeps as many digits as
             the TF32 that PyTorch's convolutions use by default, and moves half the memory.
         compile: compile gradient passes with `torch.compile`: some seconds for the first inputs of
             a model, about 1.4 times as fast on a GPU from then on.
-        progress: called with (member, evaluations done, evaluations in all); the model is at work
-            then, and not for others to call.
+        progress: called with (member, evaluations done, evaluations in all).
         on_error: "raise", or "skip" to go on without a member that fails.
 
     Raises:
@@ -107,14 +108,15 @@ def compute_maps(
     precision = check_autocast(autocast, x)
     if compile and not isinstance(model, nn.Module):
         raise KindError(f"compile=True is for a torch.nn.Module, got {type(model).__name__}")
-    with torch.inference_mode(False), borrow(model), _own_randomness(x, seed):
+    args = as_args(additional_forward_args)
+    with torch.inference_mode(False), borrow(model, x, args) as twin:
         task = Evaluator(
             # Checked for NaN in a first look only: every further one would make a GPU wait.
-            Logits(model, check=False),
+            Logits(twin, check=False),
             x.detach().clone(),
             target=torch.zeros(len(x), dtype=torch.long, device=x.device),
             logits=x.new_zeros(len(x), 1),
-            args=as_args(additional_forward_args),
+            args=args,
             baselines=baselines,
             feature_mask=feature_mask,
             limit=internal_batch_size,
@@ -192,16 +194,3 @@ def check_input(x: Any, limit: int | None = None) -> None:
 def _is_channels_last(first: int, second: int, last: int) -> bool:
     """Whether three axes can only be height, width and channels of a picture of usual size."""
     return min(first, second) >= 16 and (last == 3 or (last in (1, 4) and first == second))
-
-
-@contextmanager
-def _own_randomness(x: Tensor, seed: int) -> Iterator[None]:
-    """Seed the global generators for models and callables that draw, and put them back."""
-    before, plain = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
-        try:
-            seed_generators(x, seed)
-            yield
-        finally:
-            np.random.set_state(before)
-            random.setstate(plain)

@@ -7,6 +7,7 @@ each input's own (`sea_nn.passes.noise`): what noise leaves in the maps averages
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,9 @@ COPIES = 1 << 30
 
 def saliency(task: Evaluator) -> Tensor:
     """Return the signed gradient of the class score (VG in the paper)."""
-    return task.share("gradient", lambda: task.integrate(1, lambda part: task.x[part.rows]))
+    # Whoever computed it: the first member that uses it is the one to count it.
+    task.share("gradient counted", lambda: task.tick(len(task.x)))
+    return task.gradients()
 
 
 def input_x_gradient(task: Evaluator) -> Tensor:
@@ -113,18 +116,24 @@ def smoothgrad(
 
 
 def gradient_shap(
-    task: Evaluator, n_samples: int = 200, noise: float = 0.0, stdev: float | None = None
+    task: Evaluator,
+    n_samples: int = 200,
+    noise: float = 0.0,
+    stdev: float | None = None,
+    baselines: Tensor | None = None,
 ) -> Tensor:
     """Return expected gradients: random baselines, random points on the way to the input.
 
-    `baselines` [B, ...] is the set that baselines are drawn from, one zero input if left out.
+    `baselines` [B, ...] is a pool that all inputs draw from. Left out, each input has the one that
+    the call gives it.
     """
-    base, around = _baseline_set(task), _Noisy(task, n_samples, noise, stdev)
+    pool = None if baselines is None else _check_pool(task, baselines)
+    base, around = task.baseline() if pool is None else pool, _Noisy(task, n_samples, noise, stdev)
     picks, place = draw_baselines(task.keys(), len(base), n_samples)
     path: list[Tensor] = []
 
     def points(part: Part) -> Tensor:
-        start = base[picks[part.rows, part.steps]]
+        start = base[part.rows if pool is None else picks[part.rows, part.steps]]
         path[:] = [around.take(part) - start]
         return start + _column(place[part.rows, part.steps].to(task.x), base) * path[0]
 
@@ -183,9 +192,9 @@ def _noise_scale(task: Evaluator, noise: float, stdev: float | None) -> Tensor:
     return _column(scale, task.x)
 
 
-def _baseline_set(task: Evaluator) -> Tensor:
+def _check_pool(task: Evaluator, baselines: Any) -> Tensor:
     shape = task.x.shape[1:]
-    base = torch.as_tensor(0.0 if task.baselines is None else task.baselines).detach().to(task.x)
+    base = torch.as_tensor(baselines).detach().to(task.x)
     if base.ndim < task.x.ndim:
         base = base.expand(1, *shape)
     if base.shape[1:] != shape or len(base) == 0:

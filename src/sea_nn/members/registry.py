@@ -166,7 +166,9 @@ def register(
 
     The callable gets the model behind `Logits` (so [N, classes] comes out whatever the model
     returns), a copy of the inputs [N, ...] and the classes [N]; it returns maps of the input's
-    shape, or with one channel. Random draws from the global generators are seeded.
+    shape, or with one channel. The model is a copy of the caller's with the same weights: to look
+    at a layer, take that model's. Random draws come from PyTorch's global generator, as in any
+    other code.
     """
     if not callable(function):
         raise KindError(f"member {name!r} must be callable, got {type(function).__name__}")
@@ -385,5 +387,5 @@ _add(
     gradients.gradient_shap,
     lambda o, _: o["n_samples"],
     "Lundberg and Lee 2017, arXiv:1705.07874; Erion et al. 2021, arXiv:1906.10670",
-    defaults={"n_samples": 200, "noise": 0.0, "stdev": None},
+    defaults={"n_samples": 200, "noise": 0.0, "stdev": None, "baselines": None},
 )

@@ -4,30 +4,30 @@ On a GPU nothing waits between members: each is sent off while the one before is
 the maps are looked at once all are.
 """
 
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError, MemberError, SEAError, UnfitError
 from sea_nn.members.registry import Entry, Member, get, names
 from sea_nn.passes import batching as memory
+from sea_nn.passes import compiled
 from sea_nn.passes import cuda_graphs as replay
-from sea_nn.passes.borrowing import borrow
-from sea_nn.passes.compiled import Compiled
+from sea_nn.passes.borrowing import copy_twin, is_private
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.norm_folding import Fold
-from sea_nn.passes.outputs import Target, predict, resolve_target
+from sea_nn.passes.outputs import Logits, Target, predict, resolve_target
+from sea_nn.passes.sameness import same_logits
+from sea_nn.passes.tracing import refuse_layers
 
 Progress = Callable[[str, int, int], None]
 
-# Folding norms costs two forward passes and pays from this many evaluations on.
+# Folding norms costs two or three evaluations an input and pays from this many evaluations on.
 FOLD_FROM = 32
 ADVICE = '. Leave it out of methods, or pass on_error="skip" to go on without it'
 
@@ -56,8 +56,8 @@ class MemberMaps:
     logits: Tensor
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def duplicates(self, threshold: float = 0.9999) -> list[tuple[str, str]]:
-        """Return pairs of members whose maps point the same way for every input.
+    def duplicates(self, threshold: float = 0.9999) -> list[tuple[str, str, Tensor]]:
+        """Return pairs of members whose maps point the same way, and for which inputs, bool [N].
 
         Such a pair has one vote too many: a method may fall back to another on some models.
         """
@@ -65,12 +65,12 @@ class MemberMaps:
             name: torch.nn.functional.normalize(m.abs().flatten(1), dim=1)
             for name, m in self.maps.items()
         }
-        return [
-            (a, b)
+        found = [
+            (a, b, (flat[a] * flat[b]).sum(1) >= threshold)
             for a, b in combinations(flat, 2)
             if flat[a].shape == flat[b].shape
-            and bool(((flat[a] * flat[b]).sum(1) >= threshold).all())
         ]
+        return [(a, b, same) for a, b, same in found if bool(same.any())]
 
 
 class Work:
@@ -98,9 +98,7 @@ class Work:
             and "convolution" not in e.member.needs
             and self.costs[e.label] > n_inputs * 4
         }
-        self.quick = None
-        if compiles and task.module is not None and self.many:
-            self.quick = Compiled(task.model, task.module)
+        self.compiles = compiles and is_private(task.module)
 
     def do(self) -> MemberMaps:
         """Ask the model about the inputs, then run the members."""
@@ -111,8 +109,8 @@ class Work:
             raise told.error from None
 
     def _do(self) -> MemberMaps:
-        folds = sum(self.costs[label] for label in self.many) >= FOLD_FROM
-        kept = replay.recall(self.task) if folds else None
+        fast = sum(self.costs[label] for label in self.many) >= FOLD_FROM
+        kept = replay.recall(self.task) if fast else None
         most = min(replay.FEW, self.task.limit or replay.FEW)
         if kept is not None and len(self.task.x) <= most:
             found = self._do_again(kept)
@@ -120,15 +118,31 @@ class Work:
                 return found
             kept = None
         task = _ask(self.task, self.target)
-        if kept is not None and not kept.confirm(task):
+        if not fast:
+            return self._run(task, None).finish()
+        if kept is not None and not kept.confirm(task):  # a look folds the weights as well
+            replay.forget(task)
             kept = None
-        fold = Fold()
-        if folds:
-            fold = (
-                kept.fold if kept is not None else task.find_fold(task.logits[:1], gradients=True)
-            )
-            task = replace(task, kept=kept or replay.keep(task, fold))
-        return self._run(task, fold).finish()
+        if kept is not None:
+            return self._finish(replace(task, kept=kept), kept.fold)
+        fold = compiled.recall_fold(task.module) if self.compiles else None
+        fold = fold or task.fold(gradients=True)
+        return self._finish(replace(task, kept=replay.keep(task, fold)), fold)
+
+    def _finish(self, task: Evaluator, fold: Fold | None) -> MemberMaps:
+        """Run the members by a fold if that is the model, and by the model as it is if not."""
+        if self.compiles and task.module is not None:
+            compiled.keep_fold(task.module, fold)
+        pending = self._run(task, fold)
+        if pending.is_true():
+            return pending.finish()
+        self._refuse(task)
+        return self._run(replace(task, kept=None), None).finish()
+
+    def _refuse(self, task: Evaluator) -> None:
+        replay.forget(task)
+        if task.module is not None:
+            refuse_layers(task.module)
 
     def _do_again(self, kept: replay.Kept) -> MemberMaps | None:
         """Run the members on what a recording says of the inputs; None if the model says other.
@@ -150,21 +164,41 @@ class Work:
             task.target = resolve_target(plain, None)
         outcome: Pending | Exception
         try:
-            outcome = self._run(task, kept.fold)
+            outcome = self._run(task, kept.fold, folded)
         except Exception as error:
             outcome = error
         asked = _ask(self.task, self.target)
-        same = replay.confirm(asked, plain, folded) and torch.equal(asked.target, task.target)
-        if not same:
+        alike = same_logits(plain, asked.logits, task.autocast)
+        if not bool(alike) or not torch.equal(asked.target, task.target):
             replay.forget(self.task)
             return None
         if isinstance(outcome, Exception):
             raise outcome
+        if not outcome.is_true():
+            self._refuse(self.task)
+            return None
         return replace(outcome.finish(), logits=asked.logits)
 
-    def _run(self, task: Evaluator, fold: Fold) -> "Pending":
+    def _run(self, task: Evaluator, fold: Fold | None, logits: Tensor | None = None) -> "Pending":
+        """Run the members: those that make many passes by the fold, the others by the model.
+
+        Args:
+            task: the model and the inputs.
+            fold: the model with its norms folded, or None.
+            logits: what the fold says of the inputs, if known.
+        """
         total, done = sum(self.costs.values()), 0
-        pending = Pending(task, self.on_error)
+        pending, quick = Pending(task, self.on_error), task.by(fold)
+        if fold is not None or (task.kept is not None and task.kept.find_first(quick) is not None):
+            try:
+                pending.true = task.check(quick, logits)
+            except Exception:  # no gradient, or a layer that is called as none of ours is
+                pending.true = torch.tensor(False)
+            # A GPU is not waited for; it is asked when all of the members are done.
+            if task.x.device.type != "cuda" and not pending.is_true():
+                return pending
+        if self.compiles and quick.module is not None:
+            quick = replace(quick, compiled=compiled.Compiled(quick.model, quick.module))
         for entry in self.entries:
             label, spent = entry.label, 0
 
@@ -175,9 +209,7 @@ class Work:
 
             began = _mark(task.x.device)
             try:
-                folds, code = (fold, self.quick) if label in self.many else (Fold(), None)
-                mine = replace(task, tick=tick, folded=folds, compiled=code)
-                maps = _explain(entry, mine, folds)
+                maps = _explain(entry, replace(quick if label in self.many else task, tick=tick))
             except Exception as error:
                 unfit = entry.optional and isinstance(error, UnfitError)
                 if self.on_error == "raise" and not unfit:
@@ -212,11 +244,16 @@ class Pending:
 
     def __init__(self, task: Evaluator, on_error: str) -> None:
         self.task, self.on_error = task, on_error
+        self.true: Tensor | None = None
         self.maps: dict[str, Tensor] = {}
         self.finite: dict[str, Tensor] = {}
         self.evaluations: dict[str, int] = {}
         self.spans: dict[str, tuple[Any, Any]] = {}
         self.failed: dict[str, str] = {}
+
+    def is_true(self) -> bool:
+        """Whether the passes that made the maps are the model's, for every input."""
+        return self.true is None or bool(self.true)
 
     def add(self, label: str, maps: Tensor, spent: int, began: Any) -> None:
         """Take the maps of a member that has made `spent` evaluations since `began`."""
@@ -246,17 +283,6 @@ class Pending:
         return result
 
 
-def seed_generators(x: Tensor, seed: int) -> None:
-    """Start the global generators, for models and callables that draw from them."""
-    # Not torch.manual_seed, which would seed the GPUs that are not in use as well.
-    torch.default_generator.manual_seed(seed)
-    if x.is_cuda:
-        with torch.cuda.device(x.device):
-            torch.cuda.manual_seed(seed)
-    np.random.seed(seed % 2**32)
-    random.seed(seed)
-
-
 def _mark(device: torch.device) -> Any:
     """Return the time now: on a GPU, when it gets to this point of its work."""
     if device.type != "cuda":
@@ -275,17 +301,16 @@ def _measure(began: Any, ended: Any) -> float:
     return float(began.elapsed_time(ended)) / 1e3
 
 
-def _explain(entry: Entry, task: Evaluator, folds: Fold) -> Tensor:
+def _explain(entry: Entry, task: Evaluator) -> Tensor:
     """Run one member and check what it returns."""
     member, settings = entry.member, dict(entry.options)
     _check_needs(member, task)
-    if member.native and "baselines" in settings:
+    if member.native and "baselines" in settings and "baselines" not in member.defaults:
         # Shared results never depend on the baselines, so the cache stays.
         task = replace(task, baselines=settings.pop("baselines"))
     try:
         if member.native:
-            with folds.applied():
-                maps = member.function(task, **settings)
+            maps = member.function(task, **settings)
         else:
             if task.args:
                 raise MemberError(
@@ -293,9 +318,8 @@ def _explain(entry: Entry, task: Evaluator, folds: Fold) -> Tensor:
                     "model takes additional_forward_args; write them into the model you pass, or "
                     "leave it out"
                 )
-            seed_generators(task.x, task.seed)  # whatever other members have drawn before
-            with borrow(task.model):  # what it leaves behind must not reach the next member
-                maps = member.function(task.model, task.x.clone(), task.target.clone(), **settings)
+            model = _give_model(task)
+            maps = member.function(model, task.x.clone(), task.target.clone(), **settings)
             task.tick(len(task.x) * member.cost(entry.options, tuple(task.x.shape[1:])))
     except SEAError:
         raise
@@ -304,6 +328,23 @@ def _explain(entry: Entry, task: Evaluator, folds: Fold) -> Tensor:
             f"{entry.label} failed on this model with {type(error).__name__}: {error}{ADVICE}"
         ) from error
     return _check_maps(entry.label, maps, task.x)
+
+
+def _give_model(task: Evaluator) -> Logits:
+    """Return a model for a callable to do with as it likes, where there is a copy to give.
+
+    Methods that hook activations need layers that do not write in place; they get them where that
+    leaves the model what it is.
+    """
+    if task.module is None or not is_private(task.module):
+        return task.model
+    try:
+        own = task.out_of_place("it")
+    except UnfitError:
+        own = task
+    if own is task:
+        return Logits(copy_twin(task.module), check=False)
+    return own.model
 
 
 def _check_needs(member: Member, task: Evaluator) -> None:

@@ -177,8 +177,8 @@ def score_with_quantus(
         _check_needs(name, methods, masks, explainers)
     values: dict[str, Tensor] = {}
     seconds: dict[str, float] = {}
-    with borrow(model):
-        wrapped = Logits(model).eval()
+    with borrow(model, x) as twin:
+        wrapped = Logits(twin).eval()
         classes = resolve_target(predict(wrapped, x, batch_size=batch_size), target)
         for name in metrics:
             started, columns = time.perf_counter(), []

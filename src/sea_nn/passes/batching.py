@@ -71,17 +71,20 @@ def measure(
     fixed = {t.untyped_storage().data_ptr() for t in weights}
     kept: dict[int, tuple[int, int]] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    alive: list[Tensor] = []  # or an address could stand for two tensors
+
+    def note(tensor: Tensor) -> None:
+        # Nothing is handed to autograd: an operation that saves its own output, and gets it back
+        # here, would keep itself alive for ever.
         if not tensor.is_sparse:
+            alive.append(tensor.detach())
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in fixed:
                 kept[storage.data_ptr()] = (storage.nbytes(), tensor.numel())
-        return tensor
 
     leaf = x.detach().clone().requires_grad_(True)
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        output = forward(leaf.clone())  # a copy, as the model may work in place
-        del output
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda _: x):
+        forward(leaf.clone())  # a copy, as the model may work in place
     own = x.numel() * x.element_size()
     largest = max([own, *(size for size, _ in kept.values())])
     elements = max([x.numel(), *(numel for _, numel in kept.values())])

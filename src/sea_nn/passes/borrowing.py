@@ -1,62 +1,93 @@
-"""Borrow a model: eval mode, no parameter gradients, and everything given back on the way out.
+"""Run a caller's model without changing it: passes run on a private twin that shares its weights.
+
+A twin is a deep copy whose parameters are views of the model's own (no memory, no gradients) and
+whose buffers are copies, in eval mode. Hooks, folded norms and whatever a forward pass writes stay
+on the twin, so the model can be trained, called or explained in other threads meanwhile, and an
+interrupt leaves nothing behind.
 
 >>> import torch
 >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
->>> with borrow(model):
-...     model.training, model[0].weight.requires_grad
+>>> with borrow(model, torch.rand(1, 2)) as twin:
+...     twin.training, twin[0].weight.requires_grad
 (False, False)
->>> model.training, model[0].weight.requires_grad
-(True, True)
+>>> twin is model, model.training, model[0].weight.requires_grad
+(False, True, True)
 """
 
-from collections.abc import Callable, Iterator
+import copy
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from threading import Lock, RLock
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
 from torch.nn.parameter import is_lazy
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.passes.description import HOOKS, describe
 
-M = TypeVar("M", bound=Callable[..., Any])
 
-_GUARD = Lock()
-_LOCKS: "WeakKeyDictionary[nn.Module, Any]" = WeakKeyDictionary()
+class Twin:
+    """A private copy of a model.
 
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
+    Args:
+        model: the caller's model.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.state = describe(model, modes=False)
+        self.module, self.shared, self.copied = _copy_apart(model)
+        for module in self.module.modules():
+            if module.training:
+                module.training = False  # never by train(), which some models override with work
+        self.own_state = None if self.state is None else describe(self.module)
+        _PRIVATE.add(self.module)
+
+    def rest(self) -> None:
+        """Let go of the model's weights, which may be replaced or moved while the twin is idle."""
+        empty: dict[Any, Tensor] = {}
+        for alias in self.shared:
+            kind = (alias.dtype, alias.device)
+            if kind not in empty:
+                empty[kind] = alias.detach().new_empty(0)
+            alias.data = empty[kind]
+
+    @torch.no_grad()
+    def wake(self, model: nn.Module) -> None:
+        """Take the weights and buffers that the model has now."""
+        shared, copied = _list_tensors(model)
+        for p, alias in zip(shared, self.shared, strict=True):
+            alias.data = p.data
+        if copied:
+            torch._foreach_copy_(self.copied, copied)
+
+
+_GUARD = threading.Lock()
+_IDLE: "WeakKeyDictionary[nn.Module, Twin]" = WeakKeyDictionary()
+_PRIVATE: "WeakSet[nn.Module]" = WeakSet()
+# One lock for all models that run as they are: they may share layers.
+_AS_IT_IS = threading.RLock()
 
 
 @contextmanager
-def borrow(model: M) -> Iterator[M]:
-    """Lend `model` for explaining and give it back exactly as it came, also after an error.
+def borrow(
+    model: Callable[..., Any], x: Tensor | None = None, args: tuple[Any, ...] = ()
+) -> Iterator[Any]:
+    """Yield a twin of `model` to run in its place; the model itself is not touched.
 
-    Inside the block every submodule is in eval mode and works out of place (`inplace=True`
-    activations would overwrite what an explainer still needs), and no parameter asks for a
-    gradient or holds one. On exit each submodule's training flag, `inplace` flag and hooks, and
-    each parameter's `requires_grad` and `.grad` are what they were: a hook that leaked is removed,
-    a hook that was lost is put back.
-
-    The flags are set one by one, never through `model.train()`, because some models override it
-    with work that cannot be undone (merging adapters, for example).
-
-    A module is lent to one thread at a time; another waits until it is back. That holds for the
-    same object: two models that share layers are to be explained one after the other.
+    A twin is kept for the next call and used again while the model has the same structure and
+    attributes; weights and buffers are always those of the moment. A model that cannot be copied
+    (a ScriptModule, say), or whose copy would still call the original's layers through a closure,
+    runs as it is, in eval mode, by one thread at a time, and is given back in the mode it had.
 
     Args:
         model: a module, or any callable; a callable that is not a module is passed through.
-
-    Yields:
-        The same object.
+        x: inputs; the first one shows whether a new twin calls the original's layers.
+        args: further arguments of the model.
     """
     if not callable(model):
         raise KindError(
@@ -65,76 +96,188 @@ def borrow(model: M) -> Iterator[M]:
     if not isinstance(model, nn.Module):
         yield model
         return
-    with _lock(model):
-        yield from _lend(model)
-
-
-def _lock(model: nn.Module) -> Any:
-    with _GUARD:
-        return _LOCKS.setdefault(model, RLock())
-
-
-def _lend(model: Any) -> Iterator[Any]:
-    modules = list(model.modules())
-    # Only what differs is touched: setting an attribute of a module is slow, and models have many.
-    training = [module for module in modules if module.training]
-    inplace = [module for module in modules if _is_inplace(module)]
-    hooks = [_copy_hooks(module) for module in modules]
-    every = [p for module in modules for p in module._parameters.values() if p is not None]
-    if any(is_lazy(p) for p in every):
+    if any(is_lazy(p) for p in model.parameters()):
         raise InputError(
             "the model has lazy layers that have not seen an input yet; run it once before it is "
             "explained"
         )
-    # Tensors made in inference mode know no gradients, and refuse to be told so.
-    parameters = [(p, p.requires_grad, p.grad) for p in every if not p.is_inference()]
+    # A compiled model is explained by the module it was made of: the same function.
+    own = model._modules.get("_orig_mod") or model
+    twin = _take(own, x, args)
+    if twin is None:
+        with _AS_IT_IS, _in_eval_mode(own):
+            yield own
+        return
     try:
-        for module in training:
-            module.training = False
-        for module in inplace:
-            module.inplace = False
-        for p, required, grad in parameters:
-            if required:
-                p.requires_grad_(False)
+        yield twin.module
+    except Exception:
+        _keep(own, twin)
+        raise
+    # After an interrupt the twin may be half changed, and is dropped.
+    _keep(own, twin)
+
+
+def is_private(module: nn.Module | None) -> bool:
+    """Whether a module is a twin, which may be changed."""
+    return module in _PRIVATE if module is not None else False
+
+
+def copy_twin(twin: nn.Module, inplace: bool = True, shared: Iterable[Tensor] = ()) -> nn.Module:
+    """Return a further copy of a twin that shares its parameters and buffers.
+
+    Args:
+        twin: the twin.
+        inplace: whether layers that write in place go on doing so.
+        shared: further tensors to share.
+    """
+    memo: dict[int, Any] = {id(t): t for t in shared}
+    for module in twin.modules():
+        for t in (*module._parameters.values(), *module._buffers.values()):
+            if t is not None:
+                memo[id(t)] = t
+        _prepare_attributes(module, memo)
+    made: nn.Module = copy.deepcopy(twin, memo)
+    if not inplace:
+        for module in find_inplace(made):
+            module.inplace = False  # type: ignore[assignment]
+    _PRIVATE.add(made)
+    return made
+
+
+def find_inplace(module: nn.Module) -> list[nn.Module]:
+    """Return the layers that write in place."""
+    return [m for m in module.modules() if getattr(m, "inplace", None) is True]
+
+
+def _take(model: nn.Module, x: Tensor | None, args: tuple[Any, ...]) -> Twin | None:
+    """Return an idle twin that still is one, or a new one; None if there cannot be any."""
+    with _GUARD:
+        twin = _IDLE.pop(model, None)
+    if twin is not None and twin.state == describe(model, modes=False):
+        twin.wake(model)
+        return twin
+    if any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
+        return None
+    try:
+        twin = Twin(model)
+    except Exception:  # whatever a class's own way of copying raises
+        return None
+    own = set(model.modules())
+    if any(m in own for m in twin.module.modules()):
+        return None
+    return twin if x is None or _is_closed(twin.module, own, x, args) else None
+
+
+def _keep(model: nn.Module, twin: Twin) -> None:
+    """Keep a twin for the next call if it can be known, then, to be the model's."""
+    # What the passes changed in the twin's attributes must not reach the next call.
+    if twin.state is not None and twin.own_state == describe(twin.module):
+        twin.rest()
+        with _GUARD:
+            _IDLE[model] = twin
+
+
+class _EscapeError(Exception):
+    """A twin was about to run a layer of the original."""
+
+
+def _is_closed(twin: nn.Module, own: set[nn.Module], x: Tensor, args: tuple[Any, ...]) -> bool:
+    """Whether a pass of the twin runs none of the original's modules."""
+    here = threading.get_ident()
+
+    def watch(module: nn.Module, inputs: Any) -> None:
+        if threading.get_ident() == here and module in own:
+            raise _EscapeError
+
+    rows = [a[:1] if isinstance(a, Tensor) and a.ndim and len(a) == len(x) else a for a in args]
+    handle = torch_module.register_module_forward_pre_hook(watch)
+    try:
+        with torch.no_grad():
+            twin(x[:1].detach().clone(), *rows)
+    except _EscapeError:
+        return False
+    except Exception:  # the caller's first pass will meet the same, and explain it
+        return True
+    finally:
+        handle.remove()
+    return True
+
+
+def _list_tensors(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the tensors that a twin shares with a model, and those that it copies; each once."""
+    shared: dict[int, Tensor] = {}
+    copied: dict[int, Tensor] = {}
+    for module in model.modules():
+        for p in module._parameters.values():
+            if p is not None:  # weights made in inference mode have no gradient but in a copy
+                (copied if p.is_inference() else shared)[id(p)] = p
+        for b in module._buffers.values():
+            if b is not None:
+                copied[id(b)] = b
+    return list(shared.values()), list(copied.values())
+
+
+def _copy_apart(model: nn.Module) -> tuple[nn.Module, list[Tensor], list[Tensor]]:
+    """Return a copy, and its tensors: those that it shares with the model, and the others."""
+    memo: dict[int, Any] = {}
+
+    def follow(t: Tensor, shares: bool) -> Tensor:
+        if type(t) not in (nn.Parameter, Tensor):
+            raise TypeError(f"a tensor of type {type(t).__name__} may hold more than its values")
+        value = t.detach() if shares else t.detach().clone()
+        twin = nn.Parameter(value, requires_grad=False) if isinstance(t, nn.Parameter) else value
+        twin.__dict__.update(t.__dict__)
+        memo[id(t)] = twin
+        return twin
+
+    shared, copied = _list_tensors(model)
+    mine = [follow(t, True) for t in shared], [follow(t, False) for t in copied]
+    for module in model.modules():
+        _prepare_attributes(module, memo)
+    return copy.deepcopy(model, memo), *mine
+
+
+def _prepare_attributes(module: nn.Module, memo: dict[int, Any]) -> None:
+    """Note copies of what deepcopy does not take (results of operations) or takes slowly."""
+    for value in module.__dict__.values():
+        if isinstance(value, Tensor):
+            memo.setdefault(id(value), value.detach().clone())
+        elif type(value) is OrderedDict and not value:
+            memo[id(value)] = OrderedDict()
+
+
+@contextmanager
+def _in_eval_mode(model: nn.Module) -> Iterator[None]:
+    """Put a model that has no twin in eval mode; modes, hooks and gradients come back after."""
+    modules = list(model.modules())
+    modes = [m.training for m in modules]
+    hooks = [{name: dict(m.__dict__.get(name) or {}) for name in HOOKS} for m in modules]
+    gradients = [(p, p.grad) for p in model.parameters() if not p.is_inference()]
+
+    def restore() -> None:
+        for m, mode in zip(modules, modes, strict=True):
+            if m.training != mode:
+                m.training = mode
+        for m, kept in zip(modules, hooks, strict=True):
+            for name, before in kept.items():
+                held = m.__dict__.get(name)
+                if held is not None and dict(held) != before:
+                    held.clear()  # the dictionary itself stays: handles refer to it
+                    held.update(before)
+        for p, grad in gradients:
+            p.grad = grad
+
+    try:
+        for p, grad in gradients:
             if grad is not None:
                 p.grad = None  # what a member adds by backward() must not reach the caller's
-        yield model
+        for m, mode in zip(modules, modes, strict=True):
+            if mode:
+                m.training = False
+        yield
     finally:
-        still = set(training)
-        for module, saved in zip(modules, hooks, strict=True):
-            if module.training != (module in still):
-                module.training = module in still
-            _restore_hooks(module, saved)
-        for module in inplace:
-            module.inplace = True
-        for p, required, grad in parameters:
-            if p.requires_grad != required:
-                p.requires_grad_(required)
-            if p.grad is not grad:
-                p.grad = grad
-
-
-def _is_inplace(module: nn.Module) -> bool:
-    # By the dictionary first: a module looks long for an attribute that it does not have.
-    found = module.__dict__.get("inplace")
-    return (getattr(type(module), "inplace", None) if found is None else found) is True
-
-
-def _copy_hooks(module: nn.Module) -> dict[str, dict[Any, Any]]:
-    """Return copies of the module's hooks by kind, those it has."""
-    held = ((name, module.__dict__.get(name)) for name in _HOOKS)
-    return {name: dict(hooks) for name, hooks in held if hooks}
-
-
-def _restore_hooks(module: nn.Module, saved: dict[str, dict[Any, Any]]) -> None:
-    for name in _HOOKS:
-        current = module.__dict__.get(name)
-        if not current and name not in saved:
-            continue
-        before = saved.get(name, {})
-        # The dictionary itself must stay: the caller's handles refer to it.
-        if current is not None and dict(current) != before:
-            current.clear()
-            current.update(before)
-            if name == "_backward_hooks" and not before:
-                module._is_full_backward_hook = None
+        try:
+            restore()
+        except KeyboardInterrupt:
+            restore()
+            raise

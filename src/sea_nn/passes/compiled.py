@@ -8,12 +8,13 @@ some seconds for a model and pays from a few hundred evaluations on, on a GPU mo
 import warnings
 from collections.abc import Callable
 from functools import cached_property
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
+from sea_nn.passes.norm_folding import Fold
 from sea_nn.passes.outputs import Logits
 
 ALIKE = 0.999
@@ -21,6 +22,21 @@ ALIKE = 0.999
 
 _TRUSTED: "WeakSet[nn.Module]" = WeakSet()
 _REFUSED: "WeakSet[nn.Module]" = WeakSet()
+_FOLDS: "WeakKeyDictionary[nn.Module, Fold]" = WeakKeyDictionary()
+
+
+def keep_fold(twin: nn.Module, fold: Fold | None) -> None:
+    """Keep the folded copy that code is made for: another would have to be compiled again."""
+    if fold is not None:
+        _FOLDS[twin] = fold
+
+
+def recall_fold(twin: nn.Module | None) -> Fold | None:
+    """Return the folded copy that code was made for, with the weights of now."""
+    fold = _FOLDS.get(twin) if twin is not None else None
+    if fold is not None:
+        fold.refresh()
+    return fold
 
 
 def fix_shape(points: Tensor) -> None:

@@ -2,9 +2,10 @@
 
 A pass is hundreds of kernels. For a few inputs they run faster than Python can launch them; a graph
 launches all of them at once. A shape that comes a second time is recorded and replayed from then
-on. What is kept is trusted while the model's modules, their plain attributes (others by identity)
-and the addresses and versions of its tensors stay the same, and while a replay still says what the
-model says, which shows what a description does not. A model that carries hooks, waits for the GPU
+on. What is kept belongs to a twin (`sea_nn.passes.borrowing`), which lives while the model has the
+same structure and attributes. It is trusted while the weights lie where they lay and the arithmetic
+is the same, and while a replay still says what the twin says by itself, which shows what no
+description does (a number in a global variable, say). A model that carries hooks, waits for the GPU
 inside its forward pass or cannot be recorded runs as it is.
 """
 
@@ -15,14 +16,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_module
 
-from sea_nn.passes.first_layer import Stem, find_stem
-from sea_nn.passes.norm_folding import Fold, agrees, is_sealed
+from sea_nn.passes.borrowing import is_private
+from sea_nn.passes.first_layer import FirstLayer, split_first
+from sea_nn.passes.norm_folding import Fold
+from sea_nn.passes.sameness import same_logits
+from sea_nn.passes.tracing import is_heard, recall_layers
 
 if TYPE_CHECKING:
     from sea_nn.passes.evaluator import Evaluator
@@ -38,11 +41,6 @@ LOOKS = 4  # shapes of inputs for which it is kept
 # A sweep of at most this many passes is cut so that they can be recorded; longer ones keep the GPU
 # busy by themselves.
 FEW_PASSES = 2
-
-_PLAIN = (int, float, bool, str, type(None))
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-# What every module has: looked into where it matters, or seen by modules() itself.
-_CONTAINERS = frozenset(nn.Module().__dict__) - {"training"}
 
 
 class Recording:
@@ -72,7 +70,8 @@ class Recording:
                 generator.graphsafe_set_state(state)
                 raise
             self.graph.replay()
-        if not agrees(self.output, expected):
+        apart = (self.output.double() - expected.double()).norm()
+        if not bool(apart <= 0.05 * expected.double().norm() + torch.finfo(expected.dtype).tiny):
             raise RuntimeError("a replay differs from the pass that was recorded")
 
     def replay(self) -> Tensor:
@@ -109,20 +108,35 @@ class Pass:
 
 
 class Kept:
-    """What is kept with a model: its folded norms, its first layer, recorded looks and passes."""
+    """What is kept with a twin: its folded norms, its first layer, recorded looks and passes."""
 
-    def __init__(self, state: Any, fold: Fold, n_classes: int) -> None:
+    def __init__(self, root: nn.Module, state: Any, fold: Fold | None, n_classes: int) -> None:
+        self._root = ref(root)  # what is kept must not keep the twin
         self.state, self.fold, self.n_classes = state, fold, n_classes
-        self.stems: dict[Any, Stem | None] = {}
+        self.layers: dict[Any, FirstLayer | None] = {}
         self.looks: dict[Any, tuple[Tensor, Recording | None]] = {}
         self.passes: dict[Any, Pass] = {}
 
-    def find_stem(self, task: "Evaluator") -> Stem | None:
-        """Return the first layer to run apart for inputs of this shape, sought once."""
-        shape = task.x.shape[1:]
-        if shape not in self.stems:
-            self.stems[shape] = find_stem(task)
-        return self.stems[shape]
+    @property
+    def root(self) -> nn.Module | None:
+        """The twin."""
+        return self._root()
+
+    def find_first(self, task: "Evaluator") -> FirstLayer | None:
+        """Return the first layer to run apart for inputs of this shape, sought once.
+
+        Args:
+            task: the inputs, and the folded model if there is one.
+        """
+        # What the layer gives must be what the rest reads: with a type of their own, it is not.
+        caller = torch.is_autocast_enabled(task.x.device.type)
+        kind = (task.x.shape[1:], task.autocast, caller)
+        if kind not in self.layers:
+            name = None
+            if self.root is not None and task.autocast is None and not caller and not task.args:
+                name = recall_layers(self.root).first
+            self.layers[kind] = None if name is None else split_first(task, name)
+        return self.layers[kind]
 
     def look(self, task: "Evaluator") -> tuple[Tensor, Tensor]:
         """Fold the weights as they are now, and answer as the model is and as it is folded.
@@ -130,8 +144,8 @@ class Kept:
         This is recorded: one replay folds, asks and answers.
 
         Returns:
-            The logits of the task's inputs [N, classes], and those of the first by folded weights,
-            [1, classes]; both are only true if the model itself says the same.
+            The logits of the task's inputs and those by folded weights, both [N, classes]; they are
+            only true if the model itself says the same.
         """
         x = task.x
         kind = (x.shape, x.dtype)
@@ -140,14 +154,14 @@ class Kept:
         fixed.copy_(x)
 
         def ask() -> Tensor:
-            self.fold.refresh()
             rows = torch.arange(len(fixed), device=fixed.device)
             with torch.no_grad():
-                plain = task.model(task.arrange(fixed))
-                with self.fold.applied():
-                    one = replace(task, folded=self.fold)
-                    folded = one.forward(one.arrange(fixed[:1]), rows[:1])
-            return torch.cat([plain.to(folded.dtype), folded])
+                plain = task.model(task.arrange(fixed)).to(fixed.dtype)
+                if self.fold is None:
+                    return torch.cat([plain, plain])
+                self.fold.refresh()
+                fast = task.by(self.fold)
+                return torch.cat([plain, fast.forward(fast.arrange(fixed), rows)])
 
         # The first time as it is: what is wrong with the input must not look like a recording's.
         answers = ask() if recording is None else recording.replay().clone()
@@ -156,18 +170,18 @@ class Kept:
             if len(self.looks) == LOOKS:
                 del self.looks[next(iter(self.looks))]
         self.looks[kind] = (fixed, recording)  # the one used last comes last
-        return answers[:-1], answers[-1:]
+        return answers[: len(x)], answers[len(x) :]
 
     def confirm(self, task: "Evaluator") -> bool:
-        """Whether folded weights say of the first input what the model has said; forget if not."""
-        same = confirm(task, *self.look(replace(task, x=task.x[:1])))
-        if not same:
-            forget(task)
-        return same
+        """Whether the recorded look says of the first input what the model has said."""
+        plain, folded = self.look(replace(task, x=task.x[:1], kept=self))
+        own = task.logits[:1]
+        same = same_logits(plain, own, task.autocast) & same_logits(folded, own, task.autocast)
+        return bool(same)
 
     def find_pass(self, task: "Evaluator", size: int) -> Pass | None:
         """Return the pass for `size` points like the inputs, or None if it would be too large."""
-        form = (bool(task.folded), task.stem is not None, task.compiled is not None)
+        form = (task.folded is not None, task.first is not None, task.compiled is not None)
         kind = (size, task.x.shape[1:], task.x.dtype, *form)
         if kind not in self.passes:
             if size > count_room(task):
@@ -186,7 +200,8 @@ class Runner:
         self.task, self.size = task, 0
         # Asked anew for every sweep: a member may have put hooks on the model.
         kept, module = task.kept, task.module
-        free = kept is not None and module not in _REFUSED and not is_heard(task)
+        free = kept is not None and module is not None and not is_heard(module)
+        free = free and kept is not None and kept.root not in _REFUSED
         self.kept = kept if free else None
 
     def divide(self, total: int, at_most: int) -> int | None:
@@ -237,26 +252,17 @@ def recall(task: "Evaluator") -> Kept | None:
     return kept
 
 
-def confirm(task: "Evaluator", plain: Tensor, folded: Tensor) -> bool:
-    """Whether what a recording said, of all inputs or the first, is what the model has said."""
-    own = task.logits
-    return agrees(plain, own[: len(plain)]) and agrees(folded, own[:1], tolerance(task))
-
-
 def forget(task: "Evaluator") -> None:
     """Drop what was kept for the task's model."""
     if task.module is not None:
         _KEPT.pop(task.module, None)
 
 
-def keep(task: "Evaluator", fold: Fold) -> Kept | None:
-    """Keep folded norms with the model for the next call; None where that is not possible."""
+def keep(task: "Evaluator", fold: Fold | None) -> Kept | None:
+    """Keep folded norms with the twin for the next call; None where that is not possible."""
     if task.module is None or not is_eligible(task):
         return None
-    state = describe(task)
-    if state is None:
-        return None
-    kept = _KEPT[task.module] = Kept(state, fold, task.logits.shape[1])
+    kept = _KEPT[task.module] = Kept(task.module, describe(task), fold, task.logits.shape[1])
     return kept
 
 
@@ -268,22 +274,15 @@ def release() -> None:
 
 
 def is_eligible(task: "Evaluator") -> bool:
-    """Whether this model's passes may be recorded: a module on a GPU that nobody listens to."""
+    """Whether this model's passes may be recorded: a twin on a GPU that nobody listens to."""
     module = task.module
     if not is_capable(task.x.device) or module is None or task.args or module in _REFUSED:
         return False
-    if is_heard(task):
+    if not is_private(module) or is_heard(module):
         return False
     # cuDNN's recurrent layers have no backward pass in eval mode, see Evaluator.differentiable.
-    return not any(is_sealed(m) or isinstance(m, nn.RNNBase) for m in task.modules)
-
-
-def is_heard(task: "Evaluator") -> bool:
-    """Whether someone listens to the model's passes with hooks: a replay would not call them."""
-    everywhere = vars(torch_module)
-    if any(everywhere.get(f"_global{name}") for name in _HOOKS):
-        return True
-    return any(m.__dict__.get(name) for m in task.modules for name in _HOOKS)
+    spread = (nn.RNNBase, nn.DataParallel, nn.parallel.DistributedDataParallel)
+    return not any(isinstance(m, spread) for m in task.modules)
 
 
 def is_capable(device: torch.device) -> bool:
@@ -293,30 +292,9 @@ def is_capable(device: torch.device) -> bool:
 
 
 def describe(task: "Evaluator") -> Any:
-    """Return what must stay the same for a recorded pass to stay true, or None if it is unknown."""
-    modules = task.modules
-    try:
-        tensors = [
-            (t.data_ptr(), t._version, t.dtype, t.shape)
-            for m in modules
-            for t in (*m._parameters.values(), *m._buffers.values())
-            if t is not None
-        ]
-    except (RuntimeError, NotImplementedError):  # inference tensors, tensors without memory
-        return None
-    attributes = [
-        (name, value if isinstance(value, _PLAIN) else id(value))
-        for m in modules
-        for name, value in m.__dict__.items()
-        if name not in _CONTAINERS
-    ]
-    arithmetic = _describe_arithmetic(task.x.device.type)
-    return [id(m) for m in modules], tensors, attributes, task.autocast, arithmetic
-
-
-def tolerance(task: "Evaluator") -> float | None:
-    """Return how far logits may be apart, relative to the largest; None for the usual."""
-    return 0.05 if task.autocast == torch.bfloat16 else None
+    """Return what must stay the same for a recorded pass to stay true."""
+    places = [(p.data_ptr(), p.dtype, p.shape, p.stride()) for p in task.model.parameters()]
+    return places, task.autocast, _describe_arithmetic(task.x.device.type)
 
 
 def find_room(device: torch.device) -> int:
@@ -359,8 +337,8 @@ def _try(record: Callable[[], Recording], task: "Evaluator") -> Recording | None
     except Exception as error:
         if isinstance(error, torch.cuda.OutOfMemoryError):
             release()
-        elif task.module is not None:
-            _REFUSED.add(task.module)
+        elif task.kept is not None and task.kept.root is not None:
+            _REFUSED.add(task.kept.root)
         return None
 
 

@@ -13,22 +13,25 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sea_nn.errors import InputError, MemberError
+from sea_nn.errors import InputError, MemberError, UnfitError
 from sea_nn.passes import batching as memory
 from sea_nn.passes import cuda_graphs as replay
 from sea_nn.passes import noise as draws
+from sea_nn.passes.borrowing import copy_twin, find_inplace, is_private
 from sea_nn.passes.compiled import Compiled, fix_shape
-from sea_nn.passes.first_layer import Stem
+from sea_nn.passes.first_layer import FirstLayer
 from sea_nn.passes.gradient_sums import Combine, Part, Points, add_up
-from sea_nn.passes.norm_folding import Fold, fold_safely, is_frozen_norm, may_round
+from sea_nn.passes.norm_folding import Fold, may_round
 from sea_nn.passes.outputs import Logits, select_args
+from sea_nn.passes.sameness import same_gradients, same_logits
+from sea_nn.passes.tracing import is_frozen_norm, recall_layers
 
 T = TypeVar("T")
-FACTS = ("modules", "norms", "convolutional", "recurrent")
+FACTS = ("norms", "convolutional", "recurrent")
 """Keys of what is shared about the model, whatever its inputs."""
 FOOTPRINT = "footprint"
 """Begins the keys of what one input takes."""
-STEM_FROM = 48
+APART_FROM = 48
 """Points from which on it pays to run the first layer apart: for fewer, launches take longer."""
 SUMS = 1 << 30
 """Bytes that sums of gradients behind a first layer may take at once."""
@@ -41,7 +44,7 @@ class Evaluator:
     One evaluation is one forward pass, or one forward and backward pass, of one input.
 
     Attributes:
-        model: the borrowed model behind `Logits`.
+        model: what runs, behind `Logits`: the caller's model or a copy of it.
         x: the inputs [N, ...], a private copy.
         target: the class to explain for each, [N].
         logits: the model's answer for `x`, [N, classes].
@@ -55,8 +58,8 @@ class Evaluator:
         seed: starts every random draw; an input's map never depends on its batch.
         tick: told the number of evaluations just made.
         cache: results shared between members, by name.
-        folded: the folded norms in place now, which change what a pass keeps; an empty one if none.
-        stem: the first layer if it runs apart: gradients are those of what it gives, then.
+        folded: the fold that `model` is of, or None if its norms run as they are.
+        first: the first layer if it runs apart: gradients are those of what it gives, then.
         kept: what is kept with the model between calls, on a GPU.
         compiled: runs gradient passes as compiled code, or None.
     """
@@ -74,22 +77,22 @@ class Evaluator:
     seed: int = 0
     tick: Callable[[int], None] = lambda count: None
     cache: dict[Any, Any] = field(default_factory=dict)
-    folded: Fold = field(default_factory=Fold)
-    stem: Stem | None = None
+    folded: Fold | None = None
+    first: FirstLayer | None = None
     kept: replay.Kept | None = None
     compiled: Compiled | None = None
 
     @property
     def module(self) -> nn.Module | None:
-        """The caller's model if it is a module, None for a plain callable."""
+        """The model if it is a module, None for a plain callable."""
         inner = self.model.model
         return inner if isinstance(inner, nn.Module) else None
 
     @property
     def modules(self) -> list[nn.Module]:
-        """The caller's model and all of its parts, listed once; none for a plain callable."""
+        """The model and all of its parts; none for a plain callable."""
         module = self.module
-        return self.share("modules", lambda: [] if module is None else list(module.modules()))
+        return [] if module is None else list(module.modules())
 
     def baseline(self) -> Tensor:
         """Return the baselines as a tensor of the shape of `x`."""
@@ -171,10 +174,9 @@ class Evaluator:
         scale = 1024.0 if self.autocast == torch.float16 else 1.0
         with self.differentiable():
             leaf = self._start(points).requires_grad_(True)
-            # The copy, in the layout to run in, lets a model start with an in-place operation. A
-            # model that writes on what its first layer gives is not run without it.
-            whole = self.stem is None
-            copy = leaf.clone(memory_format=self._layout(leaf)) if whole else leaf
+            # The copy, in the layout to run in, lets a model start with an in-place operation.
+            written = self.first is None or self.first.overwrites
+            copy = leaf.clone(memory_format=self._layout(leaf)) if written else leaf
             if self.compiled is not None:
                 fix_shape(copy)
             with self._precision():
@@ -196,9 +198,9 @@ class Evaluator:
 
     def _start(self, points: Tensor) -> Tensor:
         """Return what passes start from: the points, or what the first layer makes of them."""
-        if self.stem is None:
+        if self.first is None:
             return points.detach()
-        made = self.stem.push(points)
+        made = self.first.push(points)
         return made.contiguous(memory_format=self._layout(made))
 
     def integrate(
@@ -218,27 +220,35 @@ class Evaluator:
                 left out; called right after `points` with the same part.
             weights: what each point counts [count], 1 if left out.
         """
-        stem = None if combine is not None else self._find_stem(count)
-        if stem is None:
+        first = None if combine is not None else self._find_first(count)
+        if first is None:
             return self._add_gradients(0, len(self.x), count, points, combine, weights)
-        behind, total = replace(self, stem=stem), torch.empty_like(self.x)
+        return self._integrate_behind(first, count, points, weights)
+
+    def _integrate_behind(
+        self, layer: FirstLayer, count: int, points: Points, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return what `integrate` does, by sums of gradients behind the first layer."""
+        total = torch.empty_like(self.x)
+        rest = Logits(layer.rest, check=False)
+        code = None if self.compiled is None else Compiled(rest, layer.rest)
+        behind = replace(self, model=rest, first=layer, compiled=code)
 
         def visit(first: int, last: int) -> None:
-            with stem.removed():
-                slopes = behind._add_gradients(first, last, count, points, None, weights)
-            total[first:last] = stem.pull(self.x[first:last], slopes)
+            slopes = behind._add_gradients(first, last, count, points, None, weights)
+            total[first:last] = layer.pull(self.x[first:last], slopes)
 
-        size = math.prod(stem.shape) * self.x.element_size()  # of sums, and of the layer's answers
+        size = math.prod(layer.shape) * self.x.element_size()  # of sums, and of the layer's answers
         block = min(SUMS // (2 * size), self.limit or len(self.x))
         # The passes behind the layer say what they cost themselves.
         replace(self, tick=lambda count: None).sweep(len(self.x), visit, size=max(1, block))
         return total
 
-    def _find_stem(self, count: int) -> Stem | None:
+    def _find_first(self, count: int) -> FirstLayer | None:
         """Return the first layer to take out of sums of `count` gradients, if that pays."""
-        if self.kept is None or count == 1 or len(self.x) * count < STEM_FROM:
+        if self.kept is None or count == 1 or len(self.x) * count < APART_FROM:
             return None
-        return self.kept.find_stem(self)
+        return self.kept.find_first(self)
 
     def _add_gradients(
         self,
@@ -250,7 +260,7 @@ class Evaluator:
         weights: Tensor | None,
     ) -> Tensor:
         """Return what `integrate` does, for the inputs `first` to `last`."""
-        shape = self.x.shape[1:] if self.stem is None else self.stem.shape
+        shape = self.x.shape[1:] if self.first is None else self.first.shape
         total = self.x.new_zeros(last - first, *shape)
         run, begin, end = replay.Runner(self), first * count, last * count
 
@@ -354,24 +364,87 @@ class Evaluator:
             self.tick((stop - start) * weight)
             start = stop
 
-    def find_fold(self, expected: Tensor | None = None, gradients: bool = False) -> Fold:
-        """Return the model's norms folded, if its answer for the first input stays the same.
+    def fold(self, gradients: bool) -> Fold | None:
+        """Return the model with its norms folded, or None if it has none that may be.
 
         Args:
-            expected: that answer, if known.
             gradients: whether passes go back as well: a device that rounds then goes forward by
                 the model's own weights, or the gradients are not the model's own.
         """
-        rows = torch.zeros(1, dtype=torch.long, device=self.x.device)
-        exact = replace(self, autocast=None)
-
-        def run() -> Tensor:
-            with torch.no_grad():
-                return exact.forward(exact.arrange(self.x[:1]), rows)
-
+        if self.module is None or not is_private(self.module) or self.args:
+            return None
+        layers = recall_layers(self.module)
+        if not layers.pairs and not layers.norms:
+            return None
         faithful = gradients and may_round(self.x.device) and self.autocast is None
-        found = fold_safely(self.module, run, expected, faithful)
-        return found if self.autocast is None else Fold(found.what, self.autocast)
+        return Fold(self.module, layers, self.autocast, faithful)
+
+    def by(self, fold: Fold | None) -> "Evaluator":
+        """Return the same evaluator, running a fold of its model."""
+        if fold is None:
+            return self
+        return replace(self, model=Logits(fold.module, check=False), folded=fold)
+
+    def check(self, fast: "Evaluator", logits: Tensor | None = None) -> Tensor:
+        """Return whether a fast form of the model is the model, for every input; bool, on device.
+
+        Compared are the logits and the gradients at the inputs.
+
+        Args:
+            fast: the same inputs with another form of the model.
+            logits: what that form says of the inputs, if known.
+        """
+        quiet, own = replace(fast, tick=lambda count: None, compiled=None), self.gradients()
+        if logits is None:
+            logits = quiet.answer()
+        layer = None if self.kept is None else self.kept.find_first(quiet)
+        if layer is None:
+            found = quiet.integrate(1, lambda part: self.x[part.rows])
+        else:
+            found = quiet._integrate_behind(layer, 1, lambda part: self.x[part.rows])
+        alike = same_logits(logits, self.logits, self.autocast)
+        return alike & same_gradients(found, own, self.autocast)
+
+    def gradients(self) -> Tensor:
+        """Return d score / d input at the inputs by the model as it is, computed once."""
+        quiet = replace(self, tick=lambda count: None)
+        return self.share("gradient", lambda: quiet.integrate(1, lambda part: self.x[part.rows]))
+
+    def answer(self) -> Tensor:
+        """Return the logits of all inputs, [N, classes]."""
+        parts: list[Tensor] = []
+
+        def visit(start: int, stop: int) -> None:
+            rows = torch.arange(start, stop, device=self.x.device)
+            with torch.no_grad():
+                parts.append(self.forward(self.arrange(self.x[start:stop]), rows))
+
+        self.sweep(len(self.x), visit, gradient=False)
+        return torch.cat(parts)
+
+    def out_of_place(self, member: str) -> "Evaluator":
+        """Return the same evaluator on a copy of the model whose layers do not write in place.
+
+        Raises:
+            UnfitError: the model has no copy, or layers that write in place are part of what it
+                computes.
+        """
+        if self.module is None or not is_private(self.module):
+            raise UnfitError(
+                f"{member} changes how layers run, and this model cannot be copied, so that would "
+                "show wherever else it is used. Use saliency or integrated_gradients"
+            )
+        if not find_inplace(self.module):
+            return self
+        copy = replace(self, model=Logits(copy_twin(self.module, inplace=False), check=False))
+        alike = same_logits(replace(copy, tick=lambda count: None).answer(), self.logits)
+        if not bool(alike):
+            raise UnfitError(
+                f"{member} needs layers that do not write in place, and with inplace=False this "
+                "model computes something else (an activation overwrites what another layer "
+                "reads). Use saliency or integrated_gradients, which run the model as it is"
+            )
+        return copy
 
     def footprint(self) -> memory.Footprint:
         """Return the memory one input needs, measured with one forward pass and remembered."""
@@ -379,10 +452,11 @@ class Evaluator:
         def find() -> memory.Footprint:
             rows = torch.zeros(1, dtype=torch.long, device=self.x.device)
             one = self._start(self.arrange(self.x[:1]))
-            weights = (*self.model.parameters(), *self.model.buffers(), *self.folded.tensors())
+            folded = () if self.folded is None else self.folded.tensors()
+            weights = (*self.model.parameters(), *self.model.buffers(), *folded)
             return memory.measure(lambda leaf: self.forward(leaf, rows), one, weights)
 
-        form = (self.autocast, bool(self.folded), self.stem is not None)
+        form = (self.autocast, self.folded is not None, self.first is not None)
         kind = (FOOTPRINT, self.x.shape[1:], self.x.dtype, self.x.device, *form)
         return self.share(kind, lambda: memory.recall(self.module, kind, find))
 
@@ -419,7 +493,7 @@ class Evaluator:
     def _prefers_channels_last(self) -> bool:
         # On a GPU the backward pass of a batch norm in eval mode returns the other layout, and
         # the copies that follow cost more than the layout gains.
-        norms = self.x.is_cuda and not self.folded and self.share("norms", self._has_norms)
+        norms = self.x.is_cuda and self.folded is None and self.share("norms", self._has_norms)
         return not norms and self.share("convolutional", self._is_convolutional)
 
     def _has_norms(self) -> bool:

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from sea_nn.errors import InputError
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.questions.absent import Perturbation, positions
-from sea_nn.questions.session import find_fold, recall_chain
+from sea_nn.questions.session import use_fold
 
 ScoreKind = Literal["probability", "logit"]
 
@@ -75,28 +74,21 @@ def ask_points(task: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) 
     Args:
         task: the model and the inputs.
         rows: the input that each point is a variant of, [P].
-        build: returns the points [p, ...] of a slice of 0 to P. On a CPU it pays if each is much
-            like the one before; see `sea_nn.passes.chain`.
+        build: returns the points [p, ...] of a slice of 0 to P.
     """
     answers = PointAnswers.empty((len(rows),), task.x)
-    chain = recall_chain(task, len(rows), build)
-    fold = find_fold(task, len(rows))
-    task = replace(task, folded=fold)
+    task = use_fold(task, len(rows))
     total, size = len(rows), task.limit if task.x.device.type == "cpu" else None
-    forward = task.forward
-    if chain is not None:
-        size, forward = chain.size, partial(chain.forward, task)
 
     def visit(start: int, stop: int) -> None:
         part = slice(start, stop)
         with torch.no_grad():
-            logits = forward(task.arrange(build(part)), rows[part])
+            logits = task.forward(task.arrange(build(part)), rows[part])
             answers.put(part, PointAnswers.read(logits, task.target[rows[part]]))
 
     if size is not None:
         size = math.ceil(total / max(1, math.ceil(total / size)))
-    with fold.applied():
-        task.sweep(total, visit, size=size, gradient=False)
+    task.sweep(total, visit, size=size, gradient=False)
     return answers
 
 
