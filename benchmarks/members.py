@@ -218,17 +218,15 @@ def pass_rate(model: nn.Module, x: Tensor, target: Tensor, points: int) -> float
     from sea_nn.passes.borrowing import borrow
     from sea_nn.passes.cuda_graphs import Recording
     from sea_nn.passes.evaluator import Evaluator
-    from sea_nn.passes.norm_folding import Fold, plan
     from sea_nn.passes.outputs import Logits
 
     count = min(points, 8 * STEPS)
-    with borrow(model):
-        fold = Fold(plan(model, lambda: model(x[:1])), faithful=True)
-        task = Evaluator(Logits(model, check=False), x, target, x, folded=fold)
+    with borrow(model, x) as twin:
+        task = Evaluator(Logits(twin, check=False), x, target, x)
+        task = task.by(task.fold(gradients=True))
         batch = task.arrange(x[:1].expand(count, -1, -1, -1))
-        with fold.applied():
-            classes = target[:1].repeat(count)
-            bare = Recording(lambda: task.slope(batch, classes), x.device)
+        classes = target[:1].repeat(count)
+        bare = Recording(lambda: task.slope(batch, classes), x.device)
         start = clock()
         for _ in range(3):
             bare.replay()

@@ -334,11 +334,6 @@ def fashion(device: str, count: int, peers: dict[str, int]) -> Iterator[Table]:
         f"PixelFlipping, with 28 pixels a step as ours, and in the last row, on {few} inputs, "
         "one pixel a step, its default."
     )
-    if device == "cpu":
-        note += (
-            " There the classifier's convolutions run only where a step has changed something "
-            "(sea_nn/chain.py), which does not count as time in the classifier."
-        )
     yield f"Perturbation metrics, Fashion-MNIST, {device}", note, HEADER, rows
     if device == "cpu" and raced:
         yield show_floor(raced, count_operations(model, x), max(peak, measure_peak()))

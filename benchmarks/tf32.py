@@ -21,7 +21,8 @@ from benchmarks.members import STEPS, cosine, views
 from benchmarks.table import Table
 from sea_nn.passes import norm_folding as fold
 from sea_nn.passes.borrowing import borrow
-from sea_nn.passes.norm_folding import Fold, plan
+from sea_nn.passes.norm_folding import Fold
+from sea_nn.passes.tracing import trace
 from sea_nn.vision.models import load_model
 
 POINTS = 10  # in a pass
@@ -98,16 +99,16 @@ def integrate(model: nn.Module, x: Tensor, target: int) -> Tensor:
 def run(count: int = 3) -> list[Table]:
     loaded = load_model("resnet50")
     model, rows = loaded.model, []
-    with borrow(model):
-        images = views(loaded.preprocess, count)
-        what = plan(model, lambda: model(images[:1]))
-        merged, faithful = Fold(what), Fold(what, faithful=True)
+    images = views(loaded.preprocess, count)
+    with borrow(model, images) as twin:
+        layers = trace(twin)
+        merged, faithful = (Fold(twin, layers, faithful=own).module for own in (False, True))
         for number, x in enumerate(images.split(1)):
             with torch.no_grad():
                 target = int(model(x).argmax())
-            exact = integrate(model, x, target)
+            exact = integrate(twin, x, target)
             with rounded():
-                theirs = integrate(model, x, target)
+                theirs = integrate(twin, x, target)
             found = [("as it is", theirs)]
             for label, form, first in (
                 ("norms folded, own weights on the way forward", faithful, True),
@@ -115,8 +116,8 @@ def run(count: int = 3) -> list[Table]:
                 ("norms folded both ways", merged, True),
                 ("the same, first layer exact", merged, False),
             ):
-                with rounded(first), form.applied():
-                    found.append((label, integrate(model, x, target)))
+                with rounded(first):
+                    found.append((label, integrate(form, x, target)))
             for label, maps in found:
                 to_theirs = "" if maps is theirs else f"{cosine(maps, theirs):.5f}"
                 rows.append([str(number + 1), label, f"{cosine(maps, exact):.5f}", to_theirs])
