@@ -218,12 +218,13 @@ def pass_rate(model: nn.Module, x: Tensor, target: Tensor, points: int) -> float
     from sea_nn.passes.borrowing import borrow
     from sea_nn.passes.cuda_graphs import Recording
     from sea_nn.passes.evaluator import Evaluator
+    from sea_nn.passes.forms import fold, run_by
     from sea_nn.passes.outputs import Logits
 
     count = min(points, 8 * STEPS)
     with borrow(model, x) as twin:
         task = Evaluator(Logits(twin, check=False), x, target, x)
-        task = task.by(task.fold(gradients=True))
+        task = run_by(task, fold(task, gradients=True))
         batch = task.arrange(x[:1].expand(count, -1, -1, -1))
         classes = target[:1].repeat(count)
         bare = Recording(lambda: task.slope(batch, classes), x.device)

@@ -10,7 +10,7 @@ from sea_nn.members import compute as explainers
 from sea_nn.members import run
 from sea_nn.members.compute import compute_maps
 from sea_nn.metrics import score_maps
-from sea_nn.passes import evaluator
+from sea_nn.passes import forms
 from sea_nn.passes import norm_folding as folding
 from sea_nn.passes.batching import measure
 from sea_nn.passes.borrowing import borrow
@@ -367,17 +367,17 @@ def test_norms_of_another_type_than_their_convolution_are_left_alone(faithful):
 
 @pytest.mark.parametrize("rounds", [False, True])
 def test_own_weights_go_forward_where_a_device_rounds(monkeypatch, rounds):
-    monkeypatch.setattr(evaluator, "may_round", lambda device: rounds)
+    monkeypatch.setattr(forms, "may_round", lambda device: rounds)
     model, x = chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), torch.randn(1, 2, 7, 7).double()
     with borrow(model, x) as twin:
         task = Evaluator(Logits(twin), x, torch.tensor([0]), twin(x))
-        assert ("forward" in task.fold(gradients=True).module[3].__dict__) is rounds
-        assert "forward" not in task.fold(gradients=False).module[3].__dict__
+        assert ("forward" in forms.fold(task, gradients=True).module[3].__dict__) is rounds
+        assert "forward" not in forms.fold(task, gradients=False).module[3].__dict__
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])
 def test_maps_are_the_models_on_a_device_that_rounds(monkeypatch, autocast):
-    monkeypatch.setattr(evaluator, "may_round", lambda device: True)
+    monkeypatch.setattr(forms, "may_round", lambda device: True)
     monkeypatch.setattr(explainers, "check_autocast", lambda wanted, x: wanted)
     model = chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).float()
     x = torch.randn(2, 2, 7, 7, generator=torch.Generator().manual_seed(0))
@@ -436,7 +436,7 @@ def test_weights_for_the_way_back_are_no_memory_of_a_point():
     task = Evaluator(Logits(model), x, torch.tensor([0]), model(x))
     found = Fold(model, trace(model), faithful=True)
     weight = found.module[3].forward.args[1]
-    assert weight.numel() * 8 > task.by(found).footprint().saved
+    assert weight.numel() * 8 > forms.run_by(task, found).footprint().saved
 
 
 def test_folding_is_used_and_changes_no_map():

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from sea_nn.members import gradients
 from sea_nn.members.compute import compute_maps
 from sea_nn.passes import evaluator
-from sea_nn.passes.first_layer import choose_layout, split_first
+from sea_nn.passes.cuda_graphs import split_first
+from sea_nn.passes.first_layer import choose_layout
 from sea_nn.passes.gradient_sums import add_up
 from sea_nn.passes.outputs import Logits
 from sea_nn.passes.tracing import trace
@@ -240,13 +241,13 @@ def test_a_layer_runs_in_the_layout_in_which_it_rounds_as_usual(layer, layout):
 def test_few_points_are_not_worth_it(monkeypatch):
     monkeypatch.setattr(evaluator, "APART_FROM", 101)
     model, seen = build(), []
-    whole = evaluator.Evaluator._integrate_behind
+    whole = evaluator.Evaluator.integrate_behind
 
     def spy(self, layer, count, *rest):
         seen.append((len(self.x), count))
         return whole(self, layer, count, *rest)
 
-    monkeypatch.setattr(evaluator.Evaluator, "_integrate_behind", spy)
+    monkeypatch.setattr(evaluator.Evaluator, "integrate_behind", spy)
     explain(model, images())
     # The check, and 2 inputs with 3 lines of 20 points, not 2 with one of 50 or 15 each.
     assert seen == [(2, 1), (6, 20)]

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from sea_nn.errors import MemberError
 from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.forms import out_of_place
 
 RECTIFIERS = (nn.ReLU, nn.ReLU6)
 ACTIVATIONS = (
@@ -95,7 +96,7 @@ def _attach(
     before: bool = False,
 ) -> Iterator[Evaluator]:
     """Yield the task on a model that works out of place, with the hook on its layers."""
-    task = task.out_of_place(member)
+    task = out_of_place(task, member)
     found = [m for m in task.model.modules() if isinstance(m, kinds)]
     if not found:
         names = ", ".join(kind.__name__ for kind in kinds)

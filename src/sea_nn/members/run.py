@@ -11,12 +11,13 @@ from itertools import combinations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sea_nn.errors import InputError, MemberError, SEAError, UnfitError
-from sea_nn.members.registry import Entry, Member, get, names
+from sea_nn.members.registry import Entry
+from sea_nn.members.validation import check_maps, check_needs, find_mismatch
 from sea_nn.passes import batching as memory
-from sea_nn.passes import compiled
+from sea_nn.passes import compiled, forms
 from sea_nn.passes import cuda_graphs as replay
 from sea_nn.passes.borrowing import copy_twin, is_private
 from sea_nn.passes.evaluator import Evaluator
@@ -126,7 +127,7 @@ class Work:
         if kept is not None:
             return self._finish(replace(task, kept=kept), kept.fold)
         fold = compiled.recall_fold(task.module) if self.compiles else None
-        fold = fold or task.fold(gradients=True)
+        fold = fold or forms.fold(task, gradients=True)
         return self._finish(replace(task, kept=replay.keep(task, fold)), fold)
 
     def _finish(self, task: Evaluator, fold: Fold | None) -> MemberMaps:
@@ -188,10 +189,10 @@ class Work:
             logits: what the fold says of the inputs, if known.
         """
         total, done = sum(self.costs.values()), 0
-        pending, quick = Pending(task, self.on_error), task.by(fold)
+        pending, quick = Pending(task, self.on_error), forms.run_by(task, fold)
         if fold is not None or (task.kept is not None and task.kept.find_first(quick) is not None):
             try:
-                pending.true = task.check(quick, logits)
+                pending.true = forms.check(task, quick, logits)
             except Exception:  # no gradient, or a layer that is called as none of ours is
                 pending.true = torch.tensor(False)
             # A GPU is not waited for; it is asked when all of the members are done.
@@ -304,7 +305,7 @@ def _measure(began: Any, ended: Any) -> float:
 def _explain(entry: Entry, task: Evaluator) -> Tensor:
     """Run one member and check what it returns."""
     member, settings = entry.member, dict(entry.options)
-    _check_needs(member, task)
+    check_needs(member, task)
     if member.native and "baselines" in settings and "baselines" not in member.defaults:
         # Shared results never depend on the baselines, so the cache stays.
         task = replace(task, baselines=settings.pop("baselines"))
@@ -327,7 +328,7 @@ def _explain(entry: Entry, task: Evaluator) -> Tensor:
         raise MemberError(
             f"{entry.label} failed on this model with {type(error).__name__}: {error}{ADVICE}"
         ) from error
-    return _check_maps(entry.label, maps, task.x)
+    return check_maps(entry.label, maps, task.x)
 
 
 def _give_model(task: Evaluator) -> Logits:
@@ -339,48 +340,12 @@ def _give_model(task: Evaluator) -> Logits:
     if task.module is None or not is_private(task.module):
         return task.model
     try:
-        own = task.out_of_place("it")
+        own = forms.out_of_place(task, "it")
     except UnfitError:
         own = task
     if own is task:
         return Logits(copy_twin(task.module), check=False)
     return own.model
-
-
-def _check_needs(member: Member, task: Evaluator) -> None:
-    kinds = {2: "columns [N, F]", 3: "series [N, C, T]"}
-    if "image" in member.needs and task.x.ndim != 4:
-        others = [n for n in names() if "image" not in get(n).needs]
-        raise UnfitError(
-            f"{member.name} explains images [N, C, H, W], and the input is "
-            f"{kinds.get(task.x.ndim, 'a tensor')} of shape {list(task.x.shape)}; members for it: "
-            f"{', '.join(others)}"
-        )
-    if "module" in member.needs and task.module is None:
-        others = [n for n in names() if "module" not in get(n).needs]
-        raise UnfitError(
-            f"{member.name} looks inside the model, so it needs a torch.nn.Module and not a plain "
-            f"function; members that take one: {', '.join(others)}"
-        )
-
-
-def _check_maps(label: str, maps: Any, x: Tensor) -> Tensor:
-    if not isinstance(maps, Tensor):
-        raise MemberError(f"{label} must return a tensor of maps, got {type(maps).__name__}")
-    maps = maps.detach()
-    if maps.ndim == x.ndim - 1 and x.ndim > 2:
-        maps = maps.unsqueeze(1)
-    single = x.ndim > 2 and maps.shape == (len(x), 1, *x.shape[2:])
-    if single and x.ndim == 3:
-        maps = maps.expand_as(x)  # each channel of a series has features of its own
-    elif maps.shape != x.shape and not single:
-        raise MemberError(
-            f"{label} must return maps of the input's shape {list(x.shape)}, or with one channel; "
-            f"got {list(maps.shape)}"
-        )
-    # A copy where the member gave what others still use.
-    own: Tensor = maps.to(x.device, x.dtype).clone(memory_format=torch.contiguous_format)
-    return own
 
 
 def _ask(task: Evaluator, target: Target) -> Evaluator:
@@ -397,14 +362,6 @@ def _ask(task: Evaluator, target: Target) -> Evaluator:
     except Exception as error:
         raise InputError(
             f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}"
-            f"{_find_mismatch(task.model.model, x)}: {error}"
+            f"{find_mismatch(task.model.model, x)}: {error}"
         ) from error
     return replace(task, logits=logits, target=resolve_target(logits, target))
-
-
-def _find_mismatch(model: Any, x: Tensor) -> str:
-    first = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-    if first is None or (first.device == x.device and first.dtype == x.dtype):
-        single = x.ndim == 3 and len(x) in (1, 3)
-        return " (is the batch axis missing? a single image is x[None])" if single else ""
-    return f" (the model is {first.dtype} on {first.device}: move one to the other)"

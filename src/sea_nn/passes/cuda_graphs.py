@@ -15,20 +15,20 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import Tensor, nn
 
-from sea_nn.passes.borrowing import is_private
-from sea_nn.passes.first_layer import FirstLayer, split_first
-from sea_nn.passes.norm_folding import Fold
+from sea_nn.passes.borrowing import copy_twin, is_private
+from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.first_layer import ANSWERS, POINTS, FirstLayer, choose_layout
+from sea_nn.passes.forms import run_by
+from sea_nn.passes.norm_folding import Fold, pass_on
+from sea_nn.passes.outputs import Logits
 from sea_nn.passes.sameness import same_logits
 from sea_nn.passes.tracing import is_heard, recall_layers
-
-if TYPE_CHECKING:
-    from sea_nn.passes.evaluator import Evaluator
 
 # Bytes that all recorded passes may hold, at most this share of a GPU, and a single one half of it:
 # a larger pass keeps the GPU busy for longer than its launches take.
@@ -88,7 +88,7 @@ class Pass:
         self.recording: Recording | None = None
         self.turns, self.used = 0, 0.0
 
-    def run(self, task: "Evaluator", points: Tensor, classes: Tensor) -> Tensor:
+    def run(self, task: Evaluator, points: Tensor, classes: Tensor) -> Tensor:
         """Return d score / d input at `points`; the next run overwrites a replay's answer.
 
         Fewer points than the pass has room for leave the rest as it was, for no one to read.
@@ -122,7 +122,7 @@ class Kept:
         """The twin."""
         return self._root()
 
-    def find_first(self, task: "Evaluator") -> FirstLayer | None:
+    def find_first(self, task: Evaluator) -> FirstLayer | None:
         """Return the first layer to run apart for inputs of this shape, sought once.
 
         Args:
@@ -138,7 +138,7 @@ class Kept:
             self.layers[kind] = None if name is None else split_first(task, name)
         return self.layers[kind]
 
-    def look(self, task: "Evaluator") -> tuple[Tensor, Tensor]:
+    def look(self, task: Evaluator) -> tuple[Tensor, Tensor]:
         """Fold the weights as they are now, and answer as the model is and as it is folded.
 
         This is recorded: one replay folds, asks and answers.
@@ -160,7 +160,7 @@ class Kept:
                 if self.fold is None:
                     return torch.cat([plain, plain])
                 self.fold.refresh()
-                fast = task.by(self.fold)
+                fast = run_by(task, self.fold)
                 return torch.cat([plain, fast.forward(fast.arrange(fixed), rows)])
 
         # The first time as it is: what is wrong with the input must not look like a recording's.
@@ -172,14 +172,22 @@ class Kept:
         self.looks[kind] = (fixed, recording)  # the one used last comes last
         return answers[: len(x)], answers[len(x) :]
 
-    def confirm(self, task: "Evaluator") -> bool:
+    def start(self, task: Evaluator) -> "Runner":
+        """Return what runs the gradient passes of one sweep."""
+        return Runner(self, task)
+
+    def release(self) -> None:
+        """Give back the memory of everything recorded, for any model."""
+        release()
+
+    def confirm(self, task: Evaluator) -> bool:
         """Whether the recorded look says of the first input what the model has said."""
         plain, folded = self.look(replace(task, x=task.x[:1], kept=self))
         own = task.logits[:1]
         same = same_logits(plain, own, task.autocast) & same_logits(folded, own, task.autocast)
         return bool(same)
 
-    def find_pass(self, task: "Evaluator", size: int) -> Pass | None:
+    def find_pass(self, task: Evaluator, size: int) -> Pass | None:
         """Return the pass for `size` points like the inputs, or None if it would be too large."""
         form = (task.folded is not None, task.first is not None, task.compiled is not None)
         kind = (size, task.x.shape[1:], task.x.dtype, *form)
@@ -193,25 +201,51 @@ class Kept:
         return self.passes[kind]
 
 
+def split_first(task: Evaluator, name: str) -> FirstLayer | None:
+    """Return the layer of that name and the module without it, or None where that cannot run.
+
+    Args:
+        task: the model, its norms folded or not, and the inputs that it is for.
+        name: the layer's, found by `sea_nn.passes.tracing`.
+    """
+    module = task.module
+    if module is None:
+        return None
+    shared = () if task.folded is None else task.folded.tensors()
+    layer, rest = module.get_submodule(name), copy_twin(module, shared=shared)
+    rest.get_submodule(name).__dict__["forward"] = pass_on
+    x = task.arrange(task.x[:1])
+    try:
+        output = task.arrange(FirstLayer(layer, rest).push(x))
+        count = max(1, min(POINTS, ANSWERS // (output.numel() * output.element_size())))
+        layout = choose_layout(layer, x.expand(count, *x.shape[1:]))
+        shape, version = tuple(output.shape[1:]), output._version
+        with torch.no_grad():
+            rows = torch.zeros(1, dtype=torch.long, device=x.device)
+            replace(task, model=Logits(rest, check=False)).forward(output, rows)
+    except Exception:  # room, or a shape, that was not expected: the layer stays where it is
+        return None
+    return FirstLayer(layer, rest, layout, shape, overwrites=output._version != version)
+
+
 class Runner:
     """The gradient passes of one sweep, replayed where the model allows it."""
 
-    def __init__(self, task: "Evaluator") -> None:
+    def __init__(self, kept: Kept, task: Evaluator) -> None:
         self.task, self.size = task, 0
         # Asked anew for every sweep: a member may have put hooks on the model.
-        kept, module = task.kept, task.module
-        free = kept is not None and module is not None and not is_heard(module)
-        free = free and kept is not None and kept.root not in _REFUSED
-        self.kept = kept if free else None
+        free = task.module is not None and not is_heard(task.module)
+        self.kept = kept if free and kept.root not in _REFUSED else None
 
-    def divide(self, total: int, at_most: int) -> int | None:
+    def divide(self, total: int, alone: bool) -> int | None:
         """Return the size of passes to record for `total` points, if memory needs few of them.
 
         Args:
             total: the points.
-            at_most: how many passes of the size that memory allows; a caller's limit may ask for
-                more and smaller ones.
+            alone: whether they are to be one pass: a gradient that is not averaged shows which
+                kernels a GPU chose for so many inputs. A caller's limit may ask for more.
         """
+        at_most = 1 if alone else FEW_PASSES
         most = 0 if self.kept is None else count_room(self.task)
         if not most or total > at_most * most:
             return None
@@ -241,7 +275,7 @@ _KEPT: "WeakKeyDictionary[nn.Module, Kept]" = WeakKeyDictionary()
 _REFUSED: "WeakSet[nn.Module]" = WeakSet()
 
 
-def recall(task: "Evaluator") -> Kept | None:
+def recall(task: Evaluator) -> Kept | None:
     """Return what was kept for the task's model if that looks the same; yet to be confirmed."""
     kept = _KEPT.get(task.module) if task.module is not None else None
     if kept is None or not is_eligible(task):
@@ -252,13 +286,13 @@ def recall(task: "Evaluator") -> Kept | None:
     return kept
 
 
-def forget(task: "Evaluator") -> None:
+def forget(task: Evaluator) -> None:
     """Drop what was kept for the task's model."""
     if task.module is not None:
         _KEPT.pop(task.module, None)
 
 
-def keep(task: "Evaluator", fold: Fold | None) -> Kept | None:
+def keep(task: Evaluator, fold: Fold | None) -> Kept | None:
     """Keep folded norms with the twin for the next call; None where that is not possible."""
     if task.module is None or not is_eligible(task):
         return None
@@ -273,7 +307,7 @@ def release() -> None:
         kept.passes.clear()
 
 
-def is_eligible(task: "Evaluator") -> bool:
+def is_eligible(task: Evaluator) -> bool:
     """Whether this model's passes may be recorded: a twin on a GPU that nobody listens to."""
     module = task.module
     if not is_capable(task.x.device) or module is None or task.args or module in _REFUSED:
@@ -291,7 +325,7 @@ def is_capable(device: torch.device) -> bool:
     return device.type == "cuda" and new
 
 
-def describe(task: "Evaluator") -> Any:
+def describe(task: Evaluator) -> Any:
     """Return what must stay the same for a recorded pass to stay true."""
     places = [(p.data_ptr(), p.dtype, p.shape, p.stride()) for p in task.model.parameters()]
     return places, task.autocast, _describe_arithmetic(task.x.device.type)
@@ -302,7 +336,7 @@ def find_room(device: torch.device) -> int:
     return min(ROOM, int(torch.cuda.get_device_properties(device).total_memory * SHARE))
 
 
-def count_room(task: "Evaluator") -> int:
+def count_room(task: Evaluator) -> int:
     """Return how many points a recorded pass may have."""
     return find_room(task.x.device) // (2 * task.footprint().gradient)
 
@@ -330,14 +364,14 @@ def _make_room(allowed: int) -> None:
         total -= kept.passes.pop(kind).cost
 
 
-def _try(record: Callable[[], Recording], task: "Evaluator") -> Recording | None:
+def _try(record: Callable[[], Recording], task: Evaluator) -> Recording | None:
     """Return the recording, or None if it cannot be made; that model is not tried again."""
     try:
         return record()
     except Exception as error:
         if isinstance(error, torch.cuda.OutOfMemoryError):
             release()
-        elif task.kept is not None and task.kept.root is not None:
+        elif isinstance(task.kept, Kept) and task.kept.root is not None:
             _REFUSED.add(task.kept.root)
         return None
 

@@ -13,18 +13,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sea_nn.errors import InputError, MemberError, UnfitError
+from sea_nn.errors import InputError, MemberError
 from sea_nn.passes import batching as memory
-from sea_nn.passes import cuda_graphs as replay
 from sea_nn.passes import noise as draws
-from sea_nn.passes.borrowing import copy_twin, find_inplace, is_private
 from sea_nn.passes.compiled import Compiled, fix_shape
 from sea_nn.passes.first_layer import FirstLayer
-from sea_nn.passes.gradient_sums import Combine, Part, Points, add_up
-from sea_nn.passes.norm_folding import Fold, may_round
+from sea_nn.passes.gradient_sums import Combine, Part, Points, Recorder, add_up
+from sea_nn.passes.norm_folding import Fold
 from sea_nn.passes.outputs import Logits, select_args
-from sea_nn.passes.sameness import same_gradients, same_logits
-from sea_nn.passes.tracing import is_frozen_norm, recall_layers
+from sea_nn.passes.tracing import is_frozen_norm
 
 T = TypeVar("T")
 FACTS = ("norms", "convolutional", "recurrent")
@@ -79,7 +76,7 @@ class Evaluator:
     cache: dict[Any, Any] = field(default_factory=dict)
     folded: Fold | None = None
     first: FirstLayer | None = None
-    kept: replay.Kept | None = None
+    kept: Recorder | None = None
     compiled: Compiled | None = None
 
     @property
@@ -223,9 +220,9 @@ class Evaluator:
         first = None if combine is not None else self._find_first(count)
         if first is None:
             return self._add_gradients(0, len(self.x), count, points, combine, weights)
-        return self._integrate_behind(first, count, points, weights)
+        return self.integrate_behind(first, count, points, weights)
 
-    def _integrate_behind(
+    def integrate_behind(
         self, layer: FirstLayer, count: int, points: Points, weights: Tensor | None = None
     ) -> Tensor:
         """Return what `integrate` does, by sums of gradients behind the first layer."""
@@ -262,13 +259,17 @@ class Evaluator:
         """Return what `integrate` does, for the inputs `first` to `last`."""
         shape = self.x.shape[1:] if self.first is None else self.first.shape
         total = self.x.new_zeros(last - first, *shape)
-        run, begin, end = replay.Runner(self), first * count, last * count
+        begin, end = first * count, last * count
+        run = None if self.kept is None else self.kept.start(self)
 
         def visit(low: int, high: int) -> None:
             start, stop = begin + low, begin + high
             flat = torch.arange(start, stop, device=self.x.device)
             part = Part(start, stop, flat // count, flat % count)
-            grads = run(points(part), part.rows, last=stop == end)
+            if run is None:
+                grads = self.gradient(points(part), part.rows)
+            else:
+                grads = run(points(part), part.rows, stop == end)
             if combine is not None:
                 grads = combine(grads, part)
             if count == 1 and weights is None:
@@ -281,8 +282,7 @@ class Evaluator:
                     some.sum(0) if weights is None else add_up(some, weights[numbers])
                 )
 
-        # A gradient alone shows which kernels a GPU chose for so many inputs: the caller's number.
-        size = run.divide(end - begin, at_most=1 if count == 1 else replay.FEW_PASSES)
+        size = None if run is None else run.divide(end - begin, count == 1)
         self.sweep(end - begin, visit, size=size)
         return total
 
@@ -358,52 +358,12 @@ class Evaluator:
                         "or set autocast=torch.bfloat16"
                     ) from error
                 size = max(1, size // 2)
-                replay.release()
+                if self.kept is not None:
+                    self.kept.release()
                 torch.cuda.empty_cache()
                 continue
             self.tick((stop - start) * weight)
             start = stop
-
-    def fold(self, gradients: bool) -> Fold | None:
-        """Return the model with its norms folded, or None if it has none that may be.
-
-        Args:
-            gradients: whether passes go back as well: a device that rounds then goes forward by
-                the model's own weights, or the gradients are not the model's own.
-        """
-        if self.module is None or not is_private(self.module) or self.args:
-            return None
-        layers = recall_layers(self.module)
-        if not layers.pairs and not layers.norms:
-            return None
-        faithful = gradients and may_round(self.x.device) and self.autocast is None
-        return Fold(self.module, layers, self.autocast, faithful)
-
-    def by(self, fold: Fold | None) -> "Evaluator":
-        """Return the same evaluator, running a fold of its model."""
-        if fold is None:
-            return self
-        return replace(self, model=Logits(fold.module, check=False), folded=fold)
-
-    def check(self, fast: "Evaluator", logits: Tensor | None = None) -> Tensor:
-        """Return whether a fast form of the model is the model, for every input; bool, on device.
-
-        Compared are the logits and the gradients at the inputs.
-
-        Args:
-            fast: the same inputs with another form of the model.
-            logits: what that form says of the inputs, if known.
-        """
-        quiet, own = replace(fast, tick=lambda count: None, compiled=None), self.gradients()
-        if logits is None:
-            logits = quiet.answer()
-        layer = None if self.kept is None else self.kept.find_first(quiet)
-        if layer is None:
-            found = quiet.integrate(1, lambda part: self.x[part.rows])
-        else:
-            found = quiet._integrate_behind(layer, 1, lambda part: self.x[part.rows])
-        alike = same_logits(logits, self.logits, self.autocast)
-        return alike & same_gradients(found, own, self.autocast)
 
     def gradients(self) -> Tensor:
         """Return d score / d input at the inputs by the model as it is, computed once."""
@@ -421,30 +381,6 @@ class Evaluator:
 
         self.sweep(len(self.x), visit, gradient=False)
         return torch.cat(parts)
-
-    def out_of_place(self, member: str) -> "Evaluator":
-        """Return the same evaluator on a copy of the model whose layers do not write in place.
-
-        Raises:
-            UnfitError: the model has no copy, or layers that write in place are part of what it
-                computes.
-        """
-        if self.module is None or not is_private(self.module):
-            raise UnfitError(
-                f"{member} changes how layers run, and this model cannot be copied, so that would "
-                "show wherever else it is used. Use saliency or integrated_gradients"
-            )
-        if not find_inplace(self.module):
-            return self
-        copy = replace(self, model=Logits(copy_twin(self.module, inplace=False), check=False))
-        alike = same_logits(replace(copy, tick=lambda count: None).answer(), self.logits)
-        if not bool(alike):
-            raise UnfitError(
-                f"{member} needs layers that do not write in place, and with inplace=False this "
-                "model computes something else (an activation overwrites what another layer "
-                "reads). Use saliency or integrated_gradients, which run the model as it is"
-            )
-        return copy
 
     def footprint(self) -> memory.Footprint:
         """Return the memory one input needs, measured with one forward pass and remembered."""

@@ -9,18 +9,10 @@ Forward, L runs at every point. A GPU rounds what a convolution reads to 10 bits
 otherwise, and a map made of unrounded points is another: the cosine with the model's own is .997.
 """
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from sea_nn.passes.borrowing import copy_twin
-from sea_nn.passes.norm_folding import pass_on
-from sea_nn.passes.outputs import Logits
-
-if TYPE_CHECKING:
-    from sea_nn.passes.evaluator import Evaluator
 
 # Points to choose a layout by, and bytes that the layer's answers may take: the kernel that cuDNN
 # chooses depends on the number of points too.
@@ -61,36 +53,6 @@ class FirstLayer:
             leaf = x.detach().requires_grad_(True)
             output = self.layer(leaf)
         return torch.autograd.grad(output, leaf, slopes)[0]
-
-
-def split_first(task: "Evaluator", name: str) -> FirstLayer | None:
-    """Return the layer of that name and the module without it, or None where that cannot run.
-
-    Args:
-        task: the model, its norms folded or not, and the inputs that it is for.
-        name: the layer's, found by `sea_nn.passes.tracing`.
-    """
-    module = task.module
-    if module is None:
-        return None
-    shared = () if task.folded is None else task.folded.tensors()
-    layer, rest = module.get_submodule(name), copy_twin(module, shared=shared)
-    rest.get_submodule(name).__dict__["forward"] = pass_on
-    x = task.arrange(task.x[:1])
-    try:
-        output = task.arrange(FirstLayer(layer, rest).push(x))
-        count = max(1, min(POINTS, ANSWERS // (output.numel() * output.element_size())))
-        layout = choose_layout(layer, x.expand(count, *x.shape[1:]))
-        shape, version = tuple(output.shape[1:]), output._version
-        with torch.no_grad():
-            replace(task, model=Logits(rest, check=False)).forward(output, _first_row(x))
-    except Exception:  # room, or a shape, that was not expected: the layer stays where it is
-        return None
-    return FirstLayer(layer, rest, layout, shape, overwrites=output._version != version)
-
-
-def _first_row(x: Tensor) -> Tensor:
-    return torch.zeros(1, dtype=torch.long, device=x.device)
 
 
 def choose_layout(layer: Any, points: Tensor) -> torch.memory_format:

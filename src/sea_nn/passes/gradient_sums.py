@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from sea_nn.passes.first_layer import FirstLayer
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,29 @@ class Part:
 
 Points = Callable[[Part], Tensor]
 Combine = Callable[[Tensor, Part], Tensor]
+
+
+class Sweep(Protocol):
+    """Runs the gradient passes of one sweep."""
+
+    def divide(self, total: int, alone: bool) -> int | None:
+        """Return the size of a pass for `total` points, or None to choose by memory."""
+
+    def __call__(self, points: Tensor, rows: Tensor, last: bool) -> Tensor:
+        """Return d score / d input at `points` [P, ...], variants of the inputs `rows` [P]."""
+
+
+class Recorder(Protocol):
+    """Keeps what was prepared for a model between calls, see `sea_nn.passes.cuda_graphs`."""
+
+    def start(self, task: Any) -> Sweep:
+        """Return what runs the gradient passes of one sweep."""
+
+    def find_first(self, task: Any) -> FirstLayer | None:
+        """Return the first layer to run apart for inputs of this shape."""
+
+    def release(self) -> None:
+        """Give back memory."""
 
 
 def add_up(grads: Tensor, weights: Tensor) -> Tensor:

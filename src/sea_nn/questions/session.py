@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, SEAError
 from sea_nn.passes import batching as memory
+from sea_nn.passes import forms
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.evaluator import Evaluator, check_autocast
 from sea_nn.passes.outputs import Logits, Target, as_args, predict, resolve_target
@@ -81,7 +82,7 @@ def open_tasks(
             ) from error
         classes = resolve_target(logits, target)
         answer = logits.to(x.dtype)
-        fold = cache(lambda: first.fold(gradients=False))
+        fold = cache(lambda: forms.fold(first, gradients=False))
 
         def make(part: slice) -> Evaluator:
             rows = torch.arange(len(x), device=x.device)[part]
@@ -123,9 +124,9 @@ def use_fold(task: Evaluator, passes: int) -> Evaluator:
         return task
 
     def find() -> Evaluator:
-        fast = task.by(task.cache[FOLD]())
+        fast = forms.run_by(task, task.cache[FOLD]())
         try:
-            return fast if fast is task or bool(task.check(fast)) else task
+            return fast if fast is task or bool(forms.check(task, fast)) else task
         except Exception:  # no gradient to compare, say
             return task
 

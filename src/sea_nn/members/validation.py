@@ -1,0 +1,57 @@
+"""What a member needs of a call, and what it has to return."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sea_nn.errors import MemberError, UnfitError
+from sea_nn.members.registry import Member, get, names
+from sea_nn.passes.evaluator import Evaluator
+
+
+def check_needs(member: Member, task: Evaluator) -> None:
+    """Refuse inputs and models that a member is not made for, and name the members that are."""
+    kinds = {2: "columns [N, F]", 3: "series [N, C, T]"}
+    if "image" in member.needs and task.x.ndim != 4:
+        others = [n for n in names() if "image" not in get(n).needs]
+        raise UnfitError(
+            f"{member.name} explains images [N, C, H, W], and the input is "
+            f"{kinds.get(task.x.ndim, 'a tensor')} of shape {list(task.x.shape)}; members for it: "
+            f"{', '.join(others)}"
+        )
+    if "module" in member.needs and task.module is None:
+        others = [n for n in names() if "module" not in get(n).needs]
+        raise UnfitError(
+            f"{member.name} looks inside the model, so it needs a torch.nn.Module and not a plain "
+            f"function; members that take one: {', '.join(others)}"
+        )
+
+
+def check_maps(label: str, maps: Any, x: Tensor) -> Tensor:
+    """Return what a member gave as maps of the shape of x, or with one channel."""
+    if not isinstance(maps, Tensor):
+        raise MemberError(f"{label} must return a tensor of maps, got {type(maps).__name__}")
+    maps = maps.detach()
+    if maps.ndim == x.ndim - 1 and x.ndim > 2:
+        maps = maps.unsqueeze(1)
+    single = x.ndim > 2 and maps.shape == (len(x), 1, *x.shape[2:])
+    if single and x.ndim == 3:
+        maps = maps.expand_as(x)  # each channel of a series has features of its own
+    elif maps.shape != x.shape and not single:
+        raise MemberError(
+            f"{label} must return maps of the input's shape {list(x.shape)}, or with one channel; "
+            f"got {list(maps.shape)}"
+        )
+    # A copy where the member gave what others still use.
+    own: Tensor = maps.to(x.device, x.dtype).clone(memory_format=torch.contiguous_format)
+    return own
+
+
+def find_mismatch(model: Any, x: Tensor) -> str:
+    """Say how a model and its inputs do not fit together, where that can be seen."""
+    first = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    if first is None or (first.device == x.device and first.dtype == x.dtype):
+        single = x.ndim == 3 and len(x) in (1, 3)
+        return " (is the batch axis missing? a single image is x[None])" if single else ""
+    return f" (the model is {first.dtype} on {first.device}: move one to the other)"

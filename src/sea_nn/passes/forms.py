@@ -1,0 +1,83 @@
+"""Other forms of a model, and whether they are the model: norms folded, or nothing in place."""
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from sea_nn.errors import UnfitError
+from sea_nn.passes.borrowing import copy_twin, find_inplace, is_private
+from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.norm_folding import Fold, may_round
+from sea_nn.passes.outputs import Logits
+from sea_nn.passes.sameness import same_gradients, same_logits
+from sea_nn.passes.tracing import recall_layers
+
+
+def fold(task: Evaluator, gradients: bool) -> Fold | None:
+    """Return the model with its norms folded, or None if it has none that may be.
+
+    Args:
+        task: the model and the inputs.
+        gradients: whether passes go back as well: a device that rounds then goes forward by the
+            model's own weights, or the gradients are not the model's own.
+    """
+    if task.module is None or not is_private(task.module) or task.args:
+        return None
+    layers = recall_layers(task.module)
+    if not layers.pairs and not layers.norms:
+        return None
+    faithful = gradients and may_round(task.x.device) and task.autocast is None
+    return Fold(task.module, layers, task.autocast, faithful)
+
+
+def run_by(task: Evaluator, fold: Fold | None) -> Evaluator:
+    """Return the same task, running a fold of its model."""
+    if fold is None:
+        return task
+    return replace(task, model=Logits(fold.module, check=False), folded=fold)
+
+
+def check(task: Evaluator, fast: Evaluator, logits: Tensor | None = None) -> Tensor:
+    """Return whether a fast form of the model is the model, for every input; bool, on device.
+
+    Compared are the logits and the gradients at the inputs.
+
+    Args:
+        task: the model as it is, and the inputs.
+        fast: the same inputs with another form of the model.
+        logits: what that form says of the inputs, if known.
+    """
+    quiet, own = replace(fast, tick=lambda count: None, compiled=None), task.gradients()
+    if logits is None:
+        logits = quiet.answer()
+    layer = None if task.kept is None else task.kept.find_first(quiet)
+    if layer is None:
+        found = quiet.integrate(1, lambda part: task.x[part.rows])
+    else:
+        found = quiet.integrate_behind(layer, 1, lambda part: task.x[part.rows])
+    alike = same_logits(logits, task.logits, task.autocast)
+    return alike & same_gradients(found, own, task.autocast)
+
+
+def out_of_place(task: Evaluator, member: str) -> Evaluator:
+    """Return the same task on a copy of the model whose layers do not write in place.
+
+    Raises:
+        UnfitError: the model has no copy, or layers that write in place are part of what it
+            computes.
+    """
+    if task.module is None or not is_private(task.module):
+        raise UnfitError(
+            f"{member} changes how layers run, and this model cannot be copied, so that would "
+            "show wherever else it is used. Use saliency or integrated_gradients"
+        )
+    if not find_inplace(task.module):
+        return task
+    copy = replace(task, model=Logits(copy_twin(task.module, inplace=False), check=False))
+    if not bool(same_logits(replace(copy, tick=lambda count: None).answer(), task.logits)):
+        raise UnfitError(
+            f"{member} needs layers that do not write in place, and with inplace=False this "
+            "model computes something else (an activation overwrites what another layer "
+            "reads). Use saliency or integrated_gradients, which run the model as it is"
+        )
+    return copy
