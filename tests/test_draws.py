@@ -105,7 +105,7 @@ class Bowl(nn.Module):
 def test_noise_differs_between_inputs_and_averages_out_over_them():
     x = images(40).double()
     options = {"n_samples": 4, "stdev": 1.0}
-    maps = compute_maps(Bowl(), x, 0, [("smoothgrad", options)]).maps["smoothgrad"]
+    maps = compute_maps(Bowl(), x, 0, [("smoothgrad", options)], output="value").maps["smoothgrad"]
     rest = (maps - x).flatten(1)
     assert abs(rest.std() - 0.5) < 0.02
     assert torch.corrcoef(rest).fill_diagonal_(0).abs().max() < 0.4
@@ -132,7 +132,7 @@ def test_what_lime_asks_differs_between_inputs():
         return x.sum(1, keepdim=True)
 
     x = torch.tensor([[1.0, 2, 3, 4, 5, 6], [2.0, 2, 3, 4, 5, 6]])
-    compute_maps(model, x, 0, [("lime", {"n_samples": 30})])
+    compute_maps(model, x, 0, [("lime", {"n_samples": 30})], output="value")
     first, second = [seen for seen in asked if len(seen) > 2]
     assert first.shape == second.shape
     assert not torch.equal(first, second)

@@ -258,7 +258,7 @@ def test_a_score_an_input_and_hugging_face_outputs():
     x = torch.randn(2, 4)
     maps = compute_maps(lambda v: Output(linear(v)), x, 2, "saliency").maps["saliency"]
     assert torch.allclose(maps, linear.weight[2].expand(2, -1))
-    result = compute_maps(lambda v: linear(v)[:, 1], x, None, "saliency,occlusion")
+    result = compute_maps(lambda v: linear(v)[:, 1], x, None, "saliency,occlusion", output="value")
     assert torch.allclose(result.maps["saliency"], linear.weight[1].expand(2, -1))
     assert torch.allclose(result.maps["occlusion"], linear.weight[1] * x, atol=1e-6)
     assert result.target.tolist() == [0, 0]

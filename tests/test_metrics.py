@@ -432,11 +432,12 @@ def test_an_argument_for_all_inputs_is_not_one_of_a_block_s(monkeypatch):
     torch.testing.assert_close(ask(), whole)
 
 
-def test_columns_and_series_can_be_scored_and_a_single_output_is_its_own_score():
+def test_columns_and_series_can_be_scored():
     table, series = draw(3, 6), draw(3, 2, 10)
     for x, n in ((table, 6), (series, 10)):
         model = build(1, nn.Flatten(), nn.Linear(x[0].numel(), 1))
-        scores = score_maps(model, x, None, {"a": draw(3, n)}, ["deletion:mean,steps=5", "gini"])
+        names = ["deletion:mean,steps=5", "gini"]
+        scores = score_maps(model, x, None, {"a": draw(3, n)}, names, output="value")
         curve = scores.curves["deletion:mean,steps=5"].values
         torch.testing.assert_close(curve[:, 0, 0], model(x).detach().squeeze(1))
         assert scores.metrics["deletion:mean,steps=5"].direction == "lower"
@@ -464,7 +465,7 @@ def test_keeping_and_removing_sets_by_hand():
     model = Plain([4.0, -1.0, -2.0])
     x = torch.tensor([[1.0, 1.0, 1.0]])
     sets = torch.tensor([[[True, False, False], [False, True, True], [False, False, True]]])
-    answers = query_sets(model, x, 0, sets, torch.tensor(0.0))
+    answers = query_sets(model, x, 0, sets, torch.tensor(0.0), output="logits")
     assert answers.kept.logit.tolist() == [[4.0, -3.0, -2.0]]
     assert answers.removed.logit.tolist() == [[-3.0, 4.0, 3.0]]
     assert answers.survives.tolist() == [[True, False, False]]
@@ -705,10 +706,3 @@ def test_two_metrics_of_one_name_are_not_mistaken_for_each_other():
     both = [deletion(torch.zeros(1, 1, 1)), deletion(torch.ones(1, 1, 1))]
     with pytest.raises(InputError, match="two metrics are called"):
         score_maps(Plain(torch.ones(36)), x, 0, maps, both)
-
-
-def test_keeping_a_class_needs_more_than_one():
-    x, maps = draw(2, 1, 6, 6), {"a": draw(2, 6, 6)}
-    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 1))
-    with pytest.raises(InputError, match="one output"):
-        score_maps(model, x, 0, maps, ["keep:mean"])

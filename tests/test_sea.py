@@ -213,7 +213,7 @@ def test_a_model_that_does_not_react_says_so():
         def forward(self, x):
             return (x.flatten(1)[:, :2] * 0) + torch.tensor([1.0, 0.0])
 
-    e = SEA(Constant(), FAST).explain(torch.rand(2, 1, 4, 4))
+    e = SEA(Constant(), FAST, output="logits").explain(torch.rand(2, 1, 4, 4))
     assert not e.attribution.any()
     assert ("fail", "input 1") in {(c.level, c.subject) for c in e.checks}
 

@@ -30,3 +30,7 @@ class UnfitError(MemberError):
 
 class MissingExtraError(SEAError, ImportError):
     """An optional package is needed; the message has the command that installs it."""
+
+
+class AssumptionWarning(UserWarning):
+    """Something was not said and has been assumed; the message has what, and how to say it."""

@@ -97,7 +97,8 @@ def explain(
         progress: called with (member, evaluations done, evaluations in all).
         call: how the model is called, for members and questions alike: ``baselines``,
             ``additional_forward_args``, ``internal_batch_size``, ``autocast``.
-        **running: further arguments of ``compute_maps``: ``seed``, ``compile``, ``on_error``.
+        **running: further arguments of ``compute_maps``: ``output``, ``seed``, ``compile``,
+            ``on_error``.
     """
     started = time.perf_counter()
     entries, shape = expand_methods(methods, options), tuple(x.shape[1:])
@@ -119,8 +120,8 @@ def explain(
     heatmaps = to_heatmaps(found, x.ndim)
     ask = None
     if config.rounds:
-        known = {"absent": config.absent, "logits": found.logits, "tick": tally.questions}
-        ask = make_ask(model, x, found.target, **known, **(call or {}))
+        known = {"logits": found.logits, "output": found.output, "tick": tally.questions}
+        ask = make_ask(model, x, found.target, absent=config.absent, **known, **(call or {}))
     learned = learn(
         heatmaps,
         config,

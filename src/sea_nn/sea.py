@@ -30,7 +30,7 @@ from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.members.checks import check_members
 from sea_nn.members.compute import Progress, check_input
 from sea_nn.members.registry import Methods, expand_methods
-from sea_nn.passes.outputs import Target
+from sea_nn.passes.outputs import Output, Target
 
 
 class SEA(Attribution):  # type: ignore[misc]
@@ -43,6 +43,9 @@ class SEA(Attribution):  # type: ignore[misc]
         config: how the members' maps are ensembled, and whether the model is asked: for images it
             is by default, 30 questions about halves of each (``SEAConfig.rounds``).
         options: options by member, for example ``{"rise": {"n_masks": 500}}``.
+        output: what the model's outputs are: "logits" (a softmax follows), "probabilities",
+            "sigmoid" (each column a logit of its own) or "value" (a regression). None: found from
+            the first call's answers, with an ``AssumptionWarning`` where something is assumed.
         seed: starts every random draw.
         autocast: on a GPU, let members compute in this lower precision.
         compile: compile the members' gradient passes; pays for many inputs on a GPU.
@@ -55,6 +58,7 @@ class SEA(Attribution):  # type: ignore[misc]
         config: SEAConfig | None = None,
         *,
         options: Mapping[str, Mapping[str, Any]] | None = None,
+        output: str | None = None,
         seed: int = 0,
         autocast: bool | torch.dtype = False,
         compile: bool = False,
@@ -66,6 +70,7 @@ class SEA(Attribution):  # type: ignore[misc]
         self.entries = expand_methods(methods, options)
         self.methods, self.config = methods, config or SEAConfig()
         self.options, self.seed = options, seed
+        self.output = None if output is None else Output(output)
         self.autocast, self.compile = autocast, compile
 
     @log_usage()  # type: ignore[untyped-decorator]  # NoiseTunnel looks for what it wraps
@@ -169,10 +174,12 @@ class SEA(Attribution):  # type: ignore[misc]
             constraints={"required": required, "forbidden": forbidden, "epsilon": epsilon},
             progress=progress,
             call=call,
+            output=self.output,
             seed=self.seed,
             compile=self.compile,
             on_error=on_error,
         )
+        self.output = found.members.output  # one meaning for all calls
         return assemble(
             found,
             x,
@@ -188,6 +195,7 @@ class SEA(Attribution):  # type: ignore[misc]
                     "feature_mask": feature_mask,
                     "autocast": self.autocast,
                     "compile": self.compile,
+                    "output": found.members.output.kind,
                 },
                 versions={**find_versions(), "captum": captum.__version__},
                 seed=self.seed,
@@ -207,9 +215,11 @@ def quantus_explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.
         model: the model that Quantus passes.
         inputs: array or tensor [N, C, H, W].
         targets: classes [N].
-        **kwargs: ``methods``, ``config``, ``options``, ``seed`` for ``SEA``; others are ignored.
+        **kwargs: ``methods``, ``config``, ``options``, ``output``, ``seed`` for ``SEA``; others are
+            ignored.
     """
-    chosen = {k: v for k, v in kwargs.items() if k in ("methods", "config", "options", "seed")}
+    known = ("methods", "config", "options", "output", "seed")
+    chosen = {k: v for k, v in kwargs.items() if k in known}
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     x = torch.as_tensor(inputs, dtype=torch.float32, device=device)
     target = torch.as_tensor(targets, device=device).long()

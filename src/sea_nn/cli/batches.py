@@ -55,7 +55,7 @@ class Finished:
         picture: the picture.
         folder: where its results are.
         explanation: of this input alone.
-        guesses: the model's first classes and their probabilities.
+        guesses: the model's first classes and their probabilities, or its value.
         note: what the model does not see of the picture, if that is much; or "".
     """
 
@@ -112,7 +112,7 @@ def _explain_batch(
     preprocess, device = job.loaded.preprocess, find_device(job.loaded)
     x = torch.stack([preprocess(image) for _, image in opened]).to(device)
     try:
-        logits = ask(job.loaded, x)
+        outputs = ask(job.loaded, x)
         explanation = job.sea.explain(
             x,
             job.target,
@@ -144,7 +144,9 @@ def _explain_batch(
             outcome.failed.append((picture, describe_error(error)))
             continue
         note = _describe_view(preprocess, opened[i][1])
-        outcome.finished.append(Finished(picture, folder, one, _guess(logits[i]), note))
+        outcome.finished.append(
+            Finished(picture, folder, one, _guess(one, outputs[i : i + 1]), note)
+        )
 
 
 def _describe_view(preprocess: Preprocess, image: Image.Image) -> str:
@@ -184,10 +186,11 @@ def draw_map(e: Explanation) -> Image.Image:
     return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.BOX)
 
 
-def _guess(logits: Tensor) -> tuple[tuple[int, float], ...]:
-    """The first classes and their probabilities; of a single output the sigmoid."""
-    scores = logits.float().sigmoid() if len(logits) == 1 else logits.float().softmax(0)
-    best = scores.topk(min(N_GUESSES, len(scores)))
+def _guess(e: Explanation, outputs: Tensor) -> tuple[tuple[int, float], ...]:
+    """The first classes and their probabilities; of a model of values, the one explained."""
+    if e.output.kind == "value":
+        return ((int(e.target[0]), float(e.score[0])),)
+    best = e.output.scores(outputs.float())[0].topk(min(N_GUESSES, outputs.shape[1]))
     return tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
 
 

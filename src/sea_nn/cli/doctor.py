@@ -38,6 +38,14 @@ def doctor(
         list[str] | None,
         typer.Option("--set", help=SET_HELP, metavar="MEMBER.OPTION=VALUE"),
     ] = None,
+    model_output: Annotated[
+        str | None,
+        typer.Option(
+            help="What the model's outputs are: logits, probabilities, sigmoid or value.",
+            metavar="KIND",
+            show_default="found out",
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Check a model and the members of an ensemble on it: failures, empty maps, copies of others.
@@ -64,6 +72,7 @@ def doctor(
             x.to(find_device(loaded)),
             methods=members,
             options=chosen,
+            output=model_output,
             progress=lambda member, done, total: bar.show(member, done / max(total, 1)),
         )
     out.print(tabulate_checks(checks))

@@ -63,6 +63,14 @@ def explain(
         str | None,
         typer.Option(help="Class to explain, number or name.", show_default="predicted"),
     ] = None,
+    model_output: Annotated[
+        str | None,
+        typer.Option(
+            help="What the model's outputs are: logits, probabilities, sigmoid or value.",
+            metavar="KIND",
+            show_default="found out",
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder to write to.", file_okay=False)
     ] = Path("out"),
@@ -135,9 +143,10 @@ def explain(
         loaded = options.load(model, device)
         options.check_grid(grid, loaded)
         options.check_top(n_top, settings, loaded)
+        means = {"output": model_output, "seed": seed, "compile": compiled}
         job = Job(
             loaded,
-            SEA(loaded.model, methods, settings, options=chosen, seed=seed, compile=compiled),
+            SEA(loaded.model, methods, settings, options=chosen, **means),
             output,
             None if target is None else options.find_class(target, loaded),
             n_top,

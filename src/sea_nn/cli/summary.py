@@ -131,14 +131,15 @@ def _describe_input(done: Finished, job: Job) -> dict[str, Any]:
         "input": done.picture.name,
         "files": {kind: show(done.folder / name) for kind, name in files.items()},
         "predicted": [
-            {"class": index, "label": job.loaded.label(index), "probability": p}
+            {"class": index, "label": _label(e, index, job), e.output.unit: p}
             for index, p in done.guesses
         ],
         "target": {
             "class": int(e.target[0]),
-            "label": job.loaded.label(int(e.target[0])),
-            "probability": float(e.score[0]),
+            "label": _label(e, int(e.target[0]), job),
+            e.output.unit: float(e.score[0]),
         },
+        "output": e.output.kind,
         "feature_shape": list(e.feature_shape),
         "note": done.note,
         "half_of_the_gain_in": int(e.half()[0]),
@@ -163,13 +164,19 @@ def _tabulate_inputs(finished: Sequence[Finished], job: Job) -> Table:
     for done, name in zip(finished, _shorten(finished), strict=True):
         e, half = done.explanation, int(done.explanation.half()[0])
         (best, p), *others = done.guesses
-        predicted = Text(f"{job.loaded.label(best)} {p:.2f}", "bold")
+        said = e.write_score(0) if e.output.kind == "value" else f"{p:.2f}"
+        predicted = Text(f"{_label(e, best, job)} {said}", "bold")
         rest = [f"{job.loaded.label(index)} {p:.2f}" for index, p in others if p >= 0.005]
         if rest:
             predicted.append(f"\n{', '.join(rest)}", "not bold dim")
-        explained = [] if job.target is None else [f"{e.name(0)} {float(e.score[0]):.2f}"]
+        explained = [] if job.target is None else [f"{e.name(0)} {e.write_score(0)}"]
         table.add_row(name, predicted, *explained, _write(_agree(e)), f"{half} ({half / n:.1%})")
     return table
+
+
+def _label(e: Explanation, index: int, job: Job) -> str:
+    """The name of an output: the model's own, or what it is."""
+    return e.name(0) if index == int(e.target[0]) else job.loaded.label(index)
 
 
 def _tabulate_members(explanations: Sequence[Explanation]) -> Table:

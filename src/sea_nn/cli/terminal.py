@@ -10,6 +10,7 @@ import signal
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from sea_nn.errors import InputError, SEAError
+from sea_nn.errors import AssumptionWarning, InputError, SEAError
 
 PARTIAL, BAD_INPUT, INTERRUPTED = 1, 2, 130
 SET_HELP = "Option of a member, such as rise.n_masks=500; may be given again."
@@ -57,6 +58,7 @@ def translate(text: str) -> str:
     >>> translate('name one with options={"grad_cam": {"layer": ...}}')
     'name one with --set grad_cam.layer=...'
     """
+    text = re.sub(r'\boutput=("(\w+)")?', r"--model-output \2", text)
     return _PYTHON_OPTION.sub(r"--set \2.\4=\5", text)
 
 
@@ -66,7 +68,9 @@ def guard(command: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            with _remember_interrupts():
+            with _remember_interrupts(), warnings.catch_warnings():
+                # The table of checks says what was assumed.
+                warnings.simplefilter("ignore", AssumptionWarning)
                 done = command(*args, **kwargs)
                 check_interrupt()
             return done

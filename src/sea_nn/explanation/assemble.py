@@ -12,7 +12,6 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.features import spread
 from sea_nn.members.checks import Check
-from sea_nn.members.compute import MemberMaps
 from sea_nn.pipeline import Explained
 
 
@@ -38,7 +37,7 @@ def assemble(
         maps=found.heatmaps.float(),
         methods=tuple(found.members.maps),
         target=target,
-        score=_probability(found.members),
+        score=found.members.output.score(found.members.logits.float(), target),
         order=learned.ensemble.order,
         gains=learned.ensemble.gains,
         feature_shape=learned.ensemble.feature_shape,
@@ -59,12 +58,6 @@ def show_input(x: Tensor) -> Tensor | None:
         return None
     stretched = scale(x.detach().float()).mul(255).round().to(torch.uint8)
     return stretched.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous().cpu()
-
-
-def _probability(found: MemberMaps) -> Tensor:
-    logits = found.logits.float()
-    scores = logits.sigmoid() if logits.shape[1] == 1 else logits.softmax(1)
-    return scores.gather(1, found.target.unsqueeze(1)).squeeze(1)
 
 
 def _name(labels: Sequence[str], target: int) -> str:

@@ -27,6 +27,7 @@ from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.files import read_parts, write_parts
 from sea_nn.explanation.provenance import Provenance, to_text
 from sea_nn.members.checks import Check
+from sea_nn.passes.outputs import Output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +49,8 @@ class Explanation:
         maps: the members' heatmaps in [0, 1], [N, m, *shape].
         methods: m names.
         target: the explained class of each input, int64 [N].
-        score: the model's softmax probability of it, [N].
+        score: what the model says of it, [N]: its probability, or of a regression the value; see
+            ``output``.
         order: features as greedy took them, int64 [N, n], each a permutation of 0 … n-1.
         gains: what each added: feature ``order[i, k]`` has attribution ``gains[i, k]``, [N, n].
         feature_shape: the shape of the feature space, such as (28, 28) on a grid; its product is n.
@@ -103,6 +105,11 @@ class Explanation:
         return tuple(self.maps.shape[2:])
 
     @property
+    def output(self) -> Output:
+        """What the model's outputs are, and so the scores."""
+        return Output(self.provenance.call.get("output") or "logits")
+
+    @property
     def mean_map(self) -> Tensor:
         """Agg-Mean, the pixelwise mean of the members' heatmaps: [N, *shape]."""
         return self.maps.mean(1)
@@ -133,8 +140,18 @@ class Explanation:
         return disagreement(self.maps)
 
     def name(self, i: int) -> str:
-        """The name of input i's target class, or its number."""
-        return self.labels[i] if self.labels is not None else f"class {int(self.target[i])}"
+        """The name of input i's target class, or its number; of a regression "value"."""
+        if self.labels is not None:
+            return self.labels[i]
+        target = int(self.target[i])
+        if self.output.kind == "value":
+            return "value" if target == 0 else f"output {target}"
+        return f"class {target}"
+
+    def write_score(self, i: int) -> str:
+        """Input i's score as text: a probability with two decimals, a value with four digits."""
+        score = float(self.score[i])
+        return f"{score:.4g}" if self.output.kind == "value" else f"{score:.2f}"
 
     def count(self, p: int | float) -> int:
         """How many features ``p`` means: an integer is a count, a float a share of all n."""
@@ -240,10 +257,12 @@ class Explanation:
         lines.append("")
         names = [self.name(i) for i in range(len(self))]
         width = max(map(len, [*names, "target"]))
-        lines.append(f"input  {'target':{width}}  score  half of the total gain is in")
+        unit, scores = self.output.unit, [self.write_score(i) for i in range(len(self))]
+        room = max(map(len, [*scores, unit]))
+        lines.append(f"input  {'target':{width}}  {unit:>{room}}  half of the total gain is in")
         for i, half in enumerate(self.half().tolist()):
             share = f"{half} of {n} features ({half / n:.1%})"
-            lines.append(f"{i:5}  {names[i]:{width}}  {float(self.score[i]):5.2f}  {share}")
+            lines.append(f"{i:5}  {names[i]:{width}}  {scores[i]:>{room}}  {share}")
         notes = [c for c in self.checks if c.level != "ok"]
         if self.checks:
             lines += ["", f"checks: {len(self.checks) - len(notes)} of {len(self.checks)} fine"]

@@ -26,7 +26,7 @@ from sea_nn.errors import InputError
 from sea_nn.members.compute import MemberMaps, compute_maps
 from sea_nn.members.registry import Methods
 from sea_nn.passes.borrowing import borrow, copy_twin, is_private
-from sea_nn.passes.outputs import Logits, Target, as_args, predict, select_args
+from sea_nn.passes.outputs import Logits, Target, as_args, predict, select_args, take
 
 CHUNK = 32  # inputs asked about at a time
 COMPLETENESS = 0.05
@@ -120,6 +120,9 @@ def check_members(
 ) -> list[Check]:
     """What the members' own maps tell: failures, empty maps, duplicates, incomplete integrals."""
     checks = [Check("fail", name, why, "it is left out") for name, why in found.failed.items()]
+    if found.output.notice:
+        what, _, advice = found.output.notice.partition(". ")
+        checks.insert(0, Check("warn", "model", what, advice))
     copies = {b: a for a, b, same in found.duplicates() if bool(same.all())}
     for name, maps in found.maps.items():
         seen = reduce_channels(maps, 1 if maps.ndim == 4 else None)
@@ -178,8 +181,7 @@ def _check_completeness(
             additional_forward_args,
             batch_size=internal_batch_size or CHUNK,
         )
-    target = found.target.unsqueeze(1)
-    wanted = (found.logits.gather(1, target) - logits.gather(1, target)).squeeze(1)
+    wanted = take(found.logits, found.target) - take(logits, found.target)
     given = found.maps["integrated_gradients"].flatten(1).sum(1)
     error = float(((given - wanted).abs() / wanted.abs().clamp_min(1e-6)).median())
     message = f"its sum misses the change of the logit by {error:.1%} (median)"

@@ -30,7 +30,7 @@ from sea_nn.members.registry import (
 from sea_nn.members.run import MemberMaps, Progress, Work
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.evaluator import Evaluator, check_autocast
-from sea_nn.passes.outputs import Logits, Target, as_args, predict, resolve_target
+from sea_nn.passes.outputs import Logits, Output, Target, as_args, predict, resolve_target
 
 __all__ = [
     "ENSEMBLES",
@@ -63,6 +63,7 @@ def compute_maps(
     internal_batch_size: int | None = None,
     feature_mask: Tensor | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    output: str | Output | None = None,
     seed: int = 0,
     autocast: bool | torch.dtype = False,
     compile: bool = False,
@@ -87,6 +88,8 @@ def compute_maps(
             pass fits into memory.
         feature_mask: segments for lime and kernel_shap, whole numbers that broadcast to `x`.
         options: options by method, for example `{"rise": {"n_masks": 500}}`.
+        output: what the model's outputs are: "logits", "probabilities", "sigmoid" or "value"; None
+            to find out, with an `AssumptionWarning` where something is assumed.
         seed: starts every random draw of the members here. Draws are each input's own, decided by
             the seed and its content, so its maps do not depend on the rest of the batch. A model or
             callable that draws does so from PyTorch's global generator, which is not seeded.
@@ -121,9 +124,12 @@ def compute_maps(
             feature_mask=feature_mask,
             limit=internal_batch_size,
             autocast=precision,
+            output=Output(output) if isinstance(output, str) else output,
             seed=seed,
         )
-        return Work(entries, task, target, compile, progress, on_error).do()
+        found = Work(entries, task, target, compile, progress, on_error).do()
+    found.output.warn()
+    return found
 
 
 def from_captum(attribution: type[Any], **options: Any) -> Callable[..., Tensor]:

@@ -22,7 +22,7 @@ from sea_nn.passes import cuda_graphs as replay
 from sea_nn.passes.borrowing import copy_twin, is_private
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.norm_folding import Fold
-from sea_nn.passes.outputs import Logits, Target, predict, resolve_target
+from sea_nn.passes.outputs import Logits, Output, Target, predict, resolve_target
 from sea_nn.passes.sameness import same_logits
 from sea_nn.passes.tracing import refuse_layers
 
@@ -46,6 +46,7 @@ class MemberMaps:
         failed: why a member has no map and what to do, with `on_error="skip"`.
         target: the class explained, [N].
         logits: the model's answers, [N, classes].
+        output: what these answers are.
         options: the options that each member ran with, its defaults among them.
     """
 
@@ -55,6 +56,7 @@ class MemberMaps:
     failed: dict[str, str]
     target: Tensor
     logits: Tensor
+    output: Output
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def duplicates(self, threshold: float = 0.9999) -> list[tuple[str, str, Tensor]]:
@@ -155,14 +157,14 @@ class Work:
         task = replace(self.task, kept=kept, cache=dict(self.task.cache))
         if self.target is not None:  # checked before the look, as checking waits for the GPU
             unknown = task.x.new_empty(len(task.x), kept.n_classes)
-            task.target = resolve_target(unknown, self.target)
+            task.target = resolve_target(unknown, self.target, task.output)
         try:
             plain, folded = kept.look(task)
         except Exception:  # the model's own error, which asking it explains, or no room
             return None
         task.logits = plain
         if self.target is None:
-            task.target = resolve_target(plain, None)
+            task.target = resolve_target(plain, None, task.output)
         outcome: Pending | Exception
         try:
             outcome = self._run(task, kept.fold, folded)
@@ -178,7 +180,7 @@ class Work:
         if not outcome.is_true():
             self._refuse(self.task)
             return None
-        return replace(outcome.finish(), logits=asked.logits)
+        return replace(outcome.finish(), logits=asked.logits, output=asked.meaning())
 
     def _run(self, task: Evaluator, fold: Fold | None, logits: Tensor | None = None) -> "Pending":
         """Run the members: those that make many passes by the fold, the others by the model.
@@ -264,7 +266,8 @@ class Pending:
 
     def finish(self) -> MemberMaps:
         """Wait for the maps and look for values that are no numbers."""
-        result = MemberMaps({}, {}, {}, self.failed, self.task.target, self.task.logits)
+        asked = self.task
+        result = MemberMaps({}, {}, {}, self.failed, asked.target, asked.logits, asked.meaning())
         for label, maps in self.maps.items():
             if not bool(self.finite[label]):
                 reason = (
@@ -364,4 +367,6 @@ def _ask(task: Evaluator, target: Target) -> Evaluator:
             f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}"
             f"{find_mismatch(task.model.model, x)}: {error}"
         ) from error
-    return replace(task, logits=logits, target=resolve_target(logits, target))
+    output = task.find_output(logits)
+    classes = resolve_target(logits, target, output)
+    return replace(task, logits=logits, target=classes, output=output)

@@ -61,7 +61,7 @@ def trace(
     step = torch.arange(steps + 1, device=task.x.device)
     last = torch.where(new & ~every, step, 0).cummax(-1).values
     answers = answers.map(lambda table: table.gather(-1, last))
-    intact = PointAnswers.read(task.logits.to(task.x), task.target)
+    intact = PointAnswers.read(task.logits.to(task.x), task.target, task.meaning())
     covered = None
     if bool((none if insert else every).any()):
         covered = ask_hidden(task, perturbation) if whole is None else whole()
@@ -125,4 +125,4 @@ def _simpson_weights(count: int, length: int) -> list[float]:
 
 
 def _tensors(answers: PointAnswers) -> tuple[Tensor, Tensor, Tensor]:
-    return answers.probability, answers.logit, answers.predicted
+    return answers.score, answers.logit, answers.predicted

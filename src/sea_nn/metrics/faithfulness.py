@@ -64,7 +64,7 @@ def aupc_pixels(
     def compute(trial: Trial) -> Outcome:
         step_maps, last = trial.pixel_steps(steps)
         answers = trial.trace(("pixels", steps), perturbation, step_maps, last)
-        curve = answers.score(score)
+        curve = answers.read_as(score)
         return Outcome(trapezoid(curve), curve, tuple(map(float, range(steps + 1))))
 
     return Metric(
@@ -193,7 +193,7 @@ def _curve_metric(
             else:
                 segments = segments.flatten(segments.ndim - len(trial.shape))
             step_maps, last = trial.segment_steps(segments, steps, str(key[0]))
-        curve = trial.trace(key, kind, step_maps, last, insert).score(score)
+        curve = trial.trace(key, kind, step_maps, last, insert).read_as(score)
         axis = tuple(step / last for step in range(last + 1))
         return Outcome(trapezoid(curve, 1 / last), curve, axis)
 
@@ -221,13 +221,9 @@ def _curve_metric(
 def _set_metric(name: str, kind: Kind, share: float) -> Metric:
     def compute(trial: Trial) -> Outcome:
         sets = order.top_sets(trial.maps.flatten(2), share, trial.seed, trial.first)
+        trial.ask().meaning().check_class()
         answers = ask_sets(trial, kind, sets.view(trial.maps.shape), keep=name == "keep")
-        if trial.ask().logits.shape[1] == 1:
-            raise InputError(
-                f"{name} asks whether the predicted class stays, and this model has one output; "
-                "take deletion or insertion"
-            )
-        same = answers.predicted == trial.ask().target.unsqueeze(1)
+        same = answers.predicted
         return Outcome((same if name == "keep" else ~same).to(trial.maps.dtype))
 
     return Metric(
@@ -250,7 +246,7 @@ def _window_curve(
     side = size if size is not None else 8 if min(trial.shape) < 64 else 16
     step_maps, found = trial.window_steps(side, points - 1, edge)
     answers = trial.trace(("windows", side, points, edge), kind, step_maps, points - 1)
-    return answers.score(score), found
+    return answers.read_as(score), found
 
 
 def _relative(curve: Tensor) -> tuple[Tensor, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ from sea_nn.questions.session import Tasks, open_tasks
 # CPU and 4 GB on a GPU.
 CPU_BLOCK = 1 << 23
 CUDA_BLOCK = 1 << 26
+UNBOUNDED = (-math.inf, math.inf)
 Progress = Callable[[str, int, int], None]
 
 
@@ -60,6 +61,7 @@ def score_maps(
     additional_forward_args: Any = None,
     internal_batch_size: int | None = None,
     autocast: bool | torch.dtype = False,
+    output: str | None = None,
     progress: Progress | None = None,
 ) -> Scores:
     """Score the maps of several methods on the same inputs, on the device that x is on.
@@ -86,6 +88,8 @@ def score_maps(
         additional_forward_args: further arguments of the model; tensors with N entries follow x.
         internal_batch_size: the most inputs in one pass of the model; left out, by memory.
         autocast: on a GPU, True for bfloat16 or a floating type.
+        output: what the model's outputs are: "logits", "probabilities", "sigmoid" or "value"; None
+            to find out, with an ``AssumptionWarning`` where something is assumed.
         progress: called with (metric, inputs done, inputs in all) after each block of inputs.
 
     Raises:
@@ -119,6 +123,7 @@ def score_maps(
                 args=additional_forward_args,
                 limit=internal_batch_size,
                 autocast=autocast,
+                output=output,
                 tick=record.tick,
             )
             tasks = stack.enter_context(opened)
@@ -128,6 +133,8 @@ def score_maps(
                 record.measure(metric, trial)
                 if progress is not None:
                     progress(metric.name, part.stop, len(x))
+        if tasks is not None and tasks(slice(0, 1)).meaning().kind == "value":
+            chosen = [replace(m, range=UNBOUNDED) if "model" in m.needs else m for m in chosen]
     return record.finish(chosen)
 
 

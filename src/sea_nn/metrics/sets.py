@@ -17,7 +17,7 @@ from torch import Tensor
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics.trial import Kind, Trial, ask_sets
 from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.outputs import Target
+from sea_nn.passes.outputs import Target, take
 from sea_nn.questions.absent import Bounds, positions
 from sea_nn.questions.points import PointAnswers
 from sea_nn.questions.session import open_tasks
@@ -53,6 +53,7 @@ def query_sets(
     additional_forward_args: Any = None,
     internal_batch_size: int | None = None,
     autocast: bool | torch.dtype = False,
+    output: str | None = None,
 ) -> SetAnswers:
     """Keep and remove sets of positions, given as masks, and return what the model says.
 
@@ -68,16 +69,17 @@ def query_sets(
         additional_forward_args: further arguments of the model.
         internal_batch_size: the most inputs in one pass.
         autocast: the precision on a GPU.
+        output: what the model's outputs are, as for ``SEA``; None to find out.
     """
     _check_sets(sets, x)
     given = {"args": additional_forward_args, "limit": internal_batch_size, "autocast": autocast}
-    with open_tasks(model, x, target, **given) as tasks:
+    with open_tasks(model, x, target, output=output, **given) as tasks:
         trial = _make_trial(tasks(slice(None)), bounds, seed, first)
+        trial.ask().meaning().check_class()
         kept, removed = (
             ask_sets(trial, perturbation, sets.to(x.device), keep) for keep in (True, False)
         )
-        same = trial.ask().target.unsqueeze(1)
-    return SetAnswers(kept, removed, kept.predicted == same, removed.predicted != same)
+    return SetAnswers(kept, removed, kept.predicted, ~removed.predicted)
 
 
 def measure_drops(
@@ -90,8 +92,9 @@ def measure_drops(
     bounds: Bounds | None = None,
     seed: int = 0,
     first: int = 0,
+    output: str | None = None,
 ) -> Tensor:
-    """Return by how much the class's logit falls when each set is hidden, [N, k].
+    """Return by how much the class's output falls when each set is hidden, [N, k].
 
     Args:
         model: as for ``query_sets``, like the other arguments.
@@ -102,13 +105,14 @@ def measure_drops(
         bounds: the lowest and highest value of each channel.
         seed: of the noise.
         first: the number of the first input.
+        output: what the model's outputs are.
     """
     _check_sets(sets, x)
-    with open_tasks(model, x, target) as tasks:
+    with open_tasks(model, x, target, output=output) as tasks:
         task = tasks(slice(None))
         trial = _make_trial(task, bounds, seed, first)
         left = ask_sets(trial, perturbation, sets.to(x.device), keep=False).logit
-        return task.logits.gather(1, task.target.unsqueeze(1)).to(left) - left
+        return take(task.logits, task.target).unsqueeze(1).to(left) - left
 
 
 def _check_sets(sets: Tensor, x: Tensor) -> None:

@@ -20,11 +20,18 @@ from sea_nn.passes.compiled import Compiled, fix_shape
 from sea_nn.passes.first_layer import FirstLayer
 from sea_nn.passes.gradient_sums import Combine, Part, Points, Recorder, add_up
 from sea_nn.passes.norm_folding import Fold
-from sea_nn.passes.outputs import Logits, select_args
+from sea_nn.passes.outputs import (
+    Logits,
+    Output,
+    find_last_operation,
+    find_output,
+    select_args,
+    take,
+)
 from sea_nn.passes.tracing import is_frozen_norm
 
 T = TypeVar("T")
-FACTS = ("norms", "convolutional", "recurrent")
+FACTS = ("norms", "convolutional", "recurrent", "output")
 """Keys of what is shared about the model, whatever its inputs."""
 FOOTPRINT = "footprint"
 """Begins the keys of what one input takes."""
@@ -45,6 +52,7 @@ class Evaluator:
         x: the inputs [N, ...], a private copy.
         target: the class to explain for each, [N].
         logits: the model's answer for `x`, [N, classes].
+        output: what these outputs are; None to find out from them.
         args: further arguments of the model, for the caller's inputs.
         origin: which of the caller's inputs each of `x` is a variant of, and how many there are;
             None where they are the caller's. A tensor among `args` follows them by that number.
@@ -71,6 +79,7 @@ class Evaluator:
     feature_mask: Tensor | None = None
     limit: int | None = None
     autocast: torch.dtype | None = None
+    output: Output | None = None
     seed: int = 0
     tick: Callable[[int], None] = lambda count: None
     cache: dict[Any, Any] = field(default_factory=dict)
@@ -151,7 +160,20 @@ class Evaluator:
 
     def score(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Return the logit of each row's target class, [P]."""
-        return logits.gather(1, self.target[rows].unsqueeze(1)).squeeze(1)
+        return take(logits, self.target[rows])
+
+    def meaning(self) -> Output:
+        """Return what the model's outputs are, found once where nobody said."""
+        return self.output or self.share("output", lambda: self.find_output(self.logits))
+
+    def find_output(self, logits: Tensor, output: str | Output | None = None) -> Output:
+        """Return what the answers `logits` about the inputs are; see `outputs.find_output`."""
+
+        def last_operation() -> str:
+            args = select_args(self.args, *self._trace(torch.tensor([0], device=self.x.device)))
+            return find_last_operation(self.model, self.x[:1], args)
+
+        return find_output(logits, output or self.output, last_operation)
 
     def gradient(self, points: Tensor, rows: Tensor) -> Tensor:
         """Return d score / d input at `points` [P, ...], variants of the inputs `rows` [P]."""
@@ -295,7 +317,8 @@ class Evaluator:
             count: the number of masks.
             masks: `masks(start, stop)` returns [stop - start, ...], 1 keeps and 0 hides, that
                 broadcasts to an input; hidden parts take the baseline's value.
-            probability: return the softmax probability of the target class, not its logit.
+            probability: return the probability of the target class (of a model of values, the
+                value), not its logit.
 
         Yields:
             (start, stop, masks, scores [N, stop - start]).
@@ -318,8 +341,8 @@ class Evaluator:
                 rows = rows.repeat_interleave(len(mask))
                 with torch.no_grad():
                     logits = self.forward(self.arrange(points.flatten(0, 1)), rows)
-                    if probability and logits.shape[1] > 1:
-                        logits = logits.softmax(1)
+                    if probability:
+                        logits = self.meaning().scores(logits)
                     answer = self.score(logits, rows)
                 scores[low:high] = answer.view(high - low, len(mask))
 

@@ -1,22 +1,177 @@
-"""Make any model's answer a [N, classes] tensor, and choose the class to explain.
+"""Make any model's answer a tensor [N, K], say what it means, and choose the column to explain.
 
 >>> import torch
 >>> model = lambda x: {"logits": x, "hidden": None}
->>> Logits(model)(torch.tensor([[1.0, 3.0]]))
-tensor([[1., 3.]])
->>> resolve_target(torch.tensor([[1.0, 3.0]]), None)
+>>> outputs = Logits(model)(torch.tensor([[1.0, 3.0]]))
+>>> resolve_target(outputs, None)
 tensor([1])
+>>> find_output(outputs).score(outputs, torch.tensor([1]))
+tensor([0.8808])
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sea_nn.errors import InputError, KindError
+from sea_nn.errors import AssumptionWarning, InputError, KindError
 
 Target = int | Sequence[int] | Tensor | None
+OUTPUTS = {
+    "logits": "one column a class; their softmax is the classes' probabilities",
+    "probabilities": "one column a class, already probabilities: rows sum to 1",
+    "sigmoid": "each column the logit of a label of its own, or the only one",
+    "value": "a number, as of a regression",
+}
+SUM_TOLERANCE = 1e-4
+BOUNDED = ("Sigmoid", "Softmax", "Hardsigmoid", "Clamp", "Exp")
+"""Operations, as autograd calls them, whose results are probabilities where they lie in [0, 1]."""
+SHAPING = ("View", "Reshape", "Squeeze", "Unsqueeze", "Select", "Slice", "Index", "ToCopy", "Clone")
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a model's outputs [N, K] are. Nothing else turns outputs into probabilities.
+
+    Gradients and fits (LIME, Kernel SHAP, occlusion) explain the model's own output, `take`: the
+    logit where there is one, as Captum does; of "probabilities" the probability, whose gradients
+    fade where the model is sure.
+
+    Attributes:
+        kind: a name from `OUTPUTS`.
+        notice: what was assumed and how to say otherwise, where nobody said what they are.
+
+    >>> Output("sigmoid").score(torch.tensor([[0.0]]), torch.tensor([0]))
+    tensor([0.5000])
+    """
+
+    kind: str
+    notice: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, str) or self.kind not in OUTPUTS:
+            raise InputError(
+                f"output must be one of {', '.join(map(repr, OUTPUTS))}, or None to find out; got "
+                f"{self.kind!r}"
+            )
+
+    @property
+    def unit(self) -> str:
+        """What a score is: "probability" or "value"."""
+        return "value" if self.kind == "value" else "probability"
+
+    def scores(self, outputs: Tensor) -> Tensor:
+        """Return the probability of every column, or the values themselves, [N, K]."""
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        if self.kind == "logits":
+            return outputs.softmax(1)
+        return outputs.sigmoid() if self.kind == "sigmoid" else outputs
+
+    def score(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """Return what the model says of the columns `target` [N]: what is shown, [N]."""
+        return take(self.scores(outputs), target)
+
+    def predicts(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """Return whether the model predicts the classes `target`, bool [N].
+
+        Of classes that exclude each other, the largest output; of others, a probability above 0.5.
+        """
+        self.check_class()
+        if self.kind == "sigmoid" or outputs.shape[1] == 1:
+            return self.score(outputs, target) > 0.5
+        return outputs.argmax(1) == target
+
+    def check_class(self) -> None:
+        """Refuse outputs that predict no class."""
+        if self.kind == "value":
+            raise InputError(
+                "whether the predicted class stays cannot be asked: the model's output is a value. "
+                "Take deletion or insertion, which follow the value itself"
+            )
+
+    def warn(self) -> None:
+        """Warn of what was assumed, if anything was."""
+        if self.notice:
+            warnings.warn(self.notice, AssumptionWarning, stacklevel=3)
+
+
+def find_last_operation(model: Callable[..., Any], x: Tensor, args: tuple[Any, ...]) -> str:
+    """Return autograd's name of what makes the outputs of x, past changes of shape; "" if none."""
+    try:
+        with torch.enable_grad():
+            leaf = x.detach().clone().requires_grad_(True)
+            made = model(leaf.clone(), *args).grad_fn
+    except Exception:  # a model that cannot be differentiated, such as one of NumPy's
+        return ""
+    while made is not None and made.name().startswith(SHAPING):
+        made = made.next_functions[0][0]
+    return "" if made is None else str(made.name())
+
+
+def take(outputs: Tensor, target: Tensor) -> Tensor:
+    """Return the column `target` [N] of outputs [N, K]: what gradients explain, [N]."""
+    return outputs.gather(1, target.unsqueeze(1)).squeeze(1)
+
+
+def find_output(
+    outputs: Tensor,
+    output: "str | Output | None" = None,
+    last_operation: Callable[[], str] = lambda: "",
+) -> Output:
+    """Return what outputs [N, K] are: what the caller says, or what they look like.
+
+    Rows of probabilities that sum to 1 are taken for such, and a single column for the logit of a
+    sigmoid, or for a probability if all of it lies in [0, 1]; each with a notice. Several columns
+    are logits otherwise.
+
+    Args:
+        outputs: the model's answers about the inputs.
+        output: what they are, if the caller says so.
+        last_operation: names what made them, "" if unknown: a few logits may lie in [0, 1] too.
+    """
+    if isinstance(output, str):
+        output = Output(output)
+    elif not isinstance(output, Output | None):
+        raise KindError(f"output must be one of {', '.join(OUTPUTS)}; got {type(output).__name__}")
+    if output is not None and output.kind != "probabilities":
+        return output
+    exact = torch.promote_types(outputs.dtype, torch.float32)
+    rows = outputs.detach().to(exact)
+    room = max(SUM_TOLERANCE, 4 * torch.finfo(outputs.dtype).eps)
+    inside = bool(((rows >= -room) & (rows <= 1 + room)).all())
+    one = outputs.shape[1] == 1
+    fits = inside and (one or bool(((rows.sum(1) - 1).abs() <= room).all()))
+    if output is not None:
+        if fits:
+            return output
+        raise InputError(
+            f"probabilities are values from 0 to 1{'' if one else ' that sum to 1'}, and this "
+            f"model's outputs run from {float(rows.min()):.3g} to {float(rows.max()):.3g}"
+            f"{'' if one else f', their sums to {float(rows.sum(1).max()):.3g}'}; say what they "
+            'are: output="logits" (a softmax follows), "sigmoid" (each a logit) or "value"'
+        )
+    if one and fits and (last_operation() or BOUNDED[0]).startswith(BOUNDED):
+        return Output(
+            "probabilities",
+            "the model has one output, from 0 to 1 here: taken for a probability. Say so with "
+            'output="probabilities", or output="sigmoid" for a logit, "value" for a regression',
+        )
+    if one:
+        return Output(
+            "sigmoid",
+            "the model has one output: taken for a logit, whose sigmoid is a probability. Say so "
+            'with output="sigmoid", or output="value" for a regression',
+        )
+    if fits:
+        return Output(
+            "probabilities",
+            "the model's outputs sum to 1: taken for probabilities, so no softmax follows. Say so "
+            'with output="probabilities"; without its last softmax, gradients would not fade',
+        )
+    return Output("logits")
 
 
 class Logits(nn.Module):
@@ -77,15 +232,21 @@ def predict(
     return answers
 
 
-def resolve_target(logits: Tensor, target: Target) -> Tensor:
+def resolve_target(logits: Tensor, target: Target, output: Output | None = None) -> Tensor:
     """Return the class to explain for every input as a tensor [N].
 
     Args:
         logits: [N, classes].
         target: None (the predicted class), one class for all, or one for each input.
+        output: what the outputs are: of several values, none is the predicted one.
     """
     n_inputs, n_classes = logits.shape
     if target is None:
+        if output is not None and output.kind == "value" and n_classes > 1:
+            raise InputError(
+                f"the model's outputs are {n_classes} values, and none of them is predicted: say "
+                f"which one to explain, target=0 to {n_classes - 1}"
+            )
         return logits.argmax(1)
     if isinstance(target, Tensor) and (target.is_floating_point() or target.dtype == torch.bool):
         raise KindError(f"target must hold whole class numbers, got a tensor of {target.dtype}")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sea_nn.config import ABSENT
 from sea_nn.errors import InputError
-from sea_nn.passes.outputs import Target
+from sea_nn.passes.outputs import Output, Target
 from sea_nn.questions.absent import fill
 from sea_nn.questions.answers import Ask
 from sea_nn.questions.points import ask_points
@@ -36,6 +36,7 @@ def make_ask(
     internal_batch_size: int | None = None,
     autocast: bool | torch.dtype = False,
     logits: Tensor | None = None,
+    output: str | Output | None = None,
     tick: Callable[[int], None] = lambda count: None,
 ) -> Ask:
     """Return a function that asks the model about sets of features of ``x``.
@@ -54,12 +55,14 @@ def make_ask(
         internal_batch_size: the most inputs in one pass of the model; left out, by memory.
         autocast: on a GPU, a lower precision.
         logits: the model's answer for ``x``, [N, classes], if known: it is not asked again.
+        output: what the model's outputs are, as for ``SEA``. Of "value", p is the value.
         tick: told the number of evaluations just made.
     """
     x = x.detach()
-    values = _absent(x, absent, baselines)
+    values, known = _absent(x, absent, baselines), output
 
     def ask(sets: Tensor) -> Tensor:
+        nonlocal known
         count, per_input = sets.shape[:2]
         shape = x.shape[2:] if x.ndim == 4 else x.shape[1:]
         if count != len(x) or sets.shape[2:] != shape:
@@ -83,17 +86,20 @@ def make_ask(
             limit=internal_batch_size,
             autocast=autocast,
             logits=logits,
+            output=known,
             tick=tick,
         ) as tasks:
-            answers = ask_points(tasks(slice(None)), rows, build)
-        only, rest = answers.probability.view(count, per_input, 2).unbind(2)
+            task = tasks(slice(None))
+            known = task.output  # so that it is found, and told, once
+            answers = ask_points(task, rows, build)
+        only, rest = answers.score.view(count, per_input, 2).unbind(2)
         return only - rest
 
     return ask
 
 
 def ask_about_groups(ask: Ask | None, groups: Tensor) -> Ask | None:
-    """Return ``ask`` for sets of groups, [N, R, k], where groups [1, *shape] numbers each feature."""
+    """Return ``ask`` for sets of groups, [N, R, k]; groups [1, *shape] number the features."""
     return None if ask is None else lambda sets: ask(sets[..., groups[0]])
 
 

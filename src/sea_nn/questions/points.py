@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.outputs import Output, take
 from sea_nn.questions.absent import Perturbation, positions
 from sea_nn.questions.session import use_fold
 
@@ -21,12 +22,12 @@ class PointAnswers:
     """What the model says about the explained class, in tensors of one shape.
 
     Attributes:
-        probability: softmax probability; of a model with a single output, that output.
+        score: its probability; of a model of values, the value.
         logit: the model's output itself.
-        predicted: the class with the largest output.
+        predicted: whether the model predicts the class; False of a model of values.
     """
 
-    probability: Tensor
+    score: Tensor
     logit: Tensor
     predicted: Tensor
 
@@ -37,35 +38,33 @@ class PointAnswers:
         return cls(
             torch.empty(shape, dtype=dtype, device=like.device),
             torch.empty(shape, dtype=dtype, device=like.device),
-            torch.empty(shape, dtype=torch.int64, device=like.device),
+            torch.empty(shape, dtype=torch.bool, device=like.device),
         )
 
     @classmethod
-    def read(cls, logits: Tensor, target: Tensor) -> "PointAnswers":
-        """Read logits [P, classes] for the classes ``target`` [P]."""
-        column = target.unsqueeze(1)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        logit = logits.gather(1, column).squeeze(1)
-        if logits.shape[1] == 1:
-            return cls(logit, logit, torch.zeros_like(target))
-        probability = logits.softmax(1).gather(1, column).squeeze(1)
-        return cls(probability, logit, logits.argmax(1))
+    def read(cls, outputs: Tensor, target: Tensor, output: Output) -> "PointAnswers":
+        """Read outputs [P, K] for the columns ``target`` [P]; ``output`` says what they are."""
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        logit = take(outputs, target)
+        if output.kind == "value":
+            return cls(logit, logit, torch.zeros_like(target, dtype=torch.bool))
+        return cls(output.score(outputs, target), logit, output.predicts(outputs, target))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "PointAnswers":
         """Return the answers with every tensor changed alike."""
-        return PointAnswers(change(self.probability), change(self.logit), change(self.predicted))
+        return PointAnswers(change(self.score), change(self.logit), change(self.predicted))
 
     def put(self, place: slice | Tensor, other: "PointAnswers") -> None:
         """Write other answers into these."""
-        self.probability[place] = other.probability
+        self.score[place] = other.score
         self.logit[place] = other.logit
         self.predicted[place] = other.predicted
 
-    def score(self, kind: ScoreKind) -> Tensor:
+    def read_as(self, kind: ScoreKind) -> Tensor:
         """Return the answers as the score of a curve."""
         if kind not in ("probability", "logit"):
             raise InputError(f"score must be 'probability' or 'logit'; got {kind!r}")
-        return self.probability if kind == "probability" else self.logit
+        return self.score if kind == "probability" else self.logit
 
 
 def ask_points(task: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) -> PointAnswers:
@@ -84,11 +83,12 @@ def ask_points(task: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) 
         part = slice(start, stop)
         with torch.no_grad():
             logits = task.forward(task.arrange(build(part)), rows[part])
-            answers.put(part, PointAnswers.read(logits, task.target[rows[part]]))
+            answers.put(part, PointAnswers.read(logits, task.target[rows[part]], task.meaning()))
 
     if size is not None:
         size = math.ceil(total / max(1, math.ceil(total / size)))
     task.sweep(total, visit, size=size, gradient=False)
+    _check_answers(answers, task.meaning())
     return answers
 
 
@@ -102,3 +102,17 @@ def ask_hidden(task: Evaluator, perturbation: Perturbation) -> PointAnswers:
         return perturbation.hide(hidden.expand(shape), rows[part])
 
     return ask_points(task, rows, build)
+
+
+def _check_answers(answers: PointAnswers, output: Output) -> None:
+    """Refuse answers that are no numbers, or no probabilities where these are expected."""
+    wrong, said = answers.score.isnan() | answers.logit.isnan(), "NaN"
+    if output.kind == "probabilities":
+        wrong |= (answers.score < -0.01) | (answers.score > 1.01)
+        said = "NaN, or numbers outside 0 to 1 where probabilities are expected,"
+    if bool(wrong.any()):
+        raise InputError(
+            f"the model returned {said} for {int(wrong.sum())} of {wrong.numel()} inputs with "
+            "features hidden, though not for the whole inputs; hide them in another way, or say "
+            "what the model's outputs are (output=)"
+        )

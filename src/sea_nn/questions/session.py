@@ -13,7 +13,7 @@ from sea_nn.passes import batching as memory
 from sea_nn.passes import forms
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.evaluator import Evaluator, check_autocast
-from sea_nn.passes.outputs import Logits, Target, as_args, predict, resolve_target
+from sea_nn.passes.outputs import Logits, Output, Target, as_args, predict, resolve_target
 
 # Forward passes on a CPU are fastest while a layer's output stays in the cache of its core: the
 # Fashion-MNIST CNN takes 0.14 ms an input in chunks of 64, 0.16 in chunks of 128 and 0.22 in chunks
@@ -37,6 +37,7 @@ def open_tasks(
     limit: int | None = None,
     autocast: bool | torch.dtype = False,
     logits: Tensor | None = None,
+    output: str | Output | None = None,
     tick: Callable[[int], None] = lambda count: None,
 ) -> Iterator[Tasks]:
     """Borrow the model, ask it about the intact inputs, and give the task of any part of them.
@@ -49,6 +50,7 @@ def open_tasks(
         limit: the most inputs in one pass; left out, by memory, and on a CPU by its cache.
         autocast: on a GPU, True for bfloat16 or a floating type.
         logits: the answer about the intact inputs, if known.
+        output: what the model's outputs are; None to find out from that answer.
         tick: told the number of inputs just asked about.
     """
     if limit is not None and limit < 1:
@@ -80,7 +82,10 @@ def open_tasks(
             raise InputError(
                 f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}: {error}"
             ) from error
-        classes = resolve_target(logits, target)
+        kind = first.find_output(logits, output)
+        if not isinstance(output, Output):
+            kind.warn()
+        classes = resolve_target(logits, target, kind)
         answer = logits.to(x.dtype)
         fold = cache(lambda: forms.fold(first, gradients=False))
 
@@ -95,6 +100,7 @@ def open_tasks(
                 (rows, len(x)),
                 limit=limit,
                 autocast=precision,
+                output=kind,
                 tick=tick,
                 cache={FOLD: fold},
             )

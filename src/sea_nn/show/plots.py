@@ -205,7 +205,7 @@ def plot_explanation(
             f"a figure of {len(e)} rows cannot be read; plot a slice, such as "
             f"explanation[:8].plot({kind!r}), or write a report"
         )
-    rows = [f"{e.name(i)} {float(e.score[i]):.2f}" for i in range(len(e))]
+    rows = [f"{e.name(i)} {e.write_score(i)}" for i in range(len(e))]
     if kind == "gains":
         return plot_gains(e.gains, rows, path)
     if kind == "agreement":

@@ -34,7 +34,7 @@ async function show(number) {
 const links = inputs.map((entry) => {
   const item = make("li"), link = make("a"), text = make("span");
   link.href = `#${entry.number}`;
-  text.append(make("b", entry.name), make("small", entry.score === null ? "" : entry.score.toFixed(2)));
+  text.append(make("b", entry.name), make("small", entry.written));
   link.append(make("canvas", undefined, "thumb"), text);
   item.append(link);
   item.dataset.number = entry.number;

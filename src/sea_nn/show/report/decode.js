@@ -36,8 +36,8 @@ async function unpack(text, Kind) {
 
 const palette = read("palette");
 const colours = bytes(palette.colours);
-const inputs = read("index").inputs.map(([group, name, target, score, agreement], number) =>
-  ({ group, name, target, score, agreement, number }));
+const inputs = read("index").inputs.map(([group, name, target, score, agreement, written], number) =>
+  ({ group, name, target, score, agreement, number, written: score === null ? "" : written }));
 const groups = new Map();
 const state = { input: null, map: 0, opacity: 0.65, p: 0 };
 let shown = [...inputs];   // the gallery's order, after sorting and filtering

@@ -37,13 +37,13 @@ def encode_palette() -> dict[str, Any]:
 
 
 def encode_index(batches: Sequence[Explanation]) -> dict[str, Any]:
-    """One line an input: group, class name, target, score, how far its members agree."""
+    """One line an input: group, class name, target, score, agreement of its members, score."""
     rows: list[list[Any]] = []
     for k, batch in enumerate(batches):
         agree = _mean_agreement(batch)
         for i in range(len(batch)):
             line = [k, batch.name(i), int(batch.target[i]), _number(float(batch.score[i]))]
-            rows.append([*line, _number(agree[i])])
+            rows.append([*line, _number(agree[i]), batch.write_score(i)])
     return {"inputs": rows}
 
 
@@ -53,6 +53,7 @@ def encode_group(e: Explanation, side: int) -> dict[str, Any]:
     shared = e.features is not None and e.features.shape[0] == 1
     return {
         "kind": e.kind,
+        "unit": e.output.unit,
         "methods": list(e.methods),
         "questions": None if e.answers is None else e.questions,
         "shape": list(e.shape),

@@ -265,7 +265,7 @@ function showProvenance() {
 function showStage() {
   const { group, entry, image } = current, [h, w] = group.map, series = group.kind === "series";
   $("name").textContent = entry.name;
-  const facts = [`class ${entry.target}`, `probability ${entry.score === null ? "unknown" : entry.score.toFixed(2)}`,
+  const facts = [...(group.unit === "value" ? [] : [`class ${entry.target}`]), `${group.unit} ${entry.written || "unknown"}`,
     `${count(group.n)} features`, `${group.methods.length} members`];
   $("facts").textContent = facts.join(" · ");
   document.querySelector(".stage").classList.toggle("wide", series);

@@ -1,0 +1,372 @@
+"""What a model's outputs mean: one answer for members, questions, metrics, files and words."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.text import Text
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import sea_nn
+from sea_nn import SEA, Explanation
+from sea_nn.cli import app
+from sea_nn.errors import AssumptionWarning, InputError, KindError
+from sea_nn.members.checks import examine
+from sea_nn.members.compute import compute_maps
+from sea_nn.metrics import query_sets, score_maps
+from sea_nn.passes.outputs import OUTPUTS, Output, find_last_operation, find_output
+from sea_nn.questions.ask import make_ask
+from sea_nn.show.report import write_report
+
+FAST = ("saliency", "input_x_gradient")
+ENDS = {
+    "logits": (3, nn.Identity()),
+    "probabilities": (3, nn.Softmax(1)),
+    "sigmoid": (3, nn.Identity()),
+    "value": (1, nn.Identity()),
+}
+
+
+def build(kind: str, features: int = 64) -> nn.Module:
+    columns, end = ENDS[kind]
+    generator = torch.Generator().manual_seed(1)
+    linear = nn.Linear(features, columns)
+    with torch.no_grad():
+        linear.weight.copy_(torch.randn(linear.weight.shape, generator=generator) / 4)
+        linear.bias.copy_(torch.tensor([0.3, -0.2, 0.1])[:columns])
+    return nn.Sequential(nn.Flatten(), linear, end).eval()
+
+
+def truth(kind: str, raw: Tensor) -> Tensor:
+    """The score of every column, written out."""
+    if kind == "logits":
+        return raw.exp() / raw.exp().sum(1, keepdim=True)
+    return 1 / (1 + (-raw).exp()) if kind == "sigmoid" else raw
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(params=OUTPUTS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# --- finding out -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected", "notice"),
+    [
+        ([[2.0, -1.0, 0.3]], "logits", ""),
+        ([[0.7, 0.2, 0.2]], "logits", ""),
+        ([[1.2, -0.2]], "logits", ""),
+        ([[0.7, 0.2, 0.1], [0.0, 1.0, 0.0]], "probabilities", 'output="probabilities"'),
+        ([[0.7, 0.2, 0.1], [0.0, 1.0, 0.5]], "logits", ""),
+        ([[0.2], [0.9]], "probabilities", 'output="value"|"value" for a regression'),
+        ([[0.2], [1.9]], "sigmoid", 'output="value"'),
+        ([[-6.2]], "sigmoid", 'output="value"'),
+    ],
+)
+def test_outputs_are_told_by_their_looks(outputs, expected, notice):
+    found = find_output(torch.tensor(outputs))
+    assert found.kind == expected
+    assert bool(found.notice) == bool(notice)
+    assert re.search(notice, found.notice)
+
+
+@pytest.mark.parametrize("end", [nn.Sigmoid(), nn.Identity()])
+@pytest.mark.parametrize("shape", [(4, 1), (4,)])
+def test_a_single_output_between_0_and_1_is_a_probability_if_something_keeps_it_there(end, shape):
+    x = torch.full((4, 2), 0.3)
+    found = []
+    for run in (
+        lambda model: SEA(model, FAST).explain(x).output,
+        lambda model: score_maps(model, x, 0, {"a": x.add(1)}, ["deletion:mean,steps=2"]),
+    ):
+        with pytest.warns(AssumptionWarning) as heard:
+            run(lambda x: end(x.sum(1)).reshape(shape if len(x) == 4 else (len(x), *shape[1:])))
+        found += [str(one.message) for one in heard]
+    expected = "from 0 to 1" if isinstance(end, nn.Sigmoid) else "taken for a logit"
+    assert len(found) == 2
+    assert all(expected in message for message in found)
+
+
+def test_a_model_without_gradients_is_told_by_its_values():
+    def model(x: Tensor) -> Tensor:
+        return torch.from_numpy(x.detach().numpy().mean(1))
+
+    x = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
+    assert find_last_operation(lambda x: torch.from_numpy(x.numpy()), x, ()) == ""
+    with pytest.warns(AssumptionWarning, match="from 0 to 1"):
+        compute_maps(model, x, 0, ["occlusion"])
+
+
+def test_half_precision_probabilities_are_recognised():
+    rows = torch.randn(8, 1000).mul(3).softmax(1).bfloat16()
+    assert find_output(rows).kind == "probabilities"
+
+
+def test_what_the_caller_says_counts():
+    outputs = torch.tensor([[0.7, 0.2, 0.1]])
+    assert find_output(outputs, "logits") == Output("logits")
+    with pytest.raises(InputError, match="run from -1 to 2"):
+        find_output(torch.tensor([[2.0, -1.0]]), "probabilities")
+    with pytest.raises(InputError, match="'logits', 'probabilities', 'sigmoid', 'value'"):
+        SEA(build("logits"), FAST, output="softmax")
+    with pytest.raises(KindError, match="int"):
+        compute_maps(build("logits"), torch.rand(1, 64), methods=FAST, output=3)
+
+
+def test_a_notice_is_one_warning_a_call_and_one_check(x):
+    sea = SEA(build("value"), FAST)
+    for _ in range(2):
+        with pytest.warns(AssumptionWarning, match='output="value"') as heard:
+            e = sea.explain(x)
+        assert len(heard) == 1
+        (check,) = [c for c in e.checks if c.level == "warn" and c.subject == "model"]
+        assert "one output" in check.message
+        assert 'output="value"' in check.advice
+    assert e.output.kind == "sigmoid"
+    assert not [c for c in SEA(build("value"), FAST, output="value").explain(x).checks if c.advice]
+
+
+def test_the_first_answer_decides_for_all_calls_of_a_wrapper(x):
+    def model(x: Tensor) -> Tensor:
+        return x.flatten(1).mean(1, keepdim=True).clamp(min=0)
+
+    sea = SEA(model, FAST, config=sea_nn.SEAConfig(rounds=0))
+    with pytest.warns(AssumptionWarning, match="from 0 to 1"):
+        sea.explain(x * 0.1)
+    with pytest.raises(InputError, match='output="logits"'):
+        sea.explain(x * 10)
+
+
+# --- members, questions, metrics ---------------------------------------------------------------
+
+
+def test_a_score_is_what_the_model_says_of_the_class(kind, x):
+    model = build(kind)
+    target = torch.tensor([0, 2, 1, 0]) if kind != "value" else 0
+    e = SEA(model, FAST, output=kind).explain(x, target)
+    said = truth(kind, model(x).detach()).gather(1, e.target[:, None])[:, 0]
+    torch.testing.assert_close(e.score, said)
+    assert e.output == Output(kind)
+
+
+def test_rise_weighs_masks_by_the_score(kind, x):
+    model, x = build(kind), torch.ones_like(x[:1])
+    seen: list[Tensor] = []
+
+    def spy(points: Tensor) -> Tensor:
+        seen.append(points)
+        return model(points)
+
+    options = {"rise": {"n_masks": 40}}
+    found = compute_maps(spy, x, 0, ["rise"], options=options, output=kind)
+    masks = torch.cat([points for points in seen if points.min() < 1])  # masks times ones
+    weights = truth(kind, model(masks).detach())[:, 0]
+    expected = torch.einsum("k,khw->hw", weights, masks[:, 0]) / 20
+    torch.testing.assert_close(found.maps["rise"][0, 0], expected)
+    if kind != "value":
+        assert (found.maps["rise"] >= 0).all()
+
+
+@pytest.mark.parametrize("member", ["saliency", "occlusion", "lime", "kernel_shap"])
+def test_gradients_and_fits_explain_the_models_own_output(member, kind):
+    x = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
+    model = build(kind, 6)
+    maps = compute_maps(model, x, 0, [member], output=kind).maps[member]
+    same = compute_maps(model, x, 0, [member], output="value").maps[member]
+    assert torch.equal(maps, same)
+
+
+def test_questions_compare_scores(kind, x):
+    model, target = build(kind), torch.zeros(4, dtype=torch.long)
+    left = torch.zeros(4, 1, 8, 8, dtype=torch.bool)
+    left[..., :4] = True
+    answers = make_ask(model, x, target, absent="baseline", output=kind)(left)
+    only, rest = (truth(kind, model(x * part).detach())[:, 0] for part in (left, ~left))
+    torch.testing.assert_close(answers[:, 0], only - rest)
+
+
+def test_a_question_tells_once_what_it_assumes(x):
+    ask = make_ask(build("value"), x, 0)
+    sets = torch.rand(4, 2, 8, 8) > 0.5
+    with pytest.warns(AssumptionWarning) as heard:
+        ask(sets), ask(sets)
+    assert len(heard) == 1
+
+
+@pytest.mark.parametrize("name", ["deletion:mean,steps=4", "insertion:mean,steps=4"])
+@pytest.mark.parametrize("metric", ["curve", "aupc"])
+def test_curves_follow_the_score(kind, x, name, metric):
+    model, maps = build(kind), {"a": torch.rand(4, 8, 8)}
+    name = name if metric == "curve" else "aupc_windows:mean,size=2,points=3"
+    scores = score_maps(model, x, 0, maps, [name], random=False, output=kind)
+    curve = scores.curves[name].values[:, 0]
+    start = truth(kind, model(x).detach())[:, 0]
+    end = -1 if name.startswith("insertion") else 0
+    torch.testing.assert_close(curve[:, end], start)
+
+
+def test_keeping_asks_whether_the_class_is_still_predicted(kind, x):
+    model, maps = build(kind), {"a": torch.rand(4, 8, 8)}
+    names = ["keep:mean,share=0.5", "remove:mean,share=0.5"]
+    sets = torch.rand(4, 2, 8, 8) > 0.5
+    if kind == "value":
+        with pytest.raises(InputError, match="output is a value"):
+            score_maps(model, x, 0, maps, names, output=kind)
+        with pytest.raises(InputError, match="output is a value"):
+            query_sets(model, x, 0, sets, output=kind)
+        return
+    answers = query_sets(model, x, 0, sets, torch.zeros(()), output=kind)
+    said = truth(kind, model((x * sets).flatten(0, 1).unsqueeze(1)).detach())
+    holds = said[:, 0] > 0.5 if kind == "sigmoid" else said.argmax(1) == 0
+    assert torch.equal(answers.survives, holds.view(4, 2))
+    values = score_maps(model, x, 0, maps, names, random=False, output=kind).values
+    assert all(set(v.flatten().tolist()) <= {0.0, 1.0} for v in values.values())
+
+
+def test_one_sigmoid_column_can_be_kept(x):
+    def model(x: Tensor) -> Tensor:
+        return x.flatten(1).sum(1) - 20  # of about 32
+
+    names = ["keep:black,share=0.9", "keep:black,share=0.1", "remove:black,share=0.9"]
+    options = {"bounds": (0, 1), "random": False, "output": "sigmoid"}
+    values = score_maps(model, x, 0, {"a": x[:, 0]}, names, **options).values
+    assert [values[name].mean() for name in names] == [1.0, 0.0, 1.0]
+
+
+def test_areas_of_values_are_not_said_to_lie_between_0_and_1(x):
+    maps = {"a": torch.rand(4, 8, 8)}
+    scores = score_maps(build("value"), x, 0, maps, ["deletion:mean", "gini"], output="value")
+    assert scores.metrics["deletion:mean"].range == (-float("inf"), float("inf"))
+    assert scores.metrics["gini"].range == (0.0, 1.0)
+
+
+def test_metrics_warn_once_of_what_they_assume(x):
+    with pytest.warns(AssumptionWarning, match="one output") as heard:
+        score_maps(build("value"), x, 0, {"a": torch.rand(4, 8, 8)}, ["deletion:mean", "keep"])
+    assert len(heard) == 1
+
+
+def test_answers_that_are_no_numbers_are_refused(x):
+    def model(points: Tensor) -> Tensor:
+        rows = build("logits")(points)
+        return torch.where((points == 0).flatten(1).any(1, keepdim=True), torch.nan, rows)
+
+    maps = {"a": torch.rand(4, 8, 8)}
+    with pytest.raises(InputError, match=r"NaN for .* inputs with features hidden"):
+        score_maps(model, x, 0, maps, ["deletion:black"], bounds=(0, 1))
+    with pytest.raises(InputError, match=r"NaN for .* inputs with features hidden"):
+        make_ask(model, x, 0, absent="baseline")(torch.rand(4, 2, 8, 8) > 0.5)
+
+
+def test_answers_outside_the_probabilities_are_refused(x):
+    def model(points: Tensor) -> Tensor:
+        rows = build("probabilities")(points)
+        return torch.where((points == 0).flatten(1).any(1, keepdim=True), rows - 2, rows)
+
+    with pytest.raises(InputError, match="outside 0 to 1"):
+        score_maps(
+            model, x, 0, {"a": torch.rand(4, 8, 8)}, ["deletion:black"],
+            bounds=(0, 1), output="probabilities",
+        )  # fmt: skip
+
+
+def test_of_several_values_the_caller_chooses(x):
+    with pytest.raises(InputError, match="target=0 to 2"):
+        SEA(build("logits"), FAST, output="value").explain(x)
+    e = SEA(build("logits"), FAST, output="value").explain(x, 2)
+    assert e.name(0) == "output 2"
+
+
+# --- words, files, command line ----------------------------------------------------------------
+
+
+def test_the_kind_is_kept_with_the_explanation(kind, x, tmp_path):
+    e = SEA(build(kind), FAST, output=kind).explain(x, 0)
+    again = Explanation.load(e.save(tmp_path / "x.safetensors"))
+    assert again.output.kind == again.provenance.call["output"] == kind
+
+
+def test_words_say_value_or_probability(kind, x, tmp_path):
+    e = SEA(build(kind), FAST, output=kind).explain(x, 0)
+    head = next(line for line in e.summary().splitlines() if line.startswith("input "))
+    value = kind == "value"
+    assert ("value" in head, "probability" in head) == (value, not value)
+    assert e.name(0) == ("value" if value else "class 0")
+    written = f"{float(e.score[0]):.4g}" if value else f"{float(e.score[0]):.2f}"
+    drawn = [text.get_text() for text in e[:1].plot("strip").findobj(Text)]
+    assert any(f"{e.name(0)} {written}" in text.replace("\n", " ") for text in drawn)
+    page = write_report(e, tmp_path / "report.html").read_text()
+    assert f'"unit":"{"value" if value else "probability"}"' in page
+    assert f'"{written}"]' in page
+
+
+@pytest.fixture
+def model_file(kind: str, tmp_path: Path) -> str:
+    columns, end = {**ENDS, "value": (1, nn.Identity())}[kind]
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "from sea_nn.vision.images import Preprocess\n"
+        "def make():\n"
+        "    torch.manual_seed(0)\n"
+        f"    layers = nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, {columns})\n"
+        f"    return nn.Sequential(*layers, nn.{end})\n"
+    )
+    return f"{path}:make"
+
+
+def run_cli(model: str, out: Path, *options: str) -> dict:
+    photo = Path(__file__).parent.parent / "src/sea_nn/vision/assets/cat.jpg"
+    command = ["explain", str(photo), "-m", model, "-o", str(out), "--methods", "saliency,rise"]
+    command += ["--set", "rise.n_masks=10", "--grid", "8x8", "--json", "--no-report", *options]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    return dict(json.loads(result.stdout))
+
+
+def test_the_command_line_says_what_outputs_are(kind, model_file, tmp_path):
+    document = run_cli(model_file, tmp_path / "out", "--model-output", kind)
+    (one,) = document["inputs"]
+    unit = "value" if kind == "value" else "probability"
+    assert one["output"] == kind
+    assert unit in one["target"]
+    assert one["predicted"][0][unit] == pytest.approx(one["target"][unit])
+    assert not [c for c in document["checks"] if c["subject"] == "model"]
+
+
+def test_the_command_line_tells_what_it_assumes(kind, model_file, tmp_path):
+    document = run_cli(model_file, tmp_path / "out")
+    notes = [c["advice"] for c in document["checks"] if c["subject"] == "model"]
+    assert bool(notes) == (kind in ("probabilities", "value"))
+    assert all("--model-output" in note for note in notes)
+
+
+def test_the_doctor_checks_what_outputs_are(x):
+    with pytest.warns(AssumptionWarning):
+        checks = examine(build("value"), x, methods=FAST)
+    assert any("one output" in check.message for check in checks)
+    checks = examine(build("value"), x, methods=FAST, output="value")
+    assert not any("one output" in check.message for check in checks)
+
+
+def test_only_one_module_turns_outputs_into_probabilities():
+    home = Path(sea_nn.__file__).parent
+    found = [
+        f"{path.relative_to(home.parent)}:{number}"
+        for folder in (home, home.parent / "sea_bench")
+        for path in folder.rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(r"\.(softmax|sigmoid)\(", line) and path != home / "passes" / "outputs.py"
+    ]
+    assert found == []
