@@ -19,7 +19,7 @@ from sea_bench.experiments import run as run_module
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
 from sea_bench.experiments.maps import draw_squares, merge
-from sea_bench.experiments.measurements import find_metric, spacing
+from sea_bench.experiments.measurements import find_metric, sharpen, spacing
 from sea_bench.experiments.store import Store, hash_source, hash_weights, make_key
 from sea_bench.experiments.tables import count_published
 from sea_nn.cli import app
@@ -80,19 +80,25 @@ def test_an_experiment_writes_page_numbers_and_figures(finished):
     assert sum(by_hand) / 6 == pytest.approx(result.scores.mean("gini")["VG"], rel=1e-3)
 
 
-def test_the_page_has_random_intervals_the_paper_and_how_it_was_made(finished):
+def test_the_page_has_means_marks_the_paper_and_how_it_was_made(finished):
     folder, result = finished
     text = (folder / "out" / "tiny.md").read_text(encoding="utf-8")
-    detail = text.partition("## aupc_windows:black ↓")[2].partition("## gini")[0]
-    random = next(line for line in detail.splitlines() if line.startswith("| random |"))
-    assert random.count("[") == 2  # the mean's interval, and the paired difference's
-    assert "| 3.68 |" in detail
-    mean = result.scores.estimate("aupc_windows:black")
-    own = result.scores.methods.index("SEA")
-    assert f"{float(mean.mean[own]):.3f} [{float(mean.low[own]):.3f}" in detail
-    for fact in ("seed 0", "torch ", "CPU", "sea bench tiny", "- inputs: 6", "of 200 test"):
+    rows = {line.split(" | ")[0][2:]: line for line in text.splitlines() if line.startswith("| ")}
+    assert "| 3.68 |" in rows["VG"]
+    assert "| method | aupc_windows:black ↓ | paper | gini ↑ |" in text
+    for name in ("aupc_windows:black", "gini"):
+        mean, apart = result.scores.estimate(name), result.scores.difference(name, "SEA")
+        for k, method in enumerate(result.scores.methods):
+            cell = f"{float(mean.mean[k]):.3f} ± {float(mean.high[k] - mean.low[k]) / 2:.3f}"
+            assert cell in rows[method]
+            sign = 1 if get_metric(name).direction == "higher" else -1
+            ends = sorted((sign * float(apart.low[k]), sign * float(apart.high[k])))
+            mark = "▲" if ends[0] > 0 else "▼" if ends[1] < 0 else "|"
+            assert rows[method].split(cell)[1].lstrip("* ").startswith(mark), (name, method)
+    for fact in ("seed 0", "torch ", "CPU", "`sea bench tiny`", "- inputs: 6", "of 200 test"):
         assert fact in text
     assert "trial" not in text
+    assert max(map(len, text.splitlines())) < 160
 
 
 def test_scores_are_those_of_a_direct_call(finished):
@@ -415,7 +421,7 @@ def test_a_set_with_too_few_inputs_says_so(tmp_path):
     result = run(tmp_path, replace(few, maps=TINY.maps[1:], against="VG"))
     assert result.complete
     text = (tmp_path / "out" / "few.md").read_text(encoding="utf-8")
-    assert "fewer than 300" in text
+    assert "fewer than 300" in " ".join(text.split())
 
 
 def test_spacing_is_the_mean_distance_of_the_top_pixels():
@@ -423,6 +429,23 @@ def test_spacing_is_the_mean_distance_of_the_top_pixels():
     maps[0, 0, 0], maps[0, 0, 3], maps[0, 4, 0] = 3, 2, 1
     scores = score_maps(None, torch.zeros(1, 1, 5, 5), None, {"m": maps}, (spacing(3),))
     assert scores.mean("spacing@3")["m"] == pytest.approx((3 + 4 + 5) / 3)
+
+
+def test_equal_sharpness_asks_a_map_for_its_order_alone():
+    maps = torch.tensor([[5.0, 1.0, 3.0, 1.0]])
+    like = torch.tensor([[0.1, 0.6, 0.0, 0.3]])
+    assert sharpen(maps, like)[0].tolist() == pytest.approx([0.6, 0.05, 0.3, 0.05])  # ties: mean
+    x, masks = torch.zeros(1, 1, 2, 2), torch.tensor([[[True, False], [False, False]]])
+    given = {
+        "SEA": like.view(1, 2, 2),
+        "steep": maps.view(1, 2, 2) ** 9,
+        "flat": maps.view(1, 2, 2),
+    }
+    names = ("relevance_mass", "mass_equal_sharpness")
+    found = score_maps(None, x, None, given, [find_metric(n) for n in names], masks=masks)
+    assert found.mean(names[0])["steep"] > found.mean(names[0])["flat"]
+    assert found.mean(names[1])["steep"] == found.mean(names[1])["flat"] == pytest.approx(0.6)
+    assert found.mean(names[1])["SEA"] == found.mean(names[0])["SEA"] == pytest.approx(0.1)
 
 
 def test_time_and_steepness_are_measured(tmp_path):
@@ -475,16 +498,3 @@ def test_the_list_tells_what_was_run(tmp_path):
     for name in EXPERIMENTS:
         assert name in result.output
     assert result.output.count("not yet") == len(EXPERIMENTS)
-
-
-def test_metrics_keep_their_directions_in_the_verdict(finished):
-    folder, result = finished
-    text = (folder / "out" / "tiny.md").read_text(encoding="utf-8")
-    part = text.partition("## gini ↑")[2]
-    verdict = next(line for line in part.splitlines() if line.startswith("By the 95 %"))
-    apart = result.scores.difference("gini", "SEA")
-    assert get_metric("gini").direction == "higher"
-    worse = verdict.partition("worse: ")[2].partition(";")[0].rstrip(".").split(" · ")
-    for column, method in enumerate(result.scores.methods):
-        if method != "SEA":
-            assert (method in worse) == (float(apart.high[column]) < 0)

@@ -122,7 +122,7 @@ FASHION_EXPERIMENTS = (
             ),
             MEAN,
         ),
-        (*FASHION_METRICS[:4], "insertion:black", "gini"),
+        (*FASHION_METRICS[:4], "insertion:black"),
     ),
     _fashion(
         "lipschitz",
@@ -163,7 +163,7 @@ FASHION_EXPERIMENTS = (
     _fashion(
         "top_k",
         "The top k pixels: Sandal and Bag",
-        "Are SEA's first pixels less redundant, that is, further apart than those of the members?",
+        "How far apart do the first pixels of each map lie?",
         (SEA, paper_sea("fmnist"), *TABLE_1),
         ("spacing@5", "spacing@7", "spacing@10"),
         classes=("Sandal", "Bag"),

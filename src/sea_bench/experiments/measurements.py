@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -41,14 +42,47 @@ def spacing(k: int) -> Metric:
         f"spacing@{k}",
         "higher",
         (0.0, math.inf),
-        f"How far apart the {k} most relevant pixels lie: the less redundant, the further.",
+        f"How far apart the {k} most relevant pixels lie, in pixels.",
         frozenset({"image"}),
         compute,
     )
 
 
+def mass_equal_sharpness(like: str = "SEA") -> Metric:
+    """Share of a map's mass on the object, all maps being as sharp as ``like``'s.
+
+    Each map is only asked for its order: its positions get the values of ``like``'s map, the first
+    the largest, and so on. What is left of a difference in mass is then in the order, not in how
+    steeply a map falls.
+    """
+    mass = get_metric("relevance_mass")
+
+    def compute(trial: Trial) -> Outcome:
+        flat = trial.maps.flatten(2)
+        painted = sharpen(flat, flat[:, [trial.methods.index(like)]]).view(trial.maps.shape)
+        return mass.compute(replace(trial, maps=painted))
+
+    measures = f"The same share after each map's order was painted with the values of {like}'s map."
+    return replace(mass, name="mass_equal_sharpness", measures=measures, compute=compute)
+
+
+def sharpen(maps: Tensor, like: Tensor) -> Tensor:
+    """Give maps [..., n] the sorted values of ``like`` in their own order; ties share their mean.
+
+    >>> sharpen(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.9, 0.1])).tolist()
+    [0.9, 0.0, 0.1]
+    """
+    ordered, order = maps.sort(dim=-1, descending=True)
+    values = like.sort(dim=-1, descending=True).values.expand_as(maps)
+    tie = torch.zeros_like(order)
+    tie[..., 1:] = (ordered[..., 1:] != ordered[..., :-1]).cumsum(-1)
+    sums = torch.zeros_like(maps).scatter_add_(-1, tie, values)
+    counts = torch.zeros_like(maps).scatter_add_(-1, tie, torch.ones_like(maps))
+    return torch.zeros_like(maps).scatter_(-1, order, (sums / counts.clamp_min(1)).gather(-1, tie))
+
+
 def find_metric(name: str) -> Metric:
-    """Return a metric by name: those of ``sea_nn.metrics``, "spacing@K", and measured quantities.
+    """Return a metric by name: those of ``sea_nn.metrics``, the bench's own, and what it measures.
 
     >>> find_metric("spacing@5").direction, find_metric("seconds_single").direction
     ('higher', 'lower')
@@ -56,6 +90,8 @@ def find_metric(name: str) -> Metric:
     head, at, k = name.partition("@")
     if head == "spacing" and at:
         return spacing(int(k))
+    if name == "mass_equal_sharpness":
+        return mass_equal_sharpness()
     if name in _QUANTITIES:
         bounds, measures = (0.0, math.inf), _QUANTITIES[name]
         return Metric(name, "lower", bounds, measures, frozenset(), _refuse)

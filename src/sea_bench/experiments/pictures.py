@@ -130,9 +130,10 @@ def _localisation(name: str, **more: Any) -> Experiment:
         "localisation",
         name,
         "Localisation against true masks",
-        "How much of each map lies on the object? Specificity, measured.",
+        "How much of each map lies on the object? A steeper map has more of its mass there in any "
+        "order, so the mass stands beside the mass at equal sharpness.",
         (paper_sea(PICTURES[name].setting), VG, IG, SG, *AGGREGATES),
-        ("relevance_mass", "rank_accuracy", "pointing_game"),
+        ("relevance_mass", "mass_equal_sharpness", "rank_accuracy", "pointing_game"),
         mask=PICTURES[name].mask,
         figures=("dots", "overlay"),
         **more,

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.explainer import Explainer
-from sea_bench.experiments.figures import draw_figures
 from sea_bench.experiments.greedy_regions import find_method
 from sea_bench.experiments.inputs import Batch, choose_inputs, load_images
-from sea_bench.experiments.machine import describe_machine, list_versions
+from sea_bench.experiments.machine import describe_machine
 from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, learn_class_maps
 from sea_bench.experiments.measurements import KINDS, find_metric
 from sea_bench.experiments.store import (
@@ -30,7 +29,12 @@ from sea_bench.experiments.store import (
     hash_weights,
     make_key,
 )
-from sea_bench.experiments.tables import count_published, write_csv, write_markdown
+from sea_bench.experiments.tables import (
+    count_published,
+    describe_making,
+    write_csv,
+    write_page,
+)
 from sea_nn.errors import InputError
 from sea_nn.members.compute import expand_methods
 from sea_nn.metrics import Curve, Scores
@@ -99,7 +103,7 @@ def run_experiment(
     explainer = Explainer(experiment, inputs, seed)
     store = Store(default_cache() if cache is None else cache)
     explainer = replace(explainer, class_maps=_prepare_class_maps(explainer, store, tell))
-    scores, weights, n_reused = _measure(explainer, store, fresh, tell)
+    scores, n_reused = _measure(explainer, store, fresh, tell)
     n = len(inputs)
     complete = n >= experiment.n_inputs or inputs.available == n
     target, kept = Path(out), None
@@ -107,18 +111,22 @@ def run_experiment(
     if published is not None and n < published:
         target, kept = target / "trial", target / f"{experiment.name}.md"
     target.mkdir(parents=True, exist_ok=True)
-    tell("drawing", n, n)
-    figures = draw_figures(explainer, scores, target)
+    figures: tuple[Path, ...] = ()
+    if experiment.figures:
+        from sea_bench.experiments.figures import draw_figures  # matplotlib, which is slow to load
+
+        tell("drawing", n, n)
+        figures = draw_figures(explainer, scores, target)
     facts = {
         "command": command or f"sea bench {experiment.name}",
         "seed": seed,
-        "inputs": n,
-        "hardware": describe_machine(where),
-        "versions": list_versions(),
-        "weights": ", ".join(weights),
+        "machine": describe_machine(where),
+        "torch": torch.__version__,
+        "trial": not complete,
     }
     table = write_csv(experiment, inputs, scores, target)
-    page = write_markdown(experiment, inputs, scores, figures, facts, complete, target)
+    made = describe_making(experiment, inputs, scores, facts)
+    page = write_page(experiment, scores, made, figures, target, trial=not complete)
     files = (page, table, *figures)
     return Result(experiment, scores, n, n_reused, complete, files, kept)
 
@@ -163,10 +171,8 @@ def _find_device(device: str) -> torch.device:
     return found
 
 
-def _measure(
-    explainer: Explainer, store: Store, fresh: bool, tell: Progress
-) -> tuple[Scores, list[str], int]:
-    """Return all scores, the checksum of each classifier, and how many inputs were remembered."""
+def _measure(explainer: Explainer, store: Store, fresh: bool, tell: Progress) -> tuple[Scores, int]:
+    """Return all scores, and how many inputs were remembered."""
     experiment, inputs = explainer.experiment, explainer.inputs
     explainers = [replace(explainer, inputs=one) for one in inputs.split()]
     settings = [describe_settings(one) for one in explainers]
@@ -188,7 +194,7 @@ def _measure(
         # As the store gives it back, so that nothing depends on what was remembered.
         parts.extend(_split(scores))
     tell("done", n, n)
-    return Scores.join(parts), [one["weights"] for one in settings], n_reused
+    return Scores.join(parts), n_reused
 
 
 def _make_keys(settings: dict[str, Any], batch: Batch) -> list[str]:

@@ -5,83 +5,96 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.inputs import Inputs
 from sea_nn.explanation.atomic import write_atomically
-from sea_nn.metrics import Estimate, Metric, Scores
+from sea_nn.metrics import Metric, Scores
 
 INPUTS = "- inputs: "
+MADE = "## How this was made"
+TEXT_WIDTH, TABLE_WIDTH = 120, 150
 
 
 def write_csv(experiment: Experiment, inputs: Inputs, scores: Scores, folder: Path) -> Path:
-    """Write one row for each input and method, one column for each metric."""
-    path = folder / f"{experiment.name}.csv"
+    """Write one row for each input and method, one column for each metric.
+
+    An input's name and class stand in the first of its rows alone.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["input", "name", "class", "method", *scores.metrics])
     for row, item in enumerate(inputs.items):
+        about = [item.name, inputs.name_class(row)]
         for column, method in enumerate(scores.methods):
             values = [f"{float(scores.values[m][row, column]):.5g}" for m in scores.metrics]
-            writer.writerow([row, item.name, inputs.name_class(row), method, *values])
-    with write_atomically(path) as file:
-        file.write(text.getvalue().encode())
-    return path
+            writer.writerow([row, *(about if column == 0 else ["", ""]), method, *values])
+    return _write(folder / f"{experiment.name}.csv", text.getvalue())
 
 
-def write_markdown(
+def write_page(
     experiment: Experiment,
-    inputs: Inputs,
     scores: Scores,
+    made: Sequence[str],
     figures: Sequence[Path],
-    facts: Mapping[str, Any],
-    complete: bool,
     folder: Path,
+    trial: bool = False,
 ) -> Path:
-    """Write the page: what was asked, all means at a glance, each metric in detail, how it ran."""
-    name, n = experiment.name, facts["inputs"]
-    lines = [f"# {experiment.title}", "", experiment.question, ""]
-    if not complete:
-        lines += [
-            f"**A trial with {n} of {experiment.n_inputs} inputs: too few to conclude anything.**",
-            "",
-        ]
-    lines += [_show(path, name) for path in figures]
-    lines += ["", "## All metrics", "", _glance(scores), ""]
-    lines += [
-        "Mean over inputs, ± half of the 95 % bootstrap interval; ↓ lower is better, ↑ higher is "
-        "better; bold: the best mean.",
-        "",
-    ]
-    for metric in scores.metrics.values():
-        lines += _detail(experiment, scores, metric)
-    lines += ["## How this was made", "", "```", str(facts["command"]), "```", ""]
-    lines += [f"- {line}" for line in inputs.facts]
+    """Write the page: what was asked, figures, all means, what the metrics say, how it was made.
+
+    Args:
+        experiment: what was run.
+        scores: its numbers.
+        made: how, see ``describe_making``.
+        figures: files beside the page.
+        folder: of the page.
+        trial: fewer inputs than a published result has.
+    """
+    name = experiment.name
+    lines = [f"# {experiment.title}", "", *wrap(experiment.question), ""]
+    if trial:
+        few = f"**A trial with {len(scores)} of {experiment.n_inputs} inputs: too few to conclude"
+        lines += [f"{few} anything.**", ""]
+    for path in figures:
+        lines += [*_show(path, name), ""]
+    for names in _choose_columns(scores):
+        lines += [*_tabulate(experiment, scores, names), ""]
+    lines += [*wrap(
+        f"Mean over inputs ± half of its 95 % bootstrap interval. Bold: the best mean. ▲ better, "
+        f"▼ worse than {experiment.against} by the 95 % interval of the paired difference; "
+        "without a mark: not told apart."
+    ), ""]  # fmt: skip
+    lines += [*_explain_metrics(scores), "", MADE, "", *made, ""]
+    return _write(folder / f"{name}.md", "\n".join(lines))
+
+
+def describe_making(
+    experiment: Experiment, inputs: Inputs, scores: Scores, facts: Mapping[str, Any]
+) -> list[str]:
+    """Return the lines that say how a result was made."""
+    n = len(scores)
     which = "those classified right" if experiment.correct else "right and wrong ones alike"
-    lines.append(f"{INPUTS}{n}, {which}, in a random order; seed {facts['seed']}")
-    if complete and n < experiment.n_inputs:
-        lines.append(
+    said = [*(f"- {line}" for line in inputs.facts)]
+    said.append(f"{INPUTS}{n}, {which}, in a random order; seed {facts['seed']}")
+    if not facts["trial"] and n < experiment.n_inputs:
+        said.append(
             f"- that is all the test split has of them, fewer than {experiment.n_inputs}: the "
             "intervals are wide"
         )
     if experiment.classes:
-        lines.append(f"- classes: {', '.join(experiment.classes)}")
-    lines.append(f"- hardware: {facts['hardware']}")
-    versions = ", ".join(f"{package} {number}" for package, number in facts["versions"].items())
-    lines.append(f"- versions: {versions}; checksum of the classifier's weights {facts['weights']}")
-    lines += [f"- {note}" for note in experiment.notes]
+        said.append(f"- classes: {', '.join(experiment.classes)}")
+    said.append(f"- made on {facts['machine']} with torch {facts['torch']}")
+    said += [f"- {note}" for note in experiment.notes]
     if experiment.paper_data:
-        lines.append(f"- the paper measured on: {experiment.paper_data}")
-    said = [(m, note) for m, notes in scores.notes.items() for note in _once(notes)]
-    lines += [f"- {m}: {note}" for m, note in said]
-    lines += [f"- every number: [{name}.csv]({name}.csv)", ""]
-    path = folder / f"{name}.md"
-    with write_atomically(path) as file:
-        file.write("\n".join(lines).encode())
-    return path
+        said.append(f"- the paper measured on: {experiment.paper_data}")
+    notes = [(m, note) for m, notes in scores.notes.items() for note in dict.fromkeys(notes)]
+    # Counts of single inputs say nothing here.
+    said += [f"- {m}: {note}" for m, note in notes if " of 1 inputs" not in note]
+    return [f"`{facts['command']}`", "", *(line for one in said for line in wrap(one))]
 
 
 def count_published(folder: str | Path, name: str) -> int | None:
@@ -96,103 +109,100 @@ def count_published(folder: str | Path, name: str) -> int | None:
     return None
 
 
-def _glance(scores: Scores) -> str:
-    """All means in one table, each metric with digits that suit its size."""
-    head = ["method", *(f"{name} {metric.arrow}" for name, metric in scores.metrics.items())]
-    cells = [[method] for method in scores.methods]
+def wrap(text: str) -> list[str]:
+    """Break a paragraph or a bullet point into lines that can be read as plain text."""
+    indent = "  " if text.startswith("- ") else ""
+    options = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(text, TEXT_WIDTH, subsequent_indent=indent, **options)  # type: ignore[arg-type]
+
+
+def _choose_columns(scores: Scores) -> Iterator[list[str]]:
+    """Yield metrics that fit into one table beside the names of the methods."""
+    room = TABLE_WIDTH - max(len(method) for method in scores.methods) - 4
+    chosen: list[str] = []
     for name in scores.metrics:
-        estimate = scores.estimate(name)
+        if chosen and sum(max(len(one) + 5, 26) for one in (*chosen, name)) > room:
+            yield chosen
+            chosen = []
+        chosen.append(name)
+    yield chosen
+
+
+def _tabulate(experiment: Experiment, scores: Scores, names: Sequence[str]) -> list[str]:
+    """Means of some metrics with half of their interval, marked where they differ clearly."""
+    columns = [["method", "---", *scores.methods]]
+    for name in names:
+        metric, paper = scores.metrics[name], experiment.paper.get(name, {})
+        estimate, apart = scores.estimate(name), scores.difference(name, experiment.against)
         best = scores.best(name) if estimate.n_inputs else None
-        for column, row in enumerate(cells):
-            mean = float(estimate.mean[column])
-            half = float(estimate.high[column] - estimate.low[column]) / 2
+        column = [f"{name} {metric.arrow}", "---:"]
+        for k, method in enumerate(scores.methods):
+            mean, half = float(estimate.mean[k]), float(estimate.high[k] - estimate.low[k]) / 2
             digits = _digits(mean)
             text = f"{mean:.{digits}f} ± {half:.{digits}f}"
-            row.append(f"**{text}**" if row[0] == best else text)
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *cells]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+            text = f"**{text}**" if method == best else text
+            mark = _compare(metric, float(apart.low[k]), float(apart.high[k]))
+            column.append(text if method == experiment.against else text + mark)
+        columns.append(column)
+        if paper:
+            given = (f"{paper[method]:g}" if method in paper else "" for method in scores.methods)
+            columns.append(["paper", "---:", *given])
+    return ["| " + " | ".join(row) + " |" for row in zip(*columns, strict=True)]
+
+
+def _compare(metric: Metric, low: float, high: float) -> str:
+    """Mark a difference to the method that all are compared with, if its interval leaves out 0."""
+    if low <= 0 <= high or math.isnan(low):
+        return ""
+    return " ▲" if (low > 0) == (metric.direction == "higher") else " ▼"
 
 
 def _digits(value: float) -> int:
     """Decimals that leave a number three significant digits at least."""
     if not math.isfinite(value) or not value:
         return 3
-    return 0 if abs(value) >= 1000 else max(1 if abs(value) >= 100 else 3, 2 - _power(value))
+    power = math.floor(math.log10(abs(value)))
+    return 0 if abs(value) >= 1000 else max(1 if abs(value) >= 100 else 3, 2 - power)
 
 
-def _power(value: float) -> int:
-    return math.floor(math.log10(abs(value)))
-
-
-def _detail(experiment: Experiment, scores: Scores, metric: Metric) -> list[str]:
-    name = metric.name
-    mean, apart = scores.estimate(name), scores.difference(name, experiment.against)
-    paper = experiment.paper.get(name, {})
-    better = "lower" if metric.direction == "lower" else "higher"
-    head = ["method", f"mean {metric.arrow}", f"minus {experiment.against}", "paper"]
-    head = head if paper else head[:-1]
-    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
-    order = sorted(range(len(scores.methods)), key=lambda k: _rank(mean, metric, k))
-    for column in order:
-        method, digits = scores.methods[column], _digits(float(mean.mean[column]))
-        cells = [method, _interval(mean, column, digits)]
-        cells.append("" if method == experiment.against else _interval(apart, column, digits, "+"))
-        if paper:
-            cells.append(f"{paper[method]:g}" if method in paper else "")
-        rows.append(cells)
-    lines = [f"## {name} {metric.arrow}", "", f"{metric.measures} A {better} value is better.", ""]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    lines += ["", _verdict(experiment.against, scores.methods, metric, apart), ""]
-    if apart.n_inputs < len(scores):
-        lines += [f"On the {apart.n_inputs} inputs where every method has a value.", ""]
+def _explain_metrics(scores: Scores) -> list[str]:
+    """Say what each metric measures, those that measure alike together."""
+    alike: dict[str, list[str]] = {}
+    for name, metric in scores.metrics.items():
+        alike.setdefault(f"{metric.arrow} {metric.measures}", []).append(name)
+    lines = [line for said, names in alike.items() for line in wrap(f"- {_join(names)} {said}")]
+    for name in scores.metrics:
+        n_inputs = scores.difference(name, scores.methods[0]).n_inputs
+        if n_inputs < len(scores):
+            lines.append(f"- {name}: on the {n_inputs} inputs where every method has a value.")
     return lines
 
 
-def _verdict(against: str, methods: Sequence[str], metric: Metric, apart: Estimate) -> str:
-    """Say which methods are better, which worse, and which cannot be told apart."""
-    sign = 1 if metric.direction == "higher" else -1
-    groups: dict[str, list[str]] = {"better": [], "worse": [], "even": []}
-    for column, method in enumerate(methods):
-        if method == against:
-            continue
-        low, high = sorted((sign * float(apart.low[column]), sign * float(apart.high[column])))
-        groups["better" if low > 0 else "worse" if high < 0 else "even"].append(method)
-    parts = [
-        f"better than {against}: {' · '.join(groups['better']) or 'none'}",
-        f"worse: {' · '.join(groups['worse']) or 'none'}",
-    ]
-    if groups["even"]:
-        parts.append(f"not told apart: {' · '.join(groups['even'])}")
-    text = "; ".join(parts)
-    return f"By the 95 % interval of the paired difference, {text}."
+def _join(names: Sequence[str]) -> str:
+    """Names of metrics with what they share said once.
+
+    >>> _join(["deletion:mean", "deletion:blur", "gini"])
+    'deletion:mean, blur; gini'
+    """
+    heads: dict[str, list[str]] = {}
+    for name in names:
+        head, _, rest = name.partition(":")
+        heads.setdefault(head, []).append(rest)
+    parts = (f"{head}:{', '.join(rest)}" if rest[0] else head for head, rest in heads.items())
+    return "; ".join(parts)
 
 
-def _rank(mean: Estimate, metric: Metric, column: int) -> float:
-    value = float(mean.mean[column])
-    return value if metric.direction == "lower" else -value
-
-
-def _interval(estimate: Estimate, column: int, digits: int, sign: str = "") -> str:
-    middle, low, high = (
-        float(part[column]) for part in (estimate.mean, estimate.low, estimate.high)
-    )
-    return f"{middle:{sign}.{digits}f} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
-
-
-def _once(notes: Sequence[str]) -> list[str]:
-    """Notes without the counts of single inputs, which say nothing here."""
-    return [note for note in dict.fromkeys(notes) if " of 1 inputs" not in note]
-
-
-def _show(path: Path, name: str) -> str:
+def _show(path: Path, name: str) -> list[str]:
     """A figure, or for one that shows pictures of a data set, where it is when it has been drawn.
 
     Such figures are not published: the sets' terms do not allow it.
     """
     if path.suffix == ".jpg":
-        return f"The command below also draws `{path.name}`: pictures of the set with their maps."
-    return f"![{_alt(path, name)}]({path.name})"
+        return wrap(f"The command below also draws `{path.name}`: pictures of the set and maps.")
+    return [f"![{path.stem.removeprefix(f'{name}_').replace('_', ' ')}]({path.name})"]
 
 
-def _alt(path: Path, name: str) -> str:
-    return path.stem.removeprefix(f"{name}_").replace("_", " ")
+def _write(path: Path, text: str) -> Path:
+    with write_atomically(path) as file:
+        file.write(text.encode())
+    return path
