@@ -1,4 +1,4 @@
-"""``python -m benchmarks [core|bounds|members|metrics|gpu|tf32 ...]``: one table after another.
+"""``python -m benchmarks [core|members|metrics|engine|gpu ...]``: one table after another.
 
 Each module has ``run()``, which gives its tables one by one; nothing is timed in
 the tests.
@@ -11,7 +11,7 @@ import importlib
 
 from benchmarks.table import hardware, to_markdown
 
-NAMES = ("core", "bounds", "members", "metrics")
+NAMES = ("core", "members", "metrics")
 
 
 def main() -> None:

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.floor import Raced, count_operations, measure_peak, show_floor
 from benchmarks.members import load_photographs
 from benchmarks.table import Table
 from sea_nn.ensembling.heatmaps import to_heatmap
@@ -229,8 +228,8 @@ def compare(
     names: tuple[str, ...],
     bounds: object,
     peers: dict[str, int],
-) -> tuple[list[list[str]], list[Raced]]:
-    """A row a metric, and one for all of them in one call; and the races against Quantus.
+) -> list[list[str]]:
+    """A row a metric, and one for all of them in one call.
 
     Args:
         model: the classifier.
@@ -240,7 +239,7 @@ def compare(
         bounds: of the pixels.
         peers: how many inputs the peers run on, by their name; they are slow.
     """
-    timed, rows, raced = Timed(model), [], []
+    timed, rows = Timed(model), []
     loops: list[float] = []  # of single metrics: a loop gains nothing from doing all in one call
     with torch.no_grad():
         target = model(x).argmax(1)
@@ -278,9 +277,7 @@ def compare(
         cells += [f"{alone * inputs * 1e3:.3f}", f"{share:.0%}", f"{inputs:.1f}"]
         rows.append([*cells, f"{gap:.1e}" if values else ""])
         print(" | ".join(rows[-1]), flush=True)
-        if "Quantus" in times:
-            raced.append(Raced(name, inputs, own, times["Quantus"]))
-    return rows, raced
+    return rows
 
 
 def _head(maps: dict[str, Tensor], n: int) -> dict[str, Tensor]:
@@ -307,7 +304,7 @@ def _find_peer(
     return lambda: Loop(model, x, target, maps, steps).run(name, fill)
 
 
-def fashion(device: str, count: int, peers: dict[str, int]) -> Iterator[Table]:
+def fashion(device: str, count: int, peers: dict[str, int]) -> Table:
     model, sample = load_cnn(device), load_sample().images.to(device)
     x = sample.repeat(-(-count // len(sample)), 1, 1, 1)[:count]
     with torch.no_grad():
@@ -319,13 +316,11 @@ def fashion(device: str, count: int, peers: dict[str, int]) -> Iterator[Table]:
         "aupc_windows:black",
         "aupc_windows:noise",
     )
-    # Before and after the race: the peak is that of the better moment.
-    peak = measure_peak() if device == "cpu" else 0.0
-    rows, raced = compare(model, x, maps, names, (0, 1), peers)
+    rows = compare(model, x, maps, names, (0, 1), peers)
     few = min(count, 200) if device == "cuda" else 20
     fine = (f"deletion:black,steps={x[0, 0].numel()}",)
     more = compare(model, x[:few], _head(maps, few), fine, (0, 1), {"Quantus": few, "loop": 1})
-    rows, raced = rows + more[0], raced + more[1]
+    rows += more
     said = ", ".join(f"{peer} {n}" for peer, n in peers.items())
     distinct = min(count, len(sample))
     note = (
@@ -334,9 +329,7 @@ def fashion(device: str, count: int, peers: dict[str, int]) -> Iterator[Table]:
         f"PixelFlipping, with 28 pixels a step as ours, and in the last row, on {few} inputs, "
         "one pixel a step, its default."
     )
-    yield f"Perturbation metrics, Fashion-MNIST, {device}", note, HEADER, rows
-    if device == "cpu" and raced:
-        yield show_floor(raced, count_operations(model, x), max(peak, measure_peak()))
+    return f"Perturbation metrics, Fashion-MNIST, {device}", note, HEADER, rows
 
 
 def photographs(device: str, count: int) -> Table:
@@ -355,7 +348,7 @@ def photographs(device: str, count: int) -> Table:
         "insertion:inpaint",
     )
     bounds = pixel_bounds(loaded.preprocess.mean, loaded.preprocess.std)
-    rows, _ = compare(loaded.model, x, maps, names, bounds, {})
+    rows = compare(loaded.model, x, maps, names, bounds, {})
     note = (
         f"EfficientNet-Lite0, {count} inputs of 224 x 224 pixels, {len(maps)} maps each, two of "
         "them smooth, which takes in-painting longest."
@@ -367,10 +360,10 @@ def run() -> Iterator[Table]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if torch.cuda.is_available():
-            yield from fashion("cuda", 10_000, {"Quantus": 200, "loop": 10})
+            yield fashion("cuda", 10_000, {"Quantus": 200, "loop": 10})
             yield photographs("cuda", 32)
         else:
-            yield from fashion("cpu", 100, {"Quantus": 100, "loop": 10})
+            yield fashion("cpu", 100, {"Quantus": 100, "loop": 10})
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python -m benchmarks.scoreboard            # writes docs/results/README.md
 
-SEA against the best member and the best aggregate of the same three members (VG, IG, SG), metric by
-metric: the difference of the means, and its 95 % interval, paired by input.
+SEA against the best member, the best aggregate of the same members (VG, IG, SG), and the mean that
+gets SEA's answers too: the difference of the means and its 95 % interval, paired by input.
 """
 
 from __future__ import annotations
@@ -14,50 +14,53 @@ from pathlib import Path
 import torch
 
 from sea_bench.experiments.measurements import find_metric
+from sea_bench.experiments.tables import wrap
 from sea_nn.metrics.bootstrap import bootstrap_difference
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 MEMBERS = ("VG", "IG", "SG")
 AGGREGATES = ("Agg-Mean", "Agg-Var", "geometric mean", "Borda", "optimal")
+ANSWERED = ("Agg-Mean + answers",)
 SETS = {
     "fmnist": "Fashion-MNIST",
-    "btd": "brain tumours (BTD)",
-    "cub": "birds (CUB)",
+    "btd": "BTD (brain)",
+    "cub": "birds",
     "tiny_imagenet": "Tiny ImageNet",
     "imagenet": "ImageNet",
     "pets": "pets",
-    "lgg": "brain tumours (LGG)",
+    "lgg": "LGG (brain)",
 }
 SECTIONS = {
     "Area under the perturbation curve, as in the paper": (
         "aupc",
         ("aupc_windows:noise", "aupc_windows:black", "aupc_pixels:black"),
         "Windows hidden one after another (BTD: pixels). The paper perturbs windows with noise; "
-        "its published code, on Fashion-MNIST, with black.",
+        "its published code, on Fashion-MNIST, with black, which is that set's background.",
     ),
     "Deletion and insertion with perturbations SEA did not ask with": (
         "aupc",
         ("deletion:mean", "insertion:mean", "deletion:inpaint", "insertion:inpaint",
          "aupc_pixels:mean", "aupc_pixels:inpaint"),
-        "Where a random map has the best insertion by in-painting, that column says little: the "
-        "in-painted picture shows the object before any pixel is inserted.",
+        "Where a random map has the best insertion by in-painting (Tiny ImageNet), it says little: "
+        "the in-painted picture shows the object before any pixel is inserted.",
     ),
-    "Specificity against true masks": (
+    "On the object, against true masks": (
         "localisation",
-        ("relevance_mass", "rank_accuracy", "pointing_game"),
-        "On ImageNet the masks are boxes.",
+        ("relevance_mass", "mass_equal_sharpness", "rank_accuracy", "pointing_game"),
+        "relevance_mass rewards a steep map in any order, and SEA's is steep: no evidence by "
+        "itself. mass_equal_sharpness paints each map's order with SEA's values. On ImageNet the "
+        "masks are boxes.",
     ),
 }  # fmt: skip
-HEAD = """# Results at a glance
-
-Written by `python -m benchmarks.scoreboard` from the tables of single inputs beside this page; each
-page here says with which command, seed, inputs and hardware it was made. None of these inputs was
-used to choose a setting (`sea bench choices_` has those). SEA is the default: VG, IG and SG, and 30
-questions to the model, with blur.
-
-A difference is SEA's mean minus the other's, with its 95 % paired bootstrap interval; **bold**: the
-interval is on SEA's side; *slanted*: on the other's.
-"""
+HEAD = (
+    "Written by `python -m benchmarks.scoreboard` from the tables of single inputs beside this "
+    "page; each says with which command it was made. None of these inputs was used to choose a "
+    "setting (the `choices_` pages have those). SEA is the default: VG, IG and SG, and 30 "
+    "questions to the model, with blur. Agg-Mean + answers is a mean of the same members and "
+    "answers.",
+    "A difference is SEA's mean minus the other's, ± half of its 95 % paired bootstrap interval. "
+    "**Bold**: SEA is clearly better; *slanted*: the other is; plain: not told apart.",
+)
 
 
 def read(name: str) -> tuple[list[str], dict[str, torch.Tensor]]:
@@ -73,34 +76,40 @@ def read(name: str) -> tuple[list[str], dict[str, torch.Tensor]]:
     return methods, values
 
 
-def compare(values: torch.Tensor, methods: list[str], rivals: tuple[str, ...], sign: int) -> str:
-    """SEA against the best of the rivals: its name and mean, and the difference."""
-    means = values.double().nanmean(0)
-    present = [name for name in rivals if name in methods]
-    best = max(present, key=lambda name: sign * float(means[methods.index(name)]))
-    place, own = methods.index(best), methods.index("SEA")
-    return f"{best} {float(means[place]):.3f} | {subtract(values[:, [own, place]], sign)}"
-
-
 def subtract(pair: torch.Tensor, sign: int) -> str:
-    """The first column's mean minus the second's, [inputs, 2], with its interval."""
+    """The first column's mean minus the second's, [inputs, 2], with half of its interval."""
     found = bootstrap_difference(pair.double(), 1)
     low, high = float(found.low[0]), float(found.high[0])
-    text = f"{float(found.mean[0]):+.3f} [{low:+.3f}, {high:+.3f}]"
+    text = f"{float(found.mean[0]):+.3f} ± {(high - low) / 2:.3f}"
     if low > 0 or high < 0:
         text = f"**{text}**" if (low > 0) == (sign > 0) else f"*{text}*"
     return text
 
 
+def compare(metric: str, values: torch.Tensor, methods: list[str]) -> list[str]:
+    """SEA's mean, then SEA minus the best of each group of methods."""
+    sign = 1 if find_metric(metric).direction == "higher" else -1
+    means, own = values.double().nanmean(0), methods.index("SEA")
+    cells = [f"{float(means[own]):.3f}"]
+    for group in (MEMBERS, AGGREGATES, ANSWERED):
+        best = max(group, key=lambda name: sign * float(means[methods.index(name)]))
+        said = subtract(values[:, [own, methods.index(best)]], sign)
+        cells.append(said if len(group) == 1 else f"{best} {said}")
+    return cells
+
+
 def race_greedy() -> list[str]:
     """SEA with more questions against greedy regions, which asks ten times as often."""
     (methods, asked), (others, cost) = read("questions_imagenet"), read("cost_imagenet")
-    rival = others.index("greedy regions")
-    lines = [
-        "\n## More questions, against a greedy choice of regions\n",
-        "questions_imagenet.md and cost_imagenet.md, the inputs that both have. Greedy regions "
+    other = others.index("greedy regions")
+    n = len(next(iter(asked.values())))
+    lines = ["## More questions, against a greedy choice of regions", ""]
+    lines += wrap(
+        f"The {n} inputs that questions_imagenet.md and cost_imagenet.md share. Greedy regions "
         "(after SMDL-Attribution) ask the model 4,160 times an input, SEA 33, 129 and 381 times, "
-        "members included (one fewer in practice: two of them share a gradient).",
+        "members included."
+    )
+    lines += [
         "",
         "| map | metric | SEA | greedy regions | difference |",
         "|---|---|---:|---:|---:|",
@@ -108,42 +117,43 @@ def race_greedy() -> list[str]:
     for name in (one for one in methods if one.startswith("SEA")):
         for metric, table in asked.items():
             about = find_metric(metric)
-            theirs = cost[metric][: len(table), rival]  # both take the first of one order
+            theirs = cost[metric][: len(table), other]  # both take the first of one order
             pair = torch.stack([table[:, methods.index(name)], theirs], 1)
-            own, rivals = pair.double().nanmean(0).tolist()
-            sign = 1 if about.direction == "higher" else -1
-            lines.append(
-                f"| {name}, {len(table)} inputs | {metric} {about.arrow} | {own:.3f} | "
-                f"{rivals:.3f} | {subtract(pair, sign)} |"
-            )
+            own, best = pair.double().nanmean(0).tolist()
+            said = subtract(pair, 1 if about.direction == "higher" else -1)
+            lines.append(f"| {name} | {metric} {about.arrow} | {own:.3f} | {best:.3f} | {said} |")
     return lines
 
 
 def write() -> Path:
     """Write the page."""
-    lines = [HEAD]
+    lines: list[str] = []
+    counts = {group: [0, 0, 0] for group in ("the best member", "the best aggregate", *ANSWERED)}
     for title, (kind, metrics, note) in SECTIONS.items():
-        lines += [f"\n## {title}\n", note, ""]
-        lines += [
-            "| data | metric | SEA | best member | difference | best aggregate | difference |"
-        ]
-        lines += ["|---|---|---:|---:|---:|---:|---:|"]
+        lines += ["", f"## {title}", "", *wrap(note), ""]
+        lines += ["| data | metric | SEA | best member | best aggregate | Agg-Mean + answers |"]
+        lines += ["|---|---|---:|---:|---:|---:|"]
         for key, label in SETS.items():
             if not (FOLDER / f"{kind}_{key}.csv").exists():
                 continue
             methods, values = read(f"{kind}_{key}")
-            for metric in metrics:
-                if metric not in values:
-                    continue
-                about, table = find_metric(metric), values[metric]
-                sign = 1 if about.direction == "higher" else -1
-                own = float(table.double().nanmean(0)[methods.index("SEA")])
-                cells = [compare(table, methods, names, sign) for names in (MEMBERS, AGGREGATES)]
-                lines.append(f"| {label}, {len(table)} | {metric} {about.arrow} | {own:.3f} | " +
-                             " | ".join(cells) + " |")  # fmt: skip
-    lines += race_greedy()
+            for metric in (one for one in metrics if one in values):
+                cells = compare(metric, values[metric], methods)
+                arrow, n = find_metric(metric).arrow, len(values[metric])
+                lines.append(f"| {label}, {n} | {metric} {arrow} | " + " | ".join(cells) + " |")
+                for count, cell in zip(counts.values(), cells[1:], strict=True):
+                    place = 0 if "**" in cell else 2 if "*" in cell else 1
+                    count[place] += metric != "relevance_mass"
+    summary = [
+        f"against {name} SEA is clearly better in {won}, not told apart in {even}, clearly worse "
+        f"in {lost}" for name, (won, even, lost) in counts.items()
+    ]  # fmt: skip
+    said = f"Of the rows below, relevance_mass left out: {'; '.join(summary)}."
+    head = ["# Results at a glance"]
+    for part in (*HEAD, said):
+        head += ["", *wrap(part)]
     pages = sorted(p for p in FOLDER.glob("*.md") if p.name != "README.md")
-    lines += ["\n## All pages\n"]
+    lines = [*head, *lines, "", *race_greedy(), "", "## All pages", ""]
     lines += [
         f"- [{p.stem}]({p.name}): {p.read_text().splitlines()[0].lstrip('# ')}" for p in pages
     ]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
+
+from sea_bench.experiments.machine import describe_machine
+from sea_bench.experiments.tables import wrap
 
 Table = tuple[str, str, Sequence[str], Sequence[Sequence[str]]]
 
@@ -52,22 +53,13 @@ print(status("VmHWM") - before)
     return float(done.stdout)
 
 
-def processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
 def hardware() -> str:
     device = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return f"{processor()}, {torch.get_num_threads()} threads{device}; torch {torch.__version__}"
+    return f"{describe_machine(torch.device('cpu'))}{device}; torch {torch.__version__}"
 
 
 def to_markdown(title: str, note: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"## {title}", "", note, ""] if note else [f"## {title}", ""]
+    lines = [f"## {title}", "", *wrap(note), ""] if note else [f"## {title}", ""]
     lines.append("| " + " | ".join(header) + " |")
     lines.append("|" + "---|" * len(header))
     lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
