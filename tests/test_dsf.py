@@ -90,8 +90,9 @@ def test_a_batch_is_its_functions_side_by_side():
 
 def test_rise_is_the_difference_of_values():
     f = DSF(9, widths=(4, 3), init=(0.0, 1.0), seed=5)
-    sums = f.finish(f.offset(0).expand(1, 1, -1))
-    gains = f.rise(sums, f.matrix(0).mT)
+    upper = f.upper_layers()
+    sums = upper.sums(f.offset(0).expand(1, 1, -1))
+    gains = upper.rises(sums, f.matrix(0).mT)[-1].squeeze(2)
     for v in range(9):
         difference = f(subset(9, [v])) - f(subset(9, []))
         torch.testing.assert_close(gains[0, v], difference, rtol=1e-10, atol=1e-12)

@@ -12,7 +12,7 @@ from sea_nn.ensembling import batches
 from sea_nn.ensembling import heatmaps as heatmap
 from sea_nn.ensembling.algorithm1 import attribute
 from sea_nn.ensembling.batches import map_on_cores
-from sea_nn.ensembling.supervision import supervise
+from sea_nn.ensembling.training_data import make_training_data
 from sea_nn.errors import InputError
 from sea_nn.submodular.fit import fit
 from tests.reference import paper
@@ -44,7 +44,7 @@ def test_the_papers_training_and_map_to_the_last_digits(seed, weights):
         heatmap_weight=heatmap_weight, margin_weight=margin_weight, weight_decay=decay, **SMALL
     )
     result = ensemble(given_maps, config)
-    ours = (result.record.heatmap + result.record.margin)[0]
+    ours = (result.history.heatmap + result.history.margin)[0]
     torch.testing.assert_close(
         ours, torch.tensor(losses, dtype=torch.float64), rtol=1e-11, atol=1e-9
     )
@@ -65,13 +65,25 @@ def test_collapsed_equals_the_full_network_under_every_solver(solver, rate, trai
         solver=solver, learning_rate=rate, train=train, floor_weight=1.0, epochs=12, **SMALL
     )
     given_maps = maps(2, shape=(24,))
-    given_rows = supervise(given_maps, config, torch.ones(2, 3))
+    given_rows = make_training_data(given_maps, config, torch.ones(2, 3))
     small, short = fit(given_rows, config)
     full, long = fit(given_rows, config, collapse=False)
     torch.testing.assert_close(short.objective, long.objective, rtol=1e-11, atol=0)
     again = full.collapse()
     assert again is None or torch.allclose(again.weight, small.weight, rtol=1e-12)
     torch.testing.assert_close(attribute(small)[2], attribute(full)[2], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("activation", ["sqrt", "log1p", "power:-1"])
+@pytest.mark.parametrize("setting", ["fmnist", "imagenet"])
+def test_adagrads_near_ties_are_broken_alike_in_both_forms(setting, activation):
+    """Adagrad moves features by the same step but for 1e-10: greedy is then a matter of ties."""
+    config = SEAConfig.paper(setting).replace(
+        grid=None, activation=activation, widths=(16, 8, 4), thresholds=(2, 4, 6, 8)
+    )
+    given_rows = make_training_data(maps(3, shape=(36,)) ** 0.7, config, torch.ones(3, 3))
+    small, full = (fit(given_rows, config, collapse=c)[0] for c in (True, False))
+    torch.testing.assert_close(attribute(small)[2], attribute(full)[2], rtol=1e-6, atol=1e-9)
 
 
 def test_random_start_trains_as_torch_would():
@@ -86,7 +98,7 @@ def test_random_start_trains_as_torch_would():
             linear.weight.copy_(start.weights[layer][0])
             linear.bias.copy_(start.biases[layer][0])
     losses = paper.train(net, given_maps[0], SMALL["thresholds"], epochs=6)
-    ours = (result.record.heatmap + result.record.margin)[0]
+    ours = (result.history.heatmap + result.history.margin)[0]
     torch.testing.assert_close(
         ours, torch.tensor(losses, dtype=torch.float64), rtol=1e-10, atol=1e-9
     )
@@ -212,22 +224,22 @@ def test_the_map_is_where_the_methods_agree():
 
 
 def test_the_objective_falls():
-    record = ensemble(maps(3), SEAConfig(), record=True).record
-    assert (record.objective[:, -1] < record.objective[:, 0]).all()
-    assert record.map_change.shape == (3, 50)
-    assert (record.map_change[:, -1] < record.map_change[:, 0]).all()
-    assert torch.isnan(ensemble(maps(1)).record.map_change).all()
+    history = ensemble(maps(3), SEAConfig(), record=True).history
+    assert (history.objective[:, -1] < history.objective[:, 0]).all()
+    assert history.map_change.shape == (3, 50)
+    assert (history.map_change[:, -1] < history.map_change[:, 0]).all()
+    assert torch.isnan(ensemble(maps(1)).history.map_change).all()
 
 
 def test_early_stop_leaves_each_input_where_it_settled():
     config = SEAConfig(tolerance=0.01, epochs=200)
     given_maps = maps(4, seed=5)
     stopped = ensemble(given_maps, config)
-    assert (stopped.record.epochs < 200).all()
-    for i, steps in enumerate(stopped.record.epochs.tolist()):
+    assert (stopped.history.epochs < 200).all()
+    for i, steps in enumerate(stopped.history.epochs.tolist()):
         alone = ensemble(given_maps[i : i + 1], SEAConfig(epochs=steps))
         torch.testing.assert_close(alone.attribution[0], stopped.attribution[i], rtol=1e-10, atol=0)
-        change = stopped.record.map_change[i]
+        change = stopped.history.map_change[i]
         assert change[steps - 1] <= 0.01 < change[steps - 2]
 
 
@@ -242,10 +254,10 @@ def test_class_level_map_pools_all_heatmaps():
 def test_budgets_are_counted_after_pooling_unless_the_authors_are_read():
     config = SEAConfig.paper("cub").replace(grid=(4, 4), thresholds=(6,))
     given_maps = maps(1, shape=(12, 12))
-    rows = supervise(given_maps, config, torch.ones(1, 3))
+    rows = make_training_data(given_maps, config, torch.ones(1, 3))
     assert torch.equal(rows.budgets, rows.sets.sum(2))
     assert (rows.budgets < 6).any()
-    authors = supervise(given_maps, config.replace(reading="authors"), torch.ones(1, 3))
+    authors = make_training_data(given_maps, config.replace(reading="authors"), torch.ones(1, 3))
     assert (authors.budgets == 6).all()
 
 

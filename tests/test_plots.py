@@ -399,22 +399,22 @@ def test_too_many_rows_are_refused():
         explain_table(33).plot()
 
 
-def test_a_training_record_is_drawn_with_its_terms(tmp_path):
+def test_a_training_history_is_drawn_with_its_terms(tmp_path):
     from sea_nn import SEAConfig, ensemble
     from sea_nn.errors import InputError
-    from sea_nn.show.plots import plot_record
+    from sea_nn.show.plots import plot_history
 
     heatmaps = torch.rand(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
     config = SEAConfig.paper("fmnist").replace(thresholds=(3, 6), epochs=8)
-    record = ensemble(heatmaps, config, record=True).record
-    figure = plot_record(record, tmp_path / "record.png")
+    history = ensemble(heatmaps, config, record=True).history
+    figure = plot_history(history, tmp_path / "record.png")
     assert (tmp_path / "record.png").stat().st_size > 5000
     drawn = {line.get_label() for line in figure.axes[0].lines}
     assert drawn == {"objective", "heatmap", "margin", "decay"}
-    quiet = plot_record(ensemble(heatmaps, config).record)
+    quiet = plot_history(ensemble(heatmaps, config).history)
     assert "record=True" in quiet.axes[1].texts[0].get_text()
     with pytest.raises(InputError, match="empty"):
-        plot_record(ensemble(heatmaps, config.replace(epochs=0)).record)
+        plot_history(ensemble(heatmaps, config.replace(epochs=0)).history)
 
 
 def test_an_unknown_suffix_names_the_known_ones(tmp_path):

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from sea_nn.members.checks import Check
     from sea_nn.sea import SEA, quantus_explain
     from sea_nn.submodular.dsf import DSF, CollapsedDSF
-    from sea_nn.submodular.greedy import Selection, maximize
+    from sea_nn.submodular.greedy import maximize
+    from sea_nn.submodular.greedy_search import Selection
 
 __all__ = [
     "DSF",
@@ -41,7 +42,8 @@ _HOMES = {
     "members.checks": ("Check",),
     "sea": ("SEA", "quantus_explain"),
     "submodular.dsf": ("DSF", "CollapsedDSF"),
-    "submodular.greedy": ("Selection", "maximize"),
+    "submodular.greedy": ("maximize",),
+    "submodular.greedy_search": ("Selection",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -20,8 +20,8 @@ from sea_nn.ensembling.agreement import rank
 from sea_nn.ensembling.ensemble import Ensemble
 from sea_nn.ensembling.validation import check_heatmaps, check_weights
 from sea_nn.errors import InputError
-from sea_nn.submodular.fit import Record
-from sea_nn.submodular.greedy import top_features
+from sea_nn.submodular.fit import History
+from sea_nn.submodular.ties import top_features
 
 EPSILON = 1e-6
 STEPS = 2000
@@ -83,7 +83,7 @@ def aggregate(
         order=order,
         gains=values.gather(1, order).to(heatmaps.dtype),
         scorer=None,
-        record=Record.of(values.new_zeros(0, 5, len(values)), order.new_zeros(len(order))),
+        history=History.of(values.new_zeros(0, 5, len(values)), order.new_zeros(len(order))),
         feature_shape=shape,
         config=SEAConfig(),
     )

@@ -23,11 +23,18 @@ from sea_nn.config import SEAConfig
 from sea_nn.ensembling.algorithm1 import attribute
 from sea_nn.ensembling.batches import count_rows, join_scorers, map_on_cores
 from sea_nn.ensembling.heatmaps import upsample
-from sea_nn.ensembling.supervision import find_grid, supervise
-from sea_nn.ensembling.validation import check_chunk, check_heatmaps, check_weights
-from sea_nn.submodular.constraints import Constraints
+from sea_nn.ensembling.training_data import find_grid, make_training_data
+from sea_nn.ensembling.validation import (
+    check_chunk,
+    check_config,
+    check_heatmaps,
+    check_weights,
+    read_constraints,
+)
+from sea_nn.errors import InputError
 from sea_nn.submodular.dsf import Scorer
-from sea_nn.submodular.fit import Record, fit
+from sea_nn.submodular.fit import History, fit
+from sea_nn.submodular.ties import check_count
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Ensemble:
         order: features as Algorithm 1 took them, [N, n]; tied features stand together.
         gains: their attribution in that order, [N, n]; never grows.
         scorer: the learned f, a batch of N functions (None if ``keep_scorer=False``).
-        record: objective and terms for each epoch.
+        history: objective and terms for each epoch.
         feature_shape: shape of the feature space: the heatmaps' own, or the grid's.
         config: the settings used.
     """
@@ -48,7 +55,7 @@ class Ensemble:
     order: Tensor
     gains: Tensor
     scorer: Scorer | None
-    record: Record
+    history: History
     feature_shape: tuple[int, ...]
     config: SEAConfig
 
@@ -92,16 +99,18 @@ def ensemble(
     Raises:
         InputError: NaN or infinite heatmaps, values outside [0, 1], no method, wrong shapes.
     """
-    config = config or SEAConfig()
+    config = check_config(config)
     heatmaps = check_heatmaps(heatmaps, quiet)
     weights = check_weights(weights, heatmaps)
     check_chunk(chunk)
     (count, m), shape = heatmaps.shape[:2], tuple(heatmaps.shape[2:])
     grid = find_grid(config, shape)
-    constraints = Constraints.from_masks(required, forbidden, epsilon, count, shape, grid)
-    constraints.check(config)
+    constraints = read_constraints(required, forbidden, epsilon, count, shape, grid)
+    if constraints and grid is not None and config.upsampling != "nearest":
+        raise InputError("constraints need upsampling='nearest': another would blur them")
     dtype = heatmaps.dtype if heatmaps.dtype in (torch.float32, torch.float64) else torch.float32
     n, pixels = math.prod(grid or shape), math.prod(shape)
+    check_count(n if config.margin_weight == 0 else pixels)  # sets are sorted before pooling
     size = chunk or count_rows(n, pixels, m, config, heatmaps.device)
     # A full network's small steps gain little from sharing each between cores; inputs do.
     side_by_side = heatmaps.device.type == "cpu" and not config.constant_start
@@ -110,13 +119,13 @@ def ensemble(
 
     n_silent = 0
 
-    def learn(start: int) -> tuple[Tensor, Tensor, Tensor, Record, Scorer | None]:
+    def learn(start: int) -> tuple[Tensor, Tensor, Tensor, History, Scorer | None]:
         """Learn f for the inputs from ``start`` on, and read their maps off it."""
         nonlocal n_silent
         rows = slice(start, start + size)
         bound = constraints.rows(rows).to(heatmaps.device)
-        given = supervise(heatmaps[rows], config, weights[rows])
-        scorer, history = fit(
+        given = make_training_data(heatmaps[rows], config, weights[rows])
+        scorer, epochs = fit(
             given,
             config,
             map_of=(lambda f: attribute(f, config)[2]) if record or config.tolerance else None,
@@ -133,7 +142,7 @@ def ensemble(
         else:
             painted = upsample(values.reshape(-1, *grid), shape, config.upsampling)
         kept = scorer if keep_scorer else None
-        return order, gains.to(dtype), painted.to(dtype), history, kept
+        return order, gains.to(dtype), painted.to(dtype), epochs, kept
 
     starts = range(0, max(count, 1), size)
     parts = map_on_cores(learn, starts) if side_by_side else [learn(start) for start in starts]
@@ -149,7 +158,7 @@ def ensemble(
         order=torch.cat(orders),
         gains=torch.cat(gained),
         scorer=join_scorers([f for f in scorers if f is not None]) if keep_scorer else None,
-        record=Record.concatenate(list(histories)),
+        history=History.concatenate(list(histories)),
         feature_shape=grid or shape,
         config=config,
     )

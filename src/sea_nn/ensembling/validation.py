@@ -1,14 +1,18 @@
-"""Refuse heatmaps and weights that cannot be ensembled, and say why."""
+"""Refuse heatmaps, weights and constraints that cannot be used, and say why."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError, KindError
+from sea_nn.features import sum_cells
+from sea_nn.submodular.constraints import Constraints
 
 
 def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
@@ -84,3 +88,49 @@ def check_chunk(chunk: int | None) -> None:
     """Refuse a number of inputs at once that is none."""
     if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
         raise InputError(f"chunk must be a whole number of inputs from 1, or None; got {chunk!r}")
+
+
+def check_config(config: SEAConfig | None) -> SEAConfig:
+    """The settings; the default ones if None."""
+    if config is None:
+        return SEAConfig()
+    if not isinstance(config, SEAConfig):
+        raise KindError(
+            f"config must be a SEAConfig; got {type(config).__name__}. Write SEAConfig(epochs=20), "
+            "or SEAConfig.from_dict({'epochs': 20})"
+        )
+    return config
+
+
+def read_constraints(
+    required: Tensor | None,
+    forbidden: Tensor | None,
+    epsilon: float,
+    count: int,
+    shape: tuple[int, ...],
+    grid: Sequence[int] | None = None,
+) -> Constraints:
+    """Constraints from masks in the heatmaps' shape; a grid's cell is bound if any pixel is."""
+    bound: dict[str, Tensor] = {}
+    for name, mask in (("required", required), ("forbidden", forbidden)):
+        if mask is None or not count:
+            continue
+        mask = torch.as_tensor(mask)
+        if mask.dtype != torch.bool or tuple(mask.shape) not in (shape, (count, *shape)):
+            raise InputError(
+                f"{name} must be a bool mask of shape {shape} or {(count, *shape)}; "
+                f"got {mask.dtype} of shape {tuple(mask.shape)}"
+            )
+        mask = mask.expand(count, *shape)
+        cells = mask if grid is None else sum_cells(mask.to(torch.float64), grid) > 0
+        bound[name] = cells.reshape(count, -1)
+    if len(bound) == 2 and bool(
+        (bound["required"] & bound["forbidden"].to(bound["required"].device)).any()
+    ):
+        raise InputError(
+            "a feature is both required and forbidden"
+            + (": two of its pixels share a cell of the grid" if grid is not None else "")
+        )
+    if "required" in bound and not epsilon > 0:
+        raise InputError(f"epsilon must be above 0 for required features; got {epsilon}")
+    return Constraints(**bound, epsilon=epsilon)

@@ -35,7 +35,7 @@ from sea_nn.show.panels import (
     wrap,
     write_text,
 )
-from sea_nn.submodular.fit import Record
+from sea_nn.submodular.fit import History
 
 CORRELATION = "RdBu_r"
 MOST_SPREAD = 10
@@ -230,28 +230,28 @@ def _add_scale(
     bar.ax.set_xlabel(wrap(text, 2.4, SIZE - 0.5), labelpad=2)
 
 
-def plot_record(record: Record, path: str | Path | None = None) -> Plot:
+def plot_history(history: History, path: str | Path | None = None) -> Plot:
     """How the learning went: the objective and its terms, and how much the map still changed.
 
     Args:
-        record: of ``ensemble(..., record=True)``; several inputs are averaged.
+        history: of ``ensemble(..., record=True)``; several inputs are averaged.
         path: where to write the figure.
     """
-    steps = record.objective.shape[1]
+    steps = history.objective.shape[1]
     if not steps:
-        raise InputError("the record is empty: no epoch was run")
+        raise InputError("the history is empty: no epoch was run")
     epochs = np.arange(1, steps + 1)
     figure = Plot(figsize=(WIDTH, 3.05), dpi=DPI)
     left = add_axes(figure, 0.95, 0.5, 3.35, 2.3)
     right = add_axes(figure, 5.4, 0.5, 3.35, 2.3)
     terms = ("objective", "heatmap", "margin", "floor", "decay")
     for i, name in enumerate(terms):
-        values = to_array(getattr(record, name).nanmean(0))
+        values = to_array(getattr(history, name).nanmean(0))
         if name == "objective" or np.abs(values).max() > 0:
             left.plot(epochs, values, color=SERIES[i % len(SERIES)], lw=1.4, label=name)
     left.legend(fontsize=SIZE - 0.5, frameon=False)
     left.set_title("objective and its terms, mean of the inputs", fontsize=SIZE)
-    change = to_array(record.map_change)
+    change = to_array(history.map_change)
     if np.isnan(change).all():
         right.text(0.5, 0.5, "not recorded: ask with record=True", ha="center", fontsize=SIZE)
         right.set_axis_off()

@@ -17,7 +17,7 @@ from torch import Tensor
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation, PlotKind
 from sea_nn.show.bars import plot_bars, plot_series, plot_tiers
-from sea_nn.show.charts import plot_agreement, plot_gains, plot_record
+from sea_nn.show.charts import plot_agreement, plot_gains, plot_history
 from sea_nn.show.panels import (
     ACCENT,
     Array,
@@ -39,8 +39,8 @@ __all__ = [
     "plot_class_map",
     "plot_explanation",
     "plot_gains",
+    "plot_history",
     "plot_overlay",
-    "plot_record",
     "plot_series",
     "plot_strip",
     "plot_tiers",

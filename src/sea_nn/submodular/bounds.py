@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sea_nn.submodular.upper_layers import Head, take_rows, times
+from sea_nn.submodular.upper_layers import UpperLayers, take_rows, times
 
 UNIT = 2.0**-24
 """A sum of k non-negative numbers in single precision is off by at most k of these, relatively."""
@@ -22,26 +22,26 @@ class Bounds:
 
     Args:
         columns: what each feature adds to the first layer's sums, [N, n, units].
-        head: the layers above.
+        upper: the layers above.
         last: bounds of functions of the same size that are no longer needed: their memory is used.
 
     Attributes:
         average: the average column, [N, 1, units].
         powers: d, c2 d^2, c3 d^3 side by side, for the columns' differences d from the average (see
             ``Concave.expand``); d alone if there is no layer above. [N, n, units or 3 units]
-        head: the layers above, in this precision.
+        upper: the layers above, in this precision.
         rounding: by what share a gain computed in this precision can be off.
         allowance: by how much a polynomial can be off, for each of its coefficients: products of
             the line and of the rest are sums of their own, [N, units or 3 units, 1].
     """
 
-    def __init__(self, columns: Tensor, head: Head, last: Bounds | None = None) -> None:
+    def __init__(self, columns: Tensor, upper: UpperLayers, last: Bounds | None = None) -> None:
         # Faster modes of the float32 product (TF32, bfloat16) would break the rounding allowance.
         exact = torch.get_float32_matmul_precision() == "highest"
         self.dtype = torch.float32 if exact else torch.float64
-        self.head = head.to(self.dtype)
+        self.upper = upper.to(self.dtype)
         count, n, self.units = columns.shape
-        shape = (count, n, self.units * (3 if head.weights else 1))
+        shape = (count, n, self.units * (3 if upper.weights else 1))
         self.powers: Tensor
         if last is not None and last.powers.shape == shape and last.dtype == self.dtype:
             self.powers = last.powers
@@ -53,12 +53,12 @@ class Bounds:
         # Columns are >= 0, so none is farther below the average than the average is large.
         reach = [torch.maximum(apart.amax(1, keepdim=True), self.average)]
         if bend:
-            second, third = head.activation.cubic
+            second, third = upper.activation.cubic
             zero = self.average.new_zeros(())
             torch.addcmul(zero, apart, apart, value=second, out=bend[0])
             torch.addcmul(zero, bend[0], apart, value=third / second, out=bend[1])
             reach += [-second * reach[0] ** 2, third * reach[0] ** 3]
-        self.rounding = UNIT * (sum(weight.shape[2] for weight in head.weights) + 16)
+        self.rounding = UNIT * (sum(weight.shape[2] for weight in upper.weights) + 16)
         shares = [self.rounding + UNIT * self.units * terms for terms in (1, 2, 2)]
         parts = [far * share for far, share in zip(reach, shares, strict=False)]
         self.allowance = torch.cat(parts, 2).mT
@@ -71,7 +71,7 @@ class Bounds:
     def keep(self, rows: Tensor) -> None:
         """Go on with some of the functions."""
         self.average, self.powers = self.average[rows], self.powers[rows]
-        self.allowance, self.head = self.allowance[rows], self.head.keep(rows)
+        self.allowance, self.upper = self.allowance[rows], self.upper.keep(rows)
 
     def slopes(self, upper: Tensor, anchor: Tensor) -> Tensor:
         """Coefficients of the powers: [N, s, units] each -> [N, s, units or 3 units].
@@ -80,9 +80,9 @@ class Bounds:
             upper: slopes of the layers above.
             anchor: sums of the first layer around which the activation is expanded.
         """
-        if not self.head.weights:
+        if not self.upper.weights:
             return upper
-        slope, inverse = self.head.activation.expand(anchor)
+        slope, inverse = self.upper.activation.expand(anchor)
         slope = slope * upper
         bend = slope * inverse
         return torch.cat([slope, bend, bend * inverse], 2)
@@ -101,11 +101,11 @@ class Bounds:
             The features that may reach any level, [N, k], and which may reach which, bool
             [N, s, k]; only features that are not yet taken.
         """
-        head, units, n = self.head, self.units, leaves.shape[1]
+        upper, units, n = self.upper, self.units, leaves.shape[1]
         before = [sums.to(self.dtype) for sums in path]
-        rises = head.rises(before, self.average.expand_as(before[0]))
+        rises = upper.rises(before, self.average.expand_as(before[0]))
         anchor = [z.add_(rise) for z, rise in zip(before, rises, strict=True)]
-        slopes = self.slopes(head.slope(anchor), anchor[0])
+        slopes = self.slopes(upper.slope(anchor), anchor[0])
         common = rises[-1] * (1 + self.rounding) + times(slopes, self.allowance)
         missing = levels.unsqueeze(2).to(self.dtype) - common  # what a polynomial has to reach
         hopeful = leaves > 0
@@ -124,7 +124,7 @@ class Bounds:
         steps = torch.arange(levels.shape[1], device=leaves.device)
         line = times(slopes[..., :units], table[..., :units].mT)
         contends = (leaves.unsqueeze(1) > steps[:, None]) & ~(line < missing)
-        if head.weights:
+        if upper.weights:
             # The rest of the polynomial, for those that the line leaves: many at the first steps.
             bend, table = slopes[..., units:], table[..., units:]
             for part in (slice(0, 16), slice(16, None)):

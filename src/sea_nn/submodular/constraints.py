@@ -6,15 +6,12 @@ at least epsilon in every context. Sensitivity(b), *forbidden*: f({v}) = f(0), s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
-from sea_nn.features import sum_cells
 from sea_nn.submodular.dsf import DSF, CollapsedDSF, Scorer
 
 DOUBLINGS = 60
@@ -23,57 +20,17 @@ BISECTIONS = 60
 
 @dataclass(frozen=True)
 class Constraints:
-    """Which features must and must not count, bool [N, n] each (None: no such constraint)."""
+    """Which features must and must not count, bool [N, n] each (None: no such constraint).
+
+    A required feature keeps a gain of at least ``epsilon``, in units of f, in every context.
+    """
 
     required: Tensor | None = None
     forbidden: Tensor | None = None
     epsilon: float = 1e-3
 
-    @classmethod
-    def from_masks(
-        cls,
-        required: Tensor | None,
-        forbidden: Tensor | None,
-        epsilon: float,
-        count: int,
-        shape: tuple[int, ...],
-        grid: Sequence[int] | None = None,
-    ) -> Constraints:
-        """From masks in the heatmaps' shape; a grid's cell is bound if any of its pixels is."""
-        rows: list[Tensor | None] = []
-        for name, mask in (("required", required), ("forbidden", forbidden)):
-            if mask is None:
-                rows.append(None)
-                continue
-            mask = torch.as_tensor(mask)
-            if mask.dtype != torch.bool or tuple(mask.shape) not in (shape, (count, *shape)):
-                raise InputError(
-                    f"{name} must be a bool mask of shape {shape} or {(count, *shape)}; "
-                    f"got {mask.dtype} of shape {tuple(mask.shape)}"
-                )
-            mask = mask.expand(count, *shape)
-            cells = mask if grid is None else sum_cells(mask.to(torch.float64), grid) > 0
-            rows.append(cells.reshape(count, -1) if count else None)
-        if (
-            rows[0] is not None
-            and rows[1] is not None
-            and bool((rows[0] & rows[1].to(rows[0].device)).any())
-        ):
-            raise InputError(
-                "a feature is both required and forbidden"
-                + (": two of its pixels share a cell of the grid" if grid is not None else "")
-            )
-        if rows[0] is not None and not epsilon > 0:
-            raise InputError(f"epsilon must be above 0 for required features; got {epsilon}")
-        return cls(rows[0], rows[1], epsilon)
-
     def __bool__(self) -> bool:
         return self.required is not None or self.forbidden is not None
-
-    def check(self, config: SEAConfig) -> None:
-        """Refuse settings under which the constraints could not be promised of the map."""
-        if self and config.grid is not None and config.upsampling != "nearest":
-            raise InputError("constraints need upsampling='nearest': another would blur them")
 
     def rows(self, rows: slice) -> Constraints:
         """The constraints of some of the inputs."""
@@ -165,5 +122,6 @@ def _least_gain(f: Scorer, required: Tensor) -> Tensor:
         step = columns.gather(2, index.unsqueeze(1).expand(-1, columns.shape[1], -1)).mT
         rest = (total.unsqueeze(1) - step).clamp_min(0) + f.offset(0)
         gains = torch.full(required.shape, torch.inf, dtype=columns.dtype, device=columns.device)
-        gains.scatter_(1, index, f.rise(f.finish(rest), step))
+        upper = f.upper_layers()
+        gains.scatter_(1, index, upper.rises(upper.sums(rest), step)[-1].squeeze(-1))
     return torch.where(required, gains, torch.inf).amin(1)

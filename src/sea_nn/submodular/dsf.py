@@ -1,4 +1,4 @@
-"""Deep submodular functions and their collapsed twin [M1].
+"""Deep submodular functions and their collapsed form [M1].
 
 A DSF is a feed-forward network with non-negative parameters and concave non-decreasing
 activations. On {0,1}^n it is monotone submodular; on [0,1]^n it is monotone concave.
@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,11 +28,13 @@ from torch import Tensor, nn
 from sea_nn.config import PAPER_WIDTHS, Init, check_init
 from sea_nn.errors import InputError
 from sea_nn.submodular.activations import parse_activation
-from sea_nn.submodular.upper_layers import Head, times
+from sea_nn.submodular.greedy_search import GreedySearch, Selection
+from sea_nn.submodular.ties import key_features, key_groups, sort_keys, top_features
+from sea_nn.submodular.upper_layers import UpperLayers, times
 
 
-class Scorer(nn.Module):
-    """What a DSF and its collapsed twin share: a learned set function, or a batch of them."""
+class Scorer(nn.Module, ABC):
+    """What a DSF and its collapsed form share: a learned set function, or a batch of them."""
 
     n: int
     batch: int | None
@@ -41,13 +45,31 @@ class Scorer(nn.Module):
         """How many functions this is: 1, or N for a batch."""
         return 1 if self.batch is None else self.batch
 
+    @abstractmethod
+    def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
+        """The first ``budget`` features that greedy takes and their gains, [N, budget] each [M4].
+
+        Args:
+            budget: at most n.
+            bounded: use upper bounds where there are many candidates; the answer is the same.
+            remove_ties: as in Algorithm 1 [M6], tied features share the gain and leave together.
+        """
+
     def top(self, p: int) -> Tensor:
         """The p features that greedy takes first [M10]: [p], or [N, p] for a batch."""
-        from sea_nn.submodular.greedy import (
-            maximize,  # greedy stands above dsf; only this shortcut looks up
-        )
+        with torch.no_grad():
+            order = self.select(self.check_budget(p)).order
+        return order if self.batch is not None else order[0]
 
-        return maximize(self, p).order
+    def check_budget(self, budget: int) -> int:
+        """A number of features to take: clipped, with a warning, to those there are."""
+        if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
+            raise InputError(f"budget must be a whole number of features >= 0; got {budget!r}")
+        if budget > self.n:
+            warnings.warn(
+                f"budget {budget} was clipped to the {self.n} features there are", stacklevel=3
+            )
+        return min(budget, self.n)
 
     def slope(self, x: Tensor) -> Tensor:
         """The gradient of f at x, which bounds every gain from above: x[..., n] -> [..., n].
@@ -129,7 +151,7 @@ class DSF(Scorer):
         h = self._as_input(x)
         inner = h.shape[1:-1] if self.batch is not None else h.shape[:-1]
         h = h.reshape(self.count, math.prod(inner), self.n)
-        value = self.finish(times(h, self.matrix(0).mT) + self.offset(0))[-1]
+        value = self.upper_layers().sums(times(h, self.matrix(0).mT) + self.offset(0))[-1]
         return value.reshape(inner if self.batch is None else (self.batch, *inner))
 
     def matrix(self, layer: int) -> Tensor:
@@ -145,34 +167,20 @@ class DSF(Scorer):
         bias: Tensor = self.biases[layer]
         return (bias if self.batch is not None else bias.unsqueeze(0)).unsqueeze(1)
 
-    def head(self) -> Head:
+    def upper_layers(self) -> UpperLayers:
         """The layers above the first, sharing this function's parameters."""
         upper = range(1, len(self.weights))
-        return Head(
+        return UpperLayers(
             self.activation,
             [self.matrix(layer) for layer in upper],
             [self.offset(layer) for layer in upper] if len(self.biases) else [],
         )
 
-    def finish(self, z: Tensor) -> list[Tensor]:
-        """From the first layer's sums z[N, r, widths[0]] on: every layer's sums, the value last."""
-        return self.head().finish(z)
-
-    def rise(self, sums: list[Tensor], step: Tensor) -> Tensor:
-        """f(after) - f(before), without cancellation.
-
-        Args:
-            sums: every layer's sums before, as ``finish`` gives them, [N, r or 1, width] each.
-            step: what is added to the first layer's sums, [N, r, widths[0]].
-
-        Returns:
-            The gains, [N, r].
-        """
-        return self.head().rises(sums, step)[-1].squeeze(-1)
-
-    def upper_slope(self, sums: list[Tensor]) -> Tensor:
-        """The gradient of f with respect to the first hidden layer's outputs: [N, r, widths[0]]."""
-        return self.head().slope(sums)
+    def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
+        """Greedy search: see ``Scorer.select``."""
+        columns = self.matrix(0).detach().mT.contiguous()
+        options = {"bounded": bounded, "remove_ties": remove_ties}
+        return GreedySearch(columns, self.offset(0), self.upper_layers(), **options).run(budget)
 
     def repeat(self, batch: int) -> DSF:
         """A batch of independent copies of this one function."""
@@ -333,6 +341,22 @@ class CollapsedDSF(Scorer):
             if self.bias is not None:
                 z = z + spread(self.bias[..., layer + 1])
         return z if d is None else d
+
+    def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
+        """A sort, since the largest weight has the largest gain: see ``Scorer.select``."""
+        weight = self.weight.detach().reshape(self.count, self.n)
+        if not remove_ties:
+            order = top_features(weight, budget)
+            taken = weight.gather(1, order)
+            return Selection(order, self.outer_rise(taken.cumsum(1) - taken, taken))
+        keys = sort_keys(weight).sort(dim=1, descending=True).values[:, :budget]
+        order, groups = key_features(keys), key_groups(keys)
+        leads = torch.ones_like(groups, dtype=torch.bool)
+        leads[:, 1:] = groups[:, 1:] != groups[:, :-1]
+        taken = weight.gather(1, order) * leads
+        gains = self.outer_rise(taken.cumsum(1) - taken, taken)
+        place = torch.arange(budget, device=order.device).expand_as(order)
+        return Selection(order, gains.gather(1, torch.where(leads, place, 0).cummax(1).values))
 
     def expand(self) -> DSF:
         """The full network that this function stands for."""

@@ -1,7 +1,7 @@
 """Learning: heatmaps and sets in, the scorer out [M5].
 
 A constant start keeps all units of a layer equal for ever (docs/math.md), so ``fit`` then trains
-the collapsed twin: n + 7 numbers instead of half a million, with the same result.
+the collapsed form: n + 7 numbers instead of half a million, with the same result.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from torch import Tensor
 
 from sea_nn.config import SEAConfig
 from sea_nn.submodular.dsf import Scorer
+from sea_nn.submodular.objective import TrainingData
 from sea_nn.submodular.solvers import Solver
-from sea_nn.submodular.trainers import CollapsedTask, NetworkTask, Supervision
+from sea_nn.submodular.trainers import CollapsedTrainer, NetworkTrainer
 
 MapOf = Callable[[Scorer], Tensor]
 Projection = Callable[[Scorer], None]
 
 
 @dataclass
-class Record:
+class History:
     """What happened in each epoch, [N, epochs] each: the objective, its terms, the map's change.
 
     ``map_change`` is the L1 distance between successive maps over the L1 norm of the newer one
     (NaN where it was not asked for); ``epochs`` counts the steps each input took, [N].
-    ``sea_nn.show.plots.plot_record`` draws it.
+    ``sea_nn.show.plots.plot_history`` draws it.
     """
 
     objective: Tensor
@@ -39,15 +40,15 @@ class Record:
     epochs: Tensor
 
     @classmethod
-    def of(cls, history: Tensor, epochs: Tensor) -> Record:
+    def of(cls, history: Tensor, epochs: Tensor) -> History:
         """From the terms and the map's change, [epochs run, 5, N], and the steps taken [N]."""
         heatmap, margin, floor, decay, change = history.permute(1, 2, 0)
         return cls(heatmap + margin + floor + decay, heatmap, margin, floor, decay, change, epochs)
 
     @classmethod
-    def concatenate(cls, records: list[Record]) -> Record:
-        """Join the records of several chunks of inputs; shorter ones are padded with NaN."""
-        longest = max(record.objective.shape[1] for record in records)
+    def concatenate(cls, parts: list[History]) -> History:
+        """Join the histories of several chunks of inputs; shorter ones are padded with NaN."""
+        longest = max(part.objective.shape[1] for part in parts)
 
         def padded(column: Tensor) -> Tensor:
             if column.ndim == 1:
@@ -55,56 +56,58 @@ class Record:
             space = (0, longest - column.shape[1])
             return torch.nn.functional.pad(column, space, value=torch.nan)
 
-        return cls(*(torch.cat([padded(getattr(r, f.name)) for r in records]) for f in fields(cls)))
+        return cls(
+            *(torch.cat([padded(getattr(part, f.name)) for part in parts]) for f in fields(cls))
+        )
 
 
 def fit(
-    supervision: Supervision,
+    data: TrainingData,
     config: SEAConfig,
     *,
     map_of: MapOf | None = None,
     project: Projection | None = None,
     collapse: bool = True,
-) -> tuple[Scorer, Record]:
+) -> tuple[Scorer, History]:
     """Minimise the objective [M2, M3] for every input at once.
 
     Args:
-        supervision: heatmaps and sets.
+        data: heatmaps and sets.
         config: solver, weights and architecture.
         map_of: the attribution that a scorer gives; needed to record or to stop on its change.
         project: further constraints, restored after every step [M8].
         collapse: use the collapsed form where it applies; False forces the full network.
 
     Returns:
-        The scorer (a batch of N functions) and the record of its training.
+        The scorer (a batch of N functions) and the history of its training.
     """
-    form = CollapsedTask if config.constant_start and collapse else NetworkTask
-    task = form(supervision, config)
-    solver = Solver(config, task.layers)
-    count, device = len(supervision.heatmaps), supervision.heatmaps.device
+    form = CollapsedTrainer if config.constant_start and collapse else NetworkTrainer
+    trainer = form(data, config)
+    solver = Solver(config, trainer.layers)
+    count, device = len(data.heatmaps), data.heatmaps.device
     history = torch.full((config.epochs, 5, count), torch.nan, dtype=torch.float64, device=device)
     active = torch.ones(count, dtype=torch.bool, device=device)
     epochs = torch.zeros_like(active, dtype=torch.int64)
     simple = map_of is None and project is None and not config.tolerance
-    if device.type == "cuda" and simple and isinstance(task, CollapsedTask) and config.epochs:
-        _replay(task, solver, history)
-        return task.scorer.requires_grad_(False), Record.of(history, epochs + config.epochs)
+    if device.type == "cuda" and simple and isinstance(trainer, CollapsedTrainer) and config.epochs:
+        _replay(trainer, solver, history)
+        return trainer.scorer.requires_grad_(False), History.of(history, epochs + config.epochs)
     if project is not None:
-        project(task.scorer)
-    previous = map_of(task.scorer) if map_of is not None else None
+        project(trainer.scorer)
+    previous = map_of(trainer.scorer) if map_of is not None else None
     for epoch in range(config.epochs):
-        terms, gradients = task.evaluate()
+        terms, gradients = trainer.evaluate()
         history[epoch, :4] = torch.stack(list(vars(terms).values()))
-        before = [p.clone() for p in task.parameters] if config.tolerance else []
-        solver.step(epoch, task.parameters, gradients)
+        before = [p.clone() for p in trainer.parameters] if config.tolerance else []
+        solver.step(epoch, trainer.parameters, gradients)
         if project is not None:
-            project(task.scorer)
-        for parameter, old in zip(task.parameters, before, strict=bool(before)):
+            project(trainer.scorer)
+        for parameter, old in zip(trainer.parameters, before, strict=bool(before)):
             moving = active.reshape(-1, *[1] * (parameter.ndim - 1))
             parameter.copy_(torch.where(moving, parameter, old))
         epochs = epochs + active
         if map_of is not None and previous is not None:
-            current = map_of(task.scorer)
+            current = map_of(trainer.scorer)
             history[epoch, 4] = _relative_change(previous, current)
             previous = current
         if config.tolerance:
@@ -112,10 +115,10 @@ def fit(
             if not bool(active.any()):
                 break
     history = history[: int(epochs.amax())] if count else history
-    return task.scorer.requires_grad_(False), Record.of(history, epochs)
+    return trainer.scorer.requires_grad_(False), History.of(history, epochs)
 
 
-def _replay(task: CollapsedTask, solver: Solver, history: Tensor) -> None:
+def _replay(trainer: CollapsedTrainer, solver: Solver, history: Tensor) -> None:
     """All epochs on a GPU: the first as it is, the others as replays of one captured graph.
 
     An epoch is a hundred kernels of microseconds each: launched one by one, the launches would
@@ -124,10 +127,10 @@ def _replay(task: CollapsedTask, solver: Solver, history: Tensor) -> None:
     epoch = torch.zeros((), dtype=torch.float64, device=history.device)
 
     def step() -> None:
-        terms, gradients = task.evaluate()
+        terms, gradients = trainer.evaluate()
         row = torch.stack(list(vars(terms).values()))
         history[:, :4].index_copy_(0, epoch.long().reshape(1), row.unsqueeze(0))
-        solver.step(epoch, task.parameters, gradients)
+        solver.step(epoch, trainer.parameters, gradients)
         epoch.add_(1)
 
     aside = torch.cuda.Stream(history.device)

@@ -6,31 +6,19 @@
 >>> picked.order.shape, bool((picked.gains.diff() <= 0).all())
 (torch.Size([3]), True)
 
-Ties: gains that agree to one part in 2^30 are equal, and the lowest index goes first. The rule is
-the same for every method and every representation of f, so they all give the same answer.
+Every method and every representation of f gives the same answer: ``sea_nn.submodular.ties`` has the
+rule for ties.
 """
 
 from __future__ import annotations
 
-import warnings
-from typing import NamedTuple
-
 import torch
-from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.submodular.dsf import DSF, CollapsedDSF, Scorer
-from sea_nn.submodular.lazy_greedy import GreedySearch
-from sea_nn.submodular.ties import key_features, sort_keys
+from sea_nn.submodular.dsf import Scorer
+from sea_nn.submodular.greedy_search import Selection
 
 METHODS = ("auto", "naive", "lazy")
-
-
-class Selection(NamedTuple):
-    """Features as greedy took them and what each one added; [k], or [N, k] for a batch."""
-
-    order: Tensor
-    gains: Tensor
 
 
 @torch.no_grad()
@@ -48,34 +36,7 @@ def maximize(f: Scorer, budget: int, method: str = "auto") -> Selection:
     """
     if method not in METHODS:
         raise InputError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
-    if not isinstance(f, (DSF, CollapsedDSF)):
+    if not isinstance(f, Scorer):
         raise KindError(f"maximize takes a DSF or a CollapsedDSF; got {type(f).__name__}")
-    if budget < 0:
-        raise InputError(f"budget must be >= 0; got {budget}")
-    if budget > f.n:
-        warnings.warn(f"budget {budget} was clipped to the {f.n} features there are", stacklevel=2)
-        budget = f.n
-    if isinstance(f, CollapsedDSF):
-        order, gains = _rank_collapsed(f, budget)
-    else:
-        order, gains = GreedySearch(f, bounded=method != "naive").run(budget)
-    if f.batch is None:
-        return Selection(order[0], gains[0])
-    return Selection(order, gains)
-
-
-def _rank_collapsed(f: CollapsedDSF, budget: int) -> tuple[Tensor, Tensor]:
-    """Greedy on g(w.x): the largest weights first, gains from a running sum."""
-    weight = f.weight.detach().reshape(f.count, f.n)
-    order = top_features(weight, budget)
-    picked = weight.gather(1, order)
-    before = picked.cumsum(1) - picked
-    return order, f.outer_rise(before, picked)
-
-
-def top_features(values: Tensor, k: int) -> Tensor:
-    """The k features with the largest values, ties to the lowest index: [N, n] -> [N, k]."""
-    keys = sort_keys(values)
-    if k > values.shape[1] // 4:  # from here on a full sort is the faster selection
-        return key_features(keys.sort(dim=1, descending=True).values[:, :k])
-    return key_features(keys.topk(k, dim=1).values)
+    order, gains = f.select(f.check_budget(budget), bounded=method != "naive")
+    return Selection(order, gains) if f.batch is not None else Selection(order[0], gains[0])

@@ -1,15 +1,45 @@
-"""The terms of the learning objective as pure functions of the scorer's values [M2, M3].
+"""What f is learned from, and the objective's terms as functions of f's values [M2, M3].
 
-Every function takes values that f has already been asked for, with inputs on the first axis, and
-returns one number an input. Nothing here knows how f is represented.
+Every function takes values of f, with inputs on the first axis, and returns one number an input.
+Nothing here knows how f is represented.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What f is learned from, for N inputs with n features.
+
+    Attributes:
+        heatmaps: [N, m, n], float64.
+        weights: how much each heatmap counts, [N, m].
+        sets: binarised heatmaps, bool [N, R, n]; R may be 0.
+        budgets: size of the best set that each one is compared with, int64 [N, R].
+        set_weights: how much each set counts, [N, R].
+    """
+
+    heatmaps: Tensor
+    weights: Tensor
+    sets: Tensor
+    budgets: Tensor
+    set_weights: Tensor
+
+
+@dataclass
+class ObjectiveTerms:
+    """The value of each term of the objective at one epoch, [N] each."""
+
+    heatmap: Tensor
+    margin: Tensor
+    floor: Tensor
+    decay: Tensor
 
 
 def heatmap_term(at_ones: Tensor, at_heatmaps: Tensor, weights: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ def sums_before(steps: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Head:
+class UpperLayers:
     """Layers 2, 3, … of N networks.
 
     Attributes:
@@ -52,31 +52,31 @@ class Head:
     weights: list[Tensor]
     biases: list[Tensor]
 
-    def to(self, dtype: torch.dtype) -> Head:
+    def to(self, dtype: torch.dtype) -> UpperLayers:
         """The same layers in another precision."""
-        return Head(
+        return UpperLayers(
             self.activation,
             [weight.to(dtype) for weight in self.weights],
             [bias.to(dtype) for bias in self.biases],
         )
 
-    def keep(self, rows: Tensor) -> Head:
+    def keep(self, rows: Tensor) -> UpperLayers:
         """The layers of some of the networks."""
-        return Head(
+        return UpperLayers(
             self.activation,
             [weight[rows] for weight in self.weights],
             [bias[rows] for bias in self.biases],
         )
 
-    def finish(self, z: Tensor) -> list[Tensor]:
+    def sums(self, z: Tensor) -> list[Tensor]:
         """From the first layer's sums z[N, r, units]: every layer's sums, the value last."""
-        sums = [z]
+        every = [z]
         for layer, weight in enumerate(self.weights):
             z = times(self.activation.value(z), weight.mT)
             if self.biases:
                 z = z + self.biases[layer]
-            sums.append(z)
-        return sums
+            every.append(z)
+        return every
 
     def rises(self, sums: list[Tensor], step: Tensor) -> list[Tensor]:
         """What adding ``step`` to the first layer's sums adds to every layer's: no cancellation.

@@ -1,9 +1,10 @@
 """Greedy on any DSF with as few evaluations as its concavity allows [M4].
 
-A round guesses the next features by greedy on a stand-in for f, computes gains and bounds
-(``sea_nn.submodular.bounds``) at all the guessed prefixes in one batch, evaluates what the bounds leave open,
-and keeps the guesses up to the first wrong one, which it puts right. Sums of all layers are carried
-along, never recomputed; searches that are done leave the batch.
+A round guesses the next features by greedy on a cheap approximation of f, computes gains and
+bounds (``sea_nn.submodular.bounds``) at all the guessed prefixes in one batch, evaluates the
+candidates that the bounds do not rule out, and keeps the guesses up to the first wrong one, which
+it corrects. Sums of all layers are carried along, never recomputed; searches that are done leave
+the batch.
 """
 
 from __future__ import annotations
@@ -17,12 +18,9 @@ from torch import Tensor
 from sea_nn.errors import InputError
 from sea_nn.submodular.activations import SQRT_FLOOR, Concave
 from sea_nn.submodular.bounds import MANY, Bounds
-from sea_nn.submodular.dsf import DSF
-from sea_nn.submodular.ties import INDEX_BITS
-from sea_nn.submodular.upper_layers import Head, take_rows, times
+from sea_nn.submodular.ties import TIE, rounded
+from sea_nn.submodular.upper_layers import UpperLayers, take_rows, times
 
-TIE = 2.0 ** (INDEX_BITS - 52)
-"""Two gains are equal when they differ by at most this share of the larger."""
 SLACK = 1 - 4 * TIE  # a bound below this share of a gain can neither beat it nor tie with it
 TINY = 1e-30  # gains below this are not told apart in single precision
 FIRST, STRETCH = 4, 48
@@ -30,7 +28,14 @@ FIRST, STRETCH = 4, 48
 FIRST_POOL, POOL = 128, 112
 
 
-class Look(NamedTuple):
+class Selection(NamedTuple):
+    """Features as greedy took them and what each one added; [k], or [N, k] for a batch."""
+
+    order: Tensor
+    gains: Tensor
+
+
+class Lookahead(NamedTuple):
     """What a round found out about the next s steps of each of N searches.
 
     The last four, [K] each, list the candidates that were evaluated; none other can win a step.
@@ -49,7 +54,9 @@ class GreedySearch:
     """Greedy maximisation of a DSF, or of a batch of N at once.
 
     Args:
-        f: the function.
+        columns: what each feature adds to the first layer's sums, [N, n, units].
+        offset: the first layer's biases, [N, 1, units] or [].
+        upper: the layers above the first.
         bounded: use bounds and guesses; False evaluates every candidate at every step.
         remove_ties: as in Algorithm 1 [M6], tied features share the gain and leave together.
         window: how many features to guess ahead at most; None is 128, or 256 with one hidden layer,
@@ -61,7 +68,9 @@ class GreedySearch:
     @torch.no_grad()
     def __init__(
         self,
-        f: DSF,
+        columns: Tensor,
+        offset: Tensor,
+        upper: UpperLayers,
         *,
         bounded: bool = True,
         remove_ties: bool = False,
@@ -70,20 +79,21 @@ class GreedySearch:
         last: GreedySearch | None = None,
     ) -> None:
         self.remove_ties, self.block = remove_ties, block
-        self.columns = f.matrix(0).detach().mT.contiguous()
-        self.head = f.head()
-        self.window = window or (128 if len(self.head.weights) > 1 else 256)
+        self.columns, self.upper = columns, upper
+        # Among tied gains the larger column goes first: see ``sea_nn.submodular.ties``.
+        self.sizes = rounded(columns.mean(2))
+        self.window = window or (128 if len(upper.weights) > 1 else 256)
         count, n, units = self.columns.shape
-        self.sums = self.columns.new_zeros(count, 1, units) + f.offset(0)
+        self.sums = self.columns.new_zeros(count, 1, units) + offset
         self.free = torch.ones(count, n, dtype=torch.bool, device=self.columns.device)
         self.rows = torch.arange(count, device=self.columns.device)
         self.bounds = None
         if bounded:
-            self.bounds = Bounds(self.columns, self.head, None if last is None else last.bounds)
+            self.bounds = Bounds(self.columns, self.upper, None if last is None else last.bounds)
         self.rounds = self.evaluated = 0
 
     @torch.no_grad()
-    def run(self, budget: int) -> tuple[Tensor, Tensor]:
+    def run(self, budget: int) -> Selection:
         """The first ``budget`` features and their gains, [N, budget] each."""
         count, n = self.free.shape
         room = budget + (n if self.remove_ties else self.window)  # a round may overshoot
@@ -106,11 +116,15 @@ class GreedySearch:
             self.evaluated += len(look.row)
             window = look.guess.shape[1]
 
-            # The winner of each step: the lowest index among those that tie with the best.
+            # The winner of each step: of the gains that tie with the best, the largest column's,
+            # and of equal columns the first.
             key, shape = look.row * window + look.step, look.guess.shape
             best = gains.new_full(shape, -torch.inf).view(-1)
             best.scatter_reduce_(0, key, look.gain, "amax")
             ties = look.gain >= best[key] * (1 - TIE)
+            size = torch.where(ties, self.sizes[look.row, look.feature], -1)
+            largest = size.new_full(best.shape, -1).scatter_reduce_(0, key, size, "amax")
+            ties &= size == largest[key]
             chosen = order.new_full(shape, n - 1).view(-1)
             chosen.scatter_reduce_(0, key, torch.where(ties, look.feature, n - 1), "amin")
             wins = look.feature == chosen[key]
@@ -152,36 +166,36 @@ class GreedySearch:
                     "infinite weights"
                 )
             window = min(n, max(min(16, self.window), min(self.window, round(2 * taken))))
-        return order[:, :budget], gains[:, :budget]
+        return Selection(order[:, :budget], gains[:, :budget])
 
     def _keep(self, rows: Tensor) -> None:
         """Go on with some of the searches; the others are done."""
-        self.columns, self.head = self.columns[rows], self.head.keep(rows)
-        self.sums, self.free = self.sums[rows], self.free[rows]
+        self.columns, self.upper = self.columns[rows], self.upper.keep(rows)
+        self.sums, self.free, self.sizes = self.sums[rows], self.free[rows], self.sizes[rows]
         self.rows = torch.arange(len(rows), device=rows.device)
         if self.bounds is not None:
             self.bounds.keep(rows)
 
-    def _look(self, window: int) -> Look:
+    def _look(self, window: int) -> Lookahead:
         if self.bounds is None:
             return self._look_at_all()
         return self._look_ahead(self.bounds, window)
 
-    def _look_at_all(self) -> Look:
+    def _look_at_all(self) -> Lookahead:
         """One step, every candidate evaluated."""
-        exact = self.head.rises(self.head.finish(self.sums), self.columns)[-1].squeeze(2)
+        exact = self.upper.rises(self.upper.sums(self.sums), self.columns)[-1].squeeze(2)
         exact = torch.where(self.free, exact, -torch.inf)
         guess = exact.argmax(1, keepdim=True)
         row, feature = torch.ones_like(self.free).nonzero(as_tuple=True)
         known = torch.ones_like(guess, dtype=torch.bool)
         zero = torch.zeros_like(row)
-        return Look(guess, self.sums, known, row, zero, feature, exact.view(-1))
+        return Lookahead(guess, self.sums, known, row, zero, feature, exact.view(-1))
 
-    def _look_ahead(self, bounds: Bounds, window: int) -> Look:
+    def _look_ahead(self, bounds: Bounds, window: int) -> Lookahead:
         """Guess a window of steps and settle as many of them as the block of contenders allows."""
         guess = self._guess(bounds, window)
         lead = self.rows[:, None]
-        path, gain = self.head.walk(self.head.finish(self.sums), take_rows(self.columns, guess))
+        path, gain = self.upper.walk(self.upper.sums(self.sums), take_rows(self.columns, guess))
         ahead = torch.arange(window, device=guess.device)
         leaves = torch.where(self.free, window, 0)
         leaves.scatter_reduce_(1, guess, ahead.expand_as(guess), "amin")
@@ -195,11 +209,11 @@ class GreedySearch:
         feature = features[row, column]
         found = gain.new_empty(0)
         if len(row):
-            near = self._evaluate(bounds.head, path, row, step, feature, bounds.dtype)
+            near = self._evaluate(bounds.upper, path, row, step, feature, bounds.dtype)
             close = ~(near * (1 + bounds.rounding) < levels[row, step])
             row, step, feature = row[close], step[close], feature[close]
-            found = self._evaluate(self.head, path, row, step, feature, gain.dtype)
-        return Look(
+            found = self._evaluate(self.upper, path, row, step, feature, gain.dtype)
+        return Lookahead(
             guess,
             path[0],
             known,
@@ -210,22 +224,22 @@ class GreedySearch:
         )
 
     def _guess(self, bounds: Bounds, window: int) -> Tensor:
-        """Greedy on a stand-in for f, stretch by stretch: [N, window].
+        """Greedy on an approximation of f, stretch by stretch: [N, window].
 
         In each stretch the layers above are linear, with their slopes half-way along a path of
         average features, and the likely features are those with the largest bounds there: their
         order half-way is much like that of the whole stretch. The first layer is that of the
         bounds' polynomials; at the start of a search, where these are poor, it is exact.
         """
-        z, average, phi = self.sums.to(bounds.dtype), bounds.average, bounds.head.activation
-        deep, free = bool(bounds.head.weights), self.free.clone()
+        z, average, phi = self.sums.to(bounds.dtype), bounds.average, bounds.upper.activation
+        deep, free = bool(bounds.upper.weights), self.free.clone()
         exact = deep and not self.rounds
         sizes = [min(FIRST, window)] if exact else []
         while sum(sizes) < window:
             sizes.append(min(STRETCH, window - sum(sizes)))
         half = [sum(sizes[:i]) + size // 2 + 1 for i, size in enumerate(sizes)]
         path = z + torch.tensor(half, dtype=z.dtype, device=z.device)[:, None] * average
-        uppers = bounds.head.slope(bounds.head.finish(path))
+        uppers = bounds.upper.slope(bounds.upper.sums(path))
         slopes = uppers * phi.slope(path) if deep else uppers
         hints = times(slopes, bounds.apart.mT)
         guess = []
@@ -253,7 +267,7 @@ class GreedySearch:
 
     def _evaluate(
         self,
-        head: Head,
+        upper: UpperLayers,
         path: list[Tensor],
         row: Tensor,
         step: Tensor,
@@ -266,7 +280,7 @@ class GreedySearch:
         at, candidate = row.new_zeros(2, len(sizes), int(sizes.amax()))
         at[row, slot], candidate[row, slot] = step, feature
         before = [take_rows(sums, at).to(dtype) for sums in path[:-1]]
-        return head.rises(before, take_rows(self.columns, candidate).to(dtype))[-1][row, slot, 0]
+        return upper.rises(before, take_rows(self.columns, candidate).to(dtype))[-1][row, slot, 0]
 
 
 def count_within(row: Tensor, sizes: Tensor) -> Tensor:
@@ -312,7 +326,7 @@ def pick_in_numpy(
     bounds: Bounds, powers: Tensor, z: Tensor, upper: Tensor, closed: Tensor, steps: int
 ) -> tuple[Tensor, Tensor]:
     """``pick_by_powers`` on a CPU, where numpy takes half the time of so small steps."""
-    expand, units = bounds.head.activation.expand_array, bounds.units
+    expand, units = bounds.upper.activation.expand_array, bounds.units
     anchor = (z + bounds.average).clamp_min(SQRT_FLOOR)
     coefficients = anchor.new_empty(powers.shape[2])
     line, bend, twist = (coefficients.numpy()[k * units : (k + 1) * units] for k in range(3))

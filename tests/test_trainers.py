@@ -2,9 +2,10 @@ import pytest
 import torch
 
 from sea_nn import SEAConfig, ensemble
-from sea_nn.ensembling.supervision import supervise
+from sea_nn.ensembling.training_data import make_training_data
+from sea_nn.submodular.set_sums import SetChains, SetRows
 from sea_nn.submodular.solvers import Solver, is_fused
-from sea_nn.submodular.trainers import NetworkTask, SetChains, SetRows
+from sea_nn.submodular.trainers import NetworkTrainer
 from tests.test_ensemble import maps
 
 NETWORK = SEAConfig.paper("cub").replace(
@@ -27,19 +28,23 @@ NETWORK = SEAConfig.paper("cub").replace(
 )
 def test_the_written_gradient_is_autograds(change, shared, activation):
     config = NETWORK.replace(activation=activation, **change)
-    given = supervise(maps(3, shape=(9, 12)), config, torch.tensor([1.0, 2.0, 0.5]).expand(3, 3))
-    task = NetworkTask(given, config)
-    assert (task.which is not None) == shared
-    terms, gradients = task.evaluate()
+    given = make_training_data(
+        maps(3, shape=(9, 12)), config, torch.tensor([1.0, 2.0, 0.5]).expand(3, 3)
+    )
+    trainer = NetworkTrainer(given, config)
+    assert (trainer.which is not None) == shared
+    terms, gradients = trainer.evaluate()
 
     rows = [torch.ones_like(given.heatmaps[:, :1]), given.heatmaps, given.sets.double()]
-    order = task._best_order()
+    order = trainer._best_order()
     if order is not None:
         n = rows[0].shape[2]
-        rank = torch.full((3, n), n).scatter_(1, order, torch.arange(task.largest).expand_as(order))
+        rank = torch.full((3, n), n).scatter_(
+            1, order, torch.arange(trainer.largest).expand_as(order)
+        )
         rows.append((rank.unsqueeze(1) < given.budgets.unsqueeze(2)).double())
-    f = task.f.requires_grad_()
-    expected, loss = task.terms(f(torch.cat(rows, 1)))
+    f = trainer.f.requires_grad_()
+    expected, loss = trainer.terms(f(torch.cat(rows, 1)))
     leaves = [f.weights[0], *list(f.weights)[1:], *f.biases][: len(gradients)]
     autograd = torch.autograd.grad(loss, leaves)
     torch.testing.assert_close(gradients[0].mT, autograd[0], rtol=1e-9, atol=1e-11)

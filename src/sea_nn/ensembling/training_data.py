@@ -11,10 +11,10 @@ from sea_nn.config import SEAConfig
 from sea_nn.ensembling.heatmaps import binarize, count_thresholds, pool, pool_sets
 from sea_nn.errors import InputError
 from sea_nn.features import clip_grid
-from sea_nn.submodular.trainers import Supervision
+from sea_nn.submodular.objective import TrainingData
 
 
-def supervise(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> Supervision:
+def make_training_data(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> TrainingData:
     """Heatmaps [N, m, *shape] to what the objective sees: float64 rows, sets, budgets, weights.
 
     A constant heatmap prefers nothing: it and its sets count for nothing.
@@ -28,7 +28,7 @@ def supervise(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> Supervisi
     if not config.margin_weight:
         none = rows.new_zeros(count, 0)
         sets = torch.zeros(count, 0, rows.shape[2], dtype=torch.bool, device=rows.device)
-        return Supervision(rows, weights, sets, none.long(), none)
+        return TrainingData(rows, weights, sets, none.long(), none)
     sets = binarize(maps.flatten(2), config.thresholds)
     k = sets.shape[2]
     if grid is not None:
@@ -39,7 +39,7 @@ def supervise(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> Supervisi
     if config.reading == "authors":
         asked = torch.tensor(count_thresholds(config.thresholds, math.prod(maps.shape[2:])))
         budgets = asked.clamp(max=rows.shape[2]).repeat(count, m).to(budgets)
-    return Supervision(rows, weights, sets, budgets, weights.repeat_interleave(k, 1))
+    return TrainingData(rows, weights, sets, budgets, weights.repeat_interleave(k, 1))
 
 
 def find_grid(config: SEAConfig, shape: tuple[int, ...]) -> tuple[int, int] | None:
