@@ -23,7 +23,7 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.members.checks import Check
 from sea_nn.show.report import write_report
-from tests.samples import explain_images, explain_series, explain_table
+from tests.samples import CHECKS, explain_images, explain_series, explain_table
 
 ROUNDS = Provenance(config={"rounds": 2})
 TENSORS = ("attribution", "target", "score", "order", "gains", "features", "images", "values")
@@ -225,6 +225,19 @@ def test_indexing_takes_one_input_or_a_slice():
         e["a"]
 
 
+def test_checks_of_one_input_follow_it():
+    own = tuple(Check("fail", f"input {i}", f"about {i}") for i in (0, 2))
+    e = replace(explain_images(), checks=(*CHECKS, *own))
+    assert e[0].checks == (*CHECKS, own[0])
+    assert e[1].checks == CHECKS
+    assert e[::-1].checks == (
+        *CHECKS,
+        replace(own[0], subject="input 2"),
+        replace(own[1], subject="input 0"),
+    )
+    assert e[1:].checks == (*CHECKS, replace(own[1], subject="input 1"))
+
+
 def test_indexing_takes_each_input_own_features():
     e = explain_images()
     mine = replace(e, features=e.features.expand(3, -1, -1).clone())
@@ -271,10 +284,16 @@ def test_summary_names_what_matters():
     assert "a small network" in text
     assert "integrated_gradients" in text
     assert "kind <1>" in text
-    assert "of 64 features" in text
+    assert "64 features" in text
+    first = divmod(int(explain_images().order[0, 0]), 8)
+    assert f"{first}, (" in text
+    assert "half" not in text
     assert "1 of 2 fine" in text
     assert "Take smaller windows." in text
     assert explain_table().summary().count("class ") == 2
+    assert f"column {int(explain_table().order[1, 0])} in $, " in explain_table().summary()
+    channel, step = divmod(int(explain_series().order[0, 0]), 40)
+    assert f"sensor {channel} at {step}, " in explain_series().summary()
 
 
 def test_summary_counts_the_questions_if_there_were_any():

@@ -103,14 +103,17 @@ def test_text_from_outside_stays_text(page):
         explain_images(),
         labels=(EVIL,) * 3,
         methods=(EVIL, "b", "c"),
-        checks=(Check("fail", EVIL, EVIL, EVIL),),
+        checks=(Check("fail", EVIL, EVIL, EVIL), Check("fail", "input 1", "of one")),
         provenance=Provenance(config={EVIL: EVIL}, model=EVIL),
     )
     plain = page(explain_images(), title="plain")
     found = page(e, title=EVIL)
     assert [tag for tag, _ in found.elements] == [tag for tag, _ in plain.elements]
     assert found.data("index")["inputs"][0][1] == EVIL
-    assert found.data("group-0")["checks"][0]["advice"] == EVIL
+    (check,) = found.data("group-0")["checks"]
+    assert check["advice"] == EVIL
+    assert found.data("input-0")["checks"] == []
+    assert [c["subject"] for c in found.data("input-1")["checks"]] == ["this input"]
 
 
 def test_order_and_maps_arrive_whole(page):
@@ -126,7 +129,6 @@ def test_order_and_maps_arrive_whole(page):
         expected = (sea / 10).clamp(0, 1).sqrt() * 255
         assert np.abs(planes[0] - expected.numpy()).max() <= 0.5 + 1e-3
         assert np.abs(planes[-1] / 510 - e.disagreement[i].numpy()).max() <= 0.002
-        assert one["half"] == int(e.half()[i])
         shares = (e.gains[i].double().cumsum(0) / e.gains[i].double().sum()).numpy()
         stops = [p - 1 for p in group["stops"]]
         assert one["shares"] == pytest.approx(shares[stops].tolist(), rel=1e-3)

@@ -18,7 +18,7 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="sea",
-    help="One sharp attribution map from many that disagree.",
+    help="One attribution map from many that disagree.",
     epilog="Start with: sea explain --demo",
     rich_markup_mode="markdown",
     no_args_is_help=True,

@@ -57,7 +57,7 @@ def doctor(
     import torch
 
     from sea_nn.cli.options import find_device, load, parse_assignments
-    from sea_nn.cli.summary import tabulate_checks
+    from sea_nn.cli.summary import name_inputs, tabulate_checks
     from sea_nn.members.checks import examine
     from sea_nn.members.registry import expand_methods, names
 
@@ -75,7 +75,7 @@ def doctor(
             output=model_output,
             progress=lambda member, done, total: bar.show(member, done / max(total, 1)),
         )
-    out.print(tabulate_checks(checks))
+    out.print(tabulate_checks(name_inputs(checks, [picture.name for picture in pictures])))
     count = {level: sum(c.level == level for c in checks) for level in ("ok", "warn", "fail")}
     tried = ", ".join(picture.name for picture in pictures[:3]) + (
         ", …" if len(pictures) > 3 else ""

@@ -15,7 +15,7 @@ from rich.text import Text
 from sea_nn.cli.batches import Finished, Job, Outcome
 from sea_nn.cli.pictures import EXPLANATION, MAP, STRIP, TOP
 from sea_nn.cli.terminal import make_table, out, say, show, translate
-from sea_nn.explanation.explanation import Explanation
+from sea_nn.explanation.explanation import Explanation, find_input
 from sea_nn.members.checks import Check
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -27,7 +27,7 @@ def print_outcome(finished: Sequence[Finished], job: Job, report: Path | None) -
     explanations = [done.explanation for done in finished]
     out.print(_tabulate_inputs(finished, job))
     out.print(_tabulate_members(explanations))
-    notes = [check for check in collect_checks(explanations) if check.level != "ok"]
+    notes = [check for check in collect_checks(finished) if check.level != "ok"]
     if notes:
         out.print(tabulate_checks(notes))
     for done, name in zip(finished, _shorten(finished), strict=True):
@@ -52,20 +52,30 @@ def _shorten(finished: Sequence[Finished]) -> list[str]:
     return [s if count[s] == 1 else n for s, n in zip(short, names, strict=True)]
 
 
-def collect_checks(explanations: Sequence[Explanation]) -> list[Check]:
+def collect_checks(finished: Sequence[Finished]) -> list[Check]:
     """Every kind of check once, as it was first met; how many inputs it concerns is added."""
     first: dict[tuple[str, str, str], Check] = {}
-    count: dict[tuple[str, str, str], int] = {}
-    for check in (check for e in explanations for check in e.checks):
-        kind = (check.level, check.subject, check.advice)
-        first.setdefault(kind, check)
-        count[kind] = count.get(kind, 0) + 1
-    total = len(explanations)
+    count: Counter[tuple[str, str, str]] = Counter()
+    for done, name in zip(finished, _shorten(finished), strict=True):
+        for check in name_inputs(done.explanation.checks, [name]):
+            kind = (check.level, check.subject, check.advice)
+            first.setdefault(kind, check)
+            count[kind] += 1
+    names, total = set(_shorten(finished)), len(finished)
     return [
         check
-        if total == 1
+        if total == 1 or check.subject in names
         else replace(check, message=f"{check.message} ({count[kind]} of {total} inputs)")
         for kind, check in first.items()
+    ]
+
+
+def name_inputs(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
+    """Checks with the pictures' names for "input 0" and so on."""
+    places = [find_input(check) for check in checks]
+    return [
+        check if i is None else replace(check, subject=names[i])
+        for check, i in zip(checks, places, strict=True)
     ]
 
 
@@ -101,7 +111,7 @@ def describe(outcome: Outcome, job: Job, report: Path | None) -> dict[str, Any]:
         "agreement": {"names": names, "spearman": matrix},
         "seconds": _total(explanations, "seconds"),
         "evaluations": _total(explanations, "evaluations"),
-        "checks": [asdict(_reword(check)) for check in collect_checks(explanations)],
+        "checks": [asdict(_reword(check)) for check in collect_checks(outcome.finished)],
         "failed": [{"input": p.name, "error": translate(why)} for p, why in outcome.failed],
         "interrupted": outcome.interrupted,
     }
@@ -142,8 +152,7 @@ def _describe_input(done: Finished, job: Job) -> dict[str, Any]:
         "output": e.output.kind,
         "feature_shape": list(e.feature_shape),
         "note": done.note,
-        "half_of_the_gain_in": int(e.half()[0]),
-        "agreement": _number(_agree(e)),
+        "agreement": _number(float(e.mean_agreement()[0])),
         "top": [
             {"row": f // columns, "column": f % columns, "gain": gain}
             for f, gain in zip(
@@ -155,14 +164,13 @@ def _describe_input(done: Finished, job: Job) -> dict[str, Any]:
 
 def _tabulate_inputs(finished: Sequence[Finished], job: Job) -> Table:
     n = finished[0].explanation.order.shape[1]
-    heading = ["input", "predicted", "explained", "members agree", "half of the gain in"]
+    heading = ["input", "predicted", "explained", "members agree"]
     if job.target is None:
         heading.remove("explained")
-    table = make_table(f"{job.loaded.name}, {n} features", *heading)
-    for column in table.columns[-2:]:
-        column.justify = "right"
+    table = make_table(f"{job.loaded.name}, {n:,} features", *heading)
+    table.columns[-1].justify = "right"
     for done, name in zip(finished, _shorten(finished), strict=True):
-        e, half = done.explanation, int(done.explanation.half()[0])
+        e = done.explanation
         (best, p), *others = done.guesses
         said = e.write_score(0) if e.output.kind == "value" else f"{p:.2f}"
         predicted = Text(f"{_label(e, best, job)} {said}", "bold")
@@ -170,7 +178,7 @@ def _tabulate_inputs(finished: Sequence[Finished], job: Job) -> Table:
         if rest:
             predicted.append(f"\n{', '.join(rest)}", "not bold dim")
         explained = [] if job.target is None else [f"{e.name(0)} {e.write_score(0)}"]
-        table.add_row(name, predicted, *explained, _write(_agree(e)), f"{half} ({half / n:.1%})")
+        table.add_row(name, predicted, *explained, _write(float(e.mean_agreement()[0])))
     return table
 
 
@@ -218,14 +226,6 @@ def _print_places(finished: Sequence[Finished], job: Job, report: Path | None) -
     if older:
         names = ", ".join(map(show, older[:5])) + (", …" if len(older) > 5 else "")
         say(f"Of earlier runs, and not in this report: {names}", "yellow")
-
-
-def _agree(e: Explanation) -> float:
-    """The mean rank correlation of all pairs of members; nan where there is no pair."""
-    rows = e.agreement[0].tolist()
-    pairs = [rows[a][b] for a in range(len(rows)) for b in range(a)]
-    mean = _mean([value for value in pairs if not math.isnan(value)])
-    return math.nan if mean is None else mean
 
 
 def _total(explanations: Sequence[Explanation], kind: str) -> dict[str, float]:

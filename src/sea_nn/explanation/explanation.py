@@ -1,8 +1,8 @@
 """Explanation: what SEA found for a batch of inputs, and everything needed to judge it.
 
 An explanation of images holds maps over pixels [H, W], of a table over columns [F], of series
-over channels and steps [C, T]; ``shape`` is that shape. Greedy worked on n features, which are
-pixels, grid cells or groups of pixels; ``features`` says which feature each pixel belongs to.
+over channels and steps [C, T]; ``shape`` is that shape. Greedy worked on n features: each is a
+position of the map, a grid cell or a group; ``features`` says to which each position belongs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import base64
 import html
 import io
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -26,6 +27,7 @@ from sea_nn.ensembling.heatmaps import binarize
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.files import read_parts, write_parts
 from sea_nn.explanation.provenance import Provenance, to_text
+from sea_nn.explanation.validation import check_parts
 from sea_nn.members.checks import Check
 from sea_nn.passes.outputs import Output
 
@@ -54,7 +56,7 @@ class Explanation:
         order: features as greedy took them, int64 [N, n], each a permutation of 0 … n-1.
         gains: what each added: feature ``order[i, k]`` has attribution ``gains[i, k]``, [N, n].
         feature_shape: the shape of the feature space, such as (28, 28) on a grid; its product is n.
-        features: the feature each pixel belongs to, int [N or 1, *shape]; None: every pixel is one.
+        features: the feature of each position of the map, int [N or 1, *shape]; None: one each.
         images: the inputs as the model sees them, uint8 [N, H, W, 3].
         labels: the name of each input's target class.
         checks: what was checked.
@@ -92,7 +94,7 @@ class Explanation:
                 object.__setattr__(self, item.name, tuple(map(to_text, value)))
             elif isinstance(value, list):
                 object.__setattr__(self, item.name, tuple(value))
-        _validate(self)
+        check_parts(self)
 
     @property
     def kind(self) -> InputKind:
@@ -111,7 +113,7 @@ class Explanation:
 
     @property
     def mean_map(self) -> Tensor:
-        """Agg-Mean, the pixelwise mean of the members' heatmaps: [N, *shape]."""
+        """Agg-Mean, the plain mean of the members' heatmaps: [N, *shape]."""
         return self.maps.mean(1)
 
     @property
@@ -153,6 +155,23 @@ class Explanation:
         score = float(self.score[i])
         return f"{score:.4g}" if self.output.kind == "value" else f"{score:.2f}"
 
+    def name_feature(self, k: int) -> str:
+        """The name of a feature: a column's, or its place in the feature space."""
+        if len(self.feature_shape) == 1:
+            named = self.kind == "table" and self.features is None and self.feature_names
+            return self.feature_names[k] if named and self.feature_names else f"feature {k}"
+        row, column = divmod(k, self.feature_shape[1])
+        if self.kind == "series":
+            channel = self.feature_names[row] if self.feature_names else f"channel {row}"
+            return f"{channel} at {column}"
+        return f"({row}, {column})"
+
+    def mean_agreement(self) -> Tensor:
+        """The mean rank correlation of all pairs of members: [N]; nan where there is no pair."""
+        m = len(self.methods)
+        above = torch.triu(torch.ones(m, m, dtype=torch.bool), 1)
+        return self.agreement[:, above.to(self.agreement.device)].nanmean(1)
+
     def count(self, p: int | float) -> int:
         """How many features ``p`` means: an integer is a count, a float a share of all n."""
         n = self.order.shape[1]
@@ -171,12 +190,12 @@ class Explanation:
         return self.order[:, : self.count(p)]
 
     def top_mask(self, p: int | float) -> Tensor:
-        """The pixels of the first p features that greedy took: bool [N, *shape]."""
+        """Where the first p features that greedy took are: bool [N, *shape]."""
         chosen = torch.zeros_like(self.order, dtype=torch.bool).scatter_(1, self.top(p), True)
         return self.spread(chosen)
 
     def member_top_masks(self, sizes: Sequence[int | float]) -> Tensor:
-        """The pixels of the top features of SEA, every member and Agg-Mean, at several sizes.
+        """Where the top features of SEA, every member and Agg-Mean are, at several sizes.
 
         SEA's are greedy's first; the others' are the features with the largest mean.
 
@@ -185,7 +204,7 @@ class Explanation:
         """
         counts = [self.count(size) for size in sizes]
         others = torch.cat([self.maps, self.mean_map.unsqueeze(1)], dim=1)
-        # A map that is zero everywhere has no top: ties would light its first pixels.
+        # A map that is zero everywhere has no top: ties would light its first features.
         alive = (others.flatten(2).amax(2) > 0)[..., None, None]
         chosen = binarize(self.average(others), counts) & alive
         rows = torch.stack(
@@ -199,14 +218,14 @@ class Explanation:
         return sorted({self.count(share) for share in (0.01, 0.03, 0.1, 0.25)})
 
     def spread(self, values: Tensor) -> Tensor:
-        """Give every pixel its feature's value: [N, n] -> [N, *shape]."""
+        """Give every position its feature's value: [N, n] -> [N, *shape]."""
         if self.features is None:
             return values.reshape(len(self), *self.shape)
         index = self.features.flatten(1).expand(len(self), -1).to(values.device, torch.int64)
         return values.gather(1, index).reshape(len(self), *self.shape)
 
     def average(self, maps: Tensor) -> Tensor:
-        """Average maps over each feature's pixels: [N, k, *shape] -> [N, k, n]."""
+        """Average maps over each feature's positions: [N, k, *shape] -> [N, k, n]."""
         flat = maps.flatten(2)
         if self.features is None:
             return flat
@@ -217,7 +236,11 @@ class Explanation:
         return sums / empty.scatter_add(2, index, torch.ones_like(flat)).clamp_min(1)
 
     def half(self) -> Tensor:
-        """How many features it takes to reach half of the total gain: int64 [N]."""
+        """How many features it takes to reach half of the total gain: int64 [N].
+
+        It tells how concave the learned function is, not how strong the evidence: of noise it is
+        small as well.
+        """
         running = self.gains.to(torch.float64).cumsum(1)
         return (running < running[:, -1:] / 2).sum(1) + 1
 
@@ -259,10 +282,11 @@ class Explanation:
         width = max(map(len, [*names, "target"]))
         unit, scores = self.output.unit, [self.write_score(i) for i in range(len(self))]
         room = max(map(len, [*scores, unit]))
-        lines.append(f"input  {'target':{width}}  {unit:>{room}}  half of the total gain is in")
-        for i, half in enumerate(self.half().tolist()):
-            share = f"{half} of {n} features ({half / n:.1%})"
-            lines.append(f"{i:5}  {names[i]:{width}}  {scores[i]:>{room}}  {share}")
+        lines.append(f"input  {'target':{width}}  {unit:>{room}}  agreement  first features")
+        for i, agreed in enumerate(self.mean_agreement().tolist()):
+            first = ", ".join(self.name_feature(f) for f in self.order[i, :3].tolist())
+            agree = "-" if math.isnan(agreed) else f"{agreed:.2f}"
+            lines.append(f"{i:5}  {names[i]:{width}}  {scores[i]:>{room}}  {agree:>9}  {first}")
         notes = [c for c in self.checks if c.level != "ok"]
         if self.checks:
             lines += ["", f"checks: {len(self.checks) - len(notes)} of {len(self.checks)} fine"]
@@ -310,6 +334,7 @@ class Explanation:
             cut["features"] = self.features[rows.to(self.features.device)]
         if self.labels is not None:
             cut["labels"] = tuple(self.labels[i] for i in picked)
+        cut["checks"] = _pick_checks(self.checks, picked)
         return replace(self, **cut)
 
     def __iter__(self) -> Iterator[Explanation]:
@@ -335,67 +360,23 @@ class Explanation:
         )
 
 
-def _validate(e: Explanation) -> None:
-    """Refuse tensors that do not fit together, and say which."""
-    if e.attribution.ndim not in (2, 3, 4):
-        raise InputError(
-            "attribution must be [N, 1, H, W], [N, C, T] or [N, F]; "
-            f"got {list(e.attribution.shape)}"
-        )
-    count, m = e.attribution.shape[0], len(e.methods)
-    if count < 1 or m < 1:
-        raise InputError(f"an explanation needs an input and a method; got {count} and {m}")
-    shape = e.attribution.shape[2:] if e.attribution.ndim == 4 else e.attribution.shape[1:]
-    n = math.prod(e.feature_shape)
-    expected: dict[str, tuple[int, ...]] = {
-        "attribution": (count, 1, *shape) if e.attribution.ndim == 4 else (count, *shape),
-        "maps": (count, m, *shape),
-        "target": (count,),
-        "score": (count,),
-        "order": (count, n),
-        "gains": (count, n),
-        "values": (count, *shape),
-        "images": (count, *shape, 3),
-        "answers": (count, *shape),
-    }
-    for name, want in expected.items():
-        tensor = getattr(e, name)
-        if tensor is not None and tuple(tensor.shape) != want:
-            raise InputError(f"{name} must be {list(want)}; got {list(tensor.shape)}")
-    for name, kind in (("target", torch.int64), ("order", torch.int64), ("images", torch.uint8)):
-        tensor = getattr(e, name)
-        if tensor is not None and tensor.dtype != kind:
-            raise InputError(f"{name} must be of dtype {kind}; got {tensor.dtype}")
-    if e.labels is not None and len(e.labels) != count:
-        raise InputError(f"labels must name the {count} inputs' classes; got {len(e.labels)}")
-    if e.feature_names is not None and len(e.feature_names) != shape[0]:
-        raise InputError(f"feature_names must be {shape[0]} names; got {len(e.feature_names)}")
-    for name, maps in (("maps", e.maps), ("answers", e.answers)):
-        low, high = (0.0, 1.0) if maps is None else map(float, maps.aminmax())
-        if not (low >= 0 and high <= 1 + 1e-6):
-            raise InputError(f"{name} must lie in [0, 1], without nan; got {low} to {high}")
-    if not float(e.attribution.min()) >= 0:
-        raise InputError("attribution must be >= 0 and without nan")
-    _validate_features(e, n, count, shape)
+def find_input(check: Check) -> int | None:
+    """The number of the input that a check is about; None if it is about all of them.
+
+    >>> find_input(Check("fail", "input 3", "the model does not react to it"))
+    3
+    """
+    found = re.fullmatch(r"input (\d+)", check.subject)
+    return None if found is None else int(found[1])
 
 
-def _validate_features(e: Explanation, n: int, count: int, shape: Sequence[int]) -> None:
-    inside = bool(((e.order >= 0) & (e.order < n)).all())
-    seen = torch.zeros_like(e.order, dtype=torch.bool)
-    if not inside or not bool(seen.scatter_(1, e.order, True).all()):
-        raise InputError(f"order must hold each feature 0 … {n - 1} once in every row")
-    if e.features is None:
-        if n != math.prod(shape):
-            raise InputError(
-                f"feature_shape {e.feature_shape} has {n} features and a map {math.prod(shape)} "
-                "pixels: pass features, the feature of each pixel"
-            )
-        return
-    if tuple(e.features.shape) not in ((count, *shape), (1, *shape)):
-        raise InputError(
-            f"features must be [{count} or 1, {', '.join(map(str, shape))}]; "
-            f"got {list(e.features.shape)}"
-        )
-    low, high = (int(bound) for bound in e.features.aminmax())
-    if low < 0 or high >= n:
-        raise InputError(f"features must lie in 0 … {n - 1}; they run from {low} to {high}")
+def _pick_checks(checks: Sequence[Check], picked: Sequence[int]) -> tuple[Check, ...]:
+    """The checks of the picked inputs under their new numbers, and those of all inputs."""
+    kept = []
+    for check in checks:
+        i = find_input(check)
+        if i is None:
+            kept.append(check)
+        elif i in picked:
+            kept.append(replace(check, subject=f"input {picked.index(i)}"))
+    return tuple(kept)

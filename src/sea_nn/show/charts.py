@@ -48,6 +48,9 @@ def plot_gains(
 ) -> Plot:
     """What each feature added as greedy took it, and the share of the total reached.
 
+    A concave function gives its first features much more than the others, of noise too: the curves
+    tell how the function learned, and only their order tells what the evidence is.
+
     Args:
         gains: [N, n], in the order taken.
         labels: a name for each input.
@@ -69,21 +72,6 @@ def plot_gains(
         left.plot(steps[shown], values[i][shown], **style)
         right.plot(steps, shares[i], **style)
     right.plot(steps, steps / n, color=FAINT, lw=0.9, ls=(0, (4, 3)))
-    half = int(np.median((shares < 0.5).sum(1) + 1))
-    right.axhline(0.5, color=FAINT, lw=0.6)
-    right.plot([half], [0.5], "o", ms=4, color=INK)
-    # The curve bends over the point: there is room to its upper left, or if it starts high, below.
-    late = half > n**0.4
-    right.annotate(
-        f"half of the total:\n{half} of {n} features",
-        (half, 0.5),
-        (-7, 7) if late else (9, -7),
-        textcoords="offset points",
-        fontsize=SIZE - 0.5,
-        color=INK,
-        ha="right" if late else "left",
-        va="bottom" if late else "top",
-    )
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set_xlim(1, max(n, 2))
@@ -97,7 +85,7 @@ def plot_gains(
     right.set_ylim(0, 1.02)
     right.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.0%}"))
     right.set_ylabel("share of the total")
-    note = "dashed: if all features gained alike"
+    note = "how fast it rises is mostly the learned function's; dashed: equal gains"
     right.text(1, 1.02, note, transform=right.transAxes, ha="right", fontsize=SIZE - 1, color=FAINT)
     if labels is not None and few:
         for i, label in enumerate(labels):

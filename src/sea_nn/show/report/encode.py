@@ -21,7 +21,7 @@ from torch import Tensor
 
 from sea_nn.ensembling.agreement import multiples_of_mean
 from sea_nn.ensembling.heatmaps import pool
-from sea_nn.explanation.explanation import Explanation
+from sea_nn.explanation.explanation import Explanation, find_input
 from sea_nn.features import cell_of
 from sea_nn.show.panels import LIMIT, Array, paint, to_array
 
@@ -40,7 +40,7 @@ def encode_index(batches: Sequence[Explanation]) -> dict[str, Any]:
     """One line an input: group, class name, target, score, agreement of its members, score."""
     rows: list[list[Any]] = []
     for k, batch in enumerate(batches):
-        agree = _mean_agreement(batch)
+        agree = batch.mean_agreement().tolist()
         for i in range(len(batch)):
             line = [k, batch.name(i), int(batch.target[i]), _number(float(batch.score[i]))]
             rows.append([*line, _number(agree[i]), batch.write_score(i)])
@@ -63,7 +63,7 @@ def encode_group(e: Explanation, side: int) -> dict[str, Any]:
         "plain": e.features is None,
         "stops": list(choose_stops(n)),
         "names": None if e.feature_names is None else list(e.feature_names),
-        "checks": [asdict(check) for check in e.checks],
+        "checks": [asdict(check) for check in e.checks if find_input(check) is None],
         "provenance": _clean(asdict(e.provenance)),
     }
 
@@ -79,7 +79,11 @@ def encode_input(e: Explanation, i: int, side: int) -> dict[str, Any]:
         "order": _pack(to_array(e.order[i]).astype(np.uint16 if n <= 1 << 16 else np.uint32)),
         "gains": [_number(float(g) / (float(gains[0]) or 1.0)) for g in gains[stops]],
         "shares": [_number(float(s) / total) for s in gains.cumsum(0)[stops]],
-        "half": int(e.half()[i]),
+        "checks": [
+            {**asdict(check), "subject": "this input"}
+            for check in e.checks
+            if find_input(check) == i
+        ],
         "agreement": [[_number(v) for v in row] for row in e.agreement_with_sea[i].tolist()],
         "features": _encode_features(e, i, side) if own else None,
         "image": None if e.images is None else encode_image(to_array(e.images[i])),
@@ -164,15 +168,6 @@ def _encode_features(e: Explanation, i: int, side: int) -> str | None:
         last = torch.searchsorted(cells, torch.arange(small), right=True) - 1
         picked = picked.index_select(axis, (first + last) // 2)
     return _pack(to_array(picked).astype(np.uint32))
-
-
-def _mean_agreement(e: Explanation) -> list[float]:
-    m = len(e.methods)
-    if m < 2:
-        return [math.nan] * len(e)
-    above = torch.triu(torch.ones(m, m, dtype=torch.bool), 1)
-    pairs = e.agreement.cpu()[:, above]
-    return [float(v) for v in pairs.nanmean(1)]
 
 
 def _pack(array: Array) -> str:

@@ -130,7 +130,7 @@ function setP(p) {
   $("p").value = String(state.p ? stopIndex(state.p) + 1 : 0);
   $("p-exact").value = String(state.p);
   const text = state.p
-    ? `${count(state.p)} of ${count(n)} features hold ${percent(shareAt(state.p))} of the total gain`
+    ? `the first ${count(state.p)} of ${count(n)} features (${percent(state.p / n)})`
     : `none lit: the whole map is shown (${count(n)} features in all)`;
   $("p-text").textContent = text;
   $("p").setAttribute("aria-valuetext", text);
@@ -143,9 +143,9 @@ const acrossAt = (p) => box.left + (box.right - box.left) * (current.group.n > 1
 const heightAt = (share) => box.bottom - (box.bottom - box.top) * share;
 
 function showGains() {
-  const { group, gains, shares, half } = current;
+  const { group, gains, shares } = current;
   const svg = draw("svg", { viewBox: "0 0 430 246", role: "img" });
-  svg.setAttribute("aria-label", `Half of the total gain lies in the first ${count(half)} of ${count(group.n)} features.`);
+  svg.setAttribute("aria-label", `The gain of each of ${count(group.n)} features in SEA's order, and the share of the total so far.`);
   for (const share of [0, 0.25, 0.5, 0.75, 1]) {
     const y = heightAt(share);
     svg.append(draw("line", { x1: box.left, x2: box.right, y1: y, y2: y, class: "grid" }));
@@ -160,7 +160,7 @@ function showGains() {
   svg.append(draw("text", { x: box.left, y: 14, class: "name-share" }, "— share so far"));
   svg.append(draw("text", { x: box.right, y: 14, class: "name-gain", "text-anchor": "end" }, "- - gain, of the first"));
   svg.append(draw("line", { class: "now", y1: box.top, y2: box.bottom }), draw("circle", { class: "dot", r: 5 }));
-  const note = make("p", `Half of the total gain lies in the first ${count(half)} of ${count(group.n)} features (${percent(half / group.n)}).`, "faint");
+  const note = make("p", "How fast the gain falls is mostly the learned function's doing; what was found is the order.", "faint");
   $("gains").replaceChildren(svg, note);
 }
 
@@ -210,7 +210,7 @@ function hintSideways() {
 }
 
 function showChecks() {
-  const { checks, methods } = current.group;
+  const { methods } = current.group, checks = [...current.checks, ...current.group.checks];
   // Advice stays as it is: names in it belong to code.
   const say = (text) => methods.reduce((said, name) => said.replaceAll(name, spoken(name)), text);
   $("checks").replaceChildren(...checks.map((check) => {

@@ -1,0 +1,77 @@
+"""Do the parts of an explanation fit together?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from sea_nn.errors import InputError
+
+
+def check_parts(e: Any) -> None:
+    """Refuse an ``Explanation`` whose tensors do not fit together, and say which does not."""
+    if e.attribution.ndim not in (2, 3, 4):
+        raise InputError(
+            "attribution must be [N, 1, H, W], [N, C, T] or [N, F]; "
+            f"got {list(e.attribution.shape)}"
+        )
+    count, m = e.attribution.shape[0], len(e.methods)
+    if count < 1 or m < 1:
+        raise InputError(f"an explanation needs an input and a method; got {count} and {m}")
+    shape = e.attribution.shape[2:] if e.attribution.ndim == 4 else e.attribution.shape[1:]
+    n = math.prod(e.feature_shape)
+    expected: dict[str, tuple[int, ...]] = {
+        "attribution": (count, 1, *shape) if e.attribution.ndim == 4 else (count, *shape),
+        "maps": (count, m, *shape),
+        "target": (count,),
+        "score": (count,),
+        "order": (count, n),
+        "gains": (count, n),
+        "values": (count, *shape),
+        "images": (count, *shape, 3),
+        "answers": (count, *shape),
+    }
+    for name, want in expected.items():
+        tensor = getattr(e, name)
+        if tensor is not None and tuple(tensor.shape) != want:
+            raise InputError(f"{name} must be {list(want)}; got {list(tensor.shape)}")
+    for name, kind in (("target", torch.int64), ("order", torch.int64), ("images", torch.uint8)):
+        tensor = getattr(e, name)
+        if tensor is not None and tensor.dtype != kind:
+            raise InputError(f"{name} must be of dtype {kind}; got {tensor.dtype}")
+    if e.labels is not None and len(e.labels) != count:
+        raise InputError(f"labels must name the {count} inputs' classes; got {len(e.labels)}")
+    if e.feature_names is not None and len(e.feature_names) != shape[0]:
+        raise InputError(f"feature_names must be {shape[0]} names; got {len(e.feature_names)}")
+    for name, maps in (("maps", e.maps), ("answers", e.answers)):
+        low, high = (0.0, 1.0) if maps is None else map(float, maps.aminmax())
+        if not (low >= 0 and high <= 1 + 1e-6):
+            raise InputError(f"{name} must lie in [0, 1], without nan; got {low} to {high}")
+    if not float(e.attribution.min()) >= 0:
+        raise InputError("attribution must be >= 0 and without nan")
+    _check_features(e, n, count, shape)
+
+
+def _check_features(e: Any, n: int, count: int, shape: Sequence[int]) -> None:
+    inside = bool(((e.order >= 0) & (e.order < n)).all())
+    seen = torch.zeros_like(e.order, dtype=torch.bool)
+    if not inside or not bool(seen.scatter_(1, e.order, True).all()):
+        raise InputError(f"order must hold each feature 0 … {n - 1} once in every row")
+    if e.features is None:
+        if n != math.prod(shape):
+            raise InputError(
+                f"feature_shape {e.feature_shape} has {n} features and a map {math.prod(shape)} "
+                "positions: pass features, the feature of each position"
+            )
+        return
+    if tuple(e.features.shape) not in ((count, *shape), (1, *shape)):
+        raise InputError(
+            f"features must be [{count} or 1, {', '.join(map(str, shape))}]; "
+            f"got {list(e.features.shape)}"
+        )
+    low, high = (int(bound) for bound in e.features.aminmax())
+    if low < 0 or high >= n:
+        raise InputError(f"features must lie in 0 … {n - 1}; they run from {low} to {high}")
