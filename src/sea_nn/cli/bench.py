@@ -32,22 +32,29 @@ def bench(
         str, typer.Argument(help="An experiment, a group such as 'localisation', 'all' or 'list'.")
     ],
     limit: Annotated[
-        int | None, typer.Option(help="At most this many inputs: a trial.", show_default="all")
+        int | None,
+        typer.Option(
+            metavar="NUMBER", help="At most this many inputs: a trial.", show_default="all"
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the inputs' order and of every draw.")] = 0,
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu or cuda.")] = "auto",
+    seed: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Of the inputs' order and of every draw.")
+    ] = 0,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for tables and figures.")
+        Path,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder for tables and figures."),
     ] = Path("docs/results"),
     cache: Annotated[
         Path | None,
         typer.Option(
+            metavar="FOLDER",
             help="Folder that remembers every input's result, so that a run can be resumed.",
             show_default="$SEA_NN_CACHE/bench or ~/.cache/sea_nn/bench",
         ),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure again what is remembered.")
+        bool, typer.Option("--fresh", metavar="", help="Measure again what is remembered.")
     ] = False,
 ) -> None:
     """Run an experiment and write its table (NAME.md), its numbers (NAME.csv) and its figures.

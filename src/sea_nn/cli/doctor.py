@@ -1,4 +1,4 @@
-"""``sea doctor``: which members can be trusted with a model, before they are."""
+"""``sea doctor``: which attribution methods work on a model."""
 
 from __future__ import annotations
 
@@ -28,11 +28,17 @@ def doctor(
         ),
     ] = None,
     model: Annotated[
-        str, typer.Option("--model", "-m", help="A name from 'sea models', or FILE.py:FUNCTION.")
+        str,
+        typer.Option(
+            "--model", "-m", metavar="NAME", help="A name from 'sea models', or FILE.py:FUNCTION."
+        ),
     ] = "efficientnet-lite0",
     methods: Annotated[
         str,
-        typer.Option(help="fast, paper, thorough, all, or names from 'sea methods' with commas."),
+        typer.Option(
+            metavar="NAMES",
+            help="fast, paper, thorough, all, or names from 'sea methods' with commas.",
+        ),
     ] = "paper",
     assignments: Annotated[
         list[str] | None,
@@ -46,9 +52,11 @@ def doctor(
             show_default="found out",
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda or cuda:1.")
+    ] = "auto",
 ) -> None:
-    """Check a model and the members of an ensemble on it: failures, empty maps, copies of others.
+    """Check which attribution methods work on a model: failures, empty maps, copies of others.
 
     Ends with exit code 1 if a check fails.
     """

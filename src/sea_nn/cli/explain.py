@@ -47,13 +47,19 @@ def explain(
         typer.Argument(help="Pictures, folders of them, or globs.", metavar="PICTURES"),
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Explain a shipped picture; needs no file.")
+        bool, typer.Option("--demo", metavar="", help="Explain a shipped picture; needs no file.")
     ] = False,
     model: Annotated[
-        str, typer.Option("--model", "-m", help="A name from 'sea models', or FILE.py:FUNCTION.")
+        str,
+        typer.Option(
+            "--model", "-m", metavar="NAME", help="A name from 'sea models', or FILE.py:FUNCTION."
+        ),
     ] = DEFAULT_MODEL,
     methods: Annotated[
-        str, typer.Option(help="fast, paper, thorough, or names from 'sea methods' with commas.")
+        str,
+        typer.Option(
+            metavar="NAMES", help="fast, paper, thorough, or names from 'sea methods' with commas."
+        ),
     ] = "paper",
     assignments: Annotated[
         list[str] | None,
@@ -61,7 +67,9 @@ def explain(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(help="Class to explain, number or name.", show_default="predicted"),
+        typer.Option(
+            metavar="CLASS", help="Class to explain, number or name.", show_default="predicted"
+        ),
     ] = None,
     model_output: Annotated[
         str | None,
@@ -72,43 +80,62 @@ def explain(
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder to write to.", file_okay=False)
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Folder to write to.", file_okay=False
+        ),
     ] = Path("out"),
     top: Annotated[
         str | None,
         typer.Option(
+            metavar="COUNT",
             help="Features to light up in top.png beside 1, 3, 10 and 25 %, and to list in JSON: a "
-            "count (20) or a share (5%)."
+            "count (20) or a share (5%).",
         ),
     ] = None,
     grid: Annotated[
         str | None,
-        typer.Option(help="Work on ROWSxCOLUMNS cells, such as 28x28.", show_default="every pixel"),
+        typer.Option(
+            metavar="ROWSxCOLUMNS", help="Work on cells, such as 28x28.", show_default="every pixel"
+        ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Settings of the ensemble: a TOML or JSON file.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings of the ensemble: a TOML or JSON file."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda or cuda:1.")
+    ] = "auto",
     compiled: Annotated[
         bool,
-        typer.Option("--compile", help="Compile the model: pays for many pictures on a GPU."),
+        typer.Option(
+            "--compile", metavar="", help="Compile the model: pays for many pictures on a GPU."
+        ),
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Starts every random draw.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="NUMBER", help="Starts every random draw.")
+    ] = 0,
     batch: Annotated[
         int | None,
         typer.Option(
             min=1,
+            metavar="NUMBER",
             help="Pictures to explain at once; Ctrl-C loses those begun.",
             show_default="1 on a CPU, 8 on a GPU",
         ),
     ] = None,
     recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="Look into folders' folders too.")
+        bool, typer.Option("--recursive", "-r", metavar="", help="Look into folders' folders too.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document, and nothing else, to stdout.")
+        bool,
+        typer.Option(
+            "--json", metavar="", help="Print one JSON document, and nothing else, to stdout."
+        ),
     ] = False,
-    no_report: Annotated[bool, typer.Option("--no-report", help=f"Write no {REPORT}.")] = False,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", metavar="", help=f"Write no {REPORT}.")
+    ] = False,
 ) -> None:
     """Explain what a classifier looks at in pictures.
 

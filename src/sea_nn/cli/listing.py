@@ -114,7 +114,7 @@ def models() -> None:
     from sea_nn.vision.folders import find_data
     from sea_nn.vision.models import model_names
 
-    table = make_table("Models", "name", "what and whence", "here")
+    table = make_table("Models", "name", "what it is", "here")
     for name in model_names():
         source, package, extra = SOURCES.get(name, ("", "", ""))
         here = Text("yes", "green")

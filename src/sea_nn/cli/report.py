@@ -26,9 +26,11 @@ def report(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="File to write.", dir_okay=False)
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.", dir_okay=False)
     ] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="The page's heading.")] = "SEA explanations",
+    title: Annotated[
+        str, typer.Option(metavar="TEXT", help="The page's heading.")
+    ] = "SEA explanations",
 ) -> None:
     """Build one HTML report, which needs no network, from saved explanations."""
     paths, empty = find_files(explanations, {".safetensors"}, "saved explanations", recursive=True)

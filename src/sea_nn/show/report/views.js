@@ -276,7 +276,7 @@ function showStage() {
   $("picture").style.aspectRatio = series ? "auto" : `${w} / ${h}`;
   $("picture").style.height = series ? `${Math.max(110, 96 * h)}px` : "";
   $("image").hidden = !image;
-  $("readout").textContent = "Point at the picture to read values.";
+  $("readout").textContent = "Point at the map to read values.";
   if (image) {
     $("image").src = image;
     $("image").alt = `Input: ${entry.name}`;
