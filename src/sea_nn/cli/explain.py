@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -170,7 +170,7 @@ def explain(
         loaded = options.load(model, device)
         options.check_grid(grid, loaded)
         options.check_top(n_top, settings, loaded)
-        means = {"output": model_output, "seed": seed, "compile": compiled}
+        means: dict[str, Any] = {"output": model_output, "seed": seed, "compile": compiled}
         job = Job(
             loaded,
             SEA(loaded.model, methods, settings, options=chosen, **means),
