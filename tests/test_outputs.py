@@ -97,6 +97,13 @@ def test_a_single_output_between_0_and_1_is_a_probability_if_something_keeps_it_
     assert all(expected in message for message in found)
 
 
+def test_logits_that_happen_to_sum_to_1_stay_logits():
+    model = nn.Linear(3, 2, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[4.0, -1.0, -2.0], [0.0, 0.0, 0.0]]))
+    assert SEA(model, FAST).explain(torch.ones(1, 3)).output.kind == "logits"
+
+
 def test_a_model_without_gradients_is_told_by_its_values():
     def model(x: Tensor) -> Tensor:
         return torch.from_numpy(x.detach().numpy().mean(1))

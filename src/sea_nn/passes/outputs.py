@@ -29,6 +29,8 @@ OUTPUTS = {
 SUM_TOLERANCE = 1e-4
 BOUNDED = ("Sigmoid", "Softmax", "Hardsigmoid", "Clamp", "Exp")
 """Operations, as autograd calls them, whose results are probabilities where they lie in [0, 1]."""
+LINEAR = ("Addmm", "Mm")
+"""Operations whose results are logits, even if these happen to sum to 1."""
 SHAPING = ("View", "Reshape", "Squeeze", "Unsqueeze", "Select", "Slice", "Index", "ToCopy", "Clone")
 
 
@@ -130,7 +132,7 @@ def find_output(
     Args:
         outputs: the model's answers about the inputs.
         output: what they are, if the caller says so.
-        last_operation: names what made them, "" if unknown: a few logits may lie in [0, 1] too.
+        last_operation: names what made them, "" if unknown: logits of few inputs may look alike.
     """
     if isinstance(output, str):
         output = Output(output)
@@ -165,7 +167,7 @@ def find_output(
             "the model has one output: taken for a logit, whose sigmoid is a probability. Say so "
             'with output="sigmoid", or output="value" for a regression',
         )
-    if fits:
+    if fits and not last_operation().startswith(LINEAR):
         return Output(
             "probabilities",
             "the model's outputs sum to 1: taken for probabilities, so no softmax follows. Say so "
