@@ -27,7 +27,7 @@ from sea_nn.config import SEAConfig
 from sea_nn.ensembling.aggregators import aggregate
 from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.errors import InputError
-from sea_nn.metrics import add_noise, get_metric, measure_drops, score_maps
+from sea_nn.metrics import add_noise, compute_drops, get_metric, score_maps
 from sea_nn.pipeline import explain
 
 PAIR = ("saliency", "input_x_gradient")
@@ -383,7 +383,7 @@ def test_the_optimal_combination_weighs_members_by_what_the_model_says():
     assert bool(((share[:, 0] - 0.5).abs() > 1e-2).any())
     # No other mixture predicts better by how much the score falls.
     model, bounds = chosen.loaded.model, chosen.bounds
-    drops = measure_drops(model, batch.x, batch.target, squares, bounds=bounds).double()
+    drops = compute_drops(model, batch.x, batch.target, squares, bounds=bounds).double()
     drops = drops / drops.square().mean(1, keepdim=True).sqrt()
 
     def miss(w):

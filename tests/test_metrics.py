@@ -14,9 +14,9 @@ from sea_nn.metrics import (
     PERTURBATIONS,
     Metric,
     Scores,
+    compute_drops,
     describe_metrics,
     get_metric,
-    measure_drops,
     query_sets,
     random_map,
     score_maps,
@@ -670,10 +670,10 @@ def test_drops_are_what_hiding_a_set_takes_from_the_logit():
         model.weight.copy_(torch.tensor([[4.0, -1.0, 2.0], [0.0, 0.0, 0.0]]))
     x = torch.tensor([[1.0, 1.0, 1.0], [2.0, 0.0, 1.0]])
     sets = torch.tensor([[True, False, False], [False, True, True]]).expand(2, 2, 3)
-    drops = measure_drops(model, x, 0, sets, torch.tensor(0.0))
+    drops = compute_drops(model, x, 0, sets, torch.tensor(0.0))
     torch.testing.assert_close(drops, torch.tensor([[4.0, 1.0], [8.0, 2.0]]))
     with pytest.raises(InputError, match="positions"):
-        measure_drops(model, x, 0, sets[:, :, :2])
+        compute_drops(model, x, 0, sets[:, :, :2])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.bool])
@@ -706,3 +706,12 @@ def test_two_metrics_of_one_name_are_not_mistaken_for_each_other():
     both = [deletion(torch.zeros(1, 1, 1)), deletion(torch.ones(1, 1, 1))]
     with pytest.raises(InputError, match="two metrics are called"):
         score_maps(Plain(torch.ones(36)), x, 0, maps, both)
+
+
+def test_aupc_of_pixels_takes_a_step_a_position_where_there_are_few():
+    x, maps, model = draw(3, 8), {"a": draw(3, 8)}, build(1, nn.Linear(8, 3))
+    names = ["aupc_pixels:mean", "deletion:mean"]
+    scores = score_maps(model, x, 0, maps, names)
+    torch.testing.assert_close(scores.values[names[0]], scores.values[names[1]] * 8)
+    assert "8 positions" in scores.notes["aupc_pixels:mean"][0]
+    assert scores.notes["deletion:mean"] == ()

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.passes.noise import PURPOSES, normal, permute, random_map, uniform
 from sea_nn.questions.absent import PERTURBATIONS, blur, pixel_bounds, positions, prepare
 from sea_nn.questions.inpainting import inpaint
-from sea_nn.questions.noise import PURPOSES, normal, permute, random_map, uniform
 from tests.reference import metrics as slow
 
 

@@ -120,8 +120,9 @@ def explain(
     heatmaps = to_heatmaps(found, x.ndim)
     ask = None
     if config.rounds:
-        known = {"logits": found.logits, "output": found.output, "tick": tally.questions}
-        ask = make_ask(model, x, found.target, absent=config.absent, **known, **(call or {}))
+        known: dict[str, Any] = {"logits": found.logits, "output": found.output}
+        known |= {"absent": config.absent, "tick": tally.questions}
+        ask = make_ask(model, x, found.target, **known, **(call or {}))
     learned = learn(
         heatmaps,
         config,

@@ -15,7 +15,7 @@ from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, Removal, draw_squa
 from sea_nn.ensembling.ensemble import Ensemble
 from sea_nn.members.checks import vote
 from sea_nn.members.compute import MemberMaps, compute_maps
-from sea_nn.metrics import measure_drops
+from sea_nn.metrics import compute_drops
 from sea_nn.pipeline import to_heatmaps
 from sea_nn.questions.ask import make_ask
 
@@ -101,7 +101,7 @@ class Explainer:
         squares = draw_squares(tuple(x.shape[2:]), self.seed, x.device)
         squares = squares.expand(len(x), *squares.shape)
         model, bounds = self.inputs.loaded.model, self.inputs.bounds
-        return squares, measure_drops(model, x, target, squares, bounds=bounds)
+        return squares, compute_drops(model, x, target, squares, bounds=bounds)
 
 
 def select(found: MemberMaps, members: Sequence[str]) -> MemberMaps:

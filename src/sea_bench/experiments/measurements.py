@@ -18,8 +18,8 @@ from sea_bench.experiments.stability import compare_maps
 from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
 from sea_nn.metrics import Metric, Scores, get_metric, random_map, score_maps
+from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.order import count_top, top_sets
-from sea_nn.metrics.trial import Outcome, Trial
 from sea_nn.pipeline import to_heatmaps
 from sea_nn.submodular.lipschitz import estimate_lipschitz, lipschitz
 
@@ -30,13 +30,13 @@ REPEATS = 3
 def spacing(k: int) -> Metric:
     """Mean distance of the k most relevant positions from each other, in pixels."""
 
-    def compute(trial: Trial) -> Outcome:
-        chosen = top_sets(trial.maps.flatten(2), k, trial.seed, trial.first)
-        count, columns = count_top(k, trial.n), trial.shape[-1]
+    def compute(batch: MapBatch) -> MetricValues:
+        chosen = top_sets(batch.maps.flatten(2), k, batch.seed, batch.first)
+        count, columns = count_top(k, batch.n), batch.shape[-1]
         place = chosen.nonzero()[:, -1].view(*chosen.shape[:2], count)
         points = torch.stack([place // columns, place % columns], -1).to(torch.float32)
         apart = torch.cdist(points, points).sum((-1, -2))
-        return Outcome(apart / max(count * (count - 1), 1))
+        return MetricValues(apart / max(count * (count - 1), 1))
 
     return Metric(
         f"spacing@{k}",
@@ -57,10 +57,10 @@ def mass_equal_sharpness(like: str = "SEA") -> Metric:
     """
     mass = get_metric("relevance_mass")
 
-    def compute(trial: Trial) -> Outcome:
-        flat = trial.maps.flatten(2)
-        painted = sharpen(flat, flat[:, [trial.methods.index(like)]]).view(trial.maps.shape)
-        return mass.compute(replace(trial, maps=painted))
+    def compute(batch: MapBatch) -> MetricValues:
+        flat = batch.maps.flatten(2)
+        painted = sharpen(flat, flat[:, [batch.methods.index(like)]]).view(batch.maps.shape)
+        return mass.compute(replace(batch, maps=painted))
 
     measures = f"The same share after each map's order was painted with the values of {like}'s map."
     return replace(mass, name="mass_equal_sharpness", measures=measures, compute=compute)
@@ -238,7 +238,7 @@ def _as_scores(
     )
 
 
-def _refuse(trial: Trial) -> Outcome:
+def _refuse(batch: MapBatch) -> MetricValues:
     raise InputError("this quantity is measured by its own experiment, not scored from maps")
 
 

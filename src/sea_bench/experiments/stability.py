@@ -15,6 +15,7 @@ from sea_bench.experiments.inputs import Batch
 from sea_nn.config import SEAConfig
 from sea_nn.ensembling.agreement import spearman
 from sea_nn.members.checks import vote
+from sea_nn.metrics import overlap_top
 from sea_nn.pipeline import explain, learn
 from sea_nn.questions.ask import make_ask
 
@@ -70,8 +71,5 @@ def compare_maps(explainer: Explainer, batch: Batch) -> dict[str, list[list[floa
 
 def overlap(one: Tensor, two: Tensor) -> Tensor:
     """Share of the 50 most relevant positions that two maps have in common, [N]."""
-    tops = []
-    for values in (one.flatten(1), two.flatten(1)):
-        chosen = values.topk(min(TOP, values.shape[1]), dim=1).indices
-        tops.append(torch.zeros_like(values, dtype=torch.bool).scatter_(1, chosen, True))
-    return (tops[0] & tops[1]).sum(1) / tops[0].sum(1)
+    iou = overlap_top(one.unsqueeze(1), two.unsqueeze(1), min(TOP, one[0].numel())).squeeze(1)
+    return 2 * iou / (1 + iou)  # both sets have one size

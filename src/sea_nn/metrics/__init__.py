@@ -1,4 +1,9 @@
-"""Metrics for attribution maps [M13]-[M16]: one call scores many maps, batched on the device.
+"""How good is a map? Public scores of any attribution maps, ours or others' [M13]-[M16].
+
+``score_maps`` scores the maps of several methods on the same inputs, asking the model in full
+chunks; each metric is a ``Metric``, a function from a ``MapBatch`` to ``MetricValues`` that knows
+its direction and range. ``query_sets`` and ``compute_drops`` ask about sets of positions,
+``compare_maps`` and ``overlap_top`` compare maps with each other. Nothing below imports this room.
 
 >>> import torch
 >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
@@ -21,13 +26,14 @@ from sea_nn.metrics.concentration import (
     rank_accuracy,
     relevance_mass,
 )
+from sea_nn.metrics.map_batch import MapBatch, MetricValues, ask_sets
 from sea_nn.metrics.metric import Metric
 from sea_nn.metrics.scores import Curve, Scores
 from sea_nn.metrics.scoring import score_maps
 from sea_nn.metrics.sensitivity import add_noise, input_dependence, overlap_top
-from sea_nn.metrics.sets import SetAnswers, measure_drops, query_sets
+from sea_nn.metrics.sets import SetOutputs, compute_drops, query_sets
+from sea_nn.passes.noise import random_map
 from sea_nn.questions.absent import PERTURBATIONS, pixel_bounds
-from sea_nn.questions.noise import random_map
 
 __all__ = [
     "METRICS",
@@ -35,19 +41,22 @@ __all__ = [
     "Agreement",
     "Curve",
     "Estimate",
+    "MapBatch",
     "Metric",
+    "MetricValues",
     "Scores",
-    "SetAnswers",
+    "SetOutputs",
     "add_noise",
+    "ask_sets",
     "bootstrap_difference",
     "bootstrap_mean",
     "compare_maps",
+    "compute_drops",
     "describe_metrics",
     "get_metric",
     "gini",
     "input_dependence",
     "jaccard",
-    "measure_drops",
     "overlap_top",
     "pixel_bounds",
     "pointing_game",

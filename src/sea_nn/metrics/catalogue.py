@@ -24,18 +24,18 @@ from sea_nn.metrics.faithfulness import (
     keep,
     remove,
 )
+from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.metric import Metric, label_metric
-from sea_nn.metrics.trial import Outcome, Trial
 from sea_nn.questions.absent import PERTURBATIONS
 
 
 def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:
     """Jaccard index of the map's top k positions and the human's choice, mean over k [M14]."""
 
-    def compute(trial: Trial) -> Outcome:
-        curve = concentration.jaccard(trial.maps, _masks(trial), ks, trial.seed, trial.first)
-        axis = tuple(order.count_top(k, trial.n) / trial.n for k in ks)
-        return Outcome(curve.mean(-1), curve, axis)
+    def compute(batch: MapBatch) -> MetricValues:
+        curve = concentration.jaccard(batch.maps, _masks(batch), ks, batch.seed, batch.first)
+        axis = tuple(order.count_top(k, batch.n) / batch.n for k in ks)
+        return MetricValues(curve.mean(-1), curve, axis)
 
     return Metric(
         "jaccard",
@@ -53,21 +53,21 @@ def robustness(*, k: int | float = 0.1, amplitude: float = 0.02) -> Metric:
     The noise is uniform, +-0.02 of the pixel scale: of the given bounds' width, or of 1.
     """
 
-    def compute(trial: Trial) -> Outcome:
-        if trial.recompute is None:
+    def compute(batch: MapBatch) -> MetricValues:
+        if batch.recompute is None:
             raise InputError(
                 "robustness needs recompute=, a function from inputs to maps by method"
             )
         width: float | Tensor = amplitude
-        if trial.bounds is not None:
-            low, high = (torch.as_tensor(bound).to(trial.x) for bound in trial.bounds)
-            width = amplitude * (high - low).reshape(-1, *(1,) * (trial.x.ndim - 2))
-        noisy = sensitivity.add_noise(trial.x, width, trial.seed, trial.first)
-        before = dict(zip(trial.methods, trial.maps.unbind(1), strict=True))
+        if batch.bounds is not None:
+            low, high = (torch.as_tensor(bound).to(batch.x) for bound in batch.bounds)
+            width = amplitude * (high - low).reshape(-1, *(1,) * (batch.x.ndim - 2))
+        noisy = sensitivity.add_noise(batch.x, width, batch.seed, batch.first)
+        before = dict(zip(batch.methods, batch.maps.unbind(1), strict=True))
         after = sensitivity.recompute_maps(
-            trial.recompute, noisy, before, trial.seed + 1, trial.first
+            batch.recompute, noisy, before, batch.seed + 1, batch.first
         )
-        return Outcome(sensitivity.overlap_top(trial.maps, after, k, trial.seed, trial.first))
+        return MetricValues(sensitivity.overlap_top(batch.maps, after, k, batch.seed, batch.first))
 
     return Metric(
         label_metric("robustness", None, k=(k, 0.1), amplitude=(amplitude, 0.02)),
@@ -82,10 +82,10 @@ def robustness(*, k: int | float = 0.1, amplitude: float = 0.02) -> Metric:
 def input_dependence() -> Metric:
     """1 where the masked object gets less attribution than the scene without it had there [M16]."""
 
-    def compute(trial: Trial) -> Outcome:
-        if trial.without is None:
+    def compute(batch: MapBatch) -> MetricValues:
+        if batch.without is None:
             raise InputError("input_dependence needs without=, the maps without the object")
-        return Outcome(sensitivity.input_dependence(trial.maps, trial.without, _masks(trial)))
+        return MetricValues(sensitivity.input_dependence(batch.maps, batch.without, _masks(batch)))
 
     return Metric(
         "input_dependence",
@@ -101,7 +101,7 @@ def gini() -> Metric:
     """Gini index of the map's values."""
     return _map_metric(
         "gini",
-        lambda trial: concentration.gini(trial.maps),
+        lambda batch: concentration.gini(batch.maps),
         "How far the map concentrates on few positions (0: even, 1: a single one).",
         frozenset(),
     )
@@ -111,7 +111,7 @@ def relevance_mass() -> Metric:
     """Share of the map inside the mask."""
     return _map_metric(
         "relevance_mass",
-        lambda trial: concentration.relevance_mass(trial.maps, _masks(trial)),
+        lambda batch: concentration.relevance_mass(batch.maps, _masks(batch)),
         "Which share of the map's total lies on the object.",
     )
 
@@ -129,7 +129,7 @@ def pointing_game() -> Metric:
     """1 where the most relevant position is inside the mask."""
     return _map_metric(
         "pointing_game",
-        lambda trial: concentration.pointing_game(trial.maps, _masks(trial)),
+        lambda batch: concentration.pointing_game(batch.maps, _masks(batch)),
         "Whether the single most relevant position lies on the object.",
     )
 
@@ -200,19 +200,19 @@ def describe_metrics() -> str:
 
 def _map_metric(
     name: str,
-    function: Callable[[Trial], Tensor],
+    function: Callable[[MapBatch], Tensor],
     measures: str,
     needs: frozenset[str] = frozenset({"masks"}),
 ) -> Metric:
     return Metric(
-        name, "higher", (0.0, 1.0), measures, needs, lambda trial: Outcome(function(trial))
+        name, "higher", (0.0, 1.0), measures, needs, lambda batch: MetricValues(function(batch))
     )
 
 
-def _masks(trial: Trial) -> Tensor:
-    if trial.masks is None:
+def _masks(batch: MapBatch) -> Tensor:
+    if batch.masks is None:
         raise InputError("this metric needs masks=, bool [N, *positions]")
-    return trial.masks
+    return batch.masks
 
 
 def _read(text: str) -> object:

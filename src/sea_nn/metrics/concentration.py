@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sea_nn.ensembling.agreement import agreement
 from sea_nn.errors import InputError, KindError
-from sea_nn.metrics.order import count_top, rank_positions, top_sets
+from sea_nn.metrics.order import count_top, overlap, rank_positions, top_sets
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 
@@ -95,7 +95,7 @@ def jaccard(
     parts = []
     for count in counts:
         picked = chosen if theirs is None else chosen & (theirs < count)
-        parts.append(_overlap(place < count, picked.unsqueeze(1)))
+        parts.append(overlap(place < count, picked.unsqueeze(1)))
     return _where_any(chosen, torch.stack(parts, -1))
 
 
@@ -115,16 +115,9 @@ class Agreement:
 def compare_maps(maps: Tensor, k: int | float = 0.1, seed: int = 0, first: int = 0) -> Agreement:
     """Return the pairwise agreement of m maps of each input, maps [N, m, *shape]."""
     flat = maps.flatten(2)
-    sets = top_sets(flat, k, seed, first).to(torch.float32)
-    both = sets @ sets.mT
-    size = count_top(k, flat.shape[-1])
-    return Agreement(agreement(maps), both / (2 * size - both))
-
-
-def _overlap(a: Tensor, b: Tensor) -> Tensor:
-    """Intersection over union along the last axis."""
-    union = (a | b).sum(-1)
-    return (a & b).sum(-1) / union.clamp(min=1)
+    sets = top_sets(flat, k, seed, first)
+    columns = [overlap(sets, sets[:, [j]]) for j in range(sets.shape[1])]
+    return Agreement(agreement(maps), torch.stack(columns, 2))
 
 
 def _flatten(maps: Tensor) -> Tensor:

@@ -13,22 +13,22 @@ from torch import Tensor
 
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.questions.absent import Perturbation, positions
-from sea_nn.questions.points import PointAnswers, ask_hidden, ask_points
+from sea_nn.questions.points import PointOutputs, ask_hidden, ask_points
 
 
 def trace(
-    task: Evaluator,
+    evaluator: Evaluator,
     perturbation: Perturbation,
     step_maps: Tensor,
     steps: int,
     *,
     insert: bool = False,
-    whole: Callable[[], PointAnswers] | None = None,
-) -> PointAnswers:
+    whole: Callable[[], PointOutputs] | None = None,
+) -> PointOutputs:
     """Return the answers after 0, 1, ..., ``steps`` steps, [N, m, steps + 1].
 
     Args:
-        task: the model and the inputs, with ``task.logits`` the answers about them.
+        evaluator: the model and the inputs, with ``evaluator.logits`` the answers about them.
         perturbation: how positions are hidden.
         step_maps: the step that hides each position, int16 [N, m, n]; see ``order``.
         steps: the last step.
@@ -51,20 +51,22 @@ def trace(
     def build(part: slice) -> Tensor:
         hidden = flat.index_select(0, numbers[part]) <= last_step[part, None]
         hidden = ~hidden if insert else hidden
-        return perturbation.hide(hidden.view(-1, *positions(task.x)), rows[part])
+        return perturbation.hide(hidden.view(-1, *positions(evaluator.x)), rows[part])
 
-    answers = PointAnswers.empty((n_inputs, n_maps, steps + 1), task.x)
-    asked = ask_points(task, rows, build)
+    answers = PointOutputs.empty((n_inputs, n_maps, steps + 1), evaluator.x)
+    asked = ask_points(evaluator, rows, build)
     for table, found in zip(_tensors(answers), _tensors(asked), strict=True):
         table[rows, methods, at] = found
     # A step that changes nothing repeats the last one that was asked.
-    step = torch.arange(steps + 1, device=task.x.device)
+    step = torch.arange(steps + 1, device=evaluator.x.device)
     last = torch.where(new & ~every, step, 0).cummax(-1).values
     answers = answers.map(lambda table: table.gather(-1, last))
-    intact = PointAnswers.read(task.logits.to(task.x), task.target, task.meaning())
+    intact = PointOutputs.read(
+        evaluator.logits.to(evaluator.x), evaluator.target, evaluator.meaning()
+    )
     covered = None
     if bool((none if insert else every).any()):
-        covered = ask_hidden(task, perturbation) if whole is None else whole()
+        covered = ask_hidden(evaluator, perturbation) if whole is None else whole()
     start, end = (covered, intact) if insert else (intact, covered)
     # Where nothing looks different when hidden, all steps are both: the intact input wins.
     known = ((every, end), (none, start)) if not insert else ((none, start), (every, end))
@@ -124,5 +126,5 @@ def _simpson_weights(count: int, length: int) -> list[float]:
     return weights
 
 
-def _tensors(answers: PointAnswers) -> tuple[Tensor, Tensor, Tensor]:
+def _tensors(answers: PointOutputs) -> tuple[Tensor, Tensor, Tensor]:
     return answers.score, answers.logit, answers.predicted

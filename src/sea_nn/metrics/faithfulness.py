@@ -9,8 +9,8 @@ from torch import Tensor
 from sea_nn.errors import InputError
 from sea_nn.metrics import order
 from sea_nn.metrics.curve import simpson, trapezoid
+from sea_nn.metrics.map_batch import MapBatch, MetricValues, PerturbationKind, ask_sets
 from sea_nn.metrics.metric import Metric, label_metric
-from sea_nn.metrics.trial import Kind, Outcome, Trial, ask_sets
 from sea_nn.questions.points import ScoreKind
 
 Unit = Literal["pixel", "grid", "superpixel"]
@@ -19,7 +19,7 @@ STEPS = 28
 
 
 def deletion(
-    perturbation: Kind = "blur",
+    perturbation: PerturbationKind = "blur",
     *,
     steps: int | None = None,
     by: Unit = "pixel",
@@ -39,7 +39,7 @@ def deletion(
 
 
 def insertion(
-    perturbation: Kind = "blur",
+    perturbation: PerturbationKind = "blur",
     *,
     steps: int | None = None,
     by: Unit = "pixel",
@@ -54,18 +54,23 @@ def insertion(
 
 
 def aupc_pixels(
-    perturbation: Kind = "black", *, steps: int = STEPS, score: ScoreKind = "probability"
+    perturbation: PerturbationKind = "black",
+    *,
+    steps: int = STEPS,
+    score: ScoreKind = "probability",
 ) -> Metric:
     """Hide the top 1/28 of the pixels at a time; area under the score, steps 1 apart [M13].
 
     It is ``steps`` times ``deletion``, in the unit the paper reports for brain tumours.
     """
 
-    def compute(trial: Trial) -> Outcome:
-        step_maps, last = trial.pixel_steps(steps)
-        answers = trial.trace(("pixels", steps), perturbation, step_maps, last)
+    def compute(batch: MapBatch) -> MetricValues:
+        step_maps, last = batch.pixel_steps(min(steps, batch.n))
+        answers = batch.trace(("pixels", last), perturbation, step_maps, last)
         curve = answers.read_as(score)
-        return Outcome(trapezoid(curve), curve, tuple(map(float, range(steps + 1))))
+        notes = (f"{steps} steps were asked for, and there are {batch.n} positions: one a step",)
+        axis = tuple(map(float, range(last + 1)))
+        return MetricValues(trapezoid(curve), curve, axis, notes if last < steps else ())
 
     return Metric(
         label_metric(
@@ -80,7 +85,7 @@ def aupc_pixels(
 
 
 def aupc_windows(
-    perturbation: Kind = "noise",
+    perturbation: PerturbationKind = "noise",
     *,
     size: int | None = None,
     points: int = POINTS,
@@ -100,13 +105,13 @@ def aupc_windows(
         relative: divide by the intact input's absolute score; nan where that is 0.
     """
 
-    def compute(trial: Trial) -> Outcome:
-        curve, found = _window_curve(trial, perturbation, size, points, True, score)
+    def compute(batch: MapBatch) -> MetricValues:
+        curve, found = _window_curve(batch, perturbation, size, points, True, score)
         notes = _note_room(found, points - 1, "their curves stay at the last value")
         if relative:
             curve, more = _relative(curve)
             notes += more
-        return Outcome(trapezoid(curve), curve, tuple(map(float, range(points))), notes)
+        return MetricValues(trapezoid(curve), curve, tuple(map(float, range(points))), notes)
 
     _check_points(points)
     bounded = score == "probability" and not relative
@@ -128,7 +133,7 @@ def aupc_windows(
 
 
 def aupc_authors(
-    perturbation: Kind = "noise", *, size: int | None = None, points: int = POINTS
+    perturbation: PerturbationKind = "noise", *, size: int | None = None, points: int = POINTS
 ) -> Metric:
     """AUPC as the authors' published code computes it [M13], to compare with the paper's figures.
 
@@ -141,14 +146,14 @@ def aupc_authors(
     use ``aupc_authors:black`` for inputs in [0, 1].
     """
 
-    def compute(trial: Trial) -> Outcome:
-        if bool((trial.maps < 0).any()):
+    def compute(batch: MapBatch) -> MetricValues:
+        if bool((batch.maps < 0).any()):
             raise InputError("aupc_authors takes maps that are not negative; take maps.abs()")
-        curve, found = _window_curve(trial, perturbation, size, points, False, "logit")
+        curve, found = _window_curve(batch, perturbation, size, points, False, "logit")
         notes = _note_room(found, points - 1, "their areas cover fewer points")
         curve, more = _relative(curve)
         area = simpson(curve, found + 1)
-        return Outcome(area, curve, tuple(map(float, range(points))), notes + more)
+        return MetricValues(area, curve, tuple(map(float, range(points))), notes + more)
 
     _check_points(points)
     return Metric(
@@ -161,41 +166,47 @@ def aupc_authors(
     )
 
 
-def keep(perturbation: Kind = "blur", *, share: float = 0.1) -> Metric:
+def keep(perturbation: PerturbationKind = "blur", *, share: float = 0.1) -> Metric:
     """1 where the explained class is still predicted with only the top share of positions kept."""
     return _set_metric("keep", perturbation, share)
 
 
-def remove(perturbation: Kind = "blur", *, share: float = 0.1) -> Metric:
+def remove(perturbation: PerturbationKind = "blur", *, share: float = 0.1) -> Metric:
     """1 where the explained class is no longer predicted with the top share of positions hidden."""
     return _set_metric("remove", perturbation, share)
 
 
 def _curve_metric(
-    name: str, insert: bool, kind: Kind, steps: int | None, by: str, cells: int, score: ScoreKind
+    name: str,
+    insert: bool,
+    kind: PerturbationKind,
+    steps: int | None,
+    by: str,
+    cells: int,
+    score: ScoreKind,
 ) -> Metric:
     if by not in ("pixel", "grid", "superpixel"):
         raise InputError(f"by must be 'pixel', 'grid' or 'superpixel'; got {by!r}")
 
-    def compute(trial: Trial) -> Outcome:
+    def compute(batch: MapBatch) -> MetricValues:
         key: tuple[object, ...]
         if by == "pixel":
-            last = min(STEPS, trial.n) if steps is None else steps
+            last = min(STEPS, batch.n) if steps is None else steps
             key = ("pixels", last)
-            step_maps, last = trial.pixel_steps(last)
+            step_maps, last = batch.pixel_steps(last)
         else:
             key = (f"grid {cells}" if by == "grid" else "superpixels", steps)
-            segments = trial.segments
+            segments = batch.segments
             if by == "grid":
-                segments = order.grid_segments(trial.shape, cells, trial.x.device)
+                segments = order.grid_segments(batch.shape, cells, batch.x.device)
             elif segments is None:
                 raise InputError(f"{name} by superpixel needs segments=, whole numbers [N, H, W]")
             else:
-                segments = segments.flatten(segments.ndim - len(trial.shape))
-            step_maps, last = trial.segment_steps(segments, steps, str(key[0]))
-        curve = trial.trace(key, kind, step_maps, last, insert).read_as(score)
+                segments = segments.flatten(segments.ndim - len(batch.shape))
+            step_maps, last = batch.segment_steps(segments, steps, str(key[0]))
+        curve = batch.trace(key, kind, step_maps, last, insert).read_as(score)
         axis = tuple(step / last for step in range(last + 1))
-        return Outcome(trapezoid(curve, 1 / last), curve, axis)
+        return MetricValues(trapezoid(curve, 1 / last), curve, axis)
 
     label = label_metric(
         name,
@@ -218,13 +229,13 @@ def _curve_metric(
     )
 
 
-def _set_metric(name: str, kind: Kind, share: float) -> Metric:
-    def compute(trial: Trial) -> Outcome:
-        sets = order.top_sets(trial.maps.flatten(2), share, trial.seed, trial.first)
-        trial.ask().meaning().check_class()
-        answers = ask_sets(trial, kind, sets.view(trial.maps.shape), keep=name == "keep")
+def _set_metric(name: str, kind: PerturbationKind, share: float) -> Metric:
+    def compute(batch: MapBatch) -> MetricValues:
+        sets = order.top_sets(batch.maps.flatten(2), share, batch.seed, batch.first)
+        batch.need_model().meaning().check_class()
+        answers = ask_sets(batch, kind, sets.view(batch.maps.shape), keep=name == "keep")
         same = answers.predicted
-        return Outcome((same if name == "keep" else ~same).to(trial.maps.dtype))
+        return MetricValues((same if name == "keep" else ~same).to(batch.maps.dtype))
 
     return Metric(
         label_metric(name, kind, share=(share, 0.1)),
@@ -239,13 +250,18 @@ def _set_metric(name: str, kind: Kind, share: float) -> Metric:
 
 
 def _window_curve(
-    trial: Trial, kind: Kind, size: int | None, points: int, edge: bool, score: ScoreKind
+    batch: MapBatch,
+    kind: PerturbationKind,
+    size: int | None,
+    points: int,
+    edge: bool,
+    score: ScoreKind,
 ) -> tuple[Tensor, Tensor]:
-    if len(trial.shape) != 2:
-        raise InputError(f"windows are for images [N, C, H, W]; x is {list(trial.x.shape)}")
-    side = size if size is not None else 8 if min(trial.shape) < 64 else 16
-    step_maps, found = trial.window_steps(side, points - 1, edge)
-    answers = trial.trace(("windows", side, points, edge), kind, step_maps, points - 1)
+    if len(batch.shape) != 2:
+        raise InputError(f"windows are for images [N, C, H, W]; x is {list(batch.x.shape)}")
+    side = size if size is not None else 8 if min(batch.shape) < 64 else 16
+    step_maps, found = batch.window_steps(side, points - 1, edge)
+    answers = batch.trace(("windows", side, points, edge), kind, step_maps, points - 1)
     return answers.read_as(score), found
 
 

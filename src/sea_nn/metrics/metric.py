@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from sea_nn.metrics.trial import Kind, Outcome, Trial
+from sea_nn.metrics.map_batch import MapBatch, MetricValues, PerturbationKind
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Metric:
         measures: one sentence on what it measures.
         needs: of "model", "masks", "segments", "recompute", "without" and "image", what it lacks
             otherwise.
-        compute: from a trial to its outcome.
+        compute: from a batch to its values.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Metric:
     range: tuple[float, float]
     measures: str
     needs: frozenset[str]
-    compute: Callable[[Trial], Outcome]
+    compute: Callable[[MapBatch], MetricValues]
 
     @property
     def arrow(self) -> str:
@@ -34,7 +34,7 @@ class Metric:
         return "↑" if self.direction == "higher" else "↓"
 
 
-def label_metric(name: str, kind: Kind | None, **options: tuple[object, object]) -> str:
+def label_metric(name: str, kind: PerturbationKind | None, **options: tuple[object, object]) -> str:
     """The name with the perturbation and the options that differ from their defaults."""
     parts = [] if kind is None else [kind if isinstance(kind, str) else "values"]
     parts += [f"{key}={value}" for key, (value, default) in options.items() if value != default]

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import cell_of, clip_grid, number_segments
-from sea_nn.questions.noise import permute
+from sea_nn.passes.noise import permute
 
 
 def rank_positions(maps: Tensor, seed: int = 0, first: int = 0) -> Tensor:
@@ -34,6 +34,11 @@ def rank_positions(maps: Tensor, seed: int = 0, first: int = 0) -> Tensor:
 def top_sets(maps: Tensor, k: int | float, seed: int = 0, first: int = 0) -> Tensor:
     """Return the k most relevant positions of each map, bool like maps [N, m, n]."""
     return rank_positions(maps, seed, first) < count_top(k, maps.shape[-1])
+
+
+def overlap(a: Tensor, b: Tensor) -> Tensor:
+    """Return the intersection over union of sets of positions, bool [..., n]; 0 of empty ones."""
+    return (a & b).sum(-1) / (a | b).sum(-1).clamp(min=1)
 
 
 def count_top(k: int | float, n: int) -> int:

@@ -22,14 +22,14 @@ from torch import Tensor
 
 from sea_nn.ensembling.heatmaps import reduce_channels
 from sea_nn.errors import InputError, MissingExtraError
+from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.metric import Metric
 from sea_nn.metrics.scores import Scores
 from sea_nn.metrics.sensitivity import RANDOM
-from sea_nn.metrics.trial import Outcome, Trial
 from sea_nn.metrics.validation import check_maps, match_masks
 from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.noise import random_map
 from sea_nn.passes.outputs import Logits, Target, predict, resolve_target
-from sea_nn.questions.noise import random_map
 
 Explain = Callable[[torch.nn.Module, Tensor, Tensor], Tensor]
 """From (model, x, target) to maps [N, H, W] or attributions [N, C, H, W]."""
@@ -259,7 +259,7 @@ def _first(call: dict[str, Any]) -> Tensor:
 def _describe(name: str) -> Metric:
     spec = QUANTUS[name]
 
-    def compute(trial: Trial) -> Outcome:
+    def compute(batch: MapBatch) -> MetricValues:
         raise InputError(f"quantus:{name} is computed by score_with_quantus")
 
     needs = frozenset({"model"} | ({spec.needs} if spec.needs else set()))

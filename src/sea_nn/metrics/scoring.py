@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.metric import Metric
 from sea_nn.metrics.scores import Curve, Scores
 from sea_nn.metrics.sensitivity import RANDOM, Recompute
-from sea_nn.metrics.trial import Outcome, Trial
 from sea_nn.metrics.validation import (
     check_maps,
     check_needs,
@@ -29,10 +29,10 @@ from sea_nn.metrics.validation import (
     choose_metrics,
     match_masks,
 )
+from sea_nn.passes.noise import random_map
 from sea_nn.passes.outputs import Target
 from sea_nn.questions.absent import Bounds, positions
-from sea_nn.questions.noise import random_map
-from sea_nn.questions.session import Tasks, open_tasks
+from sea_nn.questions.session import Evaluators, open_model
 
 # Ranking takes some 50 bytes a position and method; these keep a block of inputs under 0.5 GB on a
 # CPU and 4 GB on a GPU.
@@ -112,11 +112,11 @@ def score_maps(
         seed=seed,
         first=first,
     )
-    record = _Record(names)
+    collector = _Collector(names)
     with ExitStack() as stack:
-        tasks: Tasks | None = None
+        evaluators: Evaluators | None = None
         if model is not None and any("model" in metric.needs for metric in chosen):
-            opened = open_tasks(
+            opened = open_model(
                 model,
                 x,
                 target,
@@ -124,18 +124,18 @@ def score_maps(
                 limit=internal_batch_size,
                 autocast=autocast,
                 output=output,
-                tick=record.tick,
+                tick=collector.tick,
             )
-            tasks = stack.enter_context(opened)
+            evaluators = stack.enter_context(opened)
         for part in batches.parts():
-            trial = batches.trial(part, tasks)
+            batch = batches.batch(part, evaluators)
             for metric in chosen:
-                record.measure(metric, trial)
+                collector.add(metric, batch)
                 if progress is not None:
                     progress(metric.name, part.stop, len(x))
-        if tasks is not None and tasks(slice(0, 1)).meaning().kind == "value":
+        if evaluators is not None and evaluators(slice(0, 1)).meaning().kind == "value":
             chosen = [replace(m, range=UNBOUNDED) if "model" in m.needs else m for m in chosen]
-    return record.finish(chosen)
+    return collector.finish(chosen)
 
 
 @dataclass(frozen=True)
@@ -159,15 +159,15 @@ class _Batches:
         for start in range(0, len(self.x), size):
             yield slice(start, min(start + size, len(self.x)))
 
-    def trial(self, part: slice, tasks: Tasks | None) -> Trial:
+    def batch(self, part: slice, evaluators: Evaluators | None) -> MapBatch:
         device, segments = self.x.device, self.segments
         if segments is not None and segments.ndim > len(positions(self.x)):
             segments = segments[part]
-        return Trial(
+        return MapBatch(
             x=self.x[part].detach(),
             maps=self.stack(self.maps, part, self.seed),
             methods=self.names,
-            task=None if tasks is None else tasks(part),
+            evaluator=None if evaluators is None else evaluators(part),
             masks=None if self.masks is None else self.masks[part].to(device),
             segments=None if segments is None else segments.to(device),
             recompute=self.recompute,
@@ -187,12 +187,12 @@ class _Batches:
         return torch.stack(stacked, 1)
 
 
-class _Record:
-    """Outcomes, times and counts, block by block."""
+class _Collector:
+    """Values, times and counts, block by block."""
 
     def __init__(self, methods: tuple[str, ...]) -> None:
         self.methods = methods
-        self.outcomes: dict[str, list[Outcome]] = {}
+        self.found: dict[str, list[MetricValues]] = {}
         self.seconds: dict[str, float] = {}
         self.evaluations: dict[str, int] = {}
         self.count = 0
@@ -200,13 +200,13 @@ class _Record:
     def tick(self, count: int) -> None:
         self.count += count
 
-    def measure(self, metric: Metric, trial: Trial) -> None:
+    def add(self, metric: Metric, batch: MapBatch) -> None:
         started, before = time.perf_counter(), self.count
-        found = metric.compute(trial)
+        found = metric.compute(batch)
         values = found.values.detach().to("cpu", torch.float64)  # waits for the GPU
         curve = None if found.curve is None else found.curve.detach().cpu()
-        self.outcomes.setdefault(metric.name, []).append(
-            Outcome(values, curve, found.axis, found.notes)
+        self.found.setdefault(metric.name, []).append(
+            MetricValues(values, curve, found.axis, found.notes)
         )
         name = metric.name
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
@@ -215,7 +215,7 @@ class _Record:
     def finish(self, metrics: Sequence[Metric]) -> Scores:
         values, curves, notes = {}, {}, {}
         for metric in metrics:
-            parts = self.outcomes[metric.name]
+            parts = self.found[metric.name]
             table = torch.cat([part.values for part in parts])
             values[metric.name] = table
             found = [part.curve for part in parts if part.curve is not None]

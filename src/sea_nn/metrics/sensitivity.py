@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.metrics.order import top_sets
-from sea_nn.questions.noise import random_map, uniform
+from sea_nn.metrics.order import overlap, top_sets
+from sea_nn.passes.noise import random_map, uniform
 
 RANDOM = "random"
 Recompute = Callable[[Tensor], Mapping[str, Tensor]]
@@ -40,9 +40,7 @@ def overlap_top(
             f"maps before and after must have one shape; got {list(before.shape)} and "
             f"{list(after.shape)}"
         )
-    a = top_sets(before.flatten(2), k, seed, first)
-    b = top_sets(after.flatten(2), k, seed, first)
-    return (a & b).sum(-1) / (a | b).sum(-1)
+    return overlap(*(top_sets(maps.flatten(2), k, seed, first) for maps in (before, after)))
 
 
 def recompute_maps(

@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.metrics.trial import Kind, Trial, ask_sets
+from sea_nn.metrics.map_batch import MapBatch, PerturbationKind, ask_sets
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.outputs import Target, take
 from sea_nn.questions.absent import Bounds, positions
-from sea_nn.questions.points import PointAnswers
-from sea_nn.questions.session import open_tasks
+from sea_nn.questions.points import PointOutputs
+from sea_nn.questions.session import open_model
 
 
 @dataclass(frozen=True)
-class SetAnswers:
+class SetOutputs:
     """What the model says about sets of positions, [N, k] each.
 
     Attributes:
@@ -34,8 +34,8 @@ class SetAnswers:
         breaks: whether it is no longer predicted when the set is hidden.
     """
 
-    kept: PointAnswers
-    removed: PointAnswers
+    kept: PointOutputs
+    removed: PointOutputs
     survives: Tensor
     breaks: Tensor
 
@@ -45,7 +45,7 @@ def query_sets(
     x: Tensor,
     target: Target,
     sets: Tensor,
-    perturbation: Kind = "blur",
+    perturbation: PerturbationKind = "blur",
     *,
     bounds: Bounds | None = None,
     seed: int = 0,
@@ -54,7 +54,7 @@ def query_sets(
     internal_batch_size: int | None = None,
     autocast: bool | torch.dtype = False,
     output: str | None = None,
-) -> SetAnswers:
+) -> SetOutputs:
     """Keep and remove sets of positions, given as masks, and return what the model says.
 
     Args:
@@ -73,21 +73,21 @@ def query_sets(
     """
     _check_sets(sets, x)
     given = {"args": additional_forward_args, "limit": internal_batch_size, "autocast": autocast}
-    with open_tasks(model, x, target, output=output, **given) as tasks:
-        trial = _make_trial(tasks(slice(None)), bounds, seed, first)
-        trial.ask().meaning().check_class()
+    with open_model(model, x, target, output=output, **given) as evaluators:
+        batch = _make_batch(evaluators(slice(None)), bounds, seed, first)
+        batch.need_model().meaning().check_class()
         kept, removed = (
-            ask_sets(trial, perturbation, sets.to(x.device), keep) for keep in (True, False)
+            ask_sets(batch, perturbation, sets.to(x.device), keep) for keep in (True, False)
         )
-    return SetAnswers(kept, removed, kept.predicted, ~removed.predicted)
+    return SetOutputs(kept, removed, kept.predicted, ~removed.predicted)
 
 
-def measure_drops(
+def compute_drops(
     model: Callable[..., Any],
     x: Tensor,
     target: Target,
     sets: Tensor,
-    perturbation: Kind = "blur",
+    perturbation: PerturbationKind = "blur",
     *,
     bounds: Bounds | None = None,
     seed: int = 0,
@@ -108,11 +108,11 @@ def measure_drops(
         output: what the model's outputs are.
     """
     _check_sets(sets, x)
-    with open_tasks(model, x, target, output=output) as tasks:
-        task = tasks(slice(None))
-        trial = _make_trial(task, bounds, seed, first)
-        left = ask_sets(trial, perturbation, sets.to(x.device), keep=False).logit
-        return take(task.logits, task.target).unsqueeze(1).to(left) - left
+    with open_model(model, x, target, output=output) as evaluators:
+        evaluator = evaluators(slice(None))
+        batch = _make_batch(evaluator, bounds, seed, first)
+        left = ask_sets(batch, perturbation, sets.to(x.device), keep=False).logit
+        return take(evaluator.logits, evaluator.target).unsqueeze(1).to(left) - left
 
 
 def _check_sets(sets: Tensor, x: Tensor) -> None:
@@ -125,6 +125,6 @@ def _check_sets(sets: Tensor, x: Tensor) -> None:
         )
 
 
-def _make_trial(task: Evaluator, bounds: Bounds | None, seed: int, first: int) -> Trial:
-    nothing = task.x.new_empty(len(task.x), 0, *positions(task.x))
-    return Trial(task.x, nothing, (), task, bounds=bounds, seed=seed, first=first)
+def _make_batch(evaluator: Evaluator, bounds: Bounds | None, seed: int, first: int) -> MapBatch:
+    nothing = evaluator.x.new_empty(len(evaluator.x), 0, *positions(evaluator.x))
+    return MapBatch(evaluator.x, nothing, (), evaluator, bounds=bounds, seed=seed, first=first)

@@ -1,8 +1,13 @@
-"""Random draws that belong to an input: decided by a seed and by what the input holds.
+"""Random draws that belong to an input: the same in every batch, at every place, on every device.
 
-Two inputs get different draws, and one input gets the same ones in every batch, at every place in
-it, on every device and in every chunk. A draw is a function of (key, stream, place), so any part of
-it can be made alone, where it is needed, without a host in between.
+A draw is a hash of a key and of the position, so any part of it can be made alone, where it is
+needed, and no generator is shared. Keys are of two kinds, over one mixing function:
+
+- Members draw by what an input holds (`find_keys`): its map is the same wherever it stands.
+- Metrics draw by an input's number in its set (`uniform`, `normal`, `permute`): all methods get the
+  same noise and the same order of ties, whatever they made of the input, and a set scored in parts
+  (`first` says where a part starts) gets the draws of one piece. These have 32 bits, enough for
+  float32 and half the work; the published tables hang on them.
 
 >>> import torch
 >>> keys = find_keys(torch.tensor([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]]), seed=0)
@@ -10,9 +15,13 @@ it can be made alone, where it is needed, without a host in between.
 (True, False)
 >>> draw_normal(keys, 0, (4,)).shape
 torch.Size([3, 4])
+>>> whole = uniform("noise", (3, 4))
+>>> bool((whole[2:] == uniform("noise", (1, 4), first=2)).all())
+True
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -22,6 +31,8 @@ STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 FACTORS = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
 # Numbers made at once: on a CPU they should stay in its cache, on a GPU keep it busy.
 BLOCK = {"cpu": 1 << 17, "cuda": 1 << 23}
+PURPOSES = ("ties", "noise", "inpaint", "input_noise", "random_map")
+_32 = (1 << 32) - 1
 
 
 def find_keys(x: Tensor, seed: int = 0) -> Tensor:
@@ -96,3 +107,94 @@ def _count_rows(size: int, device: torch.device) -> int:
 def wrap(number: int) -> int:
     """Return the number modulo 2^64, as a signed one."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def uniform(
+    purpose: str,
+    shape: Sequence[int],
+    seed: int = 0,
+    first: int = 0,
+    device: torch.device | None = None,
+) -> Tensor:
+    """Return float32 numbers in [0, 1), evenly spread, of ``shape`` [N, ...].
+
+    Args:
+        purpose: one of ``PURPOSES``; draws for different purposes are independent.
+        shape: the first axis counts inputs.
+        seed: another seed gives other draws.
+        first: the number of the first input.
+        device: where to make them.
+    """
+    return _to_unit(_hash(purpose, shape, seed, first, device))
+
+
+def normal(
+    purpose: str,
+    shape: Sequence[int],
+    seed: int = 0,
+    first: int = 0,
+    device: torch.device | None = None,
+) -> Tensor:
+    """Return float32 standard normal numbers of ``shape`` [N, ...] (by Box and Muller)."""
+    pairs = uniform(purpose, (shape[0], 2, *shape[1:]), seed, first, device)
+    radius = (-2 * torch.log1p(-pairs[:, 0])).sqrt()
+    return radius * torch.cos(2 * math.pi * pairs[:, 1])
+
+
+def permute(
+    purpose: str,
+    count: int,
+    n: int,
+    seed: int = 0,
+    first: int = 0,
+    device: torch.device | None = None,
+) -> Tensor:
+    """Return a random order of 0 to n - 1 for each of ``count`` inputs, int64 [count, n]."""
+    return _hash(purpose, (count, n), seed, first, device).argsort(dim=1, stable=True)
+
+
+def random_map(
+    shape: Sequence[int], seed: int = 0, first: int = 0, device: torch.device | None = None
+) -> Tensor:
+    """Return maps of ``shape`` [N, ...] that know nothing: uniform in [0, 1).
+
+    A method that does not beat this one has said nothing about the model.
+
+    >>> random_map((2, 28, 28)).shape
+    torch.Size([2, 28, 28])
+    """
+    return uniform("random_map", shape, seed, first, device)
+
+
+def _hash(
+    purpose: str, shape: Sequence[int], seed: int, first: int, device: torch.device | None
+) -> Tensor:
+    """Return 32 random bits in int64 for every position of every input."""
+    kind, count = PURPOSES.index(purpose), shape[0]
+    table = _find_number_keys(seed, kind, first, count, device).unsqueeze(2)
+    place = torch.arange(math.prod(shape[1:]), device=device)
+    # Two rounds with two keys: after one, the draws of two inputs could be shifts of each other.
+    word = _scramble((place * 0x9E3779B9 + table[:, 0]).bitwise_and_(_32))
+    return _scramble(word.bitwise_xor_(table[:, 1])).view(*shape)
+
+
+def _scramble(word: Tensor) -> Tensor:
+    """Mix 32 bits in place, by the finaliser of MurmurHash3 (Appleby, public domain)."""
+    # Products wrap around at 64 bits on every device; their low 32 bits are right.
+    word.bitwise_xor_(word >> 16).mul_(0x85EBCA6B).bitwise_and_(_32)
+    word.bitwise_xor_(word >> 13).mul_(0xC2B2AE35).bitwise_and_(_32)
+    return word.bitwise_xor_(word >> 16)
+
+
+def _to_unit(word: Tensor) -> Tensor:
+    """The leading 24 bits, as many as float32 holds, as a number in [0, 1)."""
+    return (word >> 8).to(torch.float32) * 2.0**-24
+
+
+def _find_number_keys(
+    seed: int, kind: int, first: int, count: int, device: torch.device | None
+) -> Tensor:
+    """Two keys of 32 bits for each input, int64 [count, 2], by the mixing of splitmix64."""
+    start = wrap(seed * 0x9E3779B97F4A7C15 + kind * 0xD1B54A32D192ED03 + first + 1)
+    words = mix(torch.arange(count, device=device) + start)
+    return torch.stack([(words >> 32).bitwise_and_(_32), words & _32], 1)

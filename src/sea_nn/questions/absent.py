@@ -19,8 +19,8 @@ from torch import Tensor
 
 from sea_nn.ensembling.heatmaps import smooth
 from sea_nn.errors import InputError, KindError
+from sea_nn.passes.noise import normal, uniform
 from sea_nn.questions.inpainting import inpaint
-from sea_nn.questions.noise import normal, uniform
 
 PERTURBATIONS = {
     "black": "the lowest value of each channel",

@@ -22,7 +22,7 @@ from sea_nn.passes.outputs import Output, Target
 from sea_nn.questions.absent import fill
 from sea_nn.questions.answers import Ask
 from sea_nn.questions.points import ask_points
-from sea_nn.questions.session import open_tasks
+from sea_nn.questions.session import open_model
 
 
 def make_ask(
@@ -78,7 +78,7 @@ def make_ask(
             left = kept[part].unsqueeze(1) if x.ndim == 4 else kept[part]
             return torch.where(left, x[rows[part]], values[rows[part]])
 
-        with open_tasks(
+        with open_model(
             model,
             x,
             target,
@@ -88,10 +88,10 @@ def make_ask(
             logits=logits,
             output=known,
             tick=tick,
-        ) as tasks:
-            task = tasks(slice(None))
-            known = task.output  # so that it is found, and told, once
-            answers = ask_points(task, rows, build)
+        ) as evaluators:
+            evaluator = evaluators(slice(None))
+            known = evaluator.output  # so that it is found, and told, once
+            answers = ask_points(evaluator, rows, build)
         only, rest = answers.score.view(count, per_input, 2).unbind(2)
         return only - rest
 

@@ -18,7 +18,7 @@ ScoreKind = Literal["probability", "logit"]
 
 
 @dataclass(frozen=True)
-class PointAnswers:
+class PointOutputs:
     """What the model says about the explained class, in tensors of one shape.
 
     Attributes:
@@ -32,7 +32,7 @@ class PointAnswers:
     predicted: Tensor
 
     @classmethod
-    def empty(cls, shape: tuple[int, ...], like: Tensor) -> "PointAnswers":
+    def empty(cls, shape: tuple[int, ...], like: Tensor) -> "PointOutputs":
         """Return room for answers of this shape, at least in single precision."""
         dtype = torch.promote_types(like.dtype, torch.float32)
         return cls(
@@ -42,7 +42,7 @@ class PointAnswers:
         )
 
     @classmethod
-    def read(cls, outputs: Tensor, target: Tensor, output: Output) -> "PointAnswers":
+    def read(cls, outputs: Tensor, target: Tensor, output: Output) -> "PointOutputs":
         """Read outputs [P, K] for the columns ``target`` [P]; ``output`` says what they are."""
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         logit = take(outputs, target)
@@ -50,11 +50,11 @@ class PointAnswers:
             return cls(logit, logit, torch.zeros_like(target, dtype=torch.bool))
         return cls(output.score(outputs, target), logit, output.predicts(outputs, target))
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "PointAnswers":
+    def map(self, change: Callable[[Tensor], Tensor]) -> "PointOutputs":
         """Return the answers with every tensor changed alike."""
-        return PointAnswers(change(self.score), change(self.logit), change(self.predicted))
+        return PointOutputs(change(self.score), change(self.logit), change(self.predicted))
 
-    def put(self, place: slice | Tensor, other: "PointAnswers") -> None:
+    def put(self, place: slice | Tensor, other: "PointOutputs") -> None:
         """Write other answers into these."""
         self.score[place] = other.score
         self.logit[place] = other.logit
@@ -67,44 +67,48 @@ class PointAnswers:
         return self.score if kind == "probability" else self.logit
 
 
-def ask_points(task: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) -> PointAnswers:
+def ask_points(
+    evaluator: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]
+) -> PointOutputs:
     """Return the model's answers about P points, in chunks that fit into memory.
 
     Args:
-        task: the model and the inputs.
+        evaluator: the model and the inputs.
         rows: the input that each point is a variant of, [P].
         build: returns the points [p, ...] of a slice of 0 to P.
     """
-    answers = PointAnswers.empty((len(rows),), task.x)
-    task = use_fold(task, len(rows))
-    total, size = len(rows), task.limit if task.x.device.type == "cpu" else None
+    answers = PointOutputs.empty((len(rows),), evaluator.x)
+    evaluator = use_fold(evaluator, len(rows))
+    total, size = len(rows), evaluator.limit if evaluator.x.device.type == "cpu" else None
 
     def visit(start: int, stop: int) -> None:
         part = slice(start, stop)
         with torch.no_grad():
-            logits = task.forward(task.arrange(build(part)), rows[part])
-            answers.put(part, PointAnswers.read(logits, task.target[rows[part]], task.meaning()))
+            logits = evaluator.forward(evaluator.arrange(build(part)), rows[part])
+            answers.put(
+                part, PointOutputs.read(logits, evaluator.target[rows[part]], evaluator.meaning())
+            )
 
     if size is not None:
         size = math.ceil(total / max(1, math.ceil(total / size)))
-    task.sweep(total, visit, size=size, gradient=False)
-    _check_answers(answers, task.meaning())
+    evaluator.sweep(total, visit, size=size, gradient=False)
+    _check_answers(answers, evaluator.meaning())
     return answers
 
 
-def ask_hidden(task: Evaluator, perturbation: Perturbation) -> PointAnswers:
+def ask_hidden(evaluator: Evaluator, perturbation: Perturbation) -> PointOutputs:
     """Return the answers about the inputs hidden altogether, [N]."""
-    rows = torch.arange(len(task.x), device=task.x.device)
+    rows = torch.arange(len(evaluator.x), device=evaluator.x.device)
 
     def build(part: slice) -> Tensor:
-        hidden = torch.ones((), dtype=torch.bool, device=task.x.device)
-        shape = (len(rows[part]), *positions(task.x))
+        hidden = torch.ones((), dtype=torch.bool, device=evaluator.x.device)
+        shape = (len(rows[part]), *positions(evaluator.x))
         return perturbation.hide(hidden.expand(shape), rows[part])
 
-    return ask_points(task, rows, build)
+    return ask_points(evaluator, rows, build)
 
 
-def _check_answers(answers: PointAnswers, output: Output) -> None:
+def _check_answers(answers: PointOutputs, output: Output) -> None:
     """Refuse answers that are no numbers, or no probabilities where these are expected."""
     wrong, said = answers.score.isnan() | answers.logit.isnan(), "NaN"
     if output.kind == "probabilities":

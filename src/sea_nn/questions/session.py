@@ -24,11 +24,11 @@ LARGEST_BLOCK = (32 << 20) - 4096
 FOLD = "fold"
 # Folding saves a sixth of a forward pass on a CPU, and the check of it costs about four an input.
 FOLD_FROM = 64
-Tasks = Callable[[slice], Evaluator]
+Evaluators = Callable[[slice], Evaluator]
 
 
 @contextmanager
-def open_tasks(
+def open_model(
     model: Callable[..., Any],
     x: Tensor,
     target: Target,
@@ -39,8 +39,8 @@ def open_tasks(
     logits: Tensor | None = None,
     output: str | Output | None = None,
     tick: Callable[[int], None] = lambda count: None,
-) -> Iterator[Tasks]:
-    """Borrow the model, ask it about the intact inputs, and give the task of any part of them.
+) -> Iterator[Evaluators]:
+    """Borrow the model, ask it about the intact inputs, and give the evaluator of any part of them.
 
     Args:
         model: a module or callable.
@@ -119,21 +119,21 @@ def keep_freed_memory() -> None:
     torch.empty(LARGEST_BLOCK, dtype=torch.uint8)
 
 
-def use_fold(task: Evaluator, passes: int) -> Evaluator:
-    """Return the task with the model's norms folded, if that pays and is the model for its inputs.
+def use_fold(evaluator: Evaluator, passes: int) -> Evaluator:
+    """Return the evaluator by folded norms, if that pays and is the model for its inputs.
 
     Args:
-        task: one of `open_tasks`.
+        evaluator: one of `open_model`.
         passes: the number of points to come.
     """
-    if FOLD not in task.cache or passes < FOLD_FROM * len(task.x):
-        return task
+    if FOLD not in evaluator.cache or passes < FOLD_FROM * len(evaluator.x):
+        return evaluator
 
     def find() -> Evaluator:
-        fast = forms.run_by(task, task.cache[FOLD]())
+        fast = forms.run_by(evaluator, evaluator.cache[FOLD]())
         try:
-            return fast if fast is task or bool(forms.check(task, fast)) else task
+            return fast if fast is evaluator or bool(forms.check(evaluator, fast)) else evaluator
         except Exception:  # no gradient to compare, say
-            return task
+            return evaluator
 
-    return task.share("by fold", find)
+    return evaluator.share("by fold", find)

@@ -1,4 +1,4 @@
-"""The inputs and maps of one batch, with what several metrics need computed once."""
+"""A batch of inputs with their maps, and what several metrics need of it computed once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from sea_nn.metrics import curve, order
 from sea_nn.metrics.sensitivity import Recompute
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.questions.absent import Bounds, Perturbation, positions, prepare
-from sea_nn.questions.points import PointAnswers, ask_hidden, ask_points
+from sea_nn.questions.points import PointOutputs, ask_hidden, ask_points
 
 T = TypeVar("T")
-Kind = str | Tensor
+PerturbationKind = str | Tensor
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MetricValues:
     """What a metric says about N inputs and m maps of each.
 
     Attributes:
@@ -36,14 +36,14 @@ class Outcome:
 
 
 @dataclass
-class Trial:
+class MapBatch:
     """N inputs, m maps of each, and the model to ask.
 
     Attributes:
         x: inputs [N, ...].
         maps: [N, m, *positions].
         methods: the m names.
-        task: asks the model about variants of the inputs; None if no metric needs it.
+        evaluator: asks the model about variants of the inputs; None if no metric needs it.
         masks: bool, or graded annotations, [N, *positions].
         segments: segment numbers, [N, *positions] or [*positions].
         recompute: from inputs to maps by method.
@@ -57,7 +57,7 @@ class Trial:
     x: Tensor
     maps: Tensor
     methods: tuple[str, ...]
-    task: Evaluator | None = None
+    evaluator: Evaluator | None = None
     masks: Tensor | None = None
     segments: Tensor | None = None
     recompute: Recompute | None = None
@@ -68,7 +68,7 @@ class Trial:
     part: slice = field(default_factory=lambda: slice(None))
     _shared: dict[Any, Any] = field(default_factory=dict)
 
-    def perturbation(self, kind: Kind) -> Perturbation:
+    def perturbation(self, kind: PerturbationKind) -> Perturbation:
         """Return a way of hiding positions, prepared once."""
         values = kind
         if isinstance(kind, Tensor) and kind.ndim == self.x.ndim and len(kind) > 1:
@@ -104,13 +104,13 @@ class Trial:
         )
 
     def trace(
-        self, key: Any, kind: Kind, step_maps: Tensor, steps: int, insert: bool = False
-    ) -> PointAnswers:
+        self, key: Any, kind: PerturbationKind, step_maps: Tensor, steps: int, insert: bool = False
+    ) -> PointOutputs:
         """Return the model's answers along step maps; ``key`` names these maps."""
         return self._share(
             ("trace", key, _key(kind), insert),
             lambda: curve.trace(
-                self.ask(),
+                self.need_model(),
                 self.perturbation(kind),
                 step_maps.flatten(2),
                 steps,
@@ -119,17 +119,17 @@ class Trial:
             ),
         )
 
-    def whole(self, kind: Kind) -> PointAnswers:
+    def whole(self, kind: PerturbationKind) -> PointOutputs:
         """Return the answers about the inputs hidden altogether."""
         return self._share(
-            ("whole", _key(kind)), lambda: ask_hidden(self.ask(), self.perturbation(kind))
+            ("whole", _key(kind)), lambda: ask_hidden(self.need_model(), self.perturbation(kind))
         )
 
-    def ask(self) -> Evaluator:
-        """Return the task, which must be there."""
-        if self.task is None:
+    def need_model(self) -> Evaluator:
+        """Return the evaluator, which must be there."""
+        if self.evaluator is None:
             raise InputError("this metric asks the model, and none was given")
-        return self.task
+        return self.evaluator
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -147,24 +147,24 @@ class Trial:
         return self._shared[key]  # type: ignore[no-any-return]
 
 
-def ask_sets(trial: Trial, kind: Kind, sets: Tensor, keep: bool) -> PointAnswers:
+def ask_sets(batch: MapBatch, kind: PerturbationKind, sets: Tensor, keep: bool) -> PointOutputs:
     """Return the answers with only the sets kept, or with only them hidden, [N, k].
 
     Args:
-        trial: the inputs and the model.
+        batch: the inputs and the model.
         kind: how positions are hidden.
         sets: bool [N, k, *positions].
         keep: whether the sets are what is left of an input, or what is hidden.
     """
-    perturbation, count = trial.perturbation(kind), sets.shape[1]
+    perturbation, count = batch.perturbation(kind), sets.shape[1]
     rows = torch.arange(len(sets), device=sets.device).repeat_interleave(count)
     hidden = sets.flatten(0, 1)
     hidden = ~hidden if keep else hidden
     answers = ask_points(
-        trial.ask(), rows, lambda part: perturbation.hide(hidden[part], rows[part])
+        batch.need_model(), rows, lambda part: perturbation.hide(hidden[part], rows[part])
     )
     return answers.map(lambda table: table.view(-1, count))
 
 
-def _key(kind: Kind) -> Any:
+def _key(kind: PerturbationKind) -> Any:
     return kind if isinstance(kind, str) else ("tensor", id(kind))
