@@ -18,7 +18,7 @@ from sea_nn import SEAConfig, ensemble
 from sea_nn.ensembling.heatmaps import reduce_channels, scale
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
-from sea_nn.features import cell_of
+from sea_nn.features import number_cells
 from sea_nn.members.checks import Check
 
 PROVENANCE = Provenance(
@@ -80,7 +80,7 @@ def explain_images(
     result = ensemble(maps, SEAConfig(grid=grid))
     features = None
     if grid is not None:
-        features = cell_of(height, grid[0])[:, None] * grid[1] + cell_of(width, grid[1])
+        features = number_cells(grid, (height, width))
     return Explanation(
         attribution=result.attribution.unsqueeze(1),
         maps=maps,

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from sea_nn import SEAConfig, ensemble
-from sea_nn.errors import InputError, KindError
+from sea_nn import DSF, SEA, SEAConfig, aggregate, ensemble, ensemble_class, maximize
+from sea_nn.errors import AssumptionWarning, InputError, KindError
+from sea_nn.pipeline import learn
 from tests.test_ensemble import maps
 
 GOOD = maps(2, shape=(4, 5)).float()
@@ -47,10 +48,99 @@ def test_what_is_not_a_tensor_is_refused_or_read():
     assert torch.equal(ensemble(np.asarray(GOOD)).attribution, ensemble(GOOD).attribution)
 
 
+def test_weights_are_numbers():
+    with pytest.raises(KindError, match="weights must be numbers"):
+        ensemble(GOOD, weights=["a", "b", "c"])
+
+
 @pytest.mark.parametrize("weights", [[1.0, 2.0], [-1.0, 1, 1], [float("nan"), 1, 1], [[1.0, 1, 1]]])
 def test_bad_weights_are_refused(weights):
     with pytest.raises(InputError, match="weights must be"):
         ensemble(GOOD, weights=torch.tensor(weights))
+
+
+@pytest.mark.parametrize(
+    "call", [ensemble, learn, lambda maps, c: SEA(torch.nn.Flatten(), config=c)]
+)
+@pytest.mark.parametrize("config", [{}, {"epochs": 2}, "paper"])
+def test_settings_are_a_config(call, config):
+    with pytest.raises(KindError, match="config must be a SEAConfig"):
+        call(GOOD, config)
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, 2**70, True])
+def test_a_seed_is_a_whole_number(seed):
+    for use in (
+        lambda: SEAConfig(seed=seed),
+        lambda: DSF(3, seed=seed),
+        lambda: SEA(torch.nn.Flatten(), seed=seed),
+    ):
+        with pytest.raises(InputError, match="seed must be"):
+            use()
+
+
+@pytest.mark.parametrize("budget", [2.5, "3", None, -1])
+def test_a_budget_is_a_whole_number(budget):
+    f = DSF(4, (3,))
+    for use in (f.top, lambda b: maximize(f, b)):
+        with pytest.raises(InputError, match="budget must be a whole number"):
+            use(budget)
+    assert f.top(np.int64(2)).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("sizes", [(2.5, (3,)), (4, 3), (4, (2.5,)), (0, (3,)), (4, (3,), 1.5)])
+def test_a_function_has_whole_sizes(sizes):
+    n, widths, *batch = sizes
+    with pytest.raises(InputError, match=r"must be a (whole number|list)"):
+        DSF(n, widths, batch=batch[0] if batch else None)
+
+
+@pytest.mark.parametrize(
+    "mask", [torch.ones(3, 3, dtype=torch.bool), [[True]], torch.ones(4, 5), [None]]
+)
+@pytest.mark.parametrize("feature_mask", [None, torch.arange(20).view(4, 5) // 5])
+def test_masks_of_features_have_the_maps_shape(mask, feature_mask):
+    for name in ("required", "forbidden"):
+        with pytest.raises((InputError, KindError), match=f"{name} must be a bool mask"):
+            learn(GOOD, SEAConfig(epochs=2), feature_mask=feature_mask, **{name: mask})
+
+
+@pytest.mark.filterwarnings("ignore:thresholds above")
+def test_sets_that_pooling_empties_do_not_count():
+    """All pixels of a tiny picture are in every set, so no cell exceeds the mean count."""
+    config = SEAConfig.paper("cub")
+    tiny = torch.rand(1, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    assert ensemble(tiny, config).attribution.isfinite().all()
+    with pytest.raises(InputError, match="finer grid"):
+        ensemble(tiny, config.replace(heatmap_weight=0.0))
+
+
+def test_too_many_features_are_refused_before_learning():
+    maps = torch.zeros(1, 1, (1 << 22) + 1)
+    maps[..., 0] = 1
+    with pytest.raises(InputError, match="at most 2\\^22 = 4,194,304 features"):
+        ensemble(maps, SEAConfig(epochs=10**9))
+
+
+@pytest.mark.parametrize("call", [ensemble, aggregate])
+def test_three_axes_that_look_like_one_picture_are_read_with_a_warning(call):
+    picture = torch.rand(3, 20, 20, generator=torch.Generator().manual_seed(0))
+    with pytest.warns(AssumptionWarning, match=r"3 inputs with 20 methods.*unsqueeze\(0\)"):
+        assert call(picture).attribution.shape == (3, 20)
+    assert call(picture.unsqueeze(0)).attribution.shape == (1, 20, 20)
+    assert call(picture[:, :16]).attribution.shape == (3, 20)
+    assert ensemble_class(picture[:, :12]).attribution.shape == (1, 20)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("how", ["mean", "variance", "geometric", "borda"])
+def test_aggregates_of_half_precision_are_finite(how, dtype):
+    agreed = torch.zeros(1, 2, 40)
+    agreed[..., 0] = 1  # members agree exactly: the mean over their spread is 1e6
+    result = aggregate(agreed.to(dtype), how)
+    assert result.attribution.dtype == torch.float32
+    assert result.attribution.isfinite().all()
+    assert result.gains.isfinite().all()
 
 
 def test_a_grid_needs_images():

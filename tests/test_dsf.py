@@ -160,7 +160,7 @@ def test_wrong_shapes_and_starts_are_refused():
     for init, n, widths in itertools.product([(-1.0, 1.0), (2.0, 1.0), "zeros"], [4], [(3,)]):
         with pytest.raises(InputError, match="low, high"):
             DSF(n, widths=widths, init=init)
-    with pytest.raises(InputError, match="n >= 1"):
+    with pytest.raises(InputError, match="n must be"):
         DSF(0)
 
 

@@ -19,12 +19,13 @@ from sea_bench.experiments import run as run_module
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
 from sea_bench.experiments.maps import draw_squares, merge
-from sea_bench.experiments.measurements import find_metric, sharpen, spacing
+from sea_bench.experiments.measurements import find_metric, spacing
 from sea_bench.experiments.store import Store, hash_source, hash_weights, make_key
 from sea_bench.experiments.tables import count_published
 from sea_nn.cli import app
 from sea_nn.config import SEAConfig
 from sea_nn.ensembling.aggregators import aggregate
+from sea_nn.ensembling.agreement import sharpen
 from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.errors import InputError
 from sea_nn.metrics import add_noise, compute_drops, get_metric, score_maps

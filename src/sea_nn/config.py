@@ -15,7 +15,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from sea_nn.errors import InputError
+from sea_nn.errors import InputError, KindError
 
 PAPER_WIDTHS = (512, 256, 32)
 Init = str | tuple[float, float]
@@ -63,9 +63,9 @@ class SEAConfig:
             counted in pixels though sets are cells, cells equal to the mean kept, and tied
             features not removed.
         rounds: where there is a model to ask, how many rounds of 30 questions about halves of the
-            input weigh in (``sea_nn.questions.answers``). None: for images one for every 300 evaluations
-            that the members cost, but at least one and at most three; for tables and series none,
-            since only images were measured. 0: the model is not asked.
+            input weigh in (``sea_nn.questions.answers``). None: for images one for every 300
+            evaluations that the members cost, but at least one and at most three; for tables and
+            series none, since only images were measured. 0: the model is not asked.
         regions: into how many regions the input is divided to be asked about: 4, 16, 64 or 256. A
             round is 2 (regions - 1) questions.
         absent: what the other half of an input becomes when the model is asked: "blur", "mean"
@@ -112,7 +112,7 @@ class SEAConfig:
         _choice("reading", self.reading, ("paper", "authors"))
         _choice("absent", self.absent, ABSENT)
         if self.rounds is not None:
-            _whole("rounds", self.rounds, 0)
+            check_whole("rounds", self.rounds, 0)
         if self.regions not in COUNTS:
             raise InputError(
                 f"regions must be one of {', '.join(map(str, COUNTS))}, got {self.regions!r}"
@@ -122,14 +122,12 @@ class SEAConfig:
             _number(name, getattr(self, name), least=0)
         _number("weight_decay", self.weight_decay, least=0)
         _number("margin", self.margin, least=0)
-        _whole("epochs", self.epochs, 0)
-        _whole("seed", self.seed, 0)
-        if self.seed >= 2**63:
-            raise InputError(f"seed must be below 2^63; got {self.seed}")
+        check_whole("epochs", self.epochs, 0)
+        check_seed(self.seed)
         if not isinstance(self.bias, bool):
             raise InputError(f"bias must be true or false; got {self.bias!r}")
         for width in self.widths:
-            _whole("each of widths", width, 1)
+            check_whole("each of widths", width, 1)
         if self.heatmap_weight + self.margin_weight <= 0:
             raise InputError(
                 "heatmap_weight and margin_weight are both 0: nothing would be learned; "
@@ -148,7 +146,7 @@ class SEAConfig:
             if not isinstance(self.grid, tuple) or len(self.grid) != 2:
                 raise InputError(f"grid is (rows, columns) or None; got {self.grid!r}")
             for side in self.grid:
-                _whole("each side of grid", side, 1)
+                check_whole("each side of grid", side, 1)
         check_activation(self.activation)
         check_init(self.init)
 
@@ -274,7 +272,28 @@ def _number(name: str, value: object, least: float = -math.inf, above: float = -
         )
 
 
-def _whole(name: str, value: object, least: int) -> None:
+def check_config(config: SEAConfig | None) -> SEAConfig:
+    """The settings given, or the default ones for None."""
+    if config is None:
+        return SEAConfig()
+    if not isinstance(config, SEAConfig):
+        raise KindError(
+            f"config must be a SEAConfig; got {type(config).__name__}. Write SEAConfig(epochs=20), "
+            "or SEAConfig.from_dict({'epochs': 20})"
+        )
+    return config
+
+
+def check_seed(seed: int) -> int:
+    """A seed, or an error where it is none."""
+    check_whole("seed", seed, -(2**63))
+    if seed >= 2**63:
+        raise InputError(f"seed must be below 2^63; got {seed}")
+    return seed
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuse what is not a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} must be a whole number >= {least}; got {value!r}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,16 +54,25 @@ def average_groups(maps: Tensor, groups: Tensor) -> Tensor:
     return sums / empty.scatter_add(2, index, torch.ones_like(index, dtype=sums.dtype))
 
 
-def mark_groups(mask: Tensor | None, groups: Tensor, count: int) -> Tensor | None:
+def expand_mask(mask: Tensor, name: str, count: int, shape: tuple[int, ...]) -> Tensor:
+    """A bool mask over the map, for all inputs or for each, as [N, *shape]; errors name it."""
+    try:
+        mask = torch.as_tensor(mask)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise KindError(f"{name} must be a bool mask of shape {shape}; got {mask!r}") from error
+    if mask.dtype != torch.bool or tuple(mask.shape) not in (shape, (count, *shape)):
+        raise InputError(
+            f"{name} must be a bool mask of shape {shape} or {(count, *shape)}; "
+            f"got {mask.dtype} of shape {tuple(mask.shape)}"
+        )
+    return mask.expand(count, *shape)
+
+
+def mark_groups(mask: Tensor | None, groups: Tensor, count: int, name: str) -> Tensor | None:
     """Which groups a mask over the map touches, bool [N, k] for ``count`` inputs; None: no mask."""
     if mask is None:
         return None
-    try:
-        flat = torch.as_tensor(mask).to(groups.device).expand(count, *groups.shape[1:]).flatten(1)
-    except RuntimeError as error:
-        raise InputError(
-            f"the mask must broadcast to the map {list(groups.shape[1:])}; got {list(mask.shape)}"
-        ) from error
+    flat = expand_mask(mask, name, count, tuple(groups.shape[1:])).to(groups.device).flatten(1)
     hit = torch.zeros(count, int(groups.max()) + 1, device=flat.device)
     return hit.scatter_add_(1, groups.reshape(1, -1).expand(count, -1), flat.float()) > 0
 
@@ -75,13 +83,17 @@ def spread(values: Tensor, groups: Tensor, shape: tuple[int, ...]) -> Tensor:
     return values.gather(1, index).reshape(-1, *shape)
 
 
-def number_cells(grid: tuple[int, ...], shape: tuple[int, ...]) -> Tensor | None:
-    """The cell of a grid that each pixel of a map belongs to, [1, H, W]; None: one each."""
-    if math.prod(grid) == math.prod(shape):
-        return None
+def number_cells(
+    grid: Sequence[int], shape: Sequence[int], device: torch.device | None = None
+) -> Tensor:
+    """The cell of a grid (rows, columns) that each pixel belongs to, row by row: int64 [H, W].
+
+    >>> number_cells((2, 2), (2, 4)).tolist()
+    [[0, 0, 1, 1], [2, 2, 3, 3]]
+    """
     rows, columns = grid
-    row = cell_of(shape[0], rows).unsqueeze(1)
-    return (row * columns + cell_of(shape[1], columns)).unsqueeze(0)
+    row = cell_of(shape[0], rows, device).unsqueeze(1)
+    return row * columns + cell_of(shape[1], columns, device)
 
 
 def cell_of(size: int, cells: int, device: torch.device | None = None) -> Tensor:

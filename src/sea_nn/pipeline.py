@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sea_nn.config import SEAConfig
+from sea_nn.config import SEAConfig, check_config
 from sea_nn.ensembling.ensemble import Ensemble, ensemble
 from sea_nn.ensembling.heatmaps import scale, to_heatmap
 from sea_nn.ensembling.validation import check_heatmaps, check_weights
@@ -103,7 +103,7 @@ def explain(
     started = time.perf_counter()
     entries, shape = expand_methods(methods, options), tuple(x.shape[1:])
     price = sum(entry.member.cost(entry.options, shape) for entry in entries)
-    config = (config or SEAConfig()).settle(price, x.ndim)
+    config = check_config(config).settle(price, x.ndim)
     tally = Tally(progress, price * len(x), config.questions * len(x))
     found = compute_maps(
         model,
@@ -171,20 +171,23 @@ def learn(
         feature_mask: whole numbers that broadcast to the map: equal numbers are one feature.
         required: as for ``ensemble``, with ``forbidden`` and further options of it.
     """
-    config = config or SEAConfig()
+    config = check_config(config)
     heatmaps, shape, groups = check_heatmaps(heatmaps, quiet=True), heatmaps.shape[2:], None
     if feature_mask is not None:
         groups = group_features(feature_mask, tuple(shape)).to(heatmaps.device)
         heatmaps, config = scale(average_groups(heatmaps, groups), 2), config.replace(grid=None)
-        required, forbidden = (mark_groups(m, groups, len(heatmaps)) for m in (required, forbidden))
+        required = mark_groups(required, groups, len(heatmaps), "required")
+        forbidden = mark_groups(forbidden, groups, len(heatmaps), "forbidden")
         ask = ask_about_groups(ask, groups)
     rows, weights, answers = heatmaps, check_weights(weights, heatmaps), None
     if ask is not None and config.rounds != 0 and heatmaps[:1, 0].numel() > 1:
         rows, weights, answers = _consult(ask, heatmaps, weights, config, asking)
-    masks = {"required": required, "forbidden": forbidden}
-    result = ensemble(rows, config, weights=weights, quiet=True, **masks, **options)
+    options = {"required": required, "forbidden": forbidden, **options}
+    result = ensemble(rows, config, weights=weights, quiet=True, **options)
     if groups is None:
-        cells = number_cells(result.feature_shape, tuple(shape))
+        cells = None
+        if result.feature_shape != tuple(shape):  # pooled onto a grid
+            cells = number_cells(result.feature_shape, shape).unsqueeze(0)
         return Learned(result, result.attribution, answers, cells)
     return Learned(result, spread(result.attribution, groups, tuple(shape)), answers, groups)
 

@@ -22,7 +22,7 @@ from captum.log import log_usage
 from torch import Tensor
 
 from sea_nn import pipeline
-from sea_nn.config import SEAConfig
+from sea_nn.config import SEAConfig, check_config, check_seed
 from sea_nn.errors import InputError
 from sea_nn.explanation.assemble import assemble, show_input
 from sea_nn.explanation.explanation import Explanation
@@ -68,8 +68,8 @@ class SEA(Attribution):  # type: ignore[misc]
             methods = tuple(methods)  # they are gone through more than once
         # What is wrong with them is best heard of now.
         self.entries = expand_methods(methods, options)
-        self.methods, self.config = methods, config or SEAConfig()
-        self.options, self.seed = options, seed
+        self.methods, self.config = methods, check_config(config)
+        self.options, self.seed = options, check_seed(seed)
         self.output = None if output is None else Output(output)
         self.autocast, self.compile = autocast, compile
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from sea_nn.features import cell_of
+from sea_nn.features import number_cells
 from sea_nn.questions.ask import make_ask
 
 CELLS = 8
@@ -28,9 +28,7 @@ def greedy_regions(
     Greedy asks about every cell that is left, two evaluations each: cells^2 (cells^2 + 1) in all.
     """
     ask = make_ask(model, x, target, absent=absent)
-    height, width = x.shape[2:]
-    rows, columns = cell_of(height, cells).to(x.device), cell_of(width, cells).to(x.device)
-    place = rows.unsqueeze(1) * cells + columns
+    place = number_cells((cells, cells), x.shape[2:], x.device)
     n_cells = cells * cells
     taken = torch.zeros(len(x), n_cells, dtype=torch.bool, device=x.device)
     map_ = torch.zeros(len(x), n_cells, device=x.device)

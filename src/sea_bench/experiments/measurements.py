@@ -15,6 +15,7 @@ from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import Batch
 from sea_bench.experiments.maps import draw_heatmaps
 from sea_bench.experiments.stability import compare_maps
+from sea_nn.ensembling.agreement import sharpen
 from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
 from sea_nn.metrics import Metric, Scores, get_metric, random_map, score_maps
@@ -64,21 +65,6 @@ def mass_equal_sharpness(like: str = "SEA") -> Metric:
 
     measures = f"The same share after each map's order was painted with the values of {like}'s map."
     return replace(mass, name="mass_equal_sharpness", measures=measures, compute=compute)
-
-
-def sharpen(maps: Tensor, like: Tensor) -> Tensor:
-    """Give maps [..., n] the sorted values of ``like`` in their own order; ties share their mean.
-
-    >>> sharpen(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.9, 0.1])).tolist()
-    [0.9, 0.0, 0.1]
-    """
-    ordered, order = maps.sort(dim=-1, descending=True)
-    values = like.sort(dim=-1, descending=True).values.expand_as(maps)
-    tie = torch.zeros_like(order)
-    tie[..., 1:] = (ordered[..., 1:] != ordered[..., :-1]).cumsum(-1)
-    sums = torch.zeros_like(maps).scatter_add_(-1, tie, values)
-    counts = torch.zeros_like(maps).scatter_add_(-1, tie, torch.ones_like(maps))
-    return torch.zeros_like(maps).scatter_(-1, order, (sums / counts.clamp_min(1)).gather(-1, tie))
 
 
 def find_metric(name: str) -> Metric:

@@ -78,10 +78,11 @@ def aggregate(
     share = weights / weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
     values = AGGREGATORS[how](rows, share.unsqueeze(2))
     order = top_features(values, values.shape[1])
+    dtype = torch.promote_types(heatmaps.dtype, torch.float32)  # Agg-Var overflows half precision
     return Ensemble(
-        attribution=values.reshape(-1, *shape).to(heatmaps.dtype),
+        attribution=values.reshape(-1, *shape).to(dtype),
         order=order,
-        gains=values.gather(1, order).to(heatmaps.dtype),
+        gains=values.gather(1, order).to(dtype),
         scorer=None,
         history=History.of(values.new_zeros(0, 5, len(values)), order.new_zeros(len(order))),
         feature_shape=shape,

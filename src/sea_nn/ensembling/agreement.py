@@ -1,4 +1,4 @@
-"""How maps compare: ranks, rank correlation, where members disagree, and one common unit.
+"""How maps compare: ranks, rank correlation, disagreement, chance, equal sharpness, one unit.
 
 >>> import torch
 >>> rank(torch.tensor([0.1, 0.7, 0.7, 0.3]))
@@ -78,6 +78,58 @@ def disagreement(maps: Tensor) -> Tensor:
     return spread.reshape(maps.shape[0], *maps.shape[2:])
 
 
+def mean_agreement(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Each input's mean rank correlation of its members, and what chance reaches: [N] each.
+
+    Chance is two standard deviations of the same mean if every map were shifted at random, around
+    the edges: shifts keep each map's smoothness, and smooth maps correlate by accident. A member's
+    correlation with a shifted other has the variance sum_f |A_f|^2 |B_f|^2 / n^2, from the spectra
+    of their standardised ranks. NaN where fewer than two members rank anything.
+
+    Args:
+        maps: [N, m, *shape].
+    """
+    found = []
+    for one in maps:
+        ranks = _standardize(rank(one.flatten(1)))
+        ranks = ranks[~ranks.isnan().any(1)]
+        m, n = ranks.shape
+        pairs = m * (m - 1) / 2
+        if not pairs:
+            found.append([torch.nan, torch.nan])
+            continue
+        total = ((ranks @ ranks.mT).sum() - m) / 2
+        axes = tuple(range(1, one.ndim))
+        power = torch.fft.fftn(ranks.view(m, *one.shape[1:]), dim=axes).abs().square().flatten(1)
+        spread = (power.sum(0).square() - power.square().sum(0)).sum().clamp_min(0) / 2
+        found.append([float(total / pairs), 2 * float(spread.sqrt()) / n / pairs])
+    mean, chance = maps.new_tensor(found, dtype=torch.float64).reshape(-1, 2).unbind(1)
+    return mean, chance
+
+
+def sharpen(maps: Tensor, like: Tensor) -> Tensor:
+    """Each map's order of features, painted with the sorted values of another; ties share a mean.
+
+    Both are then equally sharp. Most of the mass that SEA puts on few features comes from the
+    square root's steep start, not from evidence: compare its mass on an object with that of other
+    maps sharpened like it.
+
+    Args:
+        maps: [..., n].
+        like: [..., n], whose values are used; broadcasts to ``maps``.
+
+    >>> sharpen(torch.tensor([0.1, 0.3, 0.2]), like=torch.tensor([1.0, 0.0, 9.0])).tolist()
+    [0.0, 9.0, 1.0]
+    """
+    ordered, order = maps.sort(dim=-1, descending=True)
+    values = like.to(maps).sort(dim=-1, descending=True).values.expand_as(maps)
+    tie = torch.zeros_like(order)
+    tie[..., 1:] = (ordered[..., 1:] != ordered[..., :-1]).cumsum(-1)
+    sums = torch.zeros_like(maps).scatter_add_(-1, tie, values)
+    counts = torch.zeros_like(maps).scatter_add_(-1, tie, torch.ones_like(maps))
+    return torch.zeros_like(maps).scatter_(-1, order, (sums / counts.clamp_min(1)).gather(-1, tie))
+
+
 def multiples_of_mean(maps: Tensor, batch_axes: int = 1) -> Tensor:
     """Each map divided by its own mean: the unit in which maps of different methods compare.
 
@@ -95,6 +147,5 @@ def multiples_of_mean(maps: Tensor, batch_axes: int = 1) -> Tensor:
 
 def _standardize(ranks: Tensor) -> Tensor:
     centred = ranks - ranks.mean(-1, keepdim=True)
-    return (
-        centred / centred.square().sum(-1, keepdim=True).sqrt()
-    )  # 0 / 0 = nan where all ranks tie
+    norm = centred.square().sum(-1, keepdim=True).sqrt()
+    return centred / norm  # 0 / 0 = nan where all ranks tie

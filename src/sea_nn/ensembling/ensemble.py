@@ -19,14 +19,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sea_nn.config import SEAConfig
+from sea_nn.config import SEAConfig, check_config
 from sea_nn.ensembling.algorithm1 import attribute
 from sea_nn.ensembling.batches import count_rows, join_scorers, map_on_cores
 from sea_nn.ensembling.heatmaps import upsample
 from sea_nn.ensembling.training_data import find_grid, make_training_data
 from sea_nn.ensembling.validation import (
     check_chunk,
-    check_config,
     check_heatmaps,
     check_weights,
     read_constraints,
@@ -108,7 +107,7 @@ def ensemble(
     constraints = read_constraints(required, forbidden, epsilon, count, shape, grid)
     if constraints and grid is not None and config.upsampling != "nearest":
         raise InputError("constraints need upsampling='nearest': another would blur them")
-    dtype = heatmaps.dtype if heatmaps.dtype in (torch.float32, torch.float64) else torch.float32
+    dtype = torch.promote_types(heatmaps.dtype, torch.float32)
     n, pixels = math.prod(grid or shape), math.prod(shape)
     check_count(n if config.margin_weight == 0 else pixels)  # sets are sorted before pooling
     size = chunk or count_rows(n, pixels, m, config, heatmaps.device)

@@ -1,4 +1,4 @@
-"""From heatmaps to what the objective sees: rows, sets, budgets and weights."""
+"""From heatmaps to what f is learned from: rows, sets, budgets and weights."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ def make_training_data(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> 
         pixels = sets.reshape(count, m, k, *maps.shape[2:])
         sets = pool_sets(pixels, grid, at_least=config.reading == "authors").flatten(3)
     sets = sets.flatten(1, 2)
+    if not config.heatmap_weight and not bool(sets.any(2).any(1).all()):
+        raise InputError(
+            "every binarised heatmap of some input is empty once pooled onto the grid, and "
+            "heatmap_weight is 0: nothing would be learned. Use a finer grid or smaller thresholds"
+        )
     budgets = sets.sum(2, dtype=torch.int32).long()  # ten times faster than in int64
     if config.reading == "authors":
         asked = torch.tensor(count_thresholds(config.thresholds, math.prod(maps.shape[2:])))

@@ -9,14 +9,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sea_nn.config import SEAConfig
-from sea_nn.errors import InputError, KindError
-from sea_nn.features import sum_cells
+from sea_nn.errors import AssumptionWarning, InputError, KindError
+from sea_nn.features import expand_mask, sum_cells
 from sea_nn.submodular.constraints import Constraints
+
+MANY_METHODS = 16
+"""More methods than this, on tables, are taken for the rows of a picture: [m, H, W]."""
 
 
 def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
-    """Heatmaps [N, m, *shape] in [0, 1], detached and real, or an error that says what is wrong."""
+    """Heatmaps [N, m, *shape] in [0, 1], detached and real, or an error that says what is wrong.
+
+    ``quiet`` leaves out the warnings, of constant heatmaps and of three axes that look like
+    [m, H, W].
+    """
     if not isinstance(heatmaps, Tensor):
         try:
             heatmaps = torch.as_tensor(heatmaps)
@@ -32,7 +38,16 @@ def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
             f"heatmaps must be [N, m, *shape] (inputs, methods, features); got shape "
             f"{tuple(heatmaps.shape)}: unsqueeze(0) a single input"
         )
-    if heatmaps.shape[1] == 0:
+    count, m = heatmaps.shape[:2]
+    if not quiet and heatmaps.ndim == 3 and 1 < count <= MANY_METHODS < m:
+        warnings.warn(
+            f"heatmaps {list(heatmaps.shape)} were read as {count} inputs with {m} methods and "
+            f"{heatmaps.shape[2]} features each; for {count} heatmaps [m, H, W] of one picture, "
+            "give heatmaps.unsqueeze(0)",
+            AssumptionWarning,
+            stacklevel=3,
+        )
+    if m == 0:
         raise InputError("there is no heatmap: m = 0 methods; give at least one")
     if math.prod(heatmaps.shape[2:]) == 0:
         raise InputError(f"heatmaps of shape {tuple(heatmaps.shape[2:])} have no features")
@@ -74,7 +89,10 @@ def check_weights(weights: Tensor | None, heatmaps: Tensor) -> Tensor:
     count, m = heatmaps.shape[:2]
     if weights is None:
         return torch.ones(count, m, dtype=torch.float64, device=heatmaps.device)
-    weights = torch.as_tensor(weights, dtype=torch.float64, device=heatmaps.device).detach()
+    try:
+        weights = torch.as_tensor(weights, dtype=torch.float64, device=heatmaps.device).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise KindError(f"weights must be numbers, one a method; got {weights!r}") from error
     if weights.shape not in ((m,), (count, m)):
         raise InputError(
             f"weights must be [m] = [{m}] or [N, m] = [{count}, {m}]; got {tuple(weights.shape)}"
@@ -90,18 +108,6 @@ def check_chunk(chunk: int | None) -> None:
         raise InputError(f"chunk must be a whole number of inputs from 1, or None; got {chunk!r}")
 
 
-def check_config(config: SEAConfig | None) -> SEAConfig:
-    """The settings; the default ones if None."""
-    if config is None:
-        return SEAConfig()
-    if not isinstance(config, SEAConfig):
-        raise KindError(
-            f"config must be a SEAConfig; got {type(config).__name__}. Write SEAConfig(epochs=20), "
-            "or SEAConfig.from_dict({'epochs': 20})"
-        )
-    return config
-
-
 def read_constraints(
     required: Tensor | None,
     forbidden: Tensor | None,
@@ -115,13 +121,7 @@ def read_constraints(
     for name, mask in (("required", required), ("forbidden", forbidden)):
         if mask is None or not count:
             continue
-        mask = torch.as_tensor(mask)
-        if mask.dtype != torch.bool or tuple(mask.shape) not in (shape, (count, *shape)):
-            raise InputError(
-                f"{name} must be a bool mask of shape {shape} or {(count, *shape)}; "
-                f"got {mask.dtype} of shape {tuple(mask.shape)}"
-            )
-        mask = mask.expand(count, *shape)
+        mask = expand_mask(mask, name, count, shape)
         cells = mask if grid is None else sum_cells(mask.to(torch.float64), grid) > 0
         bound[name] = cells.reshape(count, -1)
     if len(bound) == 2 and bool(

@@ -186,18 +186,17 @@ def _place(order: Tensor, gains: Tensor, features: Tensor | None, shape: tuple[i
     return by_feature.gather(1, index).reshape(shape)
 
 
-def _grid(feature_shape: tuple[int, ...], shape: tuple[int, ...]) -> Tensor | None:
+def _grid(feature_shape: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
     """Features of a plain grid of cells over an image: int64 [1, H, W]."""
     if len(feature_shape) != 2 or len(shape) != 2:
         raise InputError(f"a grid of {feature_shape} does not cover maps of shape {shape}")
-    return number_cells(feature_shape, shape)
+    return number_cells(feature_shape, shape).unsqueeze(0)
 
 
 def _is_grid(features: Tensor, feature_shape: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     if len(feature_shape) != 2 or len(shape) != 2 or features.shape[0] != 1:
         return False
-    cells = _grid(feature_shape, shape)
-    return cells is not None and torch.equal(cells, features.cpu().to(torch.int64))
+    return torch.equal(_grid(feature_shape, shape), features.cpu().to(torch.int64))
 
 
 def _narrowest(n: int) -> type[np.unsignedinteger[Any]]:

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from sea_nn.ensembling.agreement import mean_agreement
 from sea_nn.ensembling.heatmaps import is_flat, reduce_channels
 from sea_nn.errors import InputError
 from sea_nn.members.compute import MemberMaps, compute_maps
@@ -29,6 +30,8 @@ from sea_nn.passes.borrowing import borrow, copy_twin, is_private
 from sea_nn.passes.outputs import Logits, Target, as_args, predict, select_args, take
 
 CHUNK = 32  # inputs asked about at a time
+MOST_CHANCE = 0.5
+"""Where chance reaches more than this rank correlation, agreement cannot be judged."""
 COMPLETENESS = 0.05
 """Integrated gradients should sum to the change of the logit within this share of it."""
 
@@ -150,9 +153,29 @@ def check_members(
         )
         for i in find_dead(found)
     ]
+    checks += _check_agreement([maps for name, maps in found.maps.items() if name not in copies])
     if "integrated_gradients" in found.maps:
         checks.append(_check_completeness(found, model, x, **options))
     return checks
+
+
+def _check_agreement(maps: list[Tensor]) -> list[Check]:
+    """Warn where members' maps agree no more than chance; smooth or tiny maps cannot tell."""
+    if len(maps) < 2:
+        return []
+    axis = 1 if maps[0].ndim == 4 else None
+    mean, chance = mean_agreement(torch.stack([reduce_channels(m, axis) for m in maps], 1))
+    low = (mean <= chance) & (chance <= MOST_CHANCE)
+    if not bool(low.any()):
+        return []
+    which = "every input" if bool(low.all()) else f"{int(low.sum())} of {len(low)} inputs"
+    reached, random = float(mean[low].mean()), float(chance[low].mean())
+    message = (
+        f"members hardly agree on {which}: their mean rank correlation is {reached:.2f}, and maps "
+        f"shifted at random reach {random:.2f}"
+    )
+    advice = "the map looks as sharp as any other but shows little that members share"
+    return [Check("warn", "members", message, advice)]
 
 
 def find_dead(found: MemberMaps) -> list[int]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from sea_nn.config import check_seed
 from sea_nn.errors import InputError, KindError
 from sea_nn.members.registry import (
     ENSEMBLES,
@@ -125,7 +126,7 @@ def compute_maps(
             limit=internal_batch_size,
             autocast=precision,
             output=Output(output) if isinstance(output, str) else output,
-            seed=seed,
+            seed=check_seed(seed),
         )
         found = Work(entries, task, target, compile, progress, on_error).do()
     found.output.warn()

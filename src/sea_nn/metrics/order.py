@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features import cell_of, clip_grid, number_segments
+from sea_nn.features import clip_grid, number_cells, number_segments
 from sea_nn.passes.noise import permute
 
 
@@ -116,9 +116,7 @@ def grid_segments(shape: tuple[int, ...], cells: int, device: torch.device) -> T
     """Return the segments of a grid of ``cells`` x ``cells`` over an image (H, W), [H * W]."""
     if len(shape) != 2:
         raise InputError(f"a grid is for images [N, C, H, W]; these positions are {list(shape)}")
-    rows, columns = clip_grid((cells, cells), shape)
-    row, column = cell_of(shape[0], rows, device), cell_of(shape[1], columns, device)
-    return (row[:, None] * columns + column).flatten()
+    return number_cells(clip_grid((cells, cells), shape), shape, device).flatten()
 
 
 def window_steps(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sea_nn.config import PAPER_WIDTHS, Init, check_init
+from sea_nn.config import PAPER_WIDTHS, Init, check_init, check_seed, check_whole
 from sea_nn.errors import InputError
 from sea_nn.submodular.activations import parse_activation
 from sea_nn.submodular.greedy_search import GreedySearch, Selection
@@ -63,13 +64,17 @@ class Scorer(nn.Module, ABC):
 
     def check_budget(self, budget: int) -> int:
         """A number of features to take: clipped, with a warning, to those there are."""
-        if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
+        try:
+            count = operator.index(budget)
+        except TypeError:
+            count = -1
+        if count < 0:
             raise InputError(f"budget must be a whole number of features >= 0; got {budget!r}")
-        if budget > self.n:
+        if count > self.n:
             warnings.warn(
-                f"budget {budget} was clipped to the {self.n} features there are", stacklevel=3
+                f"budget {count} was clipped to the {self.n} features there are", stacklevel=3
             )
-        return min(budget, self.n)
+        return min(count, self.n)
 
     def slope(self, x: Tensor) -> Tensor:
         """The gradient of f at x, which bounds every gain from above: x[..., n] -> [..., n].
@@ -125,14 +130,17 @@ class DSF(Scorer):
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        if n < 1 or any(width < 1 for width in widths):
-            raise InputError(
-                f"a DSF needs n >= 1 and widths >= 1; got n={n}, widths={tuple(widths)}"
-            )
+        if not isinstance(widths, (tuple, list)):
+            raise InputError(f"widths must be a list of hidden widths, as (8, 4); got {widths!r}")
+        check_whole("n", n, 1)
+        for width in widths:
+            check_whole("each of widths", width, 1)
+        if batch is not None:
+            check_whole("batch", batch, 0)
         self.n, self.batch, self.widths = n, batch, tuple(widths)
         self.activation = parse_activation(activation)
         low, high = check_init(init)
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(check_seed(seed))
         lead = () if batch is None else (batch,)
 
         def parameter(*shape: int) -> nn.Parameter:
@@ -179,8 +187,10 @@ class DSF(Scorer):
     def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
         """Greedy search: see ``Scorer.select``."""
         columns = self.matrix(0).detach().mT.contiguous()
-        options = {"bounded": bounded, "remove_ties": remove_ties}
-        return GreedySearch(columns, self.offset(0), self.upper_layers(), **options).run(budget)
+        search = GreedySearch(
+            columns, self.offset(0), self.upper_layers(), bounded=bounded, remove_ties=remove_ties
+        )
+        return search.run(budget)
 
     def repeat(self, batch: int) -> DSF:
         """A batch of independent copies of this one function."""

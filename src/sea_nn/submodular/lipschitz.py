@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sea_nn.errors import InputError
+from sea_nn.config import check_seed, check_whole
 from sea_nn.submodular.dsf import Scorer
 
 
@@ -38,10 +38,9 @@ def estimate_lipschitz(
         seed: seed of the draws.
         chunk: pairs evaluated at once; chosen by size if None.
     """
-    if pairs < 1:
-        raise InputError(f"at least one pair is needed; got pairs={pairs}")
+    check_whole("pairs", pairs, 1)
     reference = next(f.parameters())
-    generator = torch.Generator(reference.device).manual_seed(seed)
+    generator = torch.Generator(reference.device).manual_seed(check_seed(seed))
     chunk = chunk or max(1, (64 << 20) // (16 * f.n * f.count))
     lead = () if f.batch is None else (f.batch,)
     largest = torch.zeros(lead, dtype=reference.dtype, device=reference.device)
