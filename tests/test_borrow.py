@@ -370,7 +370,26 @@ def test_an_interrupt_anywhere_leaves_the_model_as_it_was():
         except KeyboardInterrupt:
             hit += 1
         assert snapshot(model) == before
+        assert torch.is_grad_enabled()
     assert hit > 50
+
+
+def test_hooks_that_an_interrupt_leaves_behind_do_nothing(monkeypatch):
+    model, x = nn.Sequential(nn.Linear(4, 3), nn.Tanh()), X.clone().requires_grad_(True)
+    (expected,) = torch.autograd.grad(model(x)[:, 1].sum(), x)
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    monkeypatch.setattr(hooks, "__exit__", lambda *_: None)
+    monkeypatch.setattr(torch.utils.hooks.RemovableHandle, "remove", lambda self: None)
+    try:
+        batching.measure(model, X[:1])
+        with borrow(model, X):
+            pass
+        (found,) = torch.autograd.grad(model(x)[:, 1].sum(), x)
+    finally:
+        monkeypatch.undo()
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+        nn.modules.module._global_forward_pre_hooks.clear()
+    assert torch.equal(found, expected)
 
 
 class Preactivated(nn.Module):

@@ -72,8 +72,11 @@ def measure(
     kept: dict[int, tuple[int, int]] = {}
 
     alive: list[Tensor] = []  # or an address could stand for two tensors
+    watching: list[bool] = []
 
-    def note(tensor: Tensor) -> None:
+    def note(tensor: Tensor) -> Tensor | None:
+        if not watching:  # an interrupt may leave the hook in place: then it does nothing
+            return tensor
         # Nothing is handed to autograd: an operation that saves its own output, and gets it back
         # here, would keep itself alive for ever.
         if not tensor.is_sparse:
@@ -81,10 +84,15 @@ def measure(
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in fixed:
                 kept[storage.data_ptr()] = (storage.nbytes(), tensor.numel())
+        return None
 
     leaf = x.detach().clone().requires_grad_(True)
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda _: x):
-        forward(leaf.clone())  # a copy, as the model may work in place
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+        try:
+            watching.append(True)
+            forward(leaf.clone())  # a copy, as the model may work in place
+        finally:
+            watching.clear()
     own = x.numel() * x.element_size()
     largest = max([own, *(size for size, _ in kept.values())])
     elements = max([x.numel(), *(numel for _, numel in kept.values())])

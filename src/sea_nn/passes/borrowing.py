@@ -183,15 +183,17 @@ class _EscapeError(Exception):
 
 def _is_closed(twin: nn.Module, own: set[nn.Module], x: Tensor, args: tuple[Any, ...]) -> bool:
     """Whether a pass of the twin runs none of the original's modules."""
-    here = threading.get_ident()
+    here, watching = threading.get_ident(), [False]
 
     def watch(module: nn.Module, inputs: Any) -> None:
-        if threading.get_ident() == here and module in own:
+        # An interrupt may leave the hook in place: then it does nothing.
+        if watching[0] and threading.get_ident() == here and module in own:
             raise _EscapeError
 
     rows = [a[:1] if isinstance(a, Tensor) and a.ndim and len(a) == len(x) else a for a in args]
     handle = torch_module.register_module_forward_pre_hook(watch)
     try:
+        watching[0] = True
         with torch.no_grad():
             twin(x[:1].detach().clone(), *rows)
     except _EscapeError:
@@ -199,6 +201,7 @@ def _is_closed(twin: nn.Module, own: set[nn.Module], x: Tensor, args: tuple[Any,
     except Exception:  # the caller's first pass will meet the same, and explain it
         return True
     finally:
+        watching[0] = False
         handle.remove()
     return True
 

@@ -382,8 +382,12 @@ def _forbid_waiting() -> Iterator[None]:
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch says that it does not see all of them
-        torch.cuda.set_sync_debug_mode("error")
         try:
+            torch.cuda.set_sync_debug_mode("error")
             yield
         finally:
-            torch.cuda.set_sync_debug_mode(before)
+            try:
+                torch.cuda.set_sync_debug_mode(before)
+            except KeyboardInterrupt:
+                torch.cuda.set_sync_debug_mode(before)
+                raise

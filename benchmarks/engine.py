@@ -1,0 +1,248 @@
+"""What each part of the engine gains: the same maps with one part after the other switched off.
+
+On a CPU: norm folding, and greedy's guesses and cubic bounds. On a GPU: norm folding, the first
+layer apart, CUDA graphs and compiled passes, with Captum by hand and Captum on a model under
+`torch.compile` beside them. Each machine writes its own section of docs/results/engine.md.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.core import smooth_maps
+from benchmarks.members import PAPER, Captum, clock, cosine, explain, views
+from benchmarks.table import Table, hardware, to_markdown
+from sea_nn import DSF, SEAConfig, ensemble, maximize
+from sea_nn.members import run as members_run
+from sea_nn.metrics import score_maps
+from sea_nn.passes import cuda_graphs, forms
+from sea_nn.questions import session
+from sea_nn.submodular import bounds, lazy_greedy
+from sea_nn.vision.models import load_model
+
+FILE = Path(__file__).parents[1] / "docs" / "results" / "engine.md"
+SECONDS = 150  # rows on a GPU that would start later are left out
+Part = list[tuple[Any, str, Any]]
+
+NEVER = 1 << 60
+NORMS: Part = [(forms, "fold", lambda task, gradients: None), (session, "FOLD_FROM", NEVER)]
+FIRST: Part = [(cuda_graphs.Kept, "find_first", lambda self, task: None)]
+GRAPHS: Part = [
+    (cuda_graphs, "_try", lambda record, task: None),
+    (members_run.replay, "FEW", 0),
+]
+
+
+@contextmanager
+def without(part: Part) -> Iterator[None]:
+    """Switch a part off."""
+    with ExitStack() as stack:
+        for owner, name, value in part:
+            stack.enter_context(patch.object(owner, name, value))
+        yield
+
+
+def best(work: Callable[[], Any], repeats: int = 3, warm: int = 1) -> tuple[float, Any]:
+    """Return the least seconds of a call, and what it returned."""
+    for _ in range(warm):
+        work()
+    took = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        found = work()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        took.append(time.perf_counter() - start)
+    return min(took), found
+
+
+def forget() -> None:
+    """Drop what is kept from calls before."""
+    from sea_nn.passes.borrowing import _IDLE
+
+    _IDLE.clear()
+    cuda_graphs.release()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def on_cpu() -> Iterator[Table]:
+    loaded = load_model("efficientnet-lite0")
+    model, x = loaded.model, views(loaded.preprocess, 1)
+    with torch.no_grad():
+        target = model(x).argmax(1)
+    heat = {"a": torch.rand(1, *x.shape[2:], generator=torch.Generator().manual_seed(0))}
+    name = "deletion:blur,steps=128"
+
+    def curve() -> Tensor:
+        return score_maps(model, x, target, heat, [name], random=False).values[name]
+
+    def maps() -> Tensor:
+        return torch.cat(explain_here(model, x, target))
+
+    rows = []
+    for label, work, how in (
+        ("VG, IG and SG", maps, cosine),
+        ("a deletion curve of 128 steps", curve, lambda a, b: float((a - b).abs().max())),
+    ):
+        with without(NORMS):
+            plain, expected = best(work, 2)
+        fast, found = best(work, 2)
+        same = how(found, expected)
+        rows.append([label, "norm folding", f"{fast:.2f}", f"{plain:.2f}", plain / fast, same])
+    yield from _say(rows)
+    yield from greedy()
+
+
+def explain_here(model: nn.Module, x: Tensor, target: Tensor) -> list[Tensor]:
+    from sea_nn.members.compute import compute_maps
+
+    return list(compute_maps(model, x, target, PAPER).maps.values())
+
+
+def _say(rows: list[list[Any]]) -> Iterator[Table]:
+    note = (
+        "EfficientNet-Lite0, one photograph: seconds with the part and without it. The same is the "
+        "least cosine of the maps, or the largest difference of the scores. The first layer apart, "
+        "CUDA graphs and compiled passes are for GPUs."
+    )
+    table = [[*row[:4], f"{row[4]:.2f}", f"{row[5]:.7f}"] for row in rows]
+    header = ["work", "part", "with, s", "without, s", "gain", "the same"]
+    yield "Passes on a CPU", note, header, table
+
+
+def greedy() -> Iterator[Table]:
+    """Guesses and cubic bounds, on the two functions of the tables (c) and (d) of core_cpu.md."""
+    config, maps = SEAConfig.paper("fmnist").replace(init=(0.0, 1.0)), smooth_maps(1, 3, 28)
+    data = torch.rand(10_000, 100, generator=torch.Generator().manual_seed(0)) ** 4
+    flat = DSF(len(data), widths=(100,), bias=False)
+    with torch.no_grad():
+        flat.weights[0].copy_(data.T)
+    start = lazy_greedy.GreedySearch.__init__
+    parts: dict[str, Part] = {
+        "guesses": [(lazy_greedy.GreedySearch, "__init__", partial_window(start))],
+        "cubic bounds": [(bounds, "_bend", lambda s, t, line, m, u: torch.ones_like(line).bool())],
+    }
+    works: list[tuple[str, Callable[[], Tensor], int]] = [
+        (
+            "(c) fit and map, 784-512-256-32-1",
+            lambda: ensemble(maps, config).order,
+            2,
+        ),
+        ("(d) 1,000 of 10,000, one layer", lambda: maximize(flat, 1_000).order, 5),
+    ]
+    rows = []
+    for label, work, repeats in works:
+        fast, expected = best(work, repeats)
+        for name, part in parts.items():
+            with without(part):
+                slow, found = best(work, 1, 0)
+            same = "yes" if torch.equal(found, expected) else "no"
+            rows.append([label, name, f"{fast:.3f}", f"{slow:.3f}", f"{slow / fast:.2f}", same])
+    header = ["work", "part", "with, s", "without, s", "gain", "same order"]
+    yield "Greedy on a CPU", "Without guesses, each round looks one step ahead.", header, rows
+
+
+def partial_window(start: Callable[..., None]) -> Callable[..., None]:
+    def begin(self: Any, f: DSF, **options: Any) -> None:
+        start(self, f, **{**options, "window": 1})
+
+    return begin
+
+
+def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128)) -> Iterator[Table]:
+    warnings.simplefilter("ignore")
+    rows, began = [], time.perf_counter()
+    for name in ("efficientnet-lite0", "resnet50"):
+        loaded = load_model(name, "cuda")
+        model, every = loaded.model, views(loaded.preprocess, max(sizes))
+        for size in sizes:
+            if time.perf_counter() - began > SECONDS:
+                rows.append([name, str(size), "no time left", *[""] * 7])
+                continue
+            x = every[:size].cuda()
+            with torch.no_grad():
+                target = torch.cat([model(part).argmax(1) for part in x.split(64)])
+            rows.append(_row(name, model, x, target))
+            print(" | ".join(rows[-1]), flush=True)
+        del model
+        forget()
+    header = [
+        *("model", "batch", "Captum", "Captum, compiled", "all parts", "cosine"),
+        *("norms as they are", "first layer in place", "no CUDA graphs", "`compile=True`"),
+    ]
+    note = (
+        "Images a second of the paper's ensemble (VG, IG, SG), different crops of two photographs, "
+        "the best of several calls after untimed ones (from 128 on the only call after one). The "
+        "cosine is the least of VG and IG with Captum's over all inputs; in brackets after a "
+        "column, the least with the maps of all parts, all three. Captum compiled is its second "
+        "call on a model under `torch.compile`."
+    )
+    yield "Passes on a GPU", note, header, rows
+
+
+def _row(name: str, model: nn.Module, x: Tensor, target: Tensor) -> list[str]:
+    size = len(x)
+    repeats, warm = (5, 3) if size == 1 else (3, 3) if size == 8 else (1, 1)
+    forget()
+    start = clock()
+    theirs, took, _ = Captum(model).explain(x, target)
+    if size <= 32:
+        theirs, took, _ = Captum(model).explain(x, target)
+    row = [name, str(size), f"{size / sum(took):.1f}"]
+    compiled = ""
+    if size == 8:  # compiling for one size takes as long as all else
+        quick = Captum(torch.compile(model))
+        quick.explain(x, target)
+        compiled = f"{size / sum(quick.explain(x, target)[1]):.1f}"
+        torch._dynamo.reset()
+    row.append(compiled)
+    found: list[Tensor] | None = None
+    for part in ([], NORMS, FIRST, GRAPHS):
+        forget()
+        with without(part):
+            seconds, (maps, _, _) = best(partial(explain, model, x, target, PAPER), repeats, warm)
+        row.append(f"{size / seconds:.1f}")
+        if found is None:
+            found = maps
+            row.append(f"{min(cosine(maps[k], theirs[k]) for k in (0, 1)):.5f}")
+        else:
+            same = min(cosine(a, b) for a, b in zip(maps, found, strict=True))
+            row[-1] += f" ({same:.5f})"
+    forget()
+    seconds, _ = best(partial(explain, model, x, target, PAPER, True), repeats, warm)
+    row.append(f"{size / seconds:.1f}")
+    print(f"{clock() - start:.0f} s", flush=True)
+    return row
+
+
+def write(tables: list[Table], section: str) -> None:
+    """Put the tables into this machine's section of the page, and leave the other's alone."""
+    title = "# What each part of the engine gains: `python -m benchmarks engine`\n"
+    text = FILE.read_text() if FILE.exists() else title
+    mark = f"\n# On {section}\n"
+    head, _, rest = text.partition(mark)
+    after = rest.find("\n# On ")
+    body = "\n".join(to_markdown(*table) for table in tables).replace("\n## ", "\n### ")
+    body = body.replace("## ", "### ", 1) if body.startswith("## ") else body
+    said = f"{mark}\nHardware and versions: {hardware()}\n\n{body}"
+    FILE.write_text(head.rstrip("\n") + "\n" + said + (rest[after:] if after >= 0 else ""))
+
+
+def run() -> Iterator[Table]:
+    gpu = torch.cuda.is_available()
+    tables = []
+    for table in on_gpu() if gpu else on_cpu():
+        tables.append(table)
+        yield table
+    write(tables, "an H200" if gpu else "two CPU cores")
