@@ -1,12 +1,19 @@
-"""Whether members agree more than chance, and maps at equal sharpness."""
+"""Ranks and correlations of maps, agreement beyond chance, maps at equal sharpness."""
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn.functional import avg_pool2d
 
 from sea_nn import ensemble
 from sea_nn.ensembling import mean_agreement, sharpen, spearman
+from sea_nn.ensembling.agreement import agreement, disagreement, multiples_of_mean, rank
+from sea_nn.errors import InputError
 from sea_nn.members.checks import examine
+
+lists = st.lists(st.integers(-3, 3), min_size=1, max_size=12)
 
 
 def noise(*shape, seed=0):
@@ -77,3 +84,68 @@ def test_a_sharpened_map_has_its_own_order_and_the_others_values():
     assert torch.equal(sharpen(like, like), like)
     flat = sharpen(torch.ones(2, 25), like)
     torch.testing.assert_close(flat, like.mean(1, keepdim=True).expand(2, 25))
+
+
+@given(lists)
+def test_rank_counts_those_below_and_half_of_those_alike(values):
+    slow = [sum(w < v for w in values) + (sum(w == v for w in values) + 1) / 2 for v in values]
+    assert rank(torch.tensor(values, dtype=torch.float32)).tolist() == slow
+
+
+def test_rank_treats_each_row_alone():
+    rows = torch.tensor([[3.0, 1.0, 2.0], [0.0, 0.0, 5.0]])
+    assert rank(rows).tolist() == [rank(row).tolist() for row in rows]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=15))
+def test_spearman_is_the_correlation_of_ranks(pairs):
+    a, b = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
+    ours = float(spearman(a, b))
+    if a.unique().numel() == 1 or b.unique().numel() == 1:
+        assert np.isnan(ours)
+        return
+    expected = np.corrcoef(rank(a).numpy(), rank(b).numpy())[0, 1]
+    assert ours == pytest.approx(expected, abs=1e-12)
+
+
+def test_spearman_sees_order_and_nothing_else():
+    a = torch.rand(200, generator=torch.Generator().manual_seed(0))
+    assert float(spearman(a, a.exp())) == pytest.approx(1)
+    assert float(spearman(a, -a)) == pytest.approx(-1)
+
+
+def test_spearman_refuses_maps_of_different_size():
+    with pytest.raises(InputError, match="3 and 4"):
+        spearman(torch.rand(3), torch.rand(4))
+
+
+def test_agreement_holds_every_pair():
+    maps = torch.rand(2, 3, 5, 6, generator=torch.Generator().manual_seed(1))
+    matrix = agreement(maps)
+    assert matrix.shape == (2, 3, 3)
+    for i in range(2):
+        for a in range(3):
+            for b in range(3):
+                pair = spearman(maps[i, a].flatten(), maps[i, b].flatten())
+                assert float(matrix[i, a, b]) == pytest.approx(float(pair))
+
+
+def test_constant_map_agrees_with_nothing():
+    maps = torch.stack([torch.arange(4.0), torch.ones(4)]).unsqueeze(0)
+    assert agreement(maps).isnan().tolist() == [[[False, True], [True, True]]]
+
+
+def test_disagreement_runs_from_none_to_a_half():
+    up = torch.arange(5.0)
+    same = disagreement(torch.stack([up, 2 * up, up.exp()]).unsqueeze(0))
+    opposed = disagreement(torch.stack([up, -up]).unsqueeze(0))
+    assert float(same.abs().max()) == pytest.approx(0, abs=1e-6)
+    assert opposed[0].tolist() == pytest.approx([0.5, 0.25, 0, 0.25, 0.5])
+
+
+def test_multiples_of_mean_forget_each_map_scale():
+    maps = torch.rand(2, 3, 7, generator=torch.Generator().manual_seed(2))
+    shares = multiples_of_mean(maps, batch_axes=2)
+    assert torch.allclose(shares.mean(-1), torch.ones(2, 3))
+    assert torch.allclose(shares, multiples_of_mean(maps * 1e-3, batch_axes=2))
+    assert multiples_of_mean(torch.zeros(1, 4)).tolist() == [[0, 0, 0, 0]]

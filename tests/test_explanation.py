@@ -11,12 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import save as serialize
 
-from sea_nn.ensembling.agreement import agreement, disagreement, multiples_of_mean, rank, spearman
+from sea_nn.ensembling.agreement import agreement
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation import atomic
 from sea_nn.explanation.explanation import Explanation
@@ -46,79 +44,6 @@ def ask(e: Explanation) -> Explanation:
 @pytest.fixture(params=KINDS)
 def explanation(request: pytest.FixtureRequest) -> Explanation:
     return KINDS[request.param]()
-
-
-# ---- comparing maps --------------------------------------------------------------------------
-
-lists = st.lists(st.integers(-3, 3), min_size=1, max_size=12)
-
-
-@given(lists)
-def test_rank_counts_those_below_and_half_of_those_alike(values):
-    slow = [sum(w < v for w in values) + (sum(w == v for w in values) + 1) / 2 for v in values]
-    assert rank(torch.tensor(values, dtype=torch.float32)).tolist() == slow
-
-
-def test_rank_treats_each_row_alone():
-    rows = torch.tensor([[3.0, 1.0, 2.0], [0.0, 0.0, 5.0]])
-    assert rank(rows).tolist() == [rank(row).tolist() for row in rows]
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=15))
-def test_spearman_is_the_correlation_of_ranks(pairs):
-    a, b = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
-    ours = float(spearman(a, b))
-    if a.unique().numel() == 1 or b.unique().numel() == 1:
-        assert np.isnan(ours)
-        return
-    expected = np.corrcoef(rank(a).numpy(), rank(b).numpy())[0, 1]
-    assert ours == pytest.approx(expected, abs=1e-12)
-
-
-def test_spearman_sees_order_and_nothing_else():
-    a = torch.rand(200, generator=torch.Generator().manual_seed(0))
-    assert float(spearman(a, a.exp())) == pytest.approx(1)
-    assert float(spearman(a, -a)) == pytest.approx(-1)
-
-
-def test_spearman_refuses_maps_of_different_size():
-    with pytest.raises(InputError, match="3 and 4"):
-        spearman(torch.rand(3), torch.rand(4))
-
-
-def test_agreement_holds_every_pair():
-    maps = torch.rand(2, 3, 5, 6, generator=torch.Generator().manual_seed(1))
-    matrix = agreement(maps)
-    assert matrix.shape == (2, 3, 3)
-    for i in range(2):
-        for a in range(3):
-            for b in range(3):
-                pair = spearman(maps[i, a].flatten(), maps[i, b].flatten())
-                assert float(matrix[i, a, b]) == pytest.approx(float(pair))
-
-
-def test_constant_map_agrees_with_nothing():
-    maps = torch.stack([torch.arange(4.0), torch.ones(4)]).unsqueeze(0)
-    assert agreement(maps).isnan().tolist() == [[[False, True], [True, True]]]
-
-
-def test_disagreement_runs_from_none_to_a_half():
-    up = torch.arange(5.0)
-    same = disagreement(torch.stack([up, 2 * up, up.exp()]).unsqueeze(0))
-    opposed = disagreement(torch.stack([up, -up]).unsqueeze(0))
-    assert float(same.abs().max()) == pytest.approx(0, abs=1e-6)
-    assert opposed[0].tolist() == pytest.approx([0.5, 0.25, 0, 0.25, 0.5])
-
-
-def test_multiples_of_mean_forget_each_map_scale():
-    maps = torch.rand(2, 3, 7, generator=torch.Generator().manual_seed(2))
-    shares = multiples_of_mean(maps, batch_axes=2)
-    assert torch.allclose(shares.mean(-1), torch.ones(2, 3))
-    assert torch.allclose(shares, multiples_of_mean(maps * 1e-3, batch_axes=2))
-    assert multiples_of_mean(torch.zeros(1, 4)).tolist() == [[0, 0, 0, 0]]
-
-
-# ---- the explanation ------------------------------------------------------------------------
 
 
 def test_attribution_is_the_gain_of_each_pixel_feature(explanation):
@@ -152,16 +77,13 @@ def test_share_of_features_is_a_count():
     assert e.top(0.0001).shape[1] == 1
 
 
-@pytest.mark.parametrize("p", [-1, 65, 1.5, 0.0, -0.1, float("nan")])
-def test_impossible_sizes_are_refused(p):
-    with pytest.raises(InputError, match="p must be a count from 0 to 64"):
-        explain_images().top(p)
-
-
-@pytest.mark.parametrize("p", [True, "5", None])
-def test_sizes_that_are_no_numbers_are_refused(p):
-    with pytest.raises(KindError, match="p is a count"):
-        explain_images().top(p)
+def test_impossible_sizes_are_refused():
+    for p in (-1, 65, 1.5, 0.0, -0.1, float("nan")):
+        with pytest.raises(InputError, match="p must be a count from 0 to 64"):
+            explain_images().top(p)
+    for p in (True, "5", None):
+        with pytest.raises(KindError, match="p is a count"):
+            explain_images().top(p)
 
 
 def test_members_top_features_have_the_largest_means(explanation):
@@ -280,11 +202,8 @@ def test_check_levels_are_three():
 
 def test_summary_names_what_matters():
     text = explain_images().summary()
-    assert "3 inputs" in text
-    assert "a small network" in text
-    assert "integrated_gradients" in text
-    assert "kind <1>" in text
-    assert "64 features" in text
+    for word in ("3 inputs", "a small network", "integrated_gradients", "kind <1>", "64 features"):
+        assert word in text
     first = divmod(int(explain_images().order[0, 0]), 8)
     assert f"{first}, (" in text
     assert "half" not in text
@@ -305,9 +224,8 @@ def test_summary_counts_the_questions_if_there_were_any():
 def test_notebook_view_shows_a_picture_and_escapes_names():
     e = explain_images(5)
     view = e._repr_html_()
-    assert "data:image/png;base64," in view
-    assert "the first 3 of 5" in view
-    assert "kind &lt;1&gt;" in view
+    for word in ("data:image/png;base64,", "the first 3 of 5", "kind &lt;1&gt;"):
+        assert word in view
     assert "kind <1>" not in view
 
 
@@ -330,6 +248,8 @@ def test_saved_explanation_loads_as_it_was(explanation, tmp_path):
     loaded = Explanation.load(path)
     same(explanation, loaded)
     assert torch.equal(loaded.top_mask(3), explanation.top_mask(3))
+    # Half precision keeps what maps say.
+    assert torch.allclose(loaded.agreement, explanation.agreement, atol=1e-3)
     again = Explanation.load(loaded.save(tmp_path / "y.safetensors"))
     assert torch.equal(again.maps, loaded.maps)
     assert (tmp_path / "y.safetensors").read_bytes() == path.read_bytes()
@@ -346,13 +266,6 @@ def test_answers_are_saved_in_half_precision_and_only_if_there_are_any(explanati
     assert loaded.answers.dtype == torch.float32
     assert torch.allclose(loaded.answers, asked.answers, atol=3e-4)
     assert loaded.save(tmp_path / "z.safetensors").read_bytes() == path.read_bytes()
-
-
-def test_half_precision_keeps_what_maps_say(tmp_path):
-    e = explain_images(1, 64, 64, None)
-    loaded = Explanation.load(e.save(tmp_path / "x.safetensors"))
-    assert torch.allclose(loaded.agreement, e.agreement, atol=5e-4)
-    assert torch.equal(loaded.gains, e.gains)
 
 
 def test_own_features_and_own_maps_are_kept(tmp_path):
@@ -465,38 +378,55 @@ def rewrite(path, change_facts=None, change_tensors=None):
     path.write_bytes(serialize(tensors, {"sea_nn.explanation": json.dumps(facts)}))
 
 
-def test_newer_format_asks_for_an_upgrade(tmp_path):
+@pytest.mark.parametrize("version", [2, -3, True])
+def test_unknown_formats_ask_for_an_upgrade(tmp_path, version):
     path = explain_images().save(tmp_path / "x.safetensors")
-    rewrite(path, lambda facts: facts.update(version=2))
+    rewrite(path, lambda facts: facts.update(version=version))
     with pytest.raises(InputError, match="pip install --upgrade sea-nn"):
         Explanation.load(path)
 
 
-def test_damaged_parts_are_refused(tmp_path):
-    path = tmp_path / "x.safetensors"
-    for facts, tensors in [
+@pytest.mark.parametrize(
+    ("facts", "tensors"),
+    [
         (lambda f: f.pop("methods"), None),
-        (lambda f: f.update(feature_shape=7), None),
-        (lambda f: f.update(checks=[{"level": "bad"}]), None),
+        *((lambda f, change=change: f.update(change), None) for change in (
+            {"kind": "banana"},
+            {"methods": [1, 2, 3]},
+            {"methods": None},
+            {"labels": [1, [], None]},
+            {"feature_shape": 7},
+            {"feature_shape": [-4, -4]},
+            {"feature_shape": [10**30, 3]},
+            {"checks": [{"level": "bad"}]},
+            {"checks": [{"level": "ok", "subject": [], "message": 1.5}]},
+        )),
         (None, lambda t: t.pop("gains")),
         (None, lambda t: t.update(order=np.zeros_like(t["order"]))),
         (None, lambda t: t.update(order=t["order"] + 1)),
         (None, lambda t: t.update(images=t["images"][:1])),
         (None, lambda t: t.update(maps=t["maps"] + np.float16(2))),
         (None, lambda t: t.update(answers=t["maps"])),
-    ]:
-        explain_images().save(path)
-        rewrite(path, facts, tensors)
-        with pytest.raises(InputError, match="damaged"):
-            Explanation.load(path)
-    for text in ("{not json", "[1, 2]", "3"):
-        path.write_bytes(serialize({"x": np.zeros(1)}, {"sea_nn.explanation": text}))
-        with pytest.raises(InputError, match="damaged"):
-            Explanation.load(path)
-
-
-def test_failed_save_leaves_the_old_file_alone(tmp_path, monkeypatch):
+    ],
+)  # fmt: skip
+def test_damaged_parts_are_refused(tmp_path, facts, tensors):
     path = explain_images().save(tmp_path / "x.safetensors")
+    rewrite(path, facts, tensors)
+    with pytest.raises(InputError, match="damaged"):
+        Explanation.load(path)
+
+
+@pytest.mark.parametrize("text", ["{not json", "[1, 2]", "3", "[" * 100_000])
+def test_headers_that_are_no_facts_are_refused(tmp_path, text):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(serialize({"x": np.zeros(1)}, {"sea_nn.explanation": text}))
+    with pytest.raises(InputError, match="damaged"):
+        Explanation.load(path)
+
+
+@pytest.mark.parametrize("write", [Explanation.save, write_report])
+def test_a_failed_write_leaves_the_old_file_alone(tmp_path, monkeypatch, write):
+    path = write(explain_images(), tmp_path / "x.safetensors")
     before = path.read_bytes()
 
     def fail(descriptor):
@@ -504,38 +434,6 @@ def test_failed_save_leaves_the_old_file_alone(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="no space"):
-        explain_table().save(path)
+        write(explain_table(), path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"kind": "banana"},
-        {"feature_shape": [-4, -4]},
-        {"version": -3},
-        {"version": True},
-        {"methods": [1, 2, 3]},
-        {"methods": None},
-        {"labels": [1, [], None]},
-        {"feature_shape": [10**30, 3]},
-        {"checks": [{"level": "ok", "subject": [], "message": 1.5}]},
-    ],
-)
-def test_headers_that_lie_are_refused(tmp_path, change):
-    path = explain_images().save(tmp_path / "e.safetensors")
-    with safe_open(path, "numpy") as file:
-        facts = json.loads(file.metadata()["sea_nn.explanation"])
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    path.write_bytes(serialize(tensors, {"sea_nn.explanation": json.dumps({**facts, **change})}))
-    with pytest.raises(InputError):
-        Explanation.load(path)
-
-
-def test_a_bottomless_header_is_refused(tmp_path):
-    path = tmp_path / "e.safetensors"
-    deep = "[" * 100_000
-    path.write_bytes(serialize({"maps": np.zeros(1)}, {"sea_nn.explanation": deep}))
-    with pytest.raises(InputError, match="damaged"):
-        Explanation.load(path)

@@ -3,22 +3,19 @@
 import io
 import warnings
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from PIL import EpsImagePlugin, Image
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.vision.images import Preprocess, load_image, to_rgb
 
 
-def paint(width: int = 40, height: int = 30) -> Image.Image:
+def paint(width=40, height=30):
     """Left half red, right half blue, top row white: its orientation can be seen."""
     pixels = np.zeros((height, width, 3), np.uint8)
     pixels[:, : width // 2] = (255, 0, 0)
@@ -27,29 +24,29 @@ def paint(width: int = 40, height: int = 30) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def same(one: Image.Image, other: Image.Image) -> bool:
+def same(one, other):
     return np.array_equal(np.asarray(one), np.asarray(other))
 
 
-def through_file(image: Image.Image, path: Path, **options: Any) -> Image.Image:
+def through_file(image, path, **options):
     image.save(path, **options)
     return load_image(path)
 
 
 @pytest.mark.parametrize("ending", ["png", "bmp", "tiff", "webp", "ppm"])
-def test_rgb_files_come_back_as_they_are(tmp_path: Path, ending: str) -> None:
+def test_rgb_files_come_back_as_they_are(tmp_path, ending):
     options = {"lossless": True} if ending == "webp" else {}
     loaded = through_file(paint(), tmp_path / f"a.{ending}", **options)
     assert loaded.mode == "RGB"
     assert same(loaded, paint())
 
 
-def test_jpeg_comes_back_nearly_as_it_was(tmp_path: Path) -> None:
+def test_jpeg_comes_back_nearly_as_it_was(tmp_path):
     loaded = through_file(paint(), tmp_path / "a.jpg", quality=95, subsampling=0)
     assert np.abs(np.asarray(loaded, float) - np.asarray(paint(), float)).mean() < 3
 
 
-def test_grey_and_bilevel_become_three_equal_channels(tmp_path: Path) -> None:
+def test_grey_and_bilevel_become_three_equal_channels(tmp_path):
     grey = paint().convert("L")
     loaded = np.asarray(through_file(grey, tmp_path / "a.png"))
     assert np.array_equal(loaded, np.repeat(np.asarray(grey)[..., None], 3, axis=2))
@@ -57,7 +54,7 @@ def test_grey_and_bilevel_become_three_equal_channels(tmp_path: Path) -> None:
     assert set(np.unique(bilevel)) == {0, 255}
 
 
-def test_palette_gives_its_colours(tmp_path: Path) -> None:
+def test_palette_gives_its_colours(tmp_path):
     palette = paint().quantize(8)
     loaded = through_file(palette, tmp_path / "a.png")
     assert same(loaded, palette.convert("RGB"))
@@ -65,12 +62,12 @@ def test_palette_gives_its_colours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "PA"])
-def test_transparent_parts_become_white(mode: str) -> None:
+def test_transparent_parts_become_white(mode):
     image = Image.new("RGBA", (4, 4), (0, 0, 0, 0)).convert(mode)
     assert to_rgb(image).getpixel((0, 0)) == (255, 255, 255)
 
 
-def test_half_transparent_black_becomes_grey(tmp_path: Path) -> None:
+def test_half_transparent_black_becomes_grey(tmp_path):
     loaded = through_file(Image.new("RGBA", (4, 4), (0, 0, 0, 128)), tmp_path / "a.png")
     assert loaded.getpixel((1, 1)) == (127, 127, 127)
 
@@ -84,15 +81,13 @@ def test_half_transparent_black_becomes_grey(tmp_path: Path) -> None:
     ],
     ids=["palette", "grey", "rgb"],
 )
-def test_a_colour_marked_transparent_becomes_white(
-    tmp_path: Path, image: Image.Image, transparent: Any
-) -> None:
+def test_a_colour_marked_transparent_becomes_white(tmp_path, image, transparent):
     loaded = through_file(image, tmp_path / "a.png", transparency=transparent)
     assert loaded.getpixel((0, 0)) == (255, 255, 255)
 
 
 @pytest.mark.parametrize("ending", ["png", "tiff"])
-def test_sixteen_bit_grey_is_scaled_not_clipped(tmp_path: Path, ending: str) -> None:
+def test_sixteen_bit_grey_is_scaled_not_clipped(tmp_path, ending):
     values = np.array([[0, 257, 32896, 65535]], np.uint16)
     loaded = through_file(Image.fromarray(values), tmp_path / f"a.{ending}")
     assert np.asarray(loaded)[0, :, 0].tolist() == [0, 1, 128, 255]
@@ -108,54 +103,39 @@ def test_sixteen_bit_grey_is_scaled_not_clipped(tmp_path: Path, ending: str) -> 
         (np.array([[0.0, 100.0, 255.0]], np.float32), [0, 100, 255]),
         (np.array([[-1.0, 0.0, 1.0]], np.float32), [0, 128, 255]),
         (np.array([[np.nan, 1.0]], np.float32), [0, 255]),
+        (np.array([[-5.0, -5.0]], np.float32), [0, 0]),
     ],
 )
-def test_wide_grey_values_reach_the_byte_range(
-    tmp_path: Path, values: NDArray[Any], expected: list[int]
-) -> None:
+def test_wide_grey_values_reach_the_byte_range(tmp_path, values, expected):
     loaded = through_file(Image.fromarray(values), tmp_path / "a.tiff")
     assert np.asarray(loaded)[0, :, 0].tolist() == expected
 
 
-@pytest.mark.parametrize("level", [-5.0, 300.0])
-def test_a_flat_picture_of_any_level_can_be_read(tmp_path: Path, level: float) -> None:
-    flat = Image.fromarray(np.full((2, 2), level, np.float32))
-    assert through_file(flat, tmp_path / "a.tiff").size == (2, 2)
-
-
-def test_cmyk_keeps_its_colours(tmp_path: Path) -> None:
+def test_cmyk_keeps_its_colours(tmp_path):
     loaded = through_file(paint().convert("CMYK"), tmp_path / "a.jpg", quality=95)
     red = np.asarray(loaded, int)[15, 8]
     assert np.abs(red - (255, 0, 0)).max() < 12
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
-def test_the_camera_rotation_is_applied(tmp_path: Path, turn: int) -> None:
+def test_the_camera_rotation_is_applied(tmp_path, turn):
     """A file that says how it lies comes back upright, whichever of the eight ways it lies."""
-    lay_down = {
-        2: [Image.Transpose.FLIP_LEFT_RIGHT],
-        3: [Image.Transpose.ROTATE_180],
-        4: [Image.Transpose.FLIP_TOP_BOTTOM],
-        5: [Image.Transpose.TRANSPOSE],
-        6: [Image.Transpose.ROTATE_90],
-        7: [Image.Transpose.TRANSVERSE],
-        8: [Image.Transpose.ROTATE_270],
-    }
-    image = paint()
-    for step in lay_down.get(turn, []):
-        image = image.transpose(step)
+    T = Image.Transpose
+    lay_down = (None, T.FLIP_LEFT_RIGHT, T.ROTATE_180, T.FLIP_TOP_BOTTOM, T.TRANSPOSE)
+    step = (*lay_down, T.ROTATE_90, T.TRANSVERSE, T.ROTATE_270)[turn - 1]
+    image = paint() if step is None else paint().transpose(step)
     exif = Image.Exif()
     exif[0x0112] = turn
     assert same(through_file(image, tmp_path / "a.png", exif=exif), paint())
 
 
-def test_broken_exif_does_not_stop_the_picture(tmp_path: Path) -> None:
+def test_broken_exif_does_not_stop_the_picture(tmp_path):
     image = through_file(paint(), tmp_path / "a.jpg", exif=b"Exif\0\0II*\0\xff\xff\xff\x7f")
     assert image.size == (40, 30)
 
 
 @pytest.mark.parametrize("ending", ["gif", "png", "webp", "tiff"])
-def test_the_first_frame_of_an_animation_is_taken(tmp_path: Path, ending: str) -> None:
+def test_the_first_frame_of_an_animation_is_taken(tmp_path, ending):
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "lime", "blue")]
     path = tmp_path / f"a.{ending}"
     frames[0].save(path, save_all=True, append_images=frames[1:])
@@ -163,11 +143,13 @@ def test_the_first_frame_of_an_animation_is_taken(tmp_path: Path, ending: str) -
     assert red > 240 > 15 > max(green, blue)
 
 
-def test_an_open_file_can_be_read_too() -> None:
+def test_an_open_file_can_be_read_too():
     buffer = io.BytesIO()
     paint().save(buffer, "PNG")
     buffer.seek(0)
+    before = list(warnings.filters)
     assert same(load_image(buffer), paint())
+    assert list(warnings.filters) == before
 
 
 @pytest.mark.parametrize(
@@ -179,7 +161,7 @@ def test_an_open_file_can_be_read_too() -> None:
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image.*JPEG, PNG"),
     ],
 )
-def test_files_that_are_no_images_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_files_that_are_no_images_are_refused(tmp_path, content, message):
     path = tmp_path / "picture.png"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:
@@ -187,7 +169,7 @@ def test_files_that_are_no_images_are_refused(tmp_path: Path, content: bytes, me
     assert "picture.png" in str(caught.value)
 
 
-def test_missing_files_folders_and_wrong_kinds_are_refused(tmp_path: Path) -> None:
+def test_missing_files_folders_and_wrong_kinds_are_refused(tmp_path):
     with pytest.raises(InputError, match="no image at"):
         load_image(tmp_path / "gone.png")
     with pytest.raises(InputError, match="is a folder"):
@@ -197,7 +179,7 @@ def test_missing_files_folders_and_wrong_kinds_are_refused(tmp_path: Path) -> No
 
 
 @given(data=st.data())
-def test_damage_never_gives_another_error_or_a_warning(data: st.DataObject) -> None:
+def test_damage_never_gives_another_error_or_a_warning(data):
     kind = data.draw(st.sampled_from(["JPEG", "PNG", "GIF", "BMP", "WEBP"]))
     buffer = io.BytesIO()
     exif = Image.Exif()
@@ -214,9 +196,7 @@ def test_damage_never_gives_another_error_or_a_warning(data: st.DataObject) -> N
     assert image.mode == "RGB"
 
 
-def test_a_picture_over_the_limit_is_refused_and_a_jpeg_halved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_over_the_limit_is_refused_and_a_jpeg_halved(tmp_path, monkeypatch):
     paint(100, 80).save(tmp_path / "a.png")
     paint(100, 80).save(tmp_path / "a.jpg")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 7000)  # 8000 pixels: Pillow would warn
@@ -229,7 +209,7 @@ def test_a_picture_over_the_limit_is_refused_and_a_jpeg_halved(
             load_image(tmp_path / name)
 
 
-def test_preprocess_resizes_the_short_side_and_cuts_the_centre() -> None:
+def test_preprocess_resizes_the_short_side_and_cuts_the_centre():
     """The same pixels, to a rounding step, as resizing everything and then cropping."""
     noise = np.random.default_rng(0).integers(0, 256, (300, 451, 3), np.uint8)
     image = Image.fromarray(noise)
@@ -245,9 +225,7 @@ def test_preprocess_resizes_the_short_side_and_cuts_the_centre() -> None:
     crop=st.integers(1, 32),
     more=st.integers(0, 9),
 )
-def test_the_window_lies_in_the_picture_centred_and_undistorted(
-    width: int, height: int, crop: int, more: int
-) -> None:
+def test_the_window_lies_in_the_picture_centred_and_undistorted(width, height, crop, more):
     preprocess = Preprocess(resize=crop + more, crop=crop)
     left, top, right, bottom = preprocess.window(width, height)
     assert 0 <= left < right <= width
@@ -258,7 +236,7 @@ def test_the_window_lies_in_the_picture_centred_and_undistorted(
     assert preprocess(Image.new("RGB", (width, height))).shape == (3, crop, crop)
 
 
-def test_display_is_the_input_before_normalising() -> None:
+def test_display_is_the_input_before_normalising():
     preprocess = Preprocess(resize=20, crop=16, interpolation="bicubic")
     image = paint(50, 37)
     mean, std = (torch.tensor(x).view(3, 1, 1) for x in (preprocess.mean, preprocess.std))
@@ -266,14 +244,14 @@ def test_display_is_the_input_before_normalising() -> None:
     assert np.array_equal(pixels.round().byte().permute(1, 2, 0), preprocess.display(image))
 
 
-def test_a_squashing_resize_sees_the_whole_picture() -> None:
+def test_a_squashing_resize_sees_the_whole_picture():
     preprocess = Preprocess(resize=(10, 20), crop=(10, 20))
     assert preprocess.shape == (3, 10, 20)
     assert preprocess.window(300, 200) == (0, 0, 300, 200)
     assert preprocess(paint()).shape == (3, 10, 20)
 
 
-def test_grey_models_get_one_channel_and_show_three() -> None:
+def test_grey_models_get_one_channel_and_show_three():
     preprocess = Preprocess(resize=28, crop=28, mean=(0.0,), std=(1.0,), channels=1)
     image = paint(28, 28)
     assert preprocess(image).shape == (1, 28, 28)
@@ -283,7 +261,7 @@ def test_grey_models_get_one_channel_and_show_three() -> None:
     assert preprocess.display(image).shape == (28, 28, 3)
 
 
-def test_preprocess_takes_pictures_of_any_mode_and_does_not_change_them() -> None:
+def test_preprocess_takes_pictures_of_any_mode_and_does_not_change_them():
     image = Image.new("RGBA", (9, 9), (10, 20, 30, 0))
     before = image.tobytes()
     assert (Preprocess(resize=4, crop=4).display(image) == 255).all()
@@ -291,7 +269,7 @@ def test_preprocess_takes_pictures_of_any_mode_and_does_not_change_them() -> Non
     assert image.mode == "RGBA"
 
 
-def test_a_very_long_picture_does_not_fill_the_memory() -> None:
+def test_a_very_long_picture_does_not_fill_the_memory():
     assert Preprocess(resize=256, crop=224)(Image.new("L", (1, 60_000))).shape == (3, 224, 224)
 
 
@@ -307,21 +285,11 @@ def test_a_very_long_picture_does_not_fill_the_memory() -> None:
         ({"interpolation": "cubic"}, "bicubic"),
     ],
 )
-def test_preprocess_checks_itself(change: dict[str, Any], message: str) -> None:
+def test_preprocess_checks_itself(change, message):
     with pytest.raises(InputError, match=message):
         replace(Preprocess(resize=256, crop=224), **change)
-
-
-def test_preprocess_asks_for_a_pillow_image() -> None:
     with pytest.raises(KindError, match="load_image"):
-        Preprocess(resize=8, crop=8)("cat.jpg")  # type: ignore[arg-type]
-
-
-def test_reading_leaves_the_warning_filters_alone(tmp_path: Path) -> None:
-    paint().save(tmp_path / "a.png")
-    before = list(warnings.filters)
-    load_image(tmp_path / "a.png")
-    assert list(warnings.filters) == before
+        Preprocess(resize=8, crop=8)("cat.jpg")
 
 
 def test_eps_in_a_png_does_not_reach_ghostscript(tmp_path, monkeypatch):

@@ -25,11 +25,16 @@ def test_every_public_name_is_there():
         getattr(sea_nn, "nothing")  # noqa: B009
 
 
-def test_the_core_needs_torch_alone_and_the_help_not_even_that():
+def test_each_part_loads_only_what_it_needs():
+    heavy = {"captum", "matplotlib", "PIL", "safetensors", "typer", "rich"}
+    assert not loaded_after("import sea_nn") & {*heavy, "torch"}
     core = loaded_after("from sea_nn import DSF, SEAConfig, ensemble, maximize")
     assert "torch" in core
-    assert not core & {"captum", "matplotlib", "PIL", "safetensors", "typer", "rich"}
-    assert "torch" not in loaded_after("import sea_nn.cli")
+    assert not core & heavy
+    assert not loaded_after("from sea_nn import Explanation") & {"captum", "matplotlib", "typer"}
+    ours = {"sea_nn", "typer", "rich", "click", "shellingham", "annotated_doc"}
+    known = {*ours, *sys.stdlib_module_names, *(m.split(".")[0] for m in loaded_after("pass"))}
+    assert {m.split(".")[0] for m in loaded_after("import sea_nn.cli")} <= known
 
 
 def test_the_version_is_known_without_an_installation(monkeypatch):

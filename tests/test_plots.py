@@ -15,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
 
+from sea_nn import SEAConfig, ensemble
 from sea_nn.errors import InputError
 from sea_nn.show import panels
 from sea_nn.show.panels import LIMIT, SIZE, SMALLEST, blend, heat, measure, paint, panel_grid, wrap
@@ -23,6 +24,7 @@ from sea_nn.show.plots import (
     plot_bars,
     plot_class_map,
     plot_gains,
+    plot_history,
     plot_overlay,
     plot_series,
     plot_strip,
@@ -270,13 +272,15 @@ def test_top_names_its_sizes_with_digits_that_count():
     assert "420 of 16,384 (2.6\u00a0%)" in written
 
 
-def test_wrapped_lines_never_part_a_number_from_its_unit():
+def test_wrap_keeps_what_fits_and_never_parts_a_number_from_its_unit():
+    assert [wrap("two words", 9.0), wrap("", 1.0)] == ["two words", ""]
     assert wrap("half of 10.0\u00a0%", measure("half of 10.0")) == "half of\n10.0\u00a0%"
 
 
 @pytest.mark.parametrize("steps", [1, 2, 18, 40])
 def test_time_steps_are_whole_numbers(steps):
     figure = plot_series(torch.rand(1, 1, steps))
+    assert_readable(figure)  # without values too
     ticks = figure.axes[0].get_xticks()
     assert len(ticks)
     assert (ticks == ticks.round()).all()
@@ -321,19 +325,14 @@ def test_agreement_prints_numbers_and_a_dash_for_constant_maps():
     matrix = torch.tensor([[[1.0, -0.004], [-0.004, torch.nan]]])
     figure = plot_agreement(matrix, ("SEA", "flat"), torch.rand(1, 8, 8))
     written = [t.get_text() for t, _ in texts(figure)]
-    assert "1.00" in written
-    assert "0.00" in written
-    assert "–" in written
+    for text in ("1.00", "0.00", "–"):
+        assert text in written
 
 
 def test_bars_say_what_they_leave_out():
     e = explain_table(1, 50)
     figure = plot_bars(e.attribution, e.maps, e.methods, e.feature_names)
     assert any("the other 30 features hold" in t.get_text() for t, _ in texts(figure))
-
-
-def test_series_draw_without_their_values():
-    assert_readable(plot_series(explain_series().attribution))
 
 
 def test_class_map_lies_over_examples(tmp_path):
@@ -345,14 +344,10 @@ def test_class_map_lies_over_examples(tmp_path):
     assert np.allclose(pictures[1], blend(e.images[0].numpy(), heat(e.attribution[0, 0], 0)))
 
 
-def test_figures_show_themselves_in_notebooks():
-    assert explain_table().plot()._repr_png_().startswith(b"\x89PNG")
-
-
-def test_plotting_leaves_pyplot_alone():
+def test_figures_show_themselves_in_notebooks_and_leave_pyplot_alone():
     figures, settings = dict(Gcf.figs), dict(rcParams)
     for kind in KINDS:
-        explain_table().plot(kind)._repr_png_()
+        assert explain_table().plot(kind)._repr_png_().startswith(b"\x89PNG")
     assert dict(Gcf.figs) == figures
     assert dict(rcParams) == settings
 
@@ -365,15 +360,11 @@ def test_wrapped_lines_fit(width, lines):
         assert len(line) <= 2 or measure(line, SIZE) <= width
 
 
-def test_wrap_keeps_what_fits():
-    assert wrap("two words", 9.0) == "two words"
-    assert wrap("", 1.0) == ""
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda e: e.plot("pie"), "choose one of: strip, overlay"),
+        (lambda e: explain_table(33).plot(), "plot a slice"),
         (lambda e: replace(e, images=None).plot("overlay"), "needs images"),
         (lambda e: plot_strip(e.attribution, e.maps, ("a",)), "one a method"),
         (lambda e: plot_strip(e.attribution[:1], e.maps, e.methods), "does not fit maps"),
@@ -394,16 +385,7 @@ def test_what_cannot_be_drawn_is_said(call, message):
         call(explain_images())
 
 
-def test_too_many_rows_are_refused():
-    with pytest.raises(InputError, match="plot a slice"):
-        explain_table(33).plot()
-
-
 def test_a_training_history_is_drawn_with_its_terms(tmp_path):
-    from sea_nn import SEAConfig, ensemble
-    from sea_nn.errors import InputError
-    from sea_nn.show.plots import plot_history
-
     heatmaps = torch.rand(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
     config = SEAConfig.paper("fmnist").replace(thresholds=(3, 6), epochs=8)
     history = ensemble(heatmaps, config, record=True).history

@@ -192,6 +192,8 @@ def check_input(x: Any, limit: int | None = None) -> None:
             "x.permute(0, 3, 1, 2); if the model itself wants channels last, wrap it: "
             "lambda x: model(x.permute(0, 2, 3, 1))"
         )
+    if x.is_meta:
+        raise InputError("x is on the meta device and holds no numbers; move it to cpu or cuda")
     if not bool(x.isfinite().all()):
         raise InputError("x holds NaN or infinite values; clean the input first")
     if limit is not None and limit < 1:
