@@ -177,7 +177,7 @@ def find_output(
 
 
 class Logits(nn.Module):
-    """Wrap a model so that its output is always one tensor of logits, [N, classes].
+    """Wrap a model so that its output is always one tensor [N, K], whatever it means.
 
     Understood are a tensor, a mapping with the key "logits", an object with `.logits` (Hugging
     Face), a tuple whose first item is the tensor, and a list of one tensor. A score per input,
@@ -185,7 +185,7 @@ class Logits(nn.Module):
 
     Args:
         model: a module or any callable.
-        check: refuse NaN logits (on a GPU this waits for the result).
+        check: refuse NaN (on a GPU this waits for the result).
 
     Raises:
         KindError: the output is no tensor and holds none where one was expected.
@@ -198,7 +198,7 @@ class Logits(nn.Module):
         self.check = check
 
     def forward(self, x: Tensor, *args: Any) -> Tensor:
-        """Return the logits [N, classes] of `x` [N, ...]; `args` go to the model unchanged."""
+        """Return the outputs [N, K] for `x` [N, ...]; `args` go to the model unchanged."""
         logits = _to_matrix(_find_tensor(self.model(x, *args)), len(x))
         if self.check:
             _refuse_nan(logits)
@@ -212,7 +212,7 @@ def predict(
     *,
     batch_size: int = 32,
 ) -> Tensor:
-    """Return the logits [N, classes] of `x` without gradients, `batch_size` inputs at a time.
+    """Return the outputs [N, K] for `x` without gradients, `batch_size` inputs at a time.
 
     The model is called in the mode it is in: put it in eval mode first, or `borrow` it.
     """
