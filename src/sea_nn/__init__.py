@@ -1,4 +1,4 @@
-"""SEA-NN: one sharp attribution map from many that disagree.
+"""SEA-NN: one attribution map from many that disagree.
 
 Names are imported when they are first used: the core needs torch alone, `SEA` needs Captum too, and
 `sea --help` needs neither.
