@@ -17,6 +17,7 @@ from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import Inputs
 from sea_nn.metrics import Scores
 from sea_nn.metrics.order import top_sets
+from sea_nn.metrics.sensitivity import RANDOM
 from sea_nn.show.panels import (
     FAINT,
     INK,
@@ -38,7 +39,6 @@ PICTURES = ("strip", "overlay")
 SMALL = ("fashion", "fashion_sample")
 TOP = (1, 5, 7, 10)
 N_STRIPS = 6
-RANDOM = "random"
 Draw = Callable[[Explainer, Scores], Plot]
 
 
