@@ -33,9 +33,8 @@ from sea_bench.training import (
 )
 from sea_nn.errors import InputError
 from sea_nn.vision.images import Preprocess
-
-from .samples import need_real
-from .test_data import make_tiny, noise, save, write_table
+from tests.samples import need_real
+from tests.small_sets import make_tiny, noise, save, write_table
 
 CPU = torch.device("cpu")
 NETWORK = """
@@ -109,7 +108,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # The parts.
 
 
-def test_a_fitted_head_separates_what_can_be_separated() -> None:
+def test_a_fitted_head_separates_what_can_be_separated():
     generator = torch.Generator().manual_seed(0)
     centres = 3 * torch.randn(4, 20, generator=generator)
     labels = torch.arange(80) % 4
@@ -119,7 +118,7 @@ def test_a_fitted_head_separates_what_can_be_separated() -> None:
     assert ((features @ head.weight.T + head.bias).argmax(1) == labels).all()
 
 
-def test_folds_keep_groups_whole_and_labels_spread() -> None:
+def test_parts_keep_groups_whole_and_labels_spread():
     labels = torch.arange(120) % 3
     groups = [f"group {i // 6 * 3 + i % 3}" for i in range(120)]  # pairs of one label
     parts = deal_parts(groups, labels)
@@ -130,7 +129,7 @@ def test_folds_keep_groups_whole_and_labels_spread() -> None:
     assert not parts.equal(deal_parts(groups, labels, seed=1))
 
 
-def test_a_useless_feature_gets_a_strong_penalty() -> None:
+def test_a_useless_feature_gets_a_strong_penalty():
     generator = torch.Generator().manual_seed(1)
     features = torch.randn(60, 100, generator=generator)
     labels = torch.arange(60) % 2
@@ -139,7 +138,7 @@ def test_a_useless_feature_gets_a_strong_penalty() -> None:
     assert head.penalty >= 0.01
 
 
-def test_augmented_copies_differ_from_each_other_and_repeat_with_the_seed() -> None:
+def test_augmented_copies_differ_from_each_other_and_repeat_with_the_seed():
     inputs = torch.rand(1, 3, 24, 24, generator=torch.Generator().manual_seed(0)).repeat(3, 1, 1, 1)
     first, again, other = (
         augment(inputs, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)
@@ -150,7 +149,7 @@ def test_augmented_copies_differ_from_each_other_and_repeat_with_the_seed() -> N
     assert not first[0].equal(first[1])
 
 
-def test_the_head_comes_back_after_extraction_even_on_failure() -> None:
+def test_the_head_comes_back_after_extraction_even_on_failure():
     model = SmallVGG(3).eval()
     head = find_head(model)
 
@@ -169,12 +168,12 @@ def test_the_head_comes_back_after_extraction_even_on_failure() -> None:
     assert find_head(model) is head
 
 
-def test_a_network_without_linear_layer_cannot_get_classes() -> None:
+def test_a_network_without_linear_layer_cannot_get_classes():
     with pytest.raises(InputError, match="no linear layer"):
         set_head(nn.Sequential(nn.Conv2d(3, 3, 1)), nn.Identity())
 
 
-def test_frozen_norms_keep_their_statistics() -> None:
+def test_frozen_norms_keep_their_statistics():
     inputs, labels = torch.randn(8, 3, 32, 32), torch.arange(8) % 2
     for frozen in (True, False):
         model = SmallVGG(2)
@@ -187,7 +186,7 @@ def test_frozen_norms_keep_their_statistics() -> None:
 # Training, storing, loading.
 
 
-def test_a_head_on_a_network_of_ones_own(folder: Path) -> None:
+def test_a_head_on_a_network_of_ones_own(folder):
     network = write_network(folder / "net.py")
     name = f"scenes/{network}"
     state = torch.random.get_rng_state()
@@ -213,7 +212,7 @@ def test_a_head_on_a_network_of_ones_own(folder: Path) -> None:
     assert inputs.grad.abs().sum() > 0
 
 
-def test_only_the_head_is_stored_with_its_record(folder: Path) -> None:
+def test_only_the_head_is_stored_with_its_card(folder):
     train_classifier(f"objects/{write_network(folder / 'net.py')}")
     (path,) = (folder / "cache").rglob("*.safetensors")
     with safe_open(path, "pt") as file:
@@ -226,7 +225,7 @@ def test_only_the_head_is_stored_with_its_record(folder: Path) -> None:
     assert 0 <= card["accuracy"] <= 1
 
 
-def test_another_version_of_the_network_is_noticed(folder: Path) -> None:
+def test_another_version_of_the_network_is_noticed(folder):
     name = f"scenes/{write_network(folder / 'net.py')}"
     train_classifier(name)
     write_network(folder / "net.py", seed=1)
@@ -234,7 +233,7 @@ def test_another_version_of_the_network_is_noticed(folder: Path) -> None:
         load_classifier(name)
 
 
-def test_training_repeats_with_its_seed(folder: Path) -> None:
+def test_training_repeats_with_its_seed(folder):
     logits = []
     for seed in (0, 0, 1):
         train_classifier("lgg", folder=folder / "other", seed=seed)
@@ -245,7 +244,7 @@ def test_training_repeats_with_its_seed(folder: Path) -> None:
     assert not torch.allclose(logits[0], logits[2])
 
 
-def test_the_small_vgg_learns_what_it_is_shown() -> None:
+def test_the_small_vgg_learns_what_it_is_shown():
     generator = torch.Generator().manual_seed(0)
     inputs, labels = torch.randn(48, 3, 32, 32, generator=generator), torch.arange(48) % 2
     inputs[labels == 1, :, 10:22, 10:22] += 3
@@ -257,7 +256,7 @@ def test_the_small_vgg_learns_what_it_is_shown() -> None:
         assert (model(inputs).argmax(1) == labels).float().mean() > 0.9
 
 
-def test_a_whole_network_is_stored(folder: Path) -> None:
+def test_a_whole_network_is_stored(folder):
     card = train_classifier("lgg")
     assert card.trained == "all"
     assert set(card.details) == {"recall no tumour", "recall tumour"}
@@ -270,7 +269,7 @@ def test_a_whole_network_is_stored(folder: Path) -> None:
     assert inputs.grad.abs().sum() > 0
 
 
-def test_a_task_can_start_from_anothers_network(folder: Path) -> None:
+def test_a_problem_can_start_from_anothers_network(folder):
     for number in range(4):
         for kind in ("yes", "no"):
             picture = noise(number + 50 * (kind == "yes"), (60, 60))
@@ -280,7 +279,7 @@ def test_a_task_can_start_from_anothers_network(folder: Path) -> None:
     assert names == {"btd-vgg.safetensors", "lgg-vgg.safetensors"}
 
 
-def test_fine_tuning_trains_and_stores_every_weight(folder: Path) -> None:
+def test_fine_tuning_trains_and_stores_every_weight(folder):
     name = f"scenes/{write_network(folder / 'net.py')}"
     card = train_classifier(name, fine_tune=2)
     assert card.trained == "all"
@@ -289,7 +288,7 @@ def test_fine_tuning_trains_and_stores_every_weight(folder: Path) -> None:
     assert float(right.float().mean()) == card.accuracy
 
 
-def test_tiny_imagenet_keeps_the_networks_own_outputs(tmp_path, monkeypatch) -> None:
+def test_tiny_imagenet_keeps_the_networks_own_outputs(tmp_path, monkeypatch):
     monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path / "cache"))
     make_tiny(tmp_path)
     # The real set has pictures of every class; add one of the tabby.
@@ -309,13 +308,13 @@ def test_tiny_imagenet_keeps_the_networks_own_outputs(tmp_path, monkeypatch) -> 
         train_classifier("tiny_imagenet/vgg", data_folder=tmp_path)
 
 
-def test_the_command_prints_what_it_reached(folder: Path, capsys) -> None:
+def test_the_command_prints_what_it_reached(folder, capsys):
     main([f"scenes/{write_network(folder / 'net.py')}"])
     printed = capsys.readouterr().out
     assert "of 12 test pictures; trained on 96, seed 0" in printed
 
 
-def test_what_is_missing_is_said_with_the_command(folder: Path) -> None:
+def test_what_is_missing_is_said_with_the_command(folder):
     assert read_card("cub20") is None
     with pytest.raises(InputError, match=r"python -m sea_bench\.classifiers cub20"):
         load_classifier("cub20")
@@ -325,7 +324,7 @@ def test_what_is_missing_is_said_with_the_command(folder: Path) -> None:
         train_classifier("fashion")
 
 
-def test_a_damaged_file_is_not_loaded(folder: Path) -> None:
+def test_a_damaged_file_is_not_loaded(folder):
     path = folder / "cache" / "classifiers" / "lgg-vgg.safetensors"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"nothing of the kind")
@@ -333,7 +332,7 @@ def test_a_damaged_file_is_not_loaded(folder: Path) -> None:
         load_classifier("lgg")
 
 
-def test_fashion_is_shipped() -> None:
+def test_fashion_is_shipped():
     assert classifier_names() == ("fashion", *PROBLEMS)
     loaded = load_classifier("fashion")
     assert loaded.name == "fashion"
@@ -341,7 +340,7 @@ def test_fashion_is_shipped() -> None:
 
 
 @pytest.mark.parametrize("name", ["lgg", "btd"])
-def test_a_classifier_trained_here_reaches_its_recorded_accuracy(name: str) -> None:
+def test_a_classifier_trained_here_reaches_its_carded_accuracy(name):
     test = need_real(PROBLEMS[name].data, "test")
     card = read_card(name)
     if card is None:

@@ -4,7 +4,6 @@ import csv
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from typer.testing import CliRunner
 from sea_bench.data import ImageSet, Item
 from sea_bench.experiments import EXPERIMENTS, Experiment, Map, find_experiments, run_experiment
 from sea_bench.experiments import inputs as inputs_module
-from sea_bench.experiments import maps as maps_module
 from sea_bench.experiments import run as run_module
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
@@ -24,12 +22,11 @@ from sea_bench.experiments.store import Store, hash_source, hash_weights, make_k
 from sea_bench.experiments.tables import count_published
 from sea_nn.cli import app
 from sea_nn.config import SEAConfig
-from sea_nn.ensembling.aggregators import aggregate
+from sea_nn.ensembling.aggregators import aggregate, faithfulness_loss
 from sea_nn.ensembling.agreement import sharpen
-from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.errors import InputError
-from sea_nn.metrics import add_noise, compute_drops, get_metric, score_maps
-from sea_nn.pipeline import explain
+from sea_nn.metrics import compute_drops, get_metric, score_maps
+from sea_nn.pipeline import explain, to_heatmaps
 
 PAIR = ("saliency", "input_x_gradient")
 TINY = Experiment(
@@ -280,57 +277,8 @@ def test_the_ablation_has_the_papers_nine_cells():
     assert one.paper["aupc_pixels:black"]["λ1=100, λ2=100"] == 11.15
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """Every batch of inputs that a question about sets was made for, and what SEA was given."""
-    made, given = [], []
-
-    def make_ask(model, x, target, *, absent, logits):
-        made.append(x)
-        return lambda sets: sets.flatten(2).float().mean(2)
-
-    real = maps_module.learn
-
-    def learn(stacked, config, *, ask=None, **options):
-        given.append(ask)
-        return real(stacked, config, **options)
-
-    monkeypatch.setattr("sea_bench.experiments.explainer.make_ask", make_ask)
-    monkeypatch.setattr(maps_module, "learn", learn)
-    return SimpleNamespace(made=made, given=given)
-
-
 ASKING = replace(TINY.maps[0], label="SEA, asking", config=SEAConfig(epochs=5))
 BOTH = replace(TINY, name="asking", maps=(TINY.maps[0], ASKING), paper={}, figures=())
-
-
-def test_only_maps_that_ask_get_a_way_to_ask_and_about_their_own_inputs(asked, tmp_path):
-    run(tmp_path, replace(BOTH, metrics=("robustness",), figures=("strip",)), limit=2)
-    inputs = choose_inputs(BOTH, 2)
-    x = inputs.read(range(2)).x
-    low, high = (torch.tensor(bound).view(-1, 1, 1) for bound in inputs.bounds)
-    plain, noisy, drawn = asked.made
-    torch.testing.assert_close(plain, x)
-    torch.testing.assert_close(noisy, add_noise(x, 0.02 * (high - low)))
-    torch.testing.assert_close(drawn, x)
-    assert [ask is not None for ask in asked.given] == [False, True] * 3
-
-
-def test_the_time_of_a_map_that_asks_has_its_questions_in_it(asked, tmp_path):
-    timed = replace(BOTH, kind="time", metrics=("seconds_single", "seconds_batched"))
-    run(tmp_path, timed, limit=1)
-    questions = len(asked.made)
-    assert questions == sum(ask is not None for ask in asked.given)
-    assert questions == sum(ask is None for ask in asked.given)
-
-
-def test_asking_the_classifier_changes_the_map_and_leaves_the_others():
-    chosen = choose_inputs(BOTH, 2)
-    batch = chosen.read(range(2))
-    both = Explainer(BOTH, chosen).explain(batch.x, batch.target)
-    alone = Explainer(TINY, chosen).explain(batch.x, batch.target)
-    torch.testing.assert_close(both["SEA"], alone["SEA"])
-    assert float((both["SEA, asking"] - both["SEA"]).abs().max()) > 1e-3
 
 
 def test_a_map_of_an_experiment_is_that_of_the_pipeline():
@@ -340,6 +288,9 @@ def test_a_map_of_an_experiment_is_that_of_the_pipeline():
     for one in BOTH.maps:
         found = explain(chosen.loaded.model, batch.x, batch.target, methods=PAIR, config=one.config)
         assert torch.equal(maps[one.label], found.learned.attribution)
+        assert found.evaluations["sea"] == 2 * (30 if one is ASKING else 0)
+    assert float((maps["SEA, asking"] - maps["SEA"]).abs().max()) > 1e-3
+    assert BOTH.count_evaluations(ASKING, (1, 28, 28)) == 2 + 30
 
 
 def test_members_with_the_same_map_share_a_vote():
@@ -356,42 +307,20 @@ def test_members_with_the_same_map_share_a_vote():
     torch.testing.assert_close(found, pair)
 
 
-def test_the_optimal_combination_weighs_members_by_what_the_model_says():
-    optimal = Map("optimal", "optimal", PAIR)
-    one = replace(TINY, maps=(TINY.maps[0], optimal))
+def test_the_optimal_combination_is_fitted_to_what_hiding_squares_does():
+    one = replace(TINY, maps=(TINY.maps[0], Map("optimal", "optimal", PAIR)))
     chosen = choose_inputs(one, 3)
     batch = chosen.read(range(3))
     whole = Explainer(one, chosen)
     found = whole.explain(batch.x, batch.target)["optimal"]
     alone = whole.explain(batch.x[1:2], batch.target[1:2])["optimal"]
-    torch.testing.assert_close(found[1:2], alone)  # an input's map does not know its batch
-    found_members = whole.compute_members(batch.x, batch.target, PAIR)
-    heatmaps = {name: to_heatmap(raw) for name, raw in found_members.maps.items()}
+    torch.testing.assert_close(found[1:2], alone)  # an input's map does not depend on its batch
+    heatmaps = to_heatmaps(whole.compute_members(batch.x, batch.target, PAIR), 4)
     squares = draw_squares((28, 28), 0, batch.x.device).expand(3, -1, -1, -1)
-    members, inside = [], []
-    for name in PAIR:
-        part = torch.einsum("nhw,nrhw->nr", heatmaps[name].double(), squares.double())
-        size = part.square().mean(1, keepdim=True).sqrt()
-        inside.append(part / size)
-        members.append((heatmaps[name] / size.unsqueeze(2)).flatten(1))
-    # Up to its scale it lies between its members, each at the same size, and not at their middle.
-    weights = torch.linalg.lstsq(torch.stack(members, 2), found.flatten(1).double().unsqueeze(2))
-    weights = weights.solution.squeeze(2)
-    mixed = weights[:, :1] * members[0] + weights[:, 1:] * members[1]
-    torch.testing.assert_close(found.flatten(1).double(), mixed, atol=1e-5, rtol=1e-4)
-    share = weights / weights.sum(1, keepdim=True)
-    assert bool((share >= -1e-4).all())
-    assert bool(((share[:, 0] - 0.5).abs() > 1e-2).any())
-    # No other mixture predicts better by how much the score falls.
     model, bounds = chosen.loaded.model, chosen.bounds
-    drops = compute_drops(model, batch.x, batch.target, squares, bounds=bounds).double()
-    drops = drops / drops.square().mean(1, keepdim=True).sqrt()
-
-    def miss(w):
-        return (w * inside[0] + (1 - w) * inside[1] - drops).square().mean(1)
-
-    for other in torch.linspace(0, 1, 21):
-        assert bool((miss(share[:, :1]) <= miss(other) + 1e-5).all())
+    drops = compute_drops(model, batch.x, batch.target, squares, bounds=bounds)
+    loss = faithfulness_loss(heatmaps, squares, drops)
+    torch.testing.assert_close(found, aggregate(heatmaps, "optimal", loss=loss).attribution)
 
 
 def test_an_aggregate_without_questions_is_the_library_call():

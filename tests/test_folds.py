@@ -28,8 +28,7 @@ from sea_bench.experiments.inputs import choose_inputs
 from sea_nn.errors import InputError
 from sea_nn.metrics import score_maps
 from tests.samples import need_real
-
-from .test_data import save, write_table
+from tests.small_sets import save, write_table
 
 REAL = os.environ.get(data.DATA_VARIABLE)
 COUNT = 3
@@ -117,7 +116,7 @@ def check_parts(images: data.ImageSet, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_folds_are_disjoint_complete_and_keep_patients_whole(trained, count):
+def test_parts_are_disjoint_complete_and_keep_patients_whole(trained, count):
     check_parts(data.load("lgg", None, "all"), count)
 
 
@@ -152,7 +151,7 @@ def test_names_of_parts():
 # The classifiers.
 
 
-def test_no_classifier_was_trained_on_a_picture_of_its_fold(trained):
+def test_no_classifier_was_trained_on_a_picture_of_its_part(trained):
     _, _, seen = trained
     everything = {item.name for item in data.load("lgg", None, "all")}
     assert list(seen) == [Part(number, COUNT) for number in (1, 2, 3)]
@@ -165,7 +164,7 @@ def test_no_classifier_was_trained_on_a_picture_of_its_fold(trained):
         assert card.n_train == len(names)
 
 
-def test_the_command_trains_every_fold_the_same_again(trained, monkeypatch, tmp_path, capsys):
+def test_the_command_trains_every_part_the_same_again(trained, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path))
     main([f"lgg@{COUNT}"])
     assert capsys.readouterr().out.count("lgg/vgg@") == COUNT
@@ -210,7 +209,7 @@ def test_only_one_classifier_can_be_taken_for_the_only_one(trained):
     assert [len(block) for block in uneven.cut(2)] == [2, 1, 2, 2, 1, 2]
 
 
-def test_the_page_states_each_folds_accuracy_and_the_mean(trained):
+def test_the_page_states_each_parts_accuracy_and_the_mean(trained):
     folder, result, _ = trained
     text = " ".join((folder / "out" / "tiny.md").read_text(encoding="utf-8").split())
     shares = [read_card(name).accuracy for name in list_parts(CLASSIFIER)]
@@ -242,7 +241,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_files(trained, tmp_path, mo
     assert run(tmp_path, cache=tmp_path / "cache").n_reused == 10
 
 
-def test_a_trial_trains_the_folds_it_needs_and_is_the_beginning_of_the_whole(
+def test_a_trial_trains_the_parts_it_needs_and_is_the_beginning_of_the_whole(
     trained, tmp_path, monkeypatch
 ):
     folder, whole, _ = trained
@@ -258,14 +257,14 @@ def test_a_trial_trains_the_folds_it_needs_and_is_the_beginning_of_the_whole(
     assert run(tmp_path, limit=4).n_reused == 2
 
 
-def test_tuning_inputs_come_from_the_other_end_of_every_fold(trained):
+def test_tuning_inputs_come_from_the_other_end_of_every_part(trained):
     reported = choose_inputs(TINY, 6)
     tuned = choose_inputs(replace(TINY, tuning=True), 6)
     assert set(tuned.asked) == {0, 1, 2}
     assert not {i.name for i in reported.items} & {i.name for i in tuned.items}
 
 
-def test_the_small_sets_are_used_in_folds_and_never_to_tune():
+def test_the_small_sets_are_used_in_parts_and_never_to_tune():
     for experiment in EXPERIMENTS.values():
         if experiment.data in ("btd", "lgg"):
             assert len(list_parts(experiment.classifier)) == 5
