@@ -48,9 +48,14 @@ def merge(
         keep_scorer: keep the learned function.
     """
     if one.how in ("sea", "sea_step", "sea_random"):
-        asking = Asking(**one.choices)
-        given = {"weights": weights, "ask": ask, "asking": asking, "keep_scorer": keep_scorer}
-        return learn(heatmaps, config, **given).ensemble
+        return learn(
+            heatmaps,
+            config,
+            weights=weights,
+            ask=ask,
+            asking=Asking(**one.choices),
+            keep_scorer=keep_scorer,
+        ).ensemble
     if ask is not None and config is not None:
         return _average(heatmaps, ask, config)
     loss = None
