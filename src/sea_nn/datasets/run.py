@@ -1,0 +1,437 @@
+"""``explain_dataset``: the whole run, from a source to a folder of results.
+
+    outcome = explain_dataset("photos/", SEA(model), "out", preprocess=preprocess)
+
+Started again with the same arguments, it does only what is missing.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from sea_nn.datasets.engines import Done, Task, Worker, run_here, use_threads
+from sea_nn.datasets.plan import (
+    MANIFEST,
+    Manifest,
+    Precision,
+    choose_settings,
+    compare,
+    describe_source,
+    hash_weights,
+)
+from sea_nn.datasets.progress import Progress
+from sea_nn.datasets.shard import Job, explain_shard, load_shard
+from sea_nn.datasets.sources import Prepare, Source, open_source
+from sea_nn.datasets.storage import (
+    commit,
+    list_committed,
+    lock,
+    read_inputs,
+    read_rows,
+    remove_drafts,
+    write_inputs,
+)
+from sea_nn.errors import InputError, KindError
+from sea_nn.sea import SEA
+
+N_TRIED = 100  # inputs that are tried to find one that loads
+SOME = 3  # names given as examples in a message
+
+
+@dataclass
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        out: the folder.
+        n_inputs: inputs of the data set.
+        n_done: inputs that now have a row.
+        n_fresh: inputs that this call did.
+        n_failed: rows with an error, of earlier calls too.
+        evaluations: model evaluations of this call.
+        seconds: of this call.
+        bytes: written by this call.
+        errors: by kind, how many inputs failed, and the first one's message.
+        given_up: shards that killed every worker that tried them.
+    """
+
+    out: Path
+    n_inputs: int
+    n_done: int = 0
+    n_fresh: int = 0
+    n_failed: int = 0
+    evaluations: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+    errors: dict[str, tuple[int, str]] = field(default_factory=dict)
+    given_up: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.n_done} of {self.n_inputs} inputs are in {self.out} ({self.n_fresh} now, "
+            f"{self.evaluations} evaluations, {self.seconds:.1f} s, {self.bytes / 1e6:.1f} MB)"
+        ]
+        for kind, (count, example) in sorted(self.errors.items()):
+            lines.append(f"failed ({kind}): {count}, for example: {example}")
+        if self.given_up:
+            lines.append(f"given up: shards {', '.join(map(str, self.given_up))}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would take, from a measured sample.
+
+    Attributes:
+        n_inputs: inputs of the data set.
+        n_left: inputs that are not done yet.
+        n_shards: shards in all.
+        evaluations: of the model, for what is left.
+        seconds: for what is left.
+        bytes: that it would write.
+        sample: inputs that were measured.
+    """
+
+    n_inputs: int
+    n_left: int
+    n_shards: int
+    evaluations: int
+    seconds: float
+    bytes: int
+    sample: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_inputs} inputs in {self.n_shards} shards, {self.n_left} to do: "
+            f"{self.evaluations} evaluations, about {self.seconds:.0f} s, "
+            f"{self.bytes / 1e6:.1f} MB (from {self.sample} inputs)"
+        )
+
+
+def explain_dataset(
+    source: Any,
+    sea: SEA,
+    out: str | Path,
+    *,
+    preprocess: Prepare | None = None,
+    target: str | int | None = None,
+    labels: Sequence[str] | None = None,
+    label_column: str | None = None,
+    model_name: str = "",
+    workers: int = 1,
+    address: str | None = None,
+    batch_size: int | None = None,
+    shard_size: int | None = None,
+    limit: int | None = None,
+    precision: Precision = "float16",
+    members: bool = False,
+    curve: bool | None = None,
+    top: int = 256,
+    internal_batch_size: int | None = None,
+    retry_errors: bool = False,
+    dry_run: bool = False,
+    quiet: bool = False,
+) -> Outcome | Estimate:
+    """Explain every input of a data set and keep the results in a folder.
+
+    Args:
+        source: see ``open_source``: pictures, tables, data sets, tensors.
+        sea: the ensemble over a model.
+        out: the folder for results; with results of the same run in it, only the rest is done.
+        preprocess: from a Pillow image to the model's input; pictures need it.
+        target: the class to explain: None for the predicted one, "label" for the true one, or a
+            number.
+        labels: the model's class names.
+        label_column: the column or key of the true class; left out, one called "label".
+        model_name: what to call the model.
+        workers: processes; more than one, or an ``address``, needs Ray.
+        address: of a Ray cluster, such as "auto" or "ray://host:10001".
+        batch_size: inputs explained together; left out, by their size and the device.
+        shard_size: inputs written together, rounded up to whole batches.
+        limit: explain only the first so many.
+        precision: of stored maps: "float16", "uint8" or "float32".
+        members: store the members' maps too.
+        curve: ask the model about the top 1 to 50 %, kept and removed: 13 evaluations an input.
+            Left out: for images.
+        top: how many of the first features are stored in their order.
+        internal_batch_size: the most evaluations in one pass; left out, by memory.
+        retry_errors: explain those again that failed.
+        dry_run: compute a few inputs, write nothing, and return an ``Estimate``.
+        quiet: show no progress.
+
+    Returns:
+        What came of it. Inputs that failed do not raise; they are rows with an error.
+
+    Raises:
+        InputError: the folder holds results of other settings, weights or inputs.
+        KeyboardInterrupt: after Ctrl-C, once the open shards are written. SIGTERM ends likewise,
+            with SystemExit(143).
+    """
+    if not isinstance(sea, SEA):
+        raise KindError(f"sea must be a SEA over a model; got {type(sea).__name__}")
+    if workers < 1:
+        raise InputError(f"workers must be at least 1; got {workers}")
+    given = open_source(
+        source, preprocess=preprocess, label_names=labels, label_column=label_column
+    ).first(limit)
+    shape = _find_shape(given)
+    settings = choose_settings(
+        sea,
+        shape,
+        target=target,
+        batch_size=batch_size,
+        shard_size=shard_size,
+        precision=precision,
+        members=members,
+        curve=curve,
+        top=top,
+        internal_batch_size=internal_batch_size,
+    )
+    manifest = Manifest(
+        settings=settings,
+        weights=hash_weights(sea.forward_func),
+        source=describe_source(given),
+        shape=shape,
+        count=len(given),
+        threads=max(1, torch.get_num_threads() // workers),
+        model=model_name or type(sea.forward_func).__name__,
+        labels=tuple(labels or ()),
+        feature_names=tuple(given.notes.get("feature_names", ())),
+    )
+    folder = Path(out).expanduser().resolve()
+    if dry_run:
+        return _estimate(Job(manifest, given, sea, folder), workers)
+    with lock(folder):
+        manifest = _prepare(folder, manifest, given, retry_errors)
+        job = Job(manifest, given, sea, folder)
+        return _run(job, workers, address, retry_errors, quiet)
+
+
+def _find_shape(source: Source) -> tuple[int, ...]:
+    """The shape of the first input that loads: what all others must have."""
+    first = ""
+    for index in range(min(len(source), N_TRIED)):
+        try:
+            x = source.load(index).x
+        except Exception as error:  # it gets its own row later
+            first = first or f"{source.ids[index]}: {error}"
+            continue
+        if x.ndim not in (1, 2, 3) or x.numel() == 0:
+            raise InputError(
+                f"an input must be columns [F], a series [C, T] or an image [C, H, W]; "
+                f"{source.ids[index]} is {list(x.shape)}"
+            )
+        return tuple(x.shape)
+    raise InputError(f"none of the first {min(len(source), N_TRIED)} inputs could be read ({first})")
+
+
+def _prepare(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Manifest:
+    """Begin a run, or make sure that the one in the folder is the same."""
+    if not (folder / MANIFEST).exists():
+        strangers = [p.name for p in folder.iterdir() if p.name in ("rows", "tensors")]
+        if strangers:
+            raise InputError(
+                f"{folder} holds {' and '.join(strangers)} but no {MANIFEST}; choose another folder"
+            )
+        write_inputs(folder, source)
+        new.write(folder)
+        return new
+    old = Manifest.read(folder)
+    different = compare(old, new)
+    if old.source["fingerprint"] != new.source["fingerprint"]:
+        changes = _compare_inputs(folder, source, retry_errors)
+        different += changes
+        if not changes:  # only failed inputs were repaired
+            write_inputs(folder, source)
+            old = replace(old, source=new.source)
+            if not different:
+                old.write(folder)
+    if different:
+        raise InputError(
+            f"{folder} holds a run of something else, and results must not be mixed. "
+            + "; ".join(different)
+            + ". Choose another folder, or repeat the old settings"
+        )
+    return old
+
+
+def _compare_inputs(folder: Path, source: Source, retry_errors: bool) -> list[str]:
+    """How the source differs from the one that the run began with."""
+    table = read_inputs(folder).to_pydict()
+    before = dict(zip(table["id"], table["digest"], strict=True))
+    digests = source.digests
+    if isinstance(digests, str):
+        now: dict[str, Any] = dict.fromkeys(source.ids)
+    else:
+        now = dict(zip(source.ids, digests, strict=True))
+    new, gone = [i for i in now if i not in before], [i for i in before if i not in now]
+    changed = [i for i, digest in now.items() if i in before and before[i] != digest]
+    if retry_errors and changed and not new and not gone:
+        failed = {
+            id_ for shard in list_committed(folder) for id_, _ in _failed_inputs(folder, shard)
+        }
+        changed = [i for i in changed if i not in failed]
+        if not changed:
+            return []
+    parts = [
+        f"{len(names)} {what} ({', '.join(names[:SOME])}{' …' if len(names) > SOME else ''})"
+        for what, names in (("new", new), ("missing", gone), ("changed", changed))
+        if names
+    ]
+    if not parts and not isinstance(digests, str):
+        return []
+    return [f"source: {', '.join(parts) or 'its content or order is another'}"]
+
+
+def _failed_inputs(folder: Path, shard: int) -> list[tuple[str, int]]:
+    table = read_rows(folder, shard, ["id", "index", "error"]).to_pydict()
+    columns = zip(table["id"], table["index"], table["error"], strict=True)
+    return [(id_, index) for id_, index, error in columns if error is not None]
+
+
+def _run(
+    job: Job, workers: int, address: str | None, retry_errors: bool, quiet: bool
+) -> Outcome:
+    manifest, started = job.manifest, time.monotonic()
+    remove_drafts(job.out)
+    there = set(list_committed(job.out, check=True))
+    tasks = [Task(shard) for shard in range(manifest.n_shards) if shard not in there]
+    if retry_errors:
+        for shard in sorted(there):
+            failed = tuple(index for _, index in _failed_inputs(job.out, shard))
+            tasks += [Task(shard, failed)] if failed else []
+    outcome = Outcome(job.out, manifest.count)
+    before = sum(len(manifest.numbers(shard)) for shard in there)
+    redone = sum(len(task.only or ()) for task in tasks)
+    given_up: list[int] = []
+    with Progress(manifest.count, before - redone, quiet) as progress, _signals(progress) as stop:
+
+        def finished(done: Done) -> None:
+            outcome.n_fresh += done.n_inputs
+            outcome.evaluations += done.evaluations
+            outcome.bytes += done.bytes
+            progress.commit(done.n_inputs, done.failed, done.evaluations, done.worker)
+            if done.failed == done.n_inputs > 1:
+                progress.say(f"every input of shard {done.shard} failed: {done.example}")
+
+        if before and tasks:
+            progress.say(f"{before} of {manifest.count} inputs were done before; going on")
+        try:
+            if tasks and (workers > 1 or address is not None):
+                from sea_nn.datasets.cluster import Cluster
+
+                cluster = Cluster(job, workers, address)
+                given_up = cluster.given_up
+                cluster.run(tasks, finished, stop.is_set, progress.say)
+            elif tasks:
+                run_here(job, tasks, finished, stop.is_set, progress.tick)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise OSError(
+                error.errno,
+                f"the disk is full; {progress.done} of {manifest.count} inputs are kept. Make "
+                "room and start the same command again",
+                str(job.out),
+            ) from error
+    outcome.given_up, outcome.seconds = tuple(given_up), time.monotonic() - started
+    _count_rows(job, outcome)
+    stop.raise_if_set(outcome)
+    return outcome
+
+
+def _count_rows(job: Job, outcome: Outcome) -> None:
+    for shard in list_committed(job.out):
+        table = read_rows(job.out, shard, ["id", "error", "error_kind"]).to_pydict()
+        outcome.n_done += len(table["id"])
+        for id_, error, kind in zip(table["id"], table["error"], table["error_kind"], strict=True):
+            if error is not None:
+                count, example = outcome.errors.get(kind, (0, f"{id_}: {error}"))
+                outcome.errors[kind] = count + 1, example
+                outcome.n_failed += 1
+
+
+class _Stop:
+    """Whether the run should end, and by which signal."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.signal = progress, 0
+
+    def is_set(self) -> bool:
+        """Whether a signal came."""
+        return bool(self.signal)
+
+    def handle(self, number: int, _: FrameType | None) -> None:
+        """First signal: end after the open shards. Second: drop them."""
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number
+        self.progress.say("stopping once the open shards are written; again to drop them")
+
+    def raise_if_set(self, outcome: Outcome) -> None:
+        """End as the signal asked."""
+        if not self.signal or outcome.n_done == outcome.n_inputs:
+            return
+        self.progress.say(
+            f"stopped: {outcome.n_done} of {outcome.n_inputs} inputs are in {outcome.out}; start "
+            "the same command again to go on"
+        )
+        if self.signal == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _signals(progress: Progress) -> Iterator[_Stop]:
+    stop = _Stop(progress)
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before: dict[int, Callable[..., Any] | int | None] = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, stop.handle)
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _estimate(job: Job, workers: int) -> Estimate:
+    """Explain a few inputs and work out what all would take."""
+    manifest = job.manifest
+    there = list_committed(job.out) if (job.out / MANIFEST).exists() else []
+    left = manifest.count - sum(len(manifest.numbers(shard)) for shard in there)
+    batch = manifest.settings.batch_size
+    numbers = range(min(manifest.count, batch * max(1, 4 // batch)))
+    with tempfile.TemporaryDirectory() as place, use_threads(manifest.threads):
+        explain_shard(job, load_shard(job, 0, [0]))  # the first one also pays for preparations
+        started = time.perf_counter()
+        work = explain_shard(job, load_shard(job, 0, numbers))
+        written = commit(Path(place), 0, work.rows)
+        each = (time.perf_counter() - started) / len(numbers)
+    scale = left / len(numbers)
+    return Estimate(
+        manifest.count,
+        left,
+        manifest.n_shards,
+        round(work.evaluations * scale),
+        each * left / workers,
+        round(written * scale),
+        len(numbers),
+    )
+
+
+__all__ = ["Estimate", "Outcome", "Worker", "explain_dataset"]
