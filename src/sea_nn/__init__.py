@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sea_nn.config import SEAConfig
+    from sea_nn.datasets import explain_dataset, read_dataset
     from sea_nn.ensembling.aggregators import aggregate
     from sea_nn.ensembling.ensemble import Ensemble, ensemble, ensemble_class
     from sea_nn.explanation.explanation import Explanation
@@ -30,12 +31,15 @@ __all__ = [
     "aggregate",
     "ensemble",
     "ensemble_class",
+    "explain_dataset",
     "maximize",
     "quantus_explain",
+    "read_dataset",
 ]
 
 _HOMES = {
     "config": ("SEAConfig",),
+    "datasets": ("explain_dataset", "read_dataset"),
     "ensembling.aggregators": ("aggregate",),
     "ensembling.ensemble": ("Ensemble", "ensemble", "ensemble_class"),
     "explanation.explanation": ("Explanation",),

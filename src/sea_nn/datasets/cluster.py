@@ -205,9 +205,10 @@ class _Actor:
 
     def hello(self) -> str:
         """Check that this machine sees the run's folder; return the worker's name."""
-        if not (self.job.out / MANIFEST).is_file() or Manifest.read(
-            self.job.out
-        ).created != self.job.manifest.created:
+        if (
+            not (self.job.out / MANIFEST).is_file()
+            or Manifest.read(self.job.out).created != self.job.manifest.created
+        ):
             import socket
 
             raise InputError(
@@ -249,8 +250,8 @@ def _pickle_by_value(ray: Any, job: Job) -> None:
     model = job.sea.forward_func
     parts: list[Any] = [type(m) for m in model.modules()] if isinstance(model, nn.Module) else []
     parts += [model, job.source.read, *(entry.member for entry in job.sea.entries)]
-    for name in {getattr(part, "__module__", None) for part in parts}:
-        module = sys.modules.get(name or "")
+    for name in {str(getattr(part, "__module__", "")) for part in parts}:
+        module = sys.modules.get(name)
         if module is None or name in ("__main__", "builtins"):
             continue
         try:

@@ -8,14 +8,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from sea_nn.datasets.shard import Job, Loaded, Work, explain_shard, load_shard
-from sea_nn.datasets.storage import Array, Log, Rows, commit, read_facts, read_rows, rows_path, tensors_path
+from sea_nn.datasets.storage import (
+    Array,
+    Log,
+    Rows,
+    commit,
+    read_facts,
+    read_rows,
+    rows_path,
+    tensors_path,
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,7 @@ class Worker:
         """Wait for what is being written, and load nothing more."""
         self._loader.shutdown(wait=True, cancel_futures=True)
         self._writer.shutdown(wait=True)
+        self.log.close()
 
     def _commit(self, task: Task, work: Work) -> Done:
         started = time.perf_counter()
@@ -90,9 +100,10 @@ class Worker:
             seconds,
             errors[0] if errors else "",
         )
-        each = sum(seconds.values()) / max(1, done.n_inputs)
-        self.log.write("commit", shard=task.shard, inputs=done.n_inputs, failed=done.failed,
-                       evaluations=done.evaluations, bytes=size, seconds=seconds, each=each)  # fmt: skip
+        self.log.write(
+            "commit",
+            **{**asdict(done), "each": sum(seconds.values()) / max(1, done.n_inputs)},
+        )
         return done
 
 

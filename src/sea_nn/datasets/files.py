@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 
 from sea_nn.datasets.arrow import import_arrow
-from sea_nn.datasets.sources import (
+from sea_nn.datasets.items import (
     LABEL_KEYS,
     Item,
     Prepare,

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from sea_nn.config import SEAConfig
-from sea_nn.datasets.sources import Source
+from sea_nn.datasets.items import Source
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.explanation.provenance import find_versions
@@ -211,7 +211,9 @@ def describe_sea(sea: SEA) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=lambda v: getattr(v, "__qualname__", None) or str(v)))
+    return json.loads(
+        json.dumps(value, default=lambda v: getattr(v, "__qualname__", None) or str(v))
+    )
 
 
 def find_device(model: Callable[..., Any]) -> torch.device:

@@ -1,8 +1,8 @@
 """``read_dataset``: the results of a run, finished or not, by id or as a table.
 
-    data = read_dataset("out")
-    data["cat.jpg"].map             # float32 [H, W]
-    data.to_pandas()
+data = read_dataset("out")
+data["cat.jpg"].map             # float32 [H, W]
+data.to_pandas()
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,10 +33,8 @@ from sea_nn.datasets.storage import (
     rows_path,
     tensors_path,
 )
+from sea_nn.datasets.summary import Summary, summarize
 from sea_nn.errors import InputError, MissingExtraError
-
-if TYPE_CHECKING:
-    from sea_nn.datasets.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,9 @@ class ExplainedDataset:
         if columns is not None and "seconds" not in columns:
             return table
         seconds = self._seconds
-        column = [seconds.get(s) for s, p in zip(self.shards, parts, strict=True) for _ in range(len(p))]
+        column = [
+            seconds.get(s) for s, p in zip(self.shards, parts, strict=True) for _ in range(len(p))
+        ]
         return table.append_column("seconds", pa.array(column, pa.float32()))
 
     def to_pandas(self) -> Any:
@@ -207,8 +207,6 @@ class ExplainedDataset:
 
     def summary(self, **options: Any) -> Summary:
         """What the explanations say by class; see ``sea_nn.datasets.summary.summarize``."""
-        from sea_nn.datasets.summary import summarize
-
         return summarize(self, **options)
 
     @cached_property

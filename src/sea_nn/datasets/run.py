@@ -8,46 +8,35 @@ Started again with the same arguments, it does only what is missing.
 from __future__ import annotations
 
 import errno
-import signal
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 
-from sea_nn.datasets.engines import Done, Task, Worker, run_here, use_threads
+from sea_nn.datasets.engines import Done, Task, run_here, use_threads
+from sea_nn.datasets.items import Prepare, Source
 from sea_nn.datasets.plan import (
     MANIFEST,
     Manifest,
     Precision,
     choose_settings,
-    compare,
     describe_source,
     hash_weights,
 )
 from sea_nn.datasets.progress import Progress
+from sea_nn.datasets.resume import failed_inputs, prepare
 from sea_nn.datasets.shard import Job, explain_shard, load_shard
-from sea_nn.datasets.sources import Prepare, Source, open_source
-from sea_nn.datasets.storage import (
-    commit,
-    list_committed,
-    lock,
-    read_inputs,
-    read_rows,
-    remove_drafts,
-    write_inputs,
-)
+from sea_nn.datasets.sources import open_source
+from sea_nn.datasets.stopping import watch_signals
+from sea_nn.datasets.storage import commit, list_committed, lock, read_rows, remove_drafts
 from sea_nn.errors import InputError, KindError
 from sea_nn.sea import SEA
 
 N_TRIED = 100  # inputs that are tried to find one that loads
-SOME = 3  # names given as examples in a message
 
 
 @dataclass
@@ -214,7 +203,7 @@ def explain_dataset(
     if dry_run:
         return _estimate(Job(manifest, given, sea, folder), workers)
     with lock(folder):
-        manifest = _prepare(folder, manifest, given, retry_errors)
+        manifest = prepare(folder, manifest, given, retry_errors)
         job = Job(manifest, given, sea, folder)
         return _run(job, workers, address, retry_errors, quiet)
 
@@ -234,89 +223,28 @@ def _find_shape(source: Source) -> tuple[int, ...]:
                 f"{source.ids[index]} is {list(x.shape)}"
             )
         return tuple(x.shape)
-    raise InputError(f"none of the first {min(len(source), N_TRIED)} inputs could be read ({first})")
+    raise InputError(
+        f"none of the first {min(len(source), N_TRIED)} inputs could be read ({first})"
+    )
 
 
-def _prepare(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Manifest:
-    """Begin a run, or make sure that the one in the folder is the same."""
-    if not (folder / MANIFEST).exists():
-        strangers = [p.name for p in folder.iterdir() if p.name in ("rows", "tensors")]
-        if strangers:
-            raise InputError(
-                f"{folder} holds {' and '.join(strangers)} but no {MANIFEST}; choose another folder"
-            )
-        write_inputs(folder, source)
-        new.write(folder)
-        return new
-    old = Manifest.read(folder)
-    different = compare(old, new)
-    if old.source["fingerprint"] != new.source["fingerprint"]:
-        changes = _compare_inputs(folder, source, retry_errors)
-        different += changes
-        if not changes:  # only failed inputs were repaired
-            write_inputs(folder, source)
-            old = replace(old, source=new.source)
-            if not different:
-                old.write(folder)
-    if different:
-        raise InputError(
-            f"{folder} holds a run of something else, and results must not be mixed. "
-            + "; ".join(different)
-            + ". Choose another folder, or repeat the old settings"
-        )
-    return old
-
-
-def _compare_inputs(folder: Path, source: Source, retry_errors: bool) -> list[str]:
-    """How the source differs from the one that the run began with."""
-    table = read_inputs(folder).to_pydict()
-    before = dict(zip(table["id"], table["digest"], strict=True))
-    digests = source.digests
-    if isinstance(digests, str):
-        now: dict[str, Any] = dict.fromkeys(source.ids)
-    else:
-        now = dict(zip(source.ids, digests, strict=True))
-    new, gone = [i for i in now if i not in before], [i for i in before if i not in now]
-    changed = [i for i, digest in now.items() if i in before and before[i] != digest]
-    if retry_errors and changed and not new and not gone:
-        failed = {
-            id_ for shard in list_committed(folder) for id_, _ in _failed_inputs(folder, shard)
-        }
-        changed = [i for i in changed if i not in failed]
-        if not changed:
-            return []
-    parts = [
-        f"{len(names)} {what} ({', '.join(names[:SOME])}{' …' if len(names) > SOME else ''})"
-        for what, names in (("new", new), ("missing", gone), ("changed", changed))
-        if names
-    ]
-    if not parts and not isinstance(digests, str):
-        return []
-    return [f"source: {', '.join(parts) or 'its content or order is another'}"]
-
-
-def _failed_inputs(folder: Path, shard: int) -> list[tuple[str, int]]:
-    table = read_rows(folder, shard, ["id", "index", "error"]).to_pydict()
-    columns = zip(table["id"], table["index"], table["error"], strict=True)
-    return [(id_, index) for id_, index, error in columns if error is not None]
-
-
-def _run(
-    job: Job, workers: int, address: str | None, retry_errors: bool, quiet: bool
-) -> Outcome:
+def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet: bool) -> Outcome:
     manifest, started = job.manifest, time.monotonic()
     remove_drafts(job.out)
     there = set(list_committed(job.out, check=True))
     tasks = [Task(shard) for shard in range(manifest.n_shards) if shard not in there]
     if retry_errors:
         for shard in sorted(there):
-            failed = tuple(index for _, index in _failed_inputs(job.out, shard))
+            failed = tuple(index for _, index in failed_inputs(job.out, shard))
             tasks += [Task(shard, failed)] if failed else []
     outcome = Outcome(job.out, manifest.count)
     before = sum(len(manifest.numbers(shard)) for shard in there)
     redone = sum(len(task.only or ()) for task in tasks)
     given_up: list[int] = []
-    with Progress(manifest.count, before - redone, quiet) as progress, _signals(progress) as stop:
+    with (
+        Progress(manifest.count, before - redone, quiet) as progress,
+        watch_signals(progress.say) as stop,
+    ):
 
         def finished(done: Done) -> None:
             outcome.n_fresh += done.n_inputs
@@ -348,7 +276,11 @@ def _run(
             ) from error
     outcome.given_up, outcome.seconds = tuple(given_up), time.monotonic() - started
     _count_rows(job, outcome)
-    stop.raise_if_set(outcome)
+    if outcome.n_done < outcome.n_inputs:
+        stop.end(
+            f"stopped: {outcome.n_done} of {outcome.n_inputs} inputs are in {job.out}; start the "
+            "same command again to go on"
+        )
     return outcome
 
 
@@ -361,52 +293,6 @@ def _count_rows(job: Job, outcome: Outcome) -> None:
                 count, example = outcome.errors.get(kind, (0, f"{id_}: {error}"))
                 outcome.errors[kind] = count + 1, example
                 outcome.n_failed += 1
-
-
-class _Stop:
-    """Whether the run should end, and by which signal."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress, self.signal = progress, 0
-
-    def is_set(self) -> bool:
-        """Whether a signal came."""
-        return bool(self.signal)
-
-    def handle(self, number: int, _: FrameType | None) -> None:
-        """First signal: end after the open shards. Second: drop them."""
-        if self.signal:
-            raise KeyboardInterrupt
-        self.signal = number
-        self.progress.say("stopping once the open shards are written; again to drop them")
-
-    def raise_if_set(self, outcome: Outcome) -> None:
-        """End as the signal asked."""
-        if not self.signal or outcome.n_done == outcome.n_inputs:
-            return
-        self.progress.say(
-            f"stopped: {outcome.n_done} of {outcome.n_inputs} inputs are in {outcome.out}; start "
-            "the same command again to go on"
-        )
-        if self.signal == signal.SIGTERM:
-            raise SystemExit(128 + signal.SIGTERM)
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def _signals(progress: Progress) -> Iterator[_Stop]:
-    stop = _Stop(progress)
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before: dict[int, Callable[..., Any] | int | None] = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, stop.handle)
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _estimate(job: Job, workers: int) -> Estimate:
@@ -432,6 +318,3 @@ def _estimate(job: Job, workers: int) -> Estimate:
         round(written * scale),
         len(numbers),
     )
-
-
-__all__ = ["Estimate", "Outcome", "Worker", "explain_dataset"]

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from sea_nn.datasets.items import Item, Source
 from sea_nn.datasets.plan import SHARES, Manifest, find_device
-from sea_nn.datasets.sources import Item, Source
 from sea_nn.datasets.storage import Array, Rows
 from sea_nn.ensembling.heatmaps import is_flat
 from sea_nn.errors import InputError, SEAError
@@ -267,7 +267,7 @@ class _Explainer:
         largest = float(values.max()) if self.settings.precision != "float32" else 1.0
         stored: dict[str, Array] = {
             "map": narrow(values / largest if largest > 0 else values, self.settings.precision),
-            "map_max": np.float32(largest),
+            "map_max": np.array(largest, np.float32),
             "top": e.order[i, : min(self.settings.top, n)]
             .cpu()
             .numpy()

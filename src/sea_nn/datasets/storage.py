@@ -17,7 +17,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -26,10 +26,10 @@ import numpy as np
 from safetensors.numpy import save as serialize
 
 from sea_nn.datasets.arrow import import_arrow
+from sea_nn.datasets.items import Source
 from sea_nn.datasets.plan import INPUTS
-from sea_nn.datasets.sources import Source
 from sea_nn.errors import InputError, SEAError
-from sea_nn.explanation.atomic import write_atomically
+from sea_nn.explanation.atomic import remove_stale, write_atomically
 
 KEY = b"sea_nn"
 Array = np.ndarray[Any, Any]
@@ -127,7 +127,7 @@ def is_whole(out: Path, shard: int) -> bool:
     try:
         facts = read_facts(path)
         place = tensors_path(out, shard).with_name(facts["tensors"])
-        return place.stat().st_size == facts["bytes"]
+        return bool(place.stat().st_size == facts["bytes"])
     except (OSError, KeyError, ValueError):  # pyarrow's errors are ValueErrors and OSErrors
         return False
 
@@ -143,13 +143,10 @@ def list_committed(out: Path, check: bool = False) -> list[int]:
     return [shard for shard in found if is_whole(out, shard)] if check else found
 
 
-def remove_drafts(out: Path) -> int:
-    """Remove what an ended process left half-written; return how many files that were."""
-    count = 0
-    for draft in [*out.glob(".*.part"), *out.glob("*/*/.*.part")]:
-        draft.unlink(missing_ok=True)
-        count += 1
-    return count
+def remove_drafts(out: Path) -> None:
+    """Remove what ended processes left half-written."""
+    for folder in (out, *out.glob("rows/*"), *out.glob("tensors/*")):
+        remove_stale(folder)
 
 
 def read_rows(out: Path, shard: int, columns: Sequence[str] | None = None) -> Any:
@@ -163,12 +160,12 @@ def read_rows(out: Path, shard: int, columns: Sequence[str] | None = None) -> An
 def write_inputs(out: Path, source: Source) -> None:
     """Write the ids, paths and hashes of all inputs."""
     pa = import_arrow()
-    digests = source.digests
+    digests, nothing = source.digests, [None] * len(source)
     table = pa.table(
         {
             "id": pa.array(list(source.ids), pa.string()),
-            "path": pa.array(source.paths or [None] * len(source), pa.string()),
-            "digest": pa.array([None] * len(source) if isinstance(digests, str) else digests),
+            "path": pa.array(nothing if source.paths is None else list(source.paths), pa.string()),
+            "digest": pa.array(nothing if isinstance(digests, str) else list(digests), pa.string()),
         }
     )
     with write_atomically(out / INPUTS) as file:
@@ -196,6 +193,11 @@ class Log:
             self._file.flush()
         except OSError:
             pass  # a full disk is noticed where results are written
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):
+            self._file.close()
 
 
 def read_log(out: Path) -> Iterator[Mapping[str, Any]]:

@@ -1,0 +1,309 @@
+"""What a data set of explanations says, class by class, read one shard at a time.
+
+By class: the mean map, the class-level SEA map [M9], how far and where members disagree, evidence
+that gathers at one place of the frame (a likely shortcut), prototypes and outliers by map.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
+
+from sea_nn.config import SEAConfig
+from sea_nn.datasets.plan import Manifest
+from sea_nn.ensembling.agreement import disagreement
+from sea_nn.ensembling.ensemble import ensemble_class
+from sea_nn.ensembling.heatmaps import scale
+from sea_nn.errors import InputError
+
+SIDE = 28
+"""Maps of images are compared on a grid of at most so many cells a side."""
+MOST = 2000
+"""The most inputs of a class that its class-level map learns from, spread over the class."""
+FRAME = 0.15  # share of each side that counts as border
+ZONES = ("top left", "top right", "bottom left", "bottom right")
+SUSPECT = 2.0
+"""Evidence in a zone is suspect if it is so many times what an even spread would put there."""
+TYPICAL = 0.6  # share of a class's inputs that must show it
+
+
+class Results(Protocol):
+    """What is needed of a run's results."""
+
+    manifest: Manifest
+    shards: list[int]
+
+    def read_shard(self, shard: int) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+        """Rows and tensors of a shard."""
+
+
+@dataclass(frozen=True)
+class Shortcut:
+    """Evidence that gathers outside of where objects are.
+
+    Attributes:
+        zone: "border", a corner, "outside the mask", or "cell (row, column)".
+        times: how many times the evidence that an even spread would put there, on average.
+        share: the share of the class's inputs in which it is at least twice that.
+    """
+
+    zone: str
+    times: float
+    share: float
+
+
+@dataclass
+class ClassSummary:
+    """What the explanations of one class say.
+
+    Attributes:
+        number: the class.
+        name: its name.
+        count: explained inputs.
+        n_correct: of those with a label, how many were predicted right.
+        n_labelled: how many have a label.
+        probability: mean probability of the class.
+        agreement: mean Spearman correlation between members.
+        mean_map: mean of maps that each sum to 1, on the grid.
+        class_map: the class-level SEA map on the grid.
+        disagreement: where members disagree, on the grid; None without members' maps.
+        keep: mean probability with only the top 1, 2, 5, 10, 20, 50 % left.
+        remove: mean probability without them.
+        shortcuts: places that carry evidence across inputs though objects move.
+        prototypes: ids of the inputs whose maps are nearest to the class's mean map.
+        outliers: ids of those furthest from it.
+        pictures: thumbnails and maps on the grid of prototypes and outliers, by id.
+    """
+
+    number: int
+    name: str
+    count: int
+    n_correct: int = 0
+    n_labelled: int = 0
+    probability: float = math.nan
+    agreement: float = math.nan
+    mean_map: Tensor = field(default_factory=lambda: torch.zeros(0))
+    class_map: Tensor = field(default_factory=lambda: torch.zeros(0))
+    disagreement: Tensor | None = None
+    keep: tuple[float, ...] = ()
+    remove: tuple[float, ...] = ()
+    shortcuts: tuple[Shortcut, ...] = ()
+    prototypes: tuple[str, ...] = ()
+    outliers: tuple[str, ...] = ()
+    pictures: Mapping[str, tuple[Tensor | None, Tensor]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A data set of explanations by class, the largest class first."""
+
+    model: str
+    n_inputs: int
+    n_done: int
+    errors: Mapping[str, int]
+    classes: Sequence[ClassSummary]
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row a class, of plain values."""
+        return [
+            {
+                "class": c.number,
+                "name": c.name,
+                "inputs": c.count,
+                "accuracy": c.n_correct / c.n_labelled if c.n_labelled else None,
+                "probability": c.probability,
+                "agreement": None if math.isnan(c.agreement) else c.agreement,
+                "keep_10": c.keep[3] if c.keep else None,
+                "remove_10": c.remove[3] if c.remove else None,
+                "shortcuts": "; ".join(
+                    f"{s.zone}: {s.times:.1f} times an even spread, in {s.share:.0%}"
+                    for s in c.shortcuts
+                ),
+                "prototypes": list(c.prototypes),
+                "outliers": list(c.outliers),
+            }
+            for c in self.classes
+        ]
+
+    def to_json(self) -> str:
+        """The table and counts as JSON."""
+        facts = {
+            "model": self.model,
+            "inputs": self.n_inputs,
+            "done": self.n_done,
+            "errors": dict(self.errors),
+            "classes": self.table(),
+        }
+        return json.dumps(facts, indent=2)
+
+
+def summarize(
+    data: Results,
+    *,
+    masks: Mapping[str, Tensor] | None = None,
+    n_examples: int = 4,
+    config: SEAConfig | None = None,
+) -> Summary:
+    """Summarize a run, finished or not.
+
+    Args:
+        data: what ``read_dataset`` returned.
+        masks: by id, where the object is, bool [*shape]: evidence outside it is then reported too.
+        n_examples: prototypes and outliers of each class.
+        config: of the class-level map; questions and grid do not apply.
+    """
+    if not data.shards:
+        raise InputError("no shard of this run is finished yet, so there is nothing to summarize")
+    gathered: dict[int, _Gathered] = {}
+    errors: dict[str, int] = {}
+    n_done = 0
+    for shard in data.shards:
+        rows, tensors = data.read_shard(shard)
+        n_done += len(rows)
+        for row in rows:
+            if row["error"] is not None:
+                errors[row["error_kind"]] = errors.get(row["error_kind"], 0) + 1
+                continue
+            gathered.setdefault(row["target"], _Gathered()).add(row, tensors, masks or {})
+    names = data.manifest.labels
+    settings = (config or SEAConfig()).replace(rounds=0, grid=None)
+    classes = [
+        g.summarize(k, names[k] if k < len(names) else f"class {k}", n_examples, settings)
+        for k, g in gathered.items()
+    ]
+    classes.sort(key=lambda c: (-c.count, c.number))
+    return Summary(data.manifest.model, data.manifest.count, n_done, errors, classes)
+
+
+class _Gathered:
+    """What is kept of a class's inputs: maps on a small grid, and a few numbers."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.maps: list[Tensor] = []
+        self.heatmaps: list[Tensor] = []
+        self.spread: Tensor | None = None
+        self.outside: list[float] = []
+        self.pictures: list[Tensor | None] = []
+
+    def add(
+        self, row: dict[str, Any], tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor]
+    ) -> None:
+        place = row["place"]
+        full = tensors["map"][place]
+        small = shrink(full)
+        self.rows.append({k: row[k] for k in _KEPT})
+        self.maps.append(small / small.sum().clamp_min(1e-12))
+        thumbnail = tensors.get("thumbnail")
+        self.pictures.append(None if thumbnail is None else thumbnail[place].clone())
+        if "members" in tensors:
+            members = tensors["members"][place]
+            self.heatmaps.append(shrink(members).half())
+            where = shrink(disagreement(members.unsqueeze(0))[0])
+            self.spread = where if self.spread is None else self.spread + where
+        else:
+            self.heatmaps.append(small.unsqueeze(0).half())
+        mask = masks.get(row["id"])
+        if mask is not None:
+            even = float((~mask).float().mean())
+            inside = float(full[mask].sum() / full.sum().clamp_min(1e-12))
+            self.outside.append((1 - inside) / max(even, 1e-6))
+
+    def summarize(self, number: int, name: str, n: int, config: SEAConfig) -> ClassSummary:
+        maps, count = torch.stack(self.maps), len(self.rows)
+        mean = maps.mean(0)
+        found = ClassSummary(number, name, count, mean_map=mean)
+        labelled = [row["correct"] for row in self.rows if row["correct"] is not None]
+        found.n_labelled, found.n_correct = len(labelled), sum(labelled)
+        found.probability = _mean([row["probability"] for row in self.rows])
+        found.agreement = _mean([row["agreement"] for row in self.rows])
+        for side in ("keep", "remove"):
+            curves = [row[side] for row in self.rows if row[side]]
+            if curves:
+                setattr(found, side, tuple(torch.tensor(curves).mean(0).tolist()))
+        step = max(1, math.ceil(count / MOST))
+        heat = torch.stack(self.heatmaps[::step]).float()
+        heat = scale(heat.flatten(0, 1)).reshape(heat.shape)
+        found.class_map = ensemble_class(heat, config, keep_scorer=False, quiet=True).attribution[0]
+        if self.spread is not None:
+            found.disagreement = self.spread / count
+        found.shortcuts = tuple(find_shortcuts(maps, self.outside))
+        nearness = torch.nn.functional.cosine_similarity(
+            maps.flatten(1), mean.flatten().unsqueeze(0), dim=1
+        )
+        order = nearness.argsort(descending=True, stable=True).tolist()
+        first, last = order[:n], order[n:][::-1][:n]
+        found.prototypes = tuple(self.rows[i]["id"] for i in first)
+        found.outliers = tuple(self.rows[i]["id"] for i in last)
+        found.pictures = {
+            self.rows[i]["id"]: (self.pictures[i], self.maps[i]) for i in (*first, *last)
+        }
+        return found
+
+
+_KEPT = ("id", "correct", "probability", "agreement", "keep", "remove")
+
+
+def shrink(maps: Tensor) -> Tensor:
+    """Maps of images [..., H, W] averaged onto at most 28 x 28 cells; others as they are."""
+    if maps.ndim < 2 or max(maps.shape[-2:]) <= SIDE:
+        return maps.clone()
+    size = (min(SIDE, maps.shape[-2]), min(SIDE, maps.shape[-1]))
+    flat = maps.reshape(-1, 1, *maps.shape[-2:])
+    return adaptive_avg_pool2d(flat, size).reshape(*maps.shape[:-2], *size)
+
+
+def find_shortcuts(maps: Tensor, outside: Sequence[float] = ()) -> list[Shortcut]:
+    """Zones of the frame in which most inputs of a class have far more than their even share.
+
+    Args:
+        maps: of one class, [N, *shape], each with the sum 1.
+        outside: by input with a mask, evidence outside it over an even spread's.
+    """
+    found = []
+    if maps.ndim == 3:
+        for zone, where in _zones(maps.shape[1], maps.shape[2]).items():
+            times = maps[:, where].sum(1) / where.float().mean()
+            found.append(_judge(zone, times))
+        # A mark on every input lights one cell in all of them; objects move from input to input.
+        typical = maps.median(0).values * maps[0].numel()
+        row, column = divmod(int(typical.argmax()), maps.shape[2])
+        times = maps[:, row, column] * maps[0].numel()
+        edge = min(row, column, maps.shape[1] - 1 - row, maps.shape[2] - 1 - column)
+        if edge < FRAME * min(maps.shape[1:]) and float(typical[row, column]) > 2 * SUSPECT:
+            found.append(_judge(f"cell ({row}, {column})", times))
+    if outside:
+        found.append(_judge("outside the mask", torch.tensor(outside), 1.0))
+    return sorted((s for s in found if s is not None), key=lambda s: -s.times)
+
+
+def _judge(zone: str, times: Tensor, limit: float = SUSPECT) -> Shortcut | None:
+    share = float((times >= limit).float().mean())
+    return Shortcut(zone, float(times.mean()), share) if share >= TYPICAL else None
+
+
+def _zones(height: int, width: int) -> dict[str, Tensor]:
+    rows, columns = (max(1, round(FRAME * side)) for side in (height, width))
+    border = torch.ones(height, width, dtype=torch.bool)
+    border[rows : height - rows, columns : width - columns] = False
+    zones = {"border": border}
+    tall, wide = max(1, round(2 * FRAME * height)), max(1, round(2 * FRAME * width))
+    for name in ZONES:
+        corner = torch.zeros(height, width, dtype=torch.bool)
+        down = slice(0, tall) if name.startswith("top") else slice(height - tall, height)
+        across = slice(0, wide) if name.endswith("left") else slice(width - wide, width)
+        corner[down, across] = True
+        zones[name] = corner
+    return zones
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else math.nan

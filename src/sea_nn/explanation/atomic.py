@@ -66,6 +66,7 @@ def write_atomically(path: str | Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
+        _sync_folder(target.parent)
     except OSError as error:
         if error.filename == str(draft):
             error.filename = str(path)  # the name that the caller knows
@@ -97,6 +98,17 @@ def remove_stale(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename outlast a power failure, before anything that relies on it is written."""
+    if os.name == "nt":  # which opens no folders
+        return
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(place)
+    finally:
+        os.close(place)
 
 
 def _name_draft(parent: Path) -> Path:

@@ -1,0 +1,147 @@
+"""``sea run``: explain a whole data set, resumably, in one process or on a Ray cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sea_nn.cli.explain import DEFAULT_MODEL
+from sea_nn.cli.terminal import PARTIAL, SET_HELP, err, guard, list_examples, say, show
+
+EXAMPLES = list_examples(
+    "sea run photos/ -o out",
+    "sea run photos/ -o out --dry-run",
+    "sea run 'photos/**/*.jpg' -o out --workers 2 --shard-size 32",
+    "sea run pictures.csv -o out --target label --model resnet50",
+    "sea run table.csv -o out --model my_model.py:make_model",
+    "sea run photos/ -o out --retry-errors --strict",
+)
+
+
+@guard
+def run(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A folder or glob of pictures, a CSV or Parquet table (of paths or features), or "
+            ".safetensors/.npz files.",
+            metavar="SOURCE",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder to write to.", file_okay=False)
+    ],
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A name from 'sea models', or FILE.py:FUNCTION.")
+    ] = DEFAULT_MODEL,
+    methods: Annotated[
+        str, typer.Option(help="fast, paper, thorough, or names from 'sea methods' with commas.")
+    ] = "paper",
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", help=SET_HELP, metavar="MEMBER.OPTION=VALUE")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Class to explain: number, name, or 'label' for the true one.",
+            show_default="predicted",
+        ),
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column of the true class.", show_default="label")
+    ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(help="Work on ROWSxCOLUMNS cells, such as 28x28.", show_default="every pixel"),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings of the ensemble: a TOML or JSON file.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile the model: pays on a GPU.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Starts every random draw.")] = 0,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Inputs to explain at once.", show_default="by size")
+    ] = None,
+    shard_size: Annotated[
+        int | None, typer.Option(min=1, help="Inputs to a shard.", show_default="64 or 512")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; more than one needs Ray.")] = 1,
+    address: Annotated[
+        str | None, typer.Option(help="A Ray cluster, such as auto or ray://host:10001.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Explain only the first so many.")
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(help="Of stored maps: float16, uint8 or float32.")
+    ] = "float16",
+    members: Annotated[bool, typer.Option("--members", help="Store members' maps too.")] = False,
+    no_curve: Annotated[
+        bool,
+        typer.Option("--no-curve", help="Do not ask the model about the top 1 to 50 % of each."),
+    ] = False,
+    retry_errors: Annotated[
+        bool, typer.Option("--retry-errors", help="Explain those again that failed.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with code 1 if any input failed.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Write nothing; say what it would take, from a sample."),
+    ] = False,
+) -> None:
+    """Explain a whole data set; run again, it does only what is missing.
+
+    The folder gets rows/*.parquet (one row an input), tensors/*.safetensors (maps) and
+    manifest.json. 'sea summary' shows what they say by class. Inputs that cannot be explained are
+    rows with an error. Ctrl-C finishes the open shards. Exit code 0: done; 1: with --strict, some
+    failed; 2: nothing could be done; 130 or 143: stopped.
+    """
+    from sea_nn.cli import options
+    from sea_nn.datasets.run import Outcome, explain_dataset
+    from sea_nn.members.registry import expand_methods
+    from sea_nn.sea import SEA
+
+    settings = options.read_settings(config, grid)
+    chosen = options.parse_assignments(assignments or ())
+    expand_methods(methods, chosen)
+    loaded = options.load(model, device)
+    options.check_grid(grid, loaded)
+    wanted: str | int | None = target
+    if target not in (None, "label"):
+        wanted = options.find_class(str(target), loaded)
+    outcome = explain_dataset(
+        source,
+        SEA(loaded.model, methods, settings, options=chosen, seed=seed, compile=compiled),
+        output,
+        preprocess=loaded.preprocess,
+        target=wanted,
+        labels=loaded.labels or None,
+        label_column=label_column,
+        model_name=loaded.name,
+        workers=workers,
+        address=address,
+        batch_size=batch,
+        shard_size=shard_size,
+        limit=limit,
+        precision=precision,  # type: ignore[arg-type]  # it says itself what is allowed
+        members=members,
+        curve=False if no_curve else None,
+        retry_errors=retry_errors,
+        dry_run=dry_run,
+    )
+    say(str(outcome))
+    if not isinstance(outcome, Outcome):
+        return
+    if outcome.n_failed:
+        say(f"{outcome.n_failed} inputs failed; --retry-errors explains them again", "yellow", err)
+    if outcome.n_done:
+        say(f"See what they say by class: sea summary {show(output)}")
+    if outcome.given_up or (strict and outcome.n_failed):
+        raise typer.Exit(PARTIAL)

@@ -1,0 +1,83 @@
+"""A small data set and model; run as a program, a run of them that tests can interrupt.
+
+python -m tests.datasets.small OUT [--workers N] [--slow SECONDS] [--address ADDRESS]
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sea_nn import SEA
+
+METHODS = ("saliency", "input_x_gradient")
+SHAPE = (1, 8, 8)
+
+
+class Net(nn.Module):
+    """Three classes; it can be slow, so that there is time to kill it."""
+
+    def __init__(self, slow: float = 0.0) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(256, 3)
+        self.slow = slow
+        generator = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            for weight in self.parameters():
+                weight.copy_(torch.randn(weight.shape, generator=generator) * 0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        time.sleep(self.slow)
+        return self.head(self.conv(x).relu().flatten(1))
+
+    def extra_repr(self) -> str:
+        return ""
+
+
+def make_sea(slow: float = 0.0, **options: Any) -> SEA:
+    return SEA(Net(slow).eval(), METHODS, **options)
+
+
+def make_inputs(count: int = 24) -> Tensor:
+    return torch.randn(count, *SHAPE, generator=torch.Generator().manual_seed(5))
+
+
+def hash_results(out: Path) -> dict[str, str]:
+    """Every byte of the results: rows, tensors and the table of inputs."""
+    found = [p for p in Path(out).rglob("*") if p.suffix in (".parquet", ".safetensors")]
+    return {
+        str(p.relative_to(out)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(found)
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--slow", type=float, default=0.0)
+    parser.add_argument("--address")
+    parser.add_argument("--count", type=int, default=24)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    from sea_nn import explain_dataset
+
+    explain_dataset(
+        make_inputs(given.count),
+        make_sea(given.slow),
+        given.out,
+        workers=given.workers,
+        address=given.address,
+        batch_size=2,
+        shard_size=2,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

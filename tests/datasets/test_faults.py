@@ -1,0 +1,131 @@
+"""Processes killed at any point: the results are, bit for bit, those of an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from sea_nn.datasets.storage import list_committed, read_log
+from tests.datasets.small import hash_results, make_inputs, make_sea
+
+pytest.importorskip(
+    "pyarrow", reason="whole data sets need pyarrow: pip install 'sea-nn[datasets]'"
+)
+
+from sea_nn import explain_dataset, read_dataset
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT = 180
+
+
+def start(out: Path, *options: str) -> subprocess.Popen[bytes]:
+    paths = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+    with said(out).open("wb") as place:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.datasets.small", str(out), *options],
+            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+            stderr=place,
+        )
+
+
+def said(out: Path) -> Path:
+    """The file of what a run said."""
+    return out.with_name("said.txt")
+
+
+def wait_for(out: Path, count: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until so many shards are committed."""
+    until = time.monotonic() + TIMEOUT
+    while len(list_committed(out)) < count:
+        assert process.poll() is None, said(out).read_text()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def count_begun(out: Path) -> dict[int, int]:
+    begun: dict[int, int] = {}
+    for event in read_log(out):
+        if event["event"] == "begin":
+            begun[event["shard"]] = begun.get(event["shard"], 0) + 1
+    return begun
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "undisturbed"
+    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    return hash_results(out)
+
+
+def test_a_killed_run_is_completed_bit_for_bit(tmp_path, undisturbed):
+    out = tmp_path / "out"
+    process = start(out, "--slow", "0.005")
+    wait_for(out, 3, process)
+    process.kill()
+    process.wait(TIMEOUT)
+    done = len(list_committed(out, check=True))
+    assert 3 <= done < 12
+    half = read_dataset(out)  # works on a half-finished run
+    assert not half.complete
+    assert len(half) == 2 * done == len(half.to_arrow())
+    assert half["0"].map.sum() > 0
+    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    assert hash_results(out) == undisturbed
+    assert sum(count - 1 for count in count_begun(out).values()) <= 2  # the open shard, one ahead
+    assert not list(out.rglob(".sea-*"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -2)])
+def test_a_signal_finishes_the_open_shard_and_says_how_to_go_on(
+    tmp_path, undisturbed, number, code
+):
+    out = tmp_path / "out"
+    process = start(out, "--slow", "0.005")
+    wait_for(out, 2, process)
+    process.send_signal(number)
+    process.wait(TIMEOUT)
+    assert process.returncode in (code, 130)
+    assert "start the same command again" in said(out).read_text()
+    assert all(count == 1 for count in count_begun(out).values())
+    assert len(list_committed(out)) == len(count_begun(out))  # nothing begun was dropped
+    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    assert hash_results(out) == undisturbed
+    assert all(count == 1 for count in count_begun(out).values())
+
+
+def test_torn_writes_do_not_count(tmp_path, undisturbed):
+    """Files of every length that power loss may leave under the draft's name, and tensors alone."""
+    out = tmp_path / "out"
+    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    for shard in (1, 5, 9):
+        rows = out / "rows" / "0000" / f"{shard:07d}.parquet"
+        content = rows.read_bytes()
+        rows.unlink()
+        rows.with_name(f".sea-host.1.{shard:08x}").write_bytes(content[: len(content) // 2])
+    tensors = out / "tensors" / "0000" / "0000005.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:100])
+    assert len(read_dataset(out)) == 18
+    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    assert hash_results(out) == undisturbed
+
+
+def test_a_second_signal_drops_the_open_shard(tmp_path, undisturbed):
+    out = tmp_path / "out"
+    process = start(out, "--slow", "0.2")
+    wait_for(out, 1, process)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    process.wait(TIMEOUT)
+    assert process.returncode != 0
+    assert not list(out.rglob(".sea-*"))
+    torch.set_num_threads(1)
+    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    assert hash_results(out) == undisturbed

@@ -1,0 +1,60 @@
+"""Ray's workers write the same bytes as one process, and may be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from sea_nn.datasets.storage import list_committed, read_log
+from tests.datasets.small import hash_results, make_inputs, make_sea
+from tests.datasets.test_faults import TIMEOUT, count_begun, start, wait_for
+
+pytest.importorskip("ray", reason="workers on many machines need Ray: pip install 'sea-nn[ray]'")
+pytest.importorskip(
+    "pyarrow", reason="whole data sets need pyarrow: pip install 'sea-nn[datasets]'"
+)
+
+from sea_nn import explain_dataset
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "undisturbed"
+    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    return hash_results(out)
+
+
+def find_workers(out: Path) -> list[int]:
+    """The processes that have begun a shard."""
+    return [int(p.stem.rpartition("-")[2]) for p in (out / "log").glob("*.jsonl")]
+
+
+def test_a_killed_worker_is_replaced_and_the_bytes_are_the_same(tmp_path, undisturbed):
+    out = tmp_path / "out"
+    process = start(out, "--workers", "2", "--slow", "0.02")
+    wait_for(out, 2, process)
+    os.kill(find_workers(out)[0], signal.SIGKILL)
+    _, text = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, text
+    assert "was lost" in text
+    assert hash_results(out) == undisturbed
+    assert sum(count - 1 for count in count_begun(out).values()) <= 1
+    assert len(find_workers(out)) == 3
+
+
+def test_a_killed_driver_is_followed_by_a_run_in_one_process(tmp_path, undisturbed):
+    out = tmp_path / "out"
+    process = start(out, "--workers", "2", "--slow", "0.02")
+    wait_for(out, 2, process)
+    process.kill()
+    process.wait(TIMEOUT)
+    time.sleep(1)
+    assert len(list_committed(out)) < 12
+    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    assert hash_results(out) == undisturbed
+    committed = [e["shard"] for e in read_log(out) if e["event"] == "commit"]
+    assert len(committed) - len(set(committed)) <= 2  # the shards that the workers had open

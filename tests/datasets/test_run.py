@@ -1,0 +1,246 @@
+"""Runs: layout, exactly once, what a rerun refuses, what failing inputs become, equal maps."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+import torch
+from torch import nn
+
+from sea_nn.datasets import storage
+from sea_nn.datasets.run import Estimate, Outcome, explain_dataset
+from sea_nn.datasets.storage import BusyError, list_committed, lock, rows_path
+from sea_nn.errors import InputError, KindError
+from sea_nn.sea import SEA
+from tests.datasets.small import METHODS, Net, hash_results, make_inputs, make_sea
+
+pytest.importorskip(
+    "pyarrow", reason="whole data sets need pyarrow: pip install 'sea-nn[datasets]'"
+)
+
+from sea_nn import read_dataset
+
+SIZES = {"batch_size": 2, "shard_size": 4, "quiet": True}
+
+
+def run(source, out, sea=None, **options) -> Outcome:
+    found = explain_dataset(source, sea or make_sea(), out, **{**SIZES, **options})
+    assert isinstance(found, Outcome)
+    return found
+
+
+def test_every_input_gets_a_row_and_a_map(tmp_path):
+    x = make_inputs(10)
+    outcome = run(x, tmp_path / "out", labels=("a", "b", "c"))
+    assert (outcome.n_done, outcome.n_fresh, outcome.n_failed) == (10, 10, 0)
+    assert list_committed(tmp_path / "out") == [0, 1, 2]
+    data = read_dataset(tmp_path / "out")
+    wanted = make_sea().explain(x, quiet=True)
+    for i in range(10):
+        one = data[str(i)]
+        assert one.row["target"] == int(wanted.target[i])
+        assert one.row["target_name"] == "abc"[one.row["target"]]
+        assert one.row["probability"] == pytest.approx(float(wanted.score[i]), abs=1e-6)
+        assert len(one.row["keep"]) == len(one.row["remove"]) == 6
+        largest = float(wanted.attribution[i].max())
+        assert torch.allclose(one.map, wanted.attribution[i, 0], atol=3e-4 * largest)
+        assert one.top.tolist() == wanted.order[i].tolist()
+
+
+def test_a_rerun_does_only_what_is_missing(tmp_path):
+    out = tmp_path / "out"
+    run(make_inputs(), out)
+    before = hash_results(out)
+    rows_path(out, 2).unlink()
+    rows_path(out, 4).unlink()
+    again = run(make_inputs(), out)
+    assert again.n_fresh == 8
+    assert hash_results(out) == before
+    assert run(make_inputs(), out).n_fresh == 0
+
+
+def test_a_damaged_shard_is_done_again(tmp_path):
+    out = tmp_path / "out"
+    run(make_inputs(), out)
+    before = hash_results(out)
+    rows = rows_path(out, 1)
+    rows.write_bytes(rows.read_bytes()[:-30])
+    tensors = storage.tensors_path(out, 3)
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    assert run(make_inputs(), out).n_fresh == 8
+    assert hash_results(out) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"sea": SEA(Net().eval(), METHODS, seed=1)}, "seed"),
+        ({"sea": SEA(Net().eval(), ("saliency",))}, "members"),
+        ({"precision": "uint8"}, "precision"),
+        ({"shard_size": 8}, "shard_size"),
+        ({"target": 1}, "target"),
+    ],
+)
+def test_other_settings_are_refused_by_name(tmp_path, change, word):
+    run(make_inputs(6), tmp_path)
+    with pytest.raises(InputError, match=f"setting {word}"):
+        run(make_inputs(6), tmp_path, **change)
+
+
+def test_other_weights_are_refused(tmp_path):
+    run(make_inputs(6), tmp_path)
+    other = Net().eval()
+    with torch.no_grad():
+        other.head.bias[0] += 1e-6
+    with pytest.raises(InputError, match="model weights"):
+        run(make_inputs(6), tmp_path, SEA(other, METHODS))
+
+
+def test_another_source_is_refused_and_the_difference_named(tmp_path):
+    x = make_inputs(6)
+    run(x, tmp_path)
+    changed = x.clone()
+    changed[3, 0, 0, 0] += 1
+    with pytest.raises(InputError, match=r"source: 1 changed \(3\)"):
+        run(changed, tmp_path)
+    with pytest.raises(InputError, match=r"source: 2 missing \(4, 5\)"):
+        run(x[:4], tmp_path)
+
+
+def test_two_runs_at_once_on_one_folder_are_refused(tmp_path):
+    with lock(tmp_path), pytest.raises(BusyError, match="another run"):
+        run(make_inputs(4), tmp_path)
+
+
+def test_failing_inputs_become_rows_and_spare_the_others(tmp_path):
+    x = make_inputs(8)
+    rows = [(one, 1) for one in x]
+    rows[1] = (torch.full_like(x[0], torch.nan), 1)
+    rows[2] = (torch.zeros(1, 7, 8), 1)
+    rows[5] = (x[5], 99)
+    rows[6] = (x[6].int(), 1)
+    outcome = run(rows, tmp_path, target="label", batch_size=4)
+    assert outcome.n_failed == 4
+    data = read_dataset(tmp_path)
+    kinds = {one.id: one.row["error_kind"] for one in data if one.row["error"]}
+    assert kinds == {"1": "not_finite", "2": "shape", "5": "class", "6": "load"}
+    with pytest.raises(InputError, match="has no map"):
+        _ = data["1"].map
+    alone = make_sea().explain(x[7:8], 1, quiet=True)
+    largest = float(alone.attribution.max())
+    assert torch.allclose(data["7"].map, alone.attribution[0, 0], atol=3e-4 * largest)
+
+
+def test_a_dead_input_is_an_error(tmp_path):
+    class Dead(nn.Module):
+        def forward(self, x):
+            alive = (x.flatten(1).sum(1) > 0).float().unsqueeze(1)
+            return torch.cat([x.flatten(1)[:, :1] * alive, x.flatten(1)[:, 1:2] * alive], 1)
+
+    x = make_inputs(4).abs()
+    x[2] = -x[2]
+    run(x, tmp_path, SEA(Dead(), METHODS))
+    row = read_dataset(tmp_path)["2"].row
+    assert row["error_kind"] == "dead"
+    assert read_dataset(tmp_path)["1"].row["error"] is None
+
+
+def test_memory_that_does_not_suffice_halves_the_batch(tmp_path):
+    class Small(Net):
+        def forward(self, x):
+            if len(x) > 2:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+            return super().forward(x)
+
+    sea = SEA(Small().eval(), METHODS, config=None)
+    outcome = run(make_inputs(6), tmp_path, sea, batch_size=4, internal_batch_size=1, curve=False)
+    assert outcome.n_failed == 0
+
+
+def test_retrying_errors_redoes_only_those(tmp_path):
+    x = make_inputs(8)
+    good = list(x)
+    bad = list(x)
+    bad[5] = torch.full_like(x[5], torch.inf)
+    run(bad, tmp_path)
+    before = {one.id: one.map for one in read_dataset(tmp_path) if one.id != "5"}
+    with pytest.raises(InputError, match=r"1 changed \(5\)"):
+        run(good, tmp_path)
+    outcome = run(good, tmp_path, retry_errors=True)
+    assert (outcome.n_fresh, outcome.n_failed) == (1, 0)
+    data = read_dataset(tmp_path)
+    assert all(torch.equal(data[id_].map, kept) for id_, kept in before.items())
+    assert data["5"].map.sum() > 0
+    assert data.verify() == []
+    assert run(good, tmp_path).n_fresh == 0
+
+
+def test_maps_do_not_depend_on_shards_or_limits(tmp_path):
+    x = make_inputs(16)
+    run(x, tmp_path / "a", shard_size=2, precision="float32")
+    run(x, tmp_path / "b", shard_size=8, precision="float32")
+    run(x, tmp_path / "c", batch_size=8, shard_size=8, precision="float32")
+    a, b, c = (read_dataset(tmp_path / name) for name in "abc")
+    for i in map(str, range(16)):
+        assert torch.equal(a[i].map, b[i].map)  # batches are aligned to the data set
+        # Other batches: the model's own sums may differ in the last bits.
+        assert torch.allclose(a[i].map, c[i].map, atol=1e-5 * float(a[i].map.max()))
+
+
+def test_a_full_disk_leaves_whole_shards_and_says_how_to_go_on(tmp_path, monkeypatch):
+    undisturbed = tmp_path / "undisturbed"
+    run(make_inputs(), undisturbed)
+    calls = 0
+    real = os.fsync
+
+    def fsync(place):
+        nonlocal calls
+        calls += 1
+        if calls == 14:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(place)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match=r"disk is full.*same command"):
+        run(make_inputs(), tmp_path / "out")
+    monkeypatch.undo()
+    kept = len(list_committed(tmp_path / "out", check=True))
+    assert 0 < kept < 6
+    run(make_inputs(), tmp_path / "out")
+    assert hash_results(tmp_path / "out") == hash_results(undisturbed)
+
+
+def test_a_dry_run_writes_nothing_and_counts(tmp_path):
+    found = explain_dataset(make_inputs(10), make_sea(), tmp_path / "out", dry_run=True, **SIZES)
+    assert isinstance(found, Estimate)
+    assert (found.n_inputs, found.n_left, found.n_shards) == (10, 10, 3)
+    done = run(make_inputs(10), tmp_path / "real")
+    assert found.evaluations == done.evaluations
+    assert found.bytes == pytest.approx(done.bytes, rel=0.5)
+    assert not (tmp_path / "out").exists()
+
+
+def test_stored_maps_are_as_near_as_stated(tmp_path):
+    x = make_inputs(4)
+    wanted = make_sea().explain(x, quiet=True).attribution[:, 0]
+    for precision, error in (("float16", 0.00025), ("uint8", 0.002), ("float32", 1e-6)):
+        run(x, tmp_path / precision, precision=precision)
+        data = read_dataset(tmp_path / precision)
+        for i in range(4):
+            assert (data[str(i)].map - wanted[i]).abs().max() <= error * wanted[i].max()
+
+
+def test_bad_arguments_are_refused(tmp_path):
+    with pytest.raises(KindError, match="must be a SEA"):
+        explain_dataset(make_inputs(2), Net(), tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="workers"):
+        run(make_inputs(2), tmp_path, workers=0)
+    with pytest.raises(InputError, match="precision"):
+        run(make_inputs(2), tmp_path, precision="int4")
+    with pytest.raises(InputError, match="none of the first"):
+        run([torch.zeros(3, dtype=torch.int64)], tmp_path)
+    (tmp_path / "rows").mkdir()
+    with pytest.raises(InputError, match="choose another folder"):
+        run(make_inputs(2), tmp_path)

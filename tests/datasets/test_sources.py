@@ -1,0 +1,160 @@
+"""Every kind of source gives the same inputs, with ids, labels and a fingerprint."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
+
+from sea_nn.datasets.sources import open_source
+from sea_nn.errors import InputError, KindError
+from sea_nn.vision.images import Preprocess
+from tests.datasets.small import make_inputs
+
+pytest.importorskip(
+    "pyarrow", reason="whole data sets need pyarrow: pip install 'sea-nn[datasets]'"
+)
+import pyarrow as pa
+import pyarrow.parquet
+
+PREPROCESS = Preprocess(resize=8, crop=8, mean=(0.0,), std=(1.0,), channels=1)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    for name in ("cat/a.png", "cat/b.png", "dog/c.png"):
+        path = tmp_path / "pictures" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        grey = np.random.default_rng(len(name) + ord(name[-5])).integers(0, 255, (9, 9), np.uint8)
+        Image.fromarray(grey).save(path)
+    return tmp_path / "pictures"
+
+
+def test_a_folder_of_pictures_names_files_and_labels_by_folder(pictures):
+    source = open_source(pictures, preprocess=PREPROCESS, label_names=("Dog", "Cat"))
+    assert list(source.ids) == ["cat/a.png", "cat/b.png", "dog/c.png"]
+    assert source.load(2).label == 0
+    assert source.load(0).label == 1
+    assert source.load(0).x.shape == (1, 8, 8)
+
+
+def test_a_glob_takes_what_matches(pictures):
+    source = open_source(str(pictures / "cat" / "*.png"), preprocess=PREPROCESS)
+    assert len(source) == 2
+
+
+def test_a_changed_picture_changes_the_fingerprint(pictures):
+    before = open_source(pictures, preprocess=PREPROCESS)
+    path = pictures / "cat" / "a.png"
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 1  # of the same size
+    path.write_bytes(bytes(content))
+    after = open_source(pictures, preprocess=PREPROCESS)
+    assert before.fingerprint() != after.fingerprint()
+
+
+def test_a_broken_picture_fails_alone(pictures):
+    (pictures / "cat" / "b.png").write_bytes(b"no picture")
+    source = open_source(pictures, preprocess=PREPROCESS)
+    with pytest.raises(InputError):
+        source.load(1)
+    assert source.load(0).x.shape == (1, 8, 8)
+
+
+def test_a_table_of_paths(pictures, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text("path,label\npictures/cat/a.png,1\npictures/none.png,0\n")
+    source = open_source(table, preprocess=PREPROCESS)
+    assert source.load(0).label == 1
+    with pytest.raises(InputError):
+        source.load(1)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_table_of_features(tmp_path, suffix):
+    path = tmp_path / f"table.{suffix}"
+    if suffix == "csv":
+        path.write_text("id,age,height,label\na,1.5,2,0\nb,3,oops,1\n")
+    else:
+        pa.parquet.write_table(
+            pa.table({"id": ["a", "b"], "age": [1.5, 3], "height": [2, None], "label": [0, 1]}),
+            path,
+        )
+    source = open_source(path)
+    assert list(source.ids) == ["a", "b"]
+    assert source.load(0).x.tolist() == [1.5, 2.0]
+    assert source.load(1).label == 1
+    assert source.load(1).x.isnan().tolist() == [False, True]
+    assert source.notes["feature_names"] == ["age", "height"]
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "npz"])
+def test_files_of_tensors(tmp_path, kind):
+    x, labels = make_inputs(5), torch.arange(5)
+    for name, rows in (("a", slice(0, 2)), ("b", slice(2, 5))):
+        path = tmp_path / "shards" / f"{name}.{kind}"
+        path.parent.mkdir(exist_ok=True)
+        if kind == "npz":
+            np.savez(path, x=x[rows].numpy(), label=labels[rows].numpy())
+        else:
+            save_file({"x": x[rows].clone(), "label": labels[rows].clone()}, path)
+    source = open_source(tmp_path / "shards")
+    assert list(source.ids) == ["a/0", "a/1", "b/0", "b/1", "b/2"]
+    assert torch.equal(source.load(3).x, x[3])
+    assert source.load(3).label == 3
+
+
+def test_data_sets_and_loaders(tmp_path):
+    x = make_inputs(6)
+    data = TensorDataset(x, torch.arange(6))
+    for given in (data, DataLoader(data, 2), DataLoader(data, 4, shuffle=True)):
+        source = open_source(given)
+        assert len(source) == 6
+        assert torch.equal(source.load(4).x, x[4])
+        assert source.load(4).label == 4
+    some = open_source(DataLoader(data, 2, sampler=SubsetRandomSampler([5, 1])))
+    assert list(some.ids) == ["1", "5"]
+    assert torch.equal(some.load(1).x, x[5])
+
+
+def test_a_hugging_face_data_set_is_recognised_by_its_ways():
+    class Fake:
+        _fingerprint = "abc"
+
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return {"image": Image.new("L", (9, 9), 40 * index), "label": index}
+
+    source = open_source(Fake(), preprocess=PREPROCESS)
+    assert source.load(1).label == 1
+    assert source.load(1).x.shape == (1, 8, 8)
+
+
+def test_a_stream_is_refused_with_advice():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            yield torch.zeros(1, 8, 8)
+
+    for given in (Stream(), DataLoader(Stream())):
+        with pytest.raises(KindError, match="map-style"):
+            open_source(given)
+
+
+def test_what_cannot_be_a_source_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no pictures"):
+        open_source(tmp_path)
+    Image.new("L", (3, 3)).save(tmp_path / "a.png")
+    with pytest.raises(InputError, match="preprocess"):
+        open_source(tmp_path)
+    (tmp_path / "b.txt").write_text("x")
+    with pytest.raises(InputError, match="known"):
+        open_source(tmp_path / "b.txt")
+    table = tmp_path / "t.csv"
+    table.write_text("id,a\nx,1\nx,2\n")
+    with pytest.raises(InputError, match="unique"):
+        open_source(table)
