@@ -11,7 +11,7 @@ import pytest
 
 from sea_nn.datasets.storage import list_committed, read_log
 from tests.datasets.small import hash_results, make_inputs, make_sea
-from tests.datasets.test_faults import TIMEOUT, count_begun, start, wait_for
+from tests.datasets.test_faults import TIMEOUT, count_begun, said, start, wait_for
 
 pytest.importorskip("ray", reason="workers on many machines need Ray: pip install 'sea-nn[ray]'")
 pytest.importorskip(
@@ -38,7 +38,8 @@ def test_a_killed_worker_is_replaced_and_the_bytes_are_the_same(tmp_path, undist
     process = start(out, "--workers", "2", "--slow", "0.02")
     wait_for(out, 2, process)
     os.kill(find_workers(out)[0], signal.SIGKILL)
-    _, text = process.communicate(timeout=TIMEOUT)
+    process.wait(TIMEOUT)
+    text = said(out).read_text()
     assert process.returncode == 0, text
     assert "was lost" in text
     assert hash_results(out) == undisturbed

@@ -1,0 +1,60 @@
+"""`sea run` and `sea summary`."""
+
+from __future__ import annotations
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from sea_nn.cli import app
+
+pytest.importorskip("pyarrow", reason="data sets need pyarrow: pip install 'sea-nn[datasets]'")
+
+from sea_nn import read_dataset
+
+OPTIONS = ("--model", "fashion-cnn", "--methods", "saliency,input_x_gradient", "--device", "cpu")
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    from sea_nn.vision.shipped import load_sample
+
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i, image in enumerate(load_sample().images[:4]):
+        pixels = (image[0] * 255).round().byte().numpy()
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    return folder
+
+
+def sea(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_run_and_summary_of_a_folder(pictures, tmp_path):
+    out = tmp_path / "out"
+    (pictures / "broken.png").write_bytes(b"not a picture")
+    dry = sea("run", pictures, "-o", out, *OPTIONS, "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert "5 inputs" in dry.output
+    assert not out.exists()
+    first = sea("run", pictures, "-o", out, *OPTIONS)
+    assert first.exit_code == 0, first.output
+    assert "failed (load): 1" in first.output
+    again = sea("run", pictures, "-o", out, *OPTIONS, "--strict")
+    assert again.exit_code == 1
+    assert "0 now" in again.output
+    assert read_dataset(out)["0.png"].row["target_name"]
+    shown = sea("summary", out)
+    assert shown.exit_code == 0, shown.output
+    assert (out / "summary" / "summary.html").is_file()
+
+
+def test_what_cannot_be_run_is_said_without_a_traceback(pictures, tmp_path):
+    out = tmp_path / "out"
+    assert sea("run", tmp_path / "none", "-o", out, *OPTIONS).exit_code == 2
+    assert sea("summary", tmp_path).exit_code == 2
+    assert sea("run", pictures, "-o", out, *OPTIONS).exit_code == 0
+    other = sea("run", pictures, "-o", out, *OPTIONS, "--seed", "3")
+    assert other.exit_code == 2
+    assert "setting seed" in other.output

@@ -1,0 +1,100 @@
+"""Reading results: by id, as tables, as a torch data set; a run that is not finished."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from sea_nn.errors import InputError
+from tests.datasets.small import make_inputs, make_sea
+
+pytest.importorskip("pyarrow", reason="data sets need pyarrow: pip install 'sea-nn[datasets]'")
+
+from sea_nn import explain_dataset, read_dataset
+from sea_nn.datasets.storage import rows_path, tensors_path
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "out"
+    rows = [(x, i % 3) for i, x in enumerate(make_inputs(9))]
+    rows[4] = (torch.full_like(rows[4][0], torch.nan), 1)
+    explain_dataset(
+        rows, make_sea(), folder, batch_size=2, shard_size=4, members=True, labels=("a", "b", "c"),
+        quiet=True,
+    )  # fmt: skip
+    return folder
+
+
+def test_rows_as_tables(out):
+    data = read_dataset(out)
+    assert data.complete
+    assert len(data) == 9
+    table = data.to_arrow()
+    assert table.num_rows == 9
+    frame = pytest.importorskip("pandas") and data.to_pandas()
+    assert list(frame["id"]) == [str(i) for i in range(9)]
+    assert frame["seconds"].min() > 0
+    assert frame["error"].notna().sum() == 1
+    assert frame["correct"].notna().sum() == 8
+
+
+def test_rows_as_polars(out):
+    pytest.importorskip("polars", reason="polars is not installed")
+    assert read_dataset(out).to_polars().height == 9
+
+
+def test_an_input_by_id_has_map_members_and_picture(out):
+    one = read_dataset(out)["3"]
+    wanted = make_sea().explain(make_inputs(9)[2:4], quiet=True)[1]
+    assert one.methods == wanted.methods
+    assert torch.allclose(one.members, wanted.maps[0], atol=3e-4)
+    assert one.thumbnail.shape == (8, 8, 3)
+    assert "3" in read_dataset(out)
+    assert "99" not in read_dataset(out)
+    with pytest.raises(InputError, match="no input '99'"):
+        read_dataset(out)["99"]
+
+
+def test_a_loader_gives_maps_without_the_failed(out):
+    data = read_dataset(out).to_torch()
+    assert len(data) == 8
+    batch = next(iter(DataLoader(data, 4)))
+    assert batch["map"].shape == (4, 8, 8)
+
+
+def test_a_run_that_is_not_finished_can_be_read(out, tmp_path):
+    import shutil
+
+    half = tmp_path / "half"
+    shutil.copytree(out, half)
+    rows_path(half, 1).unlink()
+    data = read_dataset(half)
+    assert not data.complete
+    assert len(data) == 5
+    assert data["8"].map.shape == (8, 8)
+    with pytest.raises(InputError, match="not explained yet"):
+        data["4"]
+    assert data.summary().n_done == 5
+
+
+def test_a_changed_tensor_file_is_found(out, tmp_path):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    path = tensors_path(copy, 2)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+    assert read_dataset(copy).verify() == [2]
+    assert read_dataset(out).verify() == []
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"no manifest\.json"):
+        read_dataset(tmp_path)
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_dataset(tmp_path)
