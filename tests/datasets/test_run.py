@@ -12,7 +12,7 @@ from torch import nn
 from sea_nn.datasets import storage
 from sea_nn.datasets.run import Estimate, Outcome, explain_dataset
 from sea_nn.datasets.storage import BusyError, list_committed, lock, rows_path
-from sea_nn.errors import InputError, KindError
+from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.sea import SEA
 from tests.datasets.small import METHODS, Net, hash_results, make_inputs, make_sea
 
@@ -157,6 +157,18 @@ def test_memory_that_does_not_suffice_halves_the_batch(tmp_path):
     sea = SEA(Small().eval(), METHODS, config=None)
     outcome = run(make_inputs(6), tmp_path, sea, batch_size=4, internal_batch_size=1, curve=False)
     assert outcome.n_failed == 0
+
+
+def test_a_model_that_explains_nothing_ends_the_run(tmp_path):
+    class Broken(nn.Module):
+        def forward(self, x):
+            if torch.is_grad_enabled():
+                raise ValueError("no gradients today")
+            return x.flatten(1)
+
+    with pytest.raises(MemberError, match="no gradients today"):
+        run(make_inputs(4), tmp_path, SEA(Broken(), METHODS))
+    assert list_committed(tmp_path) == []
 
 
 def test_retrying_errors_redoes_only_those(tmp_path):

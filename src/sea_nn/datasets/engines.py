@@ -20,11 +20,13 @@ from sea_nn.datasets.storage import (
     Log,
     Rows,
     commit,
+    list_committed,
     read_facts,
     read_rows,
     rows_path,
     tensors_path,
 )
+from sea_nn.errors import MemberError
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Worker:
         loaded = self._ahead.pop(task).result()
         with use_threads(self.job.manifest.threads):
             work = explain_shard(self.job, loaded, self.tick)
+        self._check(task, work)
         return self._writer.submit(self._commit, task, work)
 
     def close(self) -> None:
@@ -79,6 +82,15 @@ class Worker:
         self._loader.shutdown(wait=True, cancel_futures=True)
         self._writer.shutdown(wait=True)
         self.log.close()
+
+    def _check(self, task: Task, work: Work) -> None:
+        """Stop a run whose model cannot explain anything, before it fills with errors."""
+        kinds = {row.get("error_kind") for row in work.rows.rows}
+        if "model" not in kinds or None in kinds or task.only is not None:
+            return
+        if not list_committed(self.job.out):
+            errors = [r["error"] for r in work.rows.rows if r.get("error_kind") == "model"]
+            raise MemberError(f"no input of shard {task.shard} could be explained: {errors[0]}")
 
     def _commit(self, task: Task, work: Work) -> Done:
         started = time.perf_counter()

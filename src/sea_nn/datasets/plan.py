@@ -179,6 +179,7 @@ def choose_settings(
             raise InputError(f"{name} must be at least 1; got {value}")
     size, device = int(torch.Size(shape).numel()), find_device(sea.forward_func).type
     large = size >= LARGE
+    asks = len(shape) == 3 and (sea.output is None or sea.output.kind != "value")
     batch = batch_size or ((1 if large else 16) if device == "cpu" else (8 if large else 64))
     shard = shard_size or (64 if large else 512)
     return Settings(
@@ -188,7 +189,7 @@ def choose_settings(
         shard_size=-(-shard // batch) * batch,
         precision=precision,
         members=members,
-        curve=len(shape) == 3 if curve is None else curve,
+        curve=asks if curve is None else curve,
         top=top,
         device=device,
         internal_batch_size=internal_batch_size,
@@ -202,6 +203,7 @@ def describe_sea(sea: SEA) -> dict[str, Any]:
         {
             "members": {entry.label: dict(entry.options) for entry in sea.entries},
             "config": config.to_dict(),
+            "output": None if sea.output is None else sea.output.kind,
             "seed": sea.seed,
             "autocast": str(sea.autocast),
             "compile": sea.compile,

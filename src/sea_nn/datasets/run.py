@@ -7,7 +7,9 @@ Started again with the same arguments, it does only what is missing.
 
 from __future__ import annotations
 
+import copy
 import errno
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sea_nn.datasets.engines import Done, Task, run_here, use_threads
 from sea_nn.datasets.items import Prepare, Source
@@ -25,6 +28,7 @@ from sea_nn.datasets.plan import (
     Precision,
     choose_settings,
     describe_source,
+    find_device,
     hash_weights,
 )
 from sea_nn.datasets.progress import Progress
@@ -33,10 +37,13 @@ from sea_nn.datasets.shard import Job, explain_shard, load_shard
 from sea_nn.datasets.sources import open_source
 from sea_nn.datasets.stopping import watch_signals
 from sea_nn.datasets.storage import commit, list_committed, lock, read_rows, remove_drafts
-from sea_nn.errors import InputError, KindError
+from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.outputs import Logits, Output, find_last_operation, find_output, predict
 from sea_nn.sea import SEA
 
-N_TRIED = 100  # inputs that are tried to find one that loads
+N_TRIED = 100  # inputs that are tried to find some that load
+N_SAMPLE = 8  # inputs by which the model's outputs are understood
 
 
 @dataclass
@@ -175,7 +182,8 @@ def explain_dataset(
     given = open_source(
         source, preprocess=preprocess, label_names=labels, label_column=label_column
     ).first(limit)
-    shape = _find_shape(given)
+    sample = _load_sample(given)
+    shape, sea = tuple(sample[0].shape), _settle_output(sea, sample, quiet)
     settings = choose_settings(
         sea,
         shape,
@@ -208,8 +216,9 @@ def explain_dataset(
         return _run(job, workers, address, retry_errors, quiet)
 
 
-def _find_shape(source: Source) -> tuple[int, ...]:
-    """The shape of the first input that loads: what all others must have."""
+def _load_sample(source: Source) -> list[Tensor]:
+    """The first inputs that load, all of one shape: what all others must have."""
+    found: list[Tensor] = []
     first = ""
     for index in range(min(len(source), N_TRIED)):
         try:
@@ -222,10 +231,42 @@ def _find_shape(source: Source) -> tuple[int, ...]:
                 f"an input must be columns [F], a series [C, T] or an image [C, H, W]; "
                 f"{source.ids[index]} is {list(x.shape)}"
             )
-        return tuple(x.shape)
-    raise InputError(
-        f"none of the first {min(len(source), N_TRIED)} inputs could be read ({first})"
-    )
+        if not found or (x.shape == found[0].shape and bool(x.isfinite().all())):
+            found.append(x)
+        if len(found) == N_SAMPLE:
+            break
+    if not found:
+        count = min(len(source), N_TRIED)
+        raise InputError(f"none of the first {count} inputs could be read ({first})")
+    return found
+
+
+def _settle_output(sea: SEA, sample: Sequence[Tensor], quiet: bool) -> SEA:
+    """Find out what the model's outputs are once, so that no batch decides by itself."""
+    if sea.output is not None:
+        return sea
+    model, settled = sea.forward_func, copy.copy(sea)
+    inputs, answers = [], []
+    failure: Exception | None = None
+    with borrow(model):
+        for one in sample:
+            x = one.unsqueeze(0).to(find_device(model))
+            try:
+                answers.append(predict(model, x))
+                inputs.append(x)
+            except Exception as error:  # it gets its own row later
+                failure = error
+        if not answers:
+            raise MemberError(
+                f"the model cannot be run on inputs of {list(sample[0].shape)}: {failure}"
+            ) from failure
+        found = find_output(
+            torch.cat(answers), None, lambda: find_last_operation(Logits(model), inputs[0], ())
+        )
+    if found.notice and not quiet:
+        print(found.notice, file=sys.stderr)
+    settled.output = Output(found.kind)
+    return settled
 
 
 def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet: bool) -> Outcome:

@@ -26,7 +26,7 @@ from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.assemble import show_input
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.metrics.sets import query_sets
-from sea_nn.passes.outputs import predict
+from sea_nn.passes.outputs import predict, resolve_target
 from sea_nn.sea import SEA
 
 THUMBNAIL = 96  # pixels that the longer side of a stored picture has at most
@@ -210,15 +210,21 @@ class _Explainer:
         evaluations = sum(e.provenance.evaluations.values()) // len(x)
         predicted = e.target
         if settings.target != "predicted":
-            predicted = predict(sea.forward_func, x).argmax(1)
+            predicted = resolve_target(predict(sea.forward_func, x), None, sea.output)
             evaluations += 1
         curve = None
         if settings.curve:
             sets = torch.stack([e.top_mask(share) for share in SHARES], 1)
             answers = query_sets(
-                sea.forward_func, x, e.target, sets, internal_batch_size=limit, seed=sea.seed
+                sea.forward_func,
+                x,
+                e.target,
+                sets,
+                internal_batch_size=limit,
+                seed=sea.seed,
+                output=None if sea.output is None else sea.output.kind,
             )
-            curve = answers.kept.probability.cpu(), answers.removed.probability.cpu()
+            curve = answers.kept.score.cpu(), answers.removed.score.cpu()
             evaluations += 2 * len(SHARES) + 1
         self.methods = e.methods
         flat = is_flat(e.maps.flatten(0, 1)).reshape(e.maps.shape[:2]).cpu()
