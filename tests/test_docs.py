@@ -83,6 +83,8 @@ def _run_sea(line):
 def test_the_blocks_of_a_page_run_one_after_another(page, tmp_path, monkeypatch):
     if "sklearn" in page.read_text():
         pytest.importorskip("sklearn")
+    if "explain_dataset" in page.read_text():
+        pytest.importorskip("pyarrow", reason="whole data sets need pyarrow")
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
     for block in _blocks(page):
