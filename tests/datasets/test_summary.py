@@ -124,6 +124,23 @@ def test_tables_of_features_can_be_summarized(tmp_path):
     assert sum(c.count for c in found.classes) == 6
 
 
+def test_members_with_constant_maps_do_not_warn(tmp_path):
+    class Half(nn.Module):
+        """Its second member's map is constant where the sum is below 0."""
+
+        def forward(self, x):
+            return torch.stack([x.sum((1, 2, 3)), (x**2).sum((1, 2, 3))], 1)
+
+    sea = SEA(Half(), ("saliency", "input_x_gradient"))
+    explain_dataset(
+        make_inputs(4), sea, tmp_path, batch_size=2, shard_size=2, target=0, members=True,
+        curve=False, quiet=True,
+    )  # fmt: skip
+    (only,) = read_dataset(tmp_path).summary().classes  # warnings are errors here
+    assert read_dataset(tmp_path)["0"].row["checks"] == ["saliency: flat"]
+    assert float(only.class_map.max()) > 0
+
+
 def test_nothing_finished_is_said(tmp_path):
     from sea_nn.datasets.storage import rows_path
     from sea_nn.errors import InputError

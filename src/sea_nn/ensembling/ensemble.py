@@ -183,7 +183,7 @@ def ensemble_class(
     Returns:
         An ``Ensemble`` of one input: attribution [1, *shape].
     """
-    heatmaps = check_heatmaps(heatmaps)
+    heatmaps = check_heatmaps(heatmaps, quiet=bool(options.get("quiet")))
     weights = check_weights(weights, heatmaps).reshape(1, -1)
     rows = heatmaps.flatten(0, 1).unsqueeze(0)
     return ensemble(rows, config, weights=weights, **options)  # type: ignore[arg-type]
