@@ -134,7 +134,7 @@ def test_paths_that_a_page_names_exist(page):
         assert (ROOT / path).exists(), f"{_name(page)} names {path}"
 
 
-@pytest.mark.parametrize("page", OWN, ids=_name)
+@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_lines_are_under_160_characters(page):
     long = [n for n, line in enumerate(page.read_text().splitlines(), 1) if len(line) >= 160]
     assert not long, f"{_name(page)}: lines {long}"
