@@ -41,6 +41,10 @@ KINDS: dict[int, InputKind] = {4: "image", 2: "table", 3: "series"}
 ROWS = ("attribution", "maps", "target", "score", "order", "gains", "images", "values", "answers")
 
 
+class NoSuchInputError(InputError, IndexError):
+    """An index beyond the inputs of an explanation."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """Attribution maps of N inputs, how they came about, and how far their members agree.
@@ -317,7 +321,7 @@ class Explanation:
         """One input (an explanation of length 1) or a slice of them."""
         if isinstance(which, int):
             if not -len(self) <= which < len(self):
-                raise IndexError(f"there are {len(self)} inputs; got index {which}")
+                raise NoSuchInputError(f"there are {len(self)} inputs; got index {which}")
             which = which % len(self)
             which = slice(which, which + 1)
         elif not isinstance(which, slice):
