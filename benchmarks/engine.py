@@ -157,8 +157,8 @@ def greedy() -> Iterator[Table]:
 
 
 def partial_window(start: Callable[..., None]) -> Callable[..., None]:
-    def begin(self: Any, f: DSF, **options: Any) -> None:
-        start(self, f, **{**options, "window": 1})
+    def begin(self: Any, *given: Any, **options: Any) -> None:
+        start(self, *given, **{**options, "window": 1})
 
     return begin
 
