@@ -171,6 +171,7 @@ def test_layers_that_do_anything_else_are_not(kind):
     assert trace(chain(layer, nn.BatchNorm2d(4))).pairs in ((("0", "1"),), ())
 
 
+@pytest.mark.filterwarnings("ignore::sea_nn.errors.AssumptionWarning")
 @pytest.mark.parametrize("kind", [Binary, Standardised, Rectified, Residual, Squared])
 @pytest.mark.parametrize(
     "end", [lambda z: z, lambda z: 300 + z[:, :1], lambda z: (60 * z).softmax(1)]
