@@ -124,13 +124,6 @@ def test_different_units_do_not_collapse():
     assert isinstance(DSF(5, widths=(3, 2)).collapse(), CollapsedDSF)
 
 
-def test_projection_clamps_at_zero():
-    f = DSF(4, widths=(3,))
-    with torch.no_grad():
-        f.weights[0][0, 0] = -1.0
-    assert f.project_().weights[0][0, 0] == 0
-
-
 @pytest.mark.parametrize("batch", [None, 2])
 def test_save_and_load_give_the_same_function(tmp_path, batch):
     f = DSF(7, widths=(4,), activation="log1p", bias=False, init=(0.0, 1.0), batch=batch)

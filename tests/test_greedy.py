@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sea_nn import DSF, CollapsedDSF, maximize
 from sea_nn.ensembling.algorithm1 import attribute
 from sea_nn.errors import InputError, KindError
-from sea_nn.submodular.greedy_search import GreedySearch, pick_by_powers, pick_in_numpy
+from sea_nn.submodular.greedy_search import GreedySearch, pick_by_polynomial, pick_in_numpy
 from tests.reference import paper
 from tests.test_dsf import ACTIVATIONS, functions, subset
 
@@ -67,7 +67,9 @@ def test_windows_and_blocks_change_nothing(window, block, remove_ties):
         f.weights[0][:, :, 20] = f.weights[0][:, :, 3]
         f.weights[0][:, :, 11] = 0
     slow = search(f, bounded=False, remove_ties=remove_ties).run(40)
-    fast = search(f, remove_ties=remove_ties, window=window, block=block).run(40)
+    narrow = search(f, remove_ties=remove_ties)
+    narrow.window, narrow.block = window, block
+    fast = narrow.run(40)
     assert torch.equal(slow[0], fast[0])
     torch.testing.assert_close(slow[1], fast[1], rtol=1e-12, atol=1e-15)
 
@@ -144,7 +146,7 @@ def test_numpy_and_torch_pick_the_same(activation):
     closed[:, 5] = -torch.inf
     args = (found.bounds, found.bounds.powers, z, upper)
     here = pick_in_numpy(*args, closed.clone(), 30)
-    there = pick_by_powers(*args, closed.clone(), 30)
+    there = pick_by_polynomial(*args, closed.clone(), 30)
     assert torch.equal(here[0], there[0])
     torch.testing.assert_close(here[1], there[1], rtol=1e-5, atol=1e-5)
     assert not (here[0] == 5).any()

@@ -33,7 +33,7 @@ def test_the_papers_constant_is_no_bound_near_the_origin():
     assert (f(x) - f(torch.zeros(784))) / x.double().norm() > constant
 
 
-def test_one_number_for_each_function_and_the_same_in_chunks():
+def test_a_batch_has_one_constant_for_each_function():
     scorer = ensemble(maps(3, shape=(12,))).scorer
     whole = estimate_lipschitz(scorer, pairs=64, seed=2)
     assert whole.shape == (3,)

@@ -80,6 +80,11 @@ def ensemble(
 ) -> Ensemble:
     """Learn one submodular function an input from its heatmaps, and attribute by marginal gain.
 
+    The order of the features is about that of a weighed mean of the heatmaps; the steep start of
+    the activation makes the map sharp, whether or not the heatmaps agree. With the default start f
+    does not see redundancy: a copy of a feature is attributed as much as the first.
+    ``sea_nn.ensembling.sharpen`` compares maps at equal sharpness.
+
     Args:
         heatmaps: [N, m, *shape] with values in [0, 1] (``sea_nn.ensembling.scale`` gets them
             there). Work is done in float64 on the tensor's device; maps come back in its own

@@ -212,13 +212,6 @@ class DSF(Scorer):
         full.load_state_dict(parameters)
         return full
 
-    @torch.no_grad()
-    def project_(self) -> DSF:
-        """Clamp all parameters at zero, in place: the projection onto the feasible set."""
-        for parameter in self.parameters():
-            parameter.clamp_(min=0)
-        return self
-
     def collapse(self) -> CollapsedDSF | None:
         """The equal function with one weight a feature, if all units of each layer are equal.
 

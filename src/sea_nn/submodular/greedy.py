@@ -26,7 +26,7 @@ def maximize(f: Scorer, budget: int, method: str = "auto") -> Selection:
     """Greedily maximise f under |A| <= budget; f(A) is at least (1 - 1/e) of the optimum.
 
     Args:
-        f: a DSF or its collapsed twin, one function or a batch.
+        f: a DSF or its collapsed form, one function or a batch.
         budget: how many features to take; more than there are is clipped, with a warning.
         method: "naive" evaluates every candidate at every step, "lazy" only those whose upper
             bound exceeds the best gain; "auto" is the faster. All give the same answer.

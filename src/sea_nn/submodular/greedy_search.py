@@ -26,6 +26,8 @@ TINY = 1e-30  # gains below this are not told apart in single precision
 FIRST, STRETCH = 4, 48
 """How many features are guessed from one pool of likely ones: at the start of a search, later."""
 FIRST_POOL, POOL = 128, 112
+BLOCK = 512
+"""How many contenders are evaluated in one round (more only for the first step)."""
 
 
 class Selection(NamedTuple):
@@ -59,9 +61,6 @@ class GreedySearch:
         upper: the layers above the first.
         bounded: use bounds and guesses; False evaluates every candidate at every step.
         remove_ties: as in Algorithm 1 [M6], tied features share the gain and leave together.
-        window: how many features to guess ahead at most; None is 128, or 256 with one hidden layer,
-            where guesses seldom fail.
-        block: how many contenders to evaluate in one round (more only for the first step).
         last: a finished search on functions of the same size, whose memory may be used again.
     """
 
@@ -74,15 +73,14 @@ class GreedySearch:
         *,
         bounded: bool = True,
         remove_ties: bool = False,
-        window: int | None = None,
-        block: int = 512,
         last: GreedySearch | None = None,
     ) -> None:
-        self.remove_ties, self.block = remove_ties, block
+        self.remove_ties, self.block = remove_ties, BLOCK
         self.columns, self.upper = columns, upper
         # Among tied gains the larger column goes first: see ``sea_nn.submodular.ties``.
         self.sizes = rounded(columns.mean(2))
-        self.window = window or (128 if len(upper.weights) > 1 else 256)
+        # How many features to guess ahead at most; with one hidden layer guesses seldom fail.
+        self.window = 128 if len(upper.weights) > 1 else 256
         count, n, units = self.columns.shape
         self.sums = self.columns.new_zeros(count, 1, units) + offset
         self.free = torch.ones(count, n, dtype=torch.bool, device=self.columns.device)
@@ -253,7 +251,7 @@ class GreedySearch:
                 picks, z = pick_exactly(phi, near, z, upper, closed, steps)
                 exact = False
             else:
-                pick = pick_in_numpy if z.device.type == "cpu" else pick_by_powers
+                pick = pick_in_numpy if z.device.type == "cpu" else pick_by_polynomial
                 powers = take_rows(bounds.powers, pool)
                 picks, z = pick(bounds, powers, z, upper, closed, steps)
             guess.append(pool.gather(1, picks))
@@ -306,7 +304,7 @@ def pick_exactly(
     return torch.cat(picks, 1), z
 
 
-def pick_by_powers(
+def pick_by_polynomial(
     bounds: Bounds, powers: Tensor, z: Tensor, upper: Tensor, closed: Tensor, steps: int
 ) -> tuple[Tensor, Tensor]:
     """The same by the bounds' polynomials, from powers[N, P, ...]."""
@@ -325,7 +323,7 @@ def pick_by_powers(
 def pick_in_numpy(
     bounds: Bounds, powers: Tensor, z: Tensor, upper: Tensor, closed: Tensor, steps: int
 ) -> tuple[Tensor, Tensor]:
-    """``pick_by_powers`` on a CPU, where numpy takes half the time of so small steps."""
+    """``pick_by_polynomial`` on a CPU, where numpy takes half the time of so small steps."""
     expand, units = bounds.upper.activation.expand_array, bounds.units
     anchor = (z + bounds.average).clamp_min(SQRT_FLOOR)
     coefficients = anchor.new_empty(powers.shape[2])

@@ -27,21 +27,18 @@ def lipschitz(f: Scorer) -> Tensor:
 
 
 @torch.no_grad()
-def estimate_lipschitz(
-    f: Scorer, pairs: int = 10**6, seed: int = 0, chunk: int | None = None
-) -> Tensor:
+def estimate_lipschitz(f: Scorer, pairs: int = 10**6, seed: int = 0) -> Tensor:
     """The largest |f(x) - f(y)| / |x - y| over random pairs from [0,1]^n: [], or [N].
 
     Args:
         f: the function, or a batch of N.
         pairs: how many pairs to draw.
         seed: seed of the draws.
-        chunk: pairs evaluated at once; chosen by size if None.
     """
     check_whole("pairs", pairs, 1)
     reference = next(f.parameters())
     generator = torch.Generator(reference.device).manual_seed(check_seed(seed))
-    chunk = chunk or max(1, (64 << 20) // (16 * f.n * f.count))
+    chunk = max(1, (64 << 20) // (16 * f.n * f.count))
     lead = () if f.batch is None else (f.batch,)
     largest = torch.zeros(lead, dtype=reference.dtype, device=reference.device)
     for start in range(0, pairs, chunk):
