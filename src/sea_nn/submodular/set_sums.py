@@ -80,7 +80,7 @@ class SetChains:
     @classmethod
     def find(cls, sets: Tensor) -> SetChains | None:
         """The chains in sets [N, R, n], if they are few beside the sets."""
-        if not sets.any():
+        if not sets.numel():
             return None
         grows = (sets[:, :-1] <= sets[:, 1:]).all(2).all(0).tolist()
         starts = [0, *(r + 1 for r, grown in enumerate(grows) if not grown)]
@@ -88,7 +88,7 @@ class SetChains:
 
     def sums(self, weight: Tensor) -> Tensor:
         """Sum of the weights in each set: [N, n] -> [N, R]."""
-        taken = weight.gather(1, self.every).view(-1, len(self.orders), self.length)
+        taken = weight.gather(1, self.every).view(len(weight), len(self.orders), self.length)
         return pad(taken.cumsum(2), (1, 0)).flatten(1).gather(1, self.places)
 
     def add_back(self, gradient: Tensor, slopes: Tensor) -> None:
