@@ -404,10 +404,6 @@ def test_time_and_steepness_are_measured(tmp_path):
 def test_names_groups_and_typing_errors():
     assert [one.name for one in find_experiments("aupc_fmnist")] == ["aupc_fmnist"]
     assert len(find_experiments("localisation")) == 4
-    assert [one.name for one in find_experiments("strips")] == ["strips"]
-    assert {one.data for one in find_experiments("strips_")} == {
-        "btd", "cub20", "tiny_imagenet", "imagenet", "pets", "lgg"
-    }  # fmt: skip
     assert len(find_experiments("all")) == len(EXPERIMENTS)
     with pytest.raises(InputError, match="did you mean 'aupc_fmnist'"):
         find_experiments("aupc_fminst")

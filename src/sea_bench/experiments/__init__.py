@@ -7,14 +7,12 @@
 from sea_bench.experiments.catalogue import EXPERIMENTS, find_experiments
 from sea_bench.experiments.experiment import Experiment, Map
 from sea_bench.experiments.run import Result, run_experiment
-from sea_bench.experiments.store import default_cache
 
 __all__ = [
     "EXPERIMENTS",
     "Experiment",
     "Map",
     "Result",
-    "default_cache",
     "find_experiments",
     "run_experiment",
 ]

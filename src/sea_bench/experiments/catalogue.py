@@ -18,8 +18,7 @@ EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
 def find_experiments(name: str) -> list[Experiment]:
     """Return the experiment of this name, all of a group, or, for "all", every one.
 
-    A group is named by what its names start with, up to "_": "strips" is the one experiment,
-    "strips_" the group.
+    A group is named by what its names start with, up to "_".
 
     >>> [one.name for one in find_experiments("localisation")]
     ['localisation_pets', 'localisation_cub', 'localisation_lgg', 'localisation_imagenet']

@@ -19,7 +19,6 @@ from sea_bench.experiments.standard_maps import (
     SG,
     SILENT,
     SMOOTH_METRICS,
-    STRIPS_QUESTION,
     TABLE_1,
     VG,
     cite,
@@ -170,14 +169,5 @@ FASHION_EXPERIMENTS = (
         blocks=50,
         figures=("top_k", "dots"),
         notes=("Distance alone is no merit: a random choice is the most spread of all.",),
-    ),
-    _fashion(
-        "strips",
-        "Maps side by side, Fashion-MNIST",
-        STRIPS_QUESTION,
-        (SEA, *TABLE_1),
-        ("gini",),
-        blocks=50,
-        figures=("strip",),
     ),
 )

@@ -20,7 +20,6 @@ from sea_bench.experiments.standard_maps import (
     SG,
     SILENT,
     SMOOTH_METRICS,
-    STRIPS_QUESTION,
     TABLE_1,
     VG,
     cite,
@@ -141,20 +140,6 @@ def _localisation(name: str, **more: Any) -> Experiment:
 
 
 PICTURE_EXPERIMENTS = (
-    *(
-        _pictures(
-            "strips",
-            name,
-            "Maps side by side",
-            STRIPS_QUESTION,
-            TABLE_1,
-            ("gini",),
-            n_inputs=8,
-            figures=("strip", "overlay"),
-            notes=("For the eye: 8 inputs, too few for the table to say much.",),
-        )
-        for name in PICTURES
-    ),
     _aupc(
         "btd",
         (

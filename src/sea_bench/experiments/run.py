@@ -7,7 +7,7 @@ measured again as a whole: so a run that was interrupted ends with the files it 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, learn_class_maps
 from sea_bench.experiments.measurements import KINDS, find_metric
 from sea_bench.experiments.store import (
     Store,
-    default_cache,
     hash_source,
     hash_weights,
     make_key,
@@ -38,6 +37,7 @@ from sea_bench.experiments.tables import (
 from sea_nn.errors import InputError
 from sea_nn.members.compute import expand_methods
 from sea_nn.metrics import Curve, Scores
+from sea_nn.vision.folders import find_cache
 
 Progress = Callable[[str, int, int], None]
 
@@ -101,7 +101,7 @@ def run_experiment(
     tell("choosing inputs", 0, wanted)
     inputs = choose_inputs(experiment, wanted, where, seed, lambda text: tell(text, 0, wanted))
     explainer = Explainer(experiment, inputs, seed)
-    store = Store(default_cache() if cache is None else cache)
+    store = Store(find_cache("bench") if cache is None else cache)
     explainer = replace(explainer, class_maps=_prepare_class_maps(explainer, store, tell))
     scores, n_reused = _measure(explainer, store, fresh, tell)
     n = len(inputs)
@@ -280,13 +280,7 @@ def _prepare_class_maps(explainer: Explainer, store: Store, tell: Progress) -> C
         store.write(key, tensors, {})
     else:
         tensors = found[0]
-    return _by_label(wanted, classes, tensors, inputs.device)
-
-
-def _by_label(
-    labels: Sequence[str], classes: Sequence[int], tensors: dict[str, Tensor], device: torch.device
-) -> dict[str, dict[int, Tensor]]:
     return {
-        label: {k: tensors[f"{i} {k}"].to(device) for k in classes}
-        for i, label in enumerate(labels)
+        label: {k: tensors[f"{i} {k}"].to(inputs.device) for k in classes}
+        for i, label in enumerate(wanted)
     }

@@ -48,7 +48,6 @@ AUPC_QUESTION = (
     "Does hiding what a map calls relevant change the classifier's answer? Perturbation decides "
     "much, so there are several, and a random map."
 )
-STRIPS_QUESTION = "What do the maps look like, and how far do they concentrate?"
 OPTIMAL_NOTE = (
     "optimal: the convex combination of the members that best predicts by how much the class's "
     "logit falls when each of 100 random squares is blurred (Decker et al. 2024, faithfulness); "

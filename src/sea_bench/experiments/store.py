@@ -22,22 +22,16 @@ from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
 from sea_nn.explanation.atomic import write_atomically
-from sea_nn.vision.folders import find_cache
 
 FORMAT = 1
 SOURCE = Path(__file__).parents[2]
 # Source that cannot change a number: what shows results, and what makes inputs and weights, whose
 # content is part of every key. Of the experiments only the named modules compute something.
-SHOWING = frozenset({"cli", "show", "explanation", "vision", "version.py"})
+SHOWING = frozenset({"app", "cli", "datasets", "explanation", "show", "version.py", "vision"})
 MEASURING = frozenset(
     f"{name}.py"
     for name in ("experiment", "explainer", "greedy_regions", "maps", "measurements", "stability")
 )
-
-
-def default_cache() -> Path:
-    """Return the folder for results: ``$SEA_NN_CACHE`` or ~/.cache/sea_nn, then ``bench``."""
-    return find_cache("bench")
 
 
 def make_key(settings: Mapping[str, Any], number: int, *tensors: Tensor) -> str:
