@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from sea_nn.errors import InputError, MemberError
 from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.masked import ask_masked
 
 Sizes = int | Sequence[int] | None
 
@@ -36,7 +37,7 @@ def occlusion(task: Evaluator, window: Sizes = None, stride: Sizes = None) -> Te
             mask[place] = 0
         return keep
 
-    for start, stop, _, scores in task.masked(len(slices), masks):
+    for start, stop, _, scores in ask_masked(task, len(slices), masks):
         fall = before[:, None] - scores
         for k, place in enumerate(slices[start:stop]):
             total[:, *place] += fall[:, k].view(-1, *(1,) * (task.x.ndim - 1))
@@ -85,7 +86,7 @@ def rise(task: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float = 0.5
         return smooth[which[:, None, None], 0, y[:, :, None], x[:, None, :]].unsqueeze(1)
 
     total = task.x.new_zeros(len(task.x), height * width)
-    for _, _, mask, scores in task.masked(n_masks, masks, probability=True):
+    for _, _, mask, scores in ask_masked(task, n_masks, masks, probability=True):
         total += scores @ mask.flatten(1)
     return (total / (n_masks * keep)).view(-1, 1, height, width)
 

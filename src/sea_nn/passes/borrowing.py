@@ -102,7 +102,8 @@ def borrow(
             "explained"
         )
     # A compiled model is explained by the module it was made of: the same function.
-    own = model._modules.get("_orig_mod") or model
+    compiled = "_orig_mod" in model._modules
+    own: nn.Module = model._modules["_orig_mod"] if compiled else model  # type: ignore[assignment]
     twin = _take(own, x, args)
     if twin is None:
         with _AS_IT_IS, _in_eval_mode(own):

@@ -308,47 +308,6 @@ class Evaluator:
         self.sweep(end - begin, visit, size=size)
         return total
 
-    def masked(
-        self, count: int, masks: Callable[[int, int], Tensor], probability: bool = False
-    ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
-        """Hide parts of every input behind `count` masks and yield what the model says.
-
-        Args:
-            count: the number of masks.
-            masks: `masks(start, stop)` returns [stop - start, ...], 1 keeps and 0 hides, that
-                broadcasts to an input; hidden parts take the baseline's value.
-            probability: return the probability of the target class (of a model of values, the
-                value), not its logit.
-
-        Yields:
-            (start, stop, masks, scores [N, stop - start]).
-        """
-        n_inputs = len(self.x)
-        base = None if self.baselines is None else self.baseline()
-        size = self._chunk(n_inputs * count, gradient=False)
-        block = max(1, size // n_inputs)
-        for start in range(0, count, block):
-            stop = min(start + block, count)
-            mask = masks(start, stop)
-            width = stop - start
-            scores = self.x.new_empty(n_inputs, width)
-
-            def visit(low: int, high: int, mask: Tensor = mask, scores: Tensor = scores) -> None:
-                points = self.x[low:high, None] * mask
-                if base is not None:
-                    points = points + base[low:high, None] * (1 - mask)
-                rows = torch.arange(low, high, device=self.x.device)
-                rows = rows.repeat_interleave(len(mask))
-                with torch.no_grad():
-                    logits = self.forward(self.arrange(points.flatten(0, 1)), rows)
-                    if probability:
-                        logits = self.meaning().scores(logits)
-                    answer = self.score(logits, rows)
-                scores[low:high] = answer.view(high - low, len(mask))
-
-            self.sweep(n_inputs, visit, size=max(1, size // width), weight=width)
-            yield start, stop, mask, scores
-
     def sweep(
         self,
         total: int,
@@ -368,7 +327,7 @@ class Evaluator:
             gradient: whether an evaluation needs a backward pass.
         """
         if size is None:
-            size = max(1, self._chunk(total * weight, gradient) // weight)
+            size = max(1, self.chunk(total * weight, gradient) // weight)
         start = 0
         while start < total:
             stop = min(start + size, total)
@@ -438,7 +397,8 @@ class Evaluator:
             stack.enter_context(torch.enable_grad())
             yield
 
-    def _chunk(self, total: int, gradient: bool = True) -> int:
+    def chunk(self, total: int, gradient: bool = True) -> int:
+        """Return how many of `total` evaluations to run together, by memory."""
         if total <= 1:
             return 1
         need = self.footprint()
