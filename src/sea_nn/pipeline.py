@@ -15,18 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sea_nn import features as grouping
 from sea_nn.config import SEAConfig, check_config
 from sea_nn.ensembling.ensemble import Ensemble, ensemble
 from sea_nn.ensembling.heatmaps import scale, to_heatmap
 from sea_nn.ensembling.validation import check_heatmaps, check_weights
-from sea_nn.features import (
-    average_groups,
-    broadcast_mask,
-    group_features,
-    mark_groups,
-    number_cells,
-    spread,
-)
 from sea_nn.members.checks import vote
 from sea_nn.members.compute import MemberMaps, Progress, Tally, compute_maps
 from sea_nn.members.registry import Methods, expand_methods
@@ -88,17 +81,12 @@ def explain(
     call: Mapping[str, Any] | None = None,
     **running: Any,
 ) -> Explained:
-    """Explain the model's answer about each input of ``x``; most arguments as for ``SEA.explain``.
+    """Explain the model's answer about each input of ``x``; arguments as for ``SEA.explain``.
 
-    Args:
-        model: as for ``SEA``, with ``methods``, ``config`` and ``options``.
-        x: inputs, with ``target`` and ``feature_mask`` as for ``SEA.explain``.
-        constraints: ``required``, ``forbidden`` and ``epsilon`` of ``ensemble``.
-        progress: called with (member, evaluations done, evaluations in all).
-        call: how the model is called, for members and questions alike: ``baselines``,
-            ``additional_forward_args``, ``internal_batch_size``, ``autocast``.
-        **running: further arguments of ``compute_maps``: ``output``, ``seed``, ``compile``,
-            ``on_error``.
+    Three go together: ``constraints`` are ``required``, ``forbidden`` and ``epsilon``; ``call`` says
+    how the model is called, for members and questions alike (``baselines``, ``autocast``,
+    ``additional_forward_args``, ``internal_batch_size``); ``running`` are further arguments of
+    ``compute_maps`` (``output``, ``seed``, ``compile``, ``on_error``).
     """
     started = time.perf_counter()
     entries, shape = expand_methods(methods, options), tuple(x.shape[1:])
@@ -111,7 +99,7 @@ def explain(
         target,
         methods,
         options=options,
-        feature_mask=broadcast_mask(feature_mask, x),
+        feature_mask=grouping.broadcast_mask(feature_mask, x),
         progress=tally.members,
         **(call or {}),
         **running,
@@ -162,22 +150,20 @@ def learn(
 ) -> Learned:
     """Learn a map for each input from heatmaps and, where ``ask`` is given, the model's answers.
 
-    Args:
-        heatmaps: [N, m, *shape] in [0, 1]; constant ones do not count.
-        config: settings; ``rounds`` and ``regions`` say what is asked.
-        weights: how much each member counts, [m] or [N, m].
-        ask: asks the model about sets of features; see ``sea_nn.questions.ask.make_ask``.
-        asking: how inputs are divided and answers weighed.
-        feature_mask: whole numbers that broadcast to the map: equal numbers are one feature.
-        required: as for ``ensemble``, with ``forbidden`` and further options of it.
+    Heatmaps [N, m, *shape] and weights, [m] or [N, m], are those of ``ensemble``, as are masks and
+    further options; ``ask`` comes from ``make_ask``, and ``asking`` weighs what it says. With a
+    ``feature_mask``, whole numbers that broadcast to the map, equal numbers are one feature.
     """
     config = check_config(config)
     heatmaps, shape, groups = check_heatmaps(heatmaps, quiet=True), heatmaps.shape[2:], None
     if feature_mask is not None:
-        groups = group_features(feature_mask, tuple(shape)).to(heatmaps.device)
-        heatmaps, config = scale(average_groups(heatmaps, groups), 2), config.replace(grid=None)
-        required = mark_groups(required, groups, len(heatmaps), "required")
-        forbidden = mark_groups(forbidden, groups, len(heatmaps), "forbidden")
+        groups = grouping.group_features(feature_mask, tuple(shape)).to(heatmaps.device)
+        heatmaps, config = (
+            scale(grouping.average_groups(heatmaps, groups), 2),
+            config.replace(grid=None),
+        )
+        required = grouping.mark_groups(required, groups, len(heatmaps), "required")
+        forbidden = grouping.mark_groups(forbidden, groups, len(heatmaps), "forbidden")
         ask = ask_about_groups(ask, groups)
     rows, weights, answers = heatmaps, check_weights(weights, heatmaps), None
     if ask is not None and config.rounds != 0 and heatmaps[:1, 0].numel() > 1:
@@ -187,9 +173,11 @@ def learn(
     if groups is None:
         cells = None
         if result.feature_shape != tuple(shape):  # pooled onto a grid
-            cells = number_cells(result.feature_shape, shape).unsqueeze(0)
+            cells = grouping.number_cells(result.feature_shape, shape).unsqueeze(0)
         return Learned(result, result.attribution, answers, cells)
-    return Learned(result, spread(result.attribution, groups, tuple(shape)), answers, groups)
+    return Learned(
+        result, grouping.spread(result.attribution, groups, tuple(shape)), answers, groups
+    )
 
 
 def _consult(
