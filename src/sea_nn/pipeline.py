@@ -83,8 +83,8 @@ def explain(
 ) -> Explained:
     """Explain the model's answer about each input of ``x``; arguments as for ``SEA.explain``.
 
-    Three go together: ``constraints`` are ``required``, ``forbidden`` and ``epsilon``; ``call`` says
-    how the model is called, for members and questions alike (``baselines``, ``autocast``,
+    They come in groups: ``constraints`` are ``required``, ``forbidden`` and ``epsilon``; ``call``
+    says how the model is called, for members and questions alike (``baselines``, ``autocast``,
     ``additional_forward_args``, ``internal_batch_size``); ``running`` are further arguments of
     ``compute_maps`` (``output``, ``seed``, ``compile``, ``on_error``).
     """
