@@ -3,7 +3,7 @@
 Other rooms use ``outputs`` (what the model's answer means), ``borrowing`` (a private twin to run in
 the model's place), ``evaluator`` (chunks that fit into memory, gradients, progress), ``masked``
 (answers about partly hidden inputs) and ``noise`` (draws that belong to an input). Behind them
-stands the engine, which only ``members/run.py`` switches on: ``tracing`` proves what may be
-changed, ``norm_folding`` and ``first_layer`` save work, ``cuda_graphs`` and ``compiled`` save
-launches, and ``forms`` and ``sameness`` check the result against the model as it is.
+stands the engine, chosen through ``forms``: ``tracing`` proves what may be changed,
+``norm_folding`` and ``first_layer`` save work, ``cuda_graphs`` and ``compiled`` save launches, and
+``sameness`` compares the result with the model as it is.
 """
