@@ -5,7 +5,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from sea_nn.passes import cuda_graphs as replay
-from tests.recorder import Again
+from tests.helpers.recorder import Again
 
 settings.register_profile(
     "default", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]

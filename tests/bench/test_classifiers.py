@@ -1,0 +1,351 @@
+"""Classifiers: trained on small folders that the tests make, stored, and loaded again."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+from torch import nn
+
+from sea_bench import data
+from sea_bench.classifiers import (
+    PROBLEMS,
+    classifier_names,
+    load_classifier,
+    main,
+    read_card,
+    train_classifier,
+)
+from sea_bench.data import Item
+from sea_bench.training import (
+    SmallVGG,
+    augment,
+    check_items,
+    deal_parts,
+    extract_features,
+    find_head,
+    fit_head,
+    fit_network,
+    set_head,
+)
+from sea_nn.errors import InputError
+from sea_nn.vision.images import Preprocess
+from tests.helpers.samples import need_real
+from tests.helpers.small_sets import make_tiny, noise, save, write_table
+
+CPU = torch.device("cpu")
+NETWORK = """
+import torch
+from torch import nn
+from sea_nn.vision.images import Preprocess
+
+def make():
+    torch.manual_seed({seed})
+    layers = [nn.Conv2d(3, 8, 5, 4), nn.ReLU(), nn.Conv2d(8, 24, 3), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(96, 1000))
+    return model, Preprocess(40, 32), [str(k) for k in range(1000)]
+"""
+
+
+def write_network(path: Path, seed: int = 0) -> str:
+    """Write a file that makes a small "pretrained" network; return its name for load_model."""
+    path.write_text(NETWORK.format(seed=seed))
+    return f"{path}:make"
+
+
+def tint(seed: int, colour: tuple[int, int, int], size: int) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 60, (size, size, 3)) + np.array(colour)
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+def make_scenes(folder: Path) -> None:
+    """Red, green and blue scenes; white and black objects."""
+    scenes, objects = [], []
+    for side, count in (("train", 8), ("test", 4)):
+        for kind, colour in (("a", (180, 0, 0)), ("b", (0, 180, 0)), ("c", (0, 0, 180))):
+            for number in range(count):
+                file = f"scenes/{side}/{kind}{number}.png"
+                save(tint(number, colour, 60), folder / file)
+                scenes.append(f"{file},{side},{kind}")
+        for kind, shade in (("dark", 0), ("light", 255)):
+            file = f"objects/{side}/{kind}.png"
+            save(Image.new("RGBA", (30, 20), (shade, shade, shade, 255)), folder / file)
+            objects.append(f"{file},{side},{kind}")
+    write_table(folder / "scenes.csv", "file,split,scene", *scenes)
+    write_table(folder / "objects.csv", "file,split,object", *objects)
+
+
+def make_slices(folder: Path) -> None:
+    """Grey slices; those with a tumour have a bright square."""
+    rows = []
+    for number in range(12):
+        pixels = np.random.default_rng(number).integers(20, 60, (64, 64, 3)).astype(np.uint8)
+        mask = np.zeros((64, 64), bool)
+        if number % 2:
+            mask[20:44, 20:44] = True
+        pixels[mask] = 230
+        save(Image.fromarray(pixels), folder / "images" / f"s{number}.jpg")
+        save(Image.fromarray(mask), folder / "masks" / f"s{number}.png")
+        rows.append(f"s{number},p{number},{number % 2},{'test' if number >= 8 else 'train'}")
+    write_table(folder / "labels.csv", "file,patient,tumour,split", *rows)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with small data sets, and an empty cache."""
+    makers = (make_scenes, "objects_on_scenes"), (make_slices, "lgg_tumor_masks")
+    for maker, name in (*makers, (make_tiny, "tiny_imagenet")):
+        (tmp_path / name).mkdir()
+        maker(tmp_path / name)
+    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+# The parts.
+
+
+def test_a_fitted_head_separates_what_can_be_separated():
+    generator = torch.Generator().manual_seed(0)
+    centres = 3 * torch.randn(4, 20, generator=generator)
+    labels = torch.arange(80) % 4
+    features = 50 + centres[labels] + torch.randn(80, 20, generator=generator)
+    head = fit_head(features, labels, [str(i) for i in range(80)], 4)
+    assert head.weight.shape == (4, 20)
+    assert ((features @ head.weight.T + head.bias).argmax(1) == labels).all()
+
+
+def test_parts_keep_groups_whole_and_labels_spread():
+    labels = torch.arange(120) % 3
+    groups = [f"group {i // 6 * 3 + i % 3}" for i in range(120)]  # pairs of one label
+    parts = deal_parts(groups, labels)
+    for group in set(groups):
+        assert len({int(parts[i]) for i in range(120) if groups[i] == group}) == 1
+    for part in range(5):
+        assert torch.bincount(labels[parts == part], minlength=3).tolist() == [8, 8, 8]
+    assert not parts.equal(deal_parts(groups, labels, seed=1))
+
+
+def test_a_useless_feature_gets_a_strong_penalty():
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(60, 100, generator=generator)
+    labels = torch.arange(60) % 2
+    features[:, 0] += 3 * labels  # the other 99 are noise
+    head = fit_head(features, labels, [str(i) for i in range(60)], 2)
+    assert head.penalty >= 0.01
+
+
+def test_augmented_copies_differ_from_each_other_and_repeat_with_the_seed():
+    inputs = torch.rand(1, 3, 24, 24, generator=torch.Generator().manual_seed(0)).repeat(3, 1, 1, 1)
+    first, again, other = (
+        augment(inputs, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)
+    )
+    assert first.shape == inputs.shape
+    assert first.equal(again)
+    assert not first.equal(other)
+    assert not first[0].equal(first[1])
+
+
+def test_the_head_comes_back_after_extraction_even_on_failure():
+    model = SmallVGG(3).eval()
+    head = find_head(model)
+
+    def fail() -> Image.Image:
+        raise InputError("cannot be read")
+
+    good = Item("good", lambda: Image.new("RGB", (20, 20)), 0)
+    preprocess = Preprocess((32, 32), 32)
+    features, labels, groups = extract_features(model, [good, good], preprocess, 2, CPU)
+    assert features.shape == (6, 128)
+    assert labels.tolist() == [0] * 6
+    assert groups == ["good"] * 6
+    assert find_head(model) is head
+    with pytest.raises(InputError, match="cannot be read"):
+        extract_features(model, [good, Item("bad", fail, 0)], preprocess, 0, CPU)
+    assert find_head(model) is head
+
+
+def test_a_network_without_linear_layer_cannot_get_classes():
+    with pytest.raises(InputError, match="no linear layer"):
+        set_head(nn.Sequential(nn.Conv2d(3, 3, 1)), nn.Identity())
+
+
+def test_frozen_norms_keep_their_statistics():
+    inputs, labels = torch.randn(8, 3, 32, 32), torch.arange(8) % 2
+    for frozen in (True, False):
+        model = SmallVGG(2)
+        before = model.features[1].running_mean.clone()
+        fit_network(model, inputs, labels, 1, 1e-3, freeze_norms=frozen)
+        assert before.equal(model.features[1].running_mean) == frozen
+        assert not model.training
+
+
+# Training, storing, loading.
+
+
+def test_a_head_on_a_network_of_ones_own(folder):
+    network = write_network(folder / "net.py")
+    name = f"scenes/{network}"
+    state = torch.random.get_rng_state()
+    card = train_classifier(name)
+    assert torch.random.get_rng_state().equal(state)
+    assert card.accuracy > 0.9
+    assert card.details["accuracy without objects"] > 0.9
+    assert (card.n_train, card.n_test) == (96, 12)  # three with an object, one without
+    assert read_card(name) == card
+
+    loaded = load_classifier(name)
+    assert loaded.labels == ("a", "b", "c")
+    assert loaded.preprocess.resize == (32, 32)  # the whole picture
+    assert not loaded.model.training
+    assert f"{card.accuracy:.1%} of 12 test pictures" in loaded.source
+    test = data.load("objects_on_scenes")
+    right = check_items(loaded.model, test.items, loaded.preprocess, CPU)
+    assert float(right.float().mean()) == card.accuracy
+
+    inputs = test[0].view(loaded.preprocess).tensor.unsqueeze(0).requires_grad_()
+    loaded.model(inputs)[0, 1].backward()
+    assert inputs.grad is not None
+    assert inputs.grad.abs().sum() > 0
+
+
+def test_only_the_head_is_stored_with_its_card(folder):
+    train_classifier(f"objects/{write_network(folder / 'net.py')}")
+    (path,) = (folder / "cache").rglob("*.safetensors")
+    with safe_open(path, "pt") as file:
+        assert set(file.keys()) == {"weight", "bias"}
+        card = json.loads(file.metadata()["card"])
+    assert card["classes"] == ["dark", "light"]
+    assert card["seed"] == 0
+    assert card["n_train"] == 72  # three pictures of each training scene
+    assert card["n_test"] == 12
+    assert 0 <= card["accuracy"] <= 1
+
+
+def test_another_version_of_the_network_is_noticed(folder):
+    name = f"scenes/{write_network(folder / 'net.py')}"
+    train_classifier(name)
+    write_network(folder / "net.py", seed=1)
+    with pytest.raises(InputError, match="another version"):
+        load_classifier(name)
+
+
+def test_training_repeats_with_its_seed(folder):
+    logits = []
+    for seed in (0, 0, 1):
+        train_classifier("lgg", folder=folder / "other", seed=seed)
+        model = load_classifier("lgg", folder=folder / "other").model
+        with torch.no_grad():
+            logits.append(model(torch.zeros(1, 3, 112, 112)))
+    assert torch.allclose(logits[0], logits[1])
+    assert not torch.allclose(logits[0], logits[2])
+
+
+def test_the_small_vgg_learns_what_it_is_shown():
+    generator = torch.Generator().manual_seed(0)
+    inputs, labels = torch.randn(48, 3, 32, 32, generator=generator), torch.arange(48) % 2
+    inputs[labels == 1, :, 10:22, 10:22] += 3
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = SmallVGG(2)
+        fit_network(model, inputs, labels, 25, 3e-3)
+    with torch.no_grad():
+        assert (model(inputs).argmax(1) == labels).float().mean() > 0.9
+
+
+def test_a_whole_network_is_stored(folder):
+    card = train_classifier("lgg")
+    assert card.trained == "all"
+    assert set(card.details) == {"recall no tumour", "recall tumour"}
+    loaded = load_classifier("lgg/vgg")
+    assert isinstance(loaded.model, SmallVGG)
+    item = data.load("lgg")[0]
+    inputs = item.view(loaded.preprocess).tensor.unsqueeze(0).requires_grad_()
+    loaded.model(inputs)[0, 1].backward()
+    assert inputs.grad is not None
+    assert inputs.grad.abs().sum() > 0
+
+
+def test_a_problem_can_start_from_anothers_network(folder):
+    for number in range(4):
+        for kind in ("yes", "no"):
+            picture = noise(number + 50 * (kind == "yes"), (60, 60))
+            save(picture, folder / "brain_tumor_detection" / kind / f"{number}.png")
+    train_classifier("btd/vgg")
+    names = {path.name for path in (folder / "cache").rglob("*.safetensors")}
+    assert names == {"btd-vgg.safetensors", "lgg-vgg.safetensors"}
+
+
+def test_fine_tuning_trains_and_stores_every_weight(folder):
+    name = f"scenes/{write_network(folder / 'net.py')}"
+    card = train_classifier(name, fine_tune=2)
+    assert card.trained == "all"
+    loaded = load_classifier(name)
+    right = check_items(loaded.model, data.load("objects_on_scenes").items, loaded.preprocess, CPU)
+    assert float(right.float().mean()) == card.accuracy
+
+
+def test_tiny_imagenet_keeps_the_networks_own_outputs(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path / "cache"))
+    make_tiny(tmp_path)
+    # The real set has pictures of every class; add one of the tabby.
+    with (tmp_path / "val_annotations.txt").open("a") as file:
+        file.write("val_1.JPEG\tn02123045\t0\t0\t63\t63\n")
+    network = write_network(tmp_path / "net.py")
+    card = train_classifier(f"tiny_imagenet/{network}", data_folder=tmp_path)
+    assert card.trained == "none"
+    assert card.n_train == 0
+    loaded = load_classifier(f"tiny_imagenet/{network}")
+    whole = load_classifier(network)  # names of load_model are passed on
+    inputs = torch.rand(2, 3, 32, 32)
+    rows = [474, 281, 951]  # as in wnids.txt: cardigan, tabby, lemon
+    with torch.no_grad():
+        assert torch.allclose(loaded.model(inputs), whole.model(inputs)[:, rows])
+    with pytest.raises(InputError, match="pretrained"):
+        train_classifier("tiny_imagenet/vgg", data_folder=tmp_path)
+
+
+def test_the_command_prints_what_it_reached(folder, capsys):
+    main([f"scenes/{write_network(folder / 'net.py')}"])
+    printed = capsys.readouterr().out
+    assert "of 12 test pictures; trained on 96, seed 0" in printed
+
+
+def test_what_is_missing_is_said_with_the_command(folder):
+    assert read_card("cub20") is None
+    with pytest.raises(InputError, match=r"python -m sea_bench\.classifiers cub20"):
+        load_classifier("cub20")
+    with pytest.raises(InputError, match="Trained classifiers: fashion, btd, cub20"):
+        load_classifier("cub21")
+    with pytest.raises(InputError, match="Choose from: btd, cub20"):
+        train_classifier("fashion")
+
+
+def test_a_damaged_file_is_not_loaded(folder):
+    path = folder / "cache" / "classifiers" / "lgg-vgg.safetensors"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(InputError, match="train it again"):
+        load_classifier("lgg")
+
+
+def test_fashion_is_shipped():
+    assert classifier_names() == ("fashion", *PROBLEMS)
+    loaded = load_classifier("fashion")
+    assert loaded.name == "fashion"
+    assert loaded.model(torch.zeros(1, 1, 28, 28)).shape == (1, 10)
+
+
+@pytest.mark.parametrize("name", ["lgg", "btd"])
+def test_a_classifier_trained_here_reaches_its_carded_accuracy(name):
+    test = need_real(PROBLEMS[name].data, "test")
+    card = read_card(name)
+    if card is None:
+        pytest.skip(f"not trained on this machine: python -m sea_bench.classifiers {name}")
+    loaded = load_classifier(name)
+    right = check_items(loaded.model, test.items, loaded.preprocess, CPU)
+    assert abs(float(right.float().mean()) - card.accuracy) < 0.03  # one or two pictures
+    assert card.accuracy >= 0.85

@@ -1,0 +1,473 @@
+"""Data sets: on small folders that the tests make, and on the real ones where they are."""
+
+import csv
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from sea_bench import data
+from sea_bench.data import fashion
+from sea_bench.data.files import read_graded_mask, read_values
+from sea_bench.data.imagenet import index_wnids
+from sea_bench.data.items import Item, fill_boxes, fit_box, fit_mask
+from sea_bench.data.mri import load_btd
+from sea_nn.errors import InputError
+from sea_nn.vision.images import Preprocess
+from tests.helpers.samples import need_real
+from tests.helpers.small_sets import MAKERS, box_mask, make_cub, make_lgg, make_tiny, save, smooth
+
+PREPROCESS = Preprocess(resize=32, crop=28)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[[str], Path]:
+    def build(name: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        MAKERS[name](folder)
+        return folder
+
+    return build
+
+
+# Every set.
+
+
+def test_every_set_but_fashion_is_made_by_these_tests():
+    assert set(data.names()) == {"fashion", *MAKERS}
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_every_item_gives_a_view_that_lines_up(name, make):
+    loaded = data.load(name, make(name), "all")
+    assert len(loaded) == len({item.name for item in loaded}) > 0
+    for item in loaded:
+        view = item.view(PREPROCESS)
+        assert view.tensor.shape == (3, 28, 28)
+        assert view.display.shape == (28, 28, 3)
+        assert (view.mask is None) == (not item.masks)
+        if view.mask is not None:
+            assert view.mask.shape == (28, 28)
+            assert 0 <= view.mask.min() <= view.mask.max() <= 1
+        if item.boxes or item.masks:
+            assert view.region is not None
+            assert view.region.dtype == torch.bool
+        if loaded.classes:
+            assert item.label is not None
+            assert 0 <= item.label < len(loaded.classes)
+        if item.imagenet is not None:
+            assert 0 <= item.imagenet < 1000
+        assert item.split in ("train", "test")
+    assert len(loaded.split("train")) + len(loaded.split("test")) == len(loaded)
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_a_set_can_be_sent_to_another_process(name, make):
+    loaded = data.load(name, make(name), "all")
+    again = pickle.loads(pickle.dumps(loaded))
+    assert again[0].read().tobytes() == loaded[0].read().tobytes()
+
+
+@pytest.mark.parametrize("name", [name for name in MAKERS if name != "masked_folder"])
+def test_a_missing_set_says_where_to_get_it(name, monkeypatch):
+    info = data.describe(name)
+    monkeypatch.delenv(data.DATA_VARIABLE, raising=False)
+    with pytest.raises(InputError) as caught:
+        data.load(name)
+    for part in (data.DATA_VARIABLE, info.source, info.layout, info.terms):
+        assert part in str(caught.value)
+    monkeypatch.setenv(data.DATA_VARIABLE, "/no/such/folder")
+    with pytest.raises(InputError, match=f"no folder /no/such/folder/{info.folder}"):
+        data.load(name)
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_an_empty_folder_says_what_is_missing(name, tmp_path):
+    with pytest.raises(InputError) as caught:
+        data.load(name, tmp_path, "all")
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_sets_are_found_under_the_data_folder(tmp_path, monkeypatch):
+    (tmp_path / "cub20").mkdir()
+    make_cub(tmp_path / "cub20")
+    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    assert len(data.load("cub20", split="all")) == 4
+
+
+def test_wrong_names_and_options_are_refused(make):
+    with pytest.raises(InputError, match="Choose from: fashion, btd"):
+        data.load("cub")
+    folder = make("lgg")
+    with pytest.raises(InputError, match="'train', 'test' or 'all'"):
+        data.load("lgg", folder, "val")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no such option"):
+        data.load("lgg", folder, seed=3)
+    with pytest.raises(InputError, match="has no train items"):
+        data.load("pets", make("pets"), "train")
+
+
+def test_a_fashion_set_that_is_missing_names_debians_package(tmp_path):
+    with pytest.raises(InputError, match="apt install dataset-fashion-mnist"):
+        data.load("fashion", tmp_path)
+
+
+# Masks and boxes in the model's view.
+
+SHAPES = st.tuples(st.integers(20, 90), st.integers(20, 90))
+
+
+@given(SHAPES, st.sampled_from([(32, 28), (24, 24), ((20, 26), (16, 20))]), st.data())
+def test_a_mask_follows_the_pixels_it_marks(size, sizes, draw):
+    left = draw.draw(st.integers(0, size[0] - 8))
+    top = draw.draw(st.integers(0, size[1] - 8))
+    right = draw.draw(st.integers(left + 6, size[0]))
+    bottom = draw.draw(st.integers(top + 6, size[1]))
+    picture = box_mask(size, (left, top, right, bottom)).convert("RGB")
+    mask = (np.asarray(picture)[..., 0] > 0).astype(np.float32)
+    preprocess = Preprocess(*sizes)
+    fitted = fit_mask(mask, size, preprocess)
+    shown = torch.from_numpy(preprocess.display(picture)[..., 0].astype(np.float32) / 255)
+    assert set(fitted.unique().tolist()) <= {0.0, 1.0}
+    # Pillow rounds to 8 bits, so pixels that are half covered may fall on either side.
+    clear = (shown - 0.5).abs() > 0.02
+    assert fitted[clear].equal((shown[clear] > 0.5).float())
+
+
+@given(SHAPES, st.data())
+def test_a_box_covers_the_same_pixels_as_its_mask(size, draw):
+    left = draw.draw(st.integers(0, size[0] - 10))
+    top = draw.draw(st.integers(0, size[1] - 10))
+    box = (left, top, left + 10, top + 10)
+    # Without antialiasing, a view pixel shows what lies under its centre, as region counts it.
+    preprocess = Preprocess(40, 36, interpolation="nearest")
+    shown = preprocess.display(box_mask(size, box).convert("RGB"))[..., 0] > 0
+    fitted = fit_box(tuple(map(float, box)), size, preprocess)
+    inside = fill_boxes([] if fitted is None else [fitted], 36, 36).numpy()
+    # Centres may lie on the very edge; then rounding decides.
+    differing = np.argwhere(inside != shown)
+    left_, top_, right_, bottom_ = preprocess.window(*size)
+    for y, x in differing:
+        across = left_ + (x + 0.5) * (right_ - left_) / 36
+        down = top_ + (y + 0.5) * (bottom_ - top_) / 36
+        assert min(abs(across - box[0]), abs(across - box[2]), abs(down - box[1]),
+                   abs(down - box[3])) < 1e-3  # fmt: skip
+
+
+def test_a_box_outside_the_view_is_left_out():
+    preprocess = Preprocess(resize=20, crop=20)
+    assert fit_box((0.0, 0.0, 5.0, 20.0), (60, 20), preprocess) is None
+    item = Item("a", lambda: Image.new("RGB", (60, 20)), boxes=((0.0, 0.0, 5.0, 20.0),))
+    assert item.view(preprocess).boxes == ()
+    assert item.view(preprocess).region is None
+
+
+def test_a_graded_mask_of_another_resolution_keeps_its_shades():
+    ramp = np.tile(np.linspace(0, 1, 50, dtype=np.float32), (25, 1))
+    fitted = fit_mask(ramp, (400, 200), Preprocess(resize=(40, 80), crop=(40, 80)))
+    assert fitted.shape == (40, 80)
+    assert torch.allclose(fitted[0], torch.linspace(0, 1, 80), atol=0.03)
+
+
+def test_an_unknown_mask_names_the_known_ones(make):
+    item = data.load("pets", make("pets"))[0]
+    with pytest.raises(InputError, match="it has pet, border"):
+        item.view(PREPROCESS, mask="tail")
+    with pytest.raises(InputError, match="has no mask"):
+        data.load("imagenet", make("imagenet"))[0].read_mask()
+
+
+def test_samples_are_seeded_and_slices_are_sets(make):
+    loaded = data.load("btd", make("btd"), "all")
+    first = [item.name for item in loaded.sample(5, seed=1)]
+    assert first == [item.name for item in loaded.sample(5, seed=1)]
+    assert first != [item.name for item in loaded.sample(5, seed=2)]
+    assert len(loaded[2:7]) == 5
+    assert loaded[2:7].labels.equal(loaded.labels[2:7])
+    with pytest.raises(InputError, match="24 items"):
+        loaded.sample(25)
+
+
+# Sets one by one.
+
+
+def test_copies_never_cross_the_split(make):
+    folder = make("btd")
+    save(smooth(0), folder / "no" / "copy.png")
+    save(smooth(1).resize((133, 100), Image.Resampling.BICUBIC), folder / "no" / "bigger.png")
+    save(smooth(2), folder / "yes" / "conflict.png")
+    save(smooth(3).resize((160, 120), Image.Resampling.BICUBIC), folder / "yes" / "doubtful.png")
+    loaded = load_btd(folder, "all")
+    named = {item.name: item for item in loaded}
+    assert "no/copy.png" not in named
+    assert "no/bigger.png" in named
+    assert not {"no/2 no.png", "yes/conflict.png"} & set(named)
+    assert any("yes/conflict.png" in note and "both labels" in note for note in loaded.notes)
+    assert "1 exact duplicate removed" in loaded.notes
+    assert "2 pictures are rescaled copies of another" in loaded.notes
+    for seed in range(6):
+        sides = {item.name: item.split for item in load_btd(folder, "all", seed=seed)}
+        assert sides["no/bigger.png"] == sides["no/1 no.png"]
+        assert sides["yes/doubtful.png"] == sides["no/3 no.png"]
+
+
+def test_the_tumour_split_is_seeded_and_keeps_the_shares(make):
+    folder = make("btd")
+    splits = [[item.split for item in load_btd(folder, "all", seed=seed)] for seed in (0, 0, 1)]
+    assert splits[0] == splits[1] != splits[2]
+    test = load_btd(folder, "test", test_share=0.25)
+    assert torch.bincount(test.labels).tolist() == [3, 3]
+    with pytest.raises(InputError, match="between 0 and 1"):
+        load_btd(folder, test_share=1.5)
+
+
+def test_a_patient_on_both_sides_is_refused(make):
+    folder = make("lgg")
+    assert not {i.group for i in data.load("lgg", folder, "train")} & {
+        i.group for i in data.load("lgg", folder, "test")
+    }
+    text = (folder / "labels.csv").read_text().replace("400,train", "400,test", 1)
+    (folder / "labels.csv").write_text(text)
+    with pytest.raises(InputError, match="the patient P0 in both splits"):
+        data.load("lgg", folder)
+
+
+def test_bird_masks_and_boxes_agree(make):
+    birds = data.load("cub20", make("cub20"), "test")
+    assert birds.classes == ("Black Crow", "Red Kite")
+    assert birds.labels.tolist() == [0, 1]
+    view = birds[0].view(Preprocess(resize=(40, 60), crop=(40, 60)))
+    assert view.mask is not None
+    assert view.region is not None
+    assert view.region.equal(fill_boxes(view.boxes, 40, 60))
+
+
+def test_imagenet_pictures_keep_all_their_boxes(make):
+    loaded = data.load("imagenet", make("imagenet"))
+    assert loaded[0].boxes == ((5.0, 5.0, 20.5, 20.0), (30.0, 10.0, 50.0, 30.0))
+    assert [loaded.classes[item.label or 0] for item in loaded] == ["tench", "tabby"]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_tiny_imagenet_is_read_packed_or_not(packed, tmp_path):
+    make_tiny(tmp_path, packed)
+    loaded = data.load("tiny_imagenet", tmp_path)
+    assert [item.imagenet for item in loaded] == [951, 474]  # lemon, and cardigan the garment
+    assert [loaded.classes[item.label or 0] for item in loaded] == ["lemon", "cardigan"]
+    assert loaded[0].boxes == ((0.0, 8.0, 32.0, 64.0),)
+    assert loaded[0].read().size == (64, 64)
+    assert (loaded[0].path is None) == packed
+
+
+def test_words_that_are_no_class_are_refused():
+    with pytest.raises(InputError, match="not one of the 1000"):
+        index_wnids({"n1": "flying saucer"})
+    # The dog comes before the garment in the order of the wnids.
+    both = index_wnids({"n02113186": "Cardigan, Cardigan Welsh corgi", "n02963159": "cardigan"})
+    assert both == {"n02113186": 264, "n02963159": 474}
+
+
+def test_trimaps_give_pet_and_border(make):
+    pets = data.load("pets", make("pets"))
+    assert pets.classes == ("Persian", "pug")
+    assert [item.imagenet for item in pets] == [254, 283]
+    assert pets[0].read_mask().sum() == 20 * 20
+    assert pets[0].read_mask("border").sum() == 30 * 30 - 20 * 20
+
+
+def test_human_maps_cover_the_whole_photograph(make):
+    item = data.load("human_attention", make("human_attention"))[0]
+    assert len(item.masks) == 7
+    view = item.view(Preprocess(resize=(80, 80), crop=(80, 80)))
+    assert view.mask is not None
+    assert view.mask[:, :40].min() == 1
+    assert view.mask[:, 40:].max() == 0
+    other = item.view(PREPROCESS, mask="salFIX").mask
+    assert other is not None
+    assert torch.allclose(other, torch.tensor(100 / 255))
+
+
+def test_masks_pair_with_pictures_by_name(make):
+    folder = make("masked_folder")
+    loaded = data.load("masked_folder", folder)
+    assert [item.name for item in loaded] == ["ball1", "cat2"]
+    assert loaded.notes == ("left out, without a mask: dog3.jpg",)
+    assert list(loaded[1].masks) == ["human_attention_mask", "object_segmentation_mask"]
+    shades = loaded[0].read_mask()
+    assert np.allclose(shades[0], np.arange(40) * 6 / 255)
+    with pytest.raises(InputError, match="Name the folder"):
+        data.load("masked_folder")
+    for path in (folder / "human_attention_mask").iterdir():
+        path.unlink()
+    (folder / "object_segmentation_mask" / "cat2.png").unlink()
+    with pytest.raises(InputError, match="has a mask of its name"):
+        data.load("masked_folder", folder)
+
+
+def test_a_pasted_picture_differs_from_its_scene_only_where_the_mask_says(make):
+    folder = make("objects_on_scenes")
+    for item in data.load("objects_on_scenes", folder, "all", per_scene=3):
+        assert item.plain is not None
+        mask = item.read_mask() > 0
+        with_object, without = (np.asarray(x.read(), int) for x in (item, item.plain))
+        assert (with_object[mask] == (255, 0, 0)).mean() > 0.9
+        grown = mask.copy()  # the outline is soft for a pixel or two
+        for _ in range(2):
+            grown[1:] |= grown[:-1]
+            grown[:-1] |= grown[1:]
+            grown[:, 1:] |= grown[:, :-1]
+            grown[:, :-1] |= grown[:, 1:]
+        assert (with_object == without)[~grown].all()
+        columns = np.flatnonzero(mask.any(0))
+        assert 0.5 < (columns[-1] - columns[0] + 1) / 150 < 0.75
+        assert item.plain.read_mask().sum() == mask.sum()
+
+
+def test_pasting_is_seeded_and_labels_follow_the_question(make):
+    folder = make("objects_on_scenes")
+
+    def load(**options: object) -> data.ImageSet:
+        return data.load("objects_on_scenes", folder, "train", **options)
+
+    first, again, other = (load(seed=seed) for seed in (0, 0, 1))
+    assert first[0].read().tobytes() == again[0].read().tobytes()
+    assert any(a.read().tobytes() != b.read().tobytes() for a, b in zip(first, other, strict=True))
+    more = load(per_scene=2)
+    assert more[0].read().tobytes() == first[0].read().tobytes()
+    assert more[0].group == more[1].group != more[2].group
+    assert first.classes == ("forest", "sea", "street")
+    objects = load(label="object")
+    assert objects.classes == ("bird", "cat")
+    for item in objects:
+        assert item.label is not None
+        assert objects.classes[item.label] in item.name
+    with pytest.raises(InputError, match="'scene' or 'object'"):
+        load(label="colour")
+
+
+def test_bam_pairs_pictures_with_their_scene(make):
+    folder = make("bam")
+    scenes = data.load("bam", folder, "test")
+    assert scenes.classes == ("bedroom", "runway")
+    assert len(scenes) == 4
+    for item in scenes:
+        assert scenes.classes[item.label or 0] in item.name
+        assert item.boxes == ((10.0, 5.0, 50.0, 25.0),)
+        assert item.plain is not None
+        assert item.plain.read().tobytes() != item.read().tobytes()
+    objects = data.load("bam", folder, "all", label="object")
+    assert objects.classes == ("dog", "zebra")
+    assert len(objects.split("train")) == 4
+
+
+def test_fashion_items_are_the_arrays(monkeypatch):
+
+    try:
+        images, labels = fashion.load_fashion("test")
+    except InputError as error:
+        pytest.skip(str(error))
+    loaded = data.load("fashion")
+    assert len(loaded) == len(images)
+    assert loaded.labels.numpy().tolist() == labels.tolist()
+    tensor = loaded[7].view(Preprocess(28, 28, (0.0,), (1.0,), channels=1)).tensor
+    assert np.array_equal(tensor[0].numpy(), images[7].astype(np.float32) / 255)
+
+
+# The real sets.
+
+
+def test_real_tumour_pictures_without_copies():
+    loaded = need_real("btd")
+    assert len(loaded) == 228
+    assert "25 exact duplicates removed" in loaded.notes
+    train, test = loaded.split("train"), loaded.split("test")
+    assert not {item.group for item in train} & {item.group for item in test}
+    shares = [float(part.labels.float().mean()) for part in (train, test)]
+    assert abs(shares[0] - shares[1]) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test"),
+    [("cub20", 599, 579), ("pets", 0, 600), ("lgg", 764, 97), ("human_attention", 0, 25),
+     ("objects_on_scenes", 600, 240)],
+)  # fmt: skip
+def test_real_sets_have_masks_on_their_objects(name, train, test):
+    loaded = need_real(name)
+    assert (len(loaded.split("train")), len(loaded.split("test"))) == (train, test)
+    for item in loaded.sample(8):
+        view = item.view(Preprocess(resize=256, crop=224))
+        assert bool(item.read_mask().any()) == (name != "lgg" or bool(item.label))
+        if item.boxes:
+            inside = fill_boxes(view.boxes, 224, 224)
+            assert (view.mask.bool() & inside).sum() / view.mask.sum() > 0.9
+
+
+def test_real_imagenet_and_tiny_imagenet_agree_on_the_classes():
+    tiny, full = need_real("tiny_imagenet"), need_real("imagenet")
+    assert (len(tiny), len(full)) == (5000, 1000)
+    root = Path(os.environ[data.DATA_VARIABLE])
+    with (root / "imagenet_val_boxes" / "labels.csv").open(newline="") as file:
+        index = {row["wnid"]: int(row["class_index"]) for row in csv.DictReader(file)}
+    wnids = (root / "tiny_imagenet" / "wnids.txt").read_text().split()
+    assert all(item.imagenet == index[wnids[item.label or 0]] for item in tiny)
+    assert all(item.boxes for item in full)
+    assert tiny[4999].read().size == (64, 64)
+
+
+def test_masks_of_sixteen_bits_keep_their_shades(tmp_path):
+    values = np.array([[0, 100, 300], [1000, 30000, 65535]], np.uint16)
+    Image.fromarray(values).save(tmp_path / "mask.png")
+    assert np.array_equal(read_values(tmp_path / "mask.png"), values)
+    assert np.allclose(read_graded_mask(tmp_path / "mask.png"), values / 65535)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "column", "wanted"),
+    [
+        ("lgg", "labels.csv", "tumour", "one of 0, 1"),
+        ("lgg", "labels.csv", "split", "one of train, test"),
+        ("cub20", "labels.csv", "box_w", "a number"),
+        ("cub20", "labels.csv", "class_id", "one of 1, 11"),
+        ("imagenet", "labels.csv", "class_index", "a whole number"),
+        ("imagenet", "boxes.csv", "x2", "a number"),
+        ("pets", "labels.csv", "imagenet_index", "a whole number"),
+        ("objects_on_scenes", "scenes.csv", "split", "one of train, test"),
+    ],
+)
+@pytest.mark.parametrize("value", ["nonsense", "", "nan"])
+def test_a_field_of_the_wrong_kind_is_named(name, file, column, wanted, value, tmp_path):
+    MAKERS[name](tmp_path)
+    with (tmp_path / file).open(newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    rows[1][column] = value
+    with (tmp_path / file).open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    with pytest.raises(InputError, match=f"Line 3 of .*{file}: {column} should be {wanted}"):
+        data.load(name, tmp_path, "all")
+
+
+def test_a_table_that_is_none_is_named(tmp_path):
+    make_lgg(tmp_path)
+    (tmp_path / "labels.csv").write_bytes(b"file,patient,tumour,split\n\xff\xfe,1,1,test\n")
+    with pytest.raises(InputError, match=r"labels.csv is no CSV file in UTF-8"):
+        data.load("lgg", tmp_path, "all")
+
+
+def test_a_box_that_is_none_is_named(tmp_path):
+    make_tiny(tmp_path)
+    path = next(tmp_path.rglob("val_annotations.txt"))
+    lines = path.read_text().splitlines()
+    lines[1] = "\t".join([*lines[1].split("\t")[:-1], "wide"])
+    path.write_text("\n".join(lines))
+    with pytest.raises(InputError, match=r"Line 2 of .*: a box should be a number; it is 'wide'"):
+        data.load("tiny_imagenet", tmp_path, "all")

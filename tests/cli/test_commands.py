@@ -1,0 +1,348 @@
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+
+from sea_nn import Explanation
+from sea_nn.cli import terminal
+from sea_nn.cli.listing import SOURCES
+from sea_nn.cli.options import choose_batch
+from sea_nn.members.registry import ENSEMBLES, names
+from sea_nn.vision.models import model_names
+from tests.helpers.command import FILES, QUICK, clothes, sea, write_model
+
+__all__ = ["clothes", "sea"]
+
+
+def test_every_picture_gets_its_folder_and_all_one_report(sea, clothes, tmp_path):
+    out, err = sea("explain", clothes / "boot.png", clothes / "sandal.png", *QUICK,
+                         "--batch", "2", "-o", tmp_path)  # fmt: skip
+    assert err == ""
+    for name, label in (("boot", "Ankle boot"), ("sandal", "Sandal")):
+        assert {file.name for file in (tmp_path / name).iterdir()} == FILES
+        with Image.open(tmp_path / name / "map.png") as drawn:
+            assert drawn.size == (672, 672)
+        explanation = Explanation.load(tmp_path / name / "explanation.safetensors")
+        assert explanation.labels == (label,)
+        spent = {"saliency": 1, "input_x_gradient": 0, "sea": 30}
+        assert explanation.provenance.evaluations == spent
+        assert explanation.answers.shape == (1, 28, 28)
+        assert label in out
+    page = (tmp_path / "report.html").read_text()
+    assert "boot.png" in page
+    assert "sandal.png" in page
+    for word in ("saliency", "input_x_gradient", "seconds", "report.html", "map.png"):
+        assert word in out
+    (questions,) = [line for line in out.splitlines() if line.split()[:1] == ["questions"]]
+    assert questions.split() == ["questions", "60"]
+
+
+def test_the_demo_needs_no_file_and_compile_reaches_the_members(sea, tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda module: compiled.append(module) or module)
+    out, _ = sea("explain", "--demo", "--model", "fashion-cnn", "--compile", "--no-report",
+                 "--methods", "integrated_gradients", "-o", tmp_path)  # fmt: skip
+    assert "Ankle boot" in out
+    assert {file.name for file in tmp_path.iterdir()} == {"boot"}
+    assert len(compiled) == 1
+
+
+def test_nothing_but_bad_files_is_bad_input(sea, clothes, tmp_path):
+    missing = clothes / "nothing.png"
+    out, err = sea("explain", clothes / "broken.jpg", missing, *QUICK, "-o", tmp_path, code=2)
+    assert out == ""
+    assert "damaged" in err or "not an image" in err
+    assert "There is no image" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_the_model_does_not_react_to_does_not_harm_its_batch(sea, tmp_path):
+    model = write_model(tmp_path, "total = (x.flatten(1).mean(1) - 0.5).relu()")
+    for name, shade in (("light", 250), ("dark", 3), ("lighter", 254)):
+        picture = Image.new("RGB", (12, 12), (shade,) * 3)
+        picture.putpixel((4, 4), (255, 255, 255))
+        picture.save(tmp_path / f"{name}.png")
+    given = ("--methods", "input_x_gradient", "--batch", "3", "-o", tmp_path / "out")
+    sea("explain", tmp_path / "*.png", "--model", model, *given)
+    found = {name: Explanation.load(tmp_path / "out" / name / "explanation.safetensors")
+             for name in ("light", "dark", "lighter")}  # fmt: skip
+    assert [bool(found[name].attribution.any()) for name in found] == [True, False, True]
+    assert any("does not react" in check.message for check in found["dark"].checks)
+
+
+def test_json_is_one_document_whatever_a_model_prints(sea, clothes, tmp_path):
+    model = write_model(tmp_path, "total = (x * x).flatten(1).sum(1)")
+    out, err = sea("explain", clothes / "boot.png", clothes / "broken.jpg", "--json",
+                         "--model", model, "--methods", "saliency,integrated_gradients",
+                         "--set", "integrated_gradients.n_steps=7", "--target", "DOWN",
+                         "--top", "3", "-o", tmp_path / "out", code=1)  # fmt: skip
+    document = json.loads(out)
+    assert "a model that talks" in err
+    assert document["methods"] == ["saliency", "integrated_gradients"]
+    assert [failed["input"] for failed in document["failed"]] == [str(clothes / "broken.jpg")]
+    assert document["interrupted"] is False
+    assert document["evaluations"]["integrated_gradients"] == 7
+    (found,) = document["inputs"]
+    assert (found["predicted"][0]["label"], found["target"]["label"]) == ("up", "down")
+    assert Path(document["report"]).is_file()
+    assert all(Path(path).is_file() for path in found["files"].values())
+    saved = Explanation.load(found["files"]["explanation"])
+    assert [12 * f["row"] + f["column"] for f in found["top"]] == saved.top(3)[0].tolist()
+    assert document["agreement"]["names"] == ["SEA", "saliency", "integrated_gradients"]
+    assert document["agreement"]["spearman"][0][0] == pytest.approx(1)
+
+
+def test_folders_globs_and_odd_names_are_understood(sea, clothes, tmp_path):
+    deep = tmp_path / "in" / "deep"
+    deep.mkdir(parents=True)
+    odd = ("in/[red]a.png", "in/Same.png", "in/deep/same.png", "in/report.html.png")
+    for name in odd:
+        (tmp_path / name).write_bytes((clothes / "boot.png").read_bytes())
+    (tmp_path / "in" / "notes.txt").write_text("no picture")
+    out, _ = sea("explain", tmp_path / "in", "-r", tmp_path / "in" / "[red]a.png",
+                       tmp_path / "in" / "S*.png", *QUICK, "-o", tmp_path / "out")  # fmt: skip
+    folders = {path.name for path in (tmp_path / "out").iterdir()}
+    assert folders == {"[red]a", "Same", "same-2", "report.html-2", "report.html"}
+    assert "[red]a.png" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{}/*.tiff"], "match"),
+        (["{}/empty"], "holds no pictures"),
+        ([], "nothing to explain"),
+        (["{}/boot.png", "--target", "10"], "0 to 9"),
+        (["{}/boot.png", "--target", "boot"], "near: Ankle boot"),
+        (["{}/boot.png", "--target", "-1"], "0 to 9"),
+        (["{}/boot.png", "--methods", "salency"], "did you mean 'saliency'"),
+        (["{}/boot.png", "--model", "fashion"], "fashion-cnn"),
+        (["{}/boot.png", "--device", "toaster"], "toaster"),
+        (["{}/boot.png", "--grid", "28"], "ROWSxCOLUMNS"),
+        (["{}/boot.png", "--set", "saliency=3"], "MEMBER.OPTION=VALUE"),
+        (["{}/boot.png", "--set", "rise.n_masks=3"], "not among the methods"),
+        (["{}/boot.png", "--set", "saliency.abs=true"], "no option 'abs'"),
+        (["{}/boot.png", "--methods", "rise", "--set", "rise.n_masks=abc"], "a whole number"),
+        (["{}/boot.png", "--methods", "fastt"], "did you mean 'fast'"),
+        (["{}/boot.png", "--grid", "500x500"], "28 x 28 pixels"),
+        (["{}/boot.png", "--top", "785"], "784"),
+        (["{}/boot.png", "--top", "0%"], "share"),
+        (["{}/boot.png", "--config", "{}/nothing.toml"], "No such file"),
+        (["{}/boot.png", "--config", "{}/wrong.toml"], "unknown setting epoch"),
+        (["{}/boot.png", "--config", "{}/boot.png"], "not a text file"),
+        (["{}/boot.png", "--config", "{}/empty"], "is a folder"),
+        (["{}/boot.png", "--config", "{}/scalar.toml"], "widths must be a list"),
+        (["{}/boot.png", "-o", "{}/boot.png/out"], "choose another folder with -o"),
+        (["{}/boot.png", "--batch", "0"], "--batch"),
+        (["{}/boot.png", "-o", "{}/boot.png"], "boot.png"),
+    ],
+)
+def test_bad_input_is_one_clear_message(sea, clothes, tmp_path, arguments, message):
+    for source in clothes.glob("*.png"):
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "wrong.toml").write_text("epoch = 3\n")
+    (tmp_path / "scalar.toml").write_text("widths = 5\n")
+    given = [argument.format(tmp_path) for argument in arguments]
+    out, err = sea("explain", *QUICK, "-o", tmp_path / "out", *given, code=2)
+    assert out == ""
+    # A box drawn around a message may break it anywhere.
+    assert message.replace(" ", "") in "".join(err.split()).replace("│", "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_target_by_number_or_name_and_settings_reach_the_ensemble(sea, clothes, tmp_path):
+    (tmp_path / "few.toml").write_text("epochs = 7\ngrid = [4, 4]\n")
+    documents = []
+    for target in ("7", "sneaker"):
+        out, _ = sea("explain", clothes / "boot.png", *QUICK, "--target", target, "--json",
+                           "--config", tmp_path / "few.toml", "--grid", "7x14", "--top", "50%",
+                           "--no-report", "-o", tmp_path / target)  # fmt: skip
+        documents.append(json.loads(out))
+    for document in documents:
+        assert document["inputs"][0]["target"]["class"] == 7
+        assert document["config"]["epochs"] == 7
+        assert document["inputs"][0]["feature_shape"] == [7, 14]
+        assert len(document["inputs"][0]["top"]) == 49
+        assert document["report"] is None
+
+
+def test_a_model_without_names_takes_numbers_it_has(sea, clothes, tmp_path):
+    model = write_model(tmp_path, "total = (x * x).flatten(1).sum(1)", labels="[]")
+    common = (clothes / "boot.png", "--model", model, "--methods", "saliency", "-o", tmp_path)
+    assert "0 to 1" in sea("explain", *common, "--target", "2", code=2)[1]
+    assert "names of" in sea("explain", *common, "--target", "up", code=2)[1]
+    out, _ = sea("explain", *common, "--target", "1")
+    assert "class 1" in out
+
+
+def test_reports_are_built_from_saved_files(sea, clothes, tmp_path):
+    sea("explain", clothes / "boot.png", clothes / "sandal.png", *QUICK, "-o", tmp_path / "out",
+        "--no-report")  # fmt: skip
+    page = tmp_path / "page.html"
+    out, _ = sea("report", tmp_path / "out", "-o", page, "--title", "Shoes & more")
+    assert "2 inputs" in out
+    text = page.read_text()
+    for word in ("Shoes &amp; more", "Ankle boot (boot)", "Sandal (sandal)"):
+        assert word in text
+    (tmp_path / "out" / "bad.safetensors").write_bytes(b"no")
+    _, err = sea("report", tmp_path / "out" / "**" / "*.safetensors", "-o", page, code=1)
+    assert "bad.safetensors" in err
+    _, err = sea("report", tmp_path / "out" / "boot", "-o", "/dev/null", code=2)
+    assert "/dev/null is a device" in err
+    assert Path("/dev/null").is_char_device()
+    _, err = sea("report", tmp_path / "none.safetensors", "-o", tmp_path / "no.html", code=2)
+    assert "there is no file" in err
+    assert not (tmp_path / "no.html").exists()
+
+
+def test_doctor_ends_with_1_only_if_a_check_fails(sea, clothes, tmp_path):
+    out, _ = sea("doctor", clothes / "boot.png", *QUICK)
+    assert "3 fine" in out
+    model = write_model(tmp_path, "total = (x * x).flatten(1).sum(1)")
+    out, _ = sea("doctor", "--model", model, "--methods", "saliency,grad_cam", code=1)
+    assert "grad_cam" in out
+    assert "1 failed" in out
+    assert "options=" not in out
+    assert "--set" in out
+    assert "grad_cam.layer=..." in out
+    out, _ = sea("doctor", *QUICK[:2], "--methods", "integrated_gradients",
+                       "--set", "integrated_gradients.n_steps=2")  # fmt: skip
+    assert "--set" in out
+    assert "n_steps=100" in "".join(out.split())
+    _, err = sea("doctor", clothes / "broken.jpg", *QUICK, code=2)
+    assert "broken.jpg" in err
+
+
+def test_methods_models_and_options_are_listed_completely(sea):
+    out, _ = sea("methods")
+    assert all(name in out for name in (*names(), *ENSEMBLES, "301", "arXiv:1312.6034"))
+    assert "For images 30 (fast, paper) or 90 (thorough) questions" in out
+    out, _ = sea("models")
+    assert set(SOURCES) == set(model_names())
+    assert all(name in out for name in model_names())
+    out, _ = sea("methods", "smooth_ig")
+    assert "smooth_ig.n_samples" in out
+    assert "smooth_ig.preset=paper" in out
+    assert "has no options" in sea("methods", "saliency")[0]
+    sea("methods", "salency", code=2)
+
+
+@pytest.mark.parametrize("command", ["explain", "bench", "doctor", "report", "methods", "models"])
+def test_help_has_an_example(sea, command):
+    out, _ = sea(command, "--help")
+    assert f"sea {command}" in out[out.index("Examples") :]
+    assert sea("--version")[0].startswith("sea-nn ")
+
+
+def test_one_picture_at_a_time_on_a_cpu_and_eight_on_a_gpu():
+    assert [choose_batch(torch.device(place)) for place in ("cpu", "cuda:1")] == [1, 8]
+
+
+def test_results_of_an_earlier_run_are_not_explained(sea, clothes, tmp_path):
+    own = tmp_path / "map.png"
+    own.write_bytes((clothes / "boot.png").read_bytes())
+    given = (*QUICK, "-r", "--no-report", "--json", "-o", tmp_path / "out")
+    assert sea("explain", tmp_path, *given)[1] == ""
+    out, err = sea("explain", tmp_path, *given)
+    assert [found["input"] for found in json.loads(out)["inputs"]] == [str(own)]
+    assert "3 results of an earlier run" in err
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"map"}
+    _, err = sea("explain", tmp_path / "out", *given, code=2)
+    assert "nothing to explain" in err
+    # One's own pictures may lie where the results go.
+    assert sea("explain", own, *QUICK, "--no-report", "-o", tmp_path)[1] == ""
+    assert {file.name for file in (tmp_path / "map").iterdir()} == FILES
+
+
+def test_an_argument_that_means_no_picture_does_not_stop_the_others(sea, clothes, tmp_path):
+    (tmp_path / "empty").mkdir()
+    nothing = (clothes / "*.tiff", tmp_path / "empty")
+    common = (*QUICK, "--no-report", "-o", tmp_path / "out")
+    out, err = sea(
+        "explain", nothing[0], clothes / "boot.png", nothing[1], *common, "--json", code=1
+    )
+    assert "*.tiff" in err
+    assert "holds no pictures" in err
+    document = json.loads(out)
+    assert "2 of 3 pictures could not be explained" in err
+    assert [failed["input"] for failed in document["failed"]] == list(map(str, nothing))
+    assert len(document["inputs"]) == 1
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"boot"}
+    sea("explain", *nothing, *common, code=2)
+    sea("explain", nothing[0], "--demo", *common, code=1)
+    saved = ("report", tmp_path / "out", clothes / "*.safetensors", "-o", tmp_path / "page.html")
+    out, err = sea(*saved, code=1)
+    assert "1 input" in out
+    assert "match" in err
+
+
+def test_advice_about_a_failed_member_is_given_for_the_command_line(sea, clothes, tmp_path):
+    model = write_model(tmp_path, "total = (x * x).flatten(1).sum(1)")
+    given = ("explain", clothes / "boot.png", "--model", model, "--json", "-o", tmp_path / "out")
+    out, _ = sea(*given, "--methods", "saliency,grad_cam")
+    (failed,) = [c for c in json.loads(out)["checks"] if c["subject"] == "grad_cam"]
+    assert "--set grad_cam.layer=..." in failed["message"]
+    out, err = sea(*given, "--methods", "grad_cam", code=2)
+    assert "--set grad_cam.layer=..." in err
+    assert "options=" not in out + err
+
+
+def test_a_model_that_expects_other_pictures_says_so(sea, clothes, tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text("import torch\ndef make():\n    return torch.nn.Linear(4, 2)\n")
+    _, err = sea(
+        "explain", clothes / "boot.png", "--model", f"{path}:make", "-o", tmp_path / "out", code=2
+    )
+    assert "Assumed, as make() returns a module alone" in err
+    assert "could not run on pictures of [3, 224, 224]" in " ".join(err.split())
+    assert "let its function return (module, Preprocess)" in " ".join(err.split())
+    _, again = sea(
+        "explain", clothes / "boot.png", "--model", f"{path}:make", "--target", "1", code=2
+    )  # which asks how many classes there are
+    assert "could not run on pictures" in " ".join(again.split())
+
+
+def test_how_a_picture_is_read_is_said(sea, tmp_path):
+    boot = Image.fromarray(np.random.default_rng(0).integers(0, 255, (28, 28), np.uint8))
+    boot.resize((280, 28)).save(tmp_path / "long.png")
+    boot.resize((4, 4)).save(tmp_path / "small.png")
+    boot.save(tmp_path / "right.png")
+    twelve = np.linspace(0, 4095, 28 * 28).reshape(28, 28).astype(np.uint16)
+    Image.fromarray(twelve).save(tmp_path / "scan.png")
+    out, err = sea("explain", tmp_path, *QUICK, "-o", tmp_path / "out")
+    assert "scan.png: no value of this 16-bit picture is above 4095" in err
+    assert Explanation.load(tmp_path / "out/scan/explanation.safetensors").images.max() == 255
+    assert "long.png: the model sees the central 10% of it" in " ".join(out.split())
+    assert "small.png: enlarged 7 times" in out
+    assert "right.png: " not in out
+
+
+def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "EVERY", 0.0)
+    monkeypatch.setattr(terminal, "err", Console(file=sys.stderr, force_terminal=False))
+    with terminal.Bar(4) as bar:
+        bar.show("cat.jpg: rise", 1)
+        bar.show("cat.jpg: writing")
+    assert capsys.readouterr().err.splitlines() == [
+        "cat.jpg: rise, 25% done",
+        "cat.jpg: writing, 25% done",
+    ]
+
+
+def test_without_a_terminal_the_time_left_is_told_from_the_pace(monkeypatch, capsys):
+    clock = iter([0.0, 0.0, 100.0, 200.0])  # made; 2 remembered; 4 done; 5 done
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(terminal, "err", Console(file=sys.stderr, force_terminal=False))
+    bar = terminal.Bar(6)
+    for done in (2, 4, 5):
+        bar.show("scoring", done)
+    assert capsys.readouterr().err.splitlines() == [
+        "scoring, 67% done, about 2 min left",
+        "scoring, 83% done, about 67 s left",
+    ]

@@ -1,0 +1,157 @@
+"""What is interrupted, killed or has no room loses nothing that was finished."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from PIL import Image
+
+from sea_nn import Explanation
+from sea_nn.explanation import atomic
+from tests.helpers.command import FILES, QUICK, clothes, sea, write_model
+
+__all__ = ["clothes", "sea"]
+
+
+def test_ctrl_c_keeps_what_is_finished(sea, tmp_path):
+    body = """if x.flatten(1).mean(1).max() > 0.5:
+            raise KeyboardInterrupt
+        total = (x * x).flatten(1).sum(1)"""
+    model = write_model(tmp_path, body)
+    for name, shade in (("a", 30), ("b", 250), ("c", 30)):
+        picture = Image.new("RGB", (12, 12), (shade,) * 3)
+        picture.putpixel((4, 4), (90, 90, 90))
+        picture.save(tmp_path / f"{name}.png")
+    given = ("explain", tmp_path / "*.png", "--model", model, "--methods", "saliency",
+             "--device", "cpu", "-o", tmp_path / "out")  # fmt: skip
+    assert "0 of 3 pictures were finished" in sea(*given, "--batch", "3", code=130)[1]
+    out, err = sea(*given, code=130)
+    assert "1 of 3 pictures were finished" in err
+    assert "a.png" in out
+    assert {f.name for f in (tmp_path / "out").iterdir()} == {"a", "report.html"}
+    out, _ = sea(*given, "--json", code=130)
+    assert json.loads(out)["interrupted"] is True
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
+def test_ctrl_c_counts_even_where_a_model_catches_it(sea, clothes, tmp_path):
+    body = """import os, signal, time
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        except KeyboardInterrupt:
+            pass
+        total = (x * x).flatten(1).sum(1)"""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        _, err = sea("explain", clothes / "boot.png", "--model", write_model(tmp_path, body),
+                           "--methods", "saliency", "-o", tmp_path / "out", code=130)  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "0 of 1 pictures were finished" in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
+def test_a_signal_ends_a_long_run_at_once(clothes, tmp_path):
+    body = "import time; time.sleep(0.05); total = (x * x).flatten(1).sum(1)"
+    model = write_model(tmp_path, body)
+    # A parent that ignores SIGINT would pass that on.
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    pictures = [str(clothes / "boot.png"), str(clothes / "sandal.png")]
+    arguments = ["sea", "explain", *pictures, "--batch", "1", "--model", model,
+                 "--methods", "smooth_ig", "-o", str(tmp_path)]  # fmt: skip
+    code = f"{start}import sys; sys.argv = {arguments!r}; from sea_nn.cli import main; main()"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=environment,
+    ) as process:  # fmt: skip
+        try:
+            for _ in range(400):
+                if (tmp_path / "boot" / "explanation.safetensors").exists():
+                    break
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "1 of 2 pictures were finished" in err
+    assert "Traceback" not in err
+
+
+def test_a_picture_is_written_whole_or_not_at_all(sea, clothes, tmp_path, monkeypatch):
+    def read():
+        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def stop_by(reason):
+        def save(*_):
+            raise reason
+
+        patch.setattr(Explanation, "save", save)
+
+    common = ("explain", clothes / "boot.png", *QUICK, "--no-report", "-o", tmp_path)
+    with monkeypatch.context() as patch:
+        stop_by(OSError(errno.ENOSPC, "No space left on device"))
+        sea(*common, code=2)
+        assert not list(tmp_path.iterdir())
+        stop_by(KeyboardInterrupt())
+        sea(*common, code=130)
+        assert not list(tmp_path.iterdir())
+    sea(*common)
+    (tmp_path / "boot" / "notes.txt").write_text("one's own")
+    before = read()
+    with monkeypatch.context() as patch:
+        stop_by(KeyboardInterrupt())
+        sea(*common, "--target", "0", code=130)
+    assert read() == before
+    sea(*common, "--target", "0")
+    after = read()
+    assert {path.name for path in before if before[path] != after[path]} == FILES
+    assert after.keys() == before.keys()
+
+
+def test_a_full_disk_keeps_what_is_written_and_says_so(sea, clothes, tmp_path, monkeypatch):
+    plain = Explanation.save
+
+    def save(e, path):
+        if e.labels != ("Ankle boot",):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return plain(e, path)
+
+    monkeypatch.setattr(Explanation, "save", save)
+    given = ("explain", clothes / "boot.png", clothes / "sandal.png", clothes / "trouser.png")
+    _, err = sea(*given, *QUICK, "-o", tmp_path, code=1)
+    assert err.count("No space left on device") == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"boot", "report.html"}
+
+
+def test_a_file_in_the_way_of_one_result_stops_that_one_only(sea, clothes, tmp_path):
+    (tmp_path / "boot").touch()
+    given = ("explain", clothes / "boot.png", clothes / "sandal.png", *QUICK, "-o", tmp_path)
+    _, err = sea(*given, "--no-report", code=1)
+    assert "results need a folder of this name" in " ".join(err.split())
+    assert {path.name for path in tmp_path.iterdir()} == {"boot", "sandal"}
+    (tmp_path / "report.html").mkdir()
+    sea(*given, code=2)  # before anything is computed
+
+
+def test_what_is_left_of_earlier_runs_is_said_or_removed(sea, clothes, tmp_path):
+    with subprocess.Popen([sys.executable, "-c", ""]) as killed:
+        killed.wait()
+    draft = atomic._name_draft(tmp_path)
+    draft.with_name(draft.name.replace(str(os.getpid()), str(killed.pid))).mkdir()
+    assert "earlier run" not in sea("explain", clothes / "boot.png", *QUICK, "-o", tmp_path)[0]
+    first = (tmp_path / "boot" / "explanation.safetensors").stat().st_mtime_ns
+    out, _ = sea("explain", clothes / "sandal.png", *QUICK, "-o", tmp_path, "--no-report")
+    assert "report.html is of an earlier run" in out
+    assert "not in this report: boot" in out
+    assert {path.name for path in tmp_path.iterdir()} == {"boot", "sandal", "report.html"}
+    sea("explain", clothes / "boot.png", *QUICK, "-o", tmp_path)
+    assert (tmp_path / "boot" / "explanation.safetensors").stat().st_mtime_ns > first
+    assert "sandal" not in (tmp_path / "report.html").read_text()

@@ -1,0 +1,229 @@
+"""Members made of gradients equal Captum's own classes called by hand with the same draws."""
+
+import copy
+
+import captum.attr as captum
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sea_nn.errors import MemberError
+from sea_nn.members.compute import compute_maps
+from tests.helpers.by_hand import build_cnn, build_table, by_hand, ours, pick, same
+
+
+@pytest.fixture(params=["image", "series", "table"])
+def case(request) -> tuple[nn.Module, Tensor, Tensor]:
+    return pick(request.param)
+
+
+@pytest.fixture
+def image() -> tuple[nn.Module, Tensor, Tensor]:
+    return pick("image")
+
+
+def test_saliency_and_input_x_gradient(case):
+    model, x, target = case
+    assert same(
+        ours(*case, "saliency"), by_hand(captum.Saliency(model), x, target, abs=False), 1e-12
+    )
+    expected = by_hand(captum.InputXGradient(model), x, target)
+    assert same(ours(*case, "input_x_gradient"), expected, 1e-12)
+
+
+@pytest.mark.parametrize("limit", [None, 7])
+@pytest.mark.parametrize("kind", ["zero", "number", "tensor"])
+def test_integrated_gradients(case, kind, limit):
+    model, x, target = case
+    base = {"zero": None, "number": 0.3, "tensor": torch.rand_like(x[:1])}[kind]
+    expected = by_hand(captum.IntegratedGradients(model), x, target, baselines=base, n_steps=20)
+    maps = ours(*case, "integrated_gradients", baselines=base, limit=limit, n_steps=20)
+    assert same(maps, expected)
+
+
+def test_integrated_gradients_is_complete(case):
+    model, x, target = case
+    gap = (model(x) - model(torch.zeros_like(x))).gather(1, target[:, None])[:, 0]
+    maps = ours(*case, "integrated_gradients", n_steps=400)
+    assert torch.allclose(maps.flatten(1).sum(1), gap, rtol=0.02, atol=0.01)
+
+
+@pytest.mark.parametrize("limit", [None, 7])
+def test_smooth_ig_is_noise_tunnel_over_integrated_gradients(case, limit):
+    model, x, target = case
+    tunnel = captum.NoiseTunnel(captum.IntegratedGradients(model))
+    expected = by_hand(
+        *(tunnel, x, target, True, 5), nt_samples=4, stdevs=0.5, n_steps=10, baselines=0.25
+    )
+    maps = ours(
+        *(*case, "smooth_ig"),
+        seed=5,
+        limit=limit,
+        n_samples=4,
+        stdev=0.5,
+        n_steps=10,
+        baselines=0.25,
+    )
+    assert same(maps, expected)
+
+
+def test_noise_of_every_points_own_has_the_same_mean_and_leaves_less_of_itself(case):
+    options = {"stdev": 0.3, "n_steps": 10}
+
+    def explain(seed: int, n_samples: int, **more):
+        return ours(*case, "smooth_ig", seed=seed, n_samples=n_samples, **options, **more)
+
+    mean = explain(99, 500)
+    spread = (explain(98, 500) - mean).abs().mean()
+    assert (explain(0, 500, per_point=True) - mean).abs().mean() < 1.5 * spread
+
+    def stray(**more) -> torch.Tensor:
+        found = torch.stack([explain(seed, 3, **more) for seed in range(6)])
+        return (found - mean).square().mean()
+
+    assert stray(per_point=True) < 0.6 * stray()
+    assert same(explain(1, 3, per_point=True, limit=7), explain(1, 3, per_point=True))
+
+
+def test_smooth_ig_paper_preset_is_the_authors_call(case):
+    model, x, target = case
+    tunnel = captum.NoiseTunnel(captum.IntegratedGradients(model))
+    assert same(
+        ours(*case, "smooth_ig", preset="paper"), by_hand(tunnel, x, target, True, nt_samples=3)
+    )
+
+
+def test_noise_is_a_share_of_each_inputs_own_range(case):
+    model, x, target = case
+    x = x * torch.tensor([1.0, 2.0, 8.0], dtype=x.dtype).view(-1, *(1,) * (x.ndim - 1))
+    maps = ours(model, x, target, "smoothgrad", n_samples=6, noise=0.25)
+    for i in range(3):
+        stdev = float(0.25 * (x[i].max() - x[i].min()))
+        one = ours(model, x[i : i + 1], target[i], "smoothgrad", n_samples=6, stdev=stdev)
+        assert same(maps[i : i + 1], one, 1e-9)
+
+
+def test_smoothgrad(case):
+    model, x, target = case
+    tunnel = captum.NoiseTunnel(captum.Saliency(model))
+    expected = by_hand(tunnel, x, target, True, 1, nt_samples=6, stdevs=0.5, abs=False)
+    assert same(ours(*case, "smoothgrad", seed=1, n_samples=6, stdev=0.5), expected)
+
+
+def test_gradient_shap(case):
+    model, x, target = case
+    base = torch.randn(7, *x.shape[1:], dtype=x.dtype)
+    shap = captum.GradientShap(model)
+    expected = by_hand(shap, x, target, True, 2, baselines=base, n_samples=9, stdevs=0.25)
+    options = {"baselines": base, "n_samples": 9, "stdev": 0.25}
+    found = compute_maps(model, x, target, [("gradient_shap", options)], seed=2)
+    assert same(found.maps["gradient_shap"], expected)
+
+
+def test_baselines_one_an_input_are_that_for_every_member(case):
+    model, x, target = case
+    base = torch.randn_like(x)
+    methods = [("gradient_shap", {"n_samples": 5}), ("integrated_gradients", {"n_steps": 5})]
+    together = compute_maps(model, x, target, methods, baselines=base).maps
+    for i in range(len(x)):
+        alone = compute_maps(model, x[[i]], target[[i]], methods, baselines=base[[i]]).maps
+        for name, maps in together.items():
+            assert same(maps[[i]], alone[name], 1e-9)
+
+
+@pytest.mark.parametrize("name", ["guided_backprop", "deconvolution"])
+def test_guided_backprop_and_deconvolution(image, name):
+    model, x, target = image
+    method = {"guided_backprop": captum.GuidedBackprop, "deconvolution": captum.Deconvolution}[name]
+    assert same(ours(*image, name), by_hand(method(copy.deepcopy(model)), x, target), 1e-12)
+
+
+class Step(nn.Module):
+    def forward(self, x):
+        return x * 1
+
+
+def space(model: nn.Sequential) -> nn.Sequential:
+    """Put a step between all layers: Captum reads a gradient too early where two rules meet.
+
+    (It takes the gradient at a rectifier's output before the pooling after it has changed it; its
+    maps then no longer add up to the difference of the scores.)
+    """
+    return nn.Sequential(*(part for layer in copy.deepcopy(model) for part in (layer, Step())))
+
+
+def test_deeplift(case):
+    model, x, target = case
+    for base in (None, torch.rand_like(x[:1])):
+        expected = by_hand(captum.DeepLift(space(model)), x, target, baselines=base)
+        maps = ours(*case, "deeplift", baselines=base)
+        assert same(maps, expected)
+        gap = model(x) - model(torch.zeros_like(x) if base is None else base)
+        assert torch.allclose(maps.flatten(1).sum(1), gap.gather(1, target[:, None])[:, 0])
+
+
+class Reused(nn.Module):
+    """The same activation module at two places, or one module each."""
+
+    def __init__(self, shared: bool, activation=nn.ReLU) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.first, self.second, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.act = activation(inplace=True)
+        self.other = self.act if shared else activation(inplace=True)
+        self.double()
+
+    def forward(self, x):
+        return self.last(self.other(self.second(self.act(self.first(x)))))
+
+
+def test_deeplift_on_a_module_used_twice_equals_captum_on_its_twin_with_two():
+    torch.manual_seed(5)
+    x, target = torch.randn(3, 6, dtype=torch.float64), torch.tensor([0, 1, 2])
+    expected = by_hand(captum.DeepLift(Reused(shared=False)), x, target)
+    assert same(ours(Reused(shared=True), x, target, "deeplift"), expected)
+    with pytest.raises(RuntimeError, match="more than once"):
+        by_hand(captum.DeepLift(Reused(shared=True)), x, target)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU6, nn.SiLU, nn.Hardswish])
+def test_deeplift_adds_up_for_activations_that_captum_passes_over(activation):
+    model = Reused(shared=True, activation=activation)
+    torch.manual_seed(5)
+    x, base = 5 * torch.randn(3, 6, dtype=torch.float64), torch.ones(1, 6, dtype=torch.float64)
+    maps = ours(model, x, 1, "deeplift", baselines=base)
+    gap = (model(x) - model(base))[:, 1]
+    assert torch.allclose(maps.sum(1), gap, atol=1e-9)
+    plain = ours(model, x, 1, "saliency") * (x - base)
+    assert not torch.allclose(plain.sum(1), gap, atol=1e-3)
+
+
+def test_deeplift_adds_up_under_overlapping_pooling():
+    torch.manual_seed(6)
+    model = nn.Sequential(
+        *(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Flatten(), nn.Linear(4 * 36, 2)),
+    ).double()
+    x = torch.randn(2, 1, 14, 14, dtype=torch.float64)
+    maps = ours(model, x, 1, "deeplift")
+    assert torch.allclose(maps.flatten(1).sum(1), (model(x) - model(x * 0))[:, 1], atol=1e-9)
+
+
+def test_guided_backprop_takes_relu6_for_a_relu():
+    torch.manual_seed(7)
+    x = 0.1 * torch.randn(2, 3, 16, 16, dtype=torch.float64)  # no activation reaches 6
+    six, plain = build_cnn(nn.ReLU6), build_cnn(nn.ReLU)
+    maps = ours(six, x, 1, "guided_backprop")
+    assert same(maps, by_hand(captum.GuidedBackprop(plain), x, torch.tensor([1, 1])), 1e-12)
+    assert not torch.allclose(maps, ours(six, x, 1, "saliency"))
+
+
+@pytest.mark.parametrize("name", ["guided_backprop", "deconvolution"])
+def test_members_that_change_rectifiers_say_when_there_are_none(name):
+    with pytest.raises(MemberError, match=r"found none.*repeat the plain gradient.*smooth_ig"):
+        ours(build_table(), torch.randn(1, 6, dtype=torch.float64), 0, name)
+
+
+def test_deeplift_refuses_a_softmax_layer():
+    model = nn.Sequential(build_table(), nn.Softmax(1))
+    with pytest.raises(MemberError, match="leave that layer out"):
+        ours(model, torch.randn(1, 6, dtype=torch.float64), 0, "deeplift")

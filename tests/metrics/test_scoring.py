@@ -1,0 +1,717 @@
+"""score_maps: equal to plain loops, lawful, independent of batching, and clear when misused."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+import torch
+from torch import nn
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.metrics import (
+    METRICS,
+    PERTURBATIONS,
+    Metric,
+    Scores,
+    compute_drops,
+    describe_metrics,
+    get_metric,
+    query_sets,
+    random_map,
+    score_maps,
+)
+from sea_nn.metrics.faithfulness import aupc_windows, deletion
+from sea_nn.questions import points, session
+from sea_nn.questions.absent import prepare
+from sea_nn.vision.shipped import load_cnn, load_sample
+from tests.helpers.samples import build
+from tests.reference import metrics as slow
+
+
+def small_model(seed=0, channels=3, side=12, classes=4):
+    return build(
+        seed, nn.Conv2d(channels, 5, 3, padding=1), nn.Tanh(), nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(), nn.Linear(80, classes),
+    )  # fmt: skip
+
+
+def draw(*shape, seed=0):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def case():
+    """A model, two colour images, their classes and two methods' maps without ties."""
+    model, x = small_model(), draw(2, 3, 12, 12)
+    maps = {"a": draw(2, 12, 12, seed=1), "b": draw(2, 12, 12, seed=2)}
+    return model, x, model(x).argmax(1), maps
+
+
+class Plain(nn.Module):
+    """A model with one weight a position: logits (w.x, 0)."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = nn.Parameter(torch.as_tensor(weight))
+
+    def forward(self, x):
+        score = (x.flatten(1) * self.weight).sum(1)
+        return torch.stack([score, torch.zeros_like(score)], 1)
+
+
+def fill_of(x, kind):
+    return prepare(x, kind).hide(torch.ones(len(x), 12, 12).bool(), torch.arange(len(x)))
+
+
+# --- equal to plain loops --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["black", "mean", "blur", "noise"])
+@pytest.mark.parametrize("insert", [False, True])
+def test_deletion_and_insertion_equal_the_loop(case, kind, insert):
+    model, x, target, maps = case
+    name = f"{'insertion' if insert else 'deletion'}:{kind},steps=9"
+    scores = score_maps(model, x, None, maps, [name], random=False)
+    fill = fill_of(x, kind)
+    for i in range(2):
+        for j, heatmap in enumerate(maps.values()):
+            order = slow.order_of(heatmap[i])
+            curve = slow.curve(model, x[i], int(target[i]), fill[i], order, 9, insert)
+            assert scores.curves[name].values[i, j].tolist() == pytest.approx(curve, abs=1e-5)
+            area = slow.trapezoid(curve, 1 / 9)
+            assert float(scores.values[name][i, j]) == pytest.approx(area, abs=1e-5)
+
+
+def test_in_painted_points_equal_the_loop(case):
+    model, x, target, maps = case
+    name = "deletion:inpaint,steps=4"
+    scores = score_maps(model, x, None, {"a": maps["a"]}, [name], random=False)
+    perturbation = prepare(x, "inpaint")
+    for i in range(2):
+        order = slow.order_of(maps["a"][i])
+        for step in range(5):
+            hidden = torch.zeros(1, 144, dtype=torch.bool)
+            hidden[0, order[: step * 36]] = True
+            point = perturbation.hide(hidden.view(1, 12, 12), torch.tensor([i]))[0]
+            expected = slow.score(model, point, int(target[i]))
+            found = float(scores.curves[name].values[i, 0, step])
+            assert found == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("insert", [False, True])
+def test_grid_cells_and_superpixels_equal_the_loop(case, insert):
+    model, x, target, maps = case
+    verb = "insertion" if insert else "deletion"
+    labels = (draw(2, 12, 12, seed=5) * 11).long()
+    names = [f"{verb}:mean,by=grid,cells=3", f"{verb}:mean,steps=5,by=superpixel"]
+    scores = score_maps(model, x, target, maps, names, random=False, segments=labels)
+    grid = (torch.arange(12) // 4)[:, None] * 3 + torch.arange(12) // 4
+    fill = fill_of(x, "mean")
+    for i in range(2):
+        for j, heatmap in enumerate(maps.values()):
+            for name, segments, steps in ((names[0], grid, 9), (names[1], labels[i], 5)):
+                curve = slow.segment_curve(
+                    model, x[i], int(target[i]), fill[i], heatmap[i], segments, steps, insert
+                )
+                assert scores.curves[name].values[i, j].tolist() == pytest.approx(curve, abs=1e-5)
+
+
+def test_aupc_by_pixels_is_deletion_in_the_papers_unit(case):
+    model, x, _, maps = case
+    scores = score_maps(model, x, None, maps, ["aupc_pixels:mean", "deletion:mean"])
+    torch.testing.assert_close(
+        scores.values["aupc_pixels:mean"], 28 * scores.values["deletion:mean"]
+    )
+    assert scores.evaluations["deletion:mean"] == 0  # the same points are not asked twice
+
+
+@pytest.mark.parametrize("kind", ["black", "noise"])
+def test_aupc_by_windows_equals_the_loop(case, kind):
+    model, x, target, maps = case
+    ours, theirs = f"aupc_windows:{kind},size=4", f"aupc_authors:{kind},size=4"
+    scores = score_maps(model, x, None, maps, [ours, theirs], random=False)
+    fill = fill_of(x, kind)
+    short = 0
+    for i in range(2):
+        for j, heatmap in enumerate(maps.values()):
+            given = (model, x[i], int(target[i]), fill[i], heatmap[i], 4, 7)
+            curve = slow.window_curve(*given, True, "probability")
+            curve += curve[-1:] * (8 - len(curve))
+            assert float(scores.values[ours][i, j]) == pytest.approx(
+                slow.trapezoid(curve), abs=1e-5
+            )
+            curve = slow.window_curve(*given, False, "logit")
+            short += len(curve) < 8
+            area = slow.simpson([point / abs(curve[0]) for point in curve])
+            assert float(scores.values[theirs][i, j]) == pytest.approx(area, rel=1e-4)
+    assert short  # 4 x 4 windows in 12 x 12 block each other: the shorter curves were met
+    assert any("fewer than 7 windows" in note for note in scores.notes[theirs])
+
+
+def test_the_relative_score_is_undefined_where_the_intact_score_is_zero():
+    weight = torch.ones(16)
+    x = draw(2, 1, 4, 4)
+    x[0] = torch.tensor([1.0, -1.0]).repeat(8).view(1, 4, 4)
+    names = ["aupc_authors:black,size=2", "aupc_windows:black,size=2,score=logit,relative=True"]
+    scores = score_maps(Plain(weight), x, 0, {"a": draw(2, 4, 4)}, names, bounds=(-1, 1))
+    for name in names:
+        assert scores.values[name][0].isnan().all()
+        assert scores.values[name][1].isfinite().all()
+        assert any("undefined" in note for note in scores.notes[name])
+        assert scores.estimate(name).n_inputs == 1
+
+
+# --- laws ------------------------------------------------------------------------------------
+
+
+def test_the_perfect_map_of_a_linear_model_is_best_among_all_orders():
+    weight = torch.tensor([0.5, -1.0, 2.0, 0.1, 1.5])
+    x = torch.tensor([[1.0, 0.5, 0.4, 3.0, 0.2]])
+    orders = {
+        str(order): torch.tensor([[float(5 - order.index(v)) for v in range(5)]])
+        for order in permutations(range(5))
+    }
+    maps = {"perfect": weight * x + 10, **orders}
+    kinds = ("logit", "probability")
+    names = [
+        f"{verb}:black,steps=5,score={kind}" for verb in ("deletion", "insertion") for kind in kinds
+    ]
+    scores = score_maps(Plain(weight), x, 0, maps, names, bounds=(0, 100), random=False)
+    for name in names:
+        values = scores.values[name][0]
+        best = values.min() if name.startswith("deletion") else values.max()
+        assert float(values[0]) == pytest.approx(float(best), abs=1e-6)
+        assert float(values.max() - values.min()) > 0.01
+
+
+def test_reversing_a_map_swaps_deletion_and_insertion(case):
+    model, x, _, maps = case
+    back = {name: -one for name, one in maps.items()}
+    forth = score_maps(model, x, None, maps, ["insertion:blur,steps=12"], random=False)
+    other = score_maps(model, x, None, back, ["deletion:blur,steps=12"], random=False)
+    torch.testing.assert_close(
+        forth.curves["insertion:blur,steps=12"].values,
+        other.curves["deletion:blur,steps=12"].values.flip(-1),
+        rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+
+
+def test_a_constant_map_scores_like_a_random_order_on_average():
+    weight = torch.tensor([3.0, 0.0, -1.0, 0.5])
+    x = torch.ones(4000, 4)
+    name = "deletion:black,steps=4"
+    scores = score_maps(Plain(weight), x, 0, {"even": torch.ones(4000, 4)}, [name], bounds=(0, 9))
+    exact = []
+    for order in permutations(range(4)):
+        left = [sum(float(weight[v]) for v in order[k:]) for k in range(5)]
+        exact.append(slow.trapezoid([1 / (1 + 2.718281828**-z) for z in left], 1 / 4))
+    mean = sum(exact) / len(exact)
+    for column in range(2):  # the even map and the random one
+        values = scores.values[name][:, column]
+        error = float(values.std()) / 4000**0.5
+        assert abs(float(values.mean()) - mean) < 4 * error
+    assert len(scores.values[name][:, 0].unique()) > 10
+
+
+def test_scaling_a_map_changes_nothing(case):
+    model, x, _, maps = case
+    maps = {"a": maps["a"], "scaled": maps["a"] * 8}
+    scores = score_maps(model, x, None, maps, None, random=False)
+    for values in scores.values.values():
+        torch.testing.assert_close(values[:, 0], values[:, 1])
+
+
+def test_every_metric_stays_in_its_range_and_says_what_it_is(case):
+    model, x, _, maps = case
+    masks = draw(2, 12, 12, seed=4) > 0.7
+    chosen = [factory() for factory in METRICS.values()]
+    scores = score_maps(
+        model, x, None, maps, chosen, masks=masks, recompute=lambda x: maps, without=maps
+    )
+    assert scores.methods == ("a", "b", "random")
+    for name, metric in scores.metrics.items():
+        low, high = metric.range
+        values = scores.values[name]
+        assert values.shape == (2, 3)
+        assert ((values >= low - 1e-6) & (values <= high + 1e-6)).all(), name
+        assert metric.direction in ("higher", "lower")
+        assert metric.measures.endswith(".")
+        assert name in describe_metrics()
+        assert get_metric(name).name == name
+
+
+def test_a_map_that_is_right_beats_the_random_one_on_real_images():
+    sample, model = load_sample(), load_cnn()
+    x = sample.images[::10]
+    leaf = x.clone().requires_grad_()
+    target = model(x).argmax(1)
+    model(leaf).gather(1, target[:, None]).sum().backward()
+    maps = {"input_x_gradient": (x * leaf.grad).abs().squeeze(1)}
+    scores = score_maps(
+        model, x, None, maps, ["deletion:black", "insertion:black", "aupc_windows:black"]
+    )
+    for name in scores.metrics:
+        assert scores.best(name) == "input_x_gradient"
+        apart = scores.difference(name, "random")
+        assert apart.low[0] > 0 or apart.high[0] < 0
+
+
+# --- batching, devices, and giving everything back ---------------------------------------------
+
+
+ALL = [f"deletion:{kind},steps=12" for kind in PERTURBATIONS] + [
+    "insertion:noise", "aupc_windows:noise,size=3", "keep", "remove:noise,share=0.3", "gini",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_chunks_do_not_change_scores(case, size):
+    model, x, _, maps = case
+    whole = score_maps(model, x, None, maps, ALL)
+    parts = score_maps(model, x, None, maps, ALL, internal_batch_size=size)
+    for name in whole.values:
+        torch.testing.assert_close(whole.values[name], parts.values[name], rtol=1e-4, atol=1e-6)
+
+
+def test_a_set_scored_in_parts_equals_the_whole(case, monkeypatch):
+    model, x, _, maps = case
+    x, maps = torch.cat([x, x + 0.1]), {name: torch.cat([m, m]) for name, m in maps.items()}
+    maps["even"] = torch.ones(4, 12, 12)
+    whole = score_maps(model, x, None, maps, ALL, seed=3)
+    parts = [
+        score_maps(
+            model, x[part], None, {name: m[part] for name, m in maps.items()}, ALL, seed=3,
+            first=part.start,
+        )
+        for part in (slice(0, 1), slice(1, 4))
+    ]  # fmt: skip
+    joined = Scores.join(parts)
+    monkeypatch.setattr("sea_nn.metrics.scoring.CPU_BLOCK", 600)
+    blocks = score_maps(model, x, None, maps, ALL, seed=3)
+    for name in whole.values:
+        for other in (joined, blocks):
+            torch.testing.assert_close(whole.values[name], other.values[name], rtol=1e-4, atol=1e-6)
+        if name in whole.curves:
+            assert joined.curves[name].values.shape == whole.curves[name].values.shape
+    assert len(joined) == 4
+
+
+def test_steps_that_change_nothing_are_not_asked_again():
+    calls = []
+
+    class Counting(Plain):
+        def forward(self, x):
+            calls.append(len(x))
+            return super().forward(x)
+
+    x = torch.zeros(1, 1, 4, 4)
+    x[0, 0, 1] = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    maps = {"a": draw(1, 4, 4), "b": draw(1, 4, 4, seed=1)}
+    model = Counting(torch.linspace(0.1, 1, 16))
+    names = ["deletion:black,steps=16", "insertion:black,steps=16"]
+    scores = score_maps(model, x, 0, maps, names, random=False)
+    # Four pixels are not black: three states between intact and hidden for each map and verb, the
+    # hidden input, and the intact one (also to see that a twin is closed, and to measure memory).
+    assert sum(scores.evaluations.values()) == 2 * 2 * 3 + 1
+    assert sum(calls) == 2 * 2 * 3 + 1 + 3
+    for name in names:
+        for j, heatmap in enumerate(maps.values()):
+            order = slow.order_of(heatmap[0])
+            curve = slow.curve(
+                model, x[0], 0, torch.zeros(1, 4, 4), order, 16, name.startswith("insertion")
+            )
+            assert scores.curves[name].values[0, j].tolist() == pytest.approx(curve, abs=1e-6)
+
+
+def test_inputs_that_look_the_same_hidden_give_a_flat_curve():
+    x = torch.zeros(2, 1, 4, 4)
+    model = Plain(torch.ones(16))
+    names = ["deletion:black,steps=4", "insertion:black,steps=4"]
+    scores = score_maps(model, x, 0, {"a": draw(2, 4, 4)}, names)
+    for curve in scores.curves.values():
+        assert (curve.values == 0.5).all()
+
+
+class Normed(nn.Module):
+    """A convolution with its norm; a branch past the norm keeps the two apart."""
+
+    def __init__(self, branch):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm, self.branch = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), branch
+        self.head = nn.Linear(4 * 36, 3)
+        self.norm.running_mean.uniform_(-1, 1)
+        self.norm.running_var.uniform_(0.1, 4)
+
+    def forward(self, x):
+        x = self.conv(x)
+        x = self.norm(x).relu() + (x if self.branch else 0)
+        return self.head(x.flatten(1))
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_norms_folded_for_speed_change_no_score_and_come_back(branch, monkeypatch):
+    with torch.random.fork_rng():
+        model = Normed(branch).eval()
+    monkeypatch.setattr(session, "FOLD_FROM", 4)
+    x, maps = draw(2, 1, 6, 6), {"a": draw(2, 6, 6)}
+    weight, kept = model.conv.weight, {k: v.clone() for k, v in model.state_dict().items()}
+    used = []
+
+    def spy(task, passes):
+        fast = session.use_fold(task, passes)
+        used.append(
+            fast.folded is not None and fast.module.conv.weight is not task.module.conv.weight
+        )
+        return fast
+
+    monkeypatch.setattr(points, "use_fold", spy)
+    scores = score_maps(model, x, 0, maps, ["deletion:black,steps=6"], bounds=(0, 1), random=False)
+    assert any(used) == (not branch)  # whether the convolution was merged with its norm
+    for row in range(2):
+        order = slow.order_of(maps["a"][row])
+        curve = slow.curve(model, x[row], 0, torch.zeros(1, 6, 6), order, 6, False)
+        found = scores.curves["deletion:black,steps=6"].values[row, 0].tolist()
+        assert found == pytest.approx(curve, abs=1e-5)
+    assert model.conv.weight is weight
+    assert "forward" not in vars(model.norm)
+    assert all(torch.equal(v, kept[k]) for k, v in model.state_dict().items())
+
+
+class Awkward(nn.Module):
+    """Works in place, returns a mapping, starts in training mode, and has dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Dropout(0.9))
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x, scale):
+        x.mul_(2)
+        return {"logits": self.head(self.body(x)) * scale.unsqueeze(1)}
+
+
+def test_the_model_the_inputs_and_the_generator_come_back_as_they_were():
+    model, x, maps = Awkward(), draw(3, 1, 4, 4), {"a": draw(3, 4, 4)}
+    scale = torch.tensor([1.0, 2.0, 3.0])
+    model.head.weight.grad = torch.ones(3, 16)
+    before, state = x.clone(), torch.get_rng_state()
+    scores = score_maps(
+        model, x, None, maps, ["deletion:noise,steps=4", "keep"], additional_forward_args=scale
+    )
+    assert torch.equal(x, before)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert model.training
+    assert model.body[0].inplace
+    assert model.head.weight.requires_grad
+    assert torch.equal(model.head.weight.grad, torch.ones(3, 16))
+    # Each input was scored with its own argument.
+    alone = score_maps(
+        model, x[2:], None, {"a": maps["a"][2:]}, ["deletion:noise,steps=4"], first=2,
+        additional_forward_args=scale[2:],
+    )  # fmt: skip
+    torch.testing.assert_close(
+        alone.values["deletion:noise,steps=4"], scores.values["deletion:noise,steps=4"][2:]
+    )
+
+
+def test_an_argument_for_all_inputs_is_not_one_of_a_block_s(monkeypatch):
+    head, x, maps = nn.Linear(16, 3), draw(4, 1, 4, 4), {"a": draw(4, 4, 4)}
+    weights = torch.tensor([1.0, 5.0])  # as many as there are inputs in a block
+
+    def model(x, weights):
+        return (head(x.flatten(1)) + weights.std()).square()
+
+    def ask() -> torch.Tensor:
+        name = "deletion:mean,steps=4"
+        return score_maps(model, x, 1, maps, [name], additional_forward_args=weights).values[name]
+
+    whole = ask()
+    monkeypatch.setattr("sea_nn.metrics.scoring.CPU_BLOCK", 2 * 2 * 16)  # maps: a, and a random one
+    torch.testing.assert_close(ask(), whole)
+
+
+def test_columns_and_series_can_be_scored():
+    table, series = draw(3, 6), draw(3, 2, 10)
+    for x, n in ((table, 6), (series, 10)):
+        model = build(1, nn.Flatten(), nn.Linear(x[0].numel(), 1))
+        names = ["deletion:mean,steps=5", "gini"]
+        scores = score_maps(model, x, None, {"a": draw(3, n)}, names, output="value")
+        curve = scores.curves["deletion:mean,steps=5"].values
+        torch.testing.assert_close(curve[:, 0, 0], model(x).detach().squeeze(1))
+        assert scores.metrics["deletion:mean,steps=5"].direction == "lower"
+    with pytest.raises(InputError, match="images"):
+        score_maps(model, series, None, {"a": draw(3, 10)}, ["aupc_windows:mean"])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_gives_the_same_scores(case):
+    model, x, _, maps = case
+    names = [*ALL, "insertion:black,by=grid"]
+    here = score_maps(model, x, None, maps, names)
+    there = score_maps(small_model().cuda(), x.cuda(), None, maps, names)
+    for name in names:
+        torch.testing.assert_close(
+            here.values[get_metric(name).name], there.values[get_metric(name).name],
+            rtol=1e-3, atol=2e-3,
+        )  # fmt: skip
+
+
+# --- sets, robustness, scores ------------------------------------------------------------------
+
+
+def test_keeping_and_removing_sets_by_hand():
+    model = Plain([4.0, -1.0, -2.0])
+    x = torch.tensor([[1.0, 1.0, 1.0]])
+    sets = torch.tensor([[[True, False, False], [False, True, True], [False, False, True]]])
+    answers = query_sets(model, x, 0, sets, torch.tensor(0.0), output="logits")
+    assert answers.kept.logit.tolist() == [[4.0, -3.0, -2.0]]
+    assert answers.removed.logit.tolist() == [[-3.0, 4.0, 3.0]]
+    assert answers.survives.tolist() == [[True, False, False]]
+    assert answers.breaks.tolist() == [[True, False, False]]
+    with pytest.raises(KindError, match="bool"):
+        query_sets(model, x, 0, sets.float())
+    with pytest.raises(InputError, match=r"\[N, k, \*positions\]"):
+        query_sets(model, x, 0, sets[..., :2])
+
+
+def test_keep_and_remove_metrics_equal_the_sets_they_name(case):
+    model, x, target, maps = case
+    scores = score_maps(model, x, None, maps, ["keep:mean,share=0.25", "remove:mean,share=0.25"])
+    stacked = torch.stack([*maps.values(), random_map((2, 12, 12))], 1).flatten(2)
+    sets = stacked >= stacked.topk(36).values[..., -1:]
+    answers = query_sets(model, x, target, sets.view(2, 3, 12, 12), "mean")
+    assert torch.equal(scores.values["keep:mean,share=0.25"], answers.survives.double())
+    assert torch.equal(scores.values["remove:mean,share=0.25"], answers.breaks.double())
+
+
+def test_robustness_recomputes_on_noisy_inputs(case):
+    _, x, _, _ = case
+    seen = []
+
+    def explain(x):
+        seen.append(x.clone())
+        leaf = x.clone().requires_grad_()
+        return {"first": leaf.detach()[:, 0], "steady": draw(2, 12, 12)}
+
+    scores = score_maps(None, x, None, explain(x), ["robustness:k=20"], recompute=explain)
+    change = seen[1] - seen[0]
+    assert 0.019 < float(change.abs().max()) <= 0.02001
+    values = dict(zip(scores.methods, scores.values["robustness:k=20"].mean(0), strict=True))
+    assert values["steady"] == 1
+    assert 0.5 < values["first"] < 1
+    assert values["random"] < 0.3  # 20 of 144: about 20 / (2 * 144 - 20) expected
+    wide = score_maps(
+        None, x, None, explain(x), ["robustness:k=20"], recompute=explain, bounds=(0.0, 10.0)
+    )
+    assert float((seen[-1] - x).abs().max()) > 0.19
+    assert wide.values["robustness:k=20"][:, 0].mean() < values["first"]
+    with pytest.raises(InputError, match="no maps for 'first'"):
+        score_maps(None, x, None, explain(x), ["robustness"], recompute=lambda x: {})
+
+
+def test_input_dependence_compares_with_the_maps_without_the_object(case):
+    _, x, _, maps = case
+    masks = torch.zeros(2, 12, 12, dtype=torch.bool)
+    masks[:, 3:6, 3:6] = True
+    without = {"a": maps["a"] * 2, "b": maps["b"] / 2}
+    scores = score_maps(
+        None, x, None, maps, ["input_dependence"], masks=masks, without=without, random=False
+    )
+    assert scores.mean("input_dependence") == {"a": 1.0, "b": 0.0}
+    with pytest.raises(InputError, match="no maps for 'b'"):
+        score_maps(None, x, None, maps, ["input_dependence"], masks=masks, without={"a": x[:, 0]})
+
+
+def test_the_model_is_not_asked_when_no_metric_needs_it(case):
+    _, x, _, maps = case
+
+    def never(x):
+        raise AssertionError("asked")
+
+    assert score_maps(never, x, None, maps, ["gini"]).evaluations == {"gini": 0}
+
+
+def test_values_of_ones_own_follow_the_inputs_through_blocks(case, monkeypatch):
+    model, x, _, maps = case
+    fill = draw(2, 3, 12, 12, seed=8)
+    metric = deletion(fill, steps=6)
+    whole = score_maps(model, x, None, maps, [metric]).values[metric.name]
+    monkeypatch.setattr("sea_nn.metrics.scoring.CPU_BLOCK", 1)
+    torch.testing.assert_close(
+        score_maps(model, x, None, maps, [metric]).values[metric.name], whole
+    )
+    one = deletion(fill[1:], steps=6)
+    alone = score_maps(model, x[1:], None, {k: m[1:] for k, m in maps.items()}, [one], first=1)
+    torch.testing.assert_close(alone.values[one.name], whole[1:])
+
+
+def test_maps_may_differ_in_precision(case):
+    model, x, _, maps = case
+    mixed = {"a": maps["a"].double(), "b": (maps["b"] * 64).round().half()}
+    scores = score_maps(model, x, None, mixed, ["deletion:mean", "aupc_windows:mean,size=3"])
+    plain = score_maps(model, x, None, maps, ["deletion:mean"])
+    torch.testing.assert_close(
+        scores.values["deletion:mean"][:, 0], plain.values["deletion:mean"][:, 0]
+    )
+
+
+def test_scores_can_be_read(case):
+    model, x, _, maps = case
+    scores = score_maps(model, x, None, maps, ["deletion:mean", "gini"])
+    records = scores.rows(against="random", resamples=50)
+    assert len(records) == 6
+    assert records[0]["direction"] == "lower"
+    assert records[2]["difference"] == 0
+    assert records[0]["mean"] == pytest.approx(float(scores.values["deletion:mean"][:, 0].mean()))
+    table = scores.table()
+    assert "deletion:mean ↓" in table
+    assert "gini ↑" in table
+    assert table.count("**") == 4  # one best method in each of two columns
+    assert scores.best("gini") == max(scores.mean("gini"), key=scores.mean("gini").get)
+    assert set(scores.seconds) == {"deletion:mean", "gini"}
+    with pytest.raises(InputError, match="no score"):
+        scores.mean("nonsense")
+    with pytest.raises(InputError, match="no method"):
+        scores.difference("gini", "nobody")
+    with pytest.raises(InputError, match="agree"):
+        Scores.join([scores, score_maps(model, x, None, maps, ["gini"])])
+
+
+def test_metrics_can_be_made_with_options_and_progress_is_told(case):
+    model, x, _, maps = case
+    told = []
+    metric = deletion(torch.tensor(0.5), steps=4)
+    scores = score_maps(
+        model, x, None, maps, [metric, aupc_windows("black", size=3, points=3), "gini"],
+        progress=lambda *call: told.append(call),
+    )  # fmt: skip
+    assert list(scores.metrics) == ["deletion:values,steps=4", "aupc_windows:black,size=3,points=3",
+                                    "gini"]  # fmt: skip
+    assert told[-1] == ("gini", 2, 2)
+    assert isinstance(get_metric(metric), Metric)
+
+
+# --- errors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"maps": {"a": draw(2, 6, 6)}}, r"\[2, 6, 6\], and x is \[2, 3, 12, 12\]"),
+        ({"maps": {"a": draw(2, 3, 12, 12)}}, "reduce_channels"),
+        ({"maps": {"a": torch.zeros(2, 12, 12)}}, "zero everywhere on 2 of 2 inputs"),
+        ({"maps": {"a": torch.full((2, 12, 12), torch.nan)}}, "nan or infinite"),
+        ({"maps": {}, "random": False}, "at least one"),
+        ({"metrics": ["deletion:mean,steps=145"]}, "number of positions, 144"),
+        ({"metrics": ["aupc_windows:mean,size=13"]}, "do not fit into 12 x 12"),
+        ({"metrics": ["deletion:mean,by=superpixel"]}, "pass segments="),
+        ({"metrics": ["relevance_mass"]}, "pass masks="),
+        ({"metrics": ["jaccard"]}, "pass masks="),
+        ({"metrics": ["robustness"]}, "recompute="),
+        ({"metrics": ["delution"]}, "did you mean 'deletion'"),
+        ({"metrics": ["deletion:white"]}, "no perturbation 'white'"),
+        ({"metrics": ["deletion:mean,stops=3"]}, "its options: perturbation, steps"),
+        ({"metrics": ["deletion:mean,by=row"]}, "'pixel', 'grid' or 'superpixel'"),
+        ({"metrics": ["deletion:mean,score=loss"]}, "'probability' or 'logit'"),
+        ({"metrics": ["aupc_windows:mean,points=1"]}, "at least 2 points"),
+        ({"metrics": []}, "at least one metric"),
+        ({"metrics": ["gini"], "masks": torch.ones(2, 5, 5)}, r"masks must be \[2, 12, 12\]"),
+        ({"metrics": ["gini"], "segments": torch.ones(5).long()}, "segments must be"),
+        ({"target": 9}, "valid targets are 0 to 3"),
+        ({"model": None}, "pass it as the first argument"),
+        ({"model": nn.Linear(3, 2)}, "could not run on x"),
+        ({"internal_batch_size": 0}, "at least 1"),
+        ({"autocast": True}, "autocast is for GPUs"),
+        ({"metrics": ["input_dependence"], "masks": torch.ones(2, 12, 12)}, "without="),
+        ({"x": draw(2, 3, 12, 12, 1, 1)}, "with N >= 1"),
+    ],
+)
+def test_wrong_calls_say_what_to_do(case, changes, message):
+    model, x, _, maps = case
+    call = {"model": model, "x": x, "target": None, "maps": maps, "metrics": ["deletion:mean"]}
+    with pytest.raises(InputError, match=message):
+        score_maps(**{**call, **changes})
+
+
+def test_wrong_kinds_are_refused(case):
+    model, x, _, maps = case
+    for changes in (
+        {"x": x.long()}, {"maps": list(maps.values())}, {"maps": {"a": 3}}, {"metrics": [3]},
+    ):  # fmt: skip
+        call = {"model": model, "x": x, "target": None, "maps": maps, "metrics": ["gini"]}
+        with pytest.raises(KindError):
+            score_maps(**{**call, **changes})
+
+
+def test_maps_of_zeros_can_be_ranked_at_random(case):
+    model, x, _, _ = case
+    maps = {"nothing": torch.zeros(2, 12, 12)}
+    scores = score_maps(model, x, None, maps, ["deletion:mean", "gini"], allow_zero=True)
+    assert scores.values["deletion:mean"].isfinite().all()
+    assert scores.values["gini"][:, 0].isnan().all()
+    assert "map of zeros" in scores.notes["gini"][0]
+
+
+def test_maps_with_one_channel_and_whole_numbers_are_taken(case):
+    model, x, _, maps = case
+    channel = score_maps(model, x, None, {"a": maps["a"].unsqueeze(1)}, ["deletion:mean"])
+    plain = score_maps(model, x, None, {"a": maps["a"]}, ["deletion:mean"])
+    assert torch.equal(channel.values["deletion:mean"], plain.values["deletion:mean"])
+    ranks = maps["a"].flatten(1).argsort(1).argsort(1).view(2, 12, 12)
+    whole = score_maps(model, x, None, {"a": ranks}, ["deletion:mean"])
+    torch.testing.assert_close(whole.values["deletion:mean"], plain.values["deletion:mean"])
+
+
+def test_drops_are_what_hiding_a_set_takes_from_the_logit():
+    model = nn.Linear(3, 2, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[4.0, -1.0, 2.0], [0.0, 0.0, 0.0]]))
+    x = torch.tensor([[1.0, 1.0, 1.0], [2.0, 0.0, 1.0]])
+    sets = torch.tensor([[True, False, False], [False, True, True]]).expand(2, 2, 3)
+    drops = compute_drops(model, x, 0, sets, torch.tensor(0.0))
+    torch.testing.assert_close(drops, torch.tensor([[4.0, 1.0], [8.0, 2.0]]))
+    with pytest.raises(InputError, match="positions"):
+        compute_drops(model, x, 0, sets[:, :, :2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.bool])
+def test_maps_of_few_bits_are_scored_in_single_precision(dtype):
+    maps = (draw(2, 28, 28) > 0.5) if dtype == torch.bool else draw(2, 28, 28).to(dtype)
+    x = draw(2, 1, 28, 28)
+    found = score_maps(None, x, None, {"a": maps}, ["gini"], random=False).values["gini"]
+    expected = score_maps(None, x, None, {"a": maps.double()}, ["gini"], random=False)
+    assert torch.allclose(found, expected.values["gini"], atol=1e-5)
+
+
+def test_the_usual_metrics_suit_small_inputs():
+    x, maps = draw(3, 8), {"a": draw(3, 8)}
+    scores = score_maps(nn.Linear(8, 3), x, 0, maps)
+    assert all(bool(values.isfinite().all()) for values in scores.values.values())
+
+
+def test_zero_and_one_are_a_mask_for_jaccard_in_every_type():
+    x, maps, mask = draw(2, 1, 6, 6), {"a": draw(2, 6, 6)}, draw(2, 6, 6) > 0.6
+    values = [
+        score_maps(None, x, None, maps, ["jaccard"], masks=one, random=False).values["jaccard"]
+        for one in (mask, mask.float(), mask.to(torch.uint8))
+    ]
+    assert torch.equal(values[0], values[1])
+    assert torch.equal(values[0], values[2])
+
+
+def test_two_metrics_of_one_name_are_not_mistaken_for_each_other():
+    x, maps = draw(2, 1, 6, 6), {"a": draw(2, 6, 6)}
+    both = [deletion(torch.zeros(1, 1, 1)), deletion(torch.ones(1, 1, 1))]
+    with pytest.raises(InputError, match="two metrics are called"):
+        score_maps(Plain(torch.ones(36)), x, 0, maps, both)
+
+
+def test_aupc_of_pixels_takes_a_step_a_position_where_there_are_few():
+    x, maps, model = draw(3, 8), {"a": draw(3, 8)}, build(1, nn.Linear(8, 3))
+    names = ["aupc_pixels:mean", "deletion:mean"]
+    scores = score_maps(model, x, 0, maps, names)
+    torch.testing.assert_close(scores.values[names[0]], scores.values[names[1]] * 8)
+    assert "8 positions" in scores.notes["aupc_pixels:mean"][0]
+    assert scores.notes["deletion:mean"] == ()

@@ -1,0 +1,122 @@
+"""Compiled gradient passes give the model's own maps, or are not used."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from sea_nn import SEA
+from sea_nn.errors import KindError
+from sea_nn.members.compute import compute_maps
+from sea_nn.passes import compiled
+from tests.passes.test_cuda_graphs import build, compare, images
+
+METHODS = ("saliency", "integrated_gradients", ("smooth_ig", {"n_samples": 2, "n_steps": 10}))
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    compiled._TRUSTED.clear()
+    compiled._REFUSED.clear()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """PyTorch's tracer and differentiation of graphs, without a compiler at the end."""
+    whole = torch.compile
+    monkeypatch.setattr(torch, "compile", partial(whole, backend="aot_eager"))
+
+
+def explain(model, x, **options):
+    return compute_maps(model, x, 1, METHODS, **options).maps
+
+
+def test_compiled_passes_give_the_same_maps(traced):
+    model, x = build(), images()
+    expected = explain(model, x)
+    assert compare(explain(model, x, compile=True), expected)
+    assert compiled._TRUSTED
+    # Other inputs, another batch size and other weights, by code that is already trusted.
+    for y in (images() + 1, images(3)):
+        assert compare(explain(model, y, compile=True), explain(model, y))
+    with torch.no_grad():
+        model[0].weight.mul_(1.5)
+        model[1].running_mean.add_(1)
+    changed = explain(model, x)
+    assert not compare(changed, expected)
+    assert compare(explain(model, x, compile=True), changed)
+
+
+def test_the_model_comes_back_as_it_was(traced):
+    model = build().train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    explain(model, images(), compile=True)
+    assert model.training
+    assert all(p.requires_grad for p in model.parameters())
+    assert not any("forward" in m.__dict__ for m in model.modules())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_sea_passes_it_on(traced):
+    model, x = build(), images()
+    expected = SEA(model, METHODS).attribute(x, target=1)
+    found = SEA(model, METHODS, compile=True).attribute(x, target=1)
+    assert compiled._TRUSTED
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_that_does_not_compile_runs_as_it_is(monkeypatch):
+    def refuse(module):
+        def run(*args):
+            raise RuntimeError("no compiler on this machine\nand a long story")
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    model, x = build(), images()
+    with pytest.warns(UserWarning, match=r"as it is.*RuntimeError: no compiler on this machine\)"):
+        found = explain(model, x, compile=True)
+    assert compare(found, explain(model, x))
+
+
+def test_compiled_code_that_says_something_else_is_not_used(monkeypatch):
+    class Wrong(nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def forward(self, x):
+            return self.module(x.flip(3))
+
+    monkeypatch.setattr(torch, "compile", Wrong)
+    model, x = build(), images()
+    with pytest.warns(UserWarning, match="gradients differ"):
+        found = explain(model, x, compile=True)
+    assert compare(found, explain(model, x))
+    assert not compiled._TRUSTED
+
+
+def test_a_function_cannot_be_compiled():
+    with pytest.raises(KindError, match=r"torch\.nn\.Module"):
+        explain(lambda x: x.flatten(1)[:, :3], images(), compile=True)
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_code_is_made_for_inputs_of_one_shape_however_many_come(fixed):
+    open_sizes = []
+
+    def note(graph, inputs):
+        open_sizes.append(sum(isinstance(one, torch.SymInt) for one in inputs))
+        return graph
+
+    double = torch.compile(lambda x: x * 2, backend=note)
+    for shape in ((2, 3, 8, 8), (2, 4, 6, 6), (3, 4, 6, 6), (4, 4, 6, 6)):
+        x = torch.rand(shape)
+        if fixed:
+            compiled.fix_shape(x)
+        assert torch.equal(double(x), x * 2)
+    # Twice as it comes, then for any number of inputs of that shape; or for any shape.
+    assert open_sizes == ([0, 0, 1] if fixed else [0, 3, 4])

@@ -1,0 +1,369 @@
+"""A linear first layer runs back once a sum, not once a point, and no map changes.
+
+What is kept with a model, its first layer among it, is kept on a GPU alone; here the device is said
+to be one.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sea_nn.members import gradients
+from sea_nn.members.compute import compute_maps
+from sea_nn.passes import evaluator
+from sea_nn.passes.cuda_graphs import split_first
+from sea_nn.passes.first_layer import choose_layout
+from sea_nn.passes.gradient_sums import add_up
+from sea_nn.passes.outputs import Logits
+from sea_nn.passes.tracing import trace
+from tests.passes.test_cuda_graphs import build, find_kept, images, make_task
+
+METHODS = (
+    "integrated_gradients",
+    ("smooth_ig", {"n_samples": 3, "n_steps": 20}),
+    ("smoothgrad", {"n_samples": 15}),
+)
+
+
+@pytest.fixture(autouse=True)
+def capable(recorder, monkeypatch):
+    monkeypatch.setattr(evaluator, "APART_FROM", 1)
+
+
+class Rest(nn.Module):
+    """What follows a first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(3, 3, 3, padding=1)
+        self.last = nn.Linear(3 * 64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu(self.first(x)).flatten(1))
+
+
+class Twice(Rest):
+    """Looks at the input twice; the layer's output has the input's shape."""
+
+    def forward(self, x):
+        return self.last((torch.relu(self.first(x)) + 0.5 * x).flatten(1))
+
+
+class Masked(Rest):
+    """Looks at the input once more, without a gradient."""
+
+    def forward(self, x):
+        return self.last((torch.relu(self.first(x)) * (x > 0)).flatten(1))
+
+
+class Prepared(Rest):
+    """Changes the input before the first layer."""
+
+    def forward(self, x):
+        return super().forward((x - 0.3) / 0.2)
+
+
+class Repeated(Rest):
+    """Uses the layer twice."""
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(torch.relu(self.first(x)))).flatten(1))
+
+
+class Overwritten(Rest):
+    """Writes into the input before the layer sees it."""
+
+    def forward(self, x):
+        return super().forward(x.clamp_(0, 1))
+
+
+class Gated(Rest):
+    """Looks at the input once more, to no effect on most."""
+
+    def forward(self, x):
+        return super().forward(x) * (x.flatten(1).amax(1, keepdim=True) < 100)
+
+
+class Sized(Rest):
+    """Uses the input's size for more than its layer."""
+
+    def forward(self, x):
+        return super().forward(x) * x.shape[1]
+
+
+class Absolute(nn.Conv2d):
+    """A convolution by name only."""
+
+    def forward(self, x):
+        return super().forward(x).abs()
+
+
+def crooked() -> nn.Module:
+    model = Rest()
+    model.first = Absolute(3, 4, 3, padding=1)
+    model.last = nn.Linear(4 * 64, 3)
+    return model
+
+
+def sized() -> nn.Module:
+    model = Sized()
+    model.first = nn.Conv2d(3, 5, 3, padding=1)
+    model.last = nn.Linear(5 * 64, 3)
+    return model
+
+
+class Padding(nn.Conv2d):
+    """Pads by itself, as ports from other frameworks do."""
+
+    def forward(self, x):
+        return super().forward(nn.functional.pad(x, (1, 2, 1, 2)))
+
+
+def padded() -> nn.Module:
+    model = Rest()
+    model.first = Padding(3, 3, 4)
+    return model
+
+
+def circular() -> nn.Module:
+    model = Rest()
+    model.first = nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular")
+    return model
+
+
+class Counted(Rest):
+    """Reads the number of inputs, which its layer does not change."""
+
+    def forward(self, x):
+        return super().forward(x).view(x.shape[0], x.size(0) // x.size(0), 3)[:, 0]
+
+
+def explain(model, x: Tensor, **options) -> dict[str, Tensor]:
+    return compute_maps(model, x, 1, METHODS, **options).maps
+
+
+@pytest.mark.parametrize("make", [build, Rest, padded, circular, Counted])
+def test_the_first_convolution_is_found(make):
+    model, x = make().eval(), images()
+    name = trace(model).first
+    assert name == next(n for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
+    first = split_first(make_task(model, x), name)
+    rows = first.push(x)
+    with torch.no_grad():
+        assert torch.allclose(first.rest(rows.clone()), model(x), atol=1e-6)
+        assert not torch.equal(model.get_submodule(name)(x), x)  # the model itself keeps it
+
+
+@pytest.mark.parametrize(
+    "make", [Twice, Masked, Prepared, Repeated, Overwritten, Gated, sized, crooked]
+)
+def test_other_layers_are_left_where_they_are(make):
+    model, x = make().eval(), images()
+    assert trace(model).first is None
+    expected = explain(lambda v: model(v), x)
+    for _ in range(3):
+        found = explain(model, x)
+        assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)
+
+
+def test_a_layer_that_someone_listens_to_is_left_alone():
+    model = build()
+    handle = model[0].register_forward_hook(lambda *_: None)
+    assert trace(model).first is None
+    handle.remove()
+    assert trace(model).first == "0"
+
+
+@pytest.mark.parametrize("room", [1 << 30, 1])
+@pytest.mark.parametrize("baselines", [None, 0.4, torch.linspace(0, 1, 64).view(1, 1, 8, 8)])
+def test_maps_are_those_of_whole_passes(monkeypatch, room, baselines):
+    for module, name in ((evaluator, "SUMS"), (gradients, "COPIES")):
+        monkeypatch.setattr(module, name, room)  # 1: every input is a block of its own
+    model, x = build().double(), images(3).double()
+    expected = explain(lambda v: model(v), x, baselines=baselines)  # a plain function has no layers
+    for turn in range(3):
+        found = explain(model, x, baselines=baselines, internal_batch_size=37)
+        (layer,) = find_kept(model).layers.values()
+        assert layer is not None
+        for name in expected:
+            assert torch.allclose(found[name], expected[name], rtol=1e-9, atol=1e-12), (name, turn)
+
+
+def test_the_layer_runs_back_once_a_line_and_not_once_a_point():
+    seen: list[int] = []
+
+    class Counting(nn.Conv2d):
+        def forward(self, x):
+            if torch.is_grad_enabled() and isinstance(x, Tensor):
+                seen.append(len(x))
+            return super().forward(x)
+
+    model = build()
+    first = Counting(3, 4, 3, padding=1)
+    first.load_state_dict(model[0].state_dict())
+    model[0] = first
+    for _ in range(2):  # to know the memory that a pass takes, and to record it
+        explain(model, images())
+    seen.clear()
+    explain(model, images())
+    # Twice the gradients at 2 inputs, to check them; 2 inputs, 3 lines for each of them, 2 inputs.
+    assert seen == [2, 2, 2, 6, 2]
+
+
+def test_a_member_whose_points_are_not_the_inputs_finds_the_layer_too():
+    model, x = build(), images()
+    compute_maps(model, x, 1, (("smooth_ig", {"n_samples": 3, "stdev": 50.0}),))
+    assert None not in find_kept(model).layers.values()
+
+
+class Coarse(nn.Conv2d):
+    """Rounds what it reads, as cuDNN does or does not: here by the layout."""
+
+    def forward(self, x):
+        last = x.is_contiguous(memory_format=torch.channels_last)
+        return super().forward((x * 1024).round() / 1024 if last else x)
+
+
+@pytest.mark.parametrize(
+    ("layer", "layout"),
+    [(nn.Conv2d, torch.channels_last), (Coarse, torch.contiguous_format)],
+)
+def test_a_layer_runs_in_the_layout_in_which_it_rounds_as_usual(layer, layout):
+    torch.manual_seed(0)
+    x = torch.rand(1, 3, 16, 16).to(memory_format=torch.channels_last)
+    assert choose_layout(layer(3, 4, 3), x) == layout
+    assert choose_layout(layer(3, 4, 3), x.contiguous()) == torch.contiguous_format
+
+
+def test_few_points_are_not_worth_it(monkeypatch):
+    monkeypatch.setattr(evaluator, "APART_FROM", 101)
+    model, seen = build(), []
+    whole = evaluator.Evaluator.integrate_behind
+
+    def spy(self, layer, count, *rest):
+        seen.append((len(self.x), count))
+        return whole(self, layer, count, *rest)
+
+    monkeypatch.setattr(evaluator.Evaluator, "integrate_behind", spy)
+    explain(model, images())
+    # The check, and 2 inputs with 3 lines of 20 points, not 2 with one of 50 or 15 each.
+    assert seen == [(2, 1), (6, 20)]
+
+
+@pytest.mark.parametrize("room", [1 << 30, 1])
+def test_evaluations_are_counted_once(monkeypatch, room):
+    for module, name in ((evaluator, "SUMS"), (gradients, "COPIES")):
+        monkeypatch.setattr(module, name, room)
+    told: list[tuple[int, int]] = []
+    found = compute_maps(
+        build(), images(3), 1, METHODS, progress=lambda _, done, total: told.append((done, total))
+    )
+    assert list(found.evaluations.values()) == [150, 180, 45]
+    assert told == sorted(told)
+    assert told[-1] == (375, 375)
+
+
+def test_the_layer_never_gets_more_than_the_caller_allows():
+    seen: list[int] = []
+
+    class Counting(nn.Conv2d):
+        def forward(self, x):
+            if isinstance(x, Tensor):
+                seen.append(len(x))
+            return super().forward(x)
+
+    model = build()
+    model[0] = Counting(3, 4, 3, padding=1)
+    explain(model, images(9), internal_batch_size=4)
+    seen.clear()
+    explain(model, images(9), internal_batch_size=4)
+    assert max(seen) == 4
+
+
+def test_a_caller_s_own_autocast_leaves_the_layer_where_it_is():
+    model, x = build(), images()
+    methods = (("integrated_gradients", {"n_steps": 31}),)
+    explain(model, x)  # finds the layer, and keeps it
+    with torch.autocast("cpu", torch.bfloat16):
+        found = compute_maps(model, x, 1, methods).maps["integrated_gradients"]
+        expected = compute_maps(lambda v: model(v), x, 1, methods).maps["integrated_gradients"]
+    assert (found - expected).abs().max() <= 0.05 * expected.abs().max()
+
+
+def test_noise_of_every_point_is_not_added_up_before_the_layer():
+    model, x = build(), images()
+    methods = (("smooth_ig", {"n_samples": 2, "n_steps": 20, "per_point": True}),)
+    expected = compute_maps(lambda v: model(v), x, 1, methods).maps["smooth_ig"]
+    for _ in range(2):
+        found = compute_maps(model, x, 1, methods).maps["smooth_ig"]
+        assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_passes_with_and_without_the_layer_are_told_apart_where_shapes_are_alike():
+    model, x = Rest().eval(), images()  # the layer's output has the input's shape
+    apart = {"n_samples": 1, "n_steps": 50, "per_point": True}  # as many points
+    methods = ("integrated_gradients", ("smooth_ig", apart))
+    expected = compute_maps(lambda v: model(v), x, 1, methods).maps
+    for _ in range(3):
+        found = compute_maps(model, x, 1, methods).maps
+        assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)
+    sizes = [kind[0] for kind in find_kept(model).passes]
+    assert sizes.count(100) == 2
+
+
+def test_a_pass_behind_the_layer_keeps_less():
+    model, x = Rest().eval(), images()
+    task = make_task(model, x)
+    first = split_first(task, "first")
+    behind = replace(task, model=Logits(first.rest), first=first)
+    assert behind.footprint().saved < task.footprint().saved
+
+
+class Writing(nn.Module):
+    """Rectifies what its first layer gives in place, by a function and not by a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu_(self.first(x)).mean((2, 3)))
+
+
+def test_a_layer_whose_output_is_written_over_gives_a_copy():
+    torch.manual_seed(0)
+    model, x = Writing().eval(), images()
+    assert split_first(make_task(model, x), "first").overwrites
+    assert not split_first(make_task(Rest().eval(), x), "first").overwrites
+    expected = explain(lambda v: model(v), x)
+    for _ in range(3):
+        found = explain(model, x)
+        assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)
+    assert None not in find_kept(model).layers.values()
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_gradients_are_added_up_by_their_weights_in_any_layout(layout):
+    torch.manual_seed(0)
+    grads = torch.randn(5, 3, 4, 6, dtype=torch.float64).to(memory_format=layout)
+    weights = torch.rand(5, dtype=torch.float64)
+    expected = sum(w * g for w, g in zip(weights, grads, strict=True))
+    assert torch.allclose(add_up(grads, weights), expected, rtol=1e-12, atol=1e-12)
+    # Rows of a batch, as a sweep cuts them, and inputs that are no images.
+    assert torch.allclose(
+        add_up(grads[1:4], weights[1:4]), torch.einsum("p,pchw->chw", weights[1:4], grads[1:4])
+    )
+    flat = grads.flatten(1)
+    assert torch.allclose(add_up(flat, weights), weights @ flat)
+
+
+def test_gradients_are_added_up_in_their_own_precision_whatever_the_caller_s():
+    torch.manual_seed(0)
+    grads, weights = torch.randn(50, 3, 4, 4), torch.rand(50)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = add_up(grads, weights)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found, torch.einsum("p,pchw->chw", weights, grads), atol=1e-5)

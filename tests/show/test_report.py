@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.explanation.provenance import Provenance
+from sea_nn.members.checks import Check
+from sea_nn.show.report import write_report
+from sea_nn.show.report.encode import choose_stops
+from tests.helpers.samples import explain_images, explain_table
+
+EVIL = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & <!-- "\''
+
+
+class Page(HTMLParser):
+    """Every element with its attributes, and the text of every script and style."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.elements, self.blocks, self._open = [], [], None
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._open = [tag, dict(attrs), ""]
+
+    def handle_data(self, data):
+        if self._open:
+            self._open[2] += data
+
+    def handle_endtag(self, tag):
+        if self._open and tag == self._open[0]:
+            self.blocks.append(self._open)
+            self._open = None
+
+    def data(self, name):
+        (text,) = [t for _, attrs, t in self.blocks if attrs.get("id") == name]
+        return json.loads(text)
+
+
+def ask(e):
+    """The explanation with answers, as if one round had been asked."""
+    record = replace(e.provenance, config={"rounds": 1}, evaluations={"sea": 30 * len(e)})
+    return replace(e, answers=e.mean_map.flip(-1), provenance=record)
+
+
+def unpack(text, dtype):
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype)
+
+
+@pytest.fixture
+def page(tmp_path):
+    path = tmp_path / "report.html"
+    return lambda explanations, **options: Page(write_report(explanations, path, **options))
+
+
+def test_page_asks_for_nothing_from_outside(page):
+    found = page([explain_images(), explain_table()])
+    for tag, attrs in found.elements:
+        for name in ("src", "href", "action", "data", "poster", "srcset"):
+            value = attrs.get(name)
+            assert value is None or value.startswith(("data:", "#")), (tag, name, value)
+        assert not any(name.startswith("on") or name == "style" for name in attrs), (tag, attrs)
+    for kind, _, text in found.blocks:
+        assert kind != "style" or not re.search(r"url\(|@import", text)
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+
+
+def test_policy_allows_its_own_style_and_script_and_nothing_else(page):
+    found = page(explain_images())
+    (policy,) = [
+        attrs["content"]
+        for tag, attrs in found.elements
+        if tag == "meta" and attrs.get("http-equiv") == "Content-Security-Policy"
+    ]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    for rule, tag in (("style-src", "style"), ("script-src", "script")):
+        (text,) = [t for kind, attrs, t in found.blocks if kind == tag and "type" not in attrs]
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[rule] == f"'sha256-{digest}'"
+    assert "unsafe" not in policy
+
+
+def test_text_from_outside_stays_text(page):
+    e = replace(
+        explain_images(),
+        labels=(EVIL,) * 3,
+        methods=(EVIL, "b", "c"),
+        checks=(Check("fail", EVIL, EVIL, EVIL), Check("fail", "input 1", "of one")),
+        provenance=Provenance(config={EVIL: EVIL}, model=EVIL),
+    )
+    plain = page(explain_images(), title="plain")
+    found = page(e, title=EVIL)
+    assert [tag for tag, _ in found.elements] == [tag for tag, _ in plain.elements]
+    assert found.data("index")["inputs"][0][1] == EVIL
+    (check,) = found.data("group-0")["checks"]
+    assert check["advice"] == EVIL
+    assert found.data("input-0")["checks"] == []
+    assert [c["subject"] for c in found.data("input-1")["checks"]] == ["this input"]
+
+
+def test_order_and_maps_arrive_whole(page):
+    e = explain_images()
+    found = page(e)
+    group = found.data("group-0")
+    assert unpack(group["features"], "<u4").tolist() == e.features[0].flatten().tolist()
+    for i in range(3):
+        one = found.data(f"input-{i}")
+        assert unpack(one["order"], "<u2").tolist() == e.order[i].tolist()
+        planes = unpack(one["maps"], "u1").reshape(6, 32, 32)
+        sea = e.attribution[i, 0] / e.attribution[i, 0].mean()
+        expected = (sea / 10).clamp(0, 1).sqrt() * 255
+        assert np.abs(planes[0] - expected.numpy()).max() <= 0.5 + 1e-3
+        assert np.abs(planes[-1] / 510 - e.disagreement[i].numpy()).max() <= 0.002
+        shares = (e.gains[i].double().cumsum(0) / e.gains[i].double().sum()).numpy()
+        stops = [p - 1 for p in group["stops"]]
+        assert one["shares"] == pytest.approx(shares[stops].tolist(), rel=1e-3)
+        assert np.allclose(one["agreement"], e.agreement_with_sea[i], atol=1e-3)
+
+
+def test_answers_arrive_between_the_members_and_their_mean(page):
+    e = explain_images()
+    found, silent = page(ask(e)), page(e)
+    assert found.data("group-0")["questions"] == 30
+    assert silent.data("group-0")["questions"] is None
+    for i in range(3):
+        one, other = found.data(f"input-{i}"), silent.data(f"input-{i}")
+        planes = unpack(one["maps"], "u1").reshape(7, 32, 32)
+        answers = ask(e).answers[i]
+        expected = (answers / answers.mean() / 10).clamp(0, 1).sqrt() * 255
+        assert np.abs(planes[4] - expected.numpy()).max() <= 0.5 + 1e-3
+        rest = unpack(other["maps"], "u1").reshape(6, 32, 32)
+        assert np.array_equal(np.delete(planes, 4, 0), rest)
+        assert one["agreement"] == other["agreement"]
+
+
+def test_index_names_every_input_in_turn(page):
+    e, t = explain_images(), explain_table()
+    rows = page([e, t[0], t[1]]).data("index")["inputs"]
+    assert [row[0] for row in rows] == [0, 0, 0, 1, 2]
+    assert [row[1] for row in rows] == [*e.labels, t.name(0), t.name(1)]
+    upper = torch.triu(torch.ones(3, 3, dtype=torch.bool), 1)
+    assert rows[0][4] == pytest.approx(float(e.agreement[0][upper].mean()), abs=1e-3)
+
+
+def test_large_maps_shrink_and_keep_their_features(page):
+    e = explain_images(1, 64, 48, None)
+    found = page(e, side=32)
+    group = found.data("group-0")
+    assert group["map"] == [32, 24]
+    assert unpack(found.data("input-0")["maps"], "u1").size == 6 * 32 * 24
+    own = replace(e, features=torch.arange(64 * 48).reshape(1, 64, 48))
+    features = unpack(page(own, side=32).data("group-0")["features"], "<u4").reshape(32, 24)
+    assert (features // 48 // 2 == np.arange(32)[:, None]).all()
+    assert (features % 48 // 2 == np.arange(24)).all()
+
+
+def test_own_features_travel_with_each_input(page):
+    e = explain_images()
+    groups = torch.randint(0, 64, (3, 32, 32), generator=torch.Generator().manual_seed(0))
+    found = page(replace(e, features=groups))
+    assert found.data("group-0")["features"] is None
+    for i in range(3):
+        own = unpack(found.data(f"input-{i}")["features"], "<u4")
+        assert own.tolist() == groups[i].flatten().tolist()
+
+
+def test_nan_and_infinity_become_null(page):
+    e = explain_images(1)
+    flat = e.maps.clone()
+    flat[:, 0] = 0
+    odd = Provenance(seconds={"saliency": float("inf")}, config={"x": [float("nan")]})
+    found = page(replace(e, maps=flat, provenance=odd))
+    assert found.data("input-0")["agreement"][1] == [None] * 4
+    assert found.data("group-0")["provenance"]["config"] == {"x": [None]}
+
+
+def test_stops_are_exact_at_first_and_end_at_n():
+    for n in (1, 2, 30, 784, 50176):
+        stops = choose_stops(n)
+        assert stops[-1] == n
+        assert list(stops[: min(n, 40)]) == list(range(1, min(n, 40) + 1))
+        assert all(a < b for a, b in pairwise(stops))
+    assert len(choose_stops(50176)) < 300
+
+
+def test_report_refuses_what_it_cannot_show(tmp_path):
+    path = tmp_path / "r.html"
+    with pytest.raises(InputError, match="at least one explanation"):
+        write_report([], path)
+    with pytest.raises(KindError, match="got str"):
+        write_report(["x"], path)
+    with pytest.raises(InputError, match="at least 16"):
+        write_report(explain_images(), path, side=2)
+    assert list(tmp_path.iterdir()) == []
