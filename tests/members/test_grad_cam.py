@@ -1,46 +1,14 @@
 """Grad-CAM finds its layer, equals Captum's, and reads the tokens of transformers."""
 
-import captum.attr as captum
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sea_nn.errors import InputError, MemberError
 from sea_nn.members.grad_cam import find_layer
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.outputs import Logits
-from tests.helpers.by_hand import build_cnn, build_series, build_table, by_hand, ours, pick, same
-
-
-@pytest.fixture
-def image() -> tuple[nn.Module, Tensor, Tensor]:
-    return pick("image")
-
-
-@pytest.mark.parametrize("relu", [False, True])
-def test_grad_cam_finds_the_last_convolution(image, relu):
-    model, x, target = image
-    cam = captum.LayerGradCam(model, model[3])
-    expected = by_hand(cam, x, target, relu_attributions=relu)
-    expected = captum.LayerAttribution.interpolate(expected, (16, 16), "bilinear")
-    assert same(ours(*image, "grad_cam", relu=relu), expected, 1e-12)
-    expected = by_hand(captum.LayerGradCam(model, model[1]), x, target, relu_attributions=relu)
-    assert same(ours(*image, "grad_cam", layer="1", relu=relu), expected, 1e-12)
-
-
-def test_grad_cam_on_a_series_says_the_same_of_every_channel():
-    model, x = build_series(), torch.randn(3, 2, 20, dtype=torch.float64)
-    target = torch.tensor([0, 1, 2])
-    expected = by_hand(captum.LayerGradCam(model, model[0]), x, target).expand_as(x)
-    assert same(ours(model, x, target, "grad_cam", relu=False), expected, 1e-12)
-
-
-def test_guided_grad_cam(image):
-    model, x, target = image
-    expected = by_hand(
-        captum.GuidedGradCam(model, model[3]), x, target, interpolate_mode="bilinear"
-    )
-    assert same(ours(*image, "guided_grad_cam"), expected, 1e-12)
+from tests.helpers.by_hand import build_cnn, build_table, ours
 
 
 def test_grad_cam_passes_over_a_squeeze_of_one_position():

@@ -3,46 +3,18 @@
 import itertools
 import math
 
-import captum.attr as captum
 import pytest
 import torch
-from captum._utils.models.linear_model import SkLearnLasso
-from captum.attr._core.lime import get_exp_kernel_similarity_function
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError, MemberError
 from sea_nn.features import segment, superpixels
-from tests.helpers.by_hand import build_series, build_table, by_hand, ours, pick, same
+from tests.helpers.by_hand import build_table, ours, pick, same
 
 
 @pytest.fixture
 def image() -> tuple[nn.Module, Tensor, Tensor]:
     return pick("image")
-
-
-@pytest.mark.parametrize("limit", [None, 7])
-@pytest.mark.parametrize(("window", "stride"), [(4, 2), (5, 3), (16, 1)])
-def test_occlusion(image, window, stride, limit):
-    model, x, target = image
-    expected = by_hand(
-        *(captum.Occlusion(model), x, target),
-        sliding_window_shapes=(3, window, window),
-        strides=(3, stride, stride),
-        baselines=0.5,
-    )
-    maps = ours(*image, "occlusion", window=window, stride=stride, baselines=0.5, limit=limit)
-    assert same(maps, expected)
-
-
-def test_occlusion_of_series_and_tables():
-    model, x, target = build_series(), torch.randn(3, 2, 20).double(), torch.tensor([0, 1, 2])
-    expected = by_hand(
-        captum.Occlusion(model), x, target, sliding_window_shapes=(2, 3), strides=(2, 2)
-    )
-    assert same(ours(model, x, target, "occlusion"), expected)
-    model, x = build_table(), torch.randn(3, 6).double()
-    expected = by_hand(captum.FeatureAblation(model), x, target)
-    assert same(ours(model, x, target, "occlusion"), expected)
 
 
 @pytest.mark.parametrize(
@@ -86,32 +58,6 @@ def test_rise_does_not_depend_on_the_chunks_and_hides_with_the_baseline(image):
     assert not torch.allclose(ours(*image, "rise", n_masks=50), whole)
     with pytest.raises(MemberError, match=r"images \[N, C, H, W\].*members for it: saliency"):
         ours(build_table(), torch.randn(1, 6, dtype=torch.float64), 0, "rise")
-
-
-def grid_mask(size: int = 16, cell: int = 4) -> Tensor:
-    index = torch.arange(size) // cell
-    return (index[:, None] * (size // cell) + index).view(1, 1, size, size)
-
-
-@pytest.mark.parametrize("limit", [None, 7])
-def test_lime(image, limit):
-    model, x, target = image
-    method = captum.Lime(
-        model,
-        interpretable_model=SkLearnLasso(alpha=0.001, tol=1e-12, max_iter=100_000),
-        similarity_func=get_exp_kernel_similarity_function("cosine", kernel_width=0.25),
-    )
-    options = {"feature_mask": grid_mask(), "n_samples": 60}
-    expected = by_hand(method, x, target, True, 3, baselines=0.1, **options)
-    maps = ours(*image, "lime", seed=3, limit=limit, baselines=0.1, alpha=0.001, **options)
-    assert same(maps, expected.double(), 1e-4)
-
-
-def test_kernel_shap_with_drawn_sets(image):
-    model, x, target = image
-    options = {"feature_mask": grid_mask(), "n_samples": 80}
-    expected = by_hand(captum.KernelShap(model), x, target, True, 3, **options)
-    assert same(ours(*image, "kernel_shap", seed=3, **options), expected.double(), 1e-3)
 
 
 def test_kernel_shap_of_few_features_is_exact():
