@@ -25,7 +25,7 @@ from sea_nn.questions.points import ask_points
 from sea_nn.questions.session import open_model
 
 
-def make_ask(
+def make_ask_only(
     model: Callable[..., Any],
     x: Tensor,
     target: Target,
@@ -42,8 +42,8 @@ def make_ask(
     """Return a function that asks the model about sets of features of ``x``.
 
     It takes sets, bool [N, R, *shape] over the features of a map (the pixels of an image, the
-    single values of a table or series), and returns p(class | only the set is left) -
-    p(class | only the rest is left), [N, R]: two evaluations a set. The model comes back as it was.
+    single values of a table or series), and returns p(class | only the set is left), [N, R]. The
+    model comes back as it was.
 
     Args:
         model: a module or callable in the sense of ``Logits``.
@@ -70,9 +70,8 @@ def make_ask(
                 f"sets must be [N, R, *shape] with N = {len(x)} inputs and features {list(shape)}; "
                 f"got {list(sets.shape)}"
             )
-        # Two points a set: what only it leaves, and what only the rest leaves.
-        rows = torch.arange(count, device=x.device).repeat_interleave(2 * per_input)
-        kept = torch.stack([sets, ~sets], 2).flatten(0, 2)
+        rows = torch.arange(count, device=x.device).repeat_interleave(per_input)
+        kept = sets.flatten(0, 1)
 
         def build(part: slice) -> Tensor:
             left = kept[part].unsqueeze(1) if x.ndim == 4 else kept[part]
@@ -92,7 +91,22 @@ def make_ask(
             evaluator = evaluators(slice(None))
             known = evaluator.output  # so that it is found, and told, once
             answers = ask_points(evaluator, rows, build)
-        only, rest = answers.score.view(count, per_input, 2).unbind(2)
+        return answers.score.view(count, per_input)
+
+    return ask
+
+
+def make_ask(model: Callable[..., Any], x: Tensor, target: Target, **options: Any) -> Ask:
+    """Return a function that asks the model about sets of features of ``x`` and their complements.
+
+    It takes sets as ``make_ask_only`` does, and returns p(class | only the set is left) -
+    p(class | only the rest is left), [N, R]: two evaluations a set. Arguments as there.
+    """
+    ask_only = make_ask_only(model, x, target, **options)
+
+    def ask(sets: Tensor) -> Tensor:
+        both = ask_only(torch.stack([sets, ~sets], 2).flatten(1, 2))
+        only, rest = both.view(*sets.shape[:2], 2).unbind(2)
         return only - rest
 
     return ask

@@ -1,0 +1,121 @@
+"""Orders from learned functions, what such a function leaves unsaid, and how far it is off."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from sea_nn.submodular.answers_function import AnswersFunction, Link, fit_answers, to_score
+
+MOST_REST = 3.0  # a rest beyond so many log-odds counts as this
+
+
+class Predictor(Protocol):
+    """Anything with a score of sets, [N, R, n] -> [N, R]."""
+
+    def score(self, x: Tensor) -> Tensor:
+        """The score of each set."""
+        ...
+
+
+class Correction:
+    """What a submodular function leaves unsaid: the answers' rest, smoothed over sets.
+
+    Kernel ridge regression with a Gaussian kernel on sets, weighed by f. It predicts better than f
+    from about 64 answers on and is neither monotone nor submodular: it serves to choose an order.
+
+    Args:
+        f: the functions of N inputs.
+        sets: what was left, [N, R, n].
+        answers: log-odds or values, [N, R].
+        near: how far neighbours stand for each other, [n, n]; None: not at all.
+        ridge: the rest's own noise, in units of the kernel.
+    """
+
+    def __init__(
+        self,
+        f: AnswersFunction,
+        sets: Tensor,
+        answers: Tensor,
+        near: Tensor | None = None,
+        ridge: float = 0.3,
+    ) -> None:
+        x, answers = sets.to(f.weight), answers.to(f.weight)
+        weight = (f.weight * f.share[:, None]).sum(2)
+        self.f, self.near = f, None if near is None else near.to(weight)
+        self.root = (weight / weight.mean(1, keepdim=True)).sqrt()
+        self.known = self._embed(x)
+        square = torch.cdist(self.known, self.known).square()
+        self.width = square.mean((1, 2), keepdim=True).clamp(min=1e-12)
+        kernel = torch.exp(-square / self.width)
+        kernel.diagonal(dim1=1, dim2=2).add_(ridge)
+        most = torch.full_like(f.all, MOST_REST)
+        if f.link == "value":
+            most = most * (f.all - f.none).abs()
+        rest = (answers - f.predict(x)).clamp(-most, most)
+        self.solution = torch.cholesky_solve(rest[:, :, None], torch.linalg.cholesky(kernel))
+
+    def predict(self, x: Tensor) -> Tensor:
+        """f's log-odds (or value) and the smoothed rest: [N, R, n] -> [N, R]."""
+        x = x.to(self.root)
+        kernel = torch.exp(-torch.cdist(self._embed(x), self.known).square() / self.width)
+        return self.f.predict(x) + (kernel @ self.solution)[:, :, 0]
+
+    def score(self, x: Tensor) -> Tensor:
+        """``predict`` as the model's score, [N, R]."""
+        return to_score(self.predict(x), self.f.link)
+
+    def _embed(self, x: Tensor) -> Tensor:
+        x = x * self.root[:, None]
+        return x if self.near is None else x @ self.near
+
+
+@torch.no_grad()
+def order_features(f: Predictor, count: int, n: int, device: torch.device | None = None) -> Tensor:
+    """A greedy order for ``count`` inputs: each next raises score(S) - score(all but S) most.
+
+    Returns:
+        int64 [count, n].
+    """
+    taken = torch.zeros(count, n, dtype=torch.bool, device=device)
+    single = torch.eye(n, dtype=torch.bool, device=device)
+    order = []
+    for _ in range(n):
+        x = taken[:, None] | single
+        better = f.score(x) - f.score(~x)
+        best = better.masked_fill(taken, -torch.inf).argmax(1, keepdim=True)
+        taken = taken.scatter(1, best, True)
+        order.append(best)
+    return torch.cat(order, 1)
+
+
+def held_out_error(
+    sets: Tensor,
+    answers: Tensor,
+    none: Tensor,
+    all: Tensor,
+    *,
+    heat: Tensor | None = None,
+    folds: int = 4,
+    link: Link = "log-odds",
+    **options: Any,
+) -> Tensor:
+    """The root mean square error of f's score on answers left out of its fit, [N].
+
+    Arguments as for ``fit_answers``. Answers are dealt to the folds in turn; each fold is scored by
+    a fit to the others, so the error is a little larger than that of the fit to all. nan where
+    there are fewer answers than folds.
+    """
+    count, per_input = answers.shape
+    if per_input < folds:
+        return torch.full((count,), torch.nan, dtype=torch.float64, device=answers.device)
+    deal = torch.arange(per_input, device=answers.device) % folds
+    out = (deal == torch.arange(folds, device=answers.device)[:, None]).repeat_interleave(count, 0)
+    many = [t.repeat(folds, *[1] * (t.ndim - 1)) for t in (sets, answers, none, all)]
+    warm = None if heat is None else heat.repeat(folds, 1)
+    f = fit_answers(*many, heat=warm, counted=~out, link=link, **options)
+    error = f.score(many[0]) - to_score(many[1].to(f.weight), link)
+    square = (error.square() * out).view(folds, count, per_input).sum((0, 2))
+    return (square / per_input).sqrt()

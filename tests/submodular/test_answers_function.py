@@ -1,0 +1,193 @@
+"""The function learned from answers: its laws, its ends, planted truths, and what it cannot say."""
+
+import itertools
+
+import pytest
+import torch
+
+from sea_nn.questions.designs import every_set, paired, spread_sets
+from sea_nn.submodular.answers_function import (
+    AnswersFunction,
+    concave_slopes,
+    fit_answers,
+    place_units,
+    prefixes,
+)
+from sea_nn.submodular.answers_order import Correction, held_out_error, order_features
+
+
+def _problem(count=2, n=9, asked=40, seed=0):
+    """Inputs whose log-odds are a concave function of the features left."""
+    generator = torch.Generator().manual_seed(seed)
+    sets = torch.stack([paired(spread_sets(asked // 2, n, generator)) for _ in range(count)])
+    worth = torch.rand(count, n, generator=generator, dtype=torch.float64)
+    worth = worth / worth.sum(1, keepdim=True)
+
+    def truth(x):
+        return -4 + 8 * (x.double() @ worth[:, :, None])[:, :, 0].sqrt()
+
+    return sets, truth(sets), torch.full((count,), -4.0), torch.full((count,), 4.0), truth
+
+
+def _every(n):
+    return torch.tensor(list(itertools.product([0.0, 1.0], repeat=n)), dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    sets, answers, none, all_, _ = _problem(n=6)
+    return fit_answers(sets, answers, none, all_)
+
+
+def test_value_is_monotone_and_submodular_without_evidence_against(learned):
+    sets = _every(6)
+    value = learned.value(sets.expand(2, -1, -1))
+    code = {tuple(s.int().tolist()): i for i, s in enumerate(sets)}
+    for s, i in code.items():
+        for a, b in itertools.combinations([k for k in range(6) if not s[k]], 2):
+            with_a, with_b = list(s), list(s)
+            with_a[a] = with_b[b] = 1
+            both = [max(p) for p in zip(with_a, with_b, strict=True)]
+            va, vb, vab = (value[:, code[tuple(t)]] for t in (with_a, with_b, both))
+            assert bool((va >= value[:, i] - 1e-12).all())
+            assert bool((va + vb >= value[:, i] + vab - 1e-9).all())
+
+
+def test_evidence_against_stays_submodular_but_can_fall():
+    f = AnswersFunction(
+        *(
+            torch.ones(1, 2, 1),
+            torch.ones(1, 1),
+            torch.tensor([[0.0, 5.0]]),
+            torch.tensor([[-3.0]]),
+        ),
+        *(torch.tensor([[-1.0]]), torch.tensor([[1.0]])),
+    )
+    value = f.value(torch.tensor([[[0.0, 0], [1, 0], [0, 1], [1, 1]]]))[0]
+    assert value[3] < value[1]
+    assert value[1] + value[2] >= value[0] + value[3]
+
+
+@pytest.mark.parametrize("link", ["log-odds", "value"])
+@pytest.mark.parametrize("against", [False, True])
+def test_ends_are_the_models_own(link, against):
+    sets, answers, none, all_, _ = _problem()
+    f = fit_answers(sets, answers, none, all_, link=link, against=against)
+    ends = f.predict(torch.stack([torch.zeros(2, 9), torch.ones(2, 9)], 1))
+    torch.testing.assert_close(ends, torch.stack([none, all_], 1).double(), atol=1e-9, rtol=0)
+
+
+def test_gains_sum_to_all_minus_none_and_never_grow(learned):
+    for order in (order_features(learned, 2, 6), torch.arange(6).flip(0).expand(2, -1)):
+        gains = learned.gains(order)
+        torch.testing.assert_close(gains.sum(1), torch.full((2,), 8.0).double())
+        assert bool((gains >= 0).all())
+        assert bool((gains.diff(dim=1) <= 1e-9).all())
+
+
+def test_gains_of_a_class_that_nothing_supports_are_negative_and_sum():
+    sets, answers, none, all_, _ = _problem()
+    gains = fit_answers(sets, -answers, -none, -all_).gains(torch.arange(9).expand(2, -1))
+    torch.testing.assert_close(gains.sum(1), torch.full((2,), -8.0).double())
+    assert bool((gains <= 0).all())
+
+
+def test_concave_slopes_are_those_of_the_upper_hull():
+    curve = torch.tensor([[0.0, 0.0, 2.0, 3.0, 3.0]], dtype=torch.float64)
+    torch.testing.assert_close(concave_slopes(curve), torch.tensor([[1.0, 1, 1, 0]]).double())
+    torch.testing.assert_close(concave_slopes(-curve), torch.tensor([[-1.0, -1, -1, 0]]).double())
+
+
+def test_a_batch_is_learned_as_its_inputs_alone_and_again_alike(monkeypatch):
+    sets, answers, none, all_, _ = _problem(3)
+    heat = torch.rand(3, 9, generator=torch.Generator().manual_seed(1))
+    together = fit_answers(sets, answers, none, all_, heat=heat).weight
+    again = fit_answers(sets, answers, none, all_, heat=heat).weight
+    assert torch.equal(together, again)
+    for i in range(3):
+        alone = fit_answers(*(t[i : i + 1] for t in (sets, answers, none, all_)), heat=heat[i:][:1])
+        torch.testing.assert_close(alone.weight, together[i : i + 1])
+    monkeypatch.setattr("sea_nn.submodular.answers_function.ROOM", 1)
+    parts = fit_answers(sets, answers, none, all_, heat=heat)
+    torch.testing.assert_close(parts.weight, together)
+
+
+def test_it_predicts_sets_it_was_not_asked_about():
+    sets, answers, none, all_, truth = _problem(4, asked=60)
+    f = fit_answers(sets, answers, none, all_)
+    new = spread_sets(100, 9, torch.Generator().manual_seed(5)).expand(4, -1, -1)
+    wanted = truth(new).sigmoid()
+    error = (f.score(new) - wanted).square().mean()
+    assert error < 0.1 * wanted.var()
+    estimate = held_out_error(sets, answers, none, all_)
+    assert estimate.shape == (4,)
+    assert bool((estimate < 0.25).all())
+
+
+def test_fewer_answers_than_folds_have_no_error_estimate():
+    sets, answers, none, all_, _ = _problem(asked=2)
+    assert bool(held_out_error(sets, answers, none, all_).isnan().all())
+
+
+def test_heat_decides_where_nothing_was_asked():
+    none, all_ = torch.tensor([-3.0]), torch.tensor([3.0])
+    heat = torch.tensor([[0.0, 0.1, 5.0, 0.2]])
+    f = fit_answers(torch.zeros(1, 0, 4), torch.zeros(1, 0), none, all_, heat=heat)
+    assert order_features(f, 1, 4)[0, 0] == 2
+
+
+def _planted(rule, n=6):
+    sets = every_set(n)[None]
+    answers = torch.where(rule(sets), 3.0, -3.0)
+    return fit_answers(sets, answers, torch.tensor([-3.0]), torch.tensor([3.0]), steps=200)
+
+
+def test_or_of_two_features_is_learned_and_nothing_else_counts():
+    f = _planted(lambda s: s[..., 0] | s[..., 1])
+    sets = every_set(6)[None]
+    torch.testing.assert_close(
+        f.score(sets).round(), (sets[..., 0] | sets[..., 1]).double(), atol=0, rtol=0
+    )
+    order = order_features(f, 1, 6)
+    assert set(order[0, :2].tolist()) == {0, 1}
+
+
+def test_a_copy_gains_less_than_the_first():
+    """Feature 1 says what feature 0 says; features 2 to 5 say nothing.
+
+    The second of two copies should gain nothing. A few units smooth this: the share is well below
+    one half, not zero, and docs/results/learned.md has the spread over seeds.
+    """
+    f = _planted(lambda s: s[..., 0] | s[..., 1])
+    steps = f.value(prefixes(order_features(f, 1, 6), whole=True).double())[0]
+    assert (steps[1] - steps[0]) / steps[0] < 0.5
+
+
+def test_and_is_beyond_a_submodular_function_but_its_features_come_first():
+    """AND is supermodular: either feature alone must be given some worth, or both none."""
+    f = _planted(lambda s: s[..., 0] & s[..., 1])
+    assert set(order_features(f, 1, 6)[0, :2].tolist()) == {0, 1}
+    one, both = f.score(torch.tensor([[[1.0, 0, 0, 0, 0, 0], [1.0, 1, 0, 0, 0, 0]]]))[0]
+    assert both > 0.5 > one
+
+
+def test_the_correction_follows_what_a_submodular_function_cannot():
+    sets = every_set(6)[None]
+    answers = torch.where(sets[..., 0] ^ sets[..., 1], 3.0, -3.0)
+    f = fit_answers(sets, answers, torch.tensor([-3.0]), torch.tensor([3.0]))
+    corrected = Correction(f, sets, answers)
+    wanted = answers.sigmoid()
+    off = [(g.score(sets) - wanted).square().mean() for g in (f, corrected)]
+    assert off[1] < off[0]
+
+
+def test_places_of_units_cover_the_grid():
+    places = place_units(12, (3, 4))
+    assert places.shape == (12, 8)
+    assert bool((places[:, 0] == 0).all())
+    assert float(places.min()) >= -6
+
+
+def test_rows_are_the_functions_of_some_inputs(learned):
+    x = torch.rand(2, 5, 6, generator=torch.Generator().manual_seed(0)).double()
+    torch.testing.assert_close(learned.rows(slice(1, 2)).predict(x[1:]), learned.predict(x)[1:])
