@@ -233,7 +233,13 @@ def _start(ray: Any, workers: int, address: str | None, job: Job) -> None:
     quiet = {"log_to_driver": False, "include_dashboard": False, "logging_level": "ERROR"}
     if address is not None:
         quiet.pop("include_dashboard")
-        ray.init(address=address, **quiet)
+        try:
+            ray.init(address=address, **quiet)
+        except (ConnectionError, RuntimeError) as error:
+            raise WorkerLossError(
+                f"no Ray cluster answers at {address} ({error}). One with token authentication "
+                "needs RAY_AUTH_MODE=token and its token here too; see Ray's documentation"
+            ) from error
         return
     model = job.sea.forward_func
     weights = model.state_dict().values() if isinstance(model, nn.Module) else ()
