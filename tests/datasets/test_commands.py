@@ -48,6 +48,9 @@ def test_run_and_summary_of_a_folder(pictures, tmp_path):
     shown = sea("summary", out)
     assert shown.exit_code == 0, shown.output
     assert (out / "summary" / "summary.html").is_file()
+    told = sea("report", out, "-o", tmp_path / "report.html")
+    assert told.exit_code == 0, told.output
+    assert "4 inputs" in told.output
 
 
 def test_what_cannot_be_run_is_said_without_a_traceback(pictures, tmp_path):

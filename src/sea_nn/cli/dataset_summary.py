@@ -20,10 +20,16 @@ def summary(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder to write to.", show_default="OUT/summary"),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Folder to write to.",
+            show_default="OUT/summary",
+        ),
     ] = None,
     examples: Annotated[
-        int, typer.Option(min=1, help="Prototypes and outliers of each class.")
+        int, typer.Option(min=1, metavar="NUMBER", help="Prototypes and outliers of each class.")
     ] = 4,
 ) -> None:
     """Show what a model looks at, class by class: an HTML page, pictures and a table.

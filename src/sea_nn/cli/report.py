@@ -13,6 +13,7 @@ from sea_nn.errors import InputError, SEAError
 
 EXAMPLES = list_examples(
     "sea report out/ -o report.html",
+    "sea report run/ -o report.html  (the first 200 inputs of a folder that 'sea run' wrote)",
     "sea report out/cat/explanation.safetensors 'runs/*/dog/*.safetensors' --title Pets",
 )
 
@@ -33,8 +34,10 @@ def report(
     ] = "SEA explanations",
 ) -> None:
     """Build one HTML report, which needs no network, from saved explanations."""
-    paths, empty = find_files(explanations, {".safetensors"}, "saved explanations", recursive=True)
-    if not paths:
+    runs = [name for name in explanations if (Path(name) / "manifest.json").is_file()]
+    files = [name for name in explanations if name not in runs]
+    paths, empty = find_files(files, {".safetensors"}, "saved explanations", recursive=True)
+    if not paths and not runs:
         raise InputError("; ".join(empty.values()))
 
     from dataclasses import replace
@@ -43,6 +46,11 @@ def report(
     from sea_nn.show.report import write_report
 
     loaded: list[Explanation] = []
+    for name in runs:
+        from sea_nn.datasets.explanations import to_explanations
+        from sea_nn.datasets.read import read_dataset
+
+        loaded += to_explanations(read_dataset(name))
     n_failed = len(empty)
     for reason in empty.values():
         say(f"Failed: {reason}", "red", err)

@@ -31,13 +31,22 @@ def run(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder to write to.", file_okay=False)
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Folder to write to.", file_okay=False
+        ),
     ],
     model: Annotated[
-        str, typer.Option("--model", "-m", help="A name from 'sea models', or FILE.py:FUNCTION.")
+        str,
+        typer.Option(
+            "--model", "-m", metavar="NAME", help="A name from 'sea models', or FILE.py:FUNCTION."
+        ),
     ] = DEFAULT_MODEL,
     methods: Annotated[
-        str, typer.Option(help="fast, paper, thorough, or names from 'sea methods' with commas.")
+        str,
+        typer.Option(
+            metavar="NAMES", help="fast, paper, thorough, or names from 'sea methods' with commas."
+        ),
     ] = "paper",
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help=SET_HELP, metavar="MEMBER.OPTION=VALUE")
@@ -45,40 +54,58 @@ def run(
     target: Annotated[
         str | None,
         typer.Option(
+            metavar="CLASS",
             help="Class to explain: number, name, or 'label' for the true one.",
             show_default="predicted",
         ),
     ] = None,
     label_column: Annotated[
-        str | None, typer.Option(help="Column of the true class.", show_default="label")
+        str | None,
+        typer.Option(metavar="NAME", help="Column of the true class.", show_default="label"),
     ] = None,
     grid: Annotated[
         str | None,
-        typer.Option(help="Work on ROWSxCOLUMNS cells, such as 28x28.", show_default="every pixel"),
+        typer.Option(
+            metavar="ROWSxCOLUMNS",
+            help="Work on ROWSxCOLUMNS cells, such as 28x28.",
+            show_default="every pixel",
+        ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Settings of the ensemble: a TOML or JSON file.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings of the ensemble: a TOML or JSON file."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda or cuda:1.")
+    ] = "auto",
     compiled: Annotated[
         bool, typer.Option("--compile", help="Compile the model: pays on a GPU.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Starts every random draw.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="NUMBER", help="Starts every random draw.")
+    ] = 0,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Inputs to explain at once.", show_default="by size")
+        int | None,
+        typer.Option(
+            min=1, metavar="NUMBER", help="Inputs to explain at once.", show_default="by size"
+        ),
     ] = None,
     shard_size: Annotated[
-        int | None, typer.Option(min=1, help="Inputs to a shard.", show_default="64 or 512")
+        int | None,
+        typer.Option(min=1, metavar="NUMBER", help="Inputs to a shard.", show_default="64 or 512"),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes; more than one needs Ray.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, metavar="NUMBER", help="Processes; more than one needs Ray.")
+    ] = 1,
     address: Annotated[
-        str | None, typer.Option(help="A Ray cluster, such as auto or ray://host:10001.")
+        str | None,
+        typer.Option(metavar="ADDRESS", help="A Ray cluster, such as auto or ray://host:10001."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Explain only the first so many.")
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Explain only the first so many.")
     ] = None,
     precision: Annotated[
-        str, typer.Option(help="Of stored maps: float16, uint8 or float32.")
+        str, typer.Option(metavar="TYPE", help="Of stored maps: float16, uint8 or float32.")
     ] = "float16",
     members: Annotated[bool, typer.Option("--members", help="Store members' maps too.")] = False,
     no_curve: Annotated[
@@ -98,8 +125,8 @@ def run(
 ) -> None:
     """Explain a whole data set; run again, it does only what is missing.
 
-    The folder gets rows/*.parquet (one row an input), tensors/*.safetensors (maps) and
-    manifest.json. 'sea summary' shows what they say by class. Inputs that cannot be explained are
+    The folder gets a manifest, Parquet files in rows/ (one row an input) and safetensors files in
+    tensors/ (maps). 'sea summary' shows what they say by class. Inputs that cannot be explained are
     rows with an error. Ctrl-C finishes the open shards. Exit code 0: done; 1: with --strict, some
     failed; 2: nothing could be done; 130 or 143: stopped.
     """

@@ -245,6 +245,7 @@ def _start(ray: Any, workers: int, address: str | None, job: Job) -> None:
     weights = model.state_dict().values() if isinstance(model, nn.Module) else ()
     size = sum(w.numel() * w.element_size() for w in weights)
     ray.init(
+        address="local",  # not a cluster that happens to run, or ran, on this machine
         num_cpus=workers + 1,
         object_store_memory=max(STORE, 3 * size),
         **quiet,
