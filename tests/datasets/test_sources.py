@@ -41,6 +41,16 @@ def test_a_folder_of_pictures_names_files_and_labels_by_folder(pictures):
     assert source.load(0).x.shape == (1, 8, 8)
 
 
+def test_results_of_a_run_inside_the_folder_are_not_inputs(pictures):
+    out = pictures / "out"
+    (out / "rows").mkdir(parents=True)
+    (out / "summary").mkdir()
+    (out / "manifest.json").write_text("{}")
+    Image.new("L", (3, 3)).save(out / "summary" / "class_1.png")
+    Image.new("L", (3, 3)).save(pictures / ".hidden.png")
+    assert len(open_source(pictures, preprocess=PREPROCESS)) == 3
+
+
 def test_a_glob_takes_what_matches(pictures):
     source = open_source(str(pictures / "cat" / "*.png"), preprocess=PREPROCESS)
     assert len(source) == 2

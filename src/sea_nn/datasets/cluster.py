@@ -20,7 +20,8 @@ from typing import Any
 from torch import nn
 
 from sea_nn.datasets.engines import Done, Task, Worker
-from sea_nn.datasets.plan import MANIFEST, Manifest
+from sea_nn.datasets.items import MANIFEST
+from sea_nn.datasets.plan import Manifest
 from sea_nn.datasets.shard import Job
 from sea_nn.errors import InputError, MissingExtraError, SEAError
 

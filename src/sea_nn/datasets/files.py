@@ -18,6 +18,7 @@ from safetensors import safe_open
 from sea_nn.datasets.arrow import import_arrow
 from sea_nn.datasets.items import (
     LABEL_KEYS,
+    MANIFEST,
     Item,
     Prepare,
     Reader,
@@ -57,7 +58,7 @@ def open_files(
             known = " ".join(sorted(PICTURES | TABLES | TENSORS))
             raise InputError(f"{path} is of no known kind; known are {known}")
     if path.is_dir():
-        found = sorted(p for p in (path.rglob("*") if recursive else path.iterdir()) if p.is_file())
+        found = _list_folder(path, recursive)
     elif path.exists() or not glob.has_magic(text):
         found = [path]
     else:
@@ -72,6 +73,14 @@ def open_files(
         raise InputError(f"there are no pictures, tables or tensor files in {text}")
     base = path if path.is_dir() else None
     return open_pictures(pictures, text, preprocess, label_names, base)
+
+
+def _list_folder(folder: Path, recursive: bool) -> list[Path]:
+    """The files of a folder, without hidden ones and without results of a run that lie in it."""
+    inside = folder.rglob("*") if recursive else folder.iterdir()
+    found = sorted(p for p in inside if p.is_file() and not p.name.startswith("."))
+    runs = [p.parent for p in found if p.name == MANIFEST and (p.parent / "rows").is_dir()]
+    return [p for p in found if not any(run in p.parents for run in runs)]
 
 
 def open_pictures(
@@ -99,16 +108,21 @@ def open_pictures(
         return Item(preprocess(load_image(path)), find_label(label, label_names))
 
     if ids is None:
-        ids = [str(p.relative_to(base)) if base is not None else str(p) for p in paths]
+        ids = [_text(p.relative_to(base) if base is not None else p) for p in paths]
     return Source(
         kind="pictures",
         name=name,
         ids=ids,
         read=read,
         digests=_hash_files(paths),
-        paths=[str(p) for p in paths],
+        paths=[_text(p) for p in paths],
         threads=THREADS,
     )
+
+
+def _text(path: Path) -> str:
+    """A path as text, whatever bytes it is made of."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _hash_files(paths: Sequence[Path]) -> list[str]:

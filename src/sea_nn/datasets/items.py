@@ -13,6 +13,8 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 
+MANIFEST = "manifest.json"
+"""The file that makes a folder one of a run's results."""
 IMAGE_KEYS = ("pixel_values", "image", "img", "input", "inputs", "x")
 LABEL_KEYS = ("label", "labels", "target", "y", "class")
 

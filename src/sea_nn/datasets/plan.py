@@ -17,14 +17,14 @@ import torch
 from torch import nn
 
 from sea_nn.config import SEAConfig
-from sea_nn.datasets.items import Source
+from sea_nn.datasets.items import MANIFEST, Source, hash_tensor
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.explanation.provenance import find_versions
 from sea_nn.sea import SEA
 
 FORMAT, VERSION = "sea_nn.dataset", 1
-MANIFEST, INPUTS = "manifest.json", "inputs.parquet"
+INPUTS = "inputs.parquet"
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Shares of the top features that are kept and removed for the measured curve."""
 LARGE = 10_000  # numbers in an input from which on a CPU gains nothing from batches
@@ -213,9 +213,16 @@ def describe_sea(sea: SEA) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return json.loads(
-        json.dumps(value, default=lambda v: getattr(v, "__qualname__", None) or str(v))
-    )
+    return json.loads(json.dumps(value, default=_describe))
+
+
+def _describe(value: Any) -> str:
+    """What JSON does not know, such that different things get different texts."""
+    if isinstance(value, torch.Tensor):
+        return f"tensor {list(value.shape)} {hash_tensor(value)}"
+    code = getattr(value, "__code__", None)
+    name = getattr(value, "__qualname__", None) or str(value)
+    return name if code is None else f"{name} {hashlib.sha256(code.co_code).hexdigest()[:8]}"
 
 
 def find_device(model: Callable[..., Any]) -> torch.device:

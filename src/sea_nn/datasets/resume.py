@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sea_nn.datasets.items import Source
-from sea_nn.datasets.plan import MANIFEST, Manifest, compare
+from sea_nn.datasets.items import MANIFEST, Source
+from sea_nn.datasets.plan import Manifest, compare
 from sea_nn.datasets.storage import list_committed, read_inputs, read_rows, write_inputs
 from sea_nn.errors import InputError
 

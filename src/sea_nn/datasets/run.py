@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.datasets.engines import Done, Task, run_here, use_threads
-from sea_nn.datasets.items import Prepare, Source
+from sea_nn.datasets.items import MANIFEST, Prepare, Source
 from sea_nn.datasets.plan import (
-    MANIFEST,
     Manifest,
     Precision,
     choose_settings,

@@ -26,6 +26,7 @@ from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.assemble import show_input
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.metrics.sets import query_sets
+from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.outputs import predict, resolve_target
 from sea_nn.sea import SEA
 
@@ -210,7 +211,8 @@ class _Explainer:
         evaluations = sum(e.provenance.evaluations.values()) // len(x)
         predicted = e.target
         if settings.target != "predicted":
-            predicted = resolve_target(predict(sea.forward_func, x), None, sea.output)
+            with borrow(sea.forward_func):
+                predicted = resolve_target(predict(sea.forward_func, x), None, sea.output)
             evaluations += 1
         curve = None
         if settings.curve:
