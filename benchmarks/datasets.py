@@ -47,8 +47,9 @@ torch.set_num_threads(1)
 from benchmarks.datasets import fashion
 from sea_nn import explain_dataset
 x, sea, labels = fashion(int(sys.argv[2]))
-explain_dataset(x, sea, sys.argv[1], labels=labels, shard_size=16, curve=False, workers=int(sys.argv[3]),
-                address=None, quiet=True, **({"address": "local"} if sys.argv[3] == "1" else {}))
+workers = int(sys.argv[3])
+explain_dataset(x, sea, sys.argv[1], labels=labels, shard_size=16, curve=False, workers=workers,
+                address="local" if workers == 1 else None, quiet=True)
 """
 
 
