@@ -15,7 +15,6 @@ from sea_bench.classifiers import (
     PROBLEMS,
     classifier_names,
     load_classifier,
-    main,
     read_card,
     train_classifier,
 )
@@ -33,8 +32,7 @@ from sea_bench.training import (
 )
 from sea_nn.errors import InputError
 from sea_nn.vision.images import Preprocess
-from tests.helpers.samples import need_real
-from tests.helpers.small_sets import make_tiny, noise, save, write_table
+from tests.helpers.small_sets import make_lgg, make_tiny, noise, save, write_table
 
 CPU = torch.device("cpu")
 NETWORK = """
@@ -78,25 +76,10 @@ def make_scenes(folder: Path) -> None:
     write_table(folder / "objects.csv", "file,split,object", *objects)
 
 
-def make_slices(folder: Path) -> None:
-    """Grey slices; those with a tumour have a bright square."""
-    rows = []
-    for number in range(12):
-        pixels = np.random.default_rng(number).integers(20, 60, (64, 64, 3)).astype(np.uint8)
-        mask = np.zeros((64, 64), bool)
-        if number % 2:
-            mask[20:44, 20:44] = True
-        pixels[mask] = 230
-        save(Image.fromarray(pixels), folder / "images" / f"s{number}.jpg")
-        save(Image.fromarray(mask), folder / "masks" / f"s{number}.png")
-        rows.append(f"s{number},p{number},{number % 2},{'test' if number >= 8 else 'train'}")
-    write_table(folder / "labels.csv", "file,patient,tumour,split", *rows)
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with small data sets, and an empty cache."""
-    makers = (make_scenes, "objects_on_scenes"), (make_slices, "lgg_tumor_masks")
+    makers = (make_scenes, "objects_on_scenes"), (make_lgg, "lgg_tumor_masks")
     for maker, name in (*makers, (make_tiny, "tiny_imagenet")):
         (tmp_path / name).mkdir()
         maker(tmp_path / name)
@@ -262,11 +245,6 @@ def test_a_whole_network_is_stored(folder):
     assert set(card.details) == {"recall no tumour", "recall tumour"}
     loaded = load_classifier("lgg/vgg")
     assert isinstance(loaded.model, SmallVGG)
-    item = data.load("lgg")[0]
-    inputs = item.view(loaded.preprocess).tensor.unsqueeze(0).requires_grad_()
-    loaded.model(inputs)[0, 1].backward()
-    assert inputs.grad is not None
-    assert inputs.grad.abs().sum() > 0
 
 
 def test_a_problem_can_start_from_anothers_network(folder):
@@ -308,12 +286,6 @@ def test_tiny_imagenet_keeps_the_networks_own_outputs(tmp_path, monkeypatch):
         train_classifier("tiny_imagenet/vgg", data_folder=tmp_path)
 
 
-def test_the_command_prints_what_it_reached(folder, capsys):
-    main([f"scenes/{write_network(folder / 'net.py')}"])
-    printed = capsys.readouterr().out
-    assert "of 12 test pictures; trained on 96, seed 0" in printed
-
-
 def test_what_is_missing_is_said_with_the_command(folder):
     assert read_card("cub20") is None
     with pytest.raises(InputError, match=r"python -m sea_bench\.classifiers cub20"):
@@ -337,15 +309,3 @@ def test_fashion_is_shipped():
     loaded = load_classifier("fashion")
     assert loaded.name == "fashion"
     assert loaded.model(torch.zeros(1, 1, 28, 28)).shape == (1, 10)
-
-
-@pytest.mark.parametrize("name", ["lgg", "btd"])
-def test_a_classifier_trained_here_reaches_its_carded_accuracy(name):
-    test = need_real(PROBLEMS[name].data, "test")
-    card = read_card(name)
-    if card is None:
-        pytest.skip(f"not trained on this machine: python -m sea_bench.classifiers {name}")
-    loaded = load_classifier(name)
-    right = check_items(loaded.model, test.items, loaded.preprocess, CPU)
-    assert abs(float(right.float().mean()) - card.accuracy) < 0.03  # one or two pictures
-    assert card.accuracy >= 0.85

@@ -22,7 +22,6 @@ from sea_bench.classifiers import (
 )
 from sea_bench.data.cross_validation import Part, hold_out, read_parts
 from sea_bench.experiments import EXPERIMENTS, Experiment, Map, run_experiment
-from sea_bench.experiments import run as run_module
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
 from sea_nn.errors import InputError
@@ -219,26 +218,6 @@ def test_the_page_states_each_parts_accuracy_and_the_mean(trained):
     assert "21 pictures in 3 parts (" in text
     assert result.complete
     assert result.n_inputs == 10
-
-
-def test_a_killed_run_goes_on_and_ends_with_the_same_files(trained, tmp_path, monkeypatch):
-    folder, *_ = trained
-    real, calls = run_module.KINDS["scores"], []
-
-    def die_in_the_third_block(part, batch):
-        calls.append(batch.number)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return real(part, batch)
-
-    monkeypatch.setitem(run_module.KINDS, "scores", die_in_the_third_block)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, cache=tmp_path / "cache")
-    result = run(tmp_path, cache=tmp_path / "cache")
-    assert calls == [0, 2, 4, 4, 6, 8]
-    assert result.n_reused == 4
-    assert read(tmp_path) == read(folder)
-    assert run(tmp_path, cache=tmp_path / "cache").n_reused == 10
 
 
 def test_a_trial_trains_the_parts_it_needs_and_is_the_beginning_of_the_whole(

@@ -22,7 +22,7 @@ from sea_bench.data.mri import load_btd
 from sea_nn.errors import InputError
 from sea_nn.vision.images import Preprocess
 from tests.helpers.samples import need_real
-from tests.helpers.small_sets import MAKERS, box_mask, make_cub, make_lgg, make_tiny, save, smooth
+from tests.helpers.small_sets import MAKERS, box_mask, make_lgg, make_tiny, save, smooth
 
 PREPROCESS = Preprocess(resize=32, crop=28)
 
@@ -96,13 +96,6 @@ def test_an_empty_folder_says_what_is_missing(name, tmp_path):
     assert str(tmp_path) in str(caught.value)
 
 
-def test_sets_are_found_under_the_data_folder(tmp_path, monkeypatch):
-    (tmp_path / "cub20").mkdir()
-    make_cub(tmp_path / "cub20")
-    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
-    assert len(data.load("cub20", split="all")) == 4
-
-
 def test_wrong_names_and_options_are_refused(make):
     with pytest.raises(InputError, match="Choose from: fashion, btd"):
         data.load("cub")
@@ -113,11 +106,6 @@ def test_wrong_names_and_options_are_refused(make):
         data.load("lgg", folder, seed=3)
     with pytest.raises(InputError, match="has no train items"):
         data.load("pets", make("pets"), "train")
-
-
-def test_a_fashion_set_that_is_missing_names_debians_package(tmp_path):
-    with pytest.raises(InputError, match="apt install dataset-fashion-mnist"):
-        data.load("fashion", tmp_path)
 
 
 # Masks and boxes in the model's view.
@@ -382,16 +370,6 @@ def test_fashion_items_are_the_arrays(monkeypatch):
 
 
 # The real sets.
-
-
-def test_real_tumour_pictures_without_copies():
-    loaded = need_real("btd")
-    assert len(loaded) == 228
-    assert "25 exact duplicates removed" in loaded.notes
-    train, test = loaded.split("train"), loaded.split("test")
-    assert not {item.group for item in train} & {item.group for item in test}
-    shares = [float(part.labels.float().mean()) for part in (train, test)]
-    assert abs(shares[0] - shares[1]) < 0.02
 
 
 @pytest.mark.parametrize(

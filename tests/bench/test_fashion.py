@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from torch import nn
 
 from sea_bench.data.fashion import DEBIAN_FOLDER, load_fashion, read_idx
 from sea_nn.errors import InputError
 from sea_nn.vision.folders import find_data
-from sea_nn.vision.shipped import CLASSES, FashionCNN, load_cnn, load_sample
+from sea_nn.vision.shipped import CLASSES, load_cnn, load_sample
 
 ASSETS = Path(str(files("sea_nn.vision"))) / "assets"
 needs_fashion = pytest.mark.skipif(
@@ -120,31 +119,6 @@ def test_sample_is_the_first_twenty_test_images_of_each_class():
     sample = load_sample()
     assert np.array_equal((sample.images[:, 0] * 255).round().numpy(), images[first])
     assert np.array_equal(sample.labels.numpy(), labels[first])
-
-
-def test_cnn_is_ready_to_use_and_leaves_the_random_state_alone():
-    before = torch.random.get_rng_state()
-    cnn = load_cnn()
-    assert torch.equal(before, torch.random.get_rng_state())
-    assert not any(module.training for module in cnn.modules())
-    assert {p.dtype for p in cnn.parameters()} == {torch.float32}
-    assert all(p.requires_grad and p.device.type == "cpu" for p in cnn.parameters())
-
-
-def test_cnn_layers_suit_rule_based_explainers():
-    cnn = FashionCNN()
-    layers = [m for m in cnn.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
-    assert len(layers) == 5
-    calls: dict[nn.Module, int] = {}
-
-    def count(module, *_):
-        calls[module] = calls.get(module, 0) + 1
-
-    for module in cnn.children():
-        module.register_forward_hook(count)
-    cnn(torch.zeros(1, 1, 28, 28))
-    assert calls == dict.fromkeys(cnn.children(), 1)
-    assert not any(m.inplace for m in cnn.modules() if isinstance(m, nn.ReLU))
 
 
 def test_changing_a_loaded_cnn_does_not_change_the_next():

@@ -11,7 +11,6 @@ from rich.console import Console
 from sea_nn import Explanation
 from sea_nn.cli import terminal
 from sea_nn.cli.listing import SOURCES
-from sea_nn.cli.options import choose_batch
 from sea_nn.members.registry import ENSEMBLES, names
 from sea_nn.vision.models import model_names
 from tests.helpers.command import FILES, QUICK, clothes, sea, write_model
@@ -238,10 +237,6 @@ def test_help_has_an_example(sea, command):
     out, _ = sea(command, "--help")
     assert f"sea {command}" in out[out.index("Examples") :]
     assert sea("--version")[0].startswith("sea-nn ")
-
-
-def test_one_picture_at_a_time_on_a_cpu_and_eight_on_a_gpu():
-    assert [choose_batch(torch.device(place)) for place in ("cpu", "cuda:1")] == [1, 8]
 
 
 def test_results_of_an_earlier_run_are_not_explained(sea, clothes, tmp_path):

@@ -1,6 +1,5 @@
 """One call computes all maps, packs the work, explains failures and leaves the model alone."""
 
-from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
 
 import captum.attr as captum
@@ -9,12 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError, KindError, MemberError
-from sea_nn.members import compute as explainers
-from sea_nn.members import gradients, registry
-from sea_nn.members.compute import compute_maps, expand_methods, from_captum, get, names, register
-from sea_nn.passes import batching as memory
-from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.outputs import Logits
+from sea_nn.members import gradients
+from sea_nn.members.compute import compute_maps, expand_methods, get, names
 
 SMALL = {
     "smooth_ig": {"n_samples": 2, "n_steps": 4},
@@ -37,14 +32,6 @@ def build() -> nn.Sequential:
 
 def images(n: int = 2, size: int = 12) -> Tensor:
     return torch.randn(n, 3, size, size, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.fixture
-def clean_registry():
-    kept = dict(registry._MEMBERS)
-    yield
-    registry._MEMBERS.clear()
-    registry._MEMBERS.update(kept)
 
 
 def test_every_member_explains_an_image_and_the_caller_gets_everything_back():
@@ -87,12 +74,6 @@ def test_every_member_explains_an_image_and_the_caller_gets_everything_back():
     assert torch.equal(result.target, result.logits.argmax(1))
 
 
-def test_the_logits_are_those_of_the_model_in_eval_mode():
-    model, x = build(), images()
-    result = compute_maps(model.train(), x, methods="saliency")
-    assert torch.allclose(result.logits, model.eval()(x), atol=1e-6)
-
-
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_the_callers_gradient_mode_does_not_matter(mode):
     model, expected = build(), compute_maps(build(), images(), methods="fast").maps
@@ -108,24 +89,6 @@ def test_an_input_that_asks_for_gradients_is_left_alone():
     assert x.grad is None
     assert x.requires_grad
     assert x.grad_fn is None
-
-
-def test_a_failing_member_gives_the_model_back_too():
-    model = build().train()
-
-    def broken(model, x, target):
-        model.model[0].register_forward_hook(lambda *_: None)
-        x.zero_()
-        raise ZeroDivisionError("nothing there")
-
-    x = images()
-    kept = x.clone()
-    with pytest.raises(MemberError, match=r"broken failed.*ZeroDivisionError: nothing there"):
-        compute_maps(model, x, methods=["saliency", broken])
-    assert model.training
-    assert all(p.requires_grad for p in model.parameters())
-    assert not model[0]._forward_hooks
-    assert torch.equal(x, kept)
 
 
 def test_an_inputs_maps_do_not_depend_on_its_batch_or_the_chunks():
@@ -237,31 +200,6 @@ def test_a_plain_function_is_a_model_for_members_that_only_ask_it():
     assert all("needs a torch.nn.Module" in why for why in result.failed.values())
     for name, maps in result.maps.items():
         assert torch.allclose(maps, reference[name], atol=1e-5), name
-
-
-def test_a_model_without_parameters():
-    class Halves(nn.Module):
-        def forward(self, x):
-            return torch.stack([x[:, :, :6].sum((1, 2, 3)), x[:, :, 6:].sum((1, 2, 3))], 1)
-
-    maps = compute_maps(Halves(), images(), 0, "saliency").maps["saliency"]
-    assert torch.equal(maps[:, :, :6], torch.ones(2, 3, 6, 12))
-    assert not maps[:, :, 6:].any()
-
-
-def test_a_score_an_input_and_hugging_face_outputs():
-    class Output:
-        def __init__(self, logits):
-            self.logits = logits
-
-    linear = nn.Linear(4, 3)
-    x = torch.randn(2, 4)
-    maps = compute_maps(lambda v: Output(linear(v)), x, 2, "saliency").maps["saliency"]
-    assert torch.allclose(maps, linear.weight[2].expand(2, -1))
-    result = compute_maps(lambda v: linear(v)[:, 1], x, None, "saliency,occlusion", output="value")
-    assert torch.allclose(result.maps["saliency"], linear.weight[1].expand(2, -1))
-    assert torch.allclose(result.maps["occlusion"], linear.weight[1] * x, atol=1e-6)
-    assert result.target.tolist() == [0, 0]
 
 
 class Weighing(nn.Module):
@@ -391,30 +329,6 @@ def test_a_model_that_cannot_be_differentiated_says_so():
         assert compute_maps(detached, images(), methods="occlusion").maps
 
 
-def test_callables_and_registered_members_join(clean_registry):
-    def doubled(model, x, target, factor=2.0):
-        return factor * x[:, 0] * model(x).gather(1, target[:, None])[:, :, None]
-
-    member = register("doubled", doubled, cost=1, signed=False, reference="here")
-    assert get("doubled") is member
-    assert names()[-1] == "doubled"
-    result = compute_maps(
-        *(build(), images(), None, ["doubled", doubled, ("doubled", {"factor": 3.0})]),
-        options={"doubled_2": {"factor": 4.0}},
-    )
-    assert list(result.maps) == ["doubled", "doubled_2", "doubled_3"]
-    assert result.maps["doubled"].shape == (2, 1, 12, 12)
-    assert torch.allclose(result.maps["doubled_2"], 2 * result.maps["doubled"])
-    assert torch.allclose(result.maps["doubled_3"], 1.5 * result.maps["doubled"])
-    assert result.evaluations["doubled"] == 2
-    with pytest.raises(InputError, match="replace=True"):
-        register("doubled", doubled)
-    with pytest.raises(InputError, match="an ensemble"):
-        register("paper", doubled)
-    with pytest.raises(KindError, match="must be callable"):
-        register("other", 3)
-
-
 def test_only_callables_draw_from_the_global_generator_which_nobody_seeds():
     def noisy(model, x, target):
         return torch.rand_like(x)
@@ -451,100 +365,6 @@ def test_draws_of_another_thread_are_not_rolled_back():
     assert len(set(drawn)) == len(drawn)
 
 
-def test_what_a_callable_leaves_behind_does_not_reach_the_next_member():
-    def careless(model, x, target):
-        model.model[6].register_forward_hook(lambda m, i, o: o * 0)
-        model.train()
-        return x
-
-    model = build()
-    expected = compute_maps(model, images(), methods="saliency").maps["saliency"]
-    found = compute_maps(model, images(), methods=[careless, "saliency"]).maps["saliency"]
-    assert torch.equal(found, expected)
-
-
-def test_any_captum_class_can_join():
-    x = torch.randn(2, 5)
-    model = nn.Linear(5, 3)
-    maps = compute_maps(
-        model, x, 1, [from_captum(captum.FeatureAblation), from_captum(captum.LRP)]
-    ).maps
-    assert torch.allclose(maps["FeatureAblation"], x * model.weight[1], atol=1e-6)
-    assert maps["LRP"].shape == x.shape
-
-
-def test_ready_ensembles_and_their_options():
-    assert explainers.ENSEMBLES["paper"] == ("saliency", "integrated_gradients", "smooth_ig")
-    for ensemble, members in explainers.ENSEMBLES.items():
-        assert tuple(entry.label for entry in expand_methods(ensemble)) == members
-    fast = sum(entry.member.cost(entry.options) for entry in expand_methods("fast"))
-    assert fast <= 5
-    thorough = {e.label: e.options for e in expand_methods("thorough", {"rise": {"cells": 5}})}
-    assert thorough["rise"] == {"n_masks": 400, "cells": 5, "keep": 0.5}
-    (entry,) = expand_methods([("smooth_ig", {"preset": "paper", "n_steps": 9})])
-    expected = {"n_samples": 3, "noise": 0.15, "stdev": 1.0, "n_steps": 9, "per_point": False}
-    assert entry.options == expected
-    for name in names():
-        assert get(name).reference
-        assert get(name).cost() >= 1
-
-
-def test_members_that_repeat_another_are_found():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 144, 3))  # linear: IG is input x gradient
-    chosen = ("saliency", "input_x_gradient", "integrated_gradients")
-    result = compute_maps(model, images(), methods=chosen)
-    ((a, b, same),) = result.duplicates()
-    assert (a, b) == ("input_x_gradient", "integrated_gradients")
-    assert same.tolist() == [True, True]
-
-
-def test_memory_is_measured_and_divided():
-    model = nn.Sequential(nn.Linear(100, 1000), nn.Tanh(), nn.Linear(1000, 2))
-    for p in model.parameters():
-        p.requires_grad_(False)
-    need = memory.measure(model, torch.zeros(1, 100), model.parameters())
-    assert need.largest == 4000
-    assert need.elements == 1000
-    assert need.saved == 4000 + 4 * 400
-    cpu = torch.device("cpu")
-    assert memory.chunk_size(51, memory.CPU_BUDGET // 50, 1, cpu, None) <= 26
-    assert memory.chunk_size(10, 1, 1, cpu) == 10
-    assert memory.chunk_size(10, 1, 1, cpu, 4) == 4
-    assert memory.chunk_size(9, 1, 1, cpu, 4) == 3
-    assert memory.chunk_size(5, 10**15, 1, cpu) == 1
-    assert memory.chunk_size(100, 1, 2**30, cpu) == 1
-    assert 0 < memory.free_budget(cpu) <= memory.CPU_BUDGET
-
-
-def test_a_pass_stays_within_the_budget(monkeypatch):
-    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(400, 3))
-    (counting, sizes), x = count(plain.requires_grad_(False)), images(2)
-    task = Evaluator(Logits(counting), x, torch.zeros(2, dtype=torch.long), x.new_zeros(2, 3))
-    monkeypatch.setattr(memory, "CPU_BUDGET", 7 * task.footprint().gradient)
-    compute_maps(counting, x, 0, "integrated_gradients")
-    assert max(sizes) == 7
-
-
-def test_a_full_gpu_makes_the_pieces_smaller():
-    x = torch.randn(5, 4)
-    task = Evaluator(Logits(nn.Linear(4, 2)), x, torch.zeros(5, dtype=torch.long), x[:, :2])
-    visited: list[tuple[int, int]] = []
-
-    def visit(start: int, stop: int) -> None:
-        if stop - start > 2:
-            raise torch.cuda.OutOfMemoryError("full")
-        visited.append((start, stop))
-
-    task.sweep(5, visit, size=5)
-    assert visited == [(0, 2), (2, 4), (4, 5)]
-
-    def never(start: int, stop: int) -> None:
-        raise torch.cuda.OutOfMemoryError("full")
-
-    with pytest.raises(MemberError, match="no room for a single input"):
-        task.sweep(5, never, size=5)
-
-
 def test_a_recurrent_model_and_a_series():
     class Recurrent(nn.Module):
         def __init__(self):
@@ -563,42 +383,6 @@ def test_a_recurrent_model_and_a_series():
 def linear() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
-
-
-def test_what_a_callable_leaves_on_the_model_it_was_given_does_not_reach_the_next():
-    def careless(model, x, target):
-        model.register_forward_hook(lambda module, inputs, output: output / 2)
-        raise RuntimeError("and never cleaned up")
-
-    model, x = linear(), torch.rand(2, 3, 4)
-    found = compute_maps(model, x, 1, (careless, "saliency"), on_error="skip")
-    assert set(found.failed) == {"careless"}
-    assert torch.equal(
-        found.maps["saliency"], compute_maps(model, x, 1, "saliency").maps["saliency"]
-    )
-
-
-def test_a_callable_gets_all_of_its_options():
-    given = {}
-
-    def draw(model, x, target, **options):
-        given.update(options)
-        return x
-
-    compute_maps(linear(), torch.rand(2, 3, 4), 1, ((draw, {"baselines": 0.5, "other": 1}),))
-    assert given == {"baselines": 0.5, "other": 1}
-
-
-def test_callables_do_not_run_without_the_models_further_arguments():
-    class Gained(nn.Module):
-        def forward(self, x, gain=1.0):
-            return x.flatten(1)[:, :3] * gain
-
-    def plain(model, x, target):
-        return model(x).sum() * x
-
-    with pytest.raises(MemberError, match="additional_forward_args"):
-        compute_maps(Gained(), torch.rand(2, 3, 4), 1, plain, additional_forward_args=2.0)
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
@@ -621,24 +405,3 @@ def test_an_error_in_the_progress_function_is_the_callers(on_error):
             on_error=on_error,
         )
     assert model.training
-
-
-def test_one_model_in_several_threads():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
-    model.append(nn.Linear(4 * 36, 3))
-    x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    expected = compute_maps(model, x, 1).maps
-    with ThreadPoolExecutor(3) as team:
-        answers = list(team.map(lambda _: compute_maps(model, x, 1).maps, range(9)))
-    for maps in answers:
-        assert all(torch.allclose(maps[name], expected[name], atol=1e-6) for name in expected)
-    assert model.training
-    assert all(p.requires_grad for p in model.parameters())
-
-
-def test_a_series_has_features_in_every_channel_and_a_table_one_a_column():
-    series = nn.Sequential(nn.Conv1d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
-    x = torch.rand(2, 3, 16)
-    assert compute_maps(series, x, 1, "grad_cam").maps["grad_cam"].shape == x.shape
-    with pytest.raises(MemberError, match="input's shape"):
-        compute_maps(nn.Linear(5, 3), torch.rand(2, 5), 1, lambda model, x, target: x[:, :1])

@@ -256,14 +256,6 @@ def test_questions_cost_at_most_a_tenth_of_the_paper_ensemble() -> None:
     assert 0 < asked <= sum(spent.values()) / 10
 
 
-def test_groups_of_features_are_asked_about_as_one() -> None:
-    x, model = seeded(2, 1, 12, 12).float(), Softmax(144)
-    mask = (torch.arange(12)[:, None] // 3 * 4 + torch.arange(12) // 3).view(1, 12, 12)
-    found = SEA(model, ("saliency", "input_x_gradient")).explain(x, feature_mask=mask)
-    cells = found.attribution[:, 0].unfold(1, 3, 3).unfold(2, 3, 3).flatten(3)
-    assert bool((cells == cells[..., :1]).all())
-
-
 def test_inputs_nobody_votes_for_have_no_map_and_no_nan():
     heatmaps = seeded(2, 3, 8, 8)
     weights = torch.tensor([[1.0, 1, 1], [0, 0, 0]]).double()

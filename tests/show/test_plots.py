@@ -126,13 +126,6 @@ def test_many_members_take_a_second_line_below_their_own_titles(kind):
     assert sorted(lines, reverse=True) == lines
 
 
-def test_a_strip_of_three_members_stays_on_one_line_at_full_size():
-    figure = explain_images()[:1].plot("strip")
-    assert len({axes.get_window_extent().y0 for axes in figure.axes[:6]}) == 1
-    sizes = {t.get_fontsize() for t in figure.texts}
-    assert sizes == {SIZE}
-
-
 def test_titles_shrink_before_a_word_is_broken():
     titles = ["input", "SEA", *(name.replace("_", " ") for name in MANY), "x" * 60]
     figure, _ = panel_grid(titles, ["a row"])
@@ -192,13 +185,6 @@ def test_answers_are_a_panel_between_the_members_and_their_mean(kind):
     silent = [axes.get_images()[0].get_array() for axes in e.plot(kind).axes[:6]]
     others = [picture for k, picture in enumerate(shown) if k != 5]
     assert all(np.allclose(a, b) for a, b in zip(others, silent, strict=True))
-
-
-def test_other_figures_do_not_need_answers():
-    e = explain_images()
-    asked = replace(e, answers=e.mean_map.flip(-1))
-    for kind in ("top", "gains", "agreement"):
-        assert len(asked.plot(kind).axes) == len(e.plot(kind).axes)
 
 
 def test_a_table_shows_answers_as_one_more_dot():

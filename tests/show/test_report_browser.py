@@ -337,19 +337,6 @@ def test_keys_are_those_that_maps_have(browse, many, keys):
     assert b.text("keys") == f"Keys: \u2190 \u2192 other inputs, {keys}"
 
 
-def test_scale_ends_in_an_arrow_where_larger_values_share_the_last_colour(browse):
-    b = browse(explain_images())
-    clip = "return getComputedStyle(document.getElementById('scale')).clipPath"
-    assert b.run(clip).startswith("polygon")
-    last = b.run(
-        "const f = (id) => document.getElementById(id).getBoundingClientRect();"
-        "return f('scale').right - f('ticks').right"
-    )
-    assert last == pytest.approx(14, abs=0.5)
-    b.choose(5)
-    assert b.run(clip) == "none"
-
-
 @pytest.mark.parametrize("sample", [explain_images, explain_table, explain_series])
 @pytest.mark.parametrize("width", [375, 1280])
 def test_page_fits_its_window_and_names_its_controls(browse, sample, width):

@@ -1,0 +1,121 @@
+"""Members by name, ready ensembles, and members of one's own."""
+
+import captum.attr as captum
+import pytest
+import torch
+from torch import nn
+
+from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.members import registry
+from sea_nn.members.compute import compute_maps, expand_methods, from_captum, get, names, register
+from sea_nn.members.registry import ENSEMBLES
+from tests.members.test_run import build, images, linear
+
+
+@pytest.fixture
+def clean_registry():
+    kept = dict(registry._MEMBERS)
+    yield
+    registry._MEMBERS.clear()
+    registry._MEMBERS.update(kept)
+
+
+def test_callables_and_registered_members_join(clean_registry):
+    def doubled(model, x, target, factor=2.0):
+        return factor * x[:, 0] * model(x).gather(1, target[:, None])[:, :, None]
+
+    member = register("doubled", doubled, cost=1, signed=False, reference="here")
+    assert get("doubled") is member
+    assert names()[-1] == "doubled"
+    result = compute_maps(
+        *(build(), images(), None, ["doubled", doubled, ("doubled", {"factor": 3.0})]),
+        options={"doubled_2": {"factor": 4.0}},
+    )
+    assert list(result.maps) == ["doubled", "doubled_2", "doubled_3"]
+    assert result.maps["doubled"].shape == (2, 1, 12, 12)
+    assert torch.allclose(result.maps["doubled_2"], 2 * result.maps["doubled"])
+    assert torch.allclose(result.maps["doubled_3"], 1.5 * result.maps["doubled"])
+    assert result.evaluations["doubled"] == 2
+    with pytest.raises(InputError, match="replace=True"):
+        register("doubled", doubled)
+    with pytest.raises(InputError, match="an ensemble"):
+        register("paper", doubled)
+    with pytest.raises(KindError, match="must be callable"):
+        register("other", 3)
+
+
+def test_any_captum_class_can_join():
+    x = torch.randn(2, 5)
+    model = nn.Linear(5, 3)
+    maps = compute_maps(
+        model, x, 1, [from_captum(captum.FeatureAblation), from_captum(captum.LRP)]
+    ).maps
+    assert torch.allclose(maps["FeatureAblation"], x * model.weight[1], atol=1e-6)
+    assert maps["LRP"].shape == x.shape
+
+
+def test_ready_ensembles_and_their_options():
+    assert ENSEMBLES["paper"] == ("saliency", "integrated_gradients", "smooth_ig")
+    for ensemble, members in ENSEMBLES.items():
+        assert tuple(entry.label for entry in expand_methods(ensemble)) == members
+    fast = sum(entry.member.cost(entry.options) for entry in expand_methods("fast"))
+    assert fast <= 5
+    thorough = {e.label: e.options for e in expand_methods("thorough", {"rise": {"cells": 5}})}
+    assert thorough["rise"] == {"n_masks": 400, "cells": 5, "keep": 0.5}
+    (entry,) = expand_methods([("smooth_ig", {"preset": "paper", "n_steps": 9})])
+    expected = {"n_samples": 3, "noise": 0.15, "stdev": 1.0, "n_steps": 9, "per_point": False}
+    assert entry.options == expected
+    for name in names():
+        assert get(name).reference
+        assert get(name).cost() >= 1
+
+
+def test_a_callable_gets_all_of_its_options():
+    given = {}
+
+    def draw(model, x, target, **options):
+        given.update(options)
+        return x
+
+    compute_maps(linear(), torch.rand(2, 3, 4), 1, ((draw, {"baselines": 0.5, "other": 1}),))
+    assert given == {"baselines": 0.5, "other": 1}
+
+
+def test_callables_do_not_run_without_the_models_further_arguments():
+    class Gained(nn.Module):
+        def forward(self, x, gain=1.0):
+            return x.flatten(1)[:, :3] * gain
+
+    def plain(model, x, target):
+        return model(x).sum() * x
+
+    with pytest.raises(MemberError, match="additional_forward_args"):
+        compute_maps(Gained(), torch.rand(2, 3, 4), 1, plain, additional_forward_args=2.0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_callable_leaves_behind_reaches_neither_the_caller_nor_the_next_member(fails):
+    def careless(model, x, target):
+        model.register_forward_hook(lambda module, inputs, output: output / 2)
+        model.model[6].register_forward_hook(lambda module, inputs, output: output * 0)
+        model.train()
+        x.zero_()
+        if fails:
+            raise ZeroDivisionError("nothing there")
+        return x + 1
+
+    model, x = build().train(), images()
+    kept, expected = x.clone(), compute_maps(model, x, 1, "saliency").maps["saliency"]
+    found = compute_maps(model, x, 1, [careless, "saliency"], on_error="skip")
+    assert torch.equal(found.maps["saliency"], expected)
+    assert torch.equal(x, kept)
+    assert model.training
+    assert not model[6]._forward_hooks
+    if fails:
+        with pytest.raises(MemberError, match=r"careless failed.*ZeroDivisionError: nothing there"):
+            compute_maps(model, x, 1, careless)
+
+
+def test_a_callables_map_of_a_table_has_a_value_for_every_column():
+    with pytest.raises(MemberError, match="input's shape"):
+        compute_maps(nn.Linear(5, 3), torch.rand(2, 5), 1, lambda model, x, target: x[:, :1])
