@@ -1,12 +1,18 @@
-"""What importing the package costs and offers."""
+"""What importing the package costs and offers, and which room may import which."""
 
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import pytest
+from importlinter.cli import lint_imports
 
 import sea_nn
 from sea_nn import version
+
+ROOT = Path(__file__).parents[1]
+ROOMS = sorted(path.parent.name for path in (ROOT / "src" / "sea_nn").glob("*/__init__.py"))
 
 
 def loaded_after(code: str) -> set[str]:
@@ -44,3 +50,17 @@ def test_the_version_is_known_without_an_installation(monkeypatch):
     expected = version.find_version()
     monkeypatch.setattr(version, "version", missing)
     assert version.find_version() == expected
+
+
+def test_imports_point_one_way(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert lint_imports(no_cache=True) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_says_what_it_is_for_and_has_what_it_offers(room):
+    module = import_module(f"sea_nn.{room}")
+    assert len(module.__doc__.split()) >= 20
+    assert "TODO" not in module.__doc__
+    for name in getattr(module, "__all__", ()):
+        assert getattr(module, name)
