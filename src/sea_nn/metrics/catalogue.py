@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ from sea_nn.metrics.faithfulness import (
     remove,
 )
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
-from sea_nn.metrics.metric import Metric, label_metric
+from sea_nn.metrics.metric import Metric, named
 from sea_nn.questions.absent import PERTURBATIONS
 
 
@@ -33,7 +34,8 @@ def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:
     """Jaccard index of the map's top k positions and the human's choice, mean over k [M14]."""
 
     def compute(batch: MapBatch) -> MetricValues:
-        curve = concentration.jaccard(batch.maps, _masks(batch), ks, batch.seed, batch.first)
+        masks = _need(batch, "masks")
+        curve = concentration.jaccard(batch.maps, masks, ks, batch.seed, batch.first)
         axis = tuple(order.count_top(k, batch.n) / batch.n for k in ks)
         return MetricValues(curve.mean(-1), curve, axis)
 
@@ -47,6 +49,7 @@ def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:
     )
 
 
+@named
 def robustness(*, k: int | float = 0.1, amplitude: float = 0.02) -> Metric:
     """IoU of the top k positions of the map and of the map of the input plus noise [M15].
 
@@ -54,23 +57,18 @@ def robustness(*, k: int | float = 0.1, amplitude: float = 0.02) -> Metric:
     """
 
     def compute(batch: MapBatch) -> MetricValues:
-        if batch.recompute is None:
-            raise InputError(
-                "robustness needs recompute=, a function from inputs to maps by method"
-            )
+        recompute = _need(batch, "recompute")
         width: float | Tensor = amplitude
         if batch.bounds is not None:
             low, high = (torch.as_tensor(bound).to(batch.x) for bound in batch.bounds)
             width = amplitude * (high - low).reshape(-1, *(1,) * (batch.x.ndim - 2))
         noisy = sensitivity.add_noise(batch.x, width, batch.seed, batch.first)
         before = dict(zip(batch.methods, batch.maps.unbind(1), strict=True))
-        after = sensitivity.recompute_maps(
-            batch.recompute, noisy, before, batch.seed + 1, batch.first
-        )
+        after = sensitivity.recompute_maps(recompute, noisy, before, batch.seed + 1, batch.first)
         return MetricValues(sensitivity.overlap_top(batch.maps, after, k, batch.seed, batch.first))
 
     return Metric(
-        label_metric("robustness", None, k=(k, 0.1), amplitude=(amplitude, 0.02)),
+        "robustness",
         "higher",
         (0.0, 1.0),
         "How far the most relevant positions stay the same under noise that nobody would see.",
@@ -81,19 +79,11 @@ def robustness(*, k: int | float = 0.1, amplitude: float = 0.02) -> Metric:
 
 def input_dependence() -> Metric:
     """1 where the masked object gets less attribution than the scene without it had there [M16]."""
-
-    def compute(batch: MapBatch) -> MetricValues:
-        if batch.without is None:
-            raise InputError("input_dependence needs without=, the maps without the object")
-        return MetricValues(sensitivity.input_dependence(batch.maps, batch.without, _masks(batch)))
-
-    return Metric(
+    return _map_metric(
         "input_dependence",
-        "higher",
-        (0.0, 1.0),
+        lambda t: sensitivity.input_dependence(t.maps, _need(t, "without"), _need(t, "masks")),
         "How often a pasted object that means nothing to the model gets less than the scene did.",
         frozenset({"masks", "without"}),
-        compute,
     )
 
 
@@ -111,7 +101,7 @@ def relevance_mass() -> Metric:
     """Share of the map inside the mask."""
     return _map_metric(
         "relevance_mass",
-        lambda batch: concentration.relevance_mass(batch.maps, _masks(batch)),
+        lambda batch: concentration.relevance_mass(batch.maps, _need(batch, "masks")),
         "Which share of the map's total lies on the object.",
     )
 
@@ -120,7 +110,7 @@ def rank_accuracy() -> Metric:
     """Share of the most relevant positions, as many as the mask has, inside the mask."""
     return _map_metric(
         "rank_accuracy",
-        lambda t: concentration.rank_accuracy(t.maps, _masks(t), t.seed, t.first),
+        lambda t: concentration.rank_accuracy(t.maps, _need(t, "masks"), t.seed, t.first),
         "Which share of the most relevant positions, as many as the object has, lies on it.",
     )
 
@@ -129,7 +119,7 @@ def pointing_game() -> Metric:
     """1 where the most relevant position is inside the mask."""
     return _map_metric(
         "pointing_game",
-        lambda batch: concentration.pointing_game(batch.maps, _masks(batch)),
+        lambda batch: concentration.pointing_game(batch.maps, _need(batch, "masks")),
         "Whether the single most relevant position lies on the object.",
     )
 
@@ -209,10 +199,12 @@ def _map_metric(
     )
 
 
-def _masks(batch: MapBatch) -> Tensor:
-    if batch.masks is None:
-        raise InputError("this metric needs masks=, bool [N, *positions]")
-    return batch.masks
+def _need(batch: MapBatch, what: str) -> Any:
+    """Return what the metric needs of a batch; ``score_maps`` has checked its own before."""
+    found = getattr(batch, what)
+    if found is None:
+        raise InputError(f"this metric needs {what}=, and the batch has none")
+    return found
 
 
 def _read(text: str) -> object:

@@ -62,21 +62,12 @@ def pointing_game(maps: Tensor, masks: Tensor) -> Tensor:
 
 
 def jaccard(
-    maps: Tensor,
-    human: Tensor,
-    ks: Sequence[int | float] = SHARES,
-    seed: int = 0,
-    first: int = 0,
+    maps: Tensor, human: Tensor, ks: Sequence[int | float] = SHARES, seed: int = 0, first: int = 0
 ) -> Tensor:
     """Return the Jaccard index of each map's top k and the human's choice, [N, m, len(ks)] [M14].
 
-    Args:
-        maps: [N, m, *shape].
-        human: a mask, bool [N, *shape], taken whole at every k; or a graded annotation >= 0, of
-            which the top k positions above 0 are taken.
-        ks: numbers of positions, or shares of them.
-        seed: of the order of ties.
-        first: the number of the first input.
+    ``human`` is a mask, bool [N, *shape], taken whole at every k; or a graded annotation >= 0, of
+    which the top k positions above 0 are taken. ``ks`` are numbers of positions, or shares.
     """
     flat = maps.flatten(2)
     n = flat.shape[-1]

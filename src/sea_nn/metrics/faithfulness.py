@@ -10,7 +10,7 @@ from sea_nn.errors import InputError
 from sea_nn.metrics import order
 from sea_nn.metrics.curve import simpson, trapezoid
 from sea_nn.metrics.map_batch import MapBatch, MetricValues, PerturbationKind, ask_sets
-from sea_nn.metrics.metric import Metric, label_metric
+from sea_nn.metrics.metric import Metric, named
 from sea_nn.questions.points import ScoreKind
 
 Unit = Literal["pixel", "grid", "superpixel"]
@@ -18,6 +18,7 @@ POINTS = 8
 STEPS = 28
 
 
+@named
 def deletion(
     perturbation: PerturbationKind = "blur",
     *,
@@ -38,6 +39,7 @@ def deletion(
     return _curve_metric("deletion", False, perturbation, steps, by, cells, score)
 
 
+@named
 def insertion(
     perturbation: PerturbationKind = "blur",
     *,
@@ -53,6 +55,7 @@ def insertion(
     return _curve_metric("insertion", True, perturbation, steps, by, cells, score)
 
 
+@named
 def aupc_pixels(
     perturbation: PerturbationKind = "black",
     *,
@@ -73,9 +76,7 @@ def aupc_pixels(
         return MetricValues(trapezoid(curve), curve, axis, notes if last < steps else ())
 
     return Metric(
-        label_metric(
-            "aupc_pixels", perturbation, steps=(steps, STEPS), score=(score, "probability")
-        ),
+        "aupc_pixels",
         "lower",
         (0.0, float(steps)) if score == "probability" else (-math.inf, math.inf),
         "How fast the class score falls as the most relevant pixels are hidden, in equal steps.",
@@ -84,6 +85,7 @@ def aupc_pixels(
     )
 
 
+@named
 def aupc_windows(
     perturbation: PerturbationKind = "noise",
     *,
@@ -116,14 +118,7 @@ def aupc_windows(
     _check_points(points)
     bounded = score == "probability" and not relative
     return Metric(
-        label_metric(
-            "aupc_windows",
-            perturbation,
-            size=(size, None),
-            points=(points, POINTS),
-            score=(score, "probability"),
-            relative=(relative, False),
-        ),
+        "aupc_windows",
         "lower",
         (0.0, points - 1.0) if bounded else (-math.inf, math.inf),
         "How fast the class score falls as the windows of the largest mean relevance are hidden.",
@@ -132,6 +127,7 @@ def aupc_windows(
     )
 
 
+@named
 def aupc_authors(
     perturbation: PerturbationKind = "noise", *, size: int | None = None, points: int = POINTS
 ) -> Metric:
@@ -157,7 +153,7 @@ def aupc_authors(
 
     _check_points(points)
     return Metric(
-        label_metric("aupc_authors", perturbation, size=(size, None), points=(points, POINTS)),
+        "aupc_authors",
         "lower",
         (-math.inf, math.inf),
         "AUPC in the form of the paper's code: logit relative to the intact input's, by windows.",
@@ -166,11 +162,13 @@ def aupc_authors(
     )
 
 
+@named
 def keep(perturbation: PerturbationKind = "blur", *, share: float = 0.1) -> Metric:
     """1 where the explained class is still predicted with only the top share of positions kept."""
     return _set_metric("keep", perturbation, share)
 
 
+@named
 def remove(perturbation: PerturbationKind = "blur", *, share: float = 0.1) -> Metric:
     """1 where the explained class is no longer predicted with the top share of positions hidden."""
     return _set_metric("remove", perturbation, share)
@@ -208,23 +206,15 @@ def _curve_metric(
         axis = tuple(step / last for step in range(last + 1))
         return MetricValues(trapezoid(curve, 1 / last), curve, axis)
 
-    label = label_metric(
-        name,
-        kind,
-        steps=(steps, None),
-        by=(by, "pixel"),
-        cells=(cells, 14),
-        score=(score, "probability"),
-    )
-    needs = {"model"} | ({"segments"} if by == "superpixel" else set())
+    needs = {"pixel": {"model"}, "grid": {"model", "image"}, "superpixel": {"model", "segments"}}
     return Metric(
-        label,
+        name,
         "higher" if insert else "lower",
         (0.0, 1.0) if score == "probability" else (-math.inf, math.inf),
         "How fast the class score rises as the most relevant positions are shown."
         if insert
         else "How fast the class score falls as the most relevant positions are hidden.",
-        frozenset(needs | ({"image"} if by == "grid" else set())),
+        frozenset(needs[by]),
         compute,
     )
 
@@ -238,7 +228,7 @@ def _set_metric(name: str, kind: PerturbationKind, share: float) -> Metric:
         return MetricValues((same if name == "keep" else ~same).to(batch.maps.dtype))
 
     return Metric(
-        label_metric(name, kind, share=(share, 0.1)),
+        name,
         "higher",
         (0.0, 1.0),
         "Whether the most relevant positions alone keep the prediction."

@@ -1,10 +1,16 @@
 """What a metric is: a computation that knows its name, its direction and its range."""
 
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Literal, ParamSpec
 
-from sea_nn.metrics.map_batch import MapBatch, MetricValues, PerturbationKind
+from torch import Tensor
+
+from sea_nn.metrics.map_batch import MapBatch, MetricValues
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,20 @@ class Metric:
         return "↑" if self.direction == "higher" else "↓"
 
 
-def label_metric(name: str, kind: PerturbationKind | None, **options: tuple[object, object]) -> str:
-    """The name with the perturbation and the options that differ from their defaults."""
-    parts = [] if kind is None else [kind if isinstance(kind, str) else "values"]
-    parts += [f"{key}={value}" for key, (value, default) in options.items() if value != default]
-    return f"{name}:{','.join(parts)}" if parts else name
+def named(make: Callable[P, Metric]) -> Callable[P, Metric]:
+    """Add the perturbation, and the options that are not the defaults, to the metric's name."""
+    signature = inspect.signature(make)
+
+    @wraps(make)
+    def make_named(*args: P.args, **kwargs: P.kwargs) -> Metric:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        metric, parts = make(*args, **kwargs), list[str]()
+        for key, value in given.arguments.items():
+            if key == "perturbation":
+                parts.append("values" if isinstance(value, Tensor) else value)
+            elif value != signature.parameters[key].default:
+                parts.append(f"{key}={value}")
+        return replace(metric, name=f"{metric.name}:{','.join(parts)}" if parts else metric.name)
+
+    return make_named

@@ -3,7 +3,8 @@
 A *step map* holds, for every position, the step (1, 2, ...) that hides it; a number above the last
 step means never. Positions go in order of falling relevance. **Positions that tie go in a random
 order that is seeded and the same for all methods**, never in order of their index: an index is
-information that the map does not have, and pictures are not the same everywhere.
+information that the map does not have, and pictures are not the same everywhere. ``seed`` starts
+that order, and ``first`` is the number of the first input in a larger set, whatever is asked for.
 """
 
 import torch
@@ -60,16 +61,8 @@ def count_top(k: int | float, n: int) -> int:
 def pixel_steps(maps: Tensor, steps: int, seed: int = 0, first: int = 0) -> Tensor:
     """Return the step map that hides every position in ``steps`` equal steps.
 
-    After step s the s * n // steps most relevant positions are hidden.
-
-    Args:
-        maps: [N, m, n].
-        steps: from 1 to n.
-        seed: of the order of ties.
-        first: the number of the first input.
-
-    Returns:
-        int16 [N, m, n], values 1 to ``steps``.
+    After step s (1 to ``steps``) the s * n // steps most relevant positions are hidden. Takes maps
+    [N, m, n], returns int16 [N, m, n].
     """
     n = maps.shape[-1]
     _check_steps(steps, n, "positions")
@@ -81,12 +74,8 @@ def segment_steps(
 ) -> tuple[Tensor, int]:
     """Return the step map that hides whole segments by their mean relevance, and its last step.
 
-    Args:
-        maps: [N, m, n].
-        segments: whole numbers [N, n] or [n]: the segment of each position, numbered as you like.
-        steps: at most the fewest segments of any input; left out, exactly that many.
-        seed: of the order of ties.
-        first: the number of the first input.
+    ``segments`` [N, n] or [n] has the segment of each position of the maps [N, m, n], numbered as
+    you like; ``steps`` are at most the fewest segments of any input, by default that many.
     """
     if segments.ndim == 1:
         segments = segments.expand(len(maps), -1)
@@ -103,9 +92,8 @@ def segment_steps(
     index = labels.unsqueeze(1).expand(maps.shape)
     total = maps.new_zeros(*maps.shape[:2], most, dtype=torch.float64)
     total.scatter_add_(-1, index, maps.to(torch.float64))
-    size = total.new_zeros(len(maps), most).scatter_add_(
-        1, labels, torch.ones_like(labels).double()
-    )
+    ones = torch.ones_like(labels).double()
+    size = total.new_zeros(len(maps), most).scatter_add_(1, labels, ones)
     mean = _merge_ties(total / size.clamp(min=1).unsqueeze(1))
     mean = mean.masked_fill((size == 0).unsqueeze(1), -torch.inf)
     rank = rank_positions(mean, seed, first).gather(-1, index)
@@ -125,16 +113,9 @@ def window_steps(
     """Return the step map of the greedy windows, and how many windows there was room for.
 
     Step s hides the size x size window of the largest mean relevance among those that overlap no
-    earlier one. Greedy windows can block each other, so fewer than ``count`` may fit.
-
-    Args:
-        maps: [N, m, H, W].
-        size: side of the windows in pixels.
-        count: the most windows to take.
-        edge: whether windows may touch the lower and the right border. The authors' code lets them
-            start at rows and columns 0 to S - size - 1, one short of that.
-        seed: of the order of ties.
-        first: the number of the first input.
+    earlier one. Greedy windows can block each other, so fewer than ``count`` may fit. With ``edge``
+    they may touch the lower and the right border; the authors' code lets them start at rows and
+    columns 0 to S - size - 1, one short of that.
 
     Returns:
         int16 [N, m, H, W] with ``count + 1`` where no window came, and int64 [N, m].

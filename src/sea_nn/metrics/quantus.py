@@ -8,12 +8,13 @@ images. Quantus (LGPL) is an extra: ``pip install 'sea-nn[eval]'``.
 'higher'
 """
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from itertools import count
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -33,99 +34,59 @@ from sea_nn.passes.outputs import Logits, Target, predict, resolve_target
 
 Explain = Callable[[torch.nn.Module, Tensor, Tensor], Tensor]
 """From (model, x, target) to maps [N, H, W] or attributions [N, C, H, W]."""
-_INF = float("inf")
 
 
-@dataclass(frozen=True)
-class QuantusMetric:
-    """A metric of Quantus: its class, direction and range, and what it needs besides the maps.
+class QuantusMetric(NamedTuple):
+    """A metric of Quantus: its class, which direction is better, its range, what it measures.
 
-    Attributes:
-        kind: the name of the class in Quantus.
-        direction: "higher" or "lower": which is better, as Quantus says.
-        range: the least and the greatest value.
-        measures: one sentence on what it measures.
-        needs: None, "masks" or "explain".
-        options: how the class is made.
+    ``needs`` is "masks", "explain" or nothing; ``options`` are those of the class.
     """
 
     kind: str
     direction: Literal["higher", "lower"]
     range: tuple[float, float]
     measures: str
-    needs: Literal["masks", "explain"] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    needs: str = ""
+    options: Mapping[str, Any] = {}
 
 
-QUANTUS: dict[str, QuantusMetric] = {
-    "relevance_mass_accuracy": QuantusMetric(
-        "RelevanceMassAccuracy", "higher", (0, 1), "Share of the map on the object.", "masks"
-    ),
-    "relevance_rank_accuracy": QuantusMetric(
-        "RelevanceRankAccuracy",
-        "higher",
-        (0, 1),
-        "Share of the top pixels, as many as the object has, on the object.",
-        "masks",
-    ),
-    "pointing_game": QuantusMetric(
-        "PointingGame", "higher", (0, 1), "Whether the top pixel is on the object.", "masks"
-    ),
-    "top_k_intersection": QuantusMetric(
-        "TopKIntersection",
-        "higher",
-        (0, 1),
-        "Share of the top k pixels on the object.",
-        "masks",
-        {"k": 100},
-    ),
-    "auc": QuantusMetric(
-        "AUC", "higher", (0, 1), "How well the map separates object from background.", "masks"
-    ),
-    "sparseness": QuantusMetric("Sparseness", "higher", (0, 1), "Gini index of the map's values."),
-    "complexity": QuantusMetric("Complexity", "lower", (0, _INF), "Entropy of the map's shares."),
-    "effective_complexity": QuantusMetric(
-        "EffectiveComplexity", "lower", (0, _INF), "Number of pixels above a threshold."
-    ),
-    "max_sensitivity": QuantusMetric(
-        "MaxSensitivity",
-        "lower",
-        (0, _INF),
-        "Largest relative change of the map under input noise.",
-        "explain",
-        {"nr_samples": 10, "lower_bound": 0.02, "normalise": True},
-    ),
-    "avg_sensitivity": QuantusMetric(
-        "AvgSensitivity",
-        "lower",
-        (0, _INF),
-        "Mean relative change of the map under input noise.",
-        "explain",
-        {"nr_samples": 10, "lower_bound": 0.02, "normalise": True},
-    ),
-    "mprt": QuantusMetric(
-        "MPRT",
-        "lower",
-        (-1, 1),
-        "Rank correlation with the maps of the model with its layers randomised.",
-        "explain",
-        {"return_average_correlation": True},
-    ),
-    "efficient_mprt": QuantusMetric(
-        "EfficientMPRT",
-        "higher",
-        (-_INF, _INF),
-        "Relative rise of the map's entropy when the whole model is randomised.",
-        "explain",
-    ),
-    "random_logit": QuantusMetric(
-        "RandomLogit",
-        "lower",
-        (-1, 1),
-        "Similarity to the map of another class, drawn at random.",
-        "explain",
-    ),
-}
+_UNIT, _POSITIVE, _CORRELATION = (0.0, 1.0), (0.0, math.inf), (-1.0, 1.0)
+_NOISE = {"nr_samples": 10, "lower_bound": 0.02, "normalise": True}
+_ROWS: dict[str, tuple[Any, ...]] = {
+    "relevance_mass_accuracy": (
+        "RelevanceMassAccuracy", "higher", _UNIT, "Share of the map on the object.", "masks"),
+    "relevance_rank_accuracy": (
+        "RelevanceRankAccuracy", "higher", _UNIT,
+        "Share of the top pixels, as many as the object has, on the object.", "masks"),
+    "pointing_game": (
+        "PointingGame", "higher", _UNIT, "Whether the top pixel is on the object.", "masks"),
+    "top_k_intersection": (
+        "TopKIntersection", "higher", _UNIT, "Share of the top k pixels on the object.", "masks",
+        {"k": 100}),
+    "auc": (
+        "AUC", "higher", _UNIT, "How well the map separates object from background.", "masks"),
+    "sparseness": ("Sparseness", "higher", _UNIT, "Gini index of the map's values."),
+    "complexity": ("Complexity", "lower", _POSITIVE, "Entropy of the map's shares."),
+    "effective_complexity": (
+        "EffectiveComplexity", "lower", _POSITIVE, "Number of pixels above a threshold."),
+    "max_sensitivity": (
+        "MaxSensitivity", "lower", _POSITIVE,
+        "Largest relative change of the map under input noise.", "explain", _NOISE),
+    "avg_sensitivity": (
+        "AvgSensitivity", "lower", _POSITIVE,
+        "Mean relative change of the map under input noise.", "explain", _NOISE),
+    "mprt": (
+        "MPRT", "lower", _CORRELATION,
+        "Rank correlation with the maps of the model with its layers randomised.", "explain",
+        {"return_average_correlation": True}),
+    "efficient_mprt": (
+        "EfficientMPRT", "higher", (-math.inf, math.inf),
+        "Relative rise of the map's entropy when the whole model is randomised.", "explain"),
+    "random_logit": (
+        "RandomLogit", "lower", _CORRELATION,
+        "Similarity to the map of another class, drawn at random.", "explain"),
+}  # fmt: skip
+QUANTUS = {name: QuantusMetric(*row) for name, row in _ROWS.items()}
 
 
 def score_with_quantus(
@@ -171,7 +132,7 @@ def score_with_quantus(
     explainers = dict(explain or {})
     if random and RANDOM not in methods:
         methods[RANDOM] = random_map((len(x), *x.shape[2:]), seed).to(x)
-        explainers.setdefault(RANDOM, _RandomExplainer(seed))
+        explainers.setdefault(RANDOM, _explain_at_random(seed))
     masks = match_masks(masks, x)
     for name in metrics:
         _check_needs(name, methods, masks, explainers)
@@ -179,7 +140,8 @@ def score_with_quantus(
     seconds: dict[str, float] = {}
     with borrow(model, x) as twin:
         wrapped = Logits(twin).eval()
-        classes = resolve_target(predict(wrapped, x, batch_size=batch_size), target)
+        logits = predict(wrapped, x, batch_size=batch_size)
+        classes = resolve_target(logits, target)
         for name in metrics:
             started, columns = time.perf_counter(), []
             for method, one in methods.items():
@@ -196,7 +158,9 @@ def score_with_quantus(
                     call["s_batch"] = masks.bool().unsqueeze(1).cpu().numpy()
                 if QUANTUS[name].needs == "explain":
                     call["explain_func"] = _adapt(explainers[method], x)
-                columns.append(_run(library, name, call, dict((options or {}).get(name, {})), seed))
+                own = {"num_classes": logits.shape[1]} if name == "random_logit" else {}
+                own |= (options or {}).get(name, {})
+                columns.append(_run(library, name, call, own, seed))
             values[f"quantus:{name}"] = torch.stack(columns, 1)
             seconds[f"quantus:{name}"] = time.perf_counter() - started
     described = {f"quantus:{name}": _describe(name) for name in metrics}
@@ -207,8 +171,6 @@ def _run(
     library: Any, name: str, call: dict[str, Any], options: dict[str, Any], seed: int
 ) -> Tensor:
     spec = QUANTUS[name]
-    if name == "random_logit":
-        options.setdefault("num_classes", int(call["model"](_first(call)).shape[1]))
     settings = {**spec.options, **options, "disable_warnings": True, "display_progressbar": False}
     with _numpy_seed(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -240,20 +202,10 @@ def _adapt(explain: Explain, x: Tensor) -> Callable[..., NDArray[Any]]:
     return explain_func
 
 
-class _RandomExplainer:
-    """Maps that know nothing, new ones at each call."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-
-    def __call__(self, model: torch.nn.Module, x: Tensor, target: Tensor) -> Tensor:
-        self.seed += 1
-        return random_map((len(x), *x.shape[2:]), self.seed).to(x)
-
-
-def _first(call: dict[str, Any]) -> Tensor:
-    weight = next(call["model"].parameters(), torch.zeros(()))
-    return torch.as_tensor(call["x_batch"][:1]).to(weight)
+def _explain_at_random(seed: int) -> Explain:
+    """Return a function that gives maps that know nothing, new ones at each call."""
+    seeds = count(seed + 1)
+    return lambda model, x, target: random_map((len(x), *x.shape[2:]), next(seeds)).to(x)
 
 
 def _describe(name: str) -> Metric:
@@ -262,7 +214,7 @@ def _describe(name: str) -> Metric:
     def compute(batch: MapBatch) -> MetricValues:
         raise InputError(f"quantus:{name} is computed by score_with_quantus")
 
-    needs = frozenset({"model"} | ({spec.needs} if spec.needs else set()))
+    needs = frozenset({"model", *filter(None, [spec.needs])})
     return Metric(f"quantus:{name}", spec.direction, spec.range, spec.measures, needs, compute)
 
 
@@ -302,7 +254,5 @@ def _import() -> Any:
             warnings.simplefilter("ignore")
             import quantus
     except ImportError as error:
-        raise MissingExtraError(
-            "this needs Quantus: pip install 'sea-nn[eval]', or 'pip install quantus'"
-        ) from error
+        raise MissingExtraError("this needs Quantus: pip install 'sea-nn[eval]'") from error
     return quantus

@@ -72,35 +72,6 @@ class Scores:
         choose = max if self.metrics[metric].direction == "higher" else min
         return choose(means, key=means.__getitem__)
 
-    def rows(self, against: str | None = None, **options: Any) -> list[dict[str, Any]]:
-        """Return a record for each metric and method, ready for JSON or a data frame.
-
-        Args:
-            against: also give each method's paired difference to this one.
-            options: of the bootstrap: level, resamples, seed.
-        """
-        records = []
-        for name, metric in self.metrics.items():
-            mean = self.estimate(name, **options)
-            apart = self.difference(name, against, **options) if against is not None else None
-            for column, method in enumerate(self.methods):
-                record = {
-                    "metric": name,
-                    "direction": metric.direction,
-                    "method": method,
-                    "mean": float(mean.mean[column]),
-                    "low": float(mean.low[column]),
-                    "high": float(mean.high[column]),
-                    "n_inputs": mean.n_inputs,
-                }
-                if apart is not None:
-                    record["against"] = against
-                    record["difference"] = float(apart.mean[column])
-                    record["difference_low"] = float(apart.low[column])
-                    record["difference_high"] = float(apart.high[column])
-                records.append(record)
-        return records
-
     def table(self, digits: int = 3, **options: Any) -> str:
         """Return a Markdown table: methods down, metrics across, mean and half of the interval.
 
@@ -141,14 +112,10 @@ class Scores:
                 for name, curve in one.curves.items()
             },
             seconds={name: sum(part.seconds[name] for part in parts) for name in one.seconds},
-            evaluations={
-                name: sum(part.evaluations[name] for part in parts) for name in one.evaluations
-            },
+            evaluations={k: sum(part.evaluations[k] for part in parts) for k in one.evaluations},
             notes={
-                name: tuple(
-                    dict.fromkeys(note for part in parts for note in part.notes.get(name, ()))
-                )
-                for name in one.metrics
+                k: tuple(dict.fromkeys(note for part in parts for note in part.notes.get(k, ())))
+                for k in one.metrics
             },
         )
 

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -100,18 +100,18 @@ def score_maps(
     check_needs(chosen, x, model, masks, segments, recompute, without)
     check_segments(segments, x)
     names = tuple(methods) + ((RANDOM,) if random and RANDOM not in methods else ())
-    batches = _Batches(
-        x=x,
-        names=names,
-        maps=methods,
-        without=None if without is None else check_without(without, methods, x),
-        masks=match_masks(masks, x),
-        segments=segments,
-        recompute=recompute,
-        bounds=bounds,
-        seed=seed,
-        first=first,
-    )
+    masks = match_masks(masks, x)
+    others = None if without is None else check_without(without, methods, x)
+    own_segments = segments is not None and segments.ndim > len(positions(x))
+
+    def join(maps: Mapping[str, Tensor], part: slice, seed: int) -> Tensor:
+        """Return the maps of all methods, the random one among them, [N, m, *positions]."""
+        stacked = [maps[name][part].to(x.device) for name in names if name in maps]
+        if len(stacked) < len(names):
+            shape = (part.stop - part.start, *positions(x))
+            stacked.append(random_map(shape, seed, first + part.start, x.device))
+        return torch.stack(stacked, 1)
+
     collector = _Collector(names)
     with ExitStack() as stack:
         evaluators: Evaluators | None = None
@@ -127,8 +127,22 @@ def score_maps(
                 tick=collector.tick,
             )
             evaluators = stack.enter_context(opened)
-        for part in batches.parts():
-            batch = batches.batch(part, evaluators)
+        for part in _cut(x, len(names)):
+            own = segments[part] if segments is not None and own_segments else segments
+            batch = MapBatch(
+                x=x[part].detach(),
+                maps=join(methods, part, seed),
+                methods=names,
+                evaluator=None if evaluators is None else evaluators(part),
+                masks=None if masks is None else masks[part].to(x.device),
+                segments=None if own is None else own.to(x.device),
+                recompute=recompute,
+                without=None if others is None else join(others, part, seed + 1),
+                bounds=bounds,
+                seed=seed,
+                first=first + part.start,
+                part=part,
+            )
             for metric in chosen:
                 collector.add(metric, batch)
                 if progress is not None:
@@ -138,53 +152,12 @@ def score_maps(
     return collector.finish(chosen)
 
 
-@dataclass(frozen=True)
-class _Batches:
-    """What a call was given, cut into blocks of inputs."""
-
-    x: Tensor
-    names: tuple[str, ...]
-    maps: Mapping[str, Tensor]
-    without: Mapping[str, Tensor] | None
-    masks: Tensor | None
-    segments: Tensor | None
-    recompute: Recompute | None
-    bounds: Bounds | None
-    seed: int
-    first: int
-
-    def parts(self) -> Iterator[slice]:
-        room = CUDA_BLOCK if self.x.is_cuda else CPU_BLOCK
-        size = max(1, room // (math.prod(positions(self.x)) * len(self.names)))
-        for start in range(0, len(self.x), size):
-            yield slice(start, min(start + size, len(self.x)))
-
-    def batch(self, part: slice, evaluators: Evaluators | None) -> MapBatch:
-        device, segments = self.x.device, self.segments
-        if segments is not None and segments.ndim > len(positions(self.x)):
-            segments = segments[part]
-        return MapBatch(
-            x=self.x[part].detach(),
-            maps=self.stack(self.maps, part, self.seed),
-            methods=self.names,
-            evaluator=None if evaluators is None else evaluators(part),
-            masks=None if self.masks is None else self.masks[part].to(device),
-            segments=None if segments is None else segments.to(device),
-            recompute=self.recompute,
-            without=None if self.without is None else self.stack(self.without, part, self.seed + 1),
-            bounds=self.bounds,
-            seed=self.seed,
-            first=self.first + part.start,
-            part=part,
-        )
-
-    def stack(self, maps: Mapping[str, Tensor], part: slice, seed: int) -> Tensor:
-        """Return the maps of all methods, the random one among them, [N, m, *positions]."""
-        stacked = [maps[name][part].to(self.x.device) for name in self.names if name in maps]
-        if len(stacked) < len(self.names):
-            shape = (part.stop - part.start, *positions(self.x))
-            stacked.append(random_map(shape, seed, self.first + part.start, self.x.device))
-        return torch.stack(stacked, 1)
+def _cut(x: Tensor, n_methods: int) -> Iterator[slice]:
+    """Yield blocks of inputs whose maps can be ranked at once."""
+    room = CUDA_BLOCK if x.is_cuda else CPU_BLOCK
+    size = max(1, room // (math.prod(positions(x)) * n_methods))
+    for start in range(0, len(x), size):
+        yield slice(start, min(start + size, len(x)))
 
 
 class _Collector:
@@ -205,10 +178,8 @@ class _Collector:
         found = metric.compute(batch)
         values = found.values.detach().to("cpu", torch.float64)  # waits for the GPU
         curve = None if found.curve is None else found.curve.detach().cpu()
-        self.found.setdefault(metric.name, []).append(
-            MetricValues(values, curve, found.axis, found.notes)
-        )
-        name = metric.name
+        name, kept = metric.name, replace(found, values=values, curve=curve)
+        self.found.setdefault(name, []).append(kept)
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
         self.evaluations[name] = self.evaluations.get(name, 0) + self.count - before
 

@@ -23,17 +23,18 @@ def add_noise(x: Tensor, amplitude: float | Tensor = 0.02, seed: int = 0, first:
     return x + (2 * noise - 1) * amplitude
 
 
+def drop_channel(maps: Tensor, axes: int) -> Tensor:
+    """Return maps [N, 1, *shape] as [N, *shape], which has so many axes; others as they are."""
+    return maps.squeeze(1) if maps.ndim == axes + 1 and maps.shape[1] == 1 else maps
+
+
 def overlap_top(
     before: Tensor, after: Tensor, k: int | float = 0.1, seed: int = 0, first: int = 0
 ) -> Tensor:
     """Return the intersection over union of the top k positions of two maps each, [N, m] [M15].
 
-    Args:
-        before: maps [N, m, *shape].
-        after: maps of the same shape, of the changed inputs.
-        k: a number of positions or a share; the paper takes 5000 of 224 x 224, a tenth.
-        seed: of the order of ties.
-        first: the number of the first input.
+    The maps are [N, m, *shape]; ``k`` is a number of positions or a share. The paper takes 5000 of
+    224 x 224, a tenth.
     """
     if before.shape != after.shape:
         raise InputError(
@@ -44,11 +45,7 @@ def overlap_top(
 
 
 def recompute_maps(
-    recompute: Recompute,
-    x: Tensor,
-    methods: Mapping[str, Tensor],
-    seed: int = 0,
-    first: int = 0,
+    recompute: Recompute, x: Tensor, methods: Mapping[str, Tensor], seed: int = 0, first: int = 0
 ) -> Tensor:
     """Return the maps of x by the given methods, [N, m, *shape], checked against the first ones.
 
@@ -68,9 +65,7 @@ def recompute_maps(
         raise InputError(f"recompute returned no maps for {', '.join(map(repr, missing))}")
     parts = []
     for name, before in methods.items():
-        after = maps[name].detach().to(before)
-        if after.ndim == before.ndim + 1 and after.shape[1] == 1:
-            after = after.squeeze(1)
+        after = drop_channel(maps[name].detach().to(before), before.ndim)
         if after.shape != before.shape:
             raise InputError(
                 f"recompute returned maps {list(after.shape)} for {name!r}; expected "

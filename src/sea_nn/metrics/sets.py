@@ -55,21 +55,9 @@ def query_sets(
     autocast: bool | torch.dtype = False,
     output: str | None = None,
 ) -> SetOutputs:
-    """Keep and remove sets of positions, given as masks, and return what the model says.
+    """Keep and remove sets of positions, bool [N, k, *positions], and return what the model says.
 
-    Args:
-        model: a module or callable.
-        x: inputs [N, ...].
-        target: the class explained; None for the predicted one.
-        sets: bool [N, k, *positions].
-        perturbation: how the other positions, or the set, are hidden.
-        bounds: as for ``score_maps``, like the remaining arguments.
-        seed: of the noise.
-        first: the number of the first input.
-        additional_forward_args: further arguments of the model.
-        internal_batch_size: the most inputs in one pass.
-        autocast: the precision on a GPU.
-        output: what the model's outputs are, as for ``SEA``; None to find out.
+    ``perturbation`` is how positions are hidden; the other arguments are those of ``score_maps``.
     """
     _check_sets(sets, x)
     given = {"args": additional_forward_args, "limit": internal_batch_size, "autocast": autocast}
@@ -96,16 +84,7 @@ def compute_drops(
 ) -> Tensor:
     """Return by how much the class's output falls when each set is hidden, [N, k].
 
-    Args:
-        model: as for ``query_sets``, like the other arguments.
-        x: inputs [N, ...].
-        target: the class explained; None for the predicted one.
-        sets: bool [N, k, *positions].
-        perturbation: how a set is hidden.
-        bounds: the lowest and highest value of each channel.
-        seed: of the noise.
-        first: the number of the first input.
-        output: what the model's outputs are.
+    The arguments are those of ``query_sets``.
     """
     _check_sets(sets, x)
     with open_model(model, x, target, output=output) as evaluators:

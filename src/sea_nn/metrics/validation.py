@@ -9,7 +9,7 @@ from torch import Tensor
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics.catalogue import get_metric
 from sea_nn.metrics.metric import Metric
-from sea_nn.metrics.sensitivity import Recompute
+from sea_nn.metrics.sensitivity import Recompute, drop_channel
 from sea_nn.questions.absent import positions
 
 IMAGE_METRICS = ("aupc_windows:black", "aupc_windows:noise", "deletion:blur", "insertion:blur")
@@ -58,9 +58,7 @@ def check_maps(
     for name, values in maps.items():
         if not isinstance(values, Tensor) or values.is_complex():
             raise KindError(f"the maps of {name!r} must be a real tensor")
-        one = values.detach()
-        if one.ndim == len(expected) + 1 and one.shape[1] == 1:
-            one = one.squeeze(1)
+        one = drop_channel(values.detach(), len(expected))
         if one.shape != expected:
             raise InputError(
                 f"the maps of {name!r} are {list(values.shape)}, and x is {list(x.shape)}: "
@@ -124,9 +122,7 @@ def match_masks(masks: Tensor | None, x: Tensor) -> Tensor | None:
     if masks is None:
         return None
     expected = (len(x), *positions(x))
-    one = masks
-    if one.ndim == len(expected) + 1 and one.shape[1] == 1:
-        one = one.squeeze(1)
+    one = drop_channel(masks, len(expected))
     if one.shape != expected:
         raise InputError(f"masks must be {list(expected)}, as x has it; got {list(masks.shape)}")
     return one
