@@ -1,7 +1,5 @@
 """Every experiment by name. ``sea bench`` runs them."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """The experiments about SEA's default: its settings, cost, top-p sets, stability."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

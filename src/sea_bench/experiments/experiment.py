@@ -1,7 +1,5 @@
 """An experiment as data: what is explained, which maps compete, how they are measured."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal

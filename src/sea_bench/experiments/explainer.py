@@ -1,7 +1,5 @@
 """The maps of an experiment for any inputs, all made by ``sea_nn.pipeline``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """The experiments on Fashion-MNIST."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

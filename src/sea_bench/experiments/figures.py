@@ -1,7 +1,5 @@
 """The figures of a result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise

@@ -6,8 +6,6 @@ every step. This is a compact form of the idea: regions are the cells of a grid,
 is p(class | only it is left) - p(class | only the rest is left).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

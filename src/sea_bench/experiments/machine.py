@@ -1,7 +1,5 @@
 """The hardware that a result was made on."""
 
-from __future__ import annotations
-
 import os
 import platform
 

@@ -1,7 +1,5 @@
 """How members' heatmaps become one map: SEA, aggregators, maps of a whole class."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 

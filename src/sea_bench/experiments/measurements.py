@@ -1,7 +1,5 @@
 """What an experiment measures: scores of maps, their time, the function's steepness, stability."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The experiments on photographs and medical pictures, 224 x 224 as the classifiers see them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Blocks are always the same inputs in the same order, and a block that is not who
 measured again as a whole: so a run that was interrupted ends with the files it would have had.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace

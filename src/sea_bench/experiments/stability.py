@@ -1,7 +1,5 @@
 """How far SEA's map moves when nothing that matters changes."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 from typing import Any

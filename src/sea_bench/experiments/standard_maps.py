@@ -5,8 +5,6 @@ gradients, Agg-Mean their pixel-wise mean. "SEA" is the package's default, which
 questions an input; "SEA, silent" asks none; "SEA (paper)" has the paper's solver and settings.
 """
 
-from __future__ import annotations
-
 from sea_bench.experiments.experiment import Map
 from sea_nn.config import SEAConfig
 

@@ -8,8 +8,6 @@
 tensor([1., 1.])
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

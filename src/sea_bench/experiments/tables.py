@@ -1,7 +1,5 @@
 """A result as files: a page of tables in Markdown, and every number in a CSV file."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -5,8 +5,6 @@
 Exit codes: 0 success, 1 some inputs or checks failed, 2 bad input or usage, 130 Ctrl-C.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """The work behind ``sea explain``: pictures in, a folder of results for each, what came of it."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """``sea bench``: run the experiments behind the tables and figures of ``docs/results``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

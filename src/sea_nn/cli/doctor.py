@@ -1,7 +1,5 @@
 """``sea doctor``: which attribution methods work on a model."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

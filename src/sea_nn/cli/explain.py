@@ -1,7 +1,5 @@
 """``sea explain``: pictures in; maps, figures, files and a report out."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """Which files an argument means: a file, a folder's content, or a glob."""
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Collection, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the options' texts mean: devices, settings, grids, counts and classes."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import json

@@ -1,7 +1,5 @@
 """``sea report``: saved explanations as one HTML file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

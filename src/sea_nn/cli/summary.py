@@ -1,7 +1,5 @@
 """What ``sea explain`` says in the end: tables for people, one document for machines."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

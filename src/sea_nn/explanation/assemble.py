@@ -1,7 +1,5 @@
 """From what the pipeline found to an ``Explanation``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch

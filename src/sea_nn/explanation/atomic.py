@@ -4,8 +4,6 @@ Both are written under a hidden name beside their place (``.sea-HOST.PID.RANDOM`
 process that is killed leaves its draft behind; ``remove_stale`` clears those of dead processes.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -12,8 +12,6 @@ and 37 % off a mix of these with Grad-CAM and occlusion; a file that any safeten
 into memory and read tensor by tensor is worth more.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Where an explanation comes from: settings, versions, seed, time and evaluations."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Do the parts of an explanation fit together?"""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -11,8 +11,6 @@
 ["its map equals saliency's"]
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

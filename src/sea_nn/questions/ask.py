@@ -8,8 +8,6 @@
 torch.Size([2, 1])
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

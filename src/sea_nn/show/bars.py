@@ -1,7 +1,5 @@
 """Figures of inputs that are not images: bars for tables, lines for series."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures of gains and of agreement."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Every function returns a matplotlib figure, writes it when given a ``path``, dra
 input, and leaves pyplot alone. Images are uint8 [N, H, W, 3]; arrays may be numpy or torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args

@@ -6,8 +6,6 @@ nothing else. Data stays text until an input comes into view, so hundreds of inp
     write_report(sea.explain(x), "report.html", title="What the classifier looks at")
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

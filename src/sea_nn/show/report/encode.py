@@ -4,8 +4,6 @@ Maps are 8-bit positions on the colour scale of ``sea_nn.show.panels``; maps and
 and written in base64, photographs are JPEG.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import math
