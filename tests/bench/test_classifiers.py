@@ -83,7 +83,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for maker, name in (*makers, (make_tiny, "tiny_imagenet")):
         (tmp_path / name).mkdir()
         maker(tmp_path / name)
-    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    monkeypatch.setenv("SEA_NN_DATA", str(tmp_path))
     monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path / "cache"))
     return tmp_path
 

@@ -29,7 +29,7 @@ from sea_nn.metrics import score_maps
 from tests.helpers.samples import need_real
 from tests.helpers.small_sets import save, write_table
 
-REAL = os.environ.get(data.DATA_VARIABLE)
+REAL = os.environ.get("SEA_NN_DATA")
 COUNT = 3
 CLASSIFIER = f"lgg@{COUNT}"
 VALUES = "deletion:black"
@@ -80,7 +80,7 @@ def trained(tmp_path_factory):
         return items
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(data.DATA_VARIABLE, str(folder))
+        patch.setenv("SEA_NN_DATA", str(folder))
         patch.setenv("SEA_NN_CACHE", str(folder / "cache"))
         patch.setitem(PROBLEMS, "lgg", replace(PROBLEMS["lgg"], epochs=1))
         patch.setattr(classifiers, "_gather", spy)
@@ -122,8 +122,8 @@ def test_parts_are_disjoint_complete_and_keep_patients_whole(trained, count):
 @pytest.mark.parametrize(("name", "least"), [("btd", 200), ("lgg", 400)])
 def test_the_real_sets_have_sound_parts(name, least, monkeypatch):
     if not REAL:
-        pytest.skip(f"set {data.DATA_VARIABLE} to the folder of real data sets to run this")
-    monkeypatch.setenv(data.DATA_VARIABLE, REAL)
+        pytest.skip("set SEA_NN_DATA to the folder of real data sets to run this")
+    monkeypatch.setenv("SEA_NN_DATA", REAL)
     images = need_real(name)
     assert len(images) >= least
     check_parts(images, 5)

@@ -142,9 +142,9 @@ def explain_series(count: int = 2, channels: int = 2, steps: int = 40) -> Explan
 
 def need_real(name: str, split: data.Split = "all") -> data.ImageSet:
     """Load a real set, or skip."""
-    root = os.environ.get(data.DATA_VARIABLE)
+    root = os.environ.get("SEA_NN_DATA")
     if not root:
-        pytest.skip(f"set {data.DATA_VARIABLE} to the folder of real data sets to run this")
+        pytest.skip("set SEA_NN_DATA to the folder of real data sets to run this")
     folder = Path(root, data.describe(name).folder)
     if not folder.is_dir():
         pytest.skip(f"the real data set is not there: {folder}")

@@ -55,18 +55,31 @@ SETS: dict[str, tuple[SetInfo, Callable[..., ImageSet]]] = {
 }
 
 
-def find_set(name: str) -> tuple[SetInfo, Callable[..., ImageSet]]:
-    """Return what is known of a set, and its loader."""
-    if name not in SETS:
-        raise InputError(f"There is no data set {name!r}. Choose from: {', '.join(SETS)}.")
-    return SETS[name]
+def names() -> tuple[str, ...]:
+    """Return the names of all data sets, whether their files are here or not."""
+    return tuple(SETS)
 
 
-def load_set(
-    name: str, folder: str | Path | None, split: Split, options: dict[str, Any]
+def describe(name: str) -> SetInfo:
+    """Return what a set is, where it can be had, how it is laid out, and its terms."""
+    return _find(name)[0]
+
+
+def load(
+    name: str, folder: str | Path | None = None, split: Split = "test", **options: Any
 ) -> ImageSet:
-    """Load a set by name; see ``sea_bench.data.load``."""
-    _, loader = find_set(name)
+    """Load a data set by name.
+
+    Args:
+        name: one of ``names()``.
+        folder: the set's own folder; by default the one under ``$SEA_NN_DATA``.
+        split: "test" (for sets without training pictures, all of them), "train" or "all".
+        options: of the set's own loader, such as ``seed`` for "btd" and "objects_on_scenes".
+
+    Raises:
+        InputError: there is no such set, or its files are missing; says how to get them.
+    """
+    _, loader = _find(name)
     if split not in ("train", "test", "all"):
         raise InputError(f"split must be 'train', 'test' or 'all', not {split!r}.")
     try:
@@ -78,3 +91,9 @@ def load_set(
     if not loaded:
         raise InputError(f"The data set {name} has no {split} items; try split='all'.")
     return loaded
+
+
+def _find(name: str) -> tuple[SetInfo, Callable[..., ImageSet]]:
+    if name not in SETS:
+        raise InputError(f"There is no data set {name!r}. Choose from: {', '.join(SETS)}.")
+    return SETS[name]

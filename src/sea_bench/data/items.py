@@ -44,16 +44,6 @@ class View(NamedTuple):
     mask: Tensor | None
     boxes: tuple[Box, ...]
 
-    @property
-    def region(self) -> Tensor | None:
-        """Where the object is, bool [H, W]: the mask from 0.5 on, else the inside of the boxes.
-
-        A pixel is inside a box if its centre is. None where the item has neither.
-        """
-        if self.mask is not None:
-            return self.mask >= 0.5
-        return fill_boxes(self.boxes, *self.display.shape[:2]) if self.boxes else None
-
 
 @dataclass(frozen=True)
 class Item:

@@ -1,14 +1,16 @@
 """The figures of a result."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
+from matplotlib.transforms import Bbox
 from torch import Tensor
 
 from sea_bench.experiments.explainer import Explainer
@@ -21,7 +23,6 @@ from sea_nn.show.panels import (
     INK,
     SERIES,
     SIZE,
-    Array,
     Plot,
     add_axes,
     add_heat_bar,
@@ -52,35 +53,44 @@ def draw_figures(explainer: Explainer, scores: Scores, folder: Path) -> tuple[Pa
     return tuple(paths)
 
 
+def _lay_out(
+    count: int,
+    columns: int,
+    width: float,
+    height: float,
+    left: float,
+    gap: float,
+    head: float,
+    foot: float,
+    spare: float,
+    legend: float = 0.0,
+) -> tuple[Plot, list[Axes]]:
+    """A figure of panels in columns; lengths in inches, ``head`` and ``foot`` of each panel."""
+    tall = head + height + foot
+    total = -(-count // columns) * tall + legend
+    figure = Plot(figsize=(left + columns * (width + gap) + spare, total), dpi=200)
+    places = (divmod(place, columns) for place in range(count))
+    return figure, [
+        add_axes(figure, left + c * (width + gap), total - (r + 1) * tall + foot, width, height)
+        for r, c in places
+    ]
+
+
 def draw_dots(explainer: Explainer, scores: Scores) -> Plot:
     """Each metric's means with their intervals, a panel a metric; the band is SEA's interval."""
-    names, methods, against = (
-        list(scores.metrics),
-        list(scores.methods),
-        explainer.experiment.against,
-    )
+    names, methods = list(scores.metrics), list(scores.methods)
+    against = explainer.experiment.against
     columns = min(4, len(names))
-    rows = -(-len(names) // columns)
     band = max(measure(method) for method in methods) + 0.15
     room, gap = 9.0 - band - 0.15, 0.22
     width, height = min(2.6, (room - gap * (columns - 1)) / columns), 0.185 * len(methods)
-    head, foot = 0.36, 0.34
-    total = rows * (head + height + foot)
-    figure = Plot(figsize=(band + 0.15 + columns * (width + gap), total), dpi=200)
-    for place, name in enumerate(names):
-        r, c = divmod(place, columns)
-        bottom = total - (r + 1) * (head + height + foot) + foot
-        axes = add_axes(figure, band + c * (width + gap), bottom, width, height)
+    figure, panels = _lay_out(len(names), columns, width, height, band, gap, 0.36, 0.34, 0.15)
+    for place, (name, axes) in enumerate(zip(names, panels, strict=True)):
         estimate, metric = scores.estimate(name), scores.metrics[name]
         if against in methods:
             own = methods.index(against)
-            axes.axvspan(
-                float(estimate.low[own]),
-                float(estimate.high[own]),
-                color=SERIES[0],
-                alpha=0.12,
-                lw=0,
-            )
+            span = float(estimate.low[own]), float(estimate.high[own])
+            axes.axvspan(*span, color=SERIES[0], alpha=0.12, lw=0)
         for k, method in enumerate(methods):
             mean, low, high = (float(e[k]) for e in (estimate.mean, estimate.low, estimate.high))
             first, noise = method == against, method == RANDOM
@@ -94,7 +104,7 @@ def draw_dots(explainer: Explainer, scores: Scores) -> Plot:
             axes.set_xscale("log")
             axes.minorticks_off()
         axes.set_ylim(len(methods) - 0.4, -0.6)
-        axes.set_yticks(range(len(methods)), methods if c == 0 else [""] * len(methods))
+        axes.set_yticks(range(len(methods)), [""] * len(methods) if place % columns else methods)
         axes.set_title(f"{name} {metric.arrow}", fontsize=SIZE, color=INK, loc="left", pad=4)
         axes.grid(axis="x", color="#e4e4ea", lw=0.5)
         axes.set_axisbelow(True)
@@ -109,20 +119,14 @@ def draw_curves(explainer: Explainer, scores: Scores) -> Plot:
     names = [name for name in scores.metrics if name in scores.curves]
     wanted = (explainer.experiment.against, "SEA (paper)", "VG", "IG", "SG", "Agg-Mean", RANDOM)
     shown = [method for method in wanted if method in scores.methods]
-    columns = min(4, len(names))
-    rows = -(-len(names) // columns)
-    width, height, left, gap, head, foot = 1.78, 1.35, 0.42, 0.42, 0.3, 0.42
-    if len(names) == 1:
-        width, height = 5.6, 2.6
-    legend = 0.3
-    total = rows * (head + height + foot) + legend
-    wide = max(left + columns * (width + gap), 6.4)
-    figure = Plot(figsize=(wide, total), dpi=200)
+    width, height = (5.6, 2.6) if len(names) == 1 else (1.78, 1.35)
+    columns, left, gap = min(4, len(names)), 0.42, 0.42
+    spare = max(0.0, 6.4 - left - columns * (width + gap))
+    figure, panels = _lay_out(
+        len(names), columns, width, height, left, gap, 0.3, 0.42, spare, legend=0.3
+    )
     handles: list[Any] = []
-    for place, name in enumerate(names):
-        r, c = divmod(place, columns)
-        bottom = total - (r + 1) * (head + height + foot) + foot
-        axes = add_axes(figure, left + c * (width + gap), bottom, width, height)
+    for name, axes in zip(names, panels, strict=True):
         curve = scores.curves[name]
         mean = curve.values.double().nanmean(0)
         handles = []
@@ -130,29 +134,15 @@ def draw_curves(explainer: Explainer, scores: Scores) -> Plot:
             style = "--" if method == RANDOM else "-"
             colour = FAINT if method == RANDOM else SERIES[shown.index(method) % len(SERIES)]
             values = mean[scores.methods.index(method)].numpy()
-            (line,) = axes.plot(
-                curve.axis.numpy(),
-                values,
-                style,
-                color=colour,
-                lw=1.9 if method == explainer.experiment.against else 1.1,
-            )
-            handles.append(line)
+            wide = 1.9 if method == explainer.experiment.against else 1.1
+            handles += axes.plot(curve.axis.numpy(), values, style, color=colour, lw=wide)
         steps = float(curve.axis.max()) > 1.5
         about = "share of positions" if name.startswith("jaccard") else "share of pixels"
         axes.set_xlabel("step" if steps else about, labelpad=1)
         axes.set_title(f"{name} {scores.metrics[name].arrow}", fontsize=SIZE, loc="left", pad=4)
         style_axes(axes)
-    figure.legend(
-        handles,
-        shown,
-        loc="lower center",
-        ncols=len(shown),
-        fontsize=SIZE,
-        frameon=False,
-        handlelength=1.4,
-        columnspacing=1.2,
-    )
+    style = {"fontsize": SIZE, "frameon": False, "handlelength": 1.4, "columnspacing": 1.2}
+    figure.legend(handles, shown, loc="lower center", ncols=len(shown), **style)
     return figure
 
 
@@ -192,13 +182,10 @@ def draw_class_maps(explainer: Explainer, scores: Scores) -> Plot:
         position = heat(learned[sea][number], 0)
         axes[r, 0].imshow(paint(position), interpolation="nearest")
         axes[r, 1].imshow(paint(heat(learned[mean][number], 0)), interpolation="nearest")
-        own = [i for i, target in enumerate(explainer.inputs.targets) if target == number][
-            :examples
-        ]
-        for c in range(examples):
-            if c < len(own):
-                image = explainer.inputs.read([own[c]]).images[0].numpy()
-                axes[r, c + 2].imshow(blend(image, position), interpolation="nearest")
+        own = (i for i, target in enumerate(explainer.inputs.targets) if target == number)
+        for c, i in zip(range(examples), own, strict=False):
+            image = explainer.inputs.read([i]).images[0].numpy()
+            axes[r, c + 2].imshow(blend(image, position), interpolation="nearest")
     add_heat_bar(figure)
     return figure
 
@@ -285,21 +272,14 @@ def _explain(
 def draw_cost(explainer: Explainer, scores: Scores) -> Plot:
     """Each metric's means against the model evaluations that a map costs, ensembles joined."""
     names = list(scores.metrics)
-    columns = 2
-    rows = -(-len(names) // columns)
-    width, height, left, gap, head, foot = 3.7, 2.1, 0.5, 0.62, 0.32, 0.46
-    total = rows * (head + height + foot)
-    figure = Plot(figsize=(left + columns * (width + gap) - 0.3, total), dpi=200)
+    figure, panels = _lay_out(len(names), 2, 3.7, 2.1, 0.5, 0.62, 0.32, 0.46, -0.3)
     shape = (3, 224, 224)
     costs = {
         one.label: explainer.experiment.count_evaluations(one, shape)
         for one in explainer.experiment.maps
     }
     kinds = {"SEA": SERIES[0], "Agg-Mean": SERIES[1]}
-    for place, name in enumerate(names):
-        r, c = divmod(place, columns)
-        bottom = total - (r + 1) * (head + height + foot) + foot
-        axes = add_axes(figure, left + c * (width + gap), bottom, width, height)
+    for place, (name, axes) in enumerate(zip(names, panels, strict=True)):
         estimate = scores.estimate(name)
         means = {label: float(estimate.mean[scores.methods.index(label)]) for label in costs}
         for label, cost in costs.items():
@@ -327,60 +307,35 @@ def draw_cost(explainer: Explainer, scores: Scores) -> Plot:
 def _label_points(
     axes: Axes, points: dict[str, tuple[float, float]], colours: dict[str, str]
 ) -> None:
-    """Write each label (without its kind: "SEA, ") near its point and off all else drawn.
+    """Write each label (without its kind: "SEA, ") by its point, where no point and no text is.
 
-    Each takes the place around its point that costs least: far is dear, lines are dearer, other
-    texts and points dearest. All choose three times, since each is in the way of others; a thin
-    line leads to a label that does not touch its point. Lengths are in points.
+    The nearest free place is taken; a thin line leads to one that is not close. Lengths are in
+    points.
     """
     size, scale = SIZE - 1.5, 72 / axes.figure.dpi
     axes.autoscale_view()
-    frame = np.array(axes.get_window_extent().extents) * scale
-    legend = axes.get_legend()
-    fixed = [] if legend is None else [np.array(legend.get_window_extent().extents) * scale]
-    lines = []
-    for line in axes.get_lines():
-        path = axes.transData.transform(np.column_stack(line.get_data())) * scale
-        spacing = 5 if line.get_alpha() else 1.5  # pale intervals disturb less
-        for start, end in pairwise(path):
-            lines.append(np.linspace(start, end, 2 + int(np.hypot(*(end - start)) / spacing)))
+    frame, legend = axes.get_window_extent(), axes.get_legend()
     places = {label: axes.transData.transform(at) * scale for label, at in points.items()}
-    fixed += [np.concatenate([place - 3, place + 3]) for place in places.values()]
-    around = np.array([(x, y) for x in (5, 13, 24, -5, -13, -24) for y in range(-42, 43, 3)])
-    near = (abs(around[:, 0]) == 5) & (abs(around[:, 1]) <= 6)
-    said = {label: label.partition(", ")[2] or label for label in points}
-    boxes: dict[str, Array] = {}
-    leaders: dict[str, Array] = {}
-    shifts: dict[str, Array] = {}
-    for label in [*points] * 3:
-        width, half = 72 * measure(said[label], size), 0.65 * size
-        ends = places[label] + around
-        left = ends[:, 0] - np.where(around[:, 0] < 0, width, 0)
-        box = np.stack([left, ends[:, 1] - half, left + width, ends[:, 1] + half], 1)
-        leader = places[label] + np.linspace(0, 1, 12)[:, None, None] * around
-        taken = np.stack([*fixed, *(boxes[k] for k in boxes if k != label)])
-        ink = np.concatenate([*lines, *(leaders[k] for k in leaders if k != label)])
-        hit = (box[:, None, :2] < taken[:, 2:]) & (taken[:, :2] < box[:, None, 2:])
-        out = (box[:, :2] < frame[:2]) | (box[:, 2:] > frame[2:])
-        loss = np.hypot(*around.T) + 2 * (around[:, 0] < 0) + 3 * _count_inside(ink, box)
-        loss += ~near * (8 + 3 * _count_inside(leader.swapaxes(0, 1), taken).sum(1))
-        best = int(np.argmin(loss + 1000 * hit.all(2).sum(1) + 10000 * out.any(1)))
-        boxes[label], shifts[label] = box[best], around[best]
-        leaders[label] = leader[: 1 if near[best] else 12, best]
-    for label, (x, y) in shifts.items():
-        style: dict[str, Any] = {"xy": points[label], "xytext": (x, y)}
-        style |= {"textcoords": "offset points", "color": colours[label]}
-        side = "left" if x > 0 else "right"
-        axes.annotate(said[label], fontsize=size, ha=side, va="center", **style)
-        if len(leaders[label]) > 1:
+    taken = [Bbox([place - 3, place + 3]) for place in places.values()]
+    taken += [] if legend is None else [Bbox(legend.get_window_extent().get_points() * scale)]
+    around = [(x, y) for x in (5, -5, 13, -13, 24, -24) for y in range(-42, 43, 3)]
+    white = [withStroke(linewidth=2, foreground="white")]  # lines may pass below
+    for label, place in places.items():
+        text = label.partition(", ")[2] or label
+        width, half = 72 * measure(text, size), 0.65 * size
+        for x, y in sorted(around, key=lambda shift: abs(math.hypot(*shift) - 9)):
+            left = place[0] + x - (width if x < 0 else 0)
+            box = Bbox.from_extents(left, place[1] + y - half, left + width, place[1] + y + half)
+            inside = all(frame.contains(*corner) for corner in box.corners() / scale)
+            if inside and not box.count_overlaps(taken):
+                break
+        taken.append(box)
+        style: dict[str, Any] = {"xy": points[label], "xytext": (x, y), "color": colours[label]}
+        style |= {"textcoords": "offset points", "fontsize": size, "path_effects": white}
+        axes.annotate(text, ha="left" if x > 0 else "right", va="center", **style)
+        if math.hypot(x, y) > 11:
             thin = {"arrowstyle": "-", "lw": 0.5, "color": colours[label]}
             axes.annotate("", arrowprops=thin | {"shrinkA": 0, "shrinkB": 2}, **style)
-
-
-def _count_inside(points: Array, boxes: Array) -> Array:
-    """How many of the points [..., k, 2] lie in each box [n, 4]: [..., n]."""
-    at = points[..., None, :]
-    return np.asarray(((at > boxes[:, :2]) & (at < boxes[:, 2:])).all(-1).sum(-2))
 
 
 _FIGURES: dict[str, Draw] = {
