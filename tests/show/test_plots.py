@@ -18,13 +18,13 @@ from PIL import Image
 from sea_nn import SEAConfig, ensemble
 from sea_nn.errors import InputError
 from sea_nn.show import panels
+from sea_nn.show.charts import plot_history
 from sea_nn.show.panels import LIMIT, SIZE, SMALLEST, blend, heat, measure, paint, panel_grid, wrap
 from sea_nn.show.plots import (
     plot_agreement,
     plot_bars,
     plot_class_map,
     plot_gains,
-    plot_history,
     plot_overlay,
     plot_series,
     plot_strip,

@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.show.panels import (
@@ -19,6 +18,7 @@ from sea_nn.show.panels import (
     SIZE,
     WIDTH,
     Array,
+    ArrayLike,
     Plot,
     add_axes,
     add_heat_bar,
@@ -36,8 +36,8 @@ MOST_BARS = 20
 
 
 def plot_bars(
-    attribution: Tensor | Array,
-    maps: Tensor | Array,
+    attribution: ArrayLike,
+    maps: ArrayLike,
     methods: Sequence[str],
     feature_names: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
@@ -45,16 +45,8 @@ def plot_bars(
 ) -> Plot:
     """A table's features as horizontal bars, largest first; dots show each member.
 
-    Bars and dots are shares of each map's own total. At most 20 features are drawn; the figure
-    says what share the others hold.
-
-    Args:
-        attribution: [N, F].
-        maps: [N, m, F].
-        methods: m names.
-        feature_names: F names.
-        labels: a name for each input.
-        path: where to write the figure.
+    Bars (attribution [N, F]) and dots (maps [N, m, F]) are shares of each map's own total. At most
+    20 features are drawn; the figure says what share the others hold.
     """
     sea, members = _share(to_array(attribution)), _share(to_array(maps))
     count, f = sea.shape
@@ -73,12 +65,10 @@ def plot_bars(
         axes.barh(places, sea[i][top], color="#b9bcc8", height=0.72, label="SEA")
         for j, method in enumerate(methods):
             colour = SERIES[j % len(SERIES)]
-            axes.plot(
-                members[i, j][top], places, "o", ms=3.6, color=colour, label=name_method(method)
-            )
-        axes.set_yticks(
-            places, [wrap(names[k], margin - 0.1, lines=1) for k in top], parse_math=False
-        )
+            label = name_method(method)
+            axes.plot(members[i, j][top], places, "o", ms=3.6, color=colour, label=label)
+        ticks = [wrap(names[k], margin - 0.1, lines=1) for k in top]
+        axes.set_yticks(places, ticks, parse_math=False)
         axes.set_ylim(shown - 0.4, -0.6)
         axes.set_xlim(0, None)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0%}"))
@@ -90,12 +80,8 @@ def plot_bars(
         title = (labels[i] if labels is not None else f"input {i}") + (
             f"   (the other {f - shown} features hold {rest:.0%})" if f > shown else ""
         )
-        write_text(
-            figure,
-            margin / width,
-            (foot + bars + 0.05) / height,
-            wrap(title, width - margin - 0.1, lines=1),
-        )
+        title = wrap(title, width - margin - 0.1, lines=1)
+        write_text(figure, margin / width, (foot + bars + 0.05) / height, title)
         if i == count - 1:
             axes.set_xlabel("share of the map's total")
     _add_legend(figure, axes, first="SEA")
@@ -103,20 +89,15 @@ def plot_bars(
 
 
 def plot_series(
-    attribution: Tensor | Array,
-    values: Tensor | Array | None = None,
+    attribution: ArrayLike,
+    values: ArrayLike | None = None,
     channel_names: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
 ) -> Plot:
-    """Series as lines on a background coloured by attribution, one band a channel.
+    """Series as lines on a background coloured by attribution [N, C, T], one band a channel.
 
-    Args:
-        attribution: [N, C, T].
-        values: the series themselves, [N, C, T], or None for the background alone.
-        channel_names: C names.
-        labels: a name for each input.
-        path: where to write the figure.
+    ``values`` are the series themselves, [N, C, T], or None for the background alone.
     """
     sea = to_array(attribution)
     count, channels, steps = sea.shape
@@ -134,13 +115,8 @@ def plot_series(
     top = height
     for i in range(count):
         top -= head
-        label = labels[i] if labels is not None else f"input {i}"
-        write_text(
-            figure,
-            margin / WIDTH,
-            (top + 0.04) / height,
-            wrap(label, WIDTH - margin - 0.1, lines=1),
-        )
+        label = wrap(labels[i] if labels else f"input {i}", WIDTH - margin - 0.1, lines=1)
+        write_text(figure, margin / WIDTH, (top + 0.04) / height, label)
         for c in range(channels):
             axes = add_axes(figure, margin, top - band, WIDTH - margin - 0.2, band)
             low, high = (0.0, 1.0) if lines is None else _limits(lines[i, c])
@@ -152,9 +128,8 @@ def plot_series(
                 axes.plot(lines[i, c], color="white", lw=2.6, solid_capstyle="round")
                 axes.plot(lines[i, c], color=INK, lw=1.1)
             axes.set_ylim(low, high)
-            axes.set_ylabel(
-                wrap(names[c], margin - 0.6, lines=1), rotation=0, ha="right", va="center"
-            )
+            name = wrap(names[c], margin - 0.6, lines=1)
+            axes.set_ylabel(name, rotation=0, ha="right", va="center")
             axes.yaxis.label.set_parse_math(False)
             axes.yaxis.set_label_coords(-0.42 / (WIDTH - margin - 0.2), 0.5)
             axes.yaxis.set_major_locator(MaxNLocator(2))
@@ -173,22 +148,17 @@ def plot_series(
 
 
 def plot_tiers(
-    masks: Tensor | Array,
+    masks: ArrayLike,
     names: Sequence[str],
     sizes: Sequence[str],
     feature_names: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
 ) -> Plot:
-    """Which features of a table or series each method puts first: one row a method.
+    """Which features of a table or series each of k methods puts first: one row a method.
 
-    Args:
-        masks: bool [N, k, P, F] or [N, k, P, C, T], nested: the first size is the smallest.
-        names: k methods.
-        sizes: P texts, such as "5 of 30".
-        feature_names: names of the F features (for series: of the C channels).
-        labels: a name for each input.
-        path: where to write the figure.
+    ``masks``, bool [N, k, P, F] or [N, k, P, C, T], are nested: the first size is the smallest.
+    ``sizes`` are P texts, such as "5 of 30"; ``feature_names`` those of F features or C channels.
     """
     chosen = to_array(masks)
     count, k, levels = chosen.shape[:3]
@@ -249,16 +219,9 @@ def _add_legend(figure: Plot, axes: Axes, first: str = "") -> None:
     room = figure.get_size_inches()[0] - 0.3
     widths = [measure(text, SIZE - 0.5) + 0.45 for text in texts]
     columns = len(texts) if sum(widths) <= room else max(1, int(room / max(widths)))
-    legend = figure.legend(
-        [handle for _, handle in pairs],
-        [text for text, _ in pairs],
-        loc="lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=SIZE - 0.5,
-        columnspacing=1.2,
-        handlelength=1.3,
-    )
+    style: dict[str, Any] = {"loc": "lower center", "frameon": False, "fontsize": SIZE - 0.5}
+    style |= {"ncols": columns, "columnspacing": 1.2, "handlelength": 1.3}
+    legend = figure.legend([handle for _, handle in pairs], [text for text, _ in pairs], **style)
     for text in legend.get_texts():
         text.set_parse_math(False)
 

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.show.panels import (
@@ -23,6 +22,7 @@ from sea_nn.show.panels import (
     SIZE,
     WIDTH,
     Array,
+    ArrayLike,
     Plot,
     add_axes,
     measure,
@@ -40,19 +40,14 @@ MOST_SPREAD = 10
 
 
 def plot_gains(
-    gains: Tensor | Array,
+    gains: ArrayLike,
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
 ) -> Plot:
     """What each feature added as greedy took it, and the share of the total reached.
 
     A concave function gives its first features much more than the others, of noise too: the curves
-    tell how the function learned, and only their order tells what the evidence is.
-
-    Args:
-        gains: [N, n], in the order taken.
-        labels: a name for each input.
-        path: where to write the figure.
+    of ``gains`` [N, n] tell how the function learned, and only their order what the evidence is.
     """
     values = to_array(gains).astype(np.float64)
     count, n = values.shape
@@ -95,24 +90,17 @@ def plot_gains(
 
 
 def plot_agreement(
-    matrix: Tensor | Array,
+    matrix: ArrayLike,
     names: Sequence[str],
-    disagreement: Tensor | Array,
-    images: Tensor | Array | None = None,
+    disagreement: ArrayLike,
+    images: ArrayLike | None = None,
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
     feature_names: Sequence[str] | None = None,
 ) -> Plot:
-    """Rank correlations between methods, with numbers, and where the members disagree.
+    """Rank correlations [N, k, k] between methods, with numbers, and where the members disagree.
 
-    Args:
-        matrix: [N, k, k].
-        names: k names.
-        disagreement: [N, H, W], [N, C, T] or [N, F], as ``Explanation.disagreement``.
-        images: uint8 [N, H, W, 3], or None.
-        labels: a name for each input.
-        path: where to write the figure.
-        feature_names: for [N, F], the names of the F features.
+    ``disagreement`` is [N, H, W], [N, C, T] or [N, F], as ``Explanation.disagreement``.
     """
     values, spread = to_array(matrix), to_array(disagreement)
     pictures = None if images is None else to_array(images)
@@ -183,21 +171,13 @@ def _draw_matrix(axes: Axes, values: Array, names: Sequence[str], slanted: bool)
             known = np.isfinite(values[r, c])
             text = f"{round(float(values[r, c]), 2) + 0.0:.2f}".replace("-", "−") if known else "–"
             strong = known and abs(values[r, c]) > 0.62
-            axes.text(
-                c,
-                r,
-                text,
-                ha="center",
-                va="center",
-                fontsize=size,
-                color="white" if strong else INK,
-            )
+            colour = "white" if strong else INK
+            axes.text(c, r, text, ha="center", va="center", fontsize=size, color=colour)
     shown = [wrap(n, 1.8, lines=1) for n in names]
     axes.set_yticks(range(k), shown, parse_math=False)
     if slanted:
-        axes.set_xticks(
-            range(k), shown, rotation=40, ha="right", rotation_mode="anchor", parse_math=False
-        )
+        slant: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
+        axes.set_xticks(range(k), shown, parse_math=False, **slant)
     else:
         axes.set_xticks([])
     style_axes(axes)
@@ -217,11 +197,9 @@ def _add_scale(
 
 
 def plot_history(history: History, path: str | Path | None = None) -> Plot:
-    """How the learning went: the objective and its terms, and how much the map still changed.
+    """How learning went: the objective, its terms, and how much the map still changed.
 
-    Args:
-        history: of ``ensemble(..., record=True)``; several inputs are averaged.
-        path: where to write the figure.
+    The history is that of ``ensemble(..., record=True)``; several inputs are averaged.
     """
     steps = history.objective.shape[1]
     if not steps:

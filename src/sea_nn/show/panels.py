@@ -30,6 +30,7 @@ from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
 
 Array = NDArray[Any]
+ArrayLike = Tensor | Array
 
 LIMIT = 10.0
 COLOURS = "magma"  # perceptually uniform, safe for colour-blind readers, readable in grey
@@ -66,14 +67,14 @@ class Plot(Figure):
         return self
 
 
-def to_array(values: Tensor | Array) -> Array:
+def to_array(values: ArrayLike) -> Array:
     """A tensor on any device, or an array, as a numpy array."""
     if isinstance(values, Tensor):
         return np.asarray(values.detach().cpu().numpy())
     return np.asarray(values)
 
 
-def heat(maps: Tensor | Array, batch_axes: int) -> Array:
+def heat(maps: ArrayLike, batch_axes: int) -> Array:
     """Maps as positions on the colour scale: [..., *shape] -> [0, 1] of the same shape."""
     multiples = multiples_of_mean(torch.as_tensor(to_array(maps)), batch_axes)
     return to_array((multiples / LIMIT).clamp(0, 1).sqrt())
@@ -84,15 +85,9 @@ def paint(positions: Array) -> Array:
     return np.asarray(colormaps[COLOURS](positions))[..., :3]
 
 
-def blend(image: Array, positions: Array, opacity: float = 0.65) -> Array:
-    """Lay heat over a grey copy of the image; the hotter, the more it covers.
-
-    Args:
-        image: uint8 [H, W, 3].
-        positions: [H, W], see ``heat``.
-        opacity: 0 shows the image, 1 the map alone.
-    """
-    cover = (1 - (1 - opacity) ** (0.1 + 2.5 * positions**1.5))[..., None]
+def blend(image: Array, positions: Array) -> Array:
+    """Lay heat [H, W] over a grey copy of the image, uint8 [H, W, 3]; the hotter, the denser."""
+    cover = (1 - 0.35 ** (0.1 + 2.5 * positions**1.5))[..., None]
     return cover * paint(positions) + (1 - cover) * grey(image)
 
 
@@ -265,13 +260,13 @@ def write_text(figure: Plot, x: float, y: float, text: str, **style: Any) -> Non
     figure.text(x, y, text, parse_math=False, linespacing=1.1, **(plain | style))
 
 
-def add_heat_bar(figure: Plot, text: str = SCALE_TEXT, bottom: float = 0.42) -> None:
+def add_heat_bar(figure: Plot) -> None:
     """The colour scale of all maps, along the figure's foot; needs a footer of 0.62 inches."""
     width = min(4.2, figure.get_size_inches()[0] - 0.4)
     left = (figure.get_size_inches()[0] - width) / 2
-    text = wrap(text, figure.get_size_inches()[0] - 0.2, SIZE - 0.5)
-    bottom += 0.08 * text.count("\n")  # the footer has just room for a second line
-    axes = add_axes(figure, left, bottom, width, 0.09)
+    text = wrap(SCALE_TEXT, figure.get_size_inches()[0] - 0.2, SIZE - 0.5)
+    # The footer has just room for a second line.
+    axes = add_axes(figure, left, 0.42 + 0.08 * text.count("\n"), width, 0.09)
     bar = figure.colorbar(
         ScalarMappable(PowerNorm(0.5, 0, LIMIT), colormaps[COLOURS]),
         cax=axes,

@@ -1,7 +1,9 @@
 """Figures of explanations: pure functions on arrays, and one call that suits an Explanation.
 
 Every function returns a matplotlib figure, writes it when given a ``path``, draws one row an
-input, and leaves pyplot alone. Images are uint8 [N, H, W, 3]; arrays may be numpy or torch.
+input, named by ``labels``, and leaves pyplot alone. ``images`` are uint8 [N, H, W, 3] or None,
+``methods`` name the members' ``maps`` [N, m, *shape]; arrays may be numpy or torch. The same holds
+for ``sea_nn.show.bars`` and ``sea_nn.show.charts``.
 """
 
 from collections.abc import Sequence
@@ -10,15 +12,15 @@ from typing import get_args
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation, PlotKind
 from sea_nn.show.bars import plot_bars, plot_series, plot_tiers
-from sea_nn.show.charts import plot_agreement, plot_gains, plot_history
+from sea_nn.show.charts import plot_agreement, plot_gains
 from sea_nn.show.panels import (
     ACCENT,
     Array,
+    ArrayLike,
     Plot,
     add_heat_bar,
     blend,
@@ -31,94 +33,62 @@ from sea_nn.show.panels import (
     to_array,
 )
 
-__all__ = [
-    "plot_agreement",
-    "plot_bars",
-    "plot_class_map",
-    "plot_explanation",
-    "plot_gains",
-    "plot_history",
-    "plot_overlay",
-    "plot_series",
-    "plot_strip",
-    "plot_tiers",
-    "plot_top",
-]
-
 MOST_ROWS = 32
 MOST_PANELS = 8
 TINY, DOT = 0.002, 0.01  # the share of the pixels that is hard to see; a dot's side over the map's
 
 
 def plot_strip(
-    attribution: Tensor | Array,
-    maps: Tensor | Array,
+    attribution: ArrayLike,
+    maps: ArrayLike,
     methods: Sequence[str],
-    images: Tensor | Array | None = None,
+    images: ArrayLike | None = None,
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
-    answers: Tensor | Array | None = None,
+    answers: ArrayLike | None = None,
 ) -> Plot:
     """The comparison strip: input, SEA, every member, answers, Agg-Mean, on one colour scale.
 
-    Args:
-        attribution: the SEA map, [N, H, W] or [N, 1, H, W].
-        maps: the members' heatmaps, [N, m, H, W].
-        methods: m names.
-        images: uint8 [N, H, W, 3], or None.
-        labels: a name for each row.
-        path: where to write the figure.
-        answers: what the model said about regions, [N, H, W]; Agg-Mean leaves them out.
+    The SEA map is [N, H, W] or [N, 1, H, W]; ``answers``, what the model said about regions,
+    [N, H, W], are no part of Agg-Mean.
     """
     titles, layers = _stack(attribution, maps, methods, answers)
-    positions = heat(layers, 2)
-    panels = [[paint(p) for p in row] for row in positions]
+    panels = [[paint(p) for p in row] for row in heat(layers, 2)]
     return _draw(titles, panels, images, labels).write(path)
 
 
 def plot_overlay(
-    attribution: Tensor | Array,
-    maps: Tensor | Array,
+    attribution: ArrayLike,
+    maps: ArrayLike,
     methods: Sequence[str],
-    images: Tensor | Array,
+    images: ArrayLike,
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
-    opacity: float = 0.65,
-    answers: Tensor | Array | None = None,
+    answers: ArrayLike | None = None,
 ) -> Plot:
     """The strip with every map laid over a grey copy of the image. Arguments as ``plot_strip``."""
     titles, layers = _stack(attribution, maps, methods, answers)
     positions = heat(layers, 2)
     pictures = _match(images, positions.shape[0])
-    panels = [
-        [blend(image, p, opacity) for p in row]
-        for image, row in zip(pictures, positions, strict=True)
-    ]
+    rows = zip(pictures, positions, strict=True)
+    panels = [[blend(image, p) for p in row] for image, row in rows]
     return _draw(titles, panels, images, labels).write(path)
 
 
 def plot_top(
-    attribution: Tensor | Array,
-    maps: Tensor | Array,
+    attribution: ArrayLike,
+    maps: ArrayLike,
     methods: Sequence[str],
-    masks: Tensor | Array,
+    masks: ArrayLike,
     column_titles: Sequence[str],
-    images: Tensor | Array | None = None,
+    images: ArrayLike | None = None,
     path: str | Path | None = None,
     labels: Sequence[str] | None = None,
 ) -> Plot:
     """Which features each method puts first: SEA's greedy set on top, the members' below.
 
-    Args:
-        attribution: [N, H, W] or [N, 1, H, W].
-        maps: [N, m, H, W].
-        methods: m names.
-        masks: bool [N, m + 2, P, H, W]: the chosen pixels of SEA, the members and Agg-Mean for
-            each of P sizes.
-        column_titles: P texts, such as "8 of 784".
-        images: uint8 [N, H, W, 3], or None.
-        path: where to write the figure.
-        labels: a name for each of several inputs, above its rows; None: their numbers.
+    ``masks``, bool [N, m + 2, P, H, W], are the chosen pixels of SEA, the members and Agg-Mean for
+    each of P sizes; ``column_titles`` are P texts, such as "8 of 784".
     """
     titles, layers = _stack(attribution, maps, methods)
     positions = heat(layers, 2)
@@ -151,21 +121,13 @@ def plot_top(
 
 
 def plot_class_map(
-    class_map: Tensor | Array,
-    images: Tensor | Array,
+    class_map: ArrayLike,
+    images: ArrayLike,
     label: str = "class",
     path: str | Path | None = None,
     examples: int = 5,
 ) -> Plot:
-    """A class-level map, alone and laid over example images of the class.
-
-    Args:
-        class_map: [H, W] or [1, H, W].
-        images: uint8 [K, H, W, 3]; the first ``examples`` are shown.
-        label: the class's name.
-        path: where to write the figure.
-        examples: how many images to show.
-    """
+    """A class-level map, [H, W] or [1, H, W], alone and laid over the first images of the class."""
     values = to_array(class_map)
     values = values.reshape(values.shape[-2], values.shape[-1])
     pictures = to_array(images)[:examples]
@@ -232,14 +194,14 @@ def plot_explanation(
         return plot_strip(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers)
     if e.images is None:
         raise InputError("an overlay needs images, and this explanation has none; plot the strip")
-    return plot_overlay(e.attribution, e.maps, e.methods, e.images, rows, path, answers=e.answers)
+    return plot_overlay(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers)
 
 
 def _stack(
-    attribution: Tensor | Array,
-    maps: Tensor | Array,
+    attribution: ArrayLike,
+    maps: ArrayLike,
     methods: Sequence[str],
-    answers: Tensor | Array | None = None,
+    answers: ArrayLike | None = None,
 ) -> tuple[list[str], Array]:
     """Titles and layers [N, m + 2 or 3, H, W]: SEA, the members, answers, the members' mean."""
     members = to_array(maps).astype(np.float32)
@@ -256,7 +218,7 @@ def _stack(
     return [*titles, "Agg-Mean"], np.concatenate(layers, axis=1)
 
 
-def _fit(name: str, values: Tensor | Array, members: Array) -> Array:
+def _fit(name: str, values: ArrayLike, members: Array) -> Array:
     """One map an input as [N, 1, H, W], like the members'."""
     layer = to_array(values).astype(np.float32)
     if layer.size != members[:, 0].size:
@@ -267,7 +229,7 @@ def _fit(name: str, values: Tensor | Array, members: Array) -> Array:
     return layer.reshape(members[:, :1].shape)
 
 
-def _match(images: Tensor | Array, n: int) -> Array:
+def _match(images: ArrayLike, n: int) -> Array:
     pictures = to_array(images)
     if pictures.ndim != 4 or pictures.shape[0] != n or pictures.shape[3] != 3:
         raise InputError(f"images must be uint8 [{n}, H, W, 3]; got {list(pictures.shape)}")
@@ -277,7 +239,7 @@ def _match(images: Tensor | Array, n: int) -> Array:
 def _draw(
     titles: list[str],
     panels: list[list[Array]],
-    images: Tensor | Array | None,
+    images: ArrayLike | None,
     labels: Sequence[str] | None,
 ) -> Plot:
     """Lay out rows of painted panels, the input first, above the colour scale."""
