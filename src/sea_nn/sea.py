@@ -28,8 +28,9 @@ from sea_nn.explanation.assemble import assemble, show_input
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.members.checks import check_members
-from sea_nn.members.compute import Progress, check_input
+from sea_nn.members.compute import check_input
 from sea_nn.members.registry import Methods, expand_methods
+from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Output, Target
 
 

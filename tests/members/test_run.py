@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.members import gradients
-from sea_nn.members.compute import compute_maps, expand_methods, get, names
+from sea_nn.members.compute import compute_maps
+from sea_nn.members.registry import expand_methods, get, names
 
 SMALL = {
     "smooth_ig": {"n_samples": 2, "n_steps": 4},

@@ -202,11 +202,12 @@ def test_colour_means_the_same_share_whatever_the_map():
     assert np.allclose(heat(flat, 1), heat(flat * 1e-6, 1))
 
 
-def test_blend_goes_from_image_to_map():
-    image = np.full((4, 4, 3), 200, np.uint8)
-    positions = np.linspace(0, 1, 16).reshape(4, 4)
-    assert np.allclose(blend(image, positions, 0.0), 200 / 255)
-    assert np.allclose(blend(image, positions, 1.0), paint(positions))
+def test_blend_covers_the_image_more_where_it_is_hotter():
+    image = np.full((1, 16, 3), 200, np.uint8)
+    positions = np.linspace(0, 1, 16)[None]
+    share = (blend(image, positions) - 200 / 255) / (paint(positions) - 200 / 255)
+    assert (np.diff(share[..., 2]) > 0).all()
+    assert 0.09 < share.min() < share.max() < 0.95
 
 
 def test_top_lights_the_pixels_of_its_masks():

@@ -141,8 +141,8 @@ def draw_curves(explainer: Explainer, scores: Scores) -> Plot:
         axes.set_xlabel("step" if steps else about, labelpad=1)
         axes.set_title(f"{name} {scores.metrics[name].arrow}", fontsize=SIZE, loc="left", pad=4)
         style_axes(axes)
-    style = {"fontsize": SIZE, "frameon": False, "handlelength": 1.4, "columnspacing": 1.2}
-    figure.legend(handles, shown, loc="lower center", ncols=len(shown), **style)
+    look: dict[str, Any] = {"fontsize": SIZE, "frameon": False, "handlelength": 1.4}
+    figure.legend(handles, shown, loc="lower center", ncols=len(shown), columnspacing=1.2, **look)
     return figure
 
 

@@ -33,7 +33,7 @@ from sea_bench.experiments.tables import (
     write_page,
 )
 from sea_nn.errors import InputError
-from sea_nn.members.compute import expand_methods
+from sea_nn.members.registry import expand_methods
 from sea_nn.metrics import Curve, Scores
 from sea_nn.vision.folders import find_cache
 

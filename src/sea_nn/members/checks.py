@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from sea_nn.ensembling.agreement import mean_agreement
 from sea_nn.ensembling.heatmaps import is_flat, reduce_channels
 from sea_nn.errors import InputError
-from sea_nn.members.compute import MemberMaps, compute_maps
+from sea_nn.members.compute import compute_maps
 from sea_nn.members.registry import Methods
+from sea_nn.members.run import MemberMaps
 from sea_nn.passes.borrowing import borrow, copy_twin, is_private
 from sea_nn.passes.outputs import Logits, Target, as_args, predict, select_args, take
 

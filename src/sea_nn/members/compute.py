@@ -18,39 +18,11 @@ from torch import Tensor, nn
 
 from sea_nn.config import check_seed
 from sea_nn.errors import InputError, KindError
-from sea_nn.members.registry import (
-    ENSEMBLES,
-    Entry,
-    Member,
-    Methods,
-    expand_methods,
-    get,
-    names,
-    register,
-)
+from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import MemberMaps, Progress, Work
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.evaluator import Evaluator, check_autocast
-from sea_nn.passes.outputs import Logits, Output, Target, as_args, predict, resolve_target
-
-__all__ = [
-    "ENSEMBLES",
-    "Entry",
-    "Logits",
-    "Member",
-    "MemberMaps",
-    "Progress",
-    "borrow",
-    "check_input",
-    "compute_maps",
-    "expand_methods",
-    "from_captum",
-    "get",
-    "names",
-    "predict",
-    "register",
-    "resolve_target",
-]
+from sea_nn.passes.outputs import Logits, Output, Target, as_args
 
 
 def compute_maps(

@@ -19,9 +19,7 @@ from torch import nn
 from sea_nn.errors import InputError, KindError
 from sea_nn.members import backprop_rules as rules
 from sea_nn.members import grad_cam as cam
-from sea_nn.members import gradients
-from sea_nn.members import masking as perturbation
-from sea_nn.members import surrogates as surrogate
+from sea_nn.members import gradients, masking, surrogates
 
 Shape = tuple[int, ...]
 Options = Mapping[str, Any]
@@ -266,126 +264,55 @@ def _resolve(method: Any, place: int) -> tuple[Member, Options]:
     raise KindError(f"a method is a name, a (name, options) pair or a callable, got {method!r}")
 
 
-def _add(
-    name: str,
-    function: Callable[..., Any],
-    cost: int | Callable[[Options, Shape], int],
-    reference: str,
-    *,
-    defaults: Options | None = None,
-    needs: Iterable[str] = ("gradient",),
-    signed: bool = True,
-    presets: Mapping[str, Options] | None = None,
-) -> None:
-    _MEMBERS[name] = Member(
-        *(name, function, cost, signed, frozenset(needs), dict(defaults or {})),
-        *(dict(presets or {}), reference, True),
-    )
-
-
 def _count_segments(options: Options, shape: Shape) -> int:
     return int(options["n_segments"]) if len(shape) == 3 else math.prod(shape)
 
 
-_add("saliency", gradients.saliency, 1, "Simonyan et al. 2014, arXiv:1312.6034")
-_add(
-    "integrated_gradients",
-    gradients.integrated_gradients,
-    lambda o, _: o["n_steps"],
-    "Sundararajan et al. 2017, arXiv:1703.01365",
-    defaults={"n_steps": 50},
-)
-_add(
-    "smooth_ig",
-    gradients.smooth_ig,
-    lambda o, _: o["n_samples"] * o["n_steps"],
-    "Smilkov et al. 2017, arXiv:1706.03825, over integrated gradients",
-    defaults={"n_samples": 5, "noise": 0.15, "stdev": None, "n_steps": 50, "per_point": False},
-    presets={"paper": {"n_samples": 3, "stdev": 1.0}},
-)
-_add(
-    "smoothgrad",
-    gradients.smoothgrad,
-    lambda o, _: o["n_samples"],
-    "Smilkov et al. 2017, arXiv:1706.03825",
-    defaults={"n_samples": 50, "noise": 0.15, "stdev": None},
-)
-_add("input_x_gradient", gradients.input_x_gradient, 1, "Shrikumar et al. 2016, arXiv:1605.01713")
-_add(
-    "deeplift",
-    rules.deeplift,
-    2,
-    "Shrikumar et al. 2017, arXiv:1704.02685, rescale rule",
-    needs=("gradient", "module"),
-)
-_add(
-    "guided_backprop",
-    rules.guided_backprop,
-    1,
-    "Springenberg et al. 2015, arXiv:1412.6806",
-    needs=("gradient", "module"),
-)
-_add(
-    "deconvolution",
-    rules.deconvolution,
-    1,
-    "Zeiler and Fergus 2014, arXiv:1311.2901",
-    needs=("gradient", "module"),
-)
-_add(
-    "grad_cam",
-    cam.grad_cam,
-    1,
-    "Selvaraju et al. 2017, arXiv:1610.02391",
-    defaults={"layer": None, "reshape": None, "relu": True},
-    needs=("gradient", "module", "convolution"),
-    signed=False,
-)
-_add(
-    "guided_grad_cam",
-    cam.guided_grad_cam,
-    2,
-    "Selvaraju et al. 2017, arXiv:1610.02391",
-    defaults={"layer": None, "reshape": None},
-    needs=("gradient", "module", "convolution"),
-)
-_add(
-    "occlusion",
-    perturbation.occlusion,
-    lambda o, shape: perturbation.count_windows(shape, o["window"], o["stride"]),
-    "Zeiler and Fergus 2014, arXiv:1311.2901",
-    defaults={"window": None, "stride": None},
-    needs=(),
-)
-_add(
-    "rise",
-    perturbation.rise,
-    lambda o, _: o["n_masks"],
-    "Petsiuk et al. 2018, arXiv:1806.07421",
-    defaults={"n_masks": 4000, "cells": 7, "keep": 0.5},
-    needs=("image",),
-    signed=False,
-)
-_add(
-    "lime",
-    surrogate.lime,
-    lambda o, _: o["n_samples"],
-    "Ribeiro et al. 2016, arXiv:1602.04938",
-    defaults={"n_samples": 1000, "kernel_width": 0.25, "alpha": None, "n_segments": 50},
-    needs=("superpixels",),
-)
-_add(
-    "kernel_shap",
-    surrogate.kernel_shap,
-    lambda o, shape: surrogate.count_coalitions(_count_segments(o, shape), o["n_samples"]),
-    "Lundberg and Lee 2017, arXiv:1705.07874",
-    defaults={"n_samples": None, "n_segments": 50},
-    needs=("superpixels",),
-)
-_add(
-    "gradient_shap",
-    gradients.gradient_shap,
-    lambda o, _: o["n_samples"],
-    "Lundberg and Lee 2017, arXiv:1705.07874; Erion et al. 2021, arXiv:1906.10670",
-    defaults={"n_samples": 200, "noise": 0.0, "stdev": None, "baselines": None},
-)
+_GRADIENT, _MODULE = ("gradient",), ("gradient", "module")
+_LAYER, _SEGMENTS = (*_MODULE, "convolution"), ("superpixels",)
+_STEPS, _SAMPLES = (lambda o, _: o["n_steps"]), (lambda o, _: o["n_samples"])
+# Name, function, evaluations, signed, needs, defaults, presets, reference.
+_NATIVE: tuple[tuple[Any, ...], ...] = (
+    ("saliency", gradients.saliency, 1, True, _GRADIENT, {}, {},
+     "Simonyan et al. 2014, arXiv:1312.6034"),
+    ("integrated_gradients", gradients.integrated_gradients, _STEPS, True, _GRADIENT,
+     {"n_steps": 50}, {}, "Sundararajan et al. 2017, arXiv:1703.01365"),
+    ("smooth_ig", gradients.smooth_ig, lambda o, _: o["n_samples"] * o["n_steps"], True, _GRADIENT,
+     {"n_samples": 5, "noise": 0.15, "stdev": None, "n_steps": 50, "per_point": False},
+     {"paper": {"n_samples": 3, "stdev": 1.0}},
+     "Smilkov et al. 2017, arXiv:1706.03825, over integrated gradients"),
+    ("smoothgrad", gradients.smoothgrad, _SAMPLES, True, _GRADIENT,
+     {"n_samples": 50, "noise": 0.15, "stdev": None}, {}, "Smilkov et al. 2017, arXiv:1706.03825"),
+    ("input_x_gradient", gradients.input_x_gradient, 1, True, _GRADIENT, {}, {},
+     "Shrikumar et al. 2016, arXiv:1605.01713"),
+    ("deeplift", rules.deeplift, 2, True, _MODULE, {}, {},
+     "Shrikumar et al. 2017, arXiv:1704.02685, rescale rule"),
+    ("guided_backprop", rules.guided_backprop, 1, True, _MODULE, {}, {},
+     "Springenberg et al. 2015, arXiv:1412.6806"),
+    ("deconvolution", rules.deconvolution, 1, True, _MODULE, {}, {},
+     "Zeiler and Fergus 2014, arXiv:1311.2901"),
+    ("grad_cam", cam.grad_cam, 1, False, _LAYER, {"layer": None, "reshape": None, "relu": True}, {},
+     "Selvaraju et al. 2017, arXiv:1610.02391"),
+    ("guided_grad_cam", cam.guided_grad_cam, 2, True, _LAYER, {"layer": None, "reshape": None}, {},
+     "Selvaraju et al. 2017, arXiv:1610.02391"),
+    ("occlusion", masking.occlusion,
+     lambda o, shape: masking.count_windows(shape, o["window"], o["stride"]), True, (),
+     {"window": None, "stride": None}, {}, "Zeiler and Fergus 2014, arXiv:1311.2901"),
+    ("rise", masking.rise, lambda o, _: o["n_masks"], False, ("image",),
+     {"n_masks": 4000, "cells": 7, "keep": 0.5}, {}, "Petsiuk et al. 2018, arXiv:1806.07421"),
+    ("lime", surrogates.lime, _SAMPLES, True, _SEGMENTS,
+     {"n_samples": 1000, "kernel_width": 0.25, "alpha": None, "n_segments": 50}, {},
+     "Ribeiro et al. 2016, arXiv:1602.04938"),
+    ("kernel_shap", surrogates.kernel_shap,
+     lambda o, shape: surrogates.count_coalitions(_count_segments(o, shape), o["n_samples"]),
+     True, _SEGMENTS, {"n_samples": None, "n_segments": 50}, {},
+     "Lundberg and Lee 2017, arXiv:1705.07874"),
+    ("gradient_shap", gradients.gradient_shap, _SAMPLES, True, _GRADIENT,
+     {"n_samples": 200, "noise": 0.0, "stdev": None, "baselines": None}, {},
+     "Lundberg and Lee 2017, arXiv:1705.07874; Erion et al. 2021, arXiv:1906.10670"),
+)  # fmt: skip
+for _name, _function, _cost, _signed, _needs, _defaults, _presets, _reference in _NATIVE:
+    _MEMBERS[_name] = Member(
+        *(_name, _function, _cost, _signed, frozenset(_needs), _defaults, _presets, _reference),
+        native=True,
+    )
