@@ -46,10 +46,7 @@ _SAME_PICTURE = 0.98
 
 
 def load_btd(
-    folder: str | Path | None = None,
-    split: Split = "test",
-    seed: int = 0,
-    test_share: float = 0.25,
+    folder: str | Path | None = None, split: Split = "test", seed: int = 0, test_share: float = 0.25
 ) -> ImageSet:
     """Load the tumour pictures: label 1 for ``yes``; exact duplicates are kept once.
 

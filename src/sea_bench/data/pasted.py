@@ -8,7 +8,7 @@ first are not results on BAM.
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,26 +90,11 @@ def load_objects_on_scenes(
             name = f"{stem}-{chosen['object']}-{copy}"
             group = stem if label == "scene" else chosen["file"]
             masks = {"object": paste.read_mask}
-            plain = Item(
-                f"{name}-plain",
-                paste.read_scene,
-                None if label == "object" else classes.index(scene["scene"]),
-                scene["split"],
-                group,
-                masks,
-                path=paste.scene,
-            )
-            items.append(
-                Item(
-                    name,
-                    paste.read,
-                    classes.index((scene if label == "scene" else chosen)[label]),
-                    scene["split"],
-                    group,
-                    masks,
-                    plain=plain,
-                )
-            )
+            number_of = classes.index((scene if label == "scene" else chosen)[label])
+            own = None if label == "object" else number_of
+            side = (scene["split"], group, masks)
+            plain = Item(f"{name}-plain", paste.read_scene, own, *side, path=paste.scene)
+            items.append(Item(name, paste.read, number_of, *side, plain=plain))
     return ImageSet(SCENES.name, tuple(items), tuple(classes), SCENES.terms).split(split)
 
 
@@ -202,32 +187,18 @@ def load_bam(
     for side, path, index in rows:
         only = place / "scene_only"
         only = only / "val" if side == "test" else only / "train" / path.stem.split("-")[1]
-        plain = None
-        own_boxes = (boxes[path.name],) if path.name in boxes else ()
-        if (only / path.name).is_file():
-            own_label = None if label == "object" else index
-            plain = Item(
-                f"{path.stem}-plain",
-                partial(load_image, only / path.name),
-                own_label,
-                side,
-                boxes=own_boxes,
-                path=only / path.name,
-            )
-        items.append(
-            Item(
-                path.stem,
-                partial(load_image, path),
-                index,
-                side,
-                boxes=own_boxes,
-                plain=plain,
-                path=path,
-            )
-        )
-    classes = tuple(
-        names.get(index, f"class {index}") for index in range(max(names, default=-1) + 1)
-    )
+        known: dict[str, Any] = {
+            "split": side,
+            "boxes": (boxes[path.name],) if path.name in boxes else (),
+        }
+        plain, alone = None, only / path.name
+        if alone.is_file():
+            read = partial(load_image, alone)
+            scene = None if label == "object" else index
+            plain = Item(f"{path.stem}-plain", read, scene, path=alone, **known)
+        read = partial(load_image, path)
+        items.append(Item(path.stem, read, index, plain=plain, path=path, **known))
+    classes = tuple(names.get(k, f"class {k}") for k in range(max(names, default=-1) + 1))
     return ImageSet(BAM.name, tuple(items), classes, BAM.terms).split(split)
 
 

@@ -8,11 +8,4 @@ from sea_bench.experiments.catalogue import EXPERIMENTS, find_experiments
 from sea_bench.experiments.experiment import Experiment, Map
 from sea_bench.experiments.run import Result, run_experiment
 
-__all__ = [
-    "EXPERIMENTS",
-    "Experiment",
-    "Map",
-    "Result",
-    "find_experiments",
-    "run_experiment",
-]
+__all__ = ["EXPERIMENTS", "Experiment", "Map", "Result", "find_experiments", "run_experiment"]

@@ -74,13 +74,8 @@ class Explainer:
     ) -> Ensemble:
         """Make one map of its members' maps, asking the model where the map's config says so.
 
-        Args:
-            one: the map.
-            found: maps of its members, and maybe of others.
-            x: the inputs they belong to.
-            removal: what hiding squares does, if known; used by "optimal" alone.
-            heatmaps: [N, m, H, W], to be used in place of the members' own.
-            keep_scorer: keep the learned function.
+        ``found`` are maps of its members, and maybe of others; ``heatmaps`` [N, m, H, W] take the
+        place of the members' own; ``removal`` is as for ``sea_bench.experiments.maps.merge``.
         """
         model, target = self.inputs.loaded.model, found.target
         found = select(found, one.members)

@@ -36,15 +36,10 @@ FASHION_NOTES = (
     OPTIMAL_NOTE,
 )
 FASHION_METRICS = (
-    "aupc_windows:black",
-    "aupc_windows:noise",
-    "aupc_windows:mean",
-    "aupc_authors:black",
-    "deletion:black",
-    "deletion:blur",
-    "insertion:black",
-    "insertion:blur",
+    *("aupc_windows:black", "aupc_windows:noise", "aupc_windows:mean", "aupc_authors:black"),
+    *("deletion:black", "deletion:blur", "insertion:black", "insertion:blur"),
 )
+SECONDS = {"SEA (paper)": 14.5, "LIME": 0.39, "SG": 0.025, "IG": 0.011, "VG": 0.002}
 LOG = Map("SEA, log(1+x)", "sea", config=SEAConfig(activation="log1p"))
 BLACK = Map("SEA, black", "sea", config=SEAConfig(absent="baseline"))
 
@@ -87,15 +82,7 @@ FASHION_EXPERIMENTS = (
         n_inputs=20,
         kind="time",
         blocks=10,
-        paper={
-            "seconds_single": {
-                "SEA (paper)": 14.5,
-                "LIME": 0.39,
-                "SG": 0.025,
-                "IG": 0.011,
-                "VG": 0.002,
-            }
-        },
+        paper={"seconds_single": SECONDS},
         notes=(
             "The paper's times are the least of its four data sets, on a GTX 1080 Ti.",
             "Other work may have shared the processor; compare times with each other.",

@@ -151,15 +151,8 @@ def choose_inputs(
 ) -> Inputs:
     """Return the first ``count`` inputs that the experiment may use, in an order set by the seed.
 
-    A classifier that has not been trained on this machine is trained first. Of several parts, only
-    those are used that these inputs come from.
-
-    Args:
-        experiment: says what to use.
-        count: how many inputs; there may be fewer.
-        device: where the classifiers go, and are trained.
-        seed: of the order.
-        tell: told what is being done.
+    There may be fewer. A classifier that has not been trained on this machine is trained first, on
+    the device. Of several parts, only those are used that these inputs come from.
 
     Raises:
         InputError: the data are missing, with what to do; or no input fits.

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,24 +37,12 @@ def merge(
 ) -> Ensemble:
     """Make one map of the members' heatmaps [N, m, H, W] in the way ``one`` says.
 
-    Args:
-        one: the map.
-        heatmaps: of its members.
-        config: its settings, with nothing left open; None for aggregators that do not ask.
-        weights: how much each member counts in SEA, [m] or [N, m].
-        ask: asks the model; None for maps that do not.
-        removal: what hiding regions does; used by "optimal" alone.
-        keep_scorer: keep the learned function.
+    ``config`` has nothing left open, and is None for aggregators that do not ask; ``weights`` say
+    how much each member counts in SEA, [m] or [N, m]; ``removal`` is used by "optimal" alone.
     """
     if one.how in ("sea", "sea_step", "sea_random"):
-        return learn(
-            heatmaps,
-            config,
-            weights=weights,
-            ask=ask,
-            asking=Asking(**one.choices),
-            keep_scorer=keep_scorer,
-        ).ensemble
+        how: dict[str, Any] = {"asking": Asking(**one.choices), "keep_scorer": keep_scorer}
+        return learn(heatmaps, config, weights=weights, ask=ask, **how).ensemble
     if ask is not None and config is not None:
         return _average(heatmaps, ask, config)
     loss = None

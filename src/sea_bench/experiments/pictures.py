@@ -32,13 +32,8 @@ PHOTO_NOTES = (
     OPTIMAL_NOTE,
 )
 PHOTO_METRICS = (
-    "aupc_windows:noise",
-    "aupc_windows:black",
-    "aupc_windows:mean",
-    "aupc_authors:noise",
-    "deletion:blur",
-    "insertion:blur",
-    *SMOOTH_METRICS,
+    *("aupc_windows:noise", "aupc_windows:black", "aupc_windows:mean", "aupc_authors:noise"),
+    *("deletion:blur", "insertion:blur", *SMOOTH_METRICS),
 )
 LAMBDAS = (1.0, 10.0, 100.0)
 ABLATION = (11.91, 10.75, 11.47, 11.55, 11.43, 11.23, 11.46, 11.39, 11.15)
@@ -141,13 +136,8 @@ PICTURE_EXPERIMENTS = (
     _aupc(
         "btd",
         (
-            "aupc_pixels:black",
-            "aupc_pixels:mean",
-            "aupc_pixels:blur",
-            "aupc_pixels:inpaint",
-            "insertion:blur",
-            "insertion:mean",
-            "insertion:inpaint",
+            *("aupc_pixels:black", "aupc_pixels:mean", "aupc_pixels:blur", "aupc_pixels:inpaint"),
+            *("insertion:blur", "insertion:mean", "insertion:inpaint"),
         ),
         paper={"aupc_pixels:black": cite(11.11, 16.78, 17.31, 17.51, 17.24, 16.67, 16.8, 18.24)},
         notes=(

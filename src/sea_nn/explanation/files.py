@@ -154,24 +154,21 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
     else:
         full = (len(order), 1, *shape) if facts["kind"] == "image" else (len(order), *shape)
         attribution = _place(order, gains, features, full)
-    answers = _optional(tensors, "answers")
+    plain = ("target", "score", "images", "values", "answers")
+    found = {name: torch.from_numpy(tensors[name]) for name in plain if name in tensors}
+    if "answers" in found:
+        found["answers"] = found["answers"].float()
     return {
+        **found,
+        **{name: _names(facts[name]) for name in ("methods", "labels", "feature_names")},
         "attribution": attribution,
         "maps": maps,
-        "methods": _names(facts["methods"]),
-        "target": torch.from_numpy(tensors["target"]),
-        "score": torch.from_numpy(tensors["score"]),
         "order": order,
         "gains": gains,
         "feature_shape": feature_shape,
         "features": features,
-        "images": _optional(tensors, "images"),
-        "labels": _names(facts["labels"]),
         "checks": checks,
         "provenance": Provenance(**facts["provenance"]),
-        "values": _optional(tensors, "values"),
-        "feature_names": _names(facts["feature_names"]),
-        "answers": None if answers is None else answers.float(),
     }
 
 
@@ -206,10 +203,6 @@ def _array(tensor: Tensor, dtype: Any) -> np.ndarray[Any, Any]:
     if plain.dtype == torch.bfloat16:  # numpy has no such type
         plain = plain.float()
     return np.ascontiguousarray(plain.numpy().astype(dtype))
-
-
-def _optional(tensors: dict[str, np.ndarray[Any, Any]], name: str) -> Tensor | None:
-    return torch.from_numpy(tensors[name]) if name in tensors else None
 
 
 def _names(names: Any) -> tuple[str, ...] | None:

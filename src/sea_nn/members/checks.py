@@ -90,30 +90,21 @@ def check_model(model: Callable[..., Any], x: Tensor, args: Any = None) -> list[
         for module in names:
             module.register_forward_hook(lambda m, *_: calls.update([names[m]]))
         Logits(copy, check=False)(x[:1].detach().clone(), *select_args(as_args(args), one, len(x)))
-    checks: list[Check] = []
     twice = [name for name, count in calls.items() if count > 1]
-    if twice:
-        checks.append(
-            Check(
-                "warn",
-                "model",
-                f"{len(twice)} {'module runs' if len(twice) == 1 else 'modules run'} more than "
-                f"once in a pass, such as {twice[0]!r}",
-                "the members here allow for it; others that hook modules (Captum's DeepLift) do "
-                "not: give each use its own module for them",
-            )
-        )
     writing = [name for module, name in names.items() if getattr(module, "inplace", False)]
+
+    def warn(found: list[str], do: tuple[str, str], how: str, advice: str) -> Check:
+        what = f"{len(found)} {do[len(found) > 1]} {how}, such as {found[0]!r}"
+        return Check("warn", "model", what, f"the members here allow for it; others {advice}")
+
+    checks = []
+    if twice:
+        how, advice = "more than once in a pass", "that hook modules (Captum's DeepLift) do not: "
+        advice += "give each use its own module for them"
+        checks.append(warn(twice, ("module runs", "modules run"), how, advice))
     if writing:
-        checks.append(
-            Check(
-                "warn",
-                "model",
-                f"{len(writing)} {'module writes' if len(writing) == 1 else 'modules write'} in "
-                f"place, such as {writing[0]!r}",
-                "the members here allow for it; others that hook modules need inplace=False",
-            )
-        )
+        advice = "that hook modules need inplace=False"
+        checks.append(warn(writing, ("module writes", "modules write"), "in place", advice))
     return checks or [Check("ok", "model", "every module runs once in a pass, none in place")]
 
 
@@ -197,12 +188,8 @@ def _check_completeness(
     own = found.options["integrated_gradients"].get("baselines", baselines)
     start = torch.as_tensor(0.0 if own is None else own, dtype=x.dtype, device=x.device)
     with borrow(model, x, as_args(additional_forward_args)) as twin:
-        logits = predict(
-            twin,
-            start.expand_as(x),
-            additional_forward_args,
-            batch_size=internal_batch_size or CHUNK,
-        )
+        size = internal_batch_size or CHUNK
+        logits = predict(twin, start.expand_as(x), additional_forward_args, batch_size=size)
     wanted = take(found.logits, found.target) - take(logits, found.target)
     given = found.maps["integrated_gradients"].flatten(1).sum(1)
     error = float(((given - wanted).abs() / wanted.abs().clamp_min(1e-6)).median())

@@ -147,13 +147,13 @@ def draw_baselines(keys: Tensor, count: int, n_samples: int) -> tuple[Tensor, Te
 
 
 def _quadrature(task: Evaluator, n_steps: int) -> tuple[Tensor, Tensor]:
-    """Return Gauss-Legendre nodes and weights on [0, 1], [n_steps] each."""
     return _place_nodes(n_steps, task.x.dtype, task.x.device)
 
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
 def _place_nodes(n_steps: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return Gauss-Legendre nodes and weights on [0, 1], [n_steps] each."""
     # Once for all calls: a copy from the host waits until the GPU has done what was sent before.
     nodes, weights = np.polynomial.legendre.leggauss(n_steps)
     steps, shares = torch.as_tensor((1 + nodes) / 2), torch.as_tensor(weights / 2)

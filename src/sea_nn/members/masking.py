@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sea_nn.errors import InputError, MemberError
+from sea_nn.errors import InputError
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.masked import ask_masked
 
@@ -61,11 +61,6 @@ def rise(task: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float = 0.5
     Returns:
         Maps [N, 1, H, W], not negative.
     """
-    if task.x.ndim != 4:
-        raise MemberError(
-            f"rise needs images [N, C, H, W]; got {list(task.x.shape)}. Use occlusion or "
-            "kernel_shap"
-        )
     height, width = task.x.shape[2:]
     step = (math.ceil(height / cells), math.ceil(width / cells))
     random = task.generator()
@@ -77,9 +72,7 @@ def rise(task: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float = 0.5
     along_x = torch.arange(width, device=task.x.device)
 
     def masks(start: int, stop: int) -> Tensor:
-        smooth = functional.interpolate(
-            grids[start:stop], large, mode="bilinear", align_corners=False
-        )
+        smooth = functional.interpolate(grids[start:stop], large, mode="bilinear")
         which = torch.arange(stop - start, device=task.x.device)
         y = shift_y[start:stop, None] + along_y
         x = shift_x[start:stop, None] + along_x

@@ -90,8 +90,7 @@ class MapBatch:
         """Return the step maps that hide segments; ``name`` tells them from other segments."""
         flat = self.maps.flatten(2)
         return self._share(
-            (name, steps),
-            lambda: order.segment_steps(flat, segments, steps, self.seed, self.first),
+            (name, steps), lambda: order.segment_steps(flat, segments, steps, self.seed, self.first)
         )
 
     def window_steps(self, size: int, count: int, edge: bool) -> tuple[Tensor, Tensor]:

@@ -116,17 +116,9 @@ def score_maps(
     with ExitStack() as stack:
         evaluators: Evaluators | None = None
         if model is not None and any("model" in metric.needs for metric in chosen):
-            opened = open_model(
-                model,
-                x,
-                target,
-                args=additional_forward_args,
-                limit=internal_batch_size,
-                autocast=autocast,
-                output=output,
-                tick=collector.tick,
-            )
-            evaluators = stack.enter_context(opened)
+            given = {"args": additional_forward_args, "limit": internal_batch_size}
+            given |= {"autocast": autocast, "output": output, "tick": collector.tick}
+            evaluators = stack.enter_context(open_model(model, x, target, **given))
         for part in _cut(x, len(names)):
             own = segments[part] if segments is not None and own_segments else segments
             batch = MapBatch(

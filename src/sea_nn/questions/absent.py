@@ -64,12 +64,7 @@ def pixel_bounds(mean: Sequence[float], std: Sequence[float]) -> Bounds:
 
 
 def prepare(
-    x: Tensor,
-    kind: str | Tensor,
-    *,
-    bounds: Bounds | None = None,
-    seed: int = 0,
-    first: int = 0,
+    x: Tensor, kind: str | Tensor, *, bounds: Bounds | None = None, seed: int = 0, first: int = 0
 ) -> Perturbation:
     """Return the perturbation ``kind`` of the inputs ``x``.
 

@@ -75,17 +75,9 @@ def make_ask_only(
             left = kept[part].unsqueeze(1) if x.ndim == 4 else kept[part]
             return torch.where(left, x[rows[part]], values[rows[part]])
 
-        with open_model(
-            model,
-            x,
-            target,
-            args=additional_forward_args,
-            limit=internal_batch_size,
-            autocast=autocast,
-            logits=logits,
-            output=known,
-            tick=tick,
-        ) as evaluators:
+        given = {"args": additional_forward_args, "limit": internal_batch_size, "tick": tick}
+        given |= {"autocast": autocast, "logits": logits}
+        with open_model(model, x, target, output=known, **given) as evaluators:
             evaluator = evaluators(slice(None))
             known = evaluator.output  # so that it is found, and told, once
             answers = ask_points(evaluator, rows, build)

