@@ -11,7 +11,8 @@ from captum._utils.models.linear_model import SkLearnLasso
 from captum.attr._core.lime import get_exp_kernel_similarity_function
 from torch import Tensor, nn
 
-from sea_nn.members.compute import compute_maps, names
+from sea_nn.members.compute import compute_maps
+from sea_nn.members.registry import names
 from tests.helpers.by_hand import by_hand, pick, same
 
 ALL = ("image", "series", "table")
