@@ -110,11 +110,9 @@ def load_classifier(
 ) -> LoadedModel:
     """Load a trained classifier in evaluation mode.
 
-    Args:
-        name: a problem, problem/network, one part of either, or any name that ``load_model`` takes
-            (``resnet50``, ``torchvision:resnet18``), which is passed on.
-        device: where to put it.
-        folder: where trained classifiers lie; by default ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
+    The name is a problem, problem/network, one part of either, or any that ``load_model`` takes
+    (``resnet50``, ``torchvision:resnet18``), which is passed on. Trained classifiers lie in
+    ``folder``, by default ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
 
     Raises:
         InputError: it has not been trained on this machine; the message has the command.
@@ -177,17 +175,9 @@ def train_classifier(
     On a pretrained network the last layer is replaced and fitted to the features below it; its
     penalty is chosen by cross-validation within the training pictures. ``vgg`` is trained as a
     whole. For ``tiny_imagenet`` nothing is trained: the network keeps those of its 1000 outputs
-    that are Tiny ImageNet's classes.
-
-    Args:
-        name: a problem, problem/network, or one part of either.
-        device: where to train.
-        folder: where to store it; by default ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
-        data_folder: the data set's folder; by default found under ``$SEA_NN_DATA``.
-        seed: of everything random in training; the split is always that of ``data.load``.
-        fine_tune: epochs of training the whole pretrained network afterwards; wants a GPU.
-
-    The global random state is left as it was.
+    that are Tiny ImageNet's classes. ``fine_tune`` are epochs of training the whole pretrained
+    network afterwards, on a GPU. ``seed`` decides everything random in training; the split is
+    always that of ``data.load``. The global random state is left as it was.
     """
     start = time.perf_counter()
     problem_name, network, part = _parse(name)

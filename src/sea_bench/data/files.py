@@ -85,15 +85,9 @@ def list_images(folder: Path) -> list[Path]:
 
 
 def read_table(path: Path, columns: Mapping[str, Kind], info: SetInfo) -> list[dict[str, Any]]:
-    """Read a CSV file with a header that has at least these columns.
+    """Return the rows of a CSV file with a header that has at least these columns.
 
-    Args:
-        path: of the file.
-        columns: what the fields of each are: `str`, `int`, `read_number`, or the values allowed.
-        info: of the data set, for advice.
-
-    Returns:
-        The rows, their fields converted.
+    ``columns`` say what the fields become: `str`, `int`, `read_number`, or the values allowed.
     """
     try:
         with need(path, info).open(newline="", encoding="utf-8") as file:

@@ -52,12 +52,8 @@ def load_objects_on_scenes(
 ) -> ImageSet:
     """Paste an object of the same split on each scene, at random by ``seed``.
 
-    Args:
-        folder: where scenes and cut-outs lie.
-        split: "train", "test" or "all".
-        label: what the label says, the kind of scene or the kind of object.
-        per_scene: how many pictures are made of each scene.
-        seed: decides object, size and place. An item does not depend on how many are made.
+    The seed decides object, size and place; an item does not depend on how many are made
+    ``per_scene``. The label says the kind of scene or the kind of object.
 
     Items of one ``group`` show the same scene, or, if objects are the labels, the same object.
     ``item.plain`` is the scene alone; its mask, like that of the item itself, is the outline of

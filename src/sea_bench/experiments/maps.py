@@ -83,11 +83,9 @@ def draw_squares(shape: tuple[int, ...], seed: int, device: torch.device) -> Ten
 def learn_class_maps(
     experiment: Experiment, by_class: Mapping[int, MemberMaps]
 ) -> dict[str, dict[int, Tensor]]:
-    """Return the class-level maps by label and class [M9].
+    """Return the class-level maps that the experiment has, by label and class [M9].
 
-    Args:
-        experiment: its maps say which are wanted.
-        by_class: for each class, the members' maps of its training inputs.
+    ``by_class`` has, for each class, the members' maps of its training inputs.
     """
     classes = list(by_class)
     result: dict[str, dict[int, Tensor]] = {}

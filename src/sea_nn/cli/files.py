@@ -14,16 +14,8 @@ def find_files(
     """The files that the arguments of a command mean, in their order, each once.
 
     A single file is returned unseen: a missing or broken one must not stop the others, and nor
-    must a folder or a glob that has no such file.
-
-    Args:
-        patterns: files, folders and globs.
-        suffixes: endings of the files to take from folders and globs, lower case.
-        noun: what to call such files in errors.
-        recursive: also look into folders' folders.
-
-    Returns:
-        The files, and by argument why it means none.
+    must a folder or a glob that has no file with one of the ``suffixes`` (lower case). Returns the
+    files, and by argument why it means none; ``noun`` is what errors call such files.
     """
     found: dict[Path, Path] = {}
     empty: dict[str, str] = {}

@@ -39,14 +39,9 @@ def gather_pictures(
 ) -> list[Picture]:
     """The pictures that the arguments mean, each with a folder name of its own.
 
-    An argument that means none is one that cannot be opened, unless there are no others.
-
-    Args:
-        patterns: files, folders and globs.
-        recursive: also look into folders' folders.
-        demo_for: the name of a model to add a shipped picture for.
-        taken: folder names that may not be used.
-        output: the folder for results; those that an earlier run left there are passed over.
+    An argument that means none is one that cannot be opened, unless there are no others. Names in
+    ``taken`` are not used, results that an earlier run left in ``output`` are passed over, and
+    ``demo_for`` names a model to add a shipped picture for.
 
     Raises:
         InputError: there are arguments, but all of them mean no picture.

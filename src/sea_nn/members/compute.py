@@ -46,32 +46,18 @@ def compute_maps(
     """Explain every input of `x` with every method; the model and `x` are not changed.
 
     Passes run on a private twin of the model that shares its weights (`sea_nn.passes.borrowing`).
+    The arguments are those of `SEA` and `SEA.explain`. What should be known beyond that:
 
-    Args:
-        model: a module or any callable; see `Logits` for the outputs understood.
-        x: inputs [N, ...]: columns [N, F], series [N, C, T] or images [N, C, H, W].
-        target: the class to explain, one or one an input; None for the predicted class.
-        methods: an ensemble's name, or names, (name, options) pairs and callables.
-        baselines: what "absent" means: None for 0, a number, or a tensor that broadcasts to `x`,
-            [N, ...] being one an input. A pool of them for gradient_shap is an option of its own:
-            `options={"gradient_shap": {"baselines": pool}}`.
-        additional_forward_args: further arguments of the model; tensors with N entries follow the
-            inputs. Callables cannot take part then: they get the model and an input alone.
-        internal_batch_size: the most evaluations in one pass; left out, it is chosen so that a
-            pass fits into memory.
-        feature_mask: segments for lime and kernel_shap, whole numbers that broadcast to `x`.
-        options: options by method, for example `{"rise": {"n_masks": 500}}`.
-        output: what the model's outputs are: "logits", "probabilities", "sigmoid" or "value"; None
-            to find out, with an `AssumptionWarning` where something is assumed.
-        seed: starts every random draw of the members here. Draws are each input's own, decided by
-            the seed and its content, so its maps do not depend on the rest of the batch. A model or
-            callable that draws does so from PyTorch's global generator, which is not seeded.
-        autocast: on a GPU, True for bfloat16 or a floating type. float16 keeps as many digits as
-            the TF32 that PyTorch's convolutions use by default, and moves half the memory.
-        compile: compile gradient passes with `torch.compile`: some seconds for the first inputs of
-            a model, about 1.4 times as fast on a GPU from then on.
-        progress: called with (member, evaluations done, evaluations in all).
-        on_error: "raise", or "skip" to go on without a member that fails.
+    - `baselines` is what "absent" means: None for 0, a number, or a tensor that broadcasts to `x`,
+      [N, ...] being one an input. A pool of them for gradient_shap is an option of its own:
+      `options={"gradient_shap": {"baselines": pool}}`.
+    - With `additional_forward_args` callables cannot take part: they get the model and an input.
+    - `feature_mask` has the segments for lime and kernel_shap.
+    - Draws are each input's own, decided by `seed` and its content, so its maps do not depend on
+      the rest of the batch. A model or callable that draws does so from PyTorch's global generator.
+    - `autocast=torch.float16` keeps as many digits as the TF32 that PyTorch's convolutions use by
+      default, and moves half the memory. `compile` takes some seconds for the first inputs of a
+      model; gradient passes are about 1.4 times as fast on a GPU from then on.
 
     Raises:
         InputError, KindError: the call is wrong.

@@ -38,11 +38,7 @@ def bootstrap_mean(
 ) -> Estimate:
     """Return the mean of scores [N, m] over inputs with its percentile interval.
 
-    Args:
-        scores: one number for each input and method.
-        level: the interval's coverage.
-        resamples: how often N inputs are drawn, with replacement, the same ones for all methods.
-        seed: of the draws.
+    N inputs are drawn ``resamples`` times, with replacement, the same ones for all methods.
     """
     if scores.ndim != 2:
         raise InputError(f"scores must be [inputs, methods]; got {list(scores.shape)}")

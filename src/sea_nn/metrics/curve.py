@@ -27,13 +27,8 @@ def trace(
 ) -> PointOutputs:
     """Return the answers after 0, 1, ..., ``steps`` steps, [N, m, steps + 1].
 
-    Args:
-        evaluator: the model and the inputs, with ``evaluator.logits`` the answers about them.
-        perturbation: how positions are hidden.
-        step_maps: the step that hides each position, int16 [N, m, n]; see ``order``.
-        steps: the last step.
-        insert: start with everything hidden, and each step shows what it would hide.
-        whole: gives the answers of ``ask_hidden``, if they are known.
+    ``step_maps`` are int16 [N, m, n], see ``order``. To ``insert``, start with everything hidden,
+    and each step shows what it would hide; ``whole`` gives the answers of ``ask_hidden``, if known.
     """
     n_inputs, n_maps = step_maps.shape[:2]
     changed = perturbation.changed()
@@ -91,11 +86,8 @@ def simpson(curves: Tensor, counts: Tensor | None = None) -> Tensor:
 
     With an even number of points the rule leaves one interval over; it is taken by the trapezoid
     rule once at the end and once at the start, and the two areas are averaged (what SciPy's
-    ``simps`` did when the paper was written).
-
-    Args:
-        curves: [..., points].
-        counts: use only that many leading points of each curve, [...].
+    ``simps`` did when the paper was written). Of each curve only the ``counts`` [...] leading
+    points are used, if given.
 
     >>> simpson(torch.tensor([0.0, 1.0, 4.0]))
     tensor(2.6667)

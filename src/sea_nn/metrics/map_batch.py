@@ -147,14 +147,7 @@ class MapBatch:
 
 
 def ask_sets(batch: MapBatch, kind: PerturbationKind, sets: Tensor, keep: bool) -> PointOutputs:
-    """Return the answers with only the sets kept, or with only them hidden, [N, k].
-
-    Args:
-        batch: the inputs and the model.
-        kind: how positions are hidden.
-        sets: bool [N, k, *positions].
-        keep: whether the sets are what is left of an input, or what is hidden.
-    """
+    """Return the answers with only the sets, bool [N, k, *positions], kept or hidden, [N, k]."""
     perturbation, count = batch.perturbation(kind), sets.shape[1]
     rows = torch.arange(len(sets), device=sets.device).repeat_interleave(count)
     hidden = sets.flatten(0, 1)

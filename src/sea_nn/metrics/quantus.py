@@ -105,20 +105,14 @@ def score_with_quantus(
 ) -> Scores:
     """Score maps of images with metrics of Quantus; the scores' names start with "quantus:".
 
-    Args:
-        model: a module; it comes back as it was.
-        x: images [N, C, H, W].
-        target: the class explained; None for the predicted one.
-        maps: by method, [N, H, W]; channels must have been reduced.
-        metrics: names from ``QUANTUS``.
-        masks: bool [N, H, W], for localisation.
-        explain: by method, a function (model, x, target) -> maps, for sensitivity and
-            randomisation; attributions [N, C, H, W] are reduced to the sum of absolute values.
-        options: by metric, further options of the Quantus class.
-        random: also score a random map, under "random"; it is drawn anew at every explanation.
-        seed: of the random map and of NumPy's global generator, which Quantus draws from and which
-            is given back as it was.
-        batch_size: inputs that Quantus handles at once.
+    ``metrics`` are names from ``QUANTUS``; arguments that are not told of here are as for
+    ``score_maps``. A random map is drawn anew at every explanation.
+
+    - ``explain``: by method, a function (model, x, target) -> maps, for sensitivity and
+      randomisation; attributions [N, C, H, W] are reduced to the sum of absolute values.
+    - ``options``: by metric, further options of the Quantus class.
+    - ``seed``: also of NumPy's global generator, which Quantus draws from and which is given back
+      as it was.
     """
     library = _import()
     unknown = [name for name in metrics if name not in QUANTUS]

@@ -79,15 +79,8 @@ def input_dependence(with_object: Tensor, without_object: Tensor, region: Tensor
     """Return 1 where a pasted object gets less attribution than the scene had there [M16].
 
     The object means nothing to a classifier of scenes. The mean over inputs is the input dependence
-    rate of BAM (Yang and Kim, 2019), higher is better; both kinds of maps must have one scale.
-
-    Args:
-        with_object: maps [N, m, *shape] of the inputs with the object.
-        without_object: maps of the same inputs without it.
-        region: where the object is, bool [N, *shape].
-
-    Returns:
-        [N, m]; nan where the region is empty.
+    rate of BAM (Yang and Kim, 2019), higher is better; both kinds of maps, [N, m, *shape], must
+    have one scale. Returns [N, m], nan where the region, bool [N, *shape], is empty.
     """
     if with_object.shape != without_object.shape:
         raise InputError(

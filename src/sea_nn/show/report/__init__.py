@@ -36,15 +36,9 @@ def write_report(
 ) -> Path:
     """Write one self-contained HTML file for one or many explanations.
 
-    Args:
-        explanations: one (of any number of inputs) or several.
-        path: the file to write; it appears only once it is complete.
-        title: the page's heading.
-        side: maps are embedded with at most so many pixels a side. None: 256 for up to 48
-            inputs, 128 for more, which keeps several hundred inputs to tens of megabytes.
-
-    Returns:
-        The path.
+    The file appears only once it is complete. Maps are embedded with at most ``side`` pixels a
+    side; None: 256 for up to 48 inputs, 128 for more, which keeps several hundred inputs to tens
+    of megabytes. Returns the path.
     """
     if isinstance(explanations, Explanation):
         batches: Sequence[Explanation] = [explanations]
