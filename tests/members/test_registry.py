@@ -7,8 +7,8 @@ from torch import nn
 
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.members import registry
-from sea_nn.members.compute import compute_maps, expand_methods, from_captum, get, names, register
-from sea_nn.members.registry import ENSEMBLES
+from sea_nn.members.compute import compute_maps, from_captum
+from sea_nn.members.registry import ENSEMBLES, expand_methods, get, names, register
 from tests.members.test_run import build, images, linear
 
 
