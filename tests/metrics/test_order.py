@@ -164,25 +164,12 @@ def test_simpson_is_exact_for_parabolas_and_can_stop_early():
     assert areas.tolist() == pytest.approx([8**3 / 3, 2.0, 0.0])
 
 
-def test_gini_equals_the_mean_difference_of_all_pairs():
-    maps = draw_maps(2, 3, 4, 5).double() ** 3
-    for i in range(2):
-        for j in range(3):
-            expected = slow.gini(maps[i, j].flatten().tolist())
-            assert float(gini(maps)[i, j]) == pytest.approx(expected)
+def test_gini_of_nothing_of_one_position_and_of_an_even_map():
     one = torch.zeros(1, 1, 10)
     assert gini(one).isnan().all()
     one[0, 0, 3] = 2.0
     assert float(gini(one)) == pytest.approx(0.9)
     assert float(gini(torch.ones(1, 1, 10))) == pytest.approx(0.0, abs=1e-7)
-
-
-def test_localisation_by_hand():
-    maps = torch.tensor([[[[4.0, 1.0], [3.0, 2.0]], [[0.0, 1.0], [0.0, 0.0]]]])
-    masks = torch.tensor([[[True, True], [False, False]]])
-    assert relevance_mass(maps, masks).tolist() == [[0.5, 1.0]]
-    assert rank_accuracy(maps, masks)[0, 0] == 0.5
-    assert pointing_game(maps, masks).tolist() == [[1.0, 1.0]]
 
 
 def test_tied_maxima_count_by_their_share_inside():
@@ -211,19 +198,6 @@ def test_masks_must_be_binary_and_fit():
         gini(maps - 0.5)
     whole = torch.ones(2, 4, 4)
     assert relevance_mass(maps, whole).allclose(torch.ones(2, 1))
-
-
-def test_jaccard_equals_sets_at_every_k():
-    maps, human = draw_maps(3, 2, 6, 6), draw_maps(3, 6, 6, seed=1)
-    ks = [1, 5, 18, 36]
-    values = jaccard(maps, human, ks)
-    for i in range(3):
-        theirs = slow.order_of(human[i])
-        for j in range(2):
-            mine = slow.order_of(maps[i, j])
-            for column, k in enumerate(ks):
-                expected = slow.jaccard(set(mine[:k]), set(theirs[:k]))
-                assert float(values[i, j, column]) == pytest.approx(expected)
 
 
 def test_jaccard_takes_a_mask_whole_and_never_positions_nobody_marked():

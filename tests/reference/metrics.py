@@ -20,8 +20,13 @@ def score(model, image: Tensor, target: int, kind: str = "probability") -> float
     return float(logits.softmax(0)[target] if kind == "probability" else logits[target])
 
 
-def hide(image: Tensor, fill: Tensor, hidden) -> Tensor:
-    """A copy of the image [C, H, W] with the flat positions in ``hidden`` taken from ``fill``."""
+def hide(image: Tensor, fill, hidden) -> Tensor:
+    """A copy of the image [C, H, W] with the flat positions in ``hidden`` taken from ``fill``.
+
+    Where what is filled in depends on what is hidden, ``fill`` is a function of the positions.
+    """
+    if callable(fill):
+        return fill(hidden)
     result = image.clone()
     width = image.shape[-1]
     for place in hidden:
@@ -88,6 +93,11 @@ def window_curve(model, image, target, fill, heatmap, size, count, edge, kind):
     return points
 
 
+def predicts(model, image: Tensor, target: int) -> bool:
+    with torch.no_grad():
+        return int(model(image[None].clone())[0].argmax()) == target
+
+
 def trapezoid(points, dx=1.0):
     return dx * sum((a + b) / 2 for a, b in pairwise(points))
 
@@ -151,3 +161,8 @@ def gini(values) -> float:
 
 def jaccard(a: set, b: set) -> float:
     return len(a & b) / len(a | b)
+
+
+def mass(values, inside: set) -> float:
+    """The share of the values' sum at the positions ``inside``."""
+    return sum(values[place] for place in inside) / sum(values)

@@ -1,0 +1,116 @@
+"""score_maps takes maps of every kind, and says what to do when it is misused."""
+
+import pytest
+import torch
+from torch import nn
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.metrics import score_maps
+from sea_nn.metrics.faithfulness import deletion
+from tests.metrics.test_scoring import Plain, case, draw
+
+__all__ = ["case"]
+
+
+def test_maps_may_differ_in_precision(case):
+    model, x, _, maps = case
+    mixed = {"a": maps["a"].double(), "b": (maps["b"] * 64).round().half()}
+    scores = score_maps(model, x, None, mixed, ["deletion:mean", "aupc_windows:mean,size=3"])
+    plain = score_maps(model, x, None, maps, ["deletion:mean"])
+    torch.testing.assert_close(
+        scores.values["deletion:mean"][:, 0], plain.values["deletion:mean"][:, 0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"maps": {"a": draw(2, 6, 6)}}, r"\[2, 6, 6\], and x is \[2, 3, 12, 12\]"),
+        ({"maps": {"a": draw(2, 3, 12, 12)}}, "reduce_channels"),
+        ({"maps": {"a": torch.zeros(2, 12, 12)}}, "zero everywhere on 2 of 2 inputs"),
+        ({"maps": {"a": torch.full((2, 12, 12), torch.nan)}}, "nan or infinite"),
+        ({"maps": {}, "random": False}, "at least one"),
+        ({"metrics": ["deletion:mean,steps=145"]}, "number of positions, 144"),
+        ({"metrics": ["aupc_windows:mean,size=13"]}, "do not fit into 12 x 12"),
+        ({"metrics": ["deletion:mean,by=superpixel"]}, "pass segments="),
+        ({"metrics": ["relevance_mass"]}, "pass masks="),
+        ({"metrics": ["jaccard"]}, "pass masks="),
+        ({"metrics": ["robustness"]}, "recompute="),
+        ({"metrics": ["delution"]}, "did you mean 'deletion'"),
+        ({"metrics": ["deletion:white"]}, "no perturbation 'white'"),
+        ({"metrics": ["deletion:mean,stops=3"]}, "its options: perturbation, steps"),
+        ({"metrics": ["deletion:mean,by=row"]}, "'pixel', 'grid' or 'superpixel'"),
+        ({"metrics": ["deletion:mean,score=loss"]}, "'probability' or 'logit'"),
+        ({"metrics": ["aupc_windows:mean,points=1"]}, "at least 2 points"),
+        ({"metrics": []}, "at least one metric"),
+        ({"metrics": ["gini"], "masks": torch.ones(2, 5, 5)}, r"masks must be \[2, 12, 12\]"),
+        ({"metrics": ["gini"], "segments": torch.ones(5).long()}, "segments must be"),
+        ({"target": 9}, "valid targets are 0 to 3"),
+        ({"model": None}, "pass it as the first argument"),
+        ({"model": nn.Linear(3, 2)}, "could not run on x"),
+        ({"internal_batch_size": 0}, "at least 1"),
+        ({"autocast": True}, "autocast is for GPUs"),
+        ({"metrics": ["input_dependence"], "masks": torch.ones(2, 12, 12)}, "without="),
+        ({"x": draw(2, 3, 12, 12, 1, 1)}, "with N >= 1"),
+    ],
+)
+def test_wrong_calls_say_what_to_do(case, changes, message):
+    model, x, _, maps = case
+    call = {"model": model, "x": x, "target": None, "maps": maps, "metrics": ["deletion:mean"]}
+    with pytest.raises(InputError, match=message):
+        score_maps(**{**call, **changes})
+
+
+def test_wrong_kinds_are_refused(case):
+    model, x, _, maps = case
+    for changes in (
+        {"x": x.long()}, {"maps": list(maps.values())}, {"maps": {"a": 3}}, {"metrics": [3]},
+    ):  # fmt: skip
+        call = {"model": model, "x": x, "target": None, "maps": maps, "metrics": ["gini"]}
+        with pytest.raises(KindError):
+            score_maps(**{**call, **changes})
+
+
+def test_maps_of_zeros_can_be_ranked_at_random(case):
+    model, x, _, _ = case
+    maps = {"nothing": torch.zeros(2, 12, 12)}
+    scores = score_maps(model, x, None, maps, ["deletion:mean", "gini"], allow_zero=True)
+    assert scores.values["deletion:mean"].isfinite().all()
+    assert scores.values["gini"][:, 0].isnan().all()
+    assert "map of zeros" in scores.notes["gini"][0]
+
+
+def test_maps_with_one_channel_and_whole_numbers_are_taken(case):
+    model, x, _, maps = case
+    channel = score_maps(model, x, None, {"a": maps["a"].unsqueeze(1)}, ["deletion:mean"])
+    plain = score_maps(model, x, None, {"a": maps["a"]}, ["deletion:mean"])
+    assert torch.equal(channel.values["deletion:mean"], plain.values["deletion:mean"])
+    ranks = maps["a"].flatten(1).argsort(1).argsort(1).view(2, 12, 12)
+    whole = score_maps(model, x, None, {"a": ranks}, ["deletion:mean"])
+    torch.testing.assert_close(whole.values["deletion:mean"], plain.values["deletion:mean"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.bool])
+def test_maps_of_few_bits_are_scored_in_single_precision(dtype):
+    maps = (draw(2, 28, 28) > 0.5) if dtype == torch.bool else draw(2, 28, 28).to(dtype)
+    x = draw(2, 1, 28, 28)
+    found = score_maps(None, x, None, {"a": maps}, ["gini"], random=False).values["gini"]
+    expected = score_maps(None, x, None, {"a": maps.double()}, ["gini"], random=False)
+    assert torch.allclose(found, expected.values["gini"], atol=1e-5)
+
+
+def test_zero_and_one_are_a_mask_for_jaccard_in_every_type():
+    x, maps, mask = draw(2, 1, 6, 6), {"a": draw(2, 6, 6)}, draw(2, 6, 6) > 0.6
+    values = [
+        score_maps(None, x, None, maps, ["jaccard"], masks=one, random=False).values["jaccard"]
+        for one in (mask, mask.float(), mask.to(torch.uint8))
+    ]
+    assert torch.equal(values[0], values[1])
+    assert torch.equal(values[0], values[2])
+
+
+def test_two_metrics_of_one_name_are_not_mistaken_for_each_other():
+    x, maps = draw(2, 1, 6, 6), {"a": draw(2, 6, 6)}
+    both = [deletion(torch.zeros(1, 1, 1)), deletion(torch.ones(1, 1, 1))]
+    with pytest.raises(InputError, match="two metrics are called"):
+        score_maps(Plain(torch.ones(36)), x, 0, maps, both)
