@@ -120,7 +120,11 @@ def load_classifier(
     if name == "fashion":
         return replace(load_model("fashion-cnn", device), name=name)
     if not is_trained(name):
-        return _pass_on(name, device)
+        try:
+            return load_model(name, device)
+        except InputError as error:
+            problems = f"{', '.join(classifier_names())}, or PROBLEM/NETWORK."
+            raise InputError(f"{error} Trained classifiers: {problems}") from error
     problem, network, part = _parse(name)
     path = _locate(problem, network, part, folder)
     if not path.is_file():
@@ -182,9 +186,9 @@ def train_classifier(
     start = time.perf_counter()
     problem_name, network, part = _parse(name)
     problem, device = PROBLEMS[problem_name], torch.device(device)
-    test = load_split(
-        problem.data, part, "test", data_folder, **{**problem.options, **_once(problem)}
-    )
+    # One picture of each test scene, however many training has.
+    options = {key: 1 if key == "per_scene" else value for key, value in problem.options.items()}
+    test = load_split(problem.data, part, "test", data_folder, **options)
     n_classes = len(test.classes)
     details: dict[str, float] = {}
     train: list[Item] = []
@@ -278,24 +282,11 @@ def _parse(name: str) -> tuple[str, str, Part | None]:
     return problem, network or PROBLEMS[problem].network, part
 
 
-def _pass_on(name: str, device: str | torch.device) -> LoadedModel:
-    try:
-        return load_model(name, device)
-    except InputError as error:
-        problems = ", ".join(classifier_names())
-        raise InputError(f"{error} Trained classifiers: {problems}, or PROBLEM/NETWORK.") from error
-
-
 def _locate(problem: str, network: str, part: Part | None, folder: str | Path | None) -> Path:
     place = find_cache() if folder is None else Path(folder).expanduser()
     safe = "".join(letter if letter.isalnum() else "-" for letter in network)
     end = "" if part is None else f"-{part}"
     return place / "classifiers" / f"{problem}-{safe}{end}.safetensors"
-
-
-def _once(problem: Problem) -> dict[str, Any]:
-    """Return options that make one picture of each test scene, however many training has."""
-    return {"per_scene": 1} if "per_scene" in problem.options else {}
 
 
 def _gather(problem: Problem, part: Part | None, folder: str | Path | None) -> list[Item]:

@@ -18,16 +18,14 @@ CELLS = 8
 """Cells along each side."""
 
 
-def greedy_regions(
-    model: nn.Module, x: Tensor, target: Tensor, *, cells: int = CELLS, absent: str = "blur"
-) -> Tensor:
-    """Return maps [N, 1, H, W] of the order in which greedy takes the cells: 1, ..., 1 / cells^2.
+def greedy_regions(model: nn.Module, x: Tensor, target: Tensor) -> Tensor:
+    """Return maps [N, 1, H, W] of the order in which greedy takes the n cells: 1, ..., 1 / n.
 
-    Greedy asks about every cell that is left, two evaluations each: cells^2 (cells^2 + 1) in all.
+    Greedy asks about every cell that is left, two evaluations each: n (n + 1) in all.
     """
-    ask = make_ask(model, x, target, absent=absent)
-    place = number_cells((cells, cells), x.shape[2:], x.device)
-    n_cells = cells * cells
+    ask = make_ask(model, x, target)
+    place = number_cells((CELLS, CELLS), x.shape[2:], x.device)
+    n_cells = CELLS**2
     taken = torch.zeros(len(x), n_cells, dtype=torch.bool, device=x.device)
     map_ = torch.zeros(len(x), n_cells, device=x.device)
     single = torch.eye(n_cells, dtype=torch.bool, device=x.device)

@@ -67,17 +67,11 @@ def run_experiment(
 ) -> Result:
     """Run an experiment and write NAME.md, NAME.csv and its figures.
 
-    Args:
-        experiment: one of ``EXPERIMENTS``, or your own.
-        limit: measure at most this many inputs: a trial.
-        device: "auto" (a GPU if there is one), "cpu", "cuda".
-        seed: of the inputs' order, the members' and the metrics' draws.
-        out: folder for the result. A published result there is not replaced by a smaller trial,
-            which goes to ``out/trial`` then.
-        cache: folder for results of single inputs; by default ``$SEA_NN_CACHE/bench``.
-        fresh: measure again what is remembered.
-        command: how to run this again, for the record.
-        progress: called with (text, inputs done, inputs in all).
+    With a ``limit`` it is a trial: a published result in ``out`` is not replaced by a smaller one,
+    which goes to ``out/trial`` then. ``seed`` is of the inputs' order, of members and metrics;
+    ``cache`` is the folder for results of single inputs, by default ``$SEA_NN_CACHE/bench``,
+    which are measured again if ``fresh``. ``command`` says on the page how to run this again, and
+    ``progress`` is called with (text, inputs done, inputs in all).
     """
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1 input; got {limit}")

@@ -47,12 +47,8 @@ def query_sets(
     sets: Tensor,
     perturbation: PerturbationKind = "blur",
     *,
-    bounds: Bounds | None = None,
     seed: int = 0,
-    first: int = 0,
-    additional_forward_args: Any = None,
     internal_batch_size: int | None = None,
-    autocast: bool | torch.dtype = False,
     output: str | None = None,
 ) -> SetOutputs:
     """Keep and remove sets of positions, bool [N, k, *positions], and return what the model says.
@@ -60,9 +56,8 @@ def query_sets(
     ``perturbation`` is how positions are hidden; the other arguments are those of ``score_maps``.
     """
     _check_sets(sets, x)
-    given = {"args": additional_forward_args, "limit": internal_batch_size, "autocast": autocast}
-    with open_model(model, x, target, output=output, **given) as evaluators:
-        batch = _make_batch(evaluators(slice(None)), bounds, seed, first)
+    with open_model(model, x, target, limit=internal_batch_size, output=output) as evaluators:
+        batch = _make_batch(evaluators(slice(None)), None, seed)
         batch.need_model().meaning().check_class()
         kept, removed = (
             ask_sets(batch, perturbation, sets.to(x.device), keep) for keep in (True, False)
@@ -78,18 +73,15 @@ def compute_drops(
     perturbation: PerturbationKind = "blur",
     *,
     bounds: Bounds | None = None,
-    seed: int = 0,
-    first: int = 0,
-    output: str | None = None,
 ) -> Tensor:
     """Return by how much the class's output falls when each set is hidden, [N, k].
 
-    The arguments are those of ``query_sets``.
+    The arguments are those of ``score_maps``.
     """
     _check_sets(sets, x)
-    with open_model(model, x, target, output=output) as evaluators:
+    with open_model(model, x, target) as evaluators:
         evaluator = evaluators(slice(None))
-        batch = _make_batch(evaluator, bounds, seed, first)
+        batch = _make_batch(evaluator, bounds, 0)
         left = ask_sets(batch, perturbation, sets.to(x.device), keep=False).logit
         return take(evaluator.logits, evaluator.target).unsqueeze(1).to(left) - left
 
@@ -104,6 +96,6 @@ def _check_sets(sets: Tensor, x: Tensor) -> None:
         )
 
 
-def _make_batch(evaluator: Evaluator, bounds: Bounds | None, seed: int, first: int) -> MapBatch:
+def _make_batch(evaluator: Evaluator, bounds: Bounds | None, seed: int) -> MapBatch:
     nothing = evaluator.x.new_empty(len(evaluator.x), 0, *positions(evaluator.x))
-    return MapBatch(evaluator.x, nothing, (), evaluator, bounds=bounds, seed=seed, first=first)
+    return MapBatch(evaluator.x, nothing, (), evaluator, bounds=bounds, seed=seed)

@@ -177,15 +177,10 @@ def panel_grid(
 ) -> tuple[Plot, Array]:
     """A grid of bare panels with titles above and labels at the left, all fitted to their space.
 
-    Args:
-        titles: one a column; "SEA" is set in bold.
-        row_labels: one a row; empty strings take no room.
-        aspect: height of a panel over its width.
-        footer: inches kept free below the panels.
-        widest: the largest width of a panel in inches.
-        most: a row of more panels than this is broken into lines, each below its own titles.
-        headings: the rows fall into as many blocks of equal length, each below its heading and
-            the titles.
+    "SEA" is set in bold, and empty row labels take no room. ``aspect`` is a panel's height over its
+    width, at most ``widest`` inches; ``footer`` inches stay free below. A row of more than ``most``
+    panels is broken into lines, each below its own titles. With ``headings`` the rows fall into as
+    many blocks of equal length, each below its heading and the titles.
 
     Returns:
         The figure and its axes [rows, columns].

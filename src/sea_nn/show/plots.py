@@ -150,11 +150,7 @@ def plot_explanation(
 ) -> Plot:
     """Draw an Explanation; tables become bars and series lines where images have maps.
 
-    Args:
-        explanation: what ``SEA.explain`` returned.
-        kind: "strip", "overlay", "top", "gains" or "agreement".
-        path: where to write the figure.
-        p: for "top", the sizes to show, as counts or fractions of the features.
+    ``p`` are the sizes that "top" shows, as counts or fractions of the features.
     """
     e = explanation
     if kind not in get_args(PlotKind):
