@@ -75,14 +75,6 @@ def test_every_member_explains_an_image_and_the_caller_gets_everything_back():
     assert torch.equal(result.target, result.logits.argmax(1))
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_the_callers_gradient_mode_does_not_matter(mode):
-    model, expected = build(), compute_maps(build(), images(), methods="fast").maps
-    with mode():
-        found = compute_maps(model, images(), methods="fast").maps
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
 def test_an_input_that_asks_for_gradients_is_left_alone():
     x = images().requires_grad_(True)
     options = {name: SMALL[name] for name in ("smooth_ig", "integrated_gradients")}

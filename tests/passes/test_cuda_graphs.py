@@ -95,27 +95,6 @@ def test_passes_of_one_sweep_have_one_shape(recorder):
     assert compare(maps, expected)
 
 
-def test_a_single_gradient_is_taken_in_one_pass_or_as_memory_divides_it(recorder, monkeypatch):
-    monkeypatch.setattr(replay, "count_room", lambda task: 4)
-    sizes: list[int] = []
-    model = count_inputs(sizes)
-    methods = ("saliency", ("smoothgrad", {"n_samples": 8}))
-    compute_maps(model, images(6), 1, methods)
-    # Asked, and differentiated, all at once: not 3 and 3 to record them. Likewise when folded.
-    assert sizes.count(6) == 4
-
-
-def test_passes_too_large_to_record_have_one_shape_too(recorder, monkeypatch):
-    monkeypatch.setattr(replay, "count_room", lambda task: 0)
-    sizes: list[int] = []
-    model = count_inputs(sizes)
-    methods = ("integrated_gradients", ("smoothgrad", {"n_samples": 21}))
-    maps = compute_maps(model, images(3), 1, methods, internal_batch_size=40).maps
-    assert {size for size in sizes if size > 3} == {38, 32}  # 150 and 63 points
-    assert not find_kept(model).passes
-    assert compare(maps, compute_maps(lambda v: model(v), images(3), 1, methods).maps)
-
-
 def change_in_place(model):
     with torch.no_grad():
         model[0].weight.mul_(1.5)
@@ -221,7 +200,9 @@ def test_an_error_of_the_callers_is_theirs_whatever_is_kept(recorder):
         explain(model, x)
     with pytest.raises(InputError, match="out of range"):
         compute_maps(model, x, 99, PAPER)
-    calls = []
+    with pytest.raises(InputError, match="could not run on x"):
+        explain(model, x[:, :2])
+    calls, kept = [], find_kept(model)
 
     def nowhere(model, x, target):
         calls.append(1)
@@ -229,6 +210,8 @@ def test_an_error_of_the_callers_is_theirs_whatever_is_kept(recorder):
 
     with pytest.raises(MemberError, match="nowhere returned NaN"):
         compute_maps(model, x, 1, (*PAPER, nowhere))
+    assert len(calls) == 1
+    assert find_kept(model) is kept
     skipped = compute_maps(model, x, 1, (*PAPER, nowhere), on_error="skip")
     assert set(skipped.failed) == {"nowhere"}
     assert compare(skipped.maps, explain(lambda v: model(v), x))
@@ -242,31 +225,6 @@ def test_a_later_call_asks_for_no_more_room_than_the_first(recorder):
         sizes.clear()
         compute_maps(model, images(8), 1, PAPER, internal_batch_size=2)
         assert max(sizes) == 2
-
-
-def test_a_wrong_input_is_explained_in_later_calls_too(recorder):
-    model, x = build(), images()
-    for _ in range(2):
-        explain(model, x)
-    with pytest.raises(InputError, match="could not run on x"):
-        explain(model, x[:, :2])
-    assert compare(explain(model, x), explain(lambda v: model(v), x))
-
-
-def test_a_member_that_fails_fails_once(recorder):
-    model, x, calls = build(), images(), []
-
-    def fail(model, x, target):
-        calls.append(1)
-        raise RuntimeError("not today")
-
-    for _ in range(2):
-        explain(model, x)
-    kept = find_kept(model)
-    with pytest.raises(MemberError, match="not today"):
-        compute_maps(model, x, 1, (*PAPER, fail))
-    assert len(calls) == 1
-    assert find_kept(model) is kept
 
 
 def test_models_that_someone_listens_to_are_never_recorded(recorder):

@@ -4,8 +4,6 @@ What is kept with a model, its first layer among it, is kept on a GPU alone; her
 to be one.
 """
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,7 +14,6 @@ from sea_nn.passes import evaluator
 from sea_nn.passes.cuda_graphs import split_first
 from sea_nn.passes.first_layer import choose_layout
 from sea_nn.passes.gradient_sums import add_up
-from sea_nn.passes.outputs import Logits
 from sea_nn.passes.tracing import trace
 from tests.passes.test_cuda_graphs import build, find_kept, images, make_task
 
@@ -32,66 +29,22 @@ def capable(recorder, monkeypatch):
     monkeypatch.setattr(evaluator, "APART_FROM", 1)
 
 
-class Rest(nn.Module):
-    """What follows a first layer."""
+def follow(model: nn.Module, x: Tensor) -> Tensor:
+    return model.last(torch.relu(model.first(x)).flatten(1))
 
-    def __init__(self) -> None:
+
+class Rest(nn.Module):
+    """A first layer, whose output has the input's shape, and what follows it."""
+
+    def __init__(self, course=follow, first: nn.Module | None = None) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.first = nn.Conv2d(3, 3, 3, padding=1)
-        self.last = nn.Linear(3 * 64, 3)
+        self.first = first or nn.Conv2d(3, 3, 3, padding=1)
+        self.last = nn.Linear(self.first.out_channels * 64, 3)
+        self.course = course
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.last(torch.relu(self.first(x)).flatten(1))
-
-
-class Twice(Rest):
-    """Looks at the input twice; the layer's output has the input's shape."""
-
-    def forward(self, x):
-        return self.last((torch.relu(self.first(x)) + 0.5 * x).flatten(1))
-
-
-class Masked(Rest):
-    """Looks at the input once more, without a gradient."""
-
-    def forward(self, x):
-        return self.last((torch.relu(self.first(x)) * (x > 0)).flatten(1))
-
-
-class Prepared(Rest):
-    """Changes the input before the first layer."""
-
-    def forward(self, x):
-        return super().forward((x - 0.3) / 0.2)
-
-
-class Repeated(Rest):
-    """Uses the layer twice."""
-
-    def forward(self, x):
-        return self.last(torch.relu(self.first(torch.relu(self.first(x)))).flatten(1))
-
-
-class Overwritten(Rest):
-    """Writes into the input before the layer sees it."""
-
-    def forward(self, x):
-        return super().forward(x.clamp_(0, 1))
-
-
-class Gated(Rest):
-    """Looks at the input once more, to no effect on most."""
-
-    def forward(self, x):
-        return super().forward(x) * (x.flatten(1).amax(1, keepdim=True) < 100)
-
-
-class Sized(Rest):
-    """Uses the input's size for more than its layer."""
-
-    def forward(self, x):
-        return super().forward(x) * x.shape[1]
+        return self.course(self, x)
 
 
 class Absolute(nn.Conv2d):
@@ -101,20 +54,6 @@ class Absolute(nn.Conv2d):
         return super().forward(x).abs()
 
 
-def crooked() -> nn.Module:
-    model = Rest()
-    model.first = Absolute(3, 4, 3, padding=1)
-    model.last = nn.Linear(4 * 64, 3)
-    return model
-
-
-def sized() -> nn.Module:
-    model = Sized()
-    model.first = nn.Conv2d(3, 5, 3, padding=1)
-    model.last = nn.Linear(5 * 64, 3)
-    return model
-
-
 class Padding(nn.Conv2d):
     """Pads by itself, as ports from other frameworks do."""
 
@@ -122,32 +61,36 @@ class Padding(nn.Conv2d):
         return super().forward(nn.functional.pad(x, (1, 2, 1, 2)))
 
 
-def padded() -> nn.Module:
-    model = Rest()
-    model.first = Padding(3, 3, 4)
-    return model
-
-
-def circular() -> nn.Module:
-    model = Rest()
-    model.first = nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular")
-    return model
-
-
-class Counted(Rest):
-    """Reads the number of inputs, which its layer does not change."""
-
-    def forward(self, x):
-        return super().forward(x).view(x.shape[0], x.size(0) // x.size(0), 3)[:, 0]
+APART = {
+    "a sequence": build,
+    "a module": Rest,
+    "pads itself": lambda: Rest(first=Padding(3, 3, 4)),
+    "circular": lambda: Rest(first=nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular")),
+    "counts its inputs": lambda: Rest(
+        lambda m, x: follow(m, x).view(x.shape[0], x.size(0) // x.size(0), 3)[:, 0]
+    ),
+}
+WHOLE = {
+    "adds the input": lambda m, x: m.last((torch.relu(m.first(x)) + 0.5 * x).flatten(1)),
+    "masks by the input": lambda m, x: m.last((torch.relu(m.first(x)) * (x > 0)).flatten(1)),
+    "changes the input": lambda m, x: follow(m, (x - 0.3) / 0.2),
+    "uses the layer twice": lambda m, x: follow(m, torch.relu(m.first(x))),
+    "writes into the input": lambda m, x: follow(m, x.clamp_(0, 1)),
+    "looks at the input again": lambda m, x: (
+        follow(m, x) * (x.flatten(1).amax(1, keepdim=True) < 100)
+    ),
+    "reads the input's size": lambda m, x: follow(m, x) * x.shape[1],
+    "has an odd layer": follow,
+}
 
 
 def explain(model, x: Tensor, **options) -> dict[str, Tensor]:
     return compute_maps(model, x, 1, METHODS, **options).maps
 
 
-@pytest.mark.parametrize("make", [build, Rest, padded, circular, Counted])
-def test_the_first_convolution_is_found(make):
-    model, x = make().eval(), images()
+@pytest.mark.parametrize("name", APART)
+def test_the_first_convolution_is_found(name):
+    model, x = APART[name]().eval(), images()
     name = trace(model).first
     assert name == next(n for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
     first = split_first(make_task(model, x), name)
@@ -157,11 +100,11 @@ def test_the_first_convolution_is_found(make):
         assert not torch.equal(model.get_submodule(name)(x), x)  # the model itself keeps it
 
 
-@pytest.mark.parametrize(
-    "make", [Twice, Masked, Prepared, Repeated, Overwritten, Gated, sized, crooked]
-)
-def test_other_layers_are_left_where_they_are(make):
-    model, x = make().eval(), images()
+@pytest.mark.parametrize("name", WHOLE)
+def test_other_layers_are_left_where_they_are(name):
+    kind = Absolute if name == "has an odd layer" else nn.Conv2d
+    size = 5 if name == "reads the input's size" else 3
+    model, x = Rest(WHOLE[name], kind(3, size, 3, padding=1)).eval(), images()
     assert trace(model).first is None
     expected = explain(lambda v: model(v), x)
     for _ in range(3):
@@ -238,21 +181,6 @@ def test_a_layer_runs_in_the_layout_in_which_it_rounds_as_usual(layer, layout):
     assert choose_layout(layer(3, 4, 3), x.contiguous()) == torch.contiguous_format
 
 
-def test_few_points_are_not_worth_it(monkeypatch):
-    monkeypatch.setattr(evaluator, "APART_FROM", 101)
-    model, seen = build(), []
-    whole = evaluator.Evaluator.integrate_behind
-
-    def spy(self, layer, count, *rest):
-        seen.append((len(self.x), count))
-        return whole(self, layer, count, *rest)
-
-    monkeypatch.setattr(evaluator.Evaluator, "integrate_behind", spy)
-    explain(model, images())
-    # The check, and 2 inputs with 3 lines of 20 points, not 2 with one of 50 or 15 each.
-    assert seen == [(2, 1), (6, 20)]
-
-
 @pytest.mark.parametrize("room", [1 << 30, 1])
 def test_evaluations_are_counted_once(monkeypatch, room):
     for module, name in ((evaluator, "SUMS"), (gradients, "COPIES")):
@@ -314,28 +242,9 @@ def test_passes_with_and_without_the_layer_are_told_apart_where_shapes_are_alike
     assert sizes.count(100) == 2
 
 
-def test_a_pass_behind_the_layer_keeps_less():
-    model, x = Rest().eval(), images()
-    task = make_task(model, x)
-    first = split_first(task, "first")
-    behind = replace(task, model=Logits(first.rest), first=first)
-    assert behind.footprint().saved < task.footprint().saved
-
-
-class Writing(nn.Module):
-    """Rectifies what its first layer gives in place, by a function and not by a layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(torch.relu_(self.first(x)).mean((2, 3)))
-
-
 def test_a_layer_whose_output_is_written_over_gives_a_copy():
-    torch.manual_seed(0)
-    model, x = Writing().eval(), images()
+    writing = Rest(lambda m, x: m.last(torch.relu_(m.first(x)).flatten(1)))
+    model, x = writing.eval(), images()
     assert split_first(make_task(model, x), "first").overwrites
     assert not split_first(make_task(Rest().eval(), x), "first").overwrites
     expected = explain(lambda v: model(v), x)

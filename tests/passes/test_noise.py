@@ -10,7 +10,16 @@ from torch import Tensor, nn
 
 from sea_nn.members.compute import compute_maps
 from sea_nn.passes import noise as draws
-from sea_nn.passes.noise import draw_normal, draw_uniform, find_keys
+from sea_nn.passes.noise import (
+    PURPOSES,
+    draw_normal,
+    draw_uniform,
+    find_keys,
+    normal,
+    permute,
+    random_map,
+    uniform,
+)  # fmt: skip
 
 
 def images(n: int = 6) -> Tensor:
@@ -31,10 +40,10 @@ def test_a_key_depends_on_the_content_and_the_seed_alone(dtype):
 
 def test_a_key_does_not_depend_on_how_much_is_read_at_once(monkeypatch):
     x = images()
-    keys, normal = find_keys(x), draw_normal(find_keys(x), 2, (5, 7))
+    keys, drawn = find_keys(x), draw_normal(find_keys(x), 2, (5, 7))
     monkeypatch.setattr(draws, "BLOCK", {"cpu": 1})
     assert torch.equal(find_keys(x), keys)
-    assert torch.equal(draw_normal(keys, 2, (5, 7)), normal)
+    assert torch.equal(draw_normal(keys, 2, (5, 7)), drawn)
 
 
 def test_the_smallest_change_of_an_input_changes_its_key():
@@ -147,3 +156,61 @@ def test_cuda_draws_what_the_cpu_draws(dtype):
     assert torch.equal(there.cpu(), keys)
     assert torch.allclose(draw_normal(there, 3, (33,)).cpu(), draw_normal(keys, 3, (33,)))
     assert torch.equal(draw_uniform(there, 3, 33).cpu(), draw_uniform(keys, 3, 33))
+
+
+def test_draws_belong_to_the_input_the_purpose_and_the_seed():
+    state = torch.get_rng_state()
+    drawn = [uniform(purpose, (50, 3), seed) for purpose in PURPOSES for seed in (0, 1)]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.stack(drawn).unique().numel() == 2 * 150 * len(PURPOSES)
+    assert torch.equal(random_map((5, 2, 2), 3)[2:], random_map((3, 2, 2), 3, first=2))
+    assert not torch.equal(random_map((1, 2, 2), 0, first=1), random_map((1, 2, 2), 1))
+
+
+def test_draws_are_evenly_spread_and_unrelated():
+    draws = uniform("noise", (40, 5000), seed=2).double()
+    assert draws.min() >= 0
+    assert draws.max() < 1
+    counts = torch.histc(draws, 20, 0, 1)
+    assert float(((counts - 10_000) ** 2 / 10_000).sum()) < 45  # chi square, 19 degrees
+    centred = draws - draws.mean(1, keepdim=True)
+    between = torch.corrcoef(draws) - torch.eye(40)
+    assert float(between.abs().max()) < 0.075  # of 780 pairs, one standard error 0.014
+    neighbours = (centred[:, 1:] * centred[:, :-1]).mean() / centred.var()
+    assert abs(float(neighbours)) < 0.01
+    gauss = normal("inpaint", (4, 50_000)).double()
+    moments = [float((gauss**power).mean()) for power in (1, 2, 3, 4)]
+    assert moments == pytest.approx([0, 1, 0, 3], abs=0.05)
+
+
+def test_random_orders_are_permutations_with_every_position_first_alike():
+    orders = permute("ties", 2000, 5)
+    assert (orders.sort(1).values == torch.arange(5)).all()
+    first = torch.bincount(orders[:, 0], minlength=5)
+    assert first.min() > 340  # 400 expected, standard deviation 18
+    pairs = torch.bincount(orders[:, 0] * 5 + orders[:, 1], minlength=25)
+    assert pairs.view(5, 5)[~torch.eye(5, dtype=torch.bool)].min() > 60  # 100 expected
+
+
+def test_draws_are_the_two_hashes_written_out():
+    """By whole numbers of any size, one position at a time: tables of results depend on them."""
+
+    def keys(seed: int, kind: int, index: int) -> tuple[int, int]:
+        word = (seed * 0x9E3779B97F4A7C15 + kind * 0xD1B54A32D192ED03 + index + 1) % 2**64
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            word = (word ^ (word >> shift)) * factor % 2**64
+        return divmod(word ^ (word >> 31), 2**32)
+
+    def scramble(word: int) -> int:
+        word = (word ^ (word >> 16)) * 0x85EBCA6B % 2**32
+        word = (word ^ (word >> 13)) * 0xC2B2AE35 % 2**32
+        return word ^ (word >> 16)
+
+    for kind, purpose in enumerate(PURPOSES):
+        for seed, first in ((0, 0), (7, 12_345_678), (-3, 2), (2**70, 0)):
+            found = uniform(purpose, (3, 5), seed, first)
+            for row in range(3):
+                start, end = keys(seed, kind, first + row)
+                for place in range(5):
+                    word = scramble(scramble((place * 0x9E3779B9 + start) % 2**32) ^ end)
+                    assert found[row, place] == (word >> 8) * 2.0**-24

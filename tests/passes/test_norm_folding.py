@@ -12,11 +12,7 @@ from sea_nn.members.compute import compute_maps
 from sea_nn.metrics import score_maps
 from sea_nn.passes import forms
 from sea_nn.passes import norm_folding as folding
-from sea_nn.passes.batching import measure
-from sea_nn.passes.borrowing import borrow
-from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.norm_folding import Fold
-from sea_nn.passes.outputs import Logits
 from sea_nn.passes.sameness import same_gradients, same_logits
 from sea_nn.passes.tracing import Layers, is_linear, trace
 
@@ -366,16 +362,6 @@ def test_norms_of_another_type_than_their_convolution_are_left_alone(faithful):
     assert "forward" not in found[4].__dict__
 
 
-@pytest.mark.parametrize("rounds", [False, True])
-def test_own_weights_go_forward_where_a_device_rounds(monkeypatch, rounds):
-    monkeypatch.setattr(forms, "may_round", lambda device: rounds)
-    model, x = chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), torch.randn(1, 2, 7, 7).double()
-    with borrow(model, x) as twin:
-        task = Evaluator(Logits(twin), x, torch.tensor([0]), twin(x))
-        assert ("forward" in forms.fold(task, gradients=True).module[3].__dict__) is rounds
-        assert "forward" not in forms.fold(task, gradients=False).module[3].__dict__
-
-
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])
 def test_maps_are_the_models_on_a_device_that_rounds(monkeypatch, autocast):
     monkeypatch.setattr(forms, "may_round", lambda device: True)
@@ -406,38 +392,6 @@ def test_folded_weights_follow_the_model_in_the_same_memory(faithful):
     found.refresh()
     assert torch.allclose(found.module(x), expected)
     assert places == [value.data_ptr() for value in found.tensors()]
-
-
-def test_folded_convolutions_can_have_another_type():
-    model = build()
-    found = Fold(model, trace(model), torch.float32)
-    found.refresh()
-    weight = found.module[4].weight
-    assert weight.dtype == torch.float32
-    scale = model[5].weight / (model[5].running_var + model[5].eps).sqrt()
-    assert torch.allclose(weight.double(), model[4].weight * scale.view(-1, 1, 1, 1), atol=1e-6)
-
-
-@pytest.mark.parametrize("faithful", [False, True])
-def test_a_pass_keeps_less_memory(faithful):
-    model, x = build().requires_grad_(False), images()[:1]
-    model[4] = nn.Conv2d(4, 6, 3).double().requires_grad_(False)
-    own = (*model.parameters(), *model.buffers())
-    plain = measure(model, x, own)
-    found = Fold(model, trace(model), faithful=faithful)
-    folded = measure(found.module, x, (*own, *found.module.parameters(), *found.tensors()))
-    bytes_into_paired_norms = 8 * (4 * 36 + 6 * 16)
-    saved = bytes_into_paired_norms - (8 * 4 * 36 if faithful else 0)  # the first may run apart
-    assert folded.saved <= plain.saved - saved
-
-
-def test_weights_for_the_way_back_are_no_memory_of_a_point():
-    model = chain(nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64))
-    x = torch.randn(1, 2, 5, 5).double()
-    task = Evaluator(Logits(model), x, torch.tensor([0]), model(x))
-    found = Fold(model, trace(model), faithful=True)
-    weight = found.module[3].forward.args[1]
-    assert weight.numel() * 8 > forms.run_by(task, found).footprint().saved
 
 
 def test_folding_is_used_and_changes_no_map():

@@ -10,7 +10,6 @@ from sea_nn import SEA, SEAConfig, ensemble
 from sea_nn.config import count_questions
 from sea_nn.errors import InputError
 from sea_nn.pipeline import learn
-from sea_nn.questions import answers as regions
 from sea_nn.questions.answers import Answers, divide, join_answers, split
 from sea_nn.questions.ask import make_ask
 
@@ -270,11 +269,3 @@ def test_inputs_nobody_votes_for_have_no_map_and_no_nan():
         weights[:1],
     )
     assert torch.allclose(pulls[:1], alone[1])
-
-
-def test_members_are_judged_a_few_inputs_at_a_time_alike(monkeypatch):
-    heatmaps = seeded(5, 3, 8, 8)
-    answers = Answers.of(additive(seeded(5, 8, 8, seed=1)), heatmaps.mean(1))
-    whole = answers.agreement(heatmaps)
-    monkeypatch.setattr(regions, "ROOM", 2 * 15 * 64)
-    assert torch.allclose(answers.agreement(heatmaps), whole)
