@@ -16,17 +16,22 @@ import torch
 from torch import Tensor
 
 from sea_nn import features as grouping
-from sea_nn.config import SEAConfig, check_config
+from sea_nn.config import SEAConfig, check_config, check_whole
 from sea_nn.ensembling.ensemble import Ensemble, ensemble
 from sea_nn.ensembling.heatmaps import scale, to_heatmap
 from sea_nn.ensembling.validation import check_heatmaps, check_weights
+from sea_nn.errors import InputError
 from sea_nn.members.checks import vote
 from sea_nn.members.compute import Tally, compute_maps
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import MemberMaps, Progress
 from sea_nn.passes.outputs import Target
 from sea_nn.questions.answers import Answers, Ask, Asking, join_answers
-from sea_nn.questions.ask import ask_about_groups, make_ask
+from sea_nn.questions.ask import ask_about_groups, make_ask, make_ask_only
+from sea_nn.questions.learn import AnswersMap, learn_from_answers
+from sea_nn.submodular.answers_function import Link
+
+LEAST_QUESTIONS = 3
 
 
 @dataclass(frozen=True)
@@ -34,14 +39,15 @@ class Learned:
     """What was learned about N inputs from heatmaps and answers.
 
     Attributes:
-        ensemble: the learned functions, with order and gains of the features.
+        ensemble: the learned functions, with order and gains of the features; with a budget those
+            learned from answers alone.
         attribution: the maps, [N, *shape].
         answers: what the model said when it was asked; None if it was not.
         features: the feature of each position of the map, int64 [1, *shape], where several
             positions are one feature (a mask's group, a grid's cell); None: one each.
     """
 
-    ensemble: Ensemble
+    ensemble: Ensemble | AnswersMap
     attribution: Tensor
     answers: Answers | None
     features: Tensor | None
@@ -75,6 +81,7 @@ def explain(
     *,
     methods: Methods = "paper",
     config: SEAConfig | None = None,
+    budget: int | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     feature_mask: Tensor | None = None,
     constraints: Mapping[str, Any] | None = None,
@@ -87,13 +94,15 @@ def explain(
     They come in groups: ``constraints`` are ``required``, ``forbidden`` and ``epsilon``; ``call``
     says how the model is called, for members and questions alike (``baselines``, ``autocast``,
     ``additional_forward_args``, ``internal_batch_size``); ``running`` are further arguments of
-    ``compute_maps`` (``output``, ``seed``, ``compile``, ``on_error``).
+    ``compute_maps`` (``output``, ``seed``, ``compile``, ``on_error``). With a ``budget``, what the
+    members leave of it is asked, and f is learned from the answers (``learn_from_answers``).
     """
     started = time.perf_counter()
     entries, shape = expand_methods(methods, options), tuple(x.shape[1:])
     price = sum(entry.member.cost(entry.options, shape) for entry in entries)
     config = check_config(config).settle(price, x.ndim)
-    tally = Tally(progress, price * len(x), config.questions * len(x))
+    questions = config.questions if budget is None else check_budget(budget, price, constraints)
+    tally = Tally(progress, price * len(x), questions * len(x))
     found = compute_maps(
         model,
         x,
@@ -107,19 +116,27 @@ def explain(
     )
     members_done = time.perf_counter()
     heatmaps = to_heatmaps(found, x.ndim)
-    ask = None
-    if config.rounds:
-        known: dict[str, Any] = {"logits": found.logits, "output": found.output}
-        known |= {"absent": config.absent, "tick": tally.questions}
-        ask = make_ask(model, x, found.target, **known, **(call or {}))
-    learned = learn(
-        heatmaps,
-        config,
-        weights=vote(found),
-        ask=ask,
-        feature_mask=feature_mask,
-        **(constraints or {}),
-    )
+    known: dict[str, Any] = {"logits": found.logits, "output": found.output}
+    known |= {"absent": config.absent, "tick": tally.questions, **(call or {})}
+    if budget is not None:
+        learned = _learn_within(
+            budget + -sum(found.evaluations.values()) // len(x),
+            found,
+            heatmaps,
+            make_ask_only(model, x, found.target, **known),
+            grid=config.grid,
+            feature_mask=feature_mask,
+            seed=running.get("seed", 0),
+        )
+    else:
+        learned = learn(
+            heatmaps,
+            config,
+            weights=vote(found),
+            ask=make_ask(model, x, found.target, **known) if config.rounds else None,
+            feature_mask=feature_mask,
+            **(constraints or {}),
+        )
     now = time.perf_counter()
     return Explained(
         members=found,
@@ -129,6 +146,36 @@ def explain(
         evaluations={**found.evaluations, "sea": tally.asked},
         seconds={**found.seconds, "sea": now - members_done, "total": now - started},
     )
+
+
+def check_budget(budget: int, price: int, constraints: Mapping[str, Any] | None = None) -> int:
+    """The questions an input that a budget leaves, or why it cannot be kept."""
+    check_whole("budget", budget, 1)
+    if budget < price + LEAST_QUESTIONS:
+        raise InputError(
+            f"the members alone cost {price} evaluations an input, and at least {LEAST_QUESTIONS} "
+            f"questions are needed: give a budget of {price + LEAST_QUESTIONS} or more (got "
+            f"{budget}), or cheaper methods"
+        )
+    if any((constraints or {}).get(name) is not None for name in ("required", "forbidden")):
+        raise InputError("required and forbidden do not go with a budget: leave out one of them")
+    return budget - price
+
+
+def _learn_within(
+    questions: int,
+    found: MemberMaps,
+    heatmaps: Tensor,
+    ask_only: Callable[[Tensor], Tensor],
+    **options: Any,
+) -> Learned:
+    """Learn from the answers to so many questions an input, the members' heat as the prior."""
+    weights = vote(found)
+    heat = torch.einsum("nm,nm...->n...", weights, heatmaps.to(weights))
+    link: Link = "value" if found.output.kind == "value" else "log-odds"
+    whole = found.output.score(found.logits, found.target)
+    result = learn_from_answers(ask_only, whole, heat, questions, link=link, **options)
+    return Learned(result, result.attribution.to(heatmaps.dtype), None, result.features)
 
 
 def to_heatmaps(found: MemberMaps, ndim: int) -> Tensor:

@@ -207,6 +207,7 @@ def describe_sea(sea: SEA) -> dict[str, Any]:
             "seed": sea.seed,
             "autocast": str(sea.autocast),
             "compile": sea.compile,
+            **({} if sea.budget is None else {"budget": sea.budget}),
         }
     )
     return found

@@ -11,6 +11,7 @@ from sea_nn.explanation.provenance import Provenance
 from sea_nn.features import spread
 from sea_nn.members.checks import Check
 from sea_nn.pipeline import Explained
+from sea_nn.questions.learn import CLIP, AnswersMap
 
 
 def assemble(
@@ -25,6 +26,7 @@ def assemble(
 ) -> Explanation:
     """Return the explanation of the inputs ``x``; the other arguments as for ``SEA.explain``."""
     learned, target = found.learned, found.members.target
+    result = learned.ensemble
     shape = tuple(found.heatmaps.shape[2:])
     answers = None if learned.answers is None else learned.answers.map().float()
     if answers is not None and learned.features is not None and answers.shape[1:] != shape:
@@ -36,9 +38,9 @@ def assemble(
         methods=tuple(found.members.maps),
         target=target,
         score=found.members.output.score(found.members.logits.float(), target),
-        order=learned.ensemble.order,
-        gains=learned.ensemble.gains,
-        feature_shape=learned.ensemble.feature_shape,
+        order=result.order,
+        gains=result.gains.float() if isinstance(result, AnswersMap) else result.gains,
+        feature_shape=result.feature_shape,
         features=learned.features,
         images=images,
         labels=names,
@@ -47,7 +49,27 @@ def assemble(
         values=None if x.ndim == 4 else x.detach().clone(),
         feature_names=None if feature_names is None else tuple(feature_names),
         answers=answers,
+        function=result.function if isinstance(result, AnswersMap) else None,
+        predict_error=result.error.float() if isinstance(result, AnswersMap) else None,
     )
+
+
+def check_function(found: Explained) -> list[Check]:
+    """What to know of functions learned from answers: clipped log-odds, classes without support."""
+    result = found.learned.ensemble
+    if not isinstance(result, AnswersMap):
+        return []
+    f, checks = result.function, []
+    for i in range(len(result.order)):
+        change = float(f.all[i] - f.none[i])
+        if bool(result.clipped[i]):
+            message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
+            checks.append(Check("warn", f"input {i}", message, "gains are lower than they are"))
+        if change <= 0:
+            message = f"the whole input says no more for the target than an empty one: {change:.3g}"
+            advice = "its map is zero; explain another target, or set SEAConfig.absent"
+            checks.append(Check("warn", f"input {i}", message, advice))
+    return checks
 
 
 def show_input(x: Tensor) -> Tensor | None:

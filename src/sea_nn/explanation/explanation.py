@@ -30,6 +30,7 @@ from sea_nn.explanation.provenance import Provenance, to_text
 from sea_nn.explanation.validation import check_parts
 from sea_nn.members.checks import Check
 from sea_nn.passes.outputs import Output
+from sea_nn.submodular.answers_function import AnswersFunction
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,6 +40,7 @@ PlotKind = Literal["strip", "overlay", "top", "gains", "agreement"]
 KINDS: dict[int, InputKind] = {4: "image", 2: "table", 3: "series"}
 """What an attribution of so many axes explains."""
 ROWS = ("attribution", "maps", "target", "score", "order", "gains", "images", "values", "answers")
+ROWS += ("predict_error",)
 
 
 class NoSuchInputError(InputError, IndexError):
@@ -70,6 +72,10 @@ class Explanation:
         answers: which regions the model needs, in [0, 1], [N, *shape]: its answers to questions
             about halves of each input (``sea_nn.questions``), which SEA learned from beside the
             maps; None if it was not asked.
+        function: with a budget, the functions learned from the model's answers: ``predict`` asks
+            them, and gains are in their ``unit``; a feature's gain is then the sum of the
+            attribution of its positions.
+        predict_error: root mean square error of ``predict``, from answers left out of its fit, [N].
     """
 
     attribution: Tensor
@@ -88,6 +94,8 @@ class Explanation:
     values: Tensor | None = None
     feature_names: tuple[str, ...] | None = None
     answers: Tensor | None = None
+    function: AnswersFunction | None = None
+    predict_error: Tensor | None = None
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -123,11 +131,38 @@ class Explanation:
     @property
     def questions(self) -> int:
         """How many questions about each input the model answered; 0 if that is not known."""
+        if self.function is not None:
+            return self.function.n_answers
         rounds = self.provenance.config.get("rounds")
         regions = self.provenance.config.get("regions", 16)
         if self.answers is None or not isinstance(rounds, int) or not isinstance(regions, int):
             return 0
         return count_questions(regions) * rounds
+
+    @property
+    def unit(self) -> str:
+        """The unit of gains and attribution: "log-odds" or "value"; "" of the paper's function."""
+        return "" if self.function is None else self.function.link
+
+    def predict(self, sets: Tensor) -> Tensor:
+        """What the model would say with only these positions left, by the learned function.
+
+        Args:
+            sets: bool [N, R, *shape] over the map; of a feature that is left in part, its part.
+
+        Returns:
+            The score (a probability, or a value) of each set, [N, R]; ``predict_error`` says how
+            far it is off.
+        """
+        if self.function is None:
+            raise InputError("only an explanation with a budget predicts: SEA(model, budget=128)")
+        if sets.shape[:1] + sets.shape[2:] != (len(self), *self.shape):
+            raise InputError(
+                f"sets must be [{len(self)}, R, {', '.join(map(str, self.shape))}]; got "
+                f"{list(sets.shape)}"
+            )
+        left = self.average(sets.to(self.function.weight))
+        return self.function.score(left).float()
 
     @cached_property
     def agreement_with_sea(self) -> Tensor:
@@ -277,7 +312,9 @@ class Explanation:
         if self.provenance.model:
             lines[0] += f", model {self.provenance.model}"
         lines += [f"members: {', '.join(self.methods)}", *self._describe_agreement()]
-        if self.questions:
+        if self.function is not None:
+            lines += self._describe_function(self.function)
+        elif self.questions:
             lines.append(
                 f"the model answered {self.questions} questions about halves of each input"
             )
@@ -299,6 +336,17 @@ class Explanation:
                 f"  {c.level} {c.subject}: {c.message}" + (f"; {c.advice}" if c.advice else "")
             )
         return "\n".join(lines)
+
+    def _describe_function(self, f: AnswersFunction) -> list[str]:
+        total, error = (f.all - f.none).mean(), "not known"
+        if self.predict_error is not None and not bool(self.predict_error.isnan().all()):
+            error = f"{float(self.predict_error.nanmean()):.3f}"
+        return [
+            f"the model answered {f.n_answers} questions about sets of features of each input",
+            f"gains are in {f.link}, {float(total):.2f} in all on average: the model's own "
+            "difference between the whole input and an empty one",
+            f"error of predicted scores: {error}",
+        ]
 
     def _describe_agreement(self) -> list[str]:
         m = len(self.methods)
@@ -336,6 +384,8 @@ class Explanation:
             cut[name] = None if tensor is None else tensor[rows.to(tensor.device)]
         if self.features is not None and self.features.shape[0] > 1:
             cut["features"] = self.features[rows.to(self.features.device)]
+        if self.function is not None:
+            cut["function"] = self.function.rows(rows.to(self.function.weight.device))
         if self.labels is not None:
             cut["labels"] = tuple(self.labels[i] for i in picked)
         cut["checks"] = _pick_checks(self.checks, picked)

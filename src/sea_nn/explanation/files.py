@@ -29,6 +29,7 @@ from sea_nn.explanation.atomic import find_target, write_atomically
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.features import number_cells
 from sea_nn.members.checks import Check
+from sea_nn.submodular.answers_function import AnswersFunction
 
 FORMAT, VERSION, SUFFIX = "sea_nn.explanation", 1, ".safetensors"
 AXES = {"image": 4, "table": 2, "series": 3}
@@ -64,6 +65,10 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
     for name, dtype in (("images", np.uint8), ("values", np.float32), ("answers", np.float16)):
         if e[name] is not None:
             tensors[name] = _array(e[name], dtype)
+    function: AnswersFunction | None = e["function"]
+    if function is not None:
+        tensors |= {f"function.{k}": _array(v, np.float32) for k, v in function.parts().items()}
+        tensors["predict_error"] = _array(e["predict_error"], np.float32)
     facts = {
         "format": FORMAT,
         "version": VERSION,
@@ -76,6 +81,8 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
         "checks": [asdict(check) for check in e["checks"]],
         "provenance": asdict(e["provenance"]),
     }
+    if function is not None:
+        facts["function"] = {"link": function.link, "n_answers": function.n_answers}
     # One entry only: safetensors writes several in no fixed order, and equal explanations should
     # make equal files.
     with write_atomically(target) as file:
@@ -154,10 +161,15 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
     else:
         full = (len(order), 1, *shape) if facts["kind"] == "image" else (len(order), *shape)
         attribution = _place(order, gains, features, full)
-    plain = ("target", "score", "images", "values", "answers")
+    plain = ("target", "score", "images", "values", "answers", "predict_error")
+    found: dict[str, Any]
     found = {name: torch.from_numpy(tensors[name]) for name in plain if name in tensors}
     if "answers" in found:
         found["answers"] = found["answers"].float()
+    if facts.get("function"):
+        parts: dict[str, Any]
+        parts = {k[9:]: torch.from_numpy(v) for k, v in tensors.items() if k[:9] == "function."}
+        found["function"] = AnswersFunction(**parts, **facts["function"])
     return {
         **found,
         **{name: _names(facts[name]) for name in ("methods", "labels", "feature_names")},

@@ -31,6 +31,7 @@ def check_parts(e: Any) -> None:
         "values": (count, *shape),
         "images": (count, *shape, 3),
         "answers": (count, *shape),
+        "predict_error": (count,),
     }
     for name, want in expected.items():
         tensor = getattr(e, name)

@@ -170,7 +170,10 @@ def fit_answers(
         shapes = [(n, 1), (n, units), (1, units), (units,), (1,), (n,)]
         free = [torch.zeros(count, *shape, **given).requires_grad_() for shape in shapes]  # type: ignore[arg-type]
         shared, own, size, mix, toe, contra = free
-        scale = torch.ones_like(all) if link == "log-odds" else (all - none).abs().clamp(min=1e-30)
+        scale = torch.ones_like(all)
+        if link == "value":  # in units of what the answers vary by
+            spread = (answers - none).square().mean(1, keepdim=True).sqrt().nan_to_num()
+            scale = torch.maximum((all - none).abs(), spread).clamp(min=1e-30)
         wanted = to_score(answers, link)
         weigh = 1.0 if counted is None else counted.to(x)
 
@@ -199,7 +202,7 @@ def place_units(n: int, shape: tuple[int, int] | None = None, units: int = 8) ->
     """The log weight of every feature in every unit before learning, float64 [n, units].
 
     On a grid the first unit is everywhere, the others are round, at random places, half of them
-    wide. Features without a grid are dealt to units at random.
+    wide. Other features are dealt to units at random.
     """
     generator = torch.Generator().manual_seed(0)
     if shape is None:

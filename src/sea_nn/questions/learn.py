@@ -1,0 +1,165 @@
+"""Learn each input's function from a number of questions, and read its map off it [M11].
+
+>>> worth = torch.tensor([0.0, 3.0, 1.0, 0.0])
+>>> def ask_only(sets):
+...     return (sets @ worth - 2).sigmoid()
+>>> heat, whole = torch.ones(1, 4), torch.tensor([2.0]).sigmoid()
+>>> found = learn_from_answers(lambda s: ask_only(s.float()), whole, heat, 20)
+>>> found.order[0, :2].tolist(), round(float(found.gains.sum()), 3)
+([1, 2], 4.0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError
+from sea_nn.features import clip_grid, group_features, number_cells
+from sea_nn.questions.search import Search, plan_questions
+from sea_nn.submodular.answers_function import AnswersFunction, Link, fit_answers
+from sea_nn.submodular.answers_order import held_out_error
+
+GRID = (8, 8)
+MOST_FEATURES = 256
+CLIP = 1e-6
+"""Probabilities count as at least this and at most one minus this: log-odds up to 13.8."""
+EVEN = 0.5  # the part of a feature's gain that all its positions share alike
+
+
+@dataclass(frozen=True)
+class AnswersMap:
+    """What was learned about N inputs of n features from the model's answers.
+
+    Attributes:
+        function: the learned functions.
+        order: features, the best first, [N, n].
+        gains: what each adds after those before it, in the function's unit, [N, n].
+        attribution: gains over the positions of the map, [N, *shape]; each feature's gain is the
+            sum of its positions'. Zero where a class has less support than the empty input.
+        error: root mean square error of the score on answers left out of the fit, [N].
+        feature_shape: the shape of the feature space; its product is n.
+        features: the feature of each position, int64 [1, *shape]; None: one each.
+        clipped: where the model is surer of the whole input than log-odds are taken for, bool [N].
+    """
+
+    function: AnswersFunction
+    order: Tensor
+    gains: Tensor
+    attribution: Tensor
+    error: Tensor
+    feature_shape: tuple[int, ...]
+    features: Tensor | None
+    clipped: Tensor
+
+
+def learn_from_answers(
+    ask_only: Callable[[Tensor], Tensor],
+    whole: Tensor,
+    heat: Tensor,
+    questions: int,
+    *,
+    link: Link = "log-odds",
+    grid: tuple[int, int] | None = None,
+    feature_mask: Tensor | None = None,
+    seed: int = 0,
+) -> AnswersMap:
+    """Ask at most so many questions about each input, and learn its function from the answers.
+
+    Args:
+        ask_only: the score with only a set left, bool [N, R, *shape] -> [N, R]; see
+            ``make_ask_only``.
+        whole: the score of the whole inputs, [N].
+        heat: where members see evidence, >= 0, [N, *shape].
+        questions: at most so many sets an input, the empty one among them.
+        link: "log-odds" for scores that are probabilities, "value" for others.
+        grid: cells of images; None for 8 x 8. Tables and series of up to 64 numbers have these as
+            features, larger ones 64 groups of neighbours.
+        feature_mask: groups instead, whole numbers that broadcast to the map.
+        seed: starts the draws of sets.
+    """
+    shape = tuple(heat.shape[1:])
+    groups, layout = find_groups(shape, grid, feature_mask)
+    groups = groups.to(heat.device)
+    n = int(groups.max()) + 1
+    if n > MOST_FEATURES:
+        raise InputError(
+            f"a budget is for at most {MOST_FEATURES} features, and there are {n}: give a coarser "
+            "feature_mask or grid, or leave out budget"
+        )
+    warm, own = sum_groups(heat.double(), groups, n)
+
+    def ask(sets: Tensor) -> Tensor:
+        return to_answers(ask_only(sets[..., groups[0]]), link)
+
+    none = ask(torch.zeros(len(heat), 1, n, dtype=torch.bool, device=heat.device))[:, 0]
+    all_ = to_answers(whole, link)
+    search = Search(ask, none, all_, warm / own, layout, link, seed)
+    order = search.run(plan_questions(questions - 1, n))
+    nothing = torch.zeros(len(heat), 0, n, dtype=torch.bool, device=heat.device)
+    sets = torch.cat([nothing, *search.sets], 1)
+    answers = torch.cat([none.new_zeros(len(heat), 0), *search.answers], 1)
+    known: dict[str, Any] = {"heat": search.heat, "places": search.places, "link": link}
+    f = fit_answers(sets, answers, none, all_, **known)
+    gains = f.gains(order)
+    by_feature = torch.zeros_like(gains).scatter(1, order, gains)
+    single = n == math.prod(shape)
+    sure = whole > 1 - CLIP if link == "log-odds" else torch.zeros_like(whole, dtype=torch.bool)
+    return AnswersMap(
+        function=f,
+        order=order,
+        gains=gains,
+        attribution=paint(by_feature.clamp(min=0), heat.double(), groups),
+        error=held_out_error(sets, answers, none, all_, **known),
+        feature_shape=shape if single else layout or (n,),
+        features=None if single else groups,
+        clipped=sure,
+    )
+
+
+def find_groups(
+    shape: tuple[int, ...], grid: tuple[int, int] | None, feature_mask: Tensor | None
+) -> tuple[Tensor, tuple[int, int] | None]:
+    """The feature of each position, int64 [1, *shape], and the (rows, columns) they lie in, if any.
+
+    >>> find_groups((3, 100), None, None)[1]
+    (3, 21)
+    """
+    if feature_mask is not None:
+        return group_features(feature_mask, shape), None
+    flat = shape if len(shape) == 2 else (1, math.prod(shape))
+    if grid is None:
+        rows = min(GRID[0], flat[0])
+        grid = flat if math.prod(shape) <= 64 else (rows, min(flat[1], 64 // rows))
+    cells = clip_grid(grid, flat)
+    numbers = number_cells(cells, flat).reshape(1, *shape)
+    return numbers, cells if len(shape) == 2 else None
+
+
+def to_answers(score: Tensor, link: Link) -> Tensor:
+    """Scores as the function's answers: log-odds of clipped probabilities, or values, float64."""
+    score = score.detach().double()
+    return score.clamp(CLIP, 1 - CLIP).logit() if link == "log-odds" else score
+
+
+def sum_groups(maps: Tensor, groups: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Sums over each feature's positions, [N, *shape] -> [N, n], and how many these are, [n]."""
+    index = groups.flatten()
+    sums = maps.new_zeros(len(maps), n).index_add_(1, index, maps.flatten(1))
+    return sums, torch.bincount(index, minlength=n).to(maps)
+
+
+def paint(gains: Tensor, heat: Tensor, groups: Tensor) -> Tensor:
+    """Gains by feature [N, n] over the positions, half alike and half by heat: [N, *shape]."""
+    n, index = gains.shape[1], groups.flatten()
+    warm, own = sum_groups(heat, groups, n)
+    alike = (1 / own)[index]
+    by_heat = torch.where(warm > 0, 1 / warm.clamp(min=1e-300), 0.0)[:, index] * heat.flatten(1)
+    by_heat = torch.where((warm > 0)[:, index], by_heat, alike)
+    share = EVEN * alike + (1 - EVEN) * by_heat
+    return (gains[:, index] * share).reshape(heat.shape)
