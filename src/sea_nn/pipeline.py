@@ -39,15 +39,14 @@ class Learned:
     """What was learned about N inputs from heatmaps and answers.
 
     Attributes:
-        ensemble: the learned functions, with order and gains of the features; with a budget those
-            learned from answers alone.
+        ensemble: the learned functions, with order and gains of the features.
         attribution: the maps, [N, *shape].
         answers: what the model said when it was asked; None if it was not.
         features: the feature of each position of the map, int64 [1, *shape], where several
             positions are one feature (a mask's group, a grid's cell); None: one each.
     """
 
-    ensemble: Ensemble | AnswersMap
+    ensemble: Ensemble
     attribution: Tensor
     answers: Answers | None
     features: Tensor | None
@@ -60,7 +59,7 @@ class Explained:
     Attributes:
         members: the members' raw maps, the class explained and the model's answers about x.
         heatmaps: the members' maps, absolute and scaled to [0, 1], [N, m, *shape].
-        learned: the learned function and its map.
+        learned: the learned function and its map; with a budget, one learned from answers.
         config: the settings used; where they left something open, it is decided.
         evaluations: model evaluations by member, and of the questions ("sea").
         seconds: time by member, of questions and learning ("sea"), and in all ("total").
@@ -68,7 +67,7 @@ class Explained:
 
     members: MemberMaps
     heatmaps: Tensor
-    learned: Learned
+    learned: Learned | AnswersMap
     config: SEAConfig
     evaluations: Mapping[str, int]
     seconds: Mapping[str, float]
@@ -118,6 +117,7 @@ def explain(
     heatmaps = to_heatmaps(found, x.ndim)
     known: dict[str, Any] = {"logits": found.logits, "output": found.output}
     known |= {"absent": config.absent, "tick": tally.questions, **(call or {})}
+    learned: Learned | AnswersMap
     if budget is not None:
         learned = _learn_within(
             budget + -sum(found.evaluations.values()) // len(x),
@@ -168,14 +168,13 @@ def _learn_within(
     heatmaps: Tensor,
     ask_only: Callable[[Tensor], Tensor],
     **options: Any,
-) -> Learned:
+) -> AnswersMap:
     """Learn from the answers to so many questions an input, the members' heat as the prior."""
     weights = vote(found)
     heat = torch.einsum("nm,nm...->n...", weights, heatmaps.to(weights))
     link: Link = "value" if found.output.kind == "value" else "log-odds"
     whole = found.output.score(found.logits, found.target)
-    result = learn_from_answers(ask_only, whole, heat, questions, link=link, **options)
-    return Learned(result, result.attribution.to(heatmaps.dtype), None, result.features)
+    return learn_from_answers(ask_only, whole, heat, questions, link=link, **options)
 
 
 def to_heatmaps(found: MemberMaps, ndim: int) -> Tensor:

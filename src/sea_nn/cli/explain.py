@@ -31,6 +31,7 @@ EXAMPLES = list_examples(
     "sea explain cat.jpg 'photos/*.png' folder/ -o out --methods thorough",
     "sea explain cat.jpg --target tabby --grid 28x28 --top 20",
     "sea explain cat.jpg --methods saliency,rise --set rise.n_masks=500",
+    "sea explain cat.jpg --budget 512",
     "sea explain boot.png --model fashion-cnn --json > boot.json",
     "sea explain x.png --model my_model.py:make_model",
 )
@@ -54,11 +55,22 @@ def explain(
         ),
     ] = DEFAULT_MODEL,
     methods: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="NAMES", help="fast, paper, thorough, or names from 'sea methods' with commas."
+            metavar="NAMES",
+            help="fast, paper, thorough, or names from 'sea methods' with commas.",
+            show_default="paper",
         ),
-    ] = "paper",
+    ] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="NUMBER",
+            help="Model evaluations a picture, such as 128 or 512: learn from its answers.",
+            show_default="the members' and 30",
+        ),
+    ] = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help=SET_HELP, metavar="MEMBER.OPTION=VALUE")
     ] = None,
@@ -163,14 +175,15 @@ def explain(
         settings = options.read_settings(config, grid)
         n_top = None if top is None else options.parse_top(top)
         chosen = options.parse_assignments(assignments or ())
-        expand_methods(methods, chosen)
+        if budget is None or methods is not None:
+            expand_methods(methods or "paper", chosen)
         loaded = options.load(model, device)
         options.check_grid(grid, loaded)
         options.check_top(n_top, settings, loaded)
         means: dict[str, Any] = {"output": model_output, "seed": seed, "compile": compiled}
         job = Job(
             loaded,
-            SEA(loaded.model, methods, settings, options=chosen, **means),
+            SEA(loaded.model, methods, settings, budget=budget, options=chosen, **means),
             output,
             None if target is None else options.find_class(target, loaded),
             n_top,

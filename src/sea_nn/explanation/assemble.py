@@ -1,10 +1,12 @@
 """From what the pipeline found to an ``Explanation``."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from sea_nn.ensembling.ensemble import Ensemble
 from sea_nn.ensembling.heatmaps import scale
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
@@ -26,20 +28,28 @@ def assemble(
 ) -> Explanation:
     """Return the explanation of the inputs ``x``; the other arguments as for ``SEA.explain``."""
     learned, target = found.learned, found.members.target
-    result = learned.ensemble
-    shape = tuple(found.heatmaps.shape[2:])
-    answers = None if learned.answers is None else learned.answers.map().float()
-    if answers is not None and learned.features is not None and answers.shape[1:] != shape:
-        answers = spread(answers, learned.features, shape)
+    shape, answers = tuple(found.heatmaps.shape[2:]), None
+    result: Ensemble | AnswersMap
+    own: dict[str, Any] = {}
+    if isinstance(learned, AnswersMap):
+        result, gains = learned, learned.gains.float()
+        own = {"function": learned.function, "predict_error": learned.error.float()}
+    else:
+        result, gains = learned.ensemble, learned.ensemble.gains
+        if learned.answers is not None:
+            answers = learned.answers.map().float()
+            if learned.features is not None and answers.shape[1:] != shape:
+                answers = spread(answers, learned.features, shape)
+    attribution = learned.attribution.to(gains.dtype)
     names = None if labels is None else tuple(_name(labels, t) for t in target.tolist())
     return Explanation(
-        attribution=learned.attribution.unsqueeze(1) if x.ndim == 4 else learned.attribution,
+        attribution=attribution.unsqueeze(1) if x.ndim == 4 else attribution,
         maps=found.heatmaps.float(),
         methods=tuple(found.members.maps),
         target=target,
         score=found.members.output.score(found.members.logits.float(), target),
         order=result.order,
-        gains=result.gains.float() if isinstance(result, AnswersMap) else result.gains,
+        gains=gains,
         feature_shape=result.feature_shape,
         features=learned.features,
         images=images,
@@ -49,14 +59,13 @@ def assemble(
         values=None if x.ndim == 4 else x.detach().clone(),
         feature_names=None if feature_names is None else tuple(feature_names),
         answers=answers,
-        function=result.function if isinstance(result, AnswersMap) else None,
-        predict_error=result.error.float() if isinstance(result, AnswersMap) else None,
+        **own,
     )
 
 
 def check_function(found: Explained) -> list[Check]:
     """What to know of functions learned from answers: clipped log-odds, classes without support."""
-    result = found.learned.ensemble
+    result = found.learned
     if not isinstance(result, AnswersMap):
         return []
     f, checks = result.function, []
@@ -64,7 +73,7 @@ def check_function(found: Explained) -> list[Check]:
         change = float(f.all[i] - f.none[i])
         if bool(result.clipped[i]):
             message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
-            checks.append(Check("warn", f"input {i}", message, "gains are lower than they are"))
+            checks.append(Check("warn", f"input {i}", message, "gains are lower bounds"))
         if change <= 0:
             message = f"the whole input says no more for the target than an empty one: {change:.3g}"
             advice = "its map is zero; explain another target, or set SEAConfig.absent"

@@ -39,8 +39,10 @@ InputKind = Literal["image", "table", "series"]
 PlotKind = Literal["strip", "overlay", "top", "gains", "agreement"]
 KINDS: dict[int, InputKind] = {4: "image", 2: "table", 3: "series"}
 """What an attribution of so many axes explains."""
-ROWS = ("attribution", "maps", "target", "score", "order", "gains", "images", "values", "answers")
-ROWS += ("predict_error",)
+ROWS = (
+    *("attribution", "maps", "target", "score", "order", "gains"),
+    *("images", "values", "answers", "predict_error"),
+)
 
 
 class NoSuchInputError(InputError, IndexError):

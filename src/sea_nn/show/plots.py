@@ -19,6 +19,7 @@ from sea_nn.show.bars import plot_bars, plot_series, plot_tiers
 from sea_nn.show.charts import plot_agreement, plot_gains
 from sea_nn.show.panels import (
     ACCENT,
+    SCALE_TEXT,
     Array,
     ArrayLike,
     Plot,
@@ -46,15 +47,16 @@ def plot_strip(
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
     answers: ArrayLike | None = None,
+    unit: str = "",
 ) -> Plot:
     """The comparison strip: input, SEA, every member, answers, Agg-Mean, on one colour scale.
 
     The SEA map is [N, H, W] or [N, 1, H, W]; ``answers``, what the model said about regions,
-    [N, H, W], are no part of Agg-Mean.
+    [N, H, W], are no part of Agg-Mean; ``unit`` is what the SEA map is in, where that is known.
     """
     titles, layers = _stack(attribution, maps, methods, answers)
     panels = [[paint(p) for p in row] for row in heat(layers, 2)]
-    return _draw(titles, panels, images, labels).write(path)
+    return _draw(titles, panels, images, labels, unit).write(path)
 
 
 def plot_overlay(
@@ -65,6 +67,7 @@ def plot_overlay(
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
     answers: ArrayLike | None = None,
+    unit: str = "",
 ) -> Plot:
     """The strip with every map laid over a grey copy of the image. Arguments as ``plot_strip``."""
     titles, layers = _stack(attribution, maps, methods, answers)
@@ -72,7 +75,7 @@ def plot_overlay(
     pictures = _match(images, positions.shape[0])
     rows = zip(pictures, positions, strict=True)
     panels = [[blend(image, p) for p in row] for image, row in rows]
-    return _draw(titles, panels, images, labels).write(path)
+    return _draw(titles, panels, images, labels, unit).write(path)
 
 
 def plot_top(
@@ -187,10 +190,10 @@ def plot_explanation(
     if e.kind == "series":
         return plot_series(e.attribution, e.values, e.feature_names, rows, path)
     if kind == "strip":
-        return plot_strip(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers)
+        return plot_strip(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers, e.unit)
     if e.images is None:
         raise InputError("an overlay needs images, and this explanation has none; plot the strip")
-    return plot_overlay(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers)
+    return plot_overlay(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers, e.unit)
 
 
 def _stack(
@@ -237,6 +240,7 @@ def _draw(
     panels: list[list[Array]],
     images: ArrayLike | None,
     labels: Sequence[str] | None,
+    unit: str = "",
 ) -> Plot:
     """Lay out rows of painted panels, the input first, above the colour scale."""
     if images is not None:
@@ -249,7 +253,7 @@ def _draw(
     for line, row in zip(axes, panels, strict=True):
         for panel, picture in zip(line, row, strict=True):
             panel.imshow(picture, interpolation="nearest")
-    add_heat_bar(figure)
+    add_heat_bar(figure, f"{SCALE_TEXT}; SEA's is in {unit}" if unit else SCALE_TEXT)
     return figure
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -98,7 +98,8 @@ class AnswersFunction:
 
     def rows(self, which: Tensor | slice) -> AnswersFunction:
         """The functions of some of the inputs."""
-        return replace(self, **{name: part[which] for name, part in self.parts().items()})
+        cut: dict[str, Any] = {name: part[which] for name, part in self.parts().items()}
+        return replace(self, **cut)
 
     def parts(self) -> dict[str, Tensor]:
         """The tensors by name."""
@@ -148,37 +149,34 @@ def fit_answers(
     count, per_input, n = sets.shape
     rows = max(1, ROOM // max(1, per_input * n))
     if count > rows:
-        given = {"heat": heat, "counted": counted}
-        parts = [
-            fit_answers(
-                *(t[part] for t in (sets, answers, none, all)),
-                **{name: None if t is None else t[part] for name, t in given.items()},  # type: ignore[arg-type]
-                **{"places": places, "link": link, "against": against, "steps": steps},  # type: ignore[arg-type]
-            )
-            for part in (slice(i, i + rows) for i in range(0, count, rows))
-        ]
-        names = parts[0].parts()
-        joined = {name: torch.cat([part.parts()[name] for part in parts]) for name in names}
+        same: dict[str, Any] = {"places": places, "link": link, "against": against, "steps": steps}
+        parts = []
+        for part in (slice(i, i + rows) for i in range(0, count, rows)):
+            own = [None if t is None else t[part] for t in (heat, counted)]
+            given = (t[part] for t in (sets, answers, none, all))
+            parts.append(fit_answers(*given, heat=own[0], counted=own[1], **same))
+        joined: dict[str, Any] = {
+            name: torch.cat([part.parts()[name] for part in parts]) for name in parts[0].parts()
+        }
         return replace(parts[0], **joined)
     with torch.inference_mode(False), torch.enable_grad():
         answers = answers.detach().clone().double()
-        given = {"dtype": torch.float64, "device": answers.device}
-        x, none, all = (t.detach().clone().to(**given) for t in (sets, none, all))
+        x, none, all = (t.detach().clone().to(answers) for t in (sets, none, all))
         none, all = none.view(-1, 1), all.view(-1, 1)
         base = _prior(heat, place_units(n) if places is None else places, x)
         units = base.shape[2]
         shapes = [(n, 1), (n, units), (1, units), (units,), (1,), (n,)]
-        free = [torch.zeros(count, *shape, **given).requires_grad_() for shape in shapes]  # type: ignore[arg-type]
-        shared, own, size, mix, toe, contra = free
+        free = [answers.new_zeros(count, *shape).requires_grad_() for shape in shapes]
+        shared, apart, size, mix, toe, contra = free
         scale = torch.ones_like(all)
         if link == "value":  # in units of what the answers vary by
             spread = (answers - none).square().mean(1, keepdim=True).sqrt().nan_to_num()
             scale = torch.maximum((all - none).abs(), spread).clamp(min=1e-30)
         wanted = to_score(answers, link)
-        weigh = 1.0 if counted is None else counted.to(x)
+        weigh = torch.ones_like(answers) if counted is None else counted.to(x)
 
         def build() -> AnswersFunction:
-            weight = (base + shared + own + size).exp()
+            weight = (base + shared + apart + size).exp()
             g = 0.04 * scale * contra.exp() if against else torch.zeros_like(contra)
             k = (toe - 3).clamp(max=-0.01)
             return AnswersFunction(weight, mix.softmax(1), g, k, none, all, link, per_input)
@@ -188,7 +186,7 @@ def fit_answers(
             adam.param_groups[0]["lr"] = RATE * (0.5 + 0.5 * math.cos(math.pi * step / steps))
             error = (build().score(x) - wanted) / scale * weigh
             loss = error.square().sum() / NOISE**2
-            loss = loss + SHARED * shared.square().sum() + OWN * own.square().sum()
+            loss = loss + SHARED * shared.square().sum() + OWN * apart.square().sum()
             loss = loss + 0.05 * (size.square().sum() + mix.square().sum())
             loss = loss + 0.02 * toe.square().sum() + AGAINST * contra.square().sum()
             for parameter, slope in zip(free, torch.autograd.grad(loss, free), strict=True):

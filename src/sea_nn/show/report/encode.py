@@ -52,6 +52,7 @@ def encode_group(e: Explanation, side: int) -> dict[str, Any]:
     return {
         "kind": e.kind,
         "unit": e.output.unit,
+        "gain_unit": e.unit,
         "methods": list(e.methods),
         "questions": None if e.answers is None else e.questions,
         "shape": list(e.shape),

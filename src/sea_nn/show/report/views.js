@@ -34,7 +34,8 @@ function showScale() {
   }));
   $("unit").textContent = spread
     ? "spread of the members' percentile ranks: how far they disagree"
-    : "attribution in multiples of the map's own mean; the same colour is the same share in every map";
+    : "attribution in multiples of the map's own mean; the same colour is the same share in every map" +
+      (current.group.gain_unit && state.map === 0 ? `; this one is in ${current.group.gain_unit}` : "");
   $("caption").classList.toggle("more", !spread);   // the top colour also stands for all above
   const text = explainMap(state.map), name = current.layers[state.map];
   $("about-map").textContent = `${name[0].toUpperCase()}${name.slice(1)}: ${text}.`;

@@ -1,0 +1,200 @@
+"""SEA with a budget: evaluations, sums, predictions, files, inputs that are no pictures."""
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from sea_nn import SEA, Explanation, SEAConfig
+from sea_nn.cli import app
+from sea_nn.errors import InputError
+from sea_nn.questions.absent import blur
+from sea_nn.show.report.encode import encode_group
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten())
+    return nn.Sequential(*layers, nn.Linear(128, 3)).eval()
+
+
+@pytest.fixture(scope="module")
+def x():
+    return torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(1)) * 4
+
+
+@pytest.fixture(scope="module")
+def explanation(model, x):
+    return SEA(model, budget=128).explain(x, target=[0, 1])
+
+
+def _read_log_odds(model, x, target):
+    p = model(x).softmax(1).gather(1, torch.tensor(target)[:, None])[:, 0]
+    return p.logit().detach()
+
+
+@pytest.mark.parametrize("budget", [8, 34, 128, 512])
+def test_the_budget_is_kept_and_used(model, x, budget):
+    e = SEA(model, budget=budget).explain(x)
+    spent = sum(e.provenance.evaluations.values()) / len(x)
+    assert 0.9 * budget - 2 <= spent <= budget
+    assert e.provenance.call["budget"] == budget
+
+
+def test_gains_sum_to_the_models_own_difference(model, x, explanation):
+    wanted = _read_log_odds(model, x, [0, 1]) - _read_log_odds(model, blur(x), [0, 1])
+    torch.testing.assert_close(explanation.gains.sum(1), wanted, atol=1e-3, rtol=1e-3)
+
+
+def test_a_features_gain_is_the_sum_of_its_positions(explanation):
+    e = explanation
+    by_feature = torch.zeros_like(e.gains).scatter(1, e.order, e.gains).clamp(min=0)
+    sizes = e.features.flatten().bincount().float()
+    torch.testing.assert_close(e.average(e.attribution)[:, 0] * sizes, by_feature)
+    assert float(e.attribution.min()) >= 0
+
+
+def test_predictions_know_both_ends_and_come_with_an_error(model, x, explanation):
+    e = explanation
+    ends = torch.stack([torch.zeros(2, 16, 16), torch.ones(2, 16, 16)], 1).bool()
+    torch.testing.assert_close(e.predict(ends)[:, 1], e.score, atol=1e-5, rtol=0)
+    assert e.predict_error.shape == (2,)
+    assert bool((e.predict_error < 0.3).all())
+    sets = torch.rand(2, 5, 16, 16, generator=torch.Generator().manual_seed(0)) > 0.5
+    assert e.predict(sets).shape == (2, 5)
+    with pytest.raises(InputError, match="sets must be"):
+        e.predict(sets[:1])
+
+
+def test_without_a_budget_nothing_predicts_and_nothing_changes(model, x):
+    e = SEA(model).explain(x)
+    assert e.function is None
+    assert e.unit == ""
+    assert e.methods == ("saliency", "integrated_gradients", "smooth_ig")
+    assert "budget" not in e.provenance.call
+    with pytest.raises(InputError, match="budget"):
+        e.predict(torch.ones(2, 1, 16, 16).bool())
+
+
+def test_the_unit_is_said(explanation):
+    assert explanation.unit == "log-odds"
+    assert "gains are in log-odds" in explanation.summary()
+    for kind in ("strip", "overlay"):
+        figure = explanation.plot(kind)
+        assert any("log-odds" in axes.get_xlabel() for axes in figure.axes)
+    assert encode_group(explanation, 16)["gain_unit"] == "log-odds"
+
+
+def test_the_command_line_takes_a_budget(tmp_path):
+    words = ["explain", "--demo", "--model", "fashion-cnn", "--budget", "40", "-o", str(tmp_path)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    (path,) = tmp_path.rglob("explanation.safetensors")
+    e = Explanation.load(path)
+    assert e.unit == "log-odds"
+    assert sum(e.provenance.evaluations.values()) <= 40
+
+
+def test_it_is_saved_loaded_and_sliced(explanation, tmp_path):
+    e = Explanation.load(explanation.save(tmp_path / "e.safetensors"))
+    sets = torch.rand(2, 5, 16, 16, generator=torch.Generator().manual_seed(0)) > 0.5
+    wanted = explanation.predict(sets)
+    torch.testing.assert_close(e.predict(sets), wanted, atol=1e-4, rtol=0)
+    torch.testing.assert_close(e.attribution, explanation.attribution)
+    torch.testing.assert_close(e.predict_error, explanation.predict_error)
+    torch.testing.assert_close(explanation[1].predict(sets[1:]), wanted[1:])
+    assert e.summary() == explanation.summary()
+
+
+def test_an_input_is_explained_alike_alone_and_in_a_batch(model, x, explanation):
+    alone = SEA(model, budget=128).explain(x[1:], target=1)
+    assert torch.equal(alone.order, explanation.order[1:])
+    torch.testing.assert_close(alone.gains, explanation.gains[1:], atol=1e-4, rtol=1e-4)
+
+
+def test_another_call_gives_the_same(model, x, explanation):
+    again = SEA(model, budget=128).explain(x, target=[0, 1])
+    assert torch.equal(again.order, explanation.order)
+    assert torch.equal(again.gains, explanation.gains)
+
+
+@pytest.mark.parametrize("columns", [1, 5, 30, 200])
+def test_tables_have_their_columns_or_groups_of_them_as_features(columns):
+    torch.manual_seed(0)
+    table = nn.Sequential(nn.Linear(columns, 8), nn.ReLU(), nn.Linear(8, 2))
+    e = SEA(table, budget=100).explain(torch.randn(3, columns))
+    assert e.attribution.shape == (3, columns)
+    assert e.order.shape == (3, min(columns, 64))
+    assert sum(e.provenance.evaluations.values()) <= 300
+
+
+def test_series_have_a_grid_of_steps_as_features():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv1d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 48, 2))
+    e = SEA(net, budget=64).explain(torch.randn(2, 2, 50))
+    assert e.attribution.shape == (2, 2, 50)
+    assert e.feature_shape == (2, 32)
+
+
+def test_a_feature_mask_groups_features(model, x):
+    mask = torch.arange(4).repeat_interleave(4)[:, None].expand(16, 16)
+    e = SEA(model, budget=40).explain(x, feature_mask=mask)
+    assert e.order.shape == (2, 4)
+    assert e.function.n_answers == 14  # every set there is
+
+
+def test_a_model_of_values_is_explained_in_its_values():
+    worth = torch.tensor([[3.0, 0.0, -1.0, 5.0]])
+    table = nn.Linear(4, 1, bias=False)
+    table.weight.data = worth
+    e = SEA(table, budget=30, output="value").explain(torch.ones(1, 4))
+    assert e.unit == "value"
+    torch.testing.assert_close(e.gains.sum(1), torch.tensor([7.0]))
+    assert e.order[0, 0] == 3
+
+
+def test_a_saturated_model_is_clipped_and_said():
+    def sure(x):
+        return torch.stack([60 * x.mean((1, 2, 3)), torch.zeros(len(x))], 1)
+
+    x = torch.ones(1, 1, 8, 8)
+    e = SEA(sure, budget=40, config=SEAConfig(absent="baseline")).explain(x, target=0)
+    assert any("clipped" in check.message for check in e.checks)
+    assert bool(e.gains.isfinite().all())
+
+
+def test_a_class_without_support_has_a_zero_map_and_a_warning(model, x):
+    e = SEA(model, budget=64).explain(x, target=[2, 2])
+    f = e.function
+    against = f.all[:, 0] <= f.none[:, 0]
+    for i in range(2):
+        assert bool((e.attribution[i] == 0).all()) == bool(against[i])
+        said = [c for c in e.checks if c.subject == f"input {i}" and "empty one" in c.message]
+        assert bool(said) == bool(against[i])
+
+
+def test_a_constant_model_gains_nothing():
+    e = SEA(lambda x: x.sum((1, 2, 3))[:, None] * torch.zeros(1, 2), budget=40, output="logits")
+    found = e.explain(torch.rand(1, 1, 8, 8), target=0)
+    assert float(found.gains.abs().max()) < 1e-9
+    assert not bool(found.attribution.any())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": 0}, "budget must be a whole number"),
+        ({"budget": 5}, "give a budget of 7 or more"),
+        ({"budget": 128, "methods": "paper"}, "members alone cost 301"),
+        ({"budget": 128, "config": SEAConfig(grid=(16, 17))}, "at most 256 features"),
+    ],
+)
+def test_a_budget_that_cannot_be_kept_is_refused(model, options, message):
+    with pytest.raises(InputError, match=message):
+        SEA(model, **options).explain(torch.rand(1, 1, 32, 32))
+
+
+def test_constraints_do_not_go_with_a_budget(model, x):
+    with pytest.raises(InputError, match="required and forbidden"):
+        SEA(model, budget=64).explain(x, required=torch.ones(16, 16).bool())
