@@ -255,11 +255,15 @@ def write_text(figure: Plot, x: float, y: float, text: str, **style: Any) -> Non
     figure.text(x, y, text, parse_math=False, linespacing=1.1, **(plain | style))
 
 
-def add_heat_bar(figure: Plot) -> None:
+def add_heat_bar(figure: Plot, unit: str = "") -> None:
     """The colour scale of all maps, along the figure's foot; needs a footer of 0.62 inches."""
     width = min(4.2, figure.get_size_inches()[0] - 0.4)
     left = (figure.get_size_inches()[0] - width) / 2
-    text = wrap(SCALE_TEXT, figure.get_size_inches()[0] - 0.2, SIZE - 0.5)
+    text = wrap(
+        f"{SCALE_TEXT}; SEA's is in {unit}" if unit else SCALE_TEXT,
+        figure.get_size_inches()[0] - 0.2,
+        SIZE - 0.5,
+    )
     # The footer has just room for a second line.
     axes = add_axes(figure, left, 0.42 + 0.08 * text.count("\n"), width, 0.09)
     bar = figure.colorbar(

@@ -19,7 +19,6 @@ from sea_nn.show.bars import plot_bars, plot_series, plot_tiers
 from sea_nn.show.charts import plot_agreement, plot_gains
 from sea_nn.show.panels import (
     ACCENT,
-    SCALE_TEXT,
     Array,
     ArrayLike,
     Plot,
@@ -253,7 +252,7 @@ def _draw(
     for line, row in zip(axes, panels, strict=True):
         for panel, picture in zip(line, row, strict=True):
             panel.imshow(picture, interpolation="nearest")
-    add_heat_bar(figure, f"{SCALE_TEXT}; SEA's is in {unit}" if unit else SCALE_TEXT)
+    add_heat_bar(figure, unit)
     return figure
 
 
