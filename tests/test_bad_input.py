@@ -7,7 +7,7 @@ import torch
 from sea_nn import DSF, SEA, SEAConfig, aggregate, ensemble, ensemble_class, maximize
 from sea_nn.errors import AssumptionWarning, InputError, KindError
 from sea_nn.pipeline import learn
-from tests.ensembling.test_ensemble import maps
+from tests.helpers.functions import maps
 
 GOOD = maps(2, shape=(4, 5)).float()
 

@@ -15,7 +15,7 @@ from sea_nn.ensembling.aggregators import (
     robustness_loss,
 )
 from sea_nn.errors import InputError
-from tests.ensembling.test_ensemble import maps
+from tests.helpers.functions import maps
 
 
 def test_hand_computed():

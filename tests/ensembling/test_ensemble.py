@@ -15,14 +15,10 @@ from sea_nn.ensembling.batches import map_on_cores
 from sea_nn.ensembling.training_data import make_training_data
 from sea_nn.errors import InputError
 from sea_nn.submodular.fit import fit
+from tests.helpers.functions import maps
 from tests.reference import paper
 
 SMALL = {"widths": (8, 6, 4), "thresholds": (2, 4, 7)}
-
-
-def maps(count=2, m=3, shape=(30,), seed=0):
-    raw = torch.rand(count, m, *shape, generator=torch.Generator().manual_seed(seed)).double() ** 3
-    return heatmap.scale(raw, batch_axes=2)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -21,9 +21,8 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.members.checks import Check
 from sea_nn.show.report import write_report
-from tests.helpers.samples import CHECKS, explain_images, explain_series, explain_table
+from tests.helpers.samples import CHECKS, ask, explain_images, explain_series, explain_table
 
-ROUNDS = Provenance(config={"rounds": 2})
 TENSORS = ("attribution", "target", "score", "order", "gains", "features", "images", "values")
 FACTS = ("methods", "feature_shape", "labels", "checks", "provenance", "feature_names")
 
@@ -34,11 +33,6 @@ KINDS = {
     "table": lambda: explain_table(),
     "series": lambda: explain_series(),
 }
-
-
-def ask(e: Explanation) -> Explanation:
-    """The explanation with answers, as if two rounds had been asked."""
-    return replace(e, answers=e.mean_map.flip(-1), provenance=ROUNDS)
 
 
 @pytest.fixture(params=KINDS)
@@ -218,8 +212,11 @@ def test_summary_names_what_matters():
 
 def test_summary_counts_the_questions_if_there_were_any():
     assert "questions" not in explain_images().summary()
-    assert "questions" not in replace(explain_images(), provenance=ROUNDS).summary()
-    assert "60 questions about halves of each input" in ask(explain_images())[0].summary()
+    assert (
+        "questions"
+        not in replace(explain_images(), provenance=Provenance(config={"rounds": 2})).summary()
+    )
+    assert "30 questions about halves of each input" in ask(explain_images())[0].summary()
 
 
 def test_notebook_view_shows_a_picture_and_escapes_names():

@@ -5,6 +5,7 @@ real data sets where they are.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -31,6 +32,7 @@ PROVENANCE = Provenance(
     device="cpu",
     created="2026-01-02T03:04:05+00:00",
 )
+EVIL = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & <!-- "\''
 CHECKS = (
     Check("ok", "model", "is in evaluation mode"),
     Check("warn", "occlusion", "windows are <big>", "Take smaller windows."),
@@ -149,3 +151,9 @@ def need_real(name: str, split: data.Split = "all") -> data.ImageSet:
     if not folder.is_dir():
         pytest.skip(f"the real data set is not there: {folder}")
     return data.load(name, split=split)
+
+
+def ask(e: Explanation) -> Explanation:
+    """The explanation with answers, as if one round had been asked."""
+    record = replace(e.provenance, config={"rounds": 1}, evaluations={"sea": 30 * len(e)})
+    return replace(e, answers=e.mean_map.flip(-1), provenance=record)

@@ -9,7 +9,7 @@ from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.members import registry
 from sea_nn.members.compute import compute_maps, from_captum
 from sea_nn.members.registry import ENSEMBLES, expand_methods, get, names, register
-from tests.members.test_run import build, images, linear
+from tests.helpers.networks import build, images, linear
 
 
 @pytest.fixture

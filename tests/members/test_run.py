@@ -5,12 +5,13 @@ from threading import Event, Thread
 import captum.attr as captum
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.members import gradients
 from sea_nn.members.compute import compute_maps
 from sea_nn.members.registry import expand_methods, get, names
+from tests.helpers.networks import build, count, images, linear
 
 SMALL = {
     "smooth_ig": {"n_samples": 2, "n_steps": 4},
@@ -21,18 +22,6 @@ SMALL = {
     "lime": {"n_samples": 20, "n_segments": 6},
     "kernel_shap": {"n_samples": 20, "n_segments": 6},
 }
-
-
-def build() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        *(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True)),
-        *(nn.MaxPool2d(2), nn.Dropout(), nn.Flatten(), nn.Linear(4 * 36, 3)),
-    )
-
-
-def images(n: int = 2, size: int = 12) -> Tensor:
-    return torch.randn(n, 3, size, size, generator=torch.Generator().manual_seed(1))
 
 
 def test_every_member_explains_an_image_and_the_caller_gets_everything_back():
@@ -105,22 +94,6 @@ def test_the_seed_decides_every_draw():
     for name in chosen:
         assert torch.equal(first[name], again[name])
         assert not torch.allclose(first[name], other[name])
-
-
-def count(model: nn.Module) -> tuple[nn.Module, list[int]]:
-    """The model, and how many inputs each of its passes has; also those of copies of it."""
-    sizes: list[int] = []
-
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, x: Tensor) -> Tensor:
-            sizes.append(len(x))
-            return self.model(x)
-
-    return Counting(), sizes
 
 
 @pytest.mark.parametrize("name", names())
@@ -371,11 +344,6 @@ def test_a_recurrent_model_and_a_series():
     chosen = ("saliency", "integrated_gradients", "occlusion")
     result = compute_maps(Recurrent(), torch.randn(2, 3, 9), methods=chosen)
     assert all(maps.shape == (2, 3, 9) for maps in result.maps.values())
-
-
-def linear() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sea_nn.metrics import METRICS, PERTURBATIONS, score_maps
 from sea_nn.questions.absent import prepare
-from tests.metrics.test_scoring import draw, small_model
+from tests.helpers.scoring import draw, small_model
 from tests.reference import metrics as slow
 
 KS = (1, 5, 18, 72)

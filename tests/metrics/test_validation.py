@@ -7,7 +7,7 @@ from torch import nn
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics import score_maps
 from sea_nn.metrics.faithfulness import deletion
-from tests.metrics.test_scoring import Plain, case, draw
+from tests.helpers.scoring import Plain, case, draw
 
 __all__ = ["case"]
 

@@ -9,7 +9,7 @@ from sea_nn.members.compute import compute_maps
 from sea_nn.passes import batching as memory
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.outputs import Logits
-from tests.members.test_run import count, images
+from tests.helpers.networks import count, images
 
 
 def test_memory_is_measured_and_divided():

@@ -10,7 +10,7 @@ from sea_nn import SEA
 from sea_nn.errors import KindError
 from sea_nn.members.compute import compute_maps
 from sea_nn.passes import compiled
-from tests.passes.test_cuda_graphs import build, compare, images
+from tests.helpers.recorder import build, compare, images
 
 METHODS = ("saliency", "integrated_gradients", ("smooth_ig", {"n_samples": 2, "n_steps": 10}))
 

@@ -14,46 +14,13 @@ from sea_nn.errors import InputError, MemberError
 from sea_nn.members.compute import compute_maps
 from sea_nn.passes import borrowing
 from sea_nn.passes import cuda_graphs as replay
-from sea_nn.passes.borrowing import copy_twin
-from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.outputs import Logits
-from tests.helpers.recorder import Again
+from tests.helpers.recorder import Again, build, compare, find_kept, images, make_task
 
 PAPER = ("saliency", "integrated_gradients", ("smooth_ig", {"n_samples": 2, "n_steps": 20}))
 
 
-def build() -> nn.Sequential:
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        *(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU6(inplace=True)),
-        *(nn.Conv2d(4, 5, 3), nn.BatchNorm2d(5), nn.SiLU(), nn.Flatten(), nn.Linear(5 * 36, 3)),
-    )
-    for m in model.modules():
-        if isinstance(m, nn.BatchNorm2d):
-            nn.init.normal_(m.running_mean)
-            nn.init.normal_(m.weight)
-    return model.eval()
-
-
-def images(n: int = 2) -> Tensor:
-    return torch.randn(n, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-
-
 def explain(model, x: Tensor, **options) -> dict[str, Tensor]:
     return compute_maps(model, x, 1, PAPER, **options).maps
-
-
-def compare(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance=1e-5) -> bool:
-    return all(
-        (found[name].cpu() - expected[name].cpu()).abs().max()
-        <= tolerance * expected[name].abs().max()
-        for name in expected
-    )
-
-
-def find_kept(model: nn.Module) -> replay.Kept:
-    """What is kept with the model's idle twin."""
-    return replay._KEPT[borrowing._IDLE[model].module]
 
 
 def count_inputs(sizes):
@@ -128,13 +95,6 @@ def test_a_model_that_changes_is_folded_and_recorded_anew(recorder, change):
     assert not compare(before, expected, 0.01)
     for _ in range(3):
         assert compare(explain(model, x), expected)
-
-
-def make_task(model, x: Tensor, **options) -> Evaluator:
-    target = torch.zeros(len(x), dtype=torch.long, device=x.device)
-    model = copy_twin(model.requires_grad_(False))
-    with torch.no_grad():
-        return Evaluator(Logits(model), x, target, model(x), **options)
 
 
 def test_the_description_sees_what_a_recording_could_not(recorder):

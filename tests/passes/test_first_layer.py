@@ -15,7 +15,7 @@ from sea_nn.passes.cuda_graphs import split_first
 from sea_nn.passes.first_layer import choose_layout
 from sea_nn.passes.gradient_sums import add_up
 from sea_nn.passes.tracing import trace
-from tests.passes.test_cuda_graphs import build, find_kept, images, make_task
+from tests.helpers.recorder import build, find_kept, images, make_task
 
 METHODS = (
     "integrated_gradients",

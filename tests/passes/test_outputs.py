@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.passes.outputs import Logits, predict, resolve_target
-from tests.passes.test_borrowing import build
 
 SCORES = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 4.0]])
 Pair = namedtuple("Pair", "scores hidden")
@@ -56,7 +56,7 @@ def test_other_outputs_are_refused_by_name(output, error, message):
 
 
 def test_predict_in_pieces_equals_one_pass_and_extra_arguments_follow_the_inputs():
-    model, x, shift = build().eval(), torch.randn(7, 4), torch.arange(7.0).unsqueeze(1)
+    model, x, shift = nn.Linear(4, 3), torch.randn(7, 4), torch.arange(7.0).unsqueeze(1)
 
     def shifted(inputs, offset, factor):
         return model(inputs.sub_(1)) + offset * factor  # works in place on what it is given

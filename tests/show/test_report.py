@@ -18,9 +18,7 @@ from sea_nn.explanation.provenance import Provenance
 from sea_nn.members.checks import Check
 from sea_nn.show.report import write_report
 from sea_nn.show.report.encode import choose_stops
-from tests.helpers.samples import explain_images, explain_table
-
-EVIL = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & <!-- "\''
+from tests.helpers.samples import EVIL, ask, explain_images, explain_table
 
 
 class Page(HTMLParser):
@@ -48,12 +46,6 @@ class Page(HTMLParser):
     def data(self, name):
         (text,) = [t for _, attrs, t in self.blocks if attrs.get("id") == name]
         return json.loads(text)
-
-
-def ask(e):
-    """The explanation with answers, as if one round had been asked."""
-    record = replace(e.provenance, config={"rounds": 1}, evaluations={"sea": 30 * len(e)})
-    return replace(e, answers=e.mean_map.flip(-1), provenance=record)
 
 
 def unpack(text, dtype):

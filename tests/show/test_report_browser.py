@@ -13,8 +13,7 @@ from sea_nn.members.checks import Check
 from sea_nn.show.panels import heat, paint
 from sea_nn.show.report import write_report
 from sea_nn.show.report.encode import choose_stops
-from tests.helpers.samples import explain_images, explain_series, explain_table
-from tests.show.test_report import EVIL, ask
+from tests.helpers.samples import EVIL, ask, explain_images, explain_series, explain_table
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

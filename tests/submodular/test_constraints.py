@@ -6,7 +6,7 @@ import torch
 from sea_nn import DSF, SEAConfig, ensemble
 from sea_nn.errors import InputError
 from sea_nn.submodular.constraints import Constraints
-from tests.ensembling.test_ensemble import maps
+from tests.helpers.functions import maps
 
 CONFIGS = {
     "mirror": SEAConfig(),

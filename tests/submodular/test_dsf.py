@@ -8,32 +8,8 @@ from safetensors.torch import save_file
 
 from sea_nn import DSF, CollapsedDSF
 from sea_nn.errors import InputError
+from tests.helpers.functions import functions, subset
 from tests.reference import paper
-
-ACTIVATIONS = st.sampled_from(["sqrt", "log1p", "power:-1", "power:0.5"])
-
-
-@st.composite
-def functions(draw, n=6):
-    """A random DSF on n features; some weights are exactly zero."""
-    f = DSF(
-        n,
-        widths=draw(st.sampled_from([(), (3,), (5, 4), (4, 3, 2)])),
-        activation=draw(ACTIVATIONS),
-        bias=draw(st.booleans()),
-        init=(0.0, 2.0),
-        seed=draw(st.integers(0, 10**6)),
-    )
-    with torch.no_grad():
-        for p in f.parameters():
-            p[p < draw(st.sampled_from([0.0, 0.5]))] = 0
-    return f.requires_grad_(False)
-
-
-def subset(n, members):
-    x = torch.zeros(n, dtype=torch.float64)
-    x[list(members)] = 1
-    return x
 
 
 @given(f=functions(), data=st.data())

@@ -11,8 +11,8 @@ from sea_nn import DSF, CollapsedDSF, maximize
 from sea_nn.ensembling.algorithm1 import attribute
 from sea_nn.errors import InputError, KindError
 from sea_nn.submodular.greedy_search import GreedySearch, pick_by_polynomial, pick_in_numpy
+from tests.helpers.functions import ACTIVATIONS, functions, subset
 from tests.reference import paper
-from tests.submodular.test_dsf import ACTIVATIONS, functions, subset
 
 
 def search(f, **options):

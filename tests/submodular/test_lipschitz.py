@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from sea_nn import DSF, ensemble
 from sea_nn.errors import InputError
 from sea_nn.submodular.lipschitz import estimate_lipschitz, lipschitz
-from tests.ensembling.test_ensemble import maps
-from tests.submodular.test_dsf import functions
+from tests.helpers.functions import functions, maps
 
 
 @given(f=functions(), seed=st.integers(0, 99))

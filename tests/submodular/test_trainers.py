@@ -6,7 +6,7 @@ from sea_nn.ensembling.training_data import make_training_data
 from sea_nn.submodular.set_sums import SetChains, SetRows
 from sea_nn.submodular.solvers import Solver, is_fused
 from sea_nn.submodular.trainers import NetworkTrainer
-from tests.ensembling.test_ensemble import maps
+from tests.helpers.functions import maps
 
 NETWORK = SEAConfig.paper("cub").replace(
     init=(0.1, 1.0), widths=(8, 5, 3), thresholds=(3, 6, 9, 20), floor_weight=50.0

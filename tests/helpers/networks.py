@@ -1,0 +1,37 @@
+"""Small networks and inputs for members of every kind."""
+
+import torch
+from torch import Tensor, nn
+
+
+def build() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True)),
+        *(nn.MaxPool2d(2), nn.Dropout(), nn.Flatten(), nn.Linear(4 * 36, 3)),
+    )
+
+
+def images(n: int = 2, size: int = 12) -> Tensor:
+    return torch.randn(n, 3, size, size, generator=torch.Generator().manual_seed(1))
+
+
+def count(model: nn.Module) -> tuple[nn.Module, list[int]]:
+    """The model, and how many inputs each of its passes has; also those of copies of it."""
+    sizes: list[int] = []
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            sizes.append(len(x))
+            return self.model(x)
+
+    return Counting(), sizes
+
+
+def linear() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
