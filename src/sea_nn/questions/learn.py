@@ -1,4 +1,4 @@
-"""Learn each input's function from a number of questions, and read its map off it [M11].
+"""Learn each input's function from a number of questions, and read its map off it [M12].
 
 >>> worth = torch.tensor([0.0, 3.0, 1.0, 0.0])
 >>> def ask_only(sets):

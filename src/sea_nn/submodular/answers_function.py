@@ -1,4 +1,4 @@
-"""A deep submodular function learned from a model's answers about sets of features [M11].
+"""A deep submodular function learned from a model's answers about sets of features [M12].
 
 The model is asked about sets S: what does it say with only S left? For one input with n features
 
