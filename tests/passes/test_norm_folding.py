@@ -190,33 +190,17 @@ def test_maps_through_odd_layers_are_captums(kind, end):
     assert torch.allclose(maps, expected, rtol=1e-4, atol=1e-6 * float(expected.abs().max()))
 
 
-class Branching(nn.Module):
-    """A convolution that feeds more than the norm after it."""
+class Course(nn.Module):
+    """A convolution, two norms and a head, used as `course` says."""
 
-    def __init__(self) -> None:
+    def __init__(self, course) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
-        self.head = nn.Linear(4 * 36, 3)
+        self.conv, self.norm, self.other = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+        self.head, self.course, self.passes = nn.Linear(4 * 36, 3), course, 0
 
     def forward(self, x):
-        y = self.conv(x)
-        return self.head((self.norm(y) * y.tanh()).flatten(1))
-
-
-class Overwriting(Branching):
-    """Writes into what the convolution gave before the norm reads it."""
-
-    def forward(self, x):
-        return self.head(self.norm(self.conv(x).relu_()).flatten(1))
-
-
-class Reading(Branching):
-    """Reads what the convolution gave behind autograd's back."""
-
-    def forward(self, x):
-        y = self.conv(x)
-        return self.head((self.norm(y) * (1 + y.data)).flatten(1))
+        return self.course(self, x)
 
 
 class Shrink(torch.autograd.Function):
@@ -229,78 +213,71 @@ class Shrink(torch.autograd.Function):
         return grad / 2
 
 
-class Customised(Branching):
-    """A shortcut around the norm by a function of its own."""
-
-    def forward(self, x):
-        y = self.conv(x)
-        return self.head((self.norm(y) + Shrink.apply(y)).flatten(1))
+def read_twice(m, x):
+    y = m.conv(x)
+    return m.head((m.norm(y) * y.tanh()).flatten(1))
 
 
-class Tied(Branching):
-    """The convolution's weight is read by another operation."""
-
-    def forward(self, x):
-        y = self.norm(self.conv(x))
-        back = functional.conv_transpose2d(y, self.conv.weight)
-        return self.head(y.flatten(1)) + back.mean((2, 3))
+def overwrite(m, x):
+    return m.head(m.norm(m.conv(x).relu_()).flatten(1))
 
 
-class Twice(Branching):
-    """The norm runs twice, once by its forward."""
-
-    def forward(self, x):
-        return self.head(self.norm.forward(self.norm(self.conv(x)).tanh()).flatten(1))
+def read_behind_autograds_back(m, x):
+    y = m.conv(x)
+    return m.head((m.norm(y) * (1 + y.data)).flatten(1))
 
 
-MODELS = [Branching, Overwriting, Reading, Customised, Tied, Twice]
+def pass_by_an_own_function(m, x):
+    y = m.conv(x)
+    return m.head((m.norm(y) + Shrink.apply(y)).flatten(1))
 
 
-@pytest.mark.parametrize("make", MODELS)
-def test_a_convolution_that_others_read_is_left_alone(make):
-    model, x = wake(make()), images()
+def share_the_weight(m, x):
+    y = m.norm(m.conv(x))
+    back = functional.conv_transpose2d(y, m.conv.weight)
+    return m.head(y.flatten(1)) + back.mean((2, 3))
+
+
+def norm_twice(m, x):  # once by its forward
+    return m.head(m.norm.forward(m.norm(m.conv(x)).tanh()).flatten(1))
+
+
+READ_ELSEWHERE = [
+    *(read_twice, overwrite, read_behind_autograds_back),
+    *(pass_by_an_own_function, share_the_weight, norm_twice),
+]
+
+
+@pytest.mark.parametrize("course", READ_ELSEWHERE)
+def test_a_convolution_that_others_read_is_left_alone(course):
+    model, x = wake(Course(course)), images()
     assert trace(model).pairs == ()
     maps = compute_maps(model, x, 1, "integrated_gradients").maps["integrated_gradients"]
     assert torch.allclose(maps, captum.IntegratedGradients(model).attribute(x, target=1), atol=1e-7)
 
 
-class Domains(Branching):
-    """A norm for each domain, chosen input by input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.other = nn.BatchNorm2d(4)
-
-    def forward(self, x):
-        out = x.new_zeros(len(x), 3)
-        for norm, rows in ((self.norm, x[:, 0, 0, 0] > 0), (self.other, x[:, 0, 0, 0] <= 0)):
-            if bool(rows.any()):
-                out[rows] = self.head(norm(self.conv(x[rows])).tanh().flatten(1))
-        return out
+def choose_norm(m, x):
+    out = x.new_zeros(len(x), 3)
+    for norm, rows in ((m.norm, x[:, 0, 0, 0] > 0), (m.other, x[:, 0, 0, 0] <= 0)):
+        if bool(rows.any()):
+            out[rows] = m.head(norm(m.conv(x[rows])).tanh().flatten(1))
+    return out
 
 
-class Leaving(Branching):
-    """Leaves before the norm where the input says so."""
-
-    def forward(self, x):
-        outs = [self.conv(one) for one in x.split(1)]
-        outs = [self.norm(y) if float(y.detach().mean()) > 0 else y for y in outs]
-        return self.head(torch.cat(outs).tanh().flatten(1))
+def leave_early(m, x):
+    outs = [m.conv(one) for one in x.split(1)]
+    outs = [m.norm(y) if float(y.detach().mean()) > 0 else y for y in outs]
+    return m.head(torch.cat(outs).tanh().flatten(1))
 
 
-class Counting(Branching):
-    """Changes its course from pass to pass."""
-
-    passes = 0
-
-    def forward(self, x):
-        self.passes += 1
-        return self.head(self.norm(self.conv(x)).tanh().flatten(1))
+def count_passes(m, x):
+    m.passes += 1
+    return m.head(m.norm(m.conv(x)).tanh().flatten(1))
 
 
-@pytest.mark.parametrize("make", [Domains, Leaving, Counting])
-def test_models_whose_course_depends_on_values_run_as_they_are(make):
-    model, x = wake(make()), images().repeat(2, 1, 1, 1)
+@pytest.mark.parametrize("course", [choose_norm, leave_early, count_passes])
+def test_models_whose_course_depends_on_values_run_as_they_are(course):
+    model, x = wake(Course(course)), images().repeat(2, 1, 1, 1)
     x[1::2, 0, 0, 0] = -x[::2, 0, 0, 0].abs() - 0.1
     x[::2, 0, 0, 0] = x[::2, 0, 0, 0].abs() + 0.1
     assert trace(model) == Layers()
@@ -312,6 +289,11 @@ def test_models_whose_course_depends_on_values_run_as_they_are(make):
     own = lambda v: model(v)  # noqa: E731  a plain function is never folded
     same = score_maps(own, x, 1, {"a": heat}, ["deletion:mean,steps=64"], random=False).values
     assert all(torch.allclose(curve[k], same[k]) for k in curve)
+
+
+def test_a_plain_course_is_folded():
+    model = Course(lambda m, x: m.head(m.norm(m.conv(x)).flatten(1)))
+    assert trace(wake(model)).pairs == (("conv", "norm"),)
 
 
 def test_models_with_hooks_patched_layers_or_no_fixed_statistics_are_left_alone():

@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -84,6 +85,16 @@ class Browser:
         )
         height, width, data = self.run(code)
         return np.array(data, np.uint8).reshape(height, width, 4)
+
+    @contextmanager
+    def window(self, width):
+        """Show the page in a window of this width, in pixels."""
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        try:
+            yield
+        finally:
+            self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
     def go(self, number):
         self.run(f"location.hash = '{number}'")
@@ -292,9 +303,7 @@ def crowd(many):
 def test_agreement_of_eight_rows_fits_and_more_say_how_to_see_them(browse, width):
     for many in (7, 24):
         b = browse(crowd(many))
-        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-        b.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        try:
+        with b.window(width):
             fits = "document.getElementById('agreement').scrollWidth <="
             fits += " document.getElementById('agreement').clientWidth"
             b.wait(fits if many == 7 else f"!({fits})")
@@ -302,8 +311,6 @@ def test_agreement_of_eight_rows_fits_and_more_say_how_to_see_them(browse, width
             b.wait(f"document.getElementById('sideways').hidden === {str(many == 7).lower()}")
             assert hint.is_displayed() == (many > 7)
             assert b.run("return document.querySelector('#provenance thead').offsetHeight") < 32
-        finally:
-            b.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_agreement_costs_and_checks_are_written_in_one_form(browse):
@@ -340,9 +347,7 @@ def test_keys_are_those_that_maps_have(browse, many, keys):
 @pytest.mark.parametrize("width", [375, 1280])
 def test_page_fits_its_window_and_names_its_controls(browse, sample, width):
     b = browse(sample())
-    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-    b.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
+    with b.window(width):
         assert b.run("return document.documentElement.scrollWidth") <= width
         nameless = b.run(
             "return [...document.querySelectorAll('input, select, button')].filter(c =>"
@@ -350,5 +355,3 @@ def test_page_fits_its_window_and_names_its_controls(browse, sample, width):
             " !c.getAttribute('aria-label') && !c.textContent.trim()).map(c => c.id)"
         )
         assert nameless == []
-    finally:
-        b.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
