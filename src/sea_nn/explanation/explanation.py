@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -27,6 +26,7 @@ from sea_nn.ensembling.heatmaps import binarize
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.files import read_parts, write_parts
 from sea_nn.explanation.provenance import Provenance, to_text
+from sea_nn.explanation.summary import write_summary
 from sea_nn.explanation.validation import check_parts
 from sea_nn.members.checks import Check
 from sea_nn.passes.outputs import Output
@@ -309,60 +309,7 @@ class Explanation:
 
     def summary(self) -> str:
         """What was found, in a few lines of text."""
-        n, many = self.order.shape[1], "input" if len(self) == 1 else "inputs"
-        lines = [f"SEA explanation of {len(self)} {many}, {n} features"]
-        if self.provenance.model:
-            lines[0] += f", model {self.provenance.model}"
-        lines += [f"members: {', '.join(self.methods)}", *self._describe_agreement()]
-        if self.function is not None:
-            lines += self._describe_function(self.function)
-        elif self.questions:
-            lines.append(
-                f"the model answered {self.questions} questions about halves of each input"
-            )
-        lines.append("")
-        names = [self.name(i) for i in range(len(self))]
-        width = max(map(len, [*names, "target"]))
-        unit, scores = self.output.unit, [self.write_score(i) for i in range(len(self))]
-        room = max(map(len, [*scores, unit]))
-        lines.append(f"input  {'target':{width}}  {unit:>{room}}  agreement  first features")
-        for i, agreed in enumerate(self.mean_agreement().tolist()):
-            first = ", ".join(self.name_feature(f) for f in self.order[i, :3].tolist())
-            agree = "-" if math.isnan(agreed) else f"{agreed:.2f}"
-            lines.append(f"{i:5}  {names[i]:{width}}  {scores[i]:>{room}}  {agree:>9}  {first}")
-        notes = [c for c in self.checks if c.level != "ok"]
-        if self.checks:
-            lines += ["", f"checks: {len(self.checks) - len(notes)} of {len(self.checks)} fine"]
-        for c in notes:
-            lines.append(
-                f"  {c.level} {c.subject}: {c.message}" + (f"; {c.advice}" if c.advice else "")
-            )
-        return "\n".join(lines)
-
-    def _describe_function(self, f: AnswersFunction) -> list[str]:
-        total, error = (f.all - f.none).mean(), "not known"
-        if self.predict_error is not None and not bool(self.predict_error.isnan().all()):
-            error = f"{float(self.predict_error.nanmean()):.3f}"
-        return [
-            f"the model answered {f.n_answers} questions about sets of features of each input",
-            f"gains are in {f.link}, {float(total):.2f} in all on average: the model's own "
-            "difference between the whole input and an empty one",
-            f"error of predicted scores: {error}",
-        ]
-
-    def _describe_agreement(self) -> list[str]:
-        m = len(self.methods)
-        mean = self.agreement.nanmean(0)
-        pairs = [(float(mean[a, b]), a, b) for a in range(m) for b in range(a)]
-        pairs = [pair for pair in pairs if not math.isnan(pair[0])]
-        if not pairs:
-            return []
-        low, a, b = min(pairs)
-        average = sum(pair[0] for pair in pairs) / len(pairs)
-        text = f"agreement of the members (Spearman): {average:.2f} on average"
-        if len(pairs) > 1:
-            text += f", least {low:.2f} between {self.methods[b]} and {self.methods[a]}"
-        return [text]
+        return write_summary(self)
 
     def __len__(self) -> int:
         return self.order.shape[0]
