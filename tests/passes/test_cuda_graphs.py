@@ -5,6 +5,7 @@ its function again; graphs themselves need a CUDA device.
 """
 
 import gc
+import threading
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 
 from sea_nn.errors import InputError, MemberError
 from sea_nn.members.compute import compute_maps
-from sea_nn.passes import borrowing
+from sea_nn.passes import borrowing, forms
 from sea_nn.passes import cuda_graphs as replay
+from sea_nn.passes.sameness import same_gradients
+from sea_nn.passes.tracing import Layers, recall_layers
 from tests.helpers.recorder import Again, build, compare, find_kept, images, make_task
 
 PAPER = ("saliency", "integrated_gradients", ("smooth_ig", {"n_samples": 2, "n_steps": 20}))
@@ -41,13 +44,13 @@ def test_a_shape_that_comes_back_is_recorded_and_no_map_changes(recorder):
     assert compare(explain(model, x), expected)
     assert recorder.made == 0
     assert compare(explain(model, x), expected)
-    # The look at the inputs, a pass for each member, and one to check folded gradients.
-    assert recorder.made == 5
+    # The look at the inputs and a pass for each member; folded gradients were compared before.
+    assert recorder.made == 4
     for seed in range(3):
         y = images() + seed
         assert compare(explain(model, y), explain(lambda v: model(v), y))
-    assert recorder.made == 5
-    assert recorder.replayed == 4 + 3 * 5  # the first look came before its recording
+    assert recorder.made == 4
+    assert recorder.replayed == 3 + 3 * 4  # the first look came before its recording
 
 
 def test_passes_of_one_sweep_have_one_shape(recorder):
@@ -199,12 +202,54 @@ def test_models_that_someone_listens_to_are_never_recorded(recorder):
     handle.remove()
     for _ in range(2):
         explain(model, x)
-    assert recorder.made == 5
+    assert recorder.made == 4
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
     try:
         assert not replay.is_eligible(make_task(model, x))
     finally:
         handle.remove()
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+def test_recording_waits_until_no_other_thread_could_be_disturbed(recorder, monkeypatch, daemon):
+    monkeypatch.setattr(replay, "_ALONE_UNTIL", "99")
+    model, x, done = build(), images(), threading.Event()
+    other = threading.Thread(target=done.wait, daemon=daemon)
+    other.start()
+    try:
+        for _ in range(3):
+            explain(model, x)
+        assert recorder.made == (4 if daemon else 0)
+    finally:
+        done.set()
+        other.join()
+    expected = explain(lambda v: model(v), x)
+    for _ in range(2):
+        assert compare(explain(model, x), expected)
+    assert recorder.made == 4
+
+
+def test_folded_gradients_are_compared_once_for_a_twin_and_logits_in_every_call(
+    recorder, monkeypatch
+):
+    compared = []
+
+    def count(*given):
+        compared.append(1)
+        return same_gradients(*given)
+
+    monkeypatch.setattr(forms, "same_gradients", count)
+    model, x = build(), images()
+    for seed in range(4):
+        explain(model, x + seed)
+    assert len(compared) == 1
+    model[5] = nn.Tanh()
+    explain(model, x)
+    assert len(compared) == 2
+    explain(model, images(20))  # too many for a recorded look
+    monkeypatch.setattr(forms, "same_logits", lambda *given: torch.tensor(False))
+    assert compare(explain(model, images(20)), explain(lambda v: model(v), images(20)))
+    assert recall_layers(borrowing._IDLE[model].module) == Layers()
 
 
 def test_members_that_put_rules_on_layers_are_not_replayed_without_them(recorder):
@@ -383,6 +428,25 @@ def test_a_capture_that_breaks_half_way_leaves_the_device_usable(exact):
     again = replay.Recording(lambda: x * 3, x.device)
     x.fill_(5)
     assert torch.equal(again.replay().cpu(), torch.full((4,), 15.0))
+
+
+def test_cuda_recordings_leave_other_threads_alone(exact):
+    x, stop, wrong = torch.ones(4, device="cuda"), threading.Event(), []
+
+    def wait():
+        while not stop.is_set():
+            try:
+                (x * 2).sum().item()
+            except RuntimeError as error:
+                wrong.append(str(error))
+
+    other = threading.Thread(target=wait, daemon=True)
+    other.start()
+    made = [replay.Recording(lambda: x * 3, x.device) for _ in range(5)]
+    stop.set()
+    other.join()
+    assert not wrong
+    assert all(torch.equal(one.replay().cpu(), torch.full((4,), 3.0)) for one in made)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

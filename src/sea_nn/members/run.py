@@ -138,6 +138,7 @@ class Work:
             compiled.keep_fold(task.module, fold)
         pending = self._run(task, fold)
         if pending.is_true():
+            pending.remember()
             return pending.finish()
         self._refuse(task)
         return self._run(replace(task, kept=None), None).finish()
@@ -180,6 +181,7 @@ class Work:
         if not outcome.is_true():
             self._refuse(self.task)
             return None
+        outcome.remember()
         return replace(outcome.finish(), logits=asked.logits, output=asked.meaning())
 
     def _run(self, task: Evaluator, fold: Fold | None, logits: Tensor | None = None) -> "Pending":
@@ -257,6 +259,11 @@ class Pending:
     def is_true(self) -> bool:
         """Whether the passes that made the maps are the model's, for every input."""
         return self.true is None or bool(self.true)
+
+    def remember(self) -> None:
+        """Keep with the model that its fast passes are its own."""
+        if self.true is not None and self.task.kept is not None:
+            self.task.kept.prove(self.task)
 
     def add(self, label: str, maps: Tensor, spent: int, began: Any) -> None:
         """Take the maps of a member that has made `spent` evaluations since `began`."""

@@ -28,7 +28,7 @@ from torch.nn.modules import module as torch_module
 from torch.nn.parameter import is_lazy
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.passes.description import HOOKS, describe
+from sea_nn.passes.description import HOOKS, Snapshot, describe, list_modules
 
 
 class Twin:
@@ -41,11 +41,20 @@ class Twin:
     def __init__(self, model: nn.Module) -> None:
         self.state = describe(model, modes=False)
         self.module, self.shared, self.copied = _copy_apart(model)
-        for module in self.module.modules():
+        for module in list_modules(self.module):
             if module.training:
                 module.training = False  # never by train(), which some models override with work
-        self.own_state = None if self.state is None else describe(self.module)
+        self.own = None if self.state is None else Snapshot(self.module)
+        self.places = [] if self.own is None else self._find_places()
         _PRIVATE.add(self.module)
+
+    def is_itself(self) -> bool:
+        """Whether passes left it as it was made, and it can be known to be the model's."""
+        still = self.own is not None and self.own.holds()
+        return still and self.places == self._find_places()
+
+    def _find_places(self) -> list[Any]:
+        return [(t.data_ptr(), t.shape) for t in self.copied]
 
     def rest(self) -> None:
         """Let go of the model's weights, which may be replaced or moved while the twin is idle."""
@@ -96,11 +105,6 @@ def borrow(
     if not isinstance(model, nn.Module):
         yield model
         return
-    if any(is_lazy(p) for p in model.parameters()):
-        raise InputError(
-            "the model has lazy layers that have not seen an input yet; run it once before it is "
-            "explained"
-        )
     # A compiled model is explained by the module it was made of: the same function.
     compiled = "_orig_mod" in model._modules
     own: nn.Module = model._modules["_orig_mod"] if compiled else model  # type: ignore[assignment]
@@ -157,6 +161,11 @@ def _take(model: nn.Module, x: Tensor | None, args: tuple[Any, ...]) -> Twin | N
     if twin is not None and twin.state == describe(model, modes=False):
         twin.wake(model)
         return twin
+    if any(is_lazy(p) for p in model.parameters()):
+        raise InputError(
+            "the model has lazy layers that have not seen an input yet; run it once before it is "
+            "explained"
+        )
     if any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
         return None
     try:
@@ -172,7 +181,7 @@ def _take(model: nn.Module, x: Tensor | None, args: tuple[Any, ...]) -> Twin | N
 def _keep(model: nn.Module, twin: Twin) -> None:
     """Keep a twin for the next call if it can be known, then, to be the model's."""
     # What the passes changed in the twin's attributes must not reach the next call.
-    if twin.state is not None and twin.own_state == describe(twin.module):
+    if twin.is_itself():
         twin.rest()
         with _GUARD:
             _IDLE[model] = twin
@@ -211,7 +220,7 @@ def _list_tensors(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors that a twin shares with a model, and those that it copies; each once."""
     shared: dict[int, Tensor] = {}
     copied: dict[int, Tensor] = {}
-    for module in model.modules():
+    for module in list_modules(model):
         for p in module._parameters.values():
             if p is not None:  # weights made in inference mode have no gradient but in a copy
                 (copied if p.is_inference() else shared)[id(p)] = p

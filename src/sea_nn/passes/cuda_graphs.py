@@ -6,14 +6,15 @@ on. What is kept belongs to a twin (`sea_nn.passes.borrowing`), which lives whil
 same structure and attributes. It is trusted while the weights lie where they lay and the arithmetic
 is the same, and while a replay still says what the twin says by itself, which shows what no
 description does (a number in a global variable, say). A model that carries hooks, waits for the GPU
-inside its forward pass or cannot be recorded runs as it is.
+inside its forward pass or cannot be recorded runs as it is. Recording changes nothing that other
+threads see.
 """
 
 import math
+import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -43,32 +44,52 @@ LOOKS = 4  # shapes of inputs for which it is kept
 FEW_PASSES = 2
 
 
+_RECORDING = threading.RLock()
+# From this version on, other threads may draw random numbers while a capture begins.
+_ALONE_UNTIL = "2.13"
+
+
+def is_alone() -> bool:
+    """Whether no other thread of the program can be disturbed by a recording."""
+    if torch.__version__ >= _ALONE_UNTIL:
+        return True
+    here = threading.current_thread()
+    # Daemons serve: notebooks and data loaders have some, always, which draw nothing on a GPU.
+    return all(t is here or t.daemon for t in threading.enumerate())
+
+
 class Recording:
     """A function of fixed tensors, captured as a CUDA graph, and the tensors it writes."""
 
     def __init__(self, run: Callable[[], Tensor], device: torch.device) -> None:
         generator = torch.cuda.default_generators[device.index or 0]
-        with torch.cuda.device(device):
+        with torch.cuda.device(device), _RECORDING:
             current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
             aside.wait_stream(current)
-            with torch.cuda.stream(aside), _forbid_waiting():
+            with torch.cuda.stream(aside):
                 expected = run()
             current.wait_stream(aside)
-            state = generator.clone_state()
             self.graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+            # A capture locks the state that the generator has when it begins, for all threads, and
+            # for good if it fails: so it gets one of its own, and a pass that draws is refused.
+            own, scratch = generator.graphsafe_get_state(), generator.clone_state()
+            scratch.manual_seed(time.monotonic_ns())  # what a thread draws now is drawn once
             try:
+                generator.graphsafe_set_state(scratch)
+                # In this mode a pass that waits for the GPU fails, in this thread alone.
                 with torch.cuda.graph(
                     self.graph, pool=pool, stream=aside, capture_error_mode="thread_local"
                 ):
+                    generator.graphsafe_set_state(own)
                     self.output = run()
             except BaseException:
-                # A capture that failed leaves its stream and its memory pool in place and the
-                # generator locked.
+                # A capture that failed leaves its stream and its memory pool in place.
                 torch.cuda.set_stream(current)
                 with suppress(AttributeError, RuntimeError):
                     torch._C._cuda_endAllocateToPool(device.index or 0, pool)
-                generator.graphsafe_set_state(state)
                 raise
+            finally:
+                generator.graphsafe_set_state(own)
             self.graph.replay()
         apart = (self.output.double() - expected.double()).norm()
         if not bool(apart <= 0.05 * expected.double().norm() + torch.finfo(expected.dtype).tiny):
@@ -86,7 +107,7 @@ class Pass:
     def __init__(self, points: Tensor, classes: Tensor, cost: int) -> None:
         self.points, self.classes, self.cost = points, classes, cost
         self.recording: Recording | None = None
-        self.turns, self.used = 0, 0.0
+        self.turns, self.used, self.tried = 0, 0.0, False
 
     def run(self, task: Evaluator, points: Tensor, classes: Tensor) -> Tensor:
         """Return d score / d input at `points`; the next run overwrites a replay's answer.
@@ -97,7 +118,8 @@ class Pass:
         self.points[:count].copy_(points)
         self.classes[:count].copy_(classes)
         self.turns, self.used = self.turns + 1, time.monotonic()
-        if self.turns == 2:
+        if self.turns >= 2 and not self.tried and is_alone():
+            self.tried = True
             self.recording = _try(
                 lambda: Recording(lambda: task.slope(self.points, self.classes), task.x.device),
                 task,
@@ -114,6 +136,7 @@ class Kept:
         self._root = ref(root)  # what is kept must not keep the twin
         self.state, self.fold, self.n_classes = state, fold, n_classes
         self.layers: dict[Any, FirstLayer | None] = {}
+        self.proved: set[Any] = set()
         self.looks: dict[Any, tuple[Tensor, Recording | None]] = {}
         self.passes: dict[Any, Pass] = {}
 
@@ -128,12 +151,10 @@ class Kept:
         Args:
             task: the inputs, and the folded model if there is one.
         """
-        # What the layer gives must be what the rest reads: with a type of their own, it is not.
-        caller = torch.is_autocast_enabled(task.x.device.type)
-        kind = (task.x.shape[1:], task.autocast, caller)
+        kind = self._kind(task)
         if kind not in self.layers:
             name = None
-            if self.root is not None and task.autocast is None and not caller and not task.args:
+            if self.root is not None and not any(kind[2:]) and not task.args:
                 name = recall_layers(self.root).first
             self.layers[kind] = None if name is None else split_first(task, name)
         return self.layers[kind]
@@ -165,12 +186,29 @@ class Kept:
 
         # The first time as it is: what is wrong with the input must not look like a recording's.
         answers = ask() if recording is None else recording.replay().clone()
-        if not known:
+        if recording is None and is_alone():
             recording = _try(lambda: Recording(ask, fixed.device), task)
-            if len(self.looks) == LOOKS:
-                del self.looks[next(iter(self.looks))]
+        if not known and len(self.looks) == LOOKS:
+            del self.looks[next(iter(self.looks))]
         self.looks[kind] = (fixed, recording)  # the one used last comes last
         return answers[: len(x)], answers[len(x) :]
+
+    def is_proved(self, task: Evaluator) -> bool:
+        """Whether the gradients of its fast forms were the model's before, for such inputs.
+
+        Which layers are merged does not depend on values, so that they are compared once for a
+        twin; logits are compared in every call.
+        """
+        return self._kind(task) in self.proved
+
+    def prove(self, task: Evaluator) -> None:
+        """Remember that they were."""
+        self.proved.add(self._kind(task))
+
+    def _kind(self, task: Evaluator) -> Any:
+        # What the layer gives must be what the rest reads: with a type of their own, it is not.
+        caller = torch.is_autocast_enabled(task.x.device.type)
+        return task.x.shape[1:], task.x.dtype, task.autocast, caller
 
     def start(self, task: Evaluator) -> "Runner":
         """Return what runs the gradient passes of one sweep."""
@@ -326,8 +364,9 @@ def is_capable(device: torch.device) -> bool:
 
 
 def describe(task: Evaluator) -> Any:
-    """Return what must stay the same for a recorded pass to stay true."""
-    places = [(p.data_ptr(), p.dtype, p.shape, p.stride()) for p in task.model.parameters()]
+    """Return what must stay the same for a recorded pass to stay true; a twin is the rest of it."""
+    weights = (p for m in task.modules for p in m._parameters.values() if p is not None)
+    places = [p.data_ptr() for p in weights]
     return places, task.autocast, _describe_arithmetic(task.x.device.type)
 
 
@@ -374,20 +413,3 @@ def _try(record: Callable[[], Recording], task: Evaluator) -> Recording | None:
         elif isinstance(task.kept, Kept) and task.kept.root is not None:
             _REFUSED.add(task.kept.root)
         return None
-
-
-@contextmanager
-def _forbid_waiting() -> Iterator[None]:
-    """Make operations that wait for the GPU fail: they would break a capture half way."""
-    before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch says that it does not see all of them
-        try:
-            torch.cuda.set_sync_debug_mode("error")
-            yield
-        finally:
-            try:
-                torch.cuda.set_sync_debug_mode(before)
-            except KeyboardInterrupt:
-                torch.cuda.set_sync_debug_mode(before)
-                raise

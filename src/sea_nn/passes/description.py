@@ -13,23 +13,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+LISTENERS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Where a module keeps its hooks; what else it keeps only says how to call them."""
 HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
+    *LISTENERS,
+    *("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
     "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
 )
 
-_PLAIN = (int, float, bool, str, bytes, complex, type(None), slice, type(Ellipsis))
+_PLAIN = frozenset((int, float, bool, str, bytes, complex, type(None), slice, type(Ellipsis)))
 _FIXED = (
     *(type, enum.Enum, types.BuiltinFunctionType, types.ModuleType),
     *(torch.dtype, torch.device, torch.memory_format, torch.layout),
 )
-_CONTAINERS = (dict, OrderedDict, set, list)
+_CONTAINERS = frozenset((dict, OrderedDict, set, list))
 _DEPTH = 8  # of containers in containers
+
+
+def list_modules(model: nn.Module) -> list[nn.Module]:
+    """Return a module and all of its parts, each once: `modules()`, at a fraction of its price."""
+    found = {model: None}
+    todo = [model]
+    for module in todo:
+        for child in module._modules.values():
+            if child is not None and child not in found:
+                found[child] = None
+                todo.append(child)
+    return todo
 
 
 class _UnknownError(Exception):
@@ -43,28 +53,79 @@ def describe(model: nn.Module, modes: bool = True) -> list[Any] | None:
         model: the model.
         modes: whether train and eval mode are part of it.
     """
-    numbers = {module: number for number, module in enumerate(model.modules())}
-    found: list[Any] = []
+    numbers = {module: number for number, module in enumerate(list_modules(model))}
+    found: list[Any] = []  # flat, of things that are mostly the same object: quick to compare
+    add = found.append
     try:
         for module in numbers:
-            found.append(type(module))
+            add(type(module))
+            add(tuple(module.__dict__))
             for name, value in module.__dict__.items():
                 kind = type(value)
+                add(kind)
                 if kind in _PLAIN:
                     if modes or name != "training":
-                        found.append((name, kind, value))
+                        add(value)
                 elif kind in _CONTAINERS and not value:
-                    found.append(name)
+                    continue
                 elif name == "_parameters" or name == "_buffers":
                     for key, t in value.items():
-                        found.append((key, t is None or (t.dtype, t.device, t.shape, t.stride())))
+                        add(key)
+                        add(t is None or (t.dtype, t.device, t.shape, t.stride()))
                 elif name == "_modules":
-                    found.append([(key, numbers.get(child)) for key, child in value.items()])
+                    add([(key, numbers.get(child)) for key, child in value.items()])
+                elif kind is tuple and _PLAIN.issuperset(map(type, value)):
+                    add(value)
+                    found.extend(map(type, value))
                 else:
-                    found.append((name, _freeze(value, numbers, 0)))
+                    add(_freeze(value, numbers, 0))
     except (_UnknownError, NotImplementedError, RuntimeError):  # some tensors have no strides
         return None
     return found
+
+
+class Snapshot:
+    """The attributes of a module that is ours alone, to see at little cost if a pass changed them.
+
+    Other than a description, it keeps the values themselves alive.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module, self.empty = module, []
+        self.held: list[tuple[Any, Any]] = []
+        deep = False
+        for m in list_modules(module):
+            self.held.append((m.__dict__, dict(m.__dict__)))
+            for value in m.__dict__.values():
+                if type(value) not in _CONTAINERS:
+                    deep = deep or not _is_flat(value)
+                elif value:
+                    self.held.append((value, value.copy()))
+                    inside = value.values() if isinstance(value, dict) else value
+                    deep = deep or not all(map(_is_flat, inside))
+                else:
+                    self.empty.append(value)
+        self.whole = describe(module) if deep else None
+
+    def holds(self) -> bool:
+        """Whether all attributes are what they were."""
+        if any(self.empty):
+            return False
+        try:
+            for now, before in self.held:
+                if now != before:
+                    return False
+        except RuntimeError:  # two tensors, of which one took the other's place
+            return False
+        return self.whole is None or self.whole == describe(self.module)
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether a value cannot change but by another taking its place, or is looked at by itself."""
+    if isinstance(value, tuple):
+        return all(map(_is_flat, value))
+    known = (*_FIXED, types.FunctionType, nn.Module, Tensor)
+    return type(value) in _PLAIN or isinstance(value, known)
 
 
 def _freeze(value: Any, numbers: dict[nn.Module, int], depth: int) -> Any:

@@ -17,6 +17,7 @@ from sea_nn.errors import InputError, MemberError
 from sea_nn.passes import batching as memory
 from sea_nn.passes import noise as draws
 from sea_nn.passes.compiled import Compiled, fix_shape
+from sea_nn.passes.description import list_modules
 from sea_nn.passes.first_layer import FirstLayer
 from sea_nn.passes.gradient_sums import Combine, Part, Points, Recorder, add_up
 from sea_nn.passes.norm_folding import Fold
@@ -98,7 +99,7 @@ class Evaluator:
     def modules(self) -> list[nn.Module]:
         """The model and all of its parts; none for a plain callable."""
         module = self.module
-        return [] if module is None else list(module.modules())
+        return [] if module is None else list_modules(module)
 
     def baseline(self) -> Tensor:
         """Return the baselines as a tensor of the shape of `x`."""

@@ -57,6 +57,12 @@ class Recorder(Protocol):
     def find_first(self, task: Any) -> FirstLayer | None:
         """Return the first layer to run apart for inputs of this shape."""
 
+    def is_proved(self, task: Any) -> bool:
+        """Return whether gradients of fast forms were the model's before, for such inputs."""
+
+    def prove(self, task: Any) -> None:
+        """Remember that they were."""
+
     def release(self) -> None:
         """Give back memory."""
 

@@ -26,7 +26,7 @@ from torch.nn.modules import module as torch_module
 from torch.utils._pytree import tree_leaves
 
 from sea_nn.passes.borrowing import copy_twin
-from sea_nn.passes.description import HOOKS, describe
+from sea_nn.passes.description import LISTENERS, describe, list_modules
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -90,9 +90,13 @@ def refuse_layers(twin: nn.Module) -> None:
 def is_heard(module: nn.Module) -> bool:
     """Whether someone listens to a module's passes with hooks."""
     everywhere = vars(torch_module)
-    if any(everywhere.get(f"_global{name}") for name in HOOKS):
+    if any(everywhere.get(f"_global{name}") for name in LISTENERS):
         return True
-    return any(m.__dict__.get(name) for m in module.modules() for name in HOOKS)
+    for m in list_modules(module):  # asked often, so no generators
+        for name in LISTENERS:
+            if m.__dict__.get(name):
+                return True
+    return False
 
 
 def is_frozen_norm(m: Any) -> bool:
