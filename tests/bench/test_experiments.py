@@ -182,11 +182,6 @@ def test_a_changed_setting_does_not_use_what_is_remembered(finished, changed):
     other = replace(TINY, name="other", figures=(), **changed)
     assert run(folder, other, limit=2).n_reused == 0
     assert run(folder, other, limit=2).n_reused == 2
-
-
-def test_another_seed_does_not_use_what_is_remembered(finished):
-    folder, _ = finished
-    other = replace(TINY, name="seeded", figures=())
     assert run(folder, other, limit=2, seed=1).n_reused == 0
 
 

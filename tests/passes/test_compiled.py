@@ -92,21 +92,3 @@ def test_compiled_code_that_says_something_else_is_not_used(monkeypatch):
 def test_a_function_cannot_be_compiled():
     with pytest.raises(KindError, match=r"torch\.nn\.Module"):
         explain(lambda x: x.flatten(1)[:, :3], images(), compile=True)
-
-
-@pytest.mark.parametrize("fixed", [True, False])
-def test_code_is_made_for_inputs_of_one_shape_however_many_come(fixed):
-    open_sizes = []
-
-    def note(graph, inputs):
-        open_sizes.append(sum(isinstance(one, torch.SymInt) for one in inputs))
-        return graph
-
-    double = torch.compile(lambda x: x * 2, backend=note)
-    for shape in ((2, 3, 8, 8), (2, 4, 6, 6), (3, 4, 6, 6), (4, 4, 6, 6)):
-        x = torch.rand(shape)
-        if fixed:
-            compiled.fix_shape(x)
-        assert torch.equal(double(x), x * 2)
-    # Twice as it comes, then for any number of inputs of that shape; or for any shape.
-    assert open_sizes == ([0, 0, 1] if fixed else [0, 3, 4])

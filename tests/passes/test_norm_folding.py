@@ -91,11 +91,6 @@ def test_a_faithful_pair_goes_forward_by_the_layers_own_weights_and_back_as_one(
     assert torch.allclose(torch.autograd.grad(answer, x, grad)[0], slope, rtol=1e-10)
     alone = found.module[2](found.module[0](x))  # layers take a single input without its axis too
     assert torch.allclose(found.module[3](alone[0]), found.module[3](alone)[0])
-    # Changed weights show which ones each way takes.
-    found.module[3].forward.args[1].zero_()  # the ones for the way back
-    answer = found.module(x)
-    assert torch.allclose(answer, expected, rtol=1e-12)
-    assert not torch.autograd.grad(answer, x, grad)[0].any()
 
 
 class Padding(nn.Conv2d):

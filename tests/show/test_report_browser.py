@@ -335,14 +335,6 @@ def test_agreement_costs_and_checks_are_written_in_one_form(browse):
     assert "ask for n_steps" in b.text("checks")
 
 
-@pytest.mark.parametrize(
-    ("many", "keys"), [(4, "1 to 7 maps"), (6, "1 to 9 maps"), (7, "1 to 9 the first 9 maps")]
-)
-def test_keys_are_those_that_maps_have(browse, many, keys):
-    b = browse([crowd(many)])
-    assert b.text("keys") == f"Keys: \u2190 \u2192 other inputs, {keys}"
-
-
 @pytest.mark.parametrize("sample", [explain_images, explain_table, explain_series])
 @pytest.mark.parametrize("width", [375, 1280])
 def test_page_fits_its_window_and_names_its_controls(browse, sample, width):

