@@ -32,6 +32,7 @@ ZONES = ("top left", "top right", "bottom left", "bottom right")
 SUSPECT = 2.0
 """Evidence in a zone is suspect if it is so many times what an even spread would put there."""
 TYPICAL = 0.6  # share of a class's inputs that must show it
+FEWEST = 5  # inputs of a class of which anything is said
 
 
 class Results(Protocol):
@@ -50,7 +51,7 @@ class Shortcut:
 
     Attributes:
         zone: "border", a corner, "outside the mask", or "cell (row, column)".
-        times: how many times the evidence that an even spread would put there, on average.
+        times: how many times the evidence that an even spread would put there, the median.
         share: the share of the class's inputs in which it is at least twice that.
     """
 
@@ -267,7 +268,9 @@ def find_shortcuts(maps: Tensor, outside: Sequence[float] = ()) -> list[Shortcut
         maps: of one class, [N, *shape], each with the sum 1.
         outside: by input with a mask, evidence outside it over an even spread's.
     """
-    found = []
+    found: list[Shortcut | None] = []
+    if len(maps) < FEWEST:
+        return []
     if maps.ndim == 3:
         for zone, where in _zones(maps.shape[1], maps.shape[2]).items():
             times = maps[:, where].sum(1) / where.float().mean()
@@ -286,7 +289,7 @@ def find_shortcuts(maps: Tensor, outside: Sequence[float] = ()) -> list[Shortcut
 
 def _judge(zone: str, times: Tensor, limit: float = SUSPECT) -> Shortcut | None:
     share = float((times >= limit).float().mean())
-    return Shortcut(zone, float(times.mean()), share) if share >= TYPICAL else None
+    return Shortcut(zone, float(times.median()), share) if share >= TYPICAL else None
 
 
 def _zones(height: int, width: int) -> dict[str, Tensor]:
