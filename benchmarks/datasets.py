@@ -108,9 +108,7 @@ def rate_table(folder: Path) -> Table:
     x, sea, labels = fashion(96)
     by_batch = {b: _loop_tensors(sea, x[:64], b) for b in (4, 16, 64)}
     best = min(by_batch, key=lambda b: by_batch[b])
-    rows.append(
-        _compare("Fashion-MNIST, 96, tensors", len(x), best, sea, x, folder, labels=labels)
-    )
+    rows.append(_compare("Fashion-MNIST, 96, tensors", len(x), best, sea, x, folder, labels=labels))
     loaded = load_model("efficientnet-lite0")
     photographs = write_photographs(folder / "photographs", 8)
     lite = SEA(loaded.model, "fast", output="logits")
@@ -163,7 +161,7 @@ def _loop_pictures(sea: SEA, folder: Path, preprocess: Any, batch: int) -> None:
 
 
 def workers_table(folder: Path) -> Table:
-    rates = {}
+    rates, load = {}, os.getloadavg()[0]
     for workers, count in ((1, 96), (2, 192)):
         out = folder / f"workers-{workers}"
         command = [sys.executable, "-c", WORKERS_PROGRAM, str(out), str(count), str(workers)]
@@ -182,7 +180,9 @@ def workers_table(folder: Path) -> Table:
     ratio = rates[2] / (2 * rates[1])
     return (
         "Two Ray workers",
-        "Fashion-MNIST, inputs a second while both work; one worker is pinned to one core.",
+        "Fashion-MNIST, inputs a second while both work; one worker is pinned to one core. The "
+        f"load of the machine before was {load:.1f} on {os.cpu_count()} cores: above 0, other work "
+        "takes the second worker's core, and the ratio says little.",
         ("one worker", "two workers", "of twice one"),
         [[f"{rates[1]:.2f}", f"{rates[2]:.2f}", f"{ratio:.2f}"]],
     )

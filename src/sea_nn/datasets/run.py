@@ -181,7 +181,7 @@ def explain_dataset(
     given = open_source(
         source, preprocess=preprocess, label_names=labels, label_column=label_column
     ).first(limit)
-    sample = _load_sample(given)
+    sample = _load_sample(given, N_SAMPLE if sea.output is None else 1)
     shape, sea = tuple(sample[0].shape), _settle_output(sea, sample, quiet)
     settings = choose_settings(
         sea,
@@ -215,7 +215,7 @@ def explain_dataset(
         return _run(job, workers, address, retry_errors, quiet)
 
 
-def _load_sample(source: Source) -> list[Tensor]:
+def _load_sample(source: Source, count: int) -> list[Tensor]:
     """The first inputs that load, all of one shape: what all others must have."""
     found: list[Tensor] = []
     first = ""
@@ -232,11 +232,11 @@ def _load_sample(source: Source) -> list[Tensor]:
             )
         if not found or (x.shape == found[0].shape and bool(x.isfinite().all())):
             found.append(x)
-        if len(found) == N_SAMPLE:
+        if len(found) == count:
             break
     if not found:
-        count = min(len(source), N_TRIED)
-        raise InputError(f"none of the first {count} inputs could be read ({first})")
+        tried = min(len(source), N_TRIED)
+        raise InputError(f"none of the first {tried} inputs could be read ({first})")
     return found
 
 
