@@ -6,8 +6,6 @@
 'adagrad'
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -157,7 +155,7 @@ class SEAConfig:
         return low == high
 
     @classmethod
-    def paper(cls, setting: str, reading: str = "paper") -> SEAConfig:
+    def paper(cls, setting: str, reading: str = "paper") -> "SEAConfig":
         """The paper's settings: "fmnist", "btd", "cub", "tiny_imagenet" or "imagenet".
 
         Args:
@@ -187,7 +185,7 @@ class SEAConfig:
         """Model evaluations an input that asking costs; one round where ``rounds`` is None."""
         return count_questions(self.regions) * (1 if self.rounds is None else self.rounds)
 
-    def settle(self, price: int, ndim: int) -> SEAConfig:
+    def settle(self, price: int, ndim: int) -> "SEAConfig":
         """The settings with ``rounds`` chosen where it is None: a tenth of the members' price.
 
         Args:
@@ -204,7 +202,7 @@ class SEAConfig:
         most = price // (10 * count_questions(self.regions))
         return self.replace(rounds=min(max(1, most), MOST_ROUNDS))
 
-    def replace(self, **changes: Any) -> SEAConfig:
+    def replace(self, **changes: Any) -> "SEAConfig":
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
@@ -213,7 +211,7 @@ class SEAConfig:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> SEAConfig:
+    def from_dict(cls, fields: dict[str, Any]) -> "SEAConfig":
         """Build from plain values; an unknown name is an error that lists the known ones."""
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(fields) - set(known))
@@ -228,7 +226,7 @@ class SEAConfig:
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
-    def from_json(cls, text: str) -> SEAConfig:
+    def from_json(cls, text: str) -> "SEAConfig":
         """Read what ``to_json`` wrote."""
         try:
             fields = json.loads(text)
@@ -245,7 +243,7 @@ class SEAConfig:
         return "\n".join(lines) + "\n"
 
     @classmethod
-    def from_toml(cls, text: str) -> SEAConfig:
+    def from_toml(cls, text: str) -> "SEAConfig":
         """Read what ``to_toml`` wrote."""
         try:
             return cls.from_dict(tomllib.loads(text))

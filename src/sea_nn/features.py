@@ -1,7 +1,5 @@
 """Which features count as one: cells of a grid, feature masks, superpixels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """This package's version, installed or not."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path

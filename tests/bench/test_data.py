@@ -335,21 +335,6 @@ def test_pasting_is_seeded_and_labels_follow_the_question(make):
         load(label="colour")
 
 
-def test_bam_pairs_pictures_with_their_scene(make):
-    folder = make("bam")
-    scenes = data.load("bam", folder, "test")
-    assert scenes.classes == ("bedroom", "runway")
-    assert len(scenes) == 4
-    for item in scenes:
-        assert scenes.classes[item.label or 0] in item.name
-        assert item.boxes == ((10.0, 5.0, 50.0, 25.0),)
-        assert item.plain is not None
-        assert item.plain.read().tobytes() != item.read().tobytes()
-    objects = data.load("bam", folder, "all", label="object")
-    assert objects.classes == ("dog", "zebra")
-    assert len(objects.split("train")) == 4
-
-
 def test_fashion_items_are_the_arrays(monkeypatch):
 
     try:

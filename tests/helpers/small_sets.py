@@ -139,27 +139,6 @@ def make_scenes(folder: Path) -> None:
     write_table(folder / "objects.csv", "file,split,object,w,h", *objects)
 
 
-def make_bam(folder: Path) -> None:
-    for kind, classes in (("obj", ("dog", "zebra")), ("scene", ("bedroom", "runway"))):
-        names, places = [], []
-        for first in ("dog", "zebra"):
-            for second in ("bedroom", "runway"):
-                own = first if kind == "obj" else second
-                picture = noise(hash_name(first + second), (60, 40))
-                save(picture, folder / kind / "train" / own / f"{first}-{second}-0001.jpg")
-                file = f"{first}-{second}-0901.jpg"
-                save(picture, folder / kind / "val" / file)
-                names.append(f"{file} {classes.index(own)}")
-                places.append(f"{file} 5,10,25,50")
-                save(noise(9, (60, 40)), folder / "scene_only" / "val" / file)
-        (folder / kind / "val.txt").write_text("\n".join(names) + "\n")
-        (folder / kind / "val_loc.txt").write_text("\n".join(places) + "\n")
-
-
-def hash_name(name: str) -> int:
-    return sum(map(ord, name))
-
-
 MAKERS: dict[str, Callable[[Path], None]] = {
     "btd": make_btd,
     "lgg": make_lgg,
@@ -170,5 +149,4 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "human_attention": make_attention,
     "masked_folder": make_masked,
     "objects_on_scenes": make_scenes,
-    "bam": make_bam,
 }

@@ -50,7 +50,6 @@ SETS: dict[str, tuple[SetInfo, Callable[..., ImageSet]]] = {
         (attention.ATTENTION, attention.load_human_attention),
         (attention.MASKED, attention.load_masked_folder),
         (pasted.SCENES, pasted.load_objects_on_scenes),
-        (pasted.BAM, pasted.load_bam),
     )
 }
 

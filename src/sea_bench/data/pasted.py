@@ -1,21 +1,19 @@
 """Objects pasted on scenes, to ask whether an object that does not matter gets attribution.
 
-``load_objects_on_scenes`` makes such pictures from scenes and cut-outs. ``load_bam`` reads the
-benchmark that had the idea (Yang and Kim, "BAM", 2019). They are different sets: results on the
-first are not results on BAM.
+The idea is that of BAM (Yang and Kim, 2019); results on these pictures are not results on BAM.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sea_bench.data.files import SIDES, SetInfo, find_folder, list_images, need, read_table
-from sea_bench.data.items import Box, ImageSet, Item, Split
+from sea_bench.data.files import SIDES, SetInfo, find_folder, read_table
+from sea_bench.data.items import ImageSet, Item, Split
 from sea_nn.errors import InputError
 from sea_nn.vision.images import load_image
 
@@ -29,18 +27,8 @@ SCENES = SetInfo(
     "the files they name; objects are PNG files with transparency",
     terms="those of Intel scenes, CUB and Oxford pets; non-commercial research",
 )
-BAM = SetInfo(
-    name="bam",
-    title="Benchmarking Attribution Methods: COCO objects on MiniPlaces scenes",
-    folder="bam",
-    source="https://github.com/google-research-datasets/bam, whose scripts build it",
-    layout="obj/, scene/ and scene_only/, each with train/CLASS/OBJECT-SCENE-NUMBER.jpg, "
-    "val/OBJECT-SCENE-NUMBER.jpg, val.txt and val_loc.txt",
-    terms="Apache-2.0 for the scripts; COCO and MiniPlaces terms for the pictures",
-)
 # BAM scales an object's longer side to 1/sqrt(3) .. 1/sqrt(2) of the scene's; so do we.
 _SIZES = (3**-0.5, 2**-0.5)
-_SPLITS = {"train": "train", "val": "test"}
 
 
 def load_objects_on_scenes(
@@ -148,62 +136,3 @@ def _read_cutout(path: Path) -> Image.Image:
             return image.convert("RGBA")
     except (OSError, ValueError) as error:
         raise InputError(f"The object {path} cannot be read ({error}).") from error
-
-
-def load_bam(
-    folder: str | Path | None = None,
-    split: Split = "test",
-    label: Literal["scene", "object"] = "scene",
-) -> ImageSet:
-    """Load BAM as its scripts lay it out; its validation pictures are our "test" split.
-
-    Boxes come from val_loc.txt (and loc.txt for training pictures), which lists top, left,
-    bottom, right. The object outlines of BAM are stored as a pickle, which is not read: pickles
-    can run code. ``item.plain`` is the picture of the same name in scene_only/.
-    """
-    if label not in ("scene", "object"):
-        raise InputError(f"label must be 'scene' or 'object', not {label!r}.")
-    place = find_folder(BAM, folder)
-    root = need(place / ("obj" if label == "object" else "scene"), BAM)
-    rows: list[tuple[str, Path, int]] = []
-    if split in ("test", "all"):
-        for line in need(root / "val.txt", BAM).read_text(encoding="utf-8").splitlines():
-            file, _, number = line.rpartition(" ")
-            rows.append(("test", root / "val" / file, int(number)))
-    folders = sorted(path for path in root.glob("train/*") if path.is_dir())
-    if split in ("train", "all"):
-        need(root / "train", BAM)
-        for index, own in enumerate(folders):
-            rows.extend(("train", path, index) for path in list_images(own))
-    names = {index: own.name for index, own in enumerate(folders)}
-    for _, path, index in rows:
-        names.setdefault(index, path.stem.split("-")[0 if label == "object" else 1])
-    boxes = _read_places(root / "val_loc.txt") | _read_places(root / "loc.txt")
-    items = []
-    for side, path, index in rows:
-        only = place / "scene_only"
-        only = only / "val" if side == "test" else only / "train" / path.stem.split("-")[1]
-        known: dict[str, Any] = {
-            "split": side,
-            "boxes": (boxes[path.name],) if path.name in boxes else (),
-        }
-        plain, alone = None, only / path.name
-        if alone.is_file():
-            read = partial(load_image, alone)
-            scene = None if label == "object" else index
-            plain = Item(f"{path.stem}-plain", read, scene, path=alone, **known)
-        read = partial(load_image, path)
-        items.append(Item(path.stem, read, index, plain=plain, path=path, **known))
-    classes = tuple(names.get(k, f"class {k}") for k in range(max(names, default=-1) + 1))
-    return ImageSet(BAM.name, tuple(items), classes, BAM.terms).split(split)
-
-
-def _read_places(path: Path) -> dict[str, Box]:
-    """Read lines "file top,left,bottom,right" into boxes."""
-    boxes: dict[str, Box] = {}
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            file, _, numbers = line.partition(" ")
-            top, left, bottom, right = (float(number) for number in numbers.split(","))
-            boxes[file] = (left, top, right, bottom)
-    return boxes

@@ -5,8 +5,6 @@ of one of them, the one that has not seen it. Inputs are then numbered in blocks
 in turns, so that the first few inputs of a trial are also the first of the whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -96,7 +94,7 @@ class Inputs:
             raise InputError(f"these inputs have {len(self.models)} classifiers; split them first")
         return self.models[0]
 
-    def split(self) -> tuple[Inputs, ...]:
+    def split(self) -> "tuple[Inputs, ...]":
         """The same inputs under the same numbers, once with each of the classifiers alone."""
         return tuple(replace(self, models=(one,), asked=(0,) * len(self)) for one in self.models)
 

@@ -1,7 +1,5 @@
 """What every command shares: two consoles, one way to speak of errors, one progress bar."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import os
@@ -186,7 +184,7 @@ class Bar:
         )
         self._task = self._progress.add_task("preparing", total=n_inputs)
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> "Bar":
         self._progress.start()
         return self
 

@@ -6,8 +6,6 @@
 torch.Size([2, 8, 8])
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple

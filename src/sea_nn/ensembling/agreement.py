@@ -5,8 +5,6 @@
 tensor([1.0000, 3.5000, 3.5000, 2.0000], dtype=torch.float64)
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -7,8 +7,6 @@
 ([[0, 1, 2]], [2.0, 0.24, 0.0])
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Many inputs at once: how many fit, on which cores, and how their learned functions join."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar

@@ -10,8 +10,6 @@
 (torch.Size([2, 8, 8]), torch.Size([2, 4]))
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import dataclass

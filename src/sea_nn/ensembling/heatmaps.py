@@ -7,8 +7,6 @@ tensor([[[1.0000, 0.3333],
          [0.0000, 0.6667]]])
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """From heatmaps to what f is learned from: rows, sets, budgets and weights."""
 
-from __future__ import annotations
-
 import math
 
 import torch

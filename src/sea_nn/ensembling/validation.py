@@ -1,7 +1,5 @@
 """Refuse heatmaps, weights and constraints that cannot be used, and say why."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence

@@ -18,8 +18,6 @@ painted, are one more heatmap; and a member that predicts the answers counts for
 True
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,7 +76,7 @@ class Answers:
         heat: Tensor,
         count: int = 16,
         asking: Asking = Asking(),  # noqa: B008
-    ) -> Answers:
+    ) -> "Answers":
         """Divide the inputs by their heat, [N, *shape], and ask about all splits."""
         regions = divide(heat, count, asking.even)
         sets = split(regions, count)
@@ -92,7 +90,7 @@ class Answers:
             raise InputError("ask returned NaN or infinite answers; does the model on such inputs?")
         return cls((regions,), sets, answers.detach().to(torch.float64), count, asking)
 
-    def __add__(self, other: Answers) -> Answers:
+    def __add__(self, other: "Answers") -> "Answers":
         return Answers(
             self.regions + other.regions,
             torch.cat([self.sets, other.sets], 1),

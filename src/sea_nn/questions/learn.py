@@ -9,8 +9,6 @@
 ([1, 2], 4.0)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

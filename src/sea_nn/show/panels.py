@@ -5,8 +5,6 @@ limits never follow the data, so that a colour means the same share of a map's t
 panel, figure and report; larger values take the top colour.
 """
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable, Sequence
@@ -50,7 +48,7 @@ class Plot(Figure):
         self.savefig(buffer, format="png", dpi=110)
         return buffer.getvalue()
 
-    def write(self, path: str | Path | None) -> Plot:
+    def write(self, path: str | Path | None) -> "Plot":
         """Save to ``path`` if there is one (the suffix decides the format); return the figure."""
         if path is None:
             return self

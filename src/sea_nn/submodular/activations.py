@@ -12,8 +12,6 @@ tensor([0., 2.])
 tensor(5.0000e-09, dtype=torch.float64)
 """
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import numpy as np

@@ -4,8 +4,6 @@ The cubic of the activation around the *average* feature, under the tangent of t
 (docs/math.md, section 4). It is so sharp that a handful of a thousand candidates is left.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -35,7 +33,7 @@ class Bounds:
             the line and of the rest are sums of their own, [N, units or 3 units, 1].
     """
 
-    def __init__(self, columns: Tensor, upper: UpperLayers, last: Bounds | None = None) -> None:
+    def __init__(self, columns: Tensor, upper: UpperLayers, last: "Bounds | None" = None) -> None:
         # Faster modes of the float32 product (TF32, bfloat16) would break the rounding allowance.
         exact = torch.get_float32_matmul_precision() == "highest"
         self.dtype = torch.float32 if exact else torch.float64

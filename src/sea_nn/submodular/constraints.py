@@ -4,8 +4,6 @@ Sensitivity(a), *required*: f(1) - f(1 - e_v) >= epsilon. f is submodular, so th
 at least epsilon in every context. Sensitivity(b), *forbidden*: f({v}) = f(0), so it is 0 in all.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,7 +30,7 @@ class Constraints:
     def __bool__(self) -> bool:
         return self.required is not None or self.forbidden is not None
 
-    def rows(self, rows: slice) -> Constraints:
+    def rows(self, rows: slice) -> "Constraints":
         """The constraints of some of the inputs."""
         return replace(
             self,
@@ -40,7 +38,7 @@ class Constraints:
             forbidden=None if self.forbidden is None else self.forbidden[rows],
         )
 
-    def to(self, device: torch.device) -> Constraints:
+    def to(self, device: torch.device) -> "Constraints":
         """The same constraints on another device."""
         return replace(
             self,

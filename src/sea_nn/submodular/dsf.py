@@ -13,8 +13,6 @@ True
 Both classes hold one function, or a batch of N independent functions that are evaluated together.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import operator
@@ -192,13 +190,13 @@ class DSF(Scorer):
         )
         return search.run(budget)
 
-    def repeat(self, batch: int) -> DSF:
+    def repeat(self, batch: int) -> "DSF":
         """A batch of independent copies of this one function."""
         return self.batched(
             {name: value.expand(batch, *value.shape) for name, value in self.state_dict().items()}
         )
 
-    def batched(self, parameters: Mapping[str, Tensor]) -> DSF:
+    def batched(self, parameters: Mapping[str, Tensor]) -> "DSF":
         """A batch of functions of this architecture, with these parameters [N, ...]."""
         full = DSF(
             self.n,
@@ -212,7 +210,7 @@ class DSF(Scorer):
         full.load_state_dict(parameters)
         return full
 
-    def collapse(self) -> CollapsedDSF | None:
+    def collapse(self) -> "CollapsedDSF | None":
         """The equal function with one weight a feature, if all units of each layer are equal.
 
         Returns None where any two units of a layer differ in a single bit.
@@ -250,7 +248,7 @@ class DSF(Scorer):
         save_file(tensors, str(path), metadata={"sea_nn.DSF": json.dumps(fields)})
 
     @classmethod
-    def load(cls, path: str | Path) -> DSF:
+    def load(cls, path: str | Path) -> "DSF":
         """Read a file that ``save`` wrote; nothing in it is executed, and all of it is checked."""
         from safetensors import SafetensorError, safe_open
 

@@ -4,8 +4,6 @@ A constant start keeps all units of a layer equal for ever (docs/math.md), so ``
 the collapsed form: n + 7 numbers instead of half a million, with the same result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
@@ -40,13 +38,13 @@ class History:
     epochs: Tensor
 
     @classmethod
-    def of(cls, history: Tensor, epochs: Tensor) -> History:
+    def of(cls, history: Tensor, epochs: Tensor) -> "History":
         """From the terms and the map's change, [epochs run, 5, N], and the steps taken [N]."""
         heatmap, margin, floor, decay, change = history.permute(1, 2, 0)
         return cls(heatmap + margin + floor + decay, heatmap, margin, floor, decay, change, epochs)
 
     @classmethod
-    def concatenate(cls, parts: list[History]) -> History:
+    def concatenate(cls, parts: "list[History]") -> "History":
         """Join the histories of several chunks of inputs; shorter ones are padded with NaN."""
         longest = max(part.objective.shape[1] for part in parts)
 

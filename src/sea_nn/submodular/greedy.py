@@ -10,8 +10,6 @@ Every method and every representation of f gives the same answer: ``sea_nn.submo
 rule for ties.
 """
 
-from __future__ import annotations
-
 import torch
 
 from sea_nn.errors import InputError, KindError

@@ -7,8 +7,6 @@ it corrects. Sums of all layers are carried along, never recomputed; searches th
 the batch.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -73,7 +71,7 @@ class GreedySearch:
         *,
         bounded: bool = True,
         remove_ties: bool = False,
-        last: GreedySearch | None = None,
+        last: "GreedySearch | None" = None,
     ) -> None:
         self.remove_ties, self.block = remove_ties, BLOCK
         self.columns, self.upper = columns, upper

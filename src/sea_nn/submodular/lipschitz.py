@@ -6,8 +6,6 @@
 True
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ Every function takes values of f, with inputs on the first axis, and returns one
 Nothing here knows how f is represented.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Training needs, in every epoch, the sum of the weights in each set, and the way 
 each set handed to all its features. Both cost less than a product with all n features.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -78,7 +76,7 @@ class SetChains:
         self.places = self.sizes + offset  # in the running sums of all chains, side by side
 
     @classmethod
-    def find(cls, sets: Tensor) -> SetChains | None:
+    def find(cls, sets: Tensor) -> "SetChains | None":
         """The chains in sets [N, R, n], if they are few beside the sets."""
         if not sets.numel():
             return None

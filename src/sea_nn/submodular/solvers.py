@@ -1,7 +1,5 @@
 """One projected step, in three ways [M5]."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import torch

@@ -13,8 +13,6 @@ the same order.
 tensor([1, 2, 0])
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import torch

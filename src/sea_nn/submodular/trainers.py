@@ -4,8 +4,6 @@
 (``sea_nn.submodular.solvers``) takes the steps.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from itertools import pairwise
 

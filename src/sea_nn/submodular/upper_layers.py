@@ -4,8 +4,6 @@ Written F in docs/math.md: f(x) = F(phi(W x + b)). Training and greedy both keep
 sums themselves, because adding a feature there is adding a column.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -52,7 +50,7 @@ class UpperLayers:
     weights: list[Tensor]
     biases: list[Tensor]
 
-    def to(self, dtype: torch.dtype) -> UpperLayers:
+    def to(self, dtype: torch.dtype) -> "UpperLayers":
         """The same layers in another precision."""
         return UpperLayers(
             self.activation,
@@ -60,7 +58,7 @@ class UpperLayers:
             [bias.to(dtype) for bias in self.biases],
         )
 
-    def keep(self, rows: Tensor) -> UpperLayers:
+    def keep(self, rows: Tensor) -> "UpperLayers":
         """The layers of some of the networks."""
         return UpperLayers(
             self.activation,
