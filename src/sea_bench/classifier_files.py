@@ -19,17 +19,9 @@ from sea_nn.vision.images import Preprocess
 class ModelCard:
     """What is known of a trained classifier; stored in its file.
 
-    Attributes:
-        name: problem/network, or problem/network@part.
-        classes: class names in the order of the logits.
-        preprocess: how pictures are prepared.
-        trained: which weights: "head" (the last layer), "all", or "none" (rows were selected).
-        accuracy: share of the test pictures classified right.
-        n_train, n_test: numbers of pictures.
-        seed: of everything random in training.
-        seconds: wall time of training and testing.
-        pretrained: checksum of the pretrained network's own last layer; empty for ``vgg``.
-        details: more figures, such as the accuracy on scenes without objects.
+    ``name`` is problem/network, or problem/network@part; ``trained`` says which weights: "head"
+    (the last layer), "all", or "none" (rows were selected); ``pretrained`` is a checksum of the
+    network's own last layer, empty for ``vgg``; ``details`` has more figures, such as recalls.
     """
 
     name: str

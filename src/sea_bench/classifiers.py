@@ -172,15 +172,13 @@ def train_classifier(
     folder: str | Path | None = None,
     data_folder: str | Path | None = None,
     seed: int = 0,
-    fine_tune: int = 0,
 ) -> ModelCard:
     """Train a classifier, measure it on the test split, and store it.
 
     On a pretrained network the last layer is replaced and fitted to the features below it; its
     penalty is chosen by cross-validation within the training pictures. ``vgg`` is trained as a
     whole. For ``tiny_imagenet`` nothing is trained: the network keeps those of its 1000 outputs
-    that are Tiny ImageNet's classes. ``fine_tune`` are epochs of training the whole pretrained
-    network afterwards, on a GPU. ``seed`` decides everything random in training; the split is
+    that are Tiny ImageNet's classes. ``seed`` decides everything random in training; the split is
     always that of ``data.load``. The global random state is left as it was.
     """
     start = time.perf_counter()
@@ -199,7 +197,7 @@ def train_classifier(
     else:
         model, preprocess, checksum = _build(network, n_classes, seed)
         train = _gather(problem, part, data_folder)
-        trained = "all" if network == "vgg" or fine_tune else "head"
+        trained = "all" if network == "vgg" else "head"
     if problem.whole:
         preprocess = replace(preprocess, resize=preprocess.shape[1:])
     model = model.to(device)
@@ -216,9 +214,6 @@ def train_classifier(
             head = fit_head(*found, n_classes, seed)
             find_head(model).load_state_dict({"weight": head.weight, "bias": head.bias})
             details["penalty"] = head.penalty
-            if fine_tune:
-                inputs, labels = stack_items(train, preprocess, device)
-                fit_network(model, inputs, labels, fine_tune, 3e-4, seed, freeze_norms=True)
     model.eval()
     right = check_items(model, test.items, preprocess, device)
     if n_classes <= 6:
@@ -357,11 +352,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", help=f"PROBLEM[/NETWORK][@PARTS]; problems: {problems}")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--seed", type=int, default=0)
-    tuning = "epochs of training the whole network afterwards; wants a GPU"
-    parser.add_argument("--fine-tune", type=int, default=0, metavar="EPOCHS", help=tuning)
     given = parser.parse_args(arguments)
     for name in (one for given_name in given.names or PROBLEMS for one in list_parts(given_name)):
-        card = train_classifier(name, given.device, seed=given.seed, fine_tune=given.fine_tune)
+        card = train_classifier(name, given.device, seed=given.seed)
         details = ", ".join(f"{key} {value:.3g}" for key, value in card.details.items())
         print(
             f"{card.name}: {card.accuracy:.1%} of {card.n_test} test pictures; trained on "

@@ -165,15 +165,12 @@ def fit_network(
     epochs: int,
     rate: float,
     seed: int = 0,
-    freeze_norms: bool = False,
     batch: int = 32,
 ) -> None:
     """Train every weight of ``model`` on augmented inputs [N, C, H, W]; leaves it in eval mode.
 
     AdamW on a one-cycle schedule that peaks at ``rate``; classes weigh the same however many
-    pictures they have. ``freeze_norms`` keeps the statistics of batch normalisation, which
-    small batches would spoil in a pretrained network. Dropout draws from the global state: seed
-    it around this call.
+    pictures they have. Dropout draws from the global state: seed it around this call.
     """
     generator = torch.Generator().manual_seed(seed)
     labels = labels.to(inputs.device)
@@ -185,10 +182,6 @@ def fit_network(
         solver, rate, total_steps=max(steps, 2), pct_start=0.2
     )
     model.train()
-    if freeze_norms:
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.eval()
     for _ in range(epochs):
         for chosen in torch.randperm(len(inputs), generator=generator).split(batch):
             if len(chosen) == 1:  # batch normalisation cannot learn from one picture

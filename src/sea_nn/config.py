@@ -116,10 +116,9 @@ class SEAConfig:
                 f"regions must be one of {', '.join(map(str, COUNTS))}, got {self.regions!r}"
             )
         _number("learning_rate", self.learning_rate, above=0)
-        for name in ("lr_decay", "tolerance", "heatmap_weight", "margin_weight", "floor_weight"):
+        weights = ("heatmap_weight", "margin_weight", "floor_weight", "weight_decay")
+        for name in ("lr_decay", "tolerance", *weights, "margin"):
             _number(name, getattr(self, name), least=0)
-        _number("weight_decay", self.weight_decay, least=0)
-        _number("margin", self.margin, least=0)
         check_whole("epochs", self.epochs, 0)
         check_seed(self.seed)
         if not isinstance(self.bias, bool):
@@ -188,9 +187,7 @@ class SEAConfig:
     def settle(self, price: int, ndim: int) -> "SEAConfig":
         """The settings with ``rounds`` chosen where it is None: a tenth of the members' price.
 
-        Args:
-            price: the members' evaluations an input.
-            ndim: the axes of the inputs; only images, with 4, have regions to ask about.
+        The price is in evaluations an input; only images, with ndim 4, have regions to ask about.
 
         >>> [SEAConfig().settle(price, 4).questions for price in (3, 301, 927)]
         [30, 30, 90]

@@ -156,16 +156,6 @@ def test_a_network_without_linear_layer_cannot_get_classes():
         set_head(nn.Sequential(nn.Conv2d(3, 3, 1)), nn.Identity())
 
 
-def test_frozen_norms_keep_their_statistics():
-    inputs, labels = torch.randn(8, 3, 32, 32), torch.arange(8) % 2
-    for frozen in (True, False):
-        model = SmallVGG(2)
-        before = model.features[1].running_mean.clone()
-        fit_network(model, inputs, labels, 1, 1e-3, freeze_norms=frozen)
-        assert before.equal(model.features[1].running_mean) == frozen
-        assert not model.training
-
-
 # Training, storing, loading.
 
 
@@ -255,15 +245,6 @@ def test_a_problem_can_start_from_anothers_network(folder):
     train_classifier("btd/vgg")
     names = {path.name for path in (folder / "cache").rglob("*.safetensors")}
     assert names == {"btd-vgg.safetensors", "lgg-vgg.safetensors"}
-
-
-def test_fine_tuning_trains_and_stores_every_weight(folder):
-    name = f"scenes/{write_network(folder / 'net.py')}"
-    card = train_classifier(name, fine_tune=2)
-    assert card.trained == "all"
-    loaded = load_classifier(name)
-    right = check_items(loaded.model, data.load("objects_on_scenes").items, loaded.preprocess, CPU)
-    assert float(right.float().mean()) == card.accuracy
 
 
 def test_tiny_imagenet_keeps_the_networks_own_outputs(tmp_path, monkeypatch):

@@ -206,10 +206,7 @@ def test_the_tumour_split_is_seeded_and_keeps_the_shares(make):
     folder = make("btd")
     splits = [[item.split for item in load_btd(folder, "all", seed=seed)] for seed in (0, 0, 1)]
     assert splits[0] == splits[1] != splits[2]
-    test = load_btd(folder, "test", test_share=0.25)
-    assert torch.bincount(test.labels).tolist() == [3, 3]
-    with pytest.raises(InputError, match="between 0 and 1"):
-        load_btd(folder, test_share=1.5)
+    assert torch.bincount(load_btd(folder, "test").labels).tolist() == [3, 3]
 
 
 def test_a_patient_on_both_sides_is_refused(make):

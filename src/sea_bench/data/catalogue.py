@@ -69,11 +69,8 @@ def load(
 ) -> ImageSet:
     """Load a data set by name.
 
-    Args:
-        name: one of ``names()``.
-        folder: the set's own folder; by default the one under ``$SEA_NN_DATA``.
-        split: "test" (for sets without training pictures, all of them), "train" or "all".
-        options: of the set's own loader, such as ``seed`` for "btd" and "objects_on_scenes".
+    Its folder is by default the one under ``$SEA_NN_DATA``. The test split of a set without
+    training pictures is all of it. Options are those of the set's own loader, such as ``seed``.
 
     Raises:
         InputError: there is no such set, or its files are missing; says how to get them.

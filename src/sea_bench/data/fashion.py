@@ -24,10 +24,6 @@ def read_idx(path: str | Path) -> NDArray[np.uint8]:
 
     Layout: two zero bytes, the element type, the number of axes, one big-endian 32-bit length
     for each axis, then the elements.
-
-    Raises:
-        InputError: the file is missing, not IDX, of another element type, or not as long as its
-            header says.
     """
     path = Path(path)
     try:

@@ -22,15 +22,9 @@ IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gi
 
 @dataclass(frozen=True)
 class SetInfo:
-    """What a data set is, where it is looked for, and how to get it.
+    """What a data set is, where it can be had, the files expected in its folder, its terms of use.
 
-    Attributes:
-        name: what ``sea_bench.data.load`` takes.
-        title: what it is, in a line.
-        folder: its folder under ``$SEA_NN_DATA``; empty if the caller must always name one.
-        source: where it can be had.
-        layout: the files that are expected in the folder.
-        terms: licence or terms of use.
+    The folder is under ``$SEA_NN_DATA``; empty if the caller must always name one.
     """
 
     name: str

@@ -32,16 +32,12 @@ Split = Literal["train", "test", "all"]
 class View(NamedTuple):
     """An item as one model sees it; every part lines up with the model's input pixel by pixel.
 
-    Attributes:
-        tensor: the model's input [C, H, W].
-        display: the same picture, uint8 [H, W, 3].
-        mask: float32 [H, W] in [0, 1], or None. Masks of zeros and ones stay so.
-        boxes: those that the model sees some of, cut off at the edge of the view.
+    Masks of zeros and ones stay so; boxes are cut off at the edge of the view.
     """
 
-    tensor: Tensor
-    display: NDArray[np.uint8]
-    mask: Tensor | None
+    tensor: Tensor  # [C, H, W]
+    display: NDArray[np.uint8]  # [H, W, 3]
+    mask: Tensor | None  # float32 [H, W] in [0, 1]
     boxes: tuple[Box, ...]
 
 
@@ -148,14 +144,9 @@ def fill_boxes(boxes: Sequence[Box], height: int, width: int) -> Tensor:
 
 @dataclass(frozen=True)
 class ImageSet(Sequence[Item]):
-    """A data set: a sequence of items, their class names, and where all of it comes from.
+    """A data set: a sequence of items, and their class names in the order of the labels.
 
-    Attributes:
-        name: as in ``sea_bench.data.names()``.
-        items: the items.
-        classes: class names in the order of the labels; empty where items have no label.
-        terms: licence or terms of use, in one line.
-        notes: what a reader of results should know, such as removed duplicates.
+    ``terms`` are those of use, ``notes`` what readers of results should know (removed copies).
     """
 
     name: str

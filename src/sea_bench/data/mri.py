@@ -43,11 +43,10 @@ _THUMBNAIL = 32
 # In this set, thumbnails of rescaled copies correlate by 0.98 and more; the next pairs are
 # neighbouring slices at 0.967 and less.
 _SAME_PICTURE = 0.98
+_TEST_SHARE = 0.25
 
 
-def load_btd(
-    folder: str | Path | None = None, split: Split = "test", seed: int = 0, test_share: float = 0.25
-) -> ImageSet:
+def load_btd(folder: str | Path | None = None, split: Split = "test", seed: int = 0) -> ImageSet:
     """Load the tumour pictures: label 1 for ``yes``; exact duplicates are kept once.
 
     The set holds many copies. Files that decode to the same pixels are kept once, and dropped
@@ -55,8 +54,6 @@ def load_btd(
     share a ``group``, and the split, which is drawn for each label with ``seed``, keeps groups
     together, so no test picture was seen in training.
     """
-    if not 0 < test_share < 1:
-        raise InputError(f"test_share must lie between 0 and 1, not {test_share}.")
     place = find_folder(BTD, folder)
     files = [
         (path, label)
@@ -65,7 +62,7 @@ def load_btd(
     ]
     kept, thumbnails, notes = _drop_copies(files)
     groups = _group_alike(np.stack(thumbnails)) if thumbnails else []
-    sides = _split_groups(groups, [label for _, label in kept], test_share, seed)
+    sides = _split_groups(groups, [label for _, label in kept], seed)
     items = tuple(
         Item(
             name=f"{path.parent.name}/{path.name}",
@@ -120,7 +117,7 @@ def _group_alike(thumbnails: np.ndarray[tuple[int, int], np.dtype[np.float64]]) 
     return groups
 
 
-def _split_groups(groups: list[int], labels: list[int], test_share: float, seed: int) -> list[str]:
+def _split_groups(groups: list[int], labels: list[int], seed: int) -> list[str]:
     """Return the side of each picture: groups stay whole, labels keep their shares."""
     generator = np.random.default_rng(seed)
     members: dict[int, list[int]] = defaultdict(list)
@@ -129,7 +126,7 @@ def _split_groups(groups: list[int], labels: list[int], test_share: float, seed:
     sides = ["train"] * len(groups)
     for label in range(len(CLASSES)):
         own = [group for group, among in members.items() if labels[among[0]] == label]
-        room = round(test_share * labels.count(label))
+        room = round(_TEST_SHARE * labels.count(label))
         for group in generator.permutation(sorted(own)):
             if len(members[group]) <= room:
                 room -= len(members[group])

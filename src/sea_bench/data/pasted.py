@@ -84,13 +84,10 @@ def load_objects_on_scenes(
 
 @dataclass(frozen=True)
 class Paste:
-    """A cut-out pasted on a scene.
+    """A cut-out, with transparency around it, pasted on a scene.
 
-    Attributes:
-        scene: file of the scene.
-        cutout: file of the object, with transparency around it.
-        size: the object's longer side, as a share of the scene's side of that direction.
-        across, down: its place, from 0 (left, top) to 1 (right, bottom); it never sticks out.
+    Its longer side is a share of the scene's side of that direction, ``size``; its place runs from
+    0 (left, top) to 1 (right, bottom), so that it never sticks out.
     """
 
     scene: Path

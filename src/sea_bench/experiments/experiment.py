@@ -9,20 +9,6 @@ from sea_nn.config import SEAConfig
 from sea_nn.members.registry import get
 
 PAPER_MEMBERS = ("saliency", "integrated_gradients", "smooth_ig")
-How = Literal[
-    "member",
-    "sea",
-    "mean",
-    "variance",
-    "geometric",
-    "borda",
-    "optimal",
-    "sea_step",
-    "sea_random",
-    "class_sea",
-    "class_mean",
-    "other_class_sea",
-]
 
 
 @dataclass(frozen=True)
@@ -43,7 +29,7 @@ class Map:
     """
 
     label: str
-    how: How
+    how: str
     members: tuple[str, ...] = PAPER_MEMBERS
     config: SEAConfig | None = None
     choices: Mapping[str, float] = field(default_factory=dict)

@@ -23,11 +23,8 @@ from sea_nn.questions.ask import make_ask
 class Explainer:
     """An experiment with its inputs, and the maps of any of them.
 
-    Attributes:
-        experiment: says which maps.
-        inputs: its inputs and its classifier.
-        seed: of the members' and the metrics' draws.
-        class_maps: the maps of whole classes, where the experiment has such.
+    The seed is that of the members' and the metrics' draws; ``class_maps`` has the maps of whole
+    classes, where the experiment has such.
     """
 
     experiment: Experiment

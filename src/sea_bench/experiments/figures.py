@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -161,11 +162,6 @@ def draw_strip(explainer: Explainer, scores: Scores, over: bool = False) -> Plot
             axes[r, c + 1].imshow(panel, interpolation="nearest")
     add_heat_bar(figure)
     return figure
-
-
-def draw_overlay(explainer: Explainer, scores: Scores) -> Plot:
-    """The strip with maps laid over grey copies of the inputs."""
-    return draw_strip(explainer, scores, over=True)
 
 
 def draw_class_maps(explainer: Explainer, scores: Scores) -> Plot:
@@ -343,7 +339,7 @@ _FIGURES: dict[str, Draw] = {
     "dots": draw_dots,
     "curves": draw_curves,
     "strip": draw_strip,
-    "overlay": draw_overlay,
+    "overlay": partial(draw_strip, over=True),
     "class_maps": draw_class_maps,
     "top_k": draw_top_k,
     "cells": draw_cells,

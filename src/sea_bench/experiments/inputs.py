@@ -28,6 +28,7 @@ from sea_bench.classifiers import (
 from sea_bench.data import ImageSet, Item
 from sea_bench.data.items import View, fill_boxes
 from sea_bench.experiments.experiment import Experiment
+from sea_bench.training import check_items
 from sea_nn.errors import InputError
 from sea_nn.metrics import pixel_bounds
 from sea_nn.vision import shipped
@@ -40,23 +41,14 @@ BOX = "box"
 
 @dataclass(frozen=True)
 class Batch:
-    """Some inputs as tensors on the device.
-
-    Attributes:
-        number: of the first one among all inputs.
-        x: [N, C, H, W].
-        target: the class explained, [N].
-        images: uint8 [N, H, W, 3].
-        masks: float [N, H, W], where the experiment has masks.
-        plain: the inputs without their object, where there are such pictures.
-    """
+    """Some inputs as tensors on the device; ``number`` is the first one's among all inputs."""
 
     number: int
-    x: Tensor
-    target: Tensor
-    images: Tensor
-    masks: Tensor | None = None
-    plain: Tensor | None = None
+    x: Tensor  # [N, C, H, W]
+    target: Tensor  # the class explained, [N]
+    images: Tensor  # uint8 [N, H, W, 3]
+    masks: Tensor | None = None  # float [N, H, W], where the experiment has masks
+    plain: Tensor | None = None  # the inputs without their object, where there are such pictures
 
     def __len__(self) -> int:
         return len(self.x)
@@ -256,15 +248,8 @@ def load_images(experiment: Experiment, split: data.Split = "test") -> ImageSet:
 
 def measure_accuracy(experiment: Experiment, loaded: LoadedModel) -> float:
     """Return the share of all test inputs that the classifier gets right."""
-    images = load_images(experiment)
-    n_right = 0
-    for start in range(0, len(images), CHUNK):
-        some = images.items[start : start + CHUNK]
-        predicted = _predict(loaded, some)
-        n_right += sum(
-            p == _expect(i, loaded, images) for i, p in zip(some, predicted, strict=True)
-        )
-    return n_right / len(images)
+    items, device = load_images(experiment).items, next(loaded.model.parameters()).device
+    return float(check_items(loaded.model, items, loaded.preprocess, device).double().mean())
 
 
 def _view(item: Item, loaded: LoadedModel, mask: str | None) -> View:

@@ -43,16 +43,9 @@ BTD = SEAConfig.paper("btd")
 
 @dataclass(frozen=True)
 class Pictures:
-    """A data set, the classifier explained on it, and what the paper has for it.
+    """What the experiments on one data set share: see ``Experiment``.
 
-    Attributes:
-        title: what the pictures show.
-        data: a data set of ``sea_bench.data``.
-        classifier: a name that ``load_classifier`` takes, or parts of it.
-        setting: of ``SEAConfig.paper``.
-        mask: the kind of mask that shows the object.
-        correct: only pictures that the classifier gets right.
-        paper_data: what the paper measured on, where that is not the same.
+    ``title`` says what the pictures show, ``setting`` is one of ``SEAConfig.paper``.
     """
 
     title: str

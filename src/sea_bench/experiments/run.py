@@ -34,14 +34,8 @@ Progress = Callable[[str, int, int], None]
 class Result:
     """What a run made.
 
-    Attributes:
-        experiment: what was run.
-        scores: every number, by metric, input and method.
-        n_inputs: inputs measured.
-        n_reused: how many of them were remembered from an earlier run.
-        complete: whether these are all the inputs that a published result needs.
-        files: what was written.
-        kept: a published result of more inputs, which this one did not replace; or None.
+    ``n_reused`` inputs were remembered from an earlier run; ``complete`` says whether these are all
+    that a published result needs; ``kept`` is one of more inputs, which this did not replace.
     """
 
     experiment: Experiment

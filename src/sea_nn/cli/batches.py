@@ -28,14 +28,10 @@ LITTLE, MUCH = 0.4, 4  # share of a picture, times of enlarging, from which on t
 
 @dataclass(frozen=True)
 class Job:
-    """What to do with every picture.
+    """What to do with every picture; their folders go into ``out``.
 
-    Attributes:
-        loaded: the model.
-        sea: the ensemble over it.
-        out: the folder for the pictures' folders.
-        target: the class to explain, None for the predicted one.
-        top: a number (int) or share (float) of features for ``top.png`` beside the usual ones.
+    A target of None is the predicted class; ``top`` is a number (int) or share (float) of features
+    for ``top.png`` beside the usual ones.
     """
 
     loaded: LoadedModel
@@ -49,12 +45,8 @@ class Job:
 class Finished:
     """A picture whose results are written.
 
-    Attributes:
-        picture: the picture.
-        folder: where its results are.
-        explanation: of this input alone.
-        guesses: the model's first classes and their probabilities, or its value.
-        note: what the model does not see of the picture, if that is much; or "".
+    ``guesses`` are the model's first classes and their probabilities, or its value; ``note`` says
+    what the model does not see of the picture, if that is much.
     """
 
     picture: Picture

@@ -1,7 +1,5 @@
 """``sea methods`` and ``sea models``: what there is to choose from."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,7 +83,7 @@ def methods(
     say("Signed: the member also tells evidence against the class from evidence for it")
 
 
-def _print_options(member: Member) -> None:
+def _print_options(member: "Member") -> None:
     """One member's options, as --set takes them."""
     table = make_table(f"{member.name}: {member.reference}", "option", "default", *member.presets)
     for option, value in member.defaults.items():

@@ -132,11 +132,7 @@ def check_top(top: int | float | None, settings: SEAConfig, loaded: LoadedModel)
 
 
 def find_class(text: str, loaded: LoadedModel) -> int:
-    """The number of the class that a number or a name means.
-
-    Raises:
-        InputError: there is no such class; the message has the range or the nearest names.
-    """
+    """The number of the class that a number or a name means; an error has the nearest names."""
     if text.removeprefix("-").isdecimal():
         index, count = int(text), _count_classes(loaded)
         if 0 <= index < count:

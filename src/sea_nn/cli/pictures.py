@@ -1,7 +1,5 @@
 """The pictures to explain: those that the arguments mean, and those shipped for the demo."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 MAP, STRIP, TOP, EXPLANATION = "map.png", "strip.png", "top.png", "explanation.safetensors"
+Opening = Callable[[], "Image.Image"]
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp"))
 
 
@@ -27,7 +26,7 @@ class Picture:
 
     name: str
     folder: str
-    open: Callable[[], Image.Image]
+    open: Opening
 
 
 def gather_pictures(
@@ -42,11 +41,8 @@ def gather_pictures(
     An argument that means none is one that cannot be opened, unless there are no others. Names in
     ``taken`` are not used, results that an earlier run left in ``output`` are passed over, and
     ``demo_for`` names a model to add a shipped picture for.
-
-    Raises:
-        InputError: there are arguments, but all of them mean no picture.
     """
-    openings: list[tuple[Path, Callable[[], Image.Image]]] = []
+    openings: list[tuple[Path, Opening]] = []
     if demo_for is not None:
         openings.append(_find_demo(demo_for))
     paths, empty = find_files(patterns, SUFFIXES, "pictures", recursive)
@@ -72,11 +68,11 @@ def _is_result(path: Path, output: Path) -> bool:
     return drawn and folder.parent == output.resolve()
 
 
-def _refuse(reason: str) -> Image.Image:
+def _refuse(reason: str) -> "Image.Image":
     raise InputError(reason)
 
 
-def _open(path: Path) -> Image.Image:
+def _open(path: Path) -> "Image.Image":
     from sea_nn.vision.images import load_image
 
     with warnings.catch_warnings(record=True) as notices:
@@ -87,19 +83,19 @@ def _open(path: Path) -> Image.Image:
     return image
 
 
-def _find_demo(model: str) -> tuple[Path, Callable[[], Image.Image]]:
+def _find_demo(model: str) -> tuple[Path, Opening]:
     """A shipped picture that the model can know: clothes for the one trained on clothes."""
     return (
         (Path("boot.png"), _open_boot) if model == "fashion-cnn" else (Path("cat.jpg"), _open_cat)
     )
 
 
-def _open_cat() -> Image.Image:
+def _open_cat() -> "Image.Image":
     with as_file(files("sea_nn.vision") / "assets" / "cat.jpg") as path:
         return _open(path)
 
 
-def _open_boot() -> Image.Image:
+def _open_boot() -> "Image.Image":
     from PIL import Image
 
     from sea_nn.vision.shipped import load_sample

@@ -12,14 +12,7 @@ from sea_nn.errors import InputError
 
 
 def rank(values: Tensor) -> Tensor:
-    """Ranks along the last axis, 1 for the smallest; tied values share their mean rank.
-
-    Args:
-        values: [..., n], any real dtype.
-
-    Returns:
-        float64 [..., n].
-    """
+    """Ranks [..., n] along the last axis, 1 for the smallest; tied values share their mean rank."""
     ordered, order = values.sort(dim=-1)
     n = values.shape[-1]
     place = torch.arange(n, device=values.device).expand_as(order)
@@ -58,17 +51,11 @@ def agreement(maps: Tensor) -> Tensor:
 
 
 def disagreement(maps: Tensor) -> Tensor:
-    """Where members disagree: the standard deviation of their percentile ranks.
+    """Where members disagree: [N, m, *shape] -> the spread of their percentile ranks [N, *shape].
 
     A member's percentile rank runs from 0 (its least important feature) to 1 (its most
     important), so 0 means that all members place the feature alike, and 0.5, the largest value
     there is, that half of them place it first and half last.
-
-    Args:
-        maps: [N, m, *shape].
-
-    Returns:
-        float32 [N, *shape].
     """
     last = max(maps[0, 0].numel() - 1, 1)
     percentiles = ((rank(one.flatten(1)) - 1) / last for one in maps)
@@ -77,15 +64,12 @@ def disagreement(maps: Tensor) -> Tensor:
 
 
 def mean_agreement(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Each input's mean rank correlation of its members, and what chance reaches: [N] each.
+    """Mean rank correlation of each input's members [N, m, *shape], and what chance reaches: [N].
 
     Chance is two standard deviations of the same mean if every map were shifted at random, around
     the edges: shifts keep each map's smoothness, and smooth maps correlate by accident. A member's
     correlation with a shifted other has the variance sum_f |A_f|^2 |B_f|^2 / n^2, from the spectra
     of their standardised ranks. NaN where fewer than two members rank anything.
-
-    Args:
-        maps: [N, m, *shape].
     """
     found = []
     for one in maps:
@@ -110,11 +94,7 @@ def sharpen(maps: Tensor, like: Tensor) -> Tensor:
 
     Both are then equally sharp. Most of the mass that SEA puts on few features comes from the
     square root's steep start, not from evidence: compare its mass on an object with that of other
-    maps sharpened like it.
-
-    Args:
-        maps: [..., n].
-        like: [..., n], whose values are used; broadcasts to ``maps``.
+    maps sharpened like it. Both are [..., n]; ``like`` broadcasts to ``maps``.
 
     >>> sharpen(torch.tensor([0.1, 0.3, 0.2]), like=torch.tensor([1.0, 0.0, 9.0])).tolist()
     [0.0, 9.0, 1.0]

@@ -16,14 +16,10 @@ from sea_nn.submodular.dsf import Scorer
 
 @torch.no_grad()
 def attribute(f: Scorer, config: SEAConfig | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Algorithm 1 [M6]: take the best feature, give its gain to all that tie with it, go on.
+    """Take the best feature, give its gain to all that tie with it, go on.
 
-    Args:
-        f: a learned scorer, a batch of N functions or one.
-        config: only ``reading`` matters: "authors" leaves tied features in.
-
-    Returns:
-        order [N, n], gains [N, n] and the map [N, n], with attribution[order[k]] = gains[k].
+    Of ``config`` only ``reading`` matters: "authors" leaves tied features in. Returns order, gains
+    and the map, [N, n] each, with map[order[k]] = gains[k].
     """
     order, gains = f.select(f.n, remove_ties=config is None or config.reading == "paper")
     return order, gains, torch.zeros_like(gains).scatter_(1, order, gains)

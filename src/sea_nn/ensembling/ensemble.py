@@ -125,7 +125,7 @@ def ensemble(
         """Learn f for the inputs from ``start`` on, and read their maps off it."""
         nonlocal n_silent
         rows = slice(start, start + size)
-        bound = constraints.rows(rows).to(heatmaps.device)
+        bound = constraints.rows(rows, heatmaps.device)
         given = make_training_data(heatmaps[rows], config, weights[rows])
         scorer, epochs = fit(
             given,
@@ -176,15 +176,7 @@ def ensemble_class(
     """One class-level map from the heatmaps of many inputs of a class [M9].
 
     All inputs' heatmaps and binarised heatmaps supervise one f, which is attributed once.
-
-    Args:
-        heatmaps: [N, m, *shape] in [0, 1], as for ``ensemble``.
-        config: settings; the default is ``SEAConfig()``.
-        weights: how much each method counts, [m] or [N, m].
-        **options: as for ``ensemble``.
-
-    Returns:
-        An ``Ensemble`` of one input: attribution [1, *shape].
+    Arguments are those of ``ensemble``; the result is of one input: attribution [1, *shape].
     """
     heatmaps = check_heatmaps(heatmaps, quiet=bool(options.get("quiet")))
     weights = check_weights(weights, heatmaps).reshape(1, -1)

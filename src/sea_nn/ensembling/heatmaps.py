@@ -34,9 +34,7 @@ def reduce_channels(raw: Tensor, axis: int | None = 1) -> Tensor:
 def scale(maps: Tensor, batch_axes: int = 1) -> Tensor:
     """Min-max scale each map to [0, 1]; a constant map becomes zero.
 
-    Args:
-        maps: [N, *shape], or [N, m, *shape] with ``batch_axes=2``.
-        batch_axes: how many leading axes count maps.
+    Maps are [N, *shape], or [N, m, *shape] with ``batch_axes=2``.
     """
     flat = maps.reshape(*maps.shape[:batch_axes], -1)
     low, high = flat.aminmax(dim=-1, keepdim=True)
@@ -110,10 +108,7 @@ def pool(heatmaps: Tensor, grid: Sequence[int]) -> Tensor:
 def pool_sets(sets: Tensor, grid: Sequence[int], at_least: bool = False) -> Tensor:
     """A cell is in the pooled set where its count exceeds the mean count over all cells [M7].
 
-    Args:
-        sets: bool [..., H, W].
-        grid: rows and columns.
-        at_least: count a cell that equals the mean too (the authors' code).
+    ``at_least`` counts a cell that equals the mean too, as the authors' code does.
     """
     counts = sum_cells(sets.to(torch.float64), grid)
     mean = counts.mean((-2, -1), keepdim=True)

@@ -49,9 +49,9 @@ def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
         raise InputError("there is no heatmap: m = 0 methods; give at least one")
     if math.prod(heatmaps.shape[2:]) == 0:
         raise InputError(f"heatmaps of shape {tuple(heatmaps.shape[2:])} have no features")
-    if heatmaps.numel() == 0:
-        return heatmaps.detach()
     heatmaps = heatmaps.detach()
+    if heatmaps.numel() == 0:
+        return heatmaps
     flat = heatmaps.reshape(*heatmaps.shape[:2], -1)
     if flat.dtype == torch.bool or not flat.is_floating_point():
         flat = flat.to(torch.float32)
@@ -72,9 +72,8 @@ def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
 def _where(bad: Tensor) -> str:
     first = [int(i) for i in bad.nonzero()[0]]
     more = int(bad.sum()) - 1
-    return f"the heatmap of input {first[0]}, method {first[1]}" + (
-        f" (and {more} more)" if more else ""
-    )
+    others = f" (and {more} more)" if more else ""
+    return f"the heatmap of input {first[0]}, method {first[1]}{others}"
 
 
 def _refuse(bad: Tensor, what: str, advice: str) -> None:

@@ -72,11 +72,9 @@ class Bounds:
         self.allowance, self.upper = self.allowance[rows], self.upper.keep(rows)
 
     def slopes(self, upper: Tensor, anchor: Tensor) -> Tensor:
-        """Coefficients of the powers: [N, s, units] each -> [N, s, units or 3 units].
+        """Coefficients of the powers, from the slopes of the layers above, around ``anchor``.
 
-        Args:
-            upper: slopes of the layers above.
-            anchor: sums of the first layer around which the activation is expanded.
+        [N, s, units] each -> [N, s, units or 3 units].
         """
         if not self.upper.weights:
             return upper

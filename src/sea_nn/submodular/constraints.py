@@ -4,7 +4,7 @@ Sensitivity(a), *required*: f(1) - f(1 - e_v) >= epsilon. f is submodular, so th
 at least epsilon in every context. Sensitivity(b), *forbidden*: f({v}) = f(0), so it is 0 in all.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -30,21 +30,11 @@ class Constraints:
     def __bool__(self) -> bool:
         return self.required is not None or self.forbidden is not None
 
-    def rows(self, rows: slice) -> "Constraints":
-        """The constraints of some of the inputs."""
-        return replace(
-            self,
-            required=None if self.required is None else self.required[rows],
-            forbidden=None if self.forbidden is None else self.forbidden[rows],
-        )
-
-    def to(self, device: torch.device) -> "Constraints":
-        """The same constraints on another device."""
-        return replace(
-            self,
-            required=None if self.required is None else self.required.to(device),
-            forbidden=None if self.forbidden is None else self.forbidden.to(device),
-        )
+    def rows(self, rows: slice, device: torch.device) -> "Constraints":
+        """The constraints of some of the inputs, on a device."""
+        masks = {"required": self.required, "forbidden": self.forbidden}
+        some = {k: mask[rows].to(device) for k, mask in masks.items() if mask is not None}
+        return Constraints(**some, epsilon=self.epsilon)
 
     @torch.no_grad()
     def apply_(self, f: Scorer) -> None:

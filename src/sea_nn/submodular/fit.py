@@ -69,15 +69,9 @@ def fit(
 ) -> tuple[Scorer, History]:
     """Minimise the objective [M2, M3] for every input at once.
 
-    Args:
-        data: heatmaps and sets.
-        config: solver, weights and architecture.
-        map_of: the attribution that a scorer gives; needed to record or to stop on its change.
-        project: further constraints, restored after every step [M8].
-        collapse: use the collapsed form where it applies; False forces the full network.
-
-    Returns:
-        The scorer (a batch of N functions) and the history of its training.
+    ``map_of`` gives a scorer's attribution, which is needed to record or to stop on its change;
+    ``project`` restores further constraints after every step [M8]; ``collapse=False`` forces the
+    full network where the collapsed form would do. Returns a batch of N functions.
     """
     form = CollapsedTrainer if config.constant_start and collapse else NetworkTrainer
     trainer = form(data, config)

@@ -26,13 +26,7 @@ def lipschitz(f: Scorer) -> Tensor:
 
 @torch.no_grad()
 def estimate_lipschitz(f: Scorer, pairs: int = 10**6, seed: int = 0) -> Tensor:
-    """The largest |f(x) - f(y)| / |x - y| over random pairs from [0,1]^n: [], or [N].
-
-    Args:
-        f: the function, or a batch of N.
-        pairs: how many pairs to draw.
-        seed: seed of the draws.
-    """
+    """The largest |f(x) - f(y)| / |x - y| over random pairs from [0,1]^n: [], or [N]."""
     check_whole("pairs", pairs, 1)
     reference = next(f.parameters())
     generator = torch.Generator(reference.device).manual_seed(check_seed(seed))

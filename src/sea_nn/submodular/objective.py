@@ -13,21 +13,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What f is learned from, for N inputs with n features.
+    """What f is learned from, for N inputs with n features; weights say how much each counts."""
 
-    Attributes:
-        heatmaps: [N, m, n], float64.
-        weights: how much each heatmap counts, [N, m].
-        sets: binarised heatmaps, bool [N, R, n]; R may be 0.
-        budgets: size of the best set that each one is compared with, int64 [N, R].
-        set_weights: how much each set counts, [N, R].
-    """
-
-    heatmaps: Tensor
-    weights: Tensor
-    sets: Tensor
-    budgets: Tensor
-    set_weights: Tensor
+    heatmaps: Tensor  # float64 [N, m, n]
+    weights: Tensor  # [N, m]
+    sets: Tensor  # binarised heatmaps, bool [N, R, n]; R may be 0
+    budgets: Tensor  # size of the best set that each one is compared with, int64 [N, R]
+    set_weights: Tensor  # [N, R]
 
 
 @dataclass
@@ -43,11 +35,6 @@ class ObjectiveTerms:
 def heatmap_term(at_ones: Tensor, at_heatmaps: Tensor, weights: Tensor) -> Tensor:
     """sum_i weights_i [f(1) - f(H_i)]: f should already be saturated on each heatmap [M2].
 
-    Args:
-        at_ones: f(1), [N].
-        at_heatmaps: f(H_i), [N, m].
-        weights: how much each heatmap counts, [N, m].
-
     >>> heatmap_term(torch.tensor([3.0]), torch.tensor([[1.0, 2.0]]), torch.ones(1, 2))
     tensor([3.])
     """
@@ -57,11 +44,7 @@ def heatmap_term(at_ones: Tensor, at_heatmaps: Tensor, weights: Tensor) -> Tenso
 def margin_term(at_best: Tensor, at_sets: Tensor, weights: Tensor, margin: float) -> Tensor:
     """sum_r weights_r (margin + max_{|A| <= B_r} f(A) - f(S_r))+ over binarised heatmaps [M3].
 
-    Args:
-        at_best: the (greedy) maximum at each set's budget, [N, R].
-        at_sets: f of each binarised heatmap, [N, R].
-        weights: how much each set counts, [N, R].
-        margin: the paper's delta.
+    ``at_best`` is the (greedy) maximum at each set's budget, ``at_sets`` f of the set, [N, R] each.
     """
     return (weights * (margin + at_best - at_sets).clamp_min(0)).sum(1)
 

@@ -58,8 +58,7 @@ class Trainer(ABC):
     def terms(self, values: Tensor) -> tuple[ObjectiveTerms, Tensor]:
         """The objective's terms and what is to be differentiated.
 
-        Args:
-            values: f at 1, at the m heatmaps, at the R sets and at the R best sets, [N, 1+m+2R].
+        From f at 1, at the m heatmaps, at the R sets and at the R best sets, [N, 1 + m + 2R].
         """
         data, config = self.data, self.config
         m, r = data.heatmaps.shape[1], data.sets.shape[1]

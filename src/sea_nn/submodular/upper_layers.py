@@ -38,33 +38,21 @@ def sums_before(steps: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class UpperLayers:
-    """Layers 2, 3, … of N networks.
-
-    Attributes:
-        activation: phi, which stands before each of them.
-        weights: [N, out, in] each.
-        biases: [N, 1, out] each, or none at all.
-    """
+    """Layers 2, 3, … of N networks, the activation before each of them."""
 
     activation: Concave
-    weights: list[Tensor]
-    biases: list[Tensor]
+    weights: list[Tensor]  # [N, out, in] each
+    biases: list[Tensor]  # [N, 1, out] each, or none at all
 
     def to(self, dtype: torch.dtype) -> "UpperLayers":
         """The same layers in another precision."""
-        return UpperLayers(
-            self.activation,
-            [weight.to(dtype) for weight in self.weights],
-            [bias.to(dtype) for bias in self.biases],
-        )
+        weights, biases = ([x.to(dtype) for x in every] for every in (self.weights, self.biases))
+        return UpperLayers(self.activation, weights, biases)
 
     def keep(self, rows: Tensor) -> "UpperLayers":
         """The layers of some of the networks."""
-        return UpperLayers(
-            self.activation,
-            [weight[rows] for weight in self.weights],
-            [bias[rows] for bias in self.biases],
-        )
+        weights, biases = ([x[rows] for x in every] for every in (self.weights, self.biases))
+        return UpperLayers(self.activation, weights, biases)
 
     def sums(self, z: Tensor) -> list[Tensor]:
         """From the first layer's sums z[N, r, units]: every layer's sums, the value last."""
@@ -77,11 +65,9 @@ class UpperLayers:
         return every
 
     def rises(self, sums: list[Tensor], step: Tensor) -> list[Tensor]:
-        """What adding ``step`` to the first layer's sums adds to every layer's: no cancellation.
+        """What adding step[N, r, units] to the first layer's sums adds to every layer's.
 
-        Args:
-            sums: every layer's sums before, [N, r or 1, width] each (the value is not needed).
-            step: [N, r, units].
+        ``sums`` are every layer's before, [N, r or 1, width] each. Nothing cancels.
         """
         rises = [step]
         for z, weight in zip(sums, self.weights, strict=False):
@@ -91,14 +77,8 @@ class UpperLayers:
     def walk(self, sums: list[Tensor], steps: Tensor) -> tuple[list[Tensor], Tensor]:
         """Take steps one after another: every layer's sums before each, and the gain of each.
 
-        Sums are carried along: a layer's sums are what they were plus the rises so far.
-
-        Args:
-            sums: every layer's sums at the start, [N, 1, width] each.
-            steps: what each step adds to the first layer's sums, [N, s, units].
-
-        Returns:
-            Sums [N, s, width] of every layer, and gains [N, s].
+        Sums are carried along: from every layer's sums at the start, [N, 1, width] each, and what
+        steps[N, s, units] add to the first layer's, to sums [N, s, width] each and gains [N, s].
         """
         path = []
         for z, weight in zip(sums, [*self.weights, None], strict=True):
