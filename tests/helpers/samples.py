@@ -1,6 +1,4 @@
-"""Small real explanations for tests (seeded networks, Captum's maps, SEA's order and gains), and
-real data sets where they are.
-"""
+"""Small real explanations of seeded networks, and real data sets where they are."""
 
 from __future__ import annotations
 
@@ -11,15 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from captum.attr import InputXGradient, IntegratedGradients, Occlusion, Saliency
 from torch import Tensor, nn
 
 from sea_bench import data
-from sea_nn import SEAConfig, ensemble
-from sea_nn.ensembling.heatmaps import reduce_channels, scale
+from sea_nn import SEA, SEAConfig
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
-from sea_nn.features import number_cells
 from sea_nn.members.checks import Check
 
 PROVENANCE = Provenance(
@@ -66,64 +61,24 @@ def explain_images(
 ) -> Explanation:
     """Images seen by a small convolutional network; features are cells of the grid, or pixels."""
     images = draw_images(count, height, width)
-    x = (images.permute(0, 3, 1, 2) / 255).requires_grad_()
     model = build(
         1, nn.Conv2d(3, 6, 5, padding=2), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
         nn.Linear(96, 4),
     )  # fmt: skip
-    score, target = model(x).softmax(1).max(1)
-    window: dict[str, object] = {"sliding_window_shapes": (3, 8, 8), "strides": (3, 4, 4)}
-    raw = {
-        "saliency": Saliency(model).attribute(x, target=target),
-        "integrated_gradients": IntegratedGradients(model).attribute(x, target=target, n_steps=8),
-        "occlusion": Occlusion(model).attribute(x, target=target, **window),
-    }
-    maps = torch.stack([scale(reduce_channels(a.detach())) for a in raw.values()], 1).float()
-    result = ensemble(maps, SEAConfig(grid=grid))
-    features = None
-    if grid is not None:
-        features = number_cells(grid, (height, width))
-    return Explanation(
-        attribution=result.attribution.unsqueeze(1),
-        maps=maps,
-        methods=tuple(raw),
-        target=target,
-        score=score,
-        order=result.order,
-        gains=result.gains,
-        feature_shape=tuple(result.feature_shape),
-        features=None if features is None else features.unsqueeze(0),
-        images=images,
-        labels=tuple(f"kind <{k}>" for k in range(count)),
-        checks=CHECKS,
-        provenance=PROVENANCE,
-    )
+    options = {"occlusion": {"window": 8, "stride": 4}, "integrated_gradients": {"n_steps": 8}}
+    methods = ("saliency", "integrated_gradients", "occlusion")
+    sea = SEA(model, methods, SEAConfig(grid=grid, rounds=0), options=options)
+    found = sea.explain(images.permute(0, 3, 1, 2) / 255, images=images)
+    labels = tuple(f"kind <{k}>" for k in range(count))
+    return replace(found, labels=labels, checks=CHECKS, provenance=PROVENANCE)
 
 
 def _explain_plain(values: Tensor, model: nn.Module, names: tuple[str, ...]) -> Explanation:
     """A table or series: every number is a feature."""
-    x = values.clone().requires_grad_()
-    score, target = model(x).softmax(1).max(1)
-    raw = {
-        "saliency": Saliency(model).attribute(x, target=target),
-        "input_x_gradient": InputXGradient(model).attribute(x, target=target),
-        "integrated_gradients": IntegratedGradients(model).attribute(x, target=target, n_steps=8),
-    }
-    maps = torch.stack([scale(a.detach().abs()) for a in raw.values()], 1).float()
-    result = ensemble(maps, SEAConfig(grid=None))
-    return Explanation(
-        attribution=result.attribution,
-        maps=maps,
-        methods=tuple(raw),
-        target=target,
-        score=score,
-        order=result.order,
-        gains=result.gains,
-        feature_shape=tuple(result.feature_shape),
-        values=values,
-        feature_names=names,
-        provenance=PROVENANCE,
-    )
+    options = {"integrated_gradients": {"n_steps": 8}}
+    methods = ("saliency", "input_x_gradient", "integrated_gradients")
+    found = SEA(model, methods, options=options).explain(values, feature_names=names)
+    return replace(found, labels=None, checks=(), provenance=PROVENANCE)
 
 
 @cache

@@ -12,7 +12,10 @@ from sea_nn.members.compute import compute_maps
 from sea_nn.metrics import score_maps
 from sea_nn.passes import forms
 from sea_nn.passes import norm_folding as folding
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.norm_folding import Fold
+from sea_nn.passes.outputs import Logits
 from sea_nn.passes.sameness import same_gradients, same_logits
 from sea_nn.passes.tracing import Layers, is_linear, trace
 
@@ -91,6 +94,11 @@ def test_a_faithful_pair_goes_forward_by_the_layers_own_weights_and_back_as_one(
     assert torch.allclose(torch.autograd.grad(answer, x, grad)[0], slope, rtol=1e-10)
     alone = found.module[2](found.module[0](x))  # layers take a single input without its axis too
     assert torch.allclose(found.module[3](alone[0]), found.module[3](alone)[0])
+    # Changed weights show which ones each way takes.
+    found.module[3].forward.args[1].zero_()  # the ones for the way back
+    answer = found.module(x)
+    assert torch.allclose(answer, expected, rtol=1e-12)
+    assert not torch.autograd.grad(answer, x, grad)[0].any()
 
 
 class Padding(nn.Conv2d):
@@ -337,6 +345,16 @@ def test_norms_of_another_type_than_their_convolution_are_left_alone(faithful):
     found = Fold(model, layers, faithful=faithful).module
     assert found[4].weight is model[4].weight
     assert "forward" not in found[4].__dict__
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+def test_own_weights_go_forward_where_a_device_rounds(monkeypatch, rounds):
+    monkeypatch.setattr(forms, "may_round", lambda device: rounds)
+    model, x = chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), torch.randn(1, 2, 7, 7).double()
+    with borrow(model, x) as twin:
+        task = Evaluator(Logits(twin), x, torch.tensor([0]), twin(x))
+        assert ("forward" in forms.fold(task, gradients=True).module[3].__dict__) is rounds
+        assert "forward" not in forms.fold(task, gradients=False).module[3].__dict__
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])
