@@ -136,7 +136,7 @@ def test_maps_are_those_of_whole_passes(monkeypatch, room, baselines):
 
 
 def watch() -> tuple[nn.Module, list[tuple[int, bool]]]:
-    """The network, and of each pass of its first layer: how many inputs, and is it for a gradient?"""
+    """The network, and of each pass of its first layer how many inputs, and if for a gradient."""
     seen: list[tuple[int, bool]] = []
 
     class Counting(nn.Conv2d):
