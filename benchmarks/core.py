@@ -44,7 +44,9 @@ def paper_form() -> Table:
     ):
         fast = seconds(lambda c=config: ensemble(maps, c), repeats=5) / len(maps)
         rows.append([name, f"{fast * 1e3:.3f}", f"{slow / fast:,.0f}"])
-    note = "n = 784, m = 3, fit (50 epochs) and map; same result (tests/ensembling/test_ensemble.py)."
+    note = (
+        "n = 784, m = 3, fit (50 epochs) and map; same result (tests/ensembling/test_ensemble.py)."
+    )
     return "a. The paper's training", note, ["form", "ms an input", "times faster"], rows
 
 

@@ -16,22 +16,18 @@ import torch
 from torch import Tensor
 
 from sea_nn import features as grouping
-from sea_nn.config import SEAConfig, check_config, check_whole
+from sea_nn.config import SEAConfig, check_config
 from sea_nn.ensembling.ensemble import Ensemble, ensemble
-from sea_nn.ensembling.heatmaps import scale, to_heatmap
+from sea_nn.ensembling.heatmaps import scale
 from sea_nn.ensembling.validation import check_heatmaps, check_weights
-from sea_nn.errors import InputError
 from sea_nn.members.checks import vote
 from sea_nn.members.compute import Tally, compute_maps
 from sea_nn.members.registry import Methods, expand_methods
-from sea_nn.members.run import MemberMaps, Progress
+from sea_nn.members.run import MemberMaps, Progress, to_heatmaps
 from sea_nn.passes.outputs import Target
 from sea_nn.questions.answers import Answers, Ask, Asking, join_answers
 from sea_nn.questions.ask import ask_about_groups, make_ask, make_ask_only
-from sea_nn.questions.learn import AnswersMap, learn_from_answers
-from sea_nn.submodular.answers_function import Link
-
-LEAST_QUESTIONS = 3
+from sea_nn.questions.learn import AnswersMap, check_budget, learn_from_answers
 
 
 @dataclass(frozen=True)
@@ -117,25 +113,22 @@ def explain(
     heatmaps = to_heatmaps(found, x.ndim)
     known: dict[str, Any] = {"logits": found.logits, "output": found.output}
     known |= {"absent": config.absent, "tick": tally.questions, **(call or {})}
+    weights = vote(found)
     learned: Learned | AnswersMap
-    if budget is not None:
-        learned = _learn_within(
-            budget + -sum(found.evaluations.values()) // len(x),
-            found,
-            heatmaps,
+    if budget is None:
+        ask = make_ask(model, x, found.target, **known) if config.rounds else None
+        masks = {"weights": weights, "feature_mask": feature_mask, **(constraints or {})}
+        learned = learn(heatmaps, config, ask=ask, **masks)
+    else:
+        learned = learn_from_answers(
             make_ask_only(model, x, found.target, **known),
+            found.output.score(found.logits, found.target),
+            torch.einsum("nm,nm...->n...", weights, heatmaps.to(weights)),
+            budget + -sum(found.evaluations.values()) // len(x),
+            link="value" if found.output.kind == "value" else "log-odds",
             grid=config.grid,
             feature_mask=feature_mask,
             seed=running.get("seed", 0),
-        )
-    else:
-        learned = learn(
-            heatmaps,
-            config,
-            weights=vote(found),
-            ask=make_ask(model, x, found.target, **known) if config.rounds else None,
-            feature_mask=feature_mask,
-            **(constraints or {}),
         )
     now = time.perf_counter()
     return Explained(
@@ -146,41 +139,6 @@ def explain(
         evaluations={**found.evaluations, "sea": tally.asked},
         seconds={**found.seconds, "sea": now - members_done, "total": now - started},
     )
-
-
-def check_budget(budget: int, price: int, constraints: Mapping[str, Any] | None = None) -> int:
-    """The questions an input that a budget leaves, or why it cannot be kept."""
-    check_whole("budget", budget, 1)
-    if budget < price + LEAST_QUESTIONS:
-        raise InputError(
-            f"the members alone cost {price} evaluations an input, and at least {LEAST_QUESTIONS} "
-            f"questions are needed: give a budget of {price + LEAST_QUESTIONS} or more (got "
-            f"{budget}), or cheaper methods"
-        )
-    if any((constraints or {}).get(name) is not None for name in ("required", "forbidden")):
-        raise InputError("required and forbidden do not go with a budget: leave out one of them")
-    return budget - price
-
-
-def _learn_within(
-    questions: int,
-    found: MemberMaps,
-    heatmaps: Tensor,
-    ask_only: Callable[[Tensor], Tensor],
-    **options: Any,
-) -> AnswersMap:
-    """Learn from the answers to so many questions an input, the members' heat as the prior."""
-    weights = vote(found)
-    heat = torch.einsum("nm,nm...->n...", weights, heatmaps.to(weights))
-    link: Link = "value" if found.output.kind == "value" else "log-odds"
-    whole = found.output.score(found.logits, found.target)
-    return learn_from_answers(ask_only, whole, heat, questions, link=link, **options)
-
-
-def to_heatmaps(found: MemberMaps, ndim: int) -> Tensor:
-    """Members' raw maps as heatmaps: |.|, channels summed (images), scaled: [N, m, *shape]."""
-    axis = 1 if ndim == 4 else None
-    return torch.stack([to_heatmap(raw, axis) for raw in found.maps.values()], 1)
 
 
 def learn(
@@ -205,10 +163,8 @@ def learn(
     heatmaps, shape, groups = check_heatmaps(heatmaps, quiet=True), heatmaps.shape[2:], None
     if feature_mask is not None:
         groups = grouping.group_features(feature_mask, tuple(shape)).to(heatmaps.device)
-        heatmaps, config = (
-            scale(grouping.average_groups(heatmaps, groups), 2),
-            config.replace(grid=None),
-        )
+        heatmaps = scale(grouping.average_groups(heatmaps, groups), 2)
+        config = config.replace(grid=None)
         required = grouping.mark_groups(required, groups, len(heatmaps), "required")
         forbidden = grouping.mark_groups(forbidden, groups, len(heatmaps), "forbidden")
         ask = ask_about_groups(ask, groups)

@@ -13,9 +13,8 @@ from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, Removal, draw_squa
 from sea_nn.ensembling.ensemble import Ensemble
 from sea_nn.members.checks import vote
 from sea_nn.members.compute import compute_maps
-from sea_nn.members.run import MemberMaps
+from sea_nn.members.run import MemberMaps, to_heatmaps
 from sea_nn.metrics import compute_drops
-from sea_nn.pipeline import to_heatmaps
 from sea_nn.questions.ask import make_ask
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.errors import InputError, MemberError, SEAError, UnfitError
 from sea_nn.members.registry import Entry
 from sea_nn.members.validation import check_maps, check_needs, find_mismatch
@@ -74,6 +75,12 @@ class MemberMaps:
             if flat[a].shape == flat[b].shape
         ]
         return [(a, b, same) for a, b, same in found if bool(same.any())]
+
+
+def to_heatmaps(found: MemberMaps, ndim: int) -> Tensor:
+    """Members' raw maps as heatmaps: |.|, channels summed (images), scaled: [N, m, *shape]."""
+    axis = 1 if ndim == 4 else None
+    return torch.stack([to_heatmap(raw, axis) for raw in found.maps.values()], 1)
 
 
 class Work:

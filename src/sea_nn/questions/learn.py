@@ -10,13 +10,14 @@
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sea_nn.config import check_whole
 from sea_nn.errors import InputError
 from sea_nn.features import clip_grid, group_features, number_cells
 from sea_nn.questions.search import Search, plan_questions
@@ -24,6 +25,7 @@ from sea_nn.submodular.answers_function import AnswersFunction, Link, fit_answer
 from sea_nn.submodular.answers_order import held_out_error
 
 GRID = (8, 8)
+LEAST_QUESTIONS = 3
 MOST_FEATURES = 256
 CLIP = 1e-6
 """Probabilities count as at least this and at most one minus this: log-odds up to 13.8."""
@@ -161,3 +163,17 @@ def paint(gains: Tensor, heat: Tensor, groups: Tensor) -> Tensor:
     by_heat = torch.where((warm > 0)[:, index], by_heat, alike)
     share = EVEN * alike + (1 - EVEN) * by_heat
     return (gains[:, index] * share).reshape(heat.shape)
+
+
+def check_budget(budget: int, price: int, constraints: Mapping[str, Any] | None = None) -> int:
+    """The questions an input that a budget leaves, or why it cannot be kept."""
+    check_whole("budget", budget, 1)
+    if budget < price + LEAST_QUESTIONS:
+        raise InputError(
+            f"the members alone cost {price} evaluations an input, and at least {LEAST_QUESTIONS} "
+            f"questions are needed: give a budget of {price + LEAST_QUESTIONS} or more (got "
+            f"{budget}), or cheaper methods"
+        )
+    if any((constraints or {}).get(name) is not None for name in ("required", "forbidden")):
+        raise InputError("required and forbidden do not go with a budget: leave out one of them")
+    return budget - price
