@@ -247,6 +247,7 @@ def _start(ray: Any, workers: int, address: str | None, job: Job) -> None:
     size = sum(w.numel() * w.element_size() for w in weights)
     ray.init(
         address="local",  # not a cluster that happens to run, or ran, on this machine
+        _node_ip_address="127.0.0.1",  # nobody else is meant to reach it
         num_cpus=workers + 1,
         object_store_memory=max(STORE, 3 * size),
         **quiet,
