@@ -17,9 +17,7 @@ from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.errors import InputError, MemberError, SEAError, UnfitError
 from sea_nn.members.registry import Entry
 from sea_nn.members.validation import check_maps, check_needs, find_mismatch
-from sea_nn.passes import batching as memory
-from sea_nn.passes import compiled, forms
-from sea_nn.passes import cuda_graphs as replay
+from sea_nn.passes import batching, compiled, cuda_graphs, forms
 from sea_nn.passes.borrowing import copy_twin, is_private
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.norm_folding import Fold
@@ -120,8 +118,8 @@ class Work:
 
     def _do(self) -> MemberMaps:
         fast = sum(self.costs[label] for label in self.many) >= FOLD_FROM
-        kept = replay.recall(self.task) if fast else None
-        most = min(replay.FEW, self.task.limit or replay.FEW)
+        kept = cuda_graphs.recall(self.task) if fast else None
+        most = min(cuda_graphs.FEW, self.task.limit or cuda_graphs.FEW)
         if kept is not None and len(self.task.x) <= most:
             found = self._do_again(kept)
             if found is not None:
@@ -131,13 +129,13 @@ class Work:
         if not fast:
             return self._run(task, None).finish()
         if kept is not None and not kept.confirm(task):  # a look folds the weights as well
-            replay.forget(task)
+            cuda_graphs.forget(task)
             kept = None
         if kept is not None:
             return self._finish(replace(task, kept=kept), kept.fold)
         fold = compiled.recall_fold(task.module) if self.compiles else None
         fold = fold or forms.fold(task, gradients=True)
-        return self._finish(replace(task, kept=replay.keep(task, fold)), fold)
+        return self._finish(replace(task, kept=cuda_graphs.keep(task, fold)), fold)
 
     def _finish(self, task: Evaluator, fold: Fold | None) -> MemberMaps:
         """Run the members by a fold if that is the model, and by the model as it is if not."""
@@ -151,11 +149,11 @@ class Work:
         return self._run(replace(task, kept=None), None).finish()
 
     def _refuse(self, task: Evaluator) -> None:
-        replay.forget(task)
+        cuda_graphs.forget(task)
         if task.module is not None:
             refuse_layers(task.module)
 
-    def _do_again(self, kept: replay.Kept) -> MemberMaps | None:
+    def _do_again(self, kept: cuda_graphs.Kept) -> MemberMaps | None:
         """Run the members on what a recording says of the inputs; None if the model says other.
 
         The model itself is asked last, while the GPU still works: for few inputs, launching its
@@ -181,7 +179,7 @@ class Work:
         asked = _ask(self.task, self.target)
         alike = same_logits(plain, asked.logits, task.autocast)
         if not bool(alike) or not torch.equal(asked.target, task.target):
-            replay.forget(self.task)
+            cuda_graphs.forget(self.task)
             return None
         if isinstance(outcome, Exception):
             raise outcome
@@ -372,7 +370,7 @@ def _ask(task: Evaluator, target: Target) -> Evaluator:
         size = 1
         if len(x) > 1:
             need = replace(task, autocast=None).footprint()
-            size = memory.chunk_size(len(x), need.forward, need.elements, x.device, task.limit)
+            size = batching.chunk_size(len(x), need.forward, need.elements, x.device, task.limit)
         logits = predict(task.model, task.arrange(x), task.args, batch_size=size)
     except (SEAError, torch.cuda.OutOfMemoryError):
         raise

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError, MemberError
-from sea_nn.passes import batching as memory
-from sea_nn.passes import noise as draws
+from sea_nn.passes import batching, noise
 from sea_nn.passes.compiled import Compiled, fix_shape
 from sea_nn.passes.description import list_modules
 from sea_nn.passes.first_layer import FirstLayer
@@ -121,7 +120,7 @@ class Evaluator:
 
     def keys(self) -> Tensor:
         """Return the number that decides each input's own draws, [N]; see `sea_nn.passes.noise`."""
-        return self.share("keys", lambda: draws.find_keys(self.x, self.seed))
+        return self.share("keys", lambda: noise.find_keys(self.x, self.seed))
 
     def row(self, index: int) -> "Evaluator":
         """Return the same evaluator for one input only."""
@@ -365,19 +364,19 @@ class Evaluator:
         self.sweep(len(self.x), visit, gradient=False)
         return torch.cat(parts)
 
-    def footprint(self) -> memory.Footprint:
+    def footprint(self) -> batching.Footprint:
         """Return the memory one input needs, measured with one forward pass and remembered."""
 
-        def find() -> memory.Footprint:
+        def find() -> batching.Footprint:
             rows = torch.zeros(1, dtype=torch.long, device=self.x.device)
             one = self._start(self.arrange(self.x[:1]))
             folded = () if self.folded is None else self.folded.tensors()
             weights = (*self.model.parameters(), *self.model.buffers(), *folded)
-            return memory.measure(lambda leaf: self.forward(leaf, rows), one, weights)
+            return batching.measure(lambda leaf: self.forward(leaf, rows), one, weights)
 
         form = (self.autocast, self.folded is not None, self.first is not None)
         kind = (FOOTPRINT, self.x.shape[1:], self.x.dtype, self.x.device, *form)
-        return self.share(kind, lambda: memory.recall(self.module, kind, find))
+        return self.share(kind, lambda: batching.recall(self.module, kind, find))
 
     def arrange(self, points: Tensor) -> Tensor:
         """Return a copy of `points` in the memory layout that convolutions run fastest in."""
@@ -404,7 +403,7 @@ class Evaluator:
             return 1
         need = self.footprint()
         per_input = need.gradient if gradient else need.forward
-        return memory.chunk_size(total, per_input, need.elements, self.x.device, self.limit)
+        return batching.chunk_size(total, per_input, need.elements, self.x.device, self.limit)
 
     def _layout(self, points: Tensor) -> torch.memory_format:
         last = points.ndim == 4 and self._prefers_channels_last()

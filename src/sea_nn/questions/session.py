@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, SEAError
-from sea_nn.passes import batching as memory
-from sea_nn.passes import forms
+from sea_nn.passes import batching, forms
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.evaluator import Evaluator, check_autocast
 from sea_nn.passes.outputs import Logits, Output, Target, as_args, predict, resolve_target
@@ -70,7 +69,7 @@ def open_model(
             if limit is None and x.device.type == "cpu":
                 limit = max(1, torch.get_num_threads() * CPU_CACHE // footprint.largest)
             need = (footprint.forward, footprint.elements, x.device, limit)
-            size = memory.chunk_size(len(x), *need)
+            size = batching.chunk_size(len(x), *need)
             autocasting = torch.autocast(x.device.type, precision) if precision else nullcontext()
             if logits is None:
                 with autocasting:
