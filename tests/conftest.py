@@ -1,10 +1,11 @@
-"""Shared by all tests: hypothesis without deadlines, as machines differ, one thread, a recorder."""
+"""Shared by all tests: hypothesis without deadlines, as machines differ, one thread, a recorder, a browser."""
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
 from sea_nn.passes import cuda_graphs as replay
+from tests.helpers.browser import axe, chromium  # noqa: F401
 from tests.helpers.recorder import Again
 
 settings.register_profile(

@@ -1,9 +1,5 @@
 """The report in a browser: what a reader can do and see."""
 
-import json
-import shutil
-import time
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -14,103 +10,23 @@ from sea_nn.members.checks import Check
 from sea_nn.show.panels import heat, paint
 from sea_nn.show.report import write_report
 from sea_nn.show.report.encode import choose_stops
+from tests.helpers.browser import Browser
 from tests.helpers.samples import EVIL, ask, explain_images, explain_series, explain_table
 
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 
-OWN = ("data:", "file:", "about:", "blob:", "chrome:")  # the report, and the browser's own pages
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    if not (shutil.which("chromium") and shutil.which("chromedriver")):
-        pytest.skip("browser tests need chromium and chromedriver on the PATH")
-    webdriver = pytest.importorskip(
-        "selenium.webdriver", reason="browser tests need selenium: pip install selenium"
-    )
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
-    driver = webdriver.Chrome(options=options, service=service)
-    yield driver
-    driver.quit()
-
-
-class Browser:
-    """A report in the browser: what a reader can do and see."""
+class Report(Browser):
+    """A report in the browser."""
 
     def __init__(self, driver, path):
-        self.driver = driver
-        driver.get("about:blank")
-        driver.get_log("browser")
-        driver.get_log("performance")
-        driver.get(path.as_uri())
+        super().__init__(driver, path.as_uri())
         self.wait("document.getElementById('viewer').dataset.ready !== undefined")
-
-    def run(self, code):
-        return self.driver.execute_script(code)
-
-    def wait(self, condition, seconds=10):
-        end = time.monotonic() + seconds
-        while not self.run(f"return Boolean({condition})"):
-            assert time.monotonic() < end, f"never came true: {condition}"
-            time.sleep(0.02)
-
-    def set(self, name, value, event="input"):
-        self.run(
-            f"const c = document.getElementById('{name}'); c.value = '{value}';"
-            f"c.dispatchEvent(new Event('{event}', {{bubbles: true}}))"
-        )
 
     def choose(self, number):
         self.run(f"document.querySelectorAll('#maps input')[{number}].click()")
 
-    def text(self, name):
-        return self.run(f"return document.getElementById('{name}').textContent")
-
-    def pixels(self, name="heat"):
-        """The canvas as uint8 [h, w, 4]."""
-        code = (
-            f"const c = document.getElementById('{name}');"
-            "const copy = new OffscreenCanvas(c.width, c.height);"
-            "const g = copy.getContext('2d', {willReadFrequently: true});"
-            "g.drawImage(c, 0, 0);"
-            "return [c.height, c.width, [...g.getImageData(0, 0, c.width, c.height).data]]"
-        )
-        height, width, data = self.run(code)
-        return np.array(data, np.uint8).reshape(height, width, 4)
-
-    @contextmanager
-    def window(self, width):
-        """Show the page in a window of this width, in pixels."""
-        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        try:
-            yield
-        finally:
-            self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
     def go(self, number):
         self.run(f"location.hash = '{number}'")
         self.wait(f"document.getElementById('viewer').dataset.ready === '{number}'")
-
-    def requests(self):
-        """Addresses asked for, other than the report itself and what it holds."""
-        asked = []
-        for line in self.driver.get_log("performance"):
-            message = json.loads(line["message"])["message"]
-            if message["method"] == "Network.requestWillBeSent":
-                asked.append(message["params"]["request"]["url"])
-        assert any(url.startswith("file:") for url in asked), (
-            "the log should at least name the report"
-        )
-        return [u for u in asked if not u.startswith(OWN)]
 
 
 @pytest.fixture
@@ -119,12 +35,12 @@ def browse(chromium, tmp_path):
 
     def start(explanations, **options):
         path = write_report(explanations, tmp_path / f"report-{len(opened)}.html", **options)
-        opened.append(Browser(chromium, path))
+        opened.append(Report(chromium, path))
         return opened[-1]
 
     yield start
     for browser in opened[-1:]:
-        assert [line["message"] for line in browser.driver.get_log("browser")] == []
+        assert browser.errors() == []
         assert browser.requests() == []
 
 

@@ -34,6 +34,7 @@ LIMIT = 10.0
 COLOURS = "magma"  # perceptually uniform, safe for colour-blind readers, readable in grey
 SCALE_TEXT = "attribution in multiples of the map's own mean (square-root scale)"
 INK, FAINT, ACCENT = "#1c1c22", "#6b6b76", "#ffb000"
+FOR, AGAINST = "#8c2981", "#1f5fa8"  # evidence for a class and against it
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1c1c22")
 WIDTH, DPI, SIZE = 9.0, 200, 8.5  # inches, dots an inch, points
 SMALLEST = 5.0  # points: below it a word is cut rather than shrunk

@@ -6,8 +6,6 @@ nothing else. Data stays text until an input comes into view, so hundreds of inp
     write_report(sea.explain(x), "report.html", title="What the classifier looks at")
 """
 
-import base64
-import hashlib
 import html
 import json
 from collections.abc import Iterable, Sequence
@@ -19,6 +17,7 @@ from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import to_text
+from sea_nn.show.page import read_style, write_policy
 from sea_nn.show.report.encode import encode_group, encode_index, encode_input, encode_palette
 
 __all__ = ["write_report"]
@@ -78,20 +77,10 @@ def _embed(name: str, data: dict[str, Any]) -> bytes:
 def _fill_template(title: str) -> tuple[str, str]:
     """The page around the data: what comes before it and what comes after."""
     here = resources.files(__package__)
-    style = (here / "style.css").read_text("utf-8")
+    style = read_style() + (here / "style.css").read_text("utf-8")
     parts = "\n".join((here / name).read_text("utf-8") for name in SCRIPTS)
     script = f'"use strict";\n(() => {{\n{parts}}})();\n'
-    page = (here / "template.html").read_text("utf-8")
-    policy = (
-        f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; "
-        f"script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
-    )
-    head, tail = page.split("<!--data-->")
-    head = head.replace("<!--policy-->", policy).replace("/*style*/", style)
-    return head.replace("<!--title-->", html.escape(to_text(title))), tail.replace(
-        "/*script*/", script
-    )
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    head, tail = (here / "template.html").read_text("utf-8").split("<!--data-->")
+    head = head.replace("<!--policy-->", write_policy(style, script)).replace("/*style*/", style)
+    head = head.replace("<!--title-->", html.escape(to_text(title)))
+    return head, tail.replace("/*script*/", script)

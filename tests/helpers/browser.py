@@ -1,0 +1,147 @@
+"""One browser for all tests of pages: the report, the app and pages of data sets.
+
+``chromium`` is a Selenium driver; tests that ask for it are skipped, with a word on what to install,
+where Chromium or Selenium is missing. ``axe`` is the source of axe-core, which finds what people
+with a screen reader or poor sight could not use.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+OWN = ("data:", "file:", "about:", "blob:", "chrome:")  # a page itself, and the browser's own
+AXE = "axe-core@4.10.3"
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory):
+    """A driver of a headless Chromium without a network of its own; logs are kept."""
+    if not (shutil.which("chromium") and shutil.which("chromedriver")):
+        pytest.skip("browser tests need chromium and chromedriver: apt install chromium-driver")
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="browser tests need selenium: pip install selenium"
+    )
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    driver = webdriver.Chrome(options=options, service=service)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory):
+    """The source of axe-core: the file SEA_NN_AXE names, else fetched by npm into a temp folder."""
+    if "SEA_NN_AXE" in os.environ:
+        return Path(os.environ["SEA_NN_AXE"]).read_text("utf-8")
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("checks of accessibility need node and npm, which fetch axe-core")
+    folder = tmp_path_factory.mktemp("axe")
+    command = ["npm", "install", "--no-save", "--ignore-scripts", "--no-audit", "--prefix", folder]
+    got = subprocess.run([*command, AXE], cwd=folder, capture_output=True, text=True, timeout=120)
+    if got.returncode:
+        pytest.skip(f"npm could not fetch {AXE}: {got.stderr.strip()[-200:]}")
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
+
+
+class Browser:
+    """A page in the browser: what a reader can do and see."""
+
+    def __init__(self, driver, address):
+        self.driver = driver
+        driver.get("about:blank")
+        driver.get_log("browser")
+        driver.get_log("performance")
+        driver.get(address)
+
+    def run(self, code, *values):
+        return self.driver.execute_script(code, *values)
+
+    def wait(self, condition, seconds=10):
+        end = time.monotonic() + seconds
+        while not self.run(f"return Boolean({condition})"):
+            assert time.monotonic() < end, f"never came true: {condition}"
+            time.sleep(0.02)
+
+    def set(self, name, value, event="input"):
+        self.run(
+            f"const c = document.getElementById('{name}'); c.value = '{value}';"
+            f"c.dispatchEvent(new Event('{event}', {{bubbles: true}}))"
+        )
+
+    def text(self, name):
+        return self.run(f"return document.getElementById('{name}').textContent")
+
+    def texts(self, selector):
+        return self.run(
+            "return [...document.querySelectorAll(arguments[0])].map(n => n.textContent)", selector
+        )
+
+    def pixels(self, name="heat"):
+        """A canvas as uint8 [h, w, 4]."""
+        code = (
+            f"const c = document.getElementById('{name}');"
+            "const copy = new OffscreenCanvas(c.width, c.height);"
+            "const g = copy.getContext('2d', {willReadFrequently: true});"
+            "g.drawImage(c, 0, 0);"
+            "return [c.height, c.width, [...g.getImageData(0, 0, c.width, c.height).data]]"
+        )
+        height, width, data = self.run(code)
+        return np.array(data, np.uint8).reshape(height, width, 4)
+
+    @contextmanager
+    def window(self, width, height=800, dark=False):
+        """Show the page in a window of this size in pixels, light or dark."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        try:
+            yield
+        finally:
+            self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+            self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+    def shoot(self, path):
+        """Write a PNG of what the window shows."""
+        self.driver.save_screenshot(str(path))
+
+    def find_faults(self, axe):
+        """What axe-core finds wrong with the page: one line a fault, with where it is."""
+        # By the protocol, not by a script element: the page's own policy allows none.
+        self.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
+        found = self.driver.execute_async_script(
+            "const done = arguments[0]; axe.run().then(r => done(r.violations.flatMap(v =>"
+            " v.nodes.map(n => `${v.id}: ${n.target.join(' ')}: ${n.failureSummary}`))),"
+            " e => done([String(e)]))"
+        )
+        return list(found)
+
+    def errors(self):
+        return [line["message"] for line in self.driver.get_log("browser")]
+
+    def requests(self):
+        """Addresses asked for, other than the page itself and what it holds."""
+        asked = []
+        for line in self.driver.get_log("performance"):
+            message = json.loads(line["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                asked.append(message["params"]["request"]["url"])
+        assert asked, "the log should at least name the page"
+        return [u for u in asked if not u.startswith(OWN)]

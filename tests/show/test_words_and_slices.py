@@ -1,0 +1,134 @@
+"""Texts as marked words, volumes as slices."""
+
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from sea_nn.errors import InputError
+from sea_nn.show.panels import heat, paint
+from sea_nn.show.slices import paint_slices, pick_slices, plot_slices, tile
+from sea_nn.show.words import grade_words, mark_words, plot_words, print_words
+from tests.helpers.samples import EVIL
+from tests.show.test_plots import assert_readable, texts
+
+WORDS = ["The ", "film ", "is ", "not ", "good", "."]
+FOR = torch.tensor([0.0, 0.1, 0.0, 0.0, 3.0, 0.0])
+AGAINST = torch.tensor([0.0, 0.0, 0.0, 1.5, 0.0, 0.0])
+
+
+class Marks(HTMLParser):
+    """The text of a page, and its marks as (class, text)."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.text, self.marks, self.tags = "", [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag == "mark":
+            self.marks.append([dict(attrs)["class"], ""])
+
+    def handle_data(self, data):
+        self.text += data
+        if self.tags[-1] == "mark" and self.marks[-1][1] == "":
+            self.marks[-1][1] = data
+
+
+def test_levels_follow_the_colour_scale_and_the_side():
+    levels = grade_words(FOR, AGAINST)
+    net = (FOR - AGAINST).numpy()
+    expected = 8 * heat(np.abs(net)[None], 1)[0]
+    assert np.abs(np.abs(levels) - expected).max() <= 0.5
+    assert levels[4] > 0 > levels[3]
+    assert grade_words(torch.zeros(3)).tolist() == [0, 0, 0]
+
+
+def test_marked_words_give_the_text_back_and_say_their_side():
+    found = Marks(mark_words(WORDS, FOR, AGAINST, "log-odds"))
+    assert found.text == "".join(WORDS)
+    sides = {text: mark.split("-")[0] for mark, text in found.marks}
+    assert sides == {"film": "for", "not": "against", "good": "for"}
+    assert "−1.5 log-odds" in mark_words(WORDS, FOR, AGAINST, "log-odds")
+    assert Marks(mark_words(["a", "b"], torch.ones(2))).text == "a b"
+
+
+def test_hostile_words_stay_text_on_a_page():
+    page = mark_words([EVIL, EVIL], torch.tensor([1.0, 0.0]))
+    found = Marks(page)
+    assert found.tags == ["p", "mark"]
+    assert found.text == f"{EVIL} {EVIL}"
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_terminal_underlines_with_and_without_colour(colour):
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, no_color=not colour, width=200)
+    console.print(print_words(["[bold]good", "bad", "so"], *torch.eye(3)[:2]))
+    said = stream.getvalue()
+    assert re.sub(r"\x1b\[[\d;]*m", "", said) == "[bold]good bad so\n"
+    good, bad, so = (said.split(word)[0].rsplit(" ", 1)[-1] for word in ("[bold]", "bad", "so"))
+    assert re.search(r"\x1b\[(1;)?4[;m]", good)  # underlined
+    assert re.search(r"\x1b\[(1;)?21[;m]", bad)  # doubly
+    assert "\x1b" not in so.replace("\x1b[0m", "")
+
+
+def test_texts_in_a_figure_are_whole_and_break_into_lines():
+    many = [f"word{k}" for k in range(60)]
+    figure = plot_words([WORDS, many, ["$x_1$"]], [FOR, torch.rand(60), torch.ones(1)])
+    assert_readable(figure)
+    written = [t.get_text() for t, _ in texts(figure)]
+    assert {*many, "good", "$x_1$"} <= set(written)
+
+
+def test_words_and_numbers_must_match():
+    with pytest.raises(InputError, match="6 words and 2 numbers"):
+        mark_words(WORDS, torch.ones(2))
+    with pytest.raises(InputError, match="one number a word"):
+        grade_words(torch.ones(2, 2))
+
+
+def test_slices_are_spread_and_miss_no_spot():
+    volume = torch.zeros(20, 4, 4)
+    spots = [2, 7, 19]
+    volume[spots] = 1.0
+    picked = pick_slices(volume, 4)
+    assert set(spots) <= set(picked)
+    assert picked == sorted(picked)
+    assert [k // 5 for k in picked] == [0, 1, 2, 3]
+    assert pick_slices(volume[:2], 6) == [0, 1]
+
+
+def test_slices_share_the_colours_of_the_volume():
+    volume = torch.rand(5, 4, 6, generator=torch.Generator().manual_seed(0))
+    pictures = paint_slices(volume, [1, 3])
+    assert pictures.dtype == np.uint8
+    expected = paint(heat(volume[None], 1)[0, [1, 3]])
+    assert np.abs(pictures / 255 - expected).max() <= 0.5 / 255 + 1e-9
+    over = paint_slices(volume, [1, 3], volume)
+    assert over.shape == pictures.shape
+    assert (over != pictures).any()
+
+
+def test_tiles_lie_row_by_row():
+    slices = np.arange(5 * 6).reshape(5, 2, 3)
+    whole = tile(slices, 3)
+    assert whole.shape == (4, 9)
+    assert np.array_equal(whole[:2, 3:6], slices[1])
+    assert np.array_equal(whole[2:, :3], slices[3])
+    assert (whole[2:, 6:] == 0).all()
+
+
+def test_figure_of_volumes_names_its_slices():
+    volumes = torch.rand(2, 1, 9, 8, 8, generator=torch.Generator().manual_seed(1))
+    figure = plot_slices(volumes, volumes[:, 0], ["a scan", "another"])
+    assert_readable(figure)
+    named = [t.get_text() for t, _ in texts(figure) if t.get_text().startswith("slice")]
+    assert named == [f"slice {k}" for v in volumes for k in pick_slices(v[0])]
+    with pytest.raises(InputError, match=r"\[N, D, H, W\]"):
+        plot_slices(volumes[0, 0])
