@@ -1,4 +1,4 @@
-"""Shared by all tests: hypothesis without deadlines, as machines differ, one thread, a recorder, a browser."""
+"""Shared by all tests: hypothesis without deadlines, one thread, a recorder, a browser."""
 
 import pytest
 import torch

@@ -1,8 +1,8 @@
 """One browser for all tests of pages: the report, the app and pages of data sets.
 
-``chromium`` is a Selenium driver; tests that ask for it are skipped, with a word on what to install,
-where Chromium or Selenium is missing. ``axe`` is the source of axe-core, which finds what people
-with a screen reader or poor sight could not use.
+``chromium`` is a Selenium driver; tests that ask for it are skipped where Chromium or
+Selenium is missing, and say what to install. ``axe`` is the source of axe-core, which finds what
+people with a screen reader or poor sight could not use.
 """
 
 from __future__ import annotations

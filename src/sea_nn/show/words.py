@@ -116,13 +116,11 @@ def plot_words(
 ) -> Plot:
     """Texts as a figure, each a list of words with its attribution [W]; longer lines are broken."""
     size, line, edge = SIZE + 1.5, 0.29, 0.15
+    gap = measure("x x", size) - measure("xx", size)
     laid = []
     for i, text in enumerate(words):
         other = None if against is None else against[i]
-        levels, gap = (
-            _check(text, attribution[i], other),
-            measure("x x", size) - measure("xx", size),
-        )
+        levels = _check(text, attribution[i], other)
         laid.append(_break_lines(text, levels, WIDTH - 2 * edge, size, gap))
     n_lines = sum(max(1, rows) for _, rows in laid)
     height = n_lines * line + len(laid) * 0.42 + 0.35
