@@ -53,6 +53,15 @@ def test_run_and_summary_of_a_folder(pictures, tmp_path):
     assert "4 inputs" in told.output
 
 
+def test_a_run_takes_the_budget_and_output_of_explain(pictures, tmp_path):
+    given = ("--model", "fashion-cnn", "--budget", "30", "--model-output", "logits")
+    done = sea("run", pictures, "-o", tmp_path / "out", *given, "--limit", 1, "--no-curve")
+    assert done.exit_code == 0, done.output
+    data = read_dataset(tmp_path / "out")
+    assert data.manifest.settings.sea["budget"] == 30
+    assert data["0.png"].row["evaluations"] <= 30
+
+
 def test_what_cannot_be_run_is_said_without_a_traceback(pictures, tmp_path):
     out = tmp_path / "out"
     assert sea("run", tmp_path / "none", "-o", out, *OPTIONS).exit_code == 2

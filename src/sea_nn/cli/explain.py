@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from sea_nn.cli import declarations
 from sea_nn.cli.pictures import gather_pictures
 from sea_nn.cli.terminal import (
     BAD_INPUT,
     INTERRUPTED,
     PARTIAL,
-    SET_HELP,
     Bar,
     describe_error,
     err,
@@ -35,7 +35,6 @@ EXAMPLES = list_examples(
     "sea explain boot.png --model fashion-cnn --json > boot.json",
     "sea explain x.png --model my_model.py:make_model",
 )
-DEFAULT_MODEL = "efficientnet-lite0"
 REPORT = "report.html"
 
 
@@ -48,52 +47,13 @@ def explain(
     demo: Annotated[
         bool, typer.Option("--demo", metavar="", help="Explain a shipped picture; needs no file.")
     ] = False,
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model", "-m", metavar="NAME", help="A name from 'sea models', or FILE.py:FUNCTION."
-        ),
-    ] = DEFAULT_MODEL,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="fast, paper, thorough, or names from 'sea methods' with commas.",
-            show_default="paper",
-        ),
-    ] = None,
-    budget: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="NUMBER",
-            help="Model evaluations a picture, such as 128 or 512: learn from its answers.",
-            show_default="the members' and 30",
-        ),
-    ] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", help=SET_HELP, metavar="MEMBER.OPTION=VALUE")
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CLASS", help="Class to explain, number or name.", show_default="predicted"
-        ),
-    ] = None,
-    model_output: Annotated[
-        str | None,
-        typer.Option(
-            help="What the model's outputs are: logits, probabilities, sigmoid or value.",
-            metavar="KIND",
-            show_default="found out",
-        ),
-    ] = None,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="FOLDER", help="Folder to write to.", file_okay=False
-        ),
-    ] = Path("out"),
+    model: declarations.Model = declarations.DEFAULT_MODEL,
+    methods: declarations.Methods = None,
+    budget: declarations.Budget = None,
+    assignments: declarations.Assignments = None,
+    target: declarations.Target = None,
+    model_output: declarations.ModelOutput = None,
+    output: declarations.Output = Path("out"),
     top: Annotated[
         str | None,
         typer.Option(
@@ -102,28 +62,11 @@ def explain(
             "count (20) or a share (5%).",
         ),
     ] = None,
-    grid: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROWSxCOLUMNS", help="Work on cells, such as 28x28.", show_default="every pixel"
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Settings of the ensemble: a TOML or JSON file."),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda or cuda:1.")
-    ] = "auto",
-    compiled: Annotated[
-        bool,
-        typer.Option(
-            "--compile", metavar="", help="Compile the model: pays for many pictures on a GPU."
-        ),
-    ] = False,
-    seed: Annotated[
-        int, typer.Option(min=0, metavar="NUMBER", help="Starts every random draw.")
-    ] = 0,
+    grid: declarations.Grid = None,
+    config: declarations.Config = None,
+    device: declarations.Device = "auto",
+    compiled: declarations.Compiled = False,
+    seed: declarations.Seed = 0,
     batch: Annotated[
         int | None,
         typer.Option(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from sea_nn.cli.explain import DEFAULT_MODEL
-from sea_nn.cli.terminal import PARTIAL, SET_HELP, err, guard, list_examples, say, show
+from sea_nn.cli import declarations
+from sea_nn.cli.terminal import PARTIAL, err, guard, list_examples, say, show
 
 EXAMPLES = list_examples(
     "sea run photos/ -o out",
     "sea run photos/ -o out --dry-run",
+    "sea run photos/ -o out --budget 128",
     "sea run 'photos/**/*.jpg' -o out --workers 2 --shard-size 32",
     "sea run pictures.csv -o out --target label --model resnet50",
     "sea run table.csv -o out --model my_model.py:make_model",
@@ -30,27 +30,11 @@ def run(
             metavar="SOURCE",
         ),
     ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="FOLDER", help="Folder to write to.", file_okay=False
-        ),
-    ],
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model", "-m", metavar="NAME", help="A name from 'sea models', or FILE.py:FUNCTION."
-        ),
-    ] = DEFAULT_MODEL,
-    methods: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES", help="fast, paper, thorough, or names from 'sea methods' with commas."
-        ),
-    ] = "paper",
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", help=SET_HELP, metavar="MEMBER.OPTION=VALUE")
-    ] = None,
+    output: declarations.Output,
+    model: declarations.Model = declarations.DEFAULT_MODEL,
+    methods: declarations.Methods = None,
+    budget: declarations.Budget = None,
+    assignments: declarations.Assignments = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -63,27 +47,12 @@ def run(
         str | None,
         typer.Option(metavar="NAME", help="Column of the true class.", show_default="label"),
     ] = None,
-    grid: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROWSxCOLUMNS",
-            help="Work on ROWSxCOLUMNS cells, such as 28x28.",
-            show_default="every pixel",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Settings of the ensemble: a TOML or JSON file."),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda or cuda:1.")
-    ] = "auto",
-    compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile the model: pays on a GPU.")
-    ] = False,
-    seed: Annotated[
-        int, typer.Option(min=0, metavar="NUMBER", help="Starts every random draw.")
-    ] = 0,
+    model_output: declarations.ModelOutput = None,
+    grid: declarations.Grid = None,
+    config: declarations.Config = None,
+    device: declarations.Device = "auto",
+    compiled: declarations.Compiled = False,
+    seed: declarations.Seed = 0,
     batch: Annotated[
         int | None,
         typer.Option(
@@ -137,15 +106,17 @@ def run(
 
     settings = options.read_settings(config, grid)
     chosen = options.parse_assignments(assignments or ())
-    expand_methods(methods, chosen)
+    if budget is None or methods is not None:
+        expand_methods(methods or "paper", chosen)
     loaded = options.load(model, device)
     options.check_grid(grid, loaded)
     wanted: str | int | None = target
     if target not in (None, "label"):
         wanted = options.find_class(str(target), loaded)
+    means: dict[str, Any] = {"output": model_output, "seed": seed, "compile": compiled}
     outcome = explain_dataset(
         source,
-        SEA(loaded.model, methods, settings, options=chosen, seed=seed, compile=compiled),
+        SEA(loaded.model, methods, settings, budget=budget, options=chosen, **means),
         output,
         preprocess=loaded.preprocess,
         target=wanted,
