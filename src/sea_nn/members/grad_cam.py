@@ -154,7 +154,7 @@ def _to_grid(output: Tensor, x: Tensor, reshape: Reshape | None) -> Tensor:
     if reshape is not None:
         output = reshape(output)
     elif x.ndim == 4 and output.ndim == 3:
-        output = _lay_tokens(output, x.shape[2], x.shape[3])
+        output = lay_tokens(output, x.shape[2], x.shape[3])
     if output.ndim != x.ndim:
         raise MemberError(
             f"the layer's output {list(output.shape)} has no positions to match the input "
@@ -163,7 +163,7 @@ def _to_grid(output: Tensor, x: Tensor, reshape: Reshape | None) -> Tensor:
     return output
 
 
-def _lay_tokens(tokens: Tensor, height: int, width: int) -> Tensor:
+def lay_tokens(tokens: Tensor, height: int, width: int) -> Tensor:
     """Return tokens [N, T, D] as [N, D, h, w] on a grid with the input's aspect."""
     n_inputs, n_tokens, n_channels = tokens.shape
     for prefix in PREFIXES:

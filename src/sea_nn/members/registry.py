@@ -17,9 +17,9 @@ from typing import Any
 from torch import nn
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.members import attention, gradients, masking, surrogates
 from sea_nn.members import backprop_rules as rules
 from sea_nn.members import grad_cam as cam
-from sea_nn.members import gradients, masking, surrogates
 
 Shape = tuple[int, ...]
 Options = Mapping[str, Any]
@@ -295,6 +295,12 @@ _NATIVE: tuple[tuple[Any, ...], ...] = (
      "Selvaraju et al. 2017, arXiv:1610.02391"),
     ("guided_grad_cam", cam.guided_grad_cam, 2, True, _LAYER, {"layer": None, "reshape": None}, {},
      "Selvaraju et al. 2017, arXiv:1610.02391"),
+    ("attention_rollout", attention.attention_rollout, 1, False, (*_MODULE, "image"), {}, {},
+     "Abnar and Zuidema 2020, arXiv:2005.00928"),
+    ("attention_gradient", attention.attention_gradient, 1, False, (*_MODULE, "image"), {}, {},
+     "Chefer et al. 2021, arXiv:2103.15679"),
+    ("attention_lrp", attention.attention_lrp, 1, True, _MODULE, {}, {},
+     "Ali et al. 2022, arXiv:2202.07304"),
     ("occlusion", masking.occlusion,
      lambda o, shape: masking.count_windows(shape, o["window"], o["stride"]), True, (),
      {"window": None, "stride": None}, {}, "Zeiler and Fergus 2014, arXiv:1311.2901"),
