@@ -216,14 +216,14 @@ def repeat(work: Callable[[], tuple[list[Tensor], list[float], bool]], size: int
 def pass_rate(model: nn.Module, x: Tensor, target: Tensor, points: int) -> float:
     """Return the points a second of bare passes: norms folded, no Python, no launches."""
     from sea_nn.passes.borrowing import borrow
-    from sea_nn.passes.cuda_graphs import Recording
     from sea_nn.passes.evaluator import Evaluator
     from sea_nn.passes.forms import fold, run_by
-    from sea_nn.passes.outputs import Logits
+    from sea_nn.passes.outputs import TensorModel
+    from sea_nn.passes.recording import Recording
 
     count = min(points, 8 * STEPS)
     with borrow(model, x) as twin:
-        task = Evaluator(Logits(twin, check=False), x, target, x)
+        task = Evaluator(TensorModel(twin, check=False), x, target, x)
         task = run_by(task, fold(task, gradients=True))
         batch = task.arrange(x[:1].expand(count, -1, -1, -1))
         classes = target[:1].repeat(count)

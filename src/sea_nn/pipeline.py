@@ -111,7 +111,7 @@ def explain(
     )
     members_done = time.perf_counter()
     heatmaps = to_heatmaps(found, x.ndim)
-    known: dict[str, Any] = {"logits": found.logits, "output": found.output}
+    known: dict[str, Any] = {"outputs": found.outputs, "output": found.output}
     known |= {"absent": config.absent, "tick": tally.questions, **(call or {})}
     weights = vote(found)
     learned: Learned | AnswersMap
@@ -122,7 +122,7 @@ def explain(
     else:
         learned = learn_from_answers(
             make_ask_only(model, x, found.target, **known),
-            found.output.score(found.logits, found.target),
+            found.output.score(found.outputs, found.target),
             torch.einsum("nm,nm...->n...", weights, heatmaps.to(weights)),
             budget + -sum(found.evaluations.values()) // len(x),
             link="value" if found.output.kind == "value" else "log-odds",

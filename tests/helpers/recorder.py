@@ -9,7 +9,7 @@ from sea_nn.passes import borrowing
 from sea_nn.passes import cuda_graphs as replay
 from sea_nn.passes.borrowing import copy_twin
 from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.outputs import Logits
+from sea_nn.passes.outputs import TensorModel
 
 
 class Again:
@@ -61,4 +61,4 @@ def make_task(model, x: Tensor, **options) -> Evaluator:
     target = torch.zeros(len(x), dtype=torch.long, device=x.device)
     model = copy_twin(model.requires_grad_(False))
     with torch.no_grad():
-        return Evaluator(Logits(model), x, target, model(x), **options)
+        return Evaluator(TensorModel(model), x, target, model(x), **options)

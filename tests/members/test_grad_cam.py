@@ -7,7 +7,7 @@ from torch import nn
 from sea_nn.errors import InputError, MemberError
 from sea_nn.members.grad_cam import find_layer
 from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.outputs import Logits
+from sea_nn.passes.outputs import TensorModel
 from tests.helpers.by_hand import build_cnn, build_table, ours
 
 
@@ -25,7 +25,7 @@ def test_grad_cam_passes_over_a_squeeze_of_one_position():
             return self.head(x.relu().mean((2, 3)))
 
     model, x = Squeeze(), torch.randn(2, 3, 12, 12)
-    task = Evaluator(Logits(model), x, torch.zeros(2, dtype=torch.long), model(x).detach())
+    task = Evaluator(TensorModel(model), x, torch.zeros(2, dtype=torch.long), model(x).detach())
     assert find_layer(task)[0] == "stem"
 
 
@@ -68,7 +68,7 @@ class Transformer(nn.Module):
 def test_grad_cam_reads_the_last_tokens_that_count(pool, layer, prefix):
     model, x = Transformer(pool).double(), torch.randn(2, 3, 16, 24, dtype=torch.float64)
     target = torch.tensor([1, 3])
-    task = Evaluator(Logits(model), x, target, model(x).detach())
+    task = Evaluator(TensorModel(model), x, target, model(x).detach())
     assert find_layer(task)[0] == layer
     found = ours(model, x, target, "grad_cam")
     assert found.shape == (2, 1, 16, 24)

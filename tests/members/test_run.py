@@ -61,7 +61,7 @@ def test_every_member_explains_an_image_and_the_caller_gets_everything_back():
     assert not x.requires_grad
     assert x.grad is None
     assert torch.equal(torch.get_rng_state(), random)
-    assert torch.equal(result.target, result.logits.argmax(1))
+    assert torch.equal(result.target, result.outputs.argmax(1))
 
 
 def test_an_input_that_asks_for_gradients_is_left_alone():

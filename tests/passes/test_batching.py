@@ -8,7 +8,7 @@ from sea_nn.errors import MemberError
 from sea_nn.members.compute import compute_maps
 from sea_nn.passes import batching as memory
 from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.outputs import Logits
+from sea_nn.passes.outputs import TensorModel
 from tests.helpers.networks import count, images
 
 
@@ -33,7 +33,7 @@ def test_memory_is_measured_and_divided():
 def test_a_pass_stays_within_the_budget(monkeypatch):
     plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(400, 3))
     (counting, sizes), x = count(plain.requires_grad_(False)), images(2)
-    task = Evaluator(Logits(counting), x, torch.zeros(2, dtype=torch.long), x.new_zeros(2, 3))
+    task = Evaluator(TensorModel(counting), x, torch.zeros(2, dtype=torch.long), x.new_zeros(2, 3))
     monkeypatch.setattr(memory, "CPU_BUDGET", 7 * task.footprint().gradient)
     compute_maps(counting, x, 0, "integrated_gradients")
     assert max(sizes) == 7
@@ -41,7 +41,7 @@ def test_a_pass_stays_within_the_budget(monkeypatch):
 
 def test_a_full_gpu_makes_the_pieces_smaller():
     x = torch.randn(5, 4)
-    task = Evaluator(Logits(nn.Linear(4, 2)), x, torch.zeros(5, dtype=torch.long), x[:, :2])
+    task = Evaluator(TensorModel(nn.Linear(4, 2)), x, torch.zeros(5, dtype=torch.long), x[:, :2])
     visited: list[tuple[int, int]] = []
 
     def visit(start: int, stop: int) -> None:

@@ -422,7 +422,7 @@ def test_layers_that_write_in_place_run_as_they_are():
     with torch.no_grad():
         logits = model(x)
     found = compute_maps(model, x, None, ("saliency", "integrated_gradients"))
-    assert torch.allclose(found.logits, logits, atol=1e-6)
+    assert torch.allclose(found.outputs, logits, atol=1e-6)
     leaf = x.clone().requires_grad_(True)
     expected = captum.Saliency(model).attribute(leaf, target=logits.argmax(1), abs=False)
     assert torch.allclose(found.maps["saliency"], expected, atol=1e-6)

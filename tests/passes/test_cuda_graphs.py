@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sea_nn.errors import InputError, MemberError
 from sea_nn.members.compute import compute_maps
-from sea_nn.passes import borrowing, forms
+from sea_nn.passes import borrowing, forms, recording
 from sea_nn.passes import cuda_graphs as replay
 from sea_nn.passes.sameness import same_gradients
 from sea_nn.passes.tracing import Layers, recall_layers
@@ -153,7 +153,7 @@ def test_hidden_state_is_noticed_by_the_answer(recorder, monkeypatch, n):
     expected = compute_maps(lambda v: model(v), x, None, PAPER)
     assert torch.equal(after.target, expected.target)
     assert not torch.equal(after.target, before.target)
-    assert torch.allclose(after.logits, -before.logits)
+    assert torch.allclose(after.outputs, -before.outputs)
     assert compare(after.maps, expected.maps)
 
 
@@ -212,7 +212,7 @@ def test_models_that_someone_listens_to_are_never_recorded(recorder):
 
 @pytest.mark.parametrize("daemon", [False, True])
 def test_recording_waits_until_no_other_thread_could_be_disturbed(recorder, monkeypatch, daemon):
-    monkeypatch.setattr(replay, "_ALONE_UNTIL", "99")
+    monkeypatch.setattr(recording, "_ALONE_UNTIL", "99")
     model, x, done = build(), images(), threading.Event()
     other = threading.Thread(target=done.wait, daemon=daemon)
     other.start()
@@ -247,7 +247,7 @@ def test_folded_gradients_are_compared_once_for_a_twin_and_logits_in_every_call(
     explain(model, x)
     assert len(compared) == 2
     explain(model, images(20))  # too many for a recorded look
-    monkeypatch.setattr(forms, "same_logits", lambda *given: torch.tensor(False))
+    monkeypatch.setattr(forms, "same_outputs", lambda *given: torch.tensor(False))
     assert compare(explain(model, images(20)), explain(lambda v: model(v), images(20)))
     assert recall_layers(borrowing._IDLE[model].module) == Layers()
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sea_nn.members import gradients
 from sea_nn.members.compute import compute_maps
-from sea_nn.passes import evaluator
+from sea_nn.passes import gradient_sums
 from sea_nn.passes.cuda_graphs import split_first
 from sea_nn.passes.first_layer import choose_layout
 from sea_nn.passes.gradient_sums import add_up
@@ -26,7 +26,7 @@ METHODS = (
 
 @pytest.fixture(autouse=True)
 def capable(recorder, monkeypatch):
-    monkeypatch.setattr(evaluator, "APART_FROM", 1)
+    monkeypatch.setattr(gradient_sums, "APART_FROM", 1)
 
 
 def follow(model: nn.Module, x: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ def test_a_layer_that_someone_listens_to_is_left_alone():
 @pytest.mark.parametrize("room", [1 << 30, 1])
 @pytest.mark.parametrize("baselines", [None, 0.4, torch.linspace(0, 1, 64).view(1, 1, 8, 8)])
 def test_maps_are_those_of_whole_passes(monkeypatch, room, baselines):
-    for module, name in ((evaluator, "SUMS"), (gradients, "COPIES")):
+    for module, name in ((gradient_sums, "SUMS"), (gradients, "COPIES")):
         monkeypatch.setattr(module, name, room)  # 1: every input is a block of its own
     model, x = build().double(), images(3).double()
     expected = explain(lambda v: model(v), x, baselines=baselines)  # a plain function has no layers
@@ -187,7 +187,7 @@ def test_a_layer_runs_in_the_layout_in_which_it_rounds_as_usual(layer, layout):
 
 @pytest.mark.parametrize("room", [1 << 30, 1])
 def test_evaluations_are_counted_once(monkeypatch, room):
-    for module, name in ((evaluator, "SUMS"), (gradients, "COPIES")):
+    for module, name in ((gradient_sums, "SUMS"), (gradients, "COPIES")):
         monkeypatch.setattr(module, name, room)
     told: list[tuple[int, int]] = []
     found = compute_maps(

@@ -15,8 +15,8 @@ from sea_nn.passes import norm_folding as folding
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.norm_folding import Fold
-from sea_nn.passes.outputs import Logits
-from sea_nn.passes.sameness import same_gradients, same_logits
+from sea_nn.passes.outputs import TensorModel
+from sea_nn.passes.sameness import same_gradients, same_outputs
 from sea_nn.passes.tracing import Layers, is_linear, trace
 
 
@@ -326,10 +326,10 @@ def test_a_fold_that_is_not_the_model_for_every_input_is_not_used(monkeypatch):
 
 def test_an_offset_or_a_saturated_output_hides_nothing():
     a = torch.tensor([[300.0], [301.0]])
-    assert bool(same_logits(a, a))
-    assert not bool(same_logits(a + torch.tensor([[0.0], [0.1]]), a))
+    assert bool(same_outputs(a, a))
+    assert not bool(same_outputs(a + torch.tensor([[0.0], [0.1]]), a))
     one = torch.tensor([[300.0, 301.0]])
-    assert not bool(same_logits(one + torch.tensor([[0.1, 0.0]]), one))
+    assert not bool(same_outputs(one + torch.tensor([[0.1, 0.0]]), one))
     tiny = torch.full((2, 3), 1e-20)
     assert bool(same_gradients(tiny, tiny))
     assert not bool(same_gradients(torch.stack([tiny[0], 2 * tiny[1]]), tiny))
@@ -352,7 +352,7 @@ def test_own_weights_go_forward_where_a_device_rounds(monkeypatch, rounds):
     monkeypatch.setattr(forms, "may_round", lambda device: rounds)
     model, x = chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), torch.randn(1, 2, 7, 7).double()
     with borrow(model, x) as twin:
-        task = Evaluator(Logits(twin), x, torch.tensor([0]), twin(x))
+        task = Evaluator(TensorModel(twin), x, torch.tensor([0]), twin(x))
         assert ("forward" in forms.fold(task, gradients=True).module[3].__dict__) is rounds
         assert "forward" not in forms.fold(task, gradients=False).module[3].__dict__
 

@@ -1,4 +1,4 @@
-"""A model's answers become logits; targets are checked."""
+"""A model's answers become a tensor [N, K]; targets are checked."""
 
 from collections import OrderedDict, namedtuple
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.passes.outputs import Logits, predict, resolve_target
+from sea_nn.passes.outputs import TensorModel, predict, resolve_target
 
 SCORES = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 4.0]])
 Pair = namedtuple("Pair", "scores hidden")
@@ -28,12 +28,12 @@ Pair = namedtuple("Pair", "scores hidden")
     ids=["tensor", "dict", "ordered dict", "object", "tuple", "named tuple", "list of one"],
 )
 def test_every_common_output_becomes_logits(output):
-    assert torch.equal(Logits(lambda x: output)(torch.zeros(2, 4)), SCORES)
+    assert torch.equal(TensorModel(lambda x: output)(torch.zeros(2, 4)), SCORES)
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 1)])
 def test_one_score_an_input_becomes_one_column(shape):
-    assert Logits(lambda x: torch.ones(shape))(torch.zeros(2, 4)).shape == (2, 1)
+    assert TensorModel(lambda x: torch.ones(shape))(torch.zeros(2, 4)).shape == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_one_score_an_input_becomes_one_column(shape):
 )
 def test_other_outputs_are_refused_by_name(output, error, message):
     with pytest.raises(error, match=message):
-        Logits(lambda x: output)(torch.zeros(2, 4))
+        TensorModel(lambda x: output)(torch.zeros(2, 4))
 
 
 def test_predict_in_pieces_equals_one_pass_and_extra_arguments_follow_the_inputs():

@@ -215,7 +215,7 @@ def test_asking_counts_its_evaluations_and_leaves_the_model_as_it_was() -> None:
     model, x, counted = Softmax(36).train(), seeded(3, 1, 6, 6).float(), []
     model.linear.weight.grad = torch.ones_like(model.linear.weight)
     sets = torch.ones(3, 5, 6, 6, dtype=torch.bool)
-    make_ask(model, x, 1, logits=model(x).detach(), tick=counted.append)(sets)
+    make_ask(model, x, 1, outputs=model(x).detach(), tick=counted.append)(sets)
     assert sum(counted) == 3 * 5 * 2
     assert model.training
     assert bool((model.linear.weight.grad == 1).all())

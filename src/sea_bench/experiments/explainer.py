@@ -79,7 +79,7 @@ class Explainer:
         config = self.experiment.settle(one, tuple(x.shape[1:]))
         ask = None
         if config is not None and config.rounds:
-            ask = make_ask(model, x, target, absent=config.absent, logits=found.logits)
+            ask = make_ask(model, x, target, absent=config.absent, outputs=found.outputs)
         if one.how == "optimal" and removal is None:
             removal = self._remove_squares((one,), x, target)
         return merge(one, heatmaps, config, vote(found), ask, removal, keep_scorer)

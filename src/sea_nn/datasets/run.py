@@ -38,7 +38,7 @@ from sea_nn.datasets.stopping import watch_signals
 from sea_nn.datasets.storage import commit, list_committed, lock, read_rows, remove_drafts
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.passes.borrowing import borrow
-from sea_nn.passes.outputs import Logits, Output, find_last_operation, find_output, predict
+from sea_nn.passes.outputs import Output, TensorModel, find_last_operation, find_output, predict
 from sea_nn.sea import SEA
 
 N_TRIED = 100  # inputs that are tried to find some that load
@@ -260,7 +260,7 @@ def _settle_output(sea: SEA, sample: Sequence[Tensor], quiet: bool) -> SEA:
                 f"the model cannot be run on inputs of {list(sample[0].shape)}: {failure}"
             ) from failure
         found = find_output(
-            torch.cat(answers), None, lambda: find_last_operation(Logits(model), inputs[0], ())
+            torch.cat(answers), None, lambda: find_last_operation(TensorModel(model), inputs[0], ())
         )
     if found.notice and not quiet:
         print(found.notice, file=sys.stderr)

@@ -47,7 +47,7 @@ def assemble(
         maps=found.heatmaps.float(),
         methods=tuple(found.members.maps),
         target=target,
-        score=found.members.output.score(found.members.logits.float(), target),
+        score=found.members.output.score(found.members.outputs.float(), target),
         order=result.order,
         gains=gains,
         feature_shape=result.feature_shape,

@@ -17,6 +17,7 @@ from torch.nn import functional
 from sea_nn.errors import MemberError
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.forms import out_of_place
+from sea_nn.passes.gradient_sums import sum_gradients
 
 RECTIFIERS = (nn.ReLU, nn.ReLU6)
 ACTIVATIONS = (
@@ -39,7 +40,7 @@ def guided_backprop(task: Evaluator) -> Tensor:
 
     def compute() -> Tensor:
         with _attach(task, RECTIFIERS, hook, "guided_backprop", before=True) as mine:
-            return mine.integrate(1, lambda part: task.x[part.rows])
+            return sum_gradients(mine, 1, lambda part: task.x[part.rows])
 
     return task.share("guided_backprop", compute)
 
@@ -51,7 +52,7 @@ def deconvolution(task: Evaluator) -> Tensor:
         return _PassPositive.apply(inputs[0], output.detach())  # type: ignore[no-untyped-call]
 
     with _attach(task, RECTIFIERS, hook, "deconvolution") as mine:
-        return mine.integrate(1, lambda part: task.x[part.rows])
+        return sum_gradients(mine, 1, lambda part: task.x[part.rows])
 
 
 def deeplift(task: Evaluator) -> Tensor:

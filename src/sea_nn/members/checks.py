@@ -26,7 +26,7 @@ from sea_nn.members.compute import compute_maps
 from sea_nn.members.registry import Methods
 from sea_nn.members.run import MemberMaps
 from sea_nn.passes.borrowing import borrow, copy_twin, is_private
-from sea_nn.passes.outputs import Logits, Target, as_args, predict, select_args, take
+from sea_nn.passes.outputs import Target, TensorModel, as_args, predict, select_args, take
 
 CHUNK = 32  # inputs asked about at a time
 MOST_CHANCE = 0.5
@@ -89,7 +89,9 @@ def check_model(model: Callable[..., Any], x: Tensor, args: Any = None) -> list[
         names = {m: name for name, m in copy.named_modules() if not list(m.children())}
         for module in names:
             module.register_forward_hook(lambda m, *_: calls.update([names[m]]))
-        Logits(copy, check=False)(x[:1].detach().clone(), *select_args(as_args(args), one, len(x)))
+        TensorModel(copy, check=False)(
+            x[:1].detach().clone(), *select_args(as_args(args), one, len(x))
+        )
     twice = [name for name, count in calls.items() if count > 1]
     writing = [name for module, name in names.items() if getattr(module, "inplace", False)]
 
@@ -189,8 +191,8 @@ def _check_completeness(
     start = torch.as_tensor(0.0 if own is None else own, dtype=x.dtype, device=x.device)
     with borrow(model, x, as_args(additional_forward_args)) as twin:
         size = internal_batch_size or CHUNK
-        logits = predict(twin, start.expand_as(x), additional_forward_args, batch_size=size)
-    wanted = take(found.logits, found.target) - take(logits, found.target)
+        outputs = predict(twin, start.expand_as(x), additional_forward_args, batch_size=size)
+    wanted = take(found.outputs, found.target) - take(outputs, found.target)
     given = found.maps["integrated_gradients"].flatten(1).sum(1)
     error = float(((given - wanted).abs() / wanted.abs().clamp_min(1e-6)).median())
     message = f"its sum misses the change of the logit by {error:.1%} (median)"

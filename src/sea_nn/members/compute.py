@@ -22,7 +22,7 @@ from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import MemberMaps, Progress, Work
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.evaluator import Evaluator, check_autocast
-from sea_nn.passes.outputs import Logits, Output, Target, as_args
+from sea_nn.passes.outputs import Output, Target, TensorModel, as_args
 
 
 def compute_maps(
@@ -74,10 +74,10 @@ def compute_maps(
     with torch.inference_mode(False), borrow(model, x, args) as twin:
         task = Evaluator(
             # Checked for NaN in a first look only: every further one would make a GPU wait.
-            Logits(twin, check=False),
+            TensorModel(twin, check=False),
             x.detach().clone(),
             target=torch.zeros(len(x), dtype=torch.long, device=x.device),
-            logits=x.new_zeros(len(x), 1),
+            outputs=x.new_zeros(len(x), 1),
             args=args,
             baselines=baselines,
             feature_mask=feature_mask,

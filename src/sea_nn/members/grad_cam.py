@@ -135,10 +135,10 @@ def _class_map(
     rows = torch.arange(start, stop, device=task.x.device)
     try:
         with task.differentiable():
-            logits = task.forward(task.arrange(task.x[start:stop]), rows)
+            outputs = task.forward(task.arrange(task.x[start:stop]), rows)
             if not kept:
                 raise MemberError(f"the model never runs layer {name!r}; name another")
-            score = task.score(logits, rows).sum()
+            score = task.score(outputs, rows).sum()
             grad = torch.autograd.grad(score, kept[0], allow_unused=True)[0]
     finally:
         handle.remove()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.gradient_sums import Part
+from sea_nn.passes.gradient_sums import Part, input_gradients, sum_gradients
 from sea_nn.passes.noise import draw_normal, draw_uniform
 
 COPIES = 1 << 30
@@ -26,7 +26,7 @@ def saliency(task: Evaluator) -> Tensor:
     """Return the signed gradient of the class score (VG in the paper)."""
     # Whoever computed it: the first member that uses it is the one to count it.
     task.share("gradient counted", lambda: task.tick(len(task.x)))
-    return task.gradients()
+    return input_gradients(task)
 
 
 def input_x_gradient(task: Evaluator) -> Tensor:
@@ -50,7 +50,7 @@ def _follow(task: Evaluator, steps: Tensor, weights: Tensor) -> Tensor:
             torch.addcmul(base[row], _column(steps[numbers], base), path[row], out=made[place])
         return made
 
-    return task.integrate(len(steps), points, weights=weights) * path
+    return sum_gradients(task, len(steps), points, weights=weights) * path
 
 
 def smooth_ig(
@@ -85,7 +85,8 @@ def smooth_ig(
         path[:] = [around.take(part) - base[part.rows]]
         return base[part.rows] + _column(steps[part.steps % n_steps], base) * path[0]
 
-    total = task.integrate(
+    total = sum_gradients(
+        task,
         n_samples * n_steps,
         points,
         lambda grads, part: grads * _column(weights[part.steps % n_steps], base) * path[0],
@@ -112,7 +113,7 @@ def smoothgrad(
     task: Evaluator, n_samples: int = 50, noise: float = 0.15, stdev: float | None = None
 ) -> Tensor:
     """Return the mean signed gradient over noisy copies; the options are those of `smooth_ig`."""
-    return task.integrate(n_samples, _Noisy(task, n_samples, noise, stdev).take) / n_samples
+    return sum_gradients(task, n_samples, _Noisy(task, n_samples, noise, stdev).take) / n_samples
 
 
 def gradient_shap(
@@ -137,7 +138,7 @@ def gradient_shap(
         path[:] = [around.take(part) - start]
         return start + _column(place[part.rows, part.steps].to(task.x), base) * path[0]
 
-    return task.integrate(n_samples, points, lambda grads, _: grads * path[0]) / n_samples
+    return sum_gradients(task, n_samples, points, lambda grads, _: grads * path[0]) / n_samples
 
 
 def draw_baselines(keys: Tensor, count: int, n_samples: int) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ def occlusion(task: Evaluator, window: Sizes = None, stride: Sizes = None) -> Te
     """
     slices = _windows(tuple(task.x.shape[1:]), window, stride)
     rows = torch.arange(len(task.x), device=task.x.device)
-    before = task.score(task.logits, rows).to(task.x.dtype)
+    before = task.score(task.outputs, rows).to(task.x.dtype)
     total, cover = torch.zeros_like(task.x), torch.zeros_like(task.x[0])
 
     def masks(start: int, stop: int) -> Tensor:

@@ -162,7 +162,7 @@ def register(
 ) -> Member:
     """Give any callable `(model, x, target, **options) -> maps` a name, and return the member.
 
-    The callable gets the model behind `Logits` (so [N, classes] comes out whatever the model
+    The callable gets the model behind `TensorModel` (so [N, classes] comes out whatever the model
     returns), a copy of the inputs [N, ...] and the classes [N]; it returns maps of the input's
     shape, or with one channel. The model is a copy of the caller's with the same weights: to look
     at a layer, take that model's. Random draws come from PyTorch's global generator, as in any

@@ -21,8 +21,8 @@ from sea_nn.passes import batching, compiled, cuda_graphs, forms
 from sea_nn.passes.borrowing import copy_twin, is_private
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.norm_folding import Fold
-from sea_nn.passes.outputs import Logits, Output, Target, predict, resolve_target
-from sea_nn.passes.sameness import same_logits
+from sea_nn.passes.outputs import Output, Target, TensorModel, predict, resolve_target
+from sea_nn.passes.sameness import same_outputs
 from sea_nn.passes.tracing import refuse_layers
 
 Progress = Callable[[str, int, int], None]
@@ -44,7 +44,7 @@ class MemberMaps:
             forward, or forward and backward, pass of one input. Shared work counts once.
         failed: why a member has no map and what to do, with `on_error="skip"`.
         target: the class explained, [N].
-        logits: the model's answers, [N, classes].
+        outputs: the model's answers, [N, classes].
         output: what these answers are.
         options: the options that each member ran with, its defaults among them.
     """
@@ -54,7 +54,7 @@ class MemberMaps:
     evaluations: dict[str, int]
     failed: dict[str, str]
     target: Tensor
-    logits: Tensor
+    outputs: Tensor
     output: Output
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -168,7 +168,7 @@ class Work:
             plain, folded = kept.look(task)
         except Exception:  # the model's own error, which asking it explains, or no room
             return None
-        task.logits = plain
+        task.outputs = plain
         if self.target is None:
             task.target = resolve_target(plain, None, task.output)
         outcome: Pending | Exception
@@ -177,7 +177,7 @@ class Work:
         except Exception as error:
             outcome = error
         asked = _ask(self.task, self.target)
-        alike = same_logits(plain, asked.logits, task.autocast)
+        alike = same_outputs(plain, asked.outputs, task.autocast)
         if not bool(alike) or not torch.equal(asked.target, task.target):
             cuda_graphs.forget(self.task)
             return None
@@ -187,21 +187,21 @@ class Work:
             self._refuse(self.task)
             return None
         outcome.remember()
-        return replace(outcome.finish(), logits=asked.logits, output=asked.meaning())
+        return replace(outcome.finish(), outputs=asked.outputs, output=asked.meaning())
 
-    def _run(self, task: Evaluator, fold: Fold | None, logits: Tensor | None = None) -> "Pending":
+    def _run(self, task: Evaluator, fold: Fold | None, outputs: Tensor | None = None) -> "Pending":
         """Run the members: those that make many passes by the fold, the others by the model.
 
         Args:
             task: the model and the inputs.
             fold: the model with its norms folded, or None.
-            logits: what the fold says of the inputs, if known.
+            outputs: what the fold says of the inputs, if known.
         """
         total, done = sum(self.costs.values()), 0
         pending, quick = Pending(task, self.on_error), forms.run_by(task, fold)
         if fold is not None or (task.kept is not None and task.kept.find_first(quick) is not None):
             try:
-                pending.true = forms.check(task, quick, logits)
+                pending.true = forms.check(task, quick, outputs)
             except Exception:  # no gradient, or a layer that is called as none of ours is
                 pending.true = torch.tensor(False)
             # A GPU is not waited for; it is asked when all of the members are done.
@@ -279,7 +279,7 @@ class Pending:
     def finish(self) -> MemberMaps:
         """Wait for the maps and look for values that are no numbers."""
         asked = self.task
-        result = MemberMaps({}, {}, {}, self.failed, asked.target, asked.logits, asked.meaning())
+        result = MemberMaps({}, {}, {}, self.failed, asked.target, asked.outputs, asked.meaning())
         for label, maps in self.maps.items():
             if not bool(self.finite[label]):
                 reason = (
@@ -346,7 +346,7 @@ def _explain(entry: Entry, task: Evaluator) -> Tensor:
     return check_maps(entry.label, maps, task.x)
 
 
-def _give_model(task: Evaluator) -> Logits:
+def _give_model(task: Evaluator) -> TensorModel:
     """Return a model for a callable to do with as it likes, where there is a copy to give.
 
     Methods that hook activations need layers that do not write in place; they get them where that
@@ -359,7 +359,7 @@ def _give_model(task: Evaluator) -> Logits:
     except UnfitError:
         own = task
     if own is task:
-        return Logits(copy_twin(task.module), check=False)
+        return TensorModel(copy_twin(task.module), check=False)
     return own.model
 
 
@@ -371,7 +371,7 @@ def _ask(task: Evaluator, target: Target) -> Evaluator:
         if len(x) > 1:
             need = replace(task, autocast=None).footprint()
             size = batching.chunk_size(len(x), need.forward, need.elements, x.device, task.limit)
-        logits = predict(task.model, task.arrange(x), task.args, batch_size=size)
+        outputs = predict(task.model, task.arrange(x), task.args, batch_size=size)
     except (SEAError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:
@@ -379,6 +379,6 @@ def _ask(task: Evaluator, target: Target) -> Evaluator:
             f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}"
             f"{find_mismatch(task.model.model, x)}: {error}"
         ) from error
-    output = task.find_output(logits)
-    classes = resolve_target(logits, target, output)
-    return replace(task, logits=logits, target=classes, output=output)
+    output = task.find_output(outputs)
+    classes = resolve_target(outputs, target, output)
+    return replace(task, outputs=outputs, target=classes, output=output)

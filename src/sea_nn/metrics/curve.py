@@ -57,7 +57,7 @@ def trace(
     last = torch.where(new & ~every, step, 0).cummax(-1).values
     answers = answers.map(lambda table: table.gather(-1, last))
     intact = PointOutputs.read(
-        evaluator.logits.to(evaluator.x), evaluator.target, evaluator.meaning()
+        evaluator.outputs.to(evaluator.x), evaluator.target, evaluator.meaning()
     )
     covered = None
     if bool((none if insert else every).any()):

@@ -30,7 +30,7 @@ from sea_nn.metrics.sensitivity import RANDOM
 from sea_nn.metrics.validation import check_maps, match_masks
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.noise import random_map
-from sea_nn.passes.outputs import Logits, Target, predict, resolve_target
+from sea_nn.passes.outputs import Target, TensorModel, predict, resolve_target
 
 Explain = Callable[[torch.nn.Module, Tensor, Tensor], Tensor]
 """From (model, x, target) to maps [N, H, W] or attributions [N, C, H, W]."""
@@ -133,9 +133,9 @@ def score_with_quantus(
     values: dict[str, Tensor] = {}
     seconds: dict[str, float] = {}
     with borrow(model, x) as twin:
-        wrapped = Logits(twin).eval()
-        logits = predict(wrapped, x, batch_size=batch_size)
-        classes = resolve_target(logits, target)
+        wrapped = TensorModel(twin).eval()
+        outputs = predict(wrapped, x, batch_size=batch_size)
+        classes = resolve_target(outputs, target)
         for name in metrics:
             started, columns = time.perf_counter(), []
             for method, one in methods.items():
@@ -152,7 +152,7 @@ def score_with_quantus(
                     call["s_batch"] = masks.bool().unsqueeze(1).cpu().numpy()
                 if QUANTUS[name].needs == "explain":
                     call["explain_func"] = _adapt(explainers[method], x)
-                own = {"num_classes": logits.shape[1]} if name == "random_logit" else {}
+                own = {"num_classes": outputs.shape[1]} if name == "random_logit" else {}
                 own |= (options or {}).get(name, {})
                 columns.append(_run(library, name, call, own, seed))
             values[f"quantus:{name}"] = torch.stack(columns, 1)

@@ -67,7 +67,7 @@ def score_maps(
     """Score the maps of several methods on the same inputs, on the device that x is on.
 
     Args:
-        model: a module or callable in the sense of ``Logits``; None if no metric asks it.
+        model: a module or callable in the sense of ``TensorModel``; None if no metric asks it.
         x: inputs [N, F], [N, C, T] or [N, C, H, W].
         target: the class explained: one, one an input, or None for the predicted one.
         maps: by method, [N, *positions] or [N, 1, *positions]; larger is more relevant.

@@ -83,7 +83,7 @@ def compute_drops(
         evaluator = evaluators(slice(None))
         batch = _make_batch(evaluator, bounds, 0)
         left = ask_sets(batch, perturbation, sets.to(x.device), keep=False).logit
-        return take(evaluator.logits, evaluator.target).unsqueeze(1).to(left) - left
+        return take(evaluator.outputs, evaluator.target).unsqueeze(1).to(left) - left
 
 
 def _check_sets(sets: Tensor, x: Tensor) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
 from sea_nn.passes.norm_folding import Fold
-from sea_nn.passes.outputs import Logits
+from sea_nn.passes.outputs import TensorModel
 
 ALIKE = 0.999
 """The least cosine between a compiled pass and the model's own for the former to be trusted."""
@@ -51,16 +51,16 @@ def fix_shape(points: Tensor) -> None:
 class Compiled:
     """A model and its compiled form, to run either; the model alone once compiling has failed."""
 
-    def __init__(self, model: Logits, module: nn.Module) -> None:
+    def __init__(self, model: TensorModel, module: nn.Module) -> None:
         self.model, self.module = model, module
 
     @cached_property
-    def quick(self) -> Logits:
+    def quick(self) -> TensorModel:
         """The compiled form; made when it is first needed, for a replayed pass needs none."""
         # PyTorch keeps the code it made with the module's own: another call finds it again.
-        return Logits(torch.compile(self.module), check=False)
+        return TensorModel(torch.compile(self.module), check=False)
 
-    def run(self, work: Callable[[Logits], Tensor]) -> Tensor:
+    def run(self, work: Callable[[TensorModel], Tensor]) -> Tensor:
         """Return `work(model)` with the compiled model if that gives the same answer."""
         if self.module in _REFUSED:
             return work(self.model)

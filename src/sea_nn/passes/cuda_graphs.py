@@ -11,10 +11,8 @@ threads see.
 """
 
 import math
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -27,8 +25,9 @@ from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.first_layer import ANSWERS, POINTS, FirstLayer, choose_layout
 from sea_nn.passes.forms import run_by
 from sea_nn.passes.norm_folding import Fold, pass_on
-from sea_nn.passes.outputs import Logits
-from sea_nn.passes.sameness import same_logits
+from sea_nn.passes.outputs import TensorModel
+from sea_nn.passes.recording import Recording, is_alone, is_capable
+from sea_nn.passes.sameness import same_outputs
 from sea_nn.passes.tracing import is_heard, recall_layers
 
 # Bytes that all recorded passes may hold, at most this share of a GPU, and a single one half of it:
@@ -42,63 +41,6 @@ LOOKS = 4  # shapes of inputs for which it is kept
 # A sweep of at most this many passes is cut so that they can be recorded; longer ones keep the GPU
 # busy by themselves.
 FEW_PASSES = 2
-
-
-_RECORDING = threading.RLock()
-# From this version on, other threads may draw random numbers while a capture begins.
-_ALONE_UNTIL = "2.13"
-
-
-def is_alone() -> bool:
-    """Whether no other thread of the program can be disturbed by a recording."""
-    if torch.__version__ >= _ALONE_UNTIL:
-        return True
-    here = threading.current_thread()
-    # Daemons serve: notebooks and data loaders have some, always, which draw nothing on a GPU.
-    return all(t is here or t.daemon for t in threading.enumerate())
-
-
-class Recording:
-    """A function of fixed tensors, captured as a CUDA graph, and the tensors it writes."""
-
-    def __init__(self, run: Callable[[], Tensor], device: torch.device) -> None:
-        generator = torch.cuda.default_generators[device.index or 0]
-        with torch.cuda.device(device), _RECORDING:
-            current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
-            aside.wait_stream(current)
-            with torch.cuda.stream(aside):
-                expected = run()
-            current.wait_stream(aside)
-            self.graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-            # A capture locks the state that the generator has when it begins, for all threads, and
-            # for good if it fails: so it gets one of its own, and a pass that draws is refused.
-            own, scratch = generator.graphsafe_get_state(), generator.clone_state()
-            scratch.manual_seed(time.monotonic_ns())  # what a thread draws now is drawn once
-            try:
-                generator.graphsafe_set_state(scratch)
-                # In this mode a pass that waits for the GPU fails, in this thread alone.
-                with torch.cuda.graph(
-                    self.graph, pool=pool, stream=aside, capture_error_mode="thread_local"
-                ):
-                    generator.graphsafe_set_state(own)
-                    self.output = run()
-            except BaseException:
-                # A capture that failed leaves its stream and its memory pool in place.
-                torch.cuda.set_stream(current)
-                with suppress(AttributeError, RuntimeError):
-                    torch._C._cuda_endAllocateToPool(device.index or 0, pool)
-                raise
-            finally:
-                generator.graphsafe_set_state(own)
-            self.graph.replay()
-        apart = (self.output.double() - expected.double()).norm()
-        if not bool(apart <= 0.05 * expected.double().norm() + torch.finfo(expected.dtype).tiny):
-            raise RuntimeError("a replay differs from the pass that was recorded")
-
-    def replay(self) -> Tensor:
-        """Run it again on what the fixed tensors hold now; the output is overwritten each time."""
-        self.graph.replay()
-        return self.output
 
 
 class Pass:
@@ -165,8 +107,8 @@ class Kept:
         This is recorded: one replay folds, asks and answers.
 
         Returns:
-            The logits of the task's inputs and those by folded weights, both [N, classes]; they are
-            only true if the model itself says the same.
+            The outputs for the task's inputs and those by folded weights, both [N, classes]; they
+            are only true if the model itself says the same.
         """
         x = task.x
         kind = (x.shape, x.dtype)
@@ -197,7 +139,7 @@ class Kept:
         """Whether the gradients of its fast forms were the model's before, for such inputs.
 
         Which layers are merged does not depend on values, so that they are compared once for a
-        twin; logits are compared in every call.
+        twin; outputs are compared in every call.
         """
         return self._kind(task) in self.proved
 
@@ -221,8 +163,8 @@ class Kept:
     def confirm(self, task: Evaluator) -> bool:
         """Whether the recorded look says of the first input what the model has said."""
         plain, folded = self.look(replace(task, x=task.x[:1], kept=self))
-        own = task.logits[:1]
-        same = same_logits(plain, own, task.autocast) & same_logits(folded, own, task.autocast)
+        own = task.outputs[:1]
+        same = same_outputs(plain, own, task.autocast) & same_outputs(folded, own, task.autocast)
         return bool(same)
 
     def find_pass(self, task: Evaluator, size: int) -> Pass | None:
@@ -260,7 +202,7 @@ def split_first(task: Evaluator, name: str) -> FirstLayer | None:
         shape, version = tuple(output.shape[1:]), output._version
         with torch.no_grad():
             rows = torch.zeros(1, dtype=torch.long, device=x.device)
-            replace(task, model=Logits(rest, check=False)).forward(output, rows)
+            replace(task, model=TensorModel(rest, check=False)).forward(output, rows)
     except Exception:  # room, or a shape, that was not expected: the layer stays where it is
         return None
     return FirstLayer(layer, rest, layout, shape, overwrites=output._version != version)
@@ -334,7 +276,7 @@ def keep(task: Evaluator, fold: Fold | None) -> Kept | None:
     """Keep folded norms with the twin for the next call; None where that is not possible."""
     if task.module is None or not is_eligible(task):
         return None
-    kept = _KEPT[task.module] = Kept(task.module, describe(task), fold, task.logits.shape[1])
+    kept = _KEPT[task.module] = Kept(task.module, describe(task), fold, task.outputs.shape[1])
     return kept
 
 
@@ -355,12 +297,6 @@ def is_eligible(task: Evaluator) -> bool:
     # cuDNN's recurrent layers have no backward pass in eval mode, see Evaluator.differentiable.
     spread = (nn.RNNBase, nn.DataParallel, nn.parallel.DistributedDataParallel)
     return not any(isinstance(m, spread) for m in task.modules)
-
-
-def is_capable(device: torch.device) -> bool:
-    """Whether the device and this PyTorch can record passes."""
-    new = hasattr(torch.Generator, "graphsafe_set_state") and hasattr(torch, "get_autocast_dtype")
-    return device.type == "cuda" and new
 
 
 def describe(task: Evaluator) -> Any:

@@ -4,11 +4,10 @@ Every member of the ensemble is written against this class: it says which points
 how to combine the answers; chunks, memory, mixed precision, layout and progress live here.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +17,10 @@ from sea_nn.passes import batching, noise
 from sea_nn.passes.compiled import Compiled, fix_shape
 from sea_nn.passes.description import list_modules
 from sea_nn.passes.first_layer import FirstLayer
-from sea_nn.passes.gradient_sums import Combine, Part, Points, Recorder, add_up
 from sea_nn.passes.norm_folding import Fold
 from sea_nn.passes.outputs import (
-    Logits,
     Output,
+    TensorModel,
     find_last_operation,
     find_output,
     select_args,
@@ -35,10 +33,35 @@ FACTS = ("norms", "convolutional", "recurrent", "output")
 """Keys of what is shared about the model, whatever its inputs."""
 FOOTPRINT = "footprint"
 """Begins the keys of what one input takes."""
-APART_FROM = 48
-"""Points from which on it pays to run the first layer apart: for fewer, launches take longer."""
-SUMS = 1 << 30
-"""Bytes that sums of gradients behind a first layer may take at once."""
+
+
+class Sweep(Protocol):
+    """Runs the gradient passes of one sweep."""
+
+    def divide(self, total: int, alone: bool) -> int | None:
+        """Return the size of a pass for `total` points, or None to choose by memory."""
+
+    def __call__(self, points: Tensor, rows: Tensor, last: bool) -> Tensor:
+        """Return d score / d input at `points` [P, ...], variants of the inputs `rows` [P]."""
+
+
+class Recorder(Protocol):
+    """Keeps what was prepared for a model between calls, see `sea_nn.passes.cuda_graphs`."""
+
+    def start(self, task: Any) -> Sweep:
+        """Return what runs the gradient passes of one sweep."""
+
+    def find_first(self, task: Any) -> FirstLayer | None:
+        """Return the first layer to run apart for inputs of this shape."""
+
+    def is_proved(self, task: Any) -> bool:
+        """Return whether gradients of fast forms were the model's before, for such inputs."""
+
+    def prove(self, task: Any) -> None:
+        """Remember that they were."""
+
+    def release(self) -> None:
+        """Give back memory."""
 
 
 @dataclass
@@ -48,10 +71,10 @@ class Evaluator:
     One evaluation is one forward pass, or one forward and backward pass, of one input.
 
     Attributes:
-        model: what runs, behind `Logits`: the caller's model or a copy of it.
+        model: what runs, behind `TensorModel`: the caller's model or a copy of it.
         x: the inputs [N, ...], a private copy.
         target: the class to explain for each, [N].
-        logits: the model's answer for `x`, [N, classes].
+        outputs: the model's answer for `x`, [N, classes].
         output: what these outputs are; None to find out from them.
         args: further arguments of the model, for the caller's inputs.
         origin: which of the caller's inputs each of `x` is a variant of, and how many there are;
@@ -69,10 +92,10 @@ class Evaluator:
         compiled: runs gradient passes as compiled code, or None.
     """
 
-    model: Logits
+    model: TensorModel
     x: Tensor
     target: Tensor
-    logits: Tensor
+    outputs: Tensor
     args: tuple[Any, ...] = ()
     origin: tuple[Tensor, int] | None = None
     baselines: float | Tensor | None = None
@@ -133,7 +156,7 @@ class Evaluator:
             self,
             x=self.x[rows] if points is None else points,
             target=self.target[rows],
-            logits=self.logits[rows],
+            outputs=self.outputs[rows],
             origin=self._trace(rows),
             baselines=self.baseline()[rows] if isinstance(base, Tensor) else base,
             cache={k: v for k, v in self.cache.items() if k in FACTS or k[0] == FOOTPRINT},
@@ -153,27 +176,27 @@ class Evaluator:
         return self.cache[key]  # type: ignore[no-any-return]
 
     def forward(self, points: Tensor, rows: Tensor) -> Tensor:
-        """Return the logits of `points` [P, ...], variants of the inputs `rows` [P]."""
+        """Return the outputs of `points` [P, ...], variants of the inputs `rows` [P]."""
         with self._precision():
-            logits: Tensor = self.model(points, *select_args(self.args, *self._trace(rows)))
-        return logits.to(self.x.dtype)
+            outputs: Tensor = self.model(points, *select_args(self.args, *self._trace(rows)))
+        return outputs.to(self.x.dtype)
 
-    def score(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """Return the logit of each row's target class, [P]."""
-        return take(logits, self.target[rows])
+    def score(self, outputs: Tensor, rows: Tensor) -> Tensor:
+        """Return the output of each row's target class, [P]."""
+        return take(outputs, self.target[rows])
 
     def meaning(self) -> Output:
         """Return what the model's outputs are, found once where nobody said."""
-        return self.output or self.share("output", lambda: self.find_output(self.logits))
+        return self.output or self.share("output", lambda: self.find_output(self.outputs))
 
-    def find_output(self, logits: Tensor, output: str | Output | None = None) -> Output:
-        """Return what the answers `logits` about the inputs are; see `outputs.find_output`."""
+    def find_output(self, outputs: Tensor, output: str | Output | None = None) -> Output:
+        """Return what the answers `outputs` about the inputs are; see `outputs.find_output`."""
 
         def last_operation() -> str:
             args = select_args(self.args, *self._trace(torch.tensor([0], device=self.x.device)))
             return find_last_operation(self.model, self.x[:1], args)
 
-        return find_output(logits, output or self.output, last_operation)
+        return find_output(outputs, output or self.output, last_operation)
 
     def gradient(self, points: Tensor, rows: Tensor) -> Tensor:
         """Return d score / d input at `points` [P, ...], variants of the inputs `rows` [P]."""
@@ -181,15 +204,15 @@ class Evaluator:
         return self.slope(points, self.target[rows], args)
 
     def slope(self, points: Tensor, classes: Tensor, args: tuple[Any, ...] = ()) -> Tensor:
-        """Return d logit / d input at `points` [P, ...], of the logits `classes` [P]."""
+        """Return d output / d input at `points` [P, ...], of the outputs `classes` [P]."""
         if self.compiled is None:
             return self._differentiate(self.model, points, classes, args)
         return self.compiled.run(lambda model: self._differentiate(model, points, classes, args))
 
     def _differentiate(
-        self, model: Logits, points: Tensor, classes: Tensor, args: tuple[Any, ...]
+        self, model: TensorModel, points: Tensor, classes: Tensor, args: tuple[Any, ...]
     ) -> Tensor:
-        # A smaller float loses gradients of logits to underflow unless they are scaled up.
+        # A smaller float loses gradients of outputs to underflow unless they are scaled up.
         scale = 1024.0 if self.autocast == torch.float16 else 1.0
         with self.differentiable():
             leaf = self._start(points).requires_grad_(True)
@@ -199,8 +222,8 @@ class Evaluator:
             if self.compiled is not None:
                 fix_shape(copy)
             with self._precision():
-                logits: Tensor = model(copy, *args)
-            score = logits.to(self.x.dtype).gather(1, classes.unsqueeze(1)).sum() * scale
+                outputs: Tensor = model(copy, *args)
+            score = outputs.to(self.x.dtype).gather(1, classes.unsqueeze(1)).sum() * scale
             if not score.requires_grad:
                 raise MemberError(
                     "the model's output carries no gradient (a detach, no_grad or non-tensor step "
@@ -221,92 +244,6 @@ class Evaluator:
             return points.detach()
         made = self.first.push(points)
         return made.contiguous(memory_format=self._layout(made))
-
-    def integrate(
-        self,
-        count: int,
-        points: Points,
-        combine: Combine | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """Return, for every input, the sum of gradients over `count` points, [N, ...].
-
-        Args:
-            count: points an input.
-            points: `points(part)` returns the points [P, ...] of a part. Parts cross the borders
-                between inputs.
-            combine: `combine(grads, part)` returns what to add up, the gradients themselves if
-                left out; called right after `points` with the same part.
-            weights: what each point counts [count], 1 if left out.
-        """
-        first = None if combine is not None else self._find_first(count)
-        if first is None:
-            return self._add_gradients(0, len(self.x), count, points, combine, weights)
-        return self.integrate_behind(first, count, points, weights)
-
-    def integrate_behind(
-        self, layer: FirstLayer, count: int, points: Points, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return what `integrate` does, by sums of gradients behind the first layer."""
-        total = torch.empty_like(self.x)
-        rest = Logits(layer.rest, check=False)
-        code = None if self.compiled is None else Compiled(rest, layer.rest)
-        behind = replace(self, model=rest, first=layer, compiled=code)
-
-        def visit(first: int, last: int) -> None:
-            slopes = behind._add_gradients(first, last, count, points, None, weights)
-            total[first:last] = layer.pull(self.x[first:last], slopes)
-
-        size = math.prod(layer.shape) * self.x.element_size()  # of sums, and of the layer's answers
-        block = min(SUMS // (2 * size), self.limit or len(self.x))
-        # The passes behind the layer say what they cost themselves.
-        replace(self, tick=lambda count: None).sweep(len(self.x), visit, size=max(1, block))
-        return total
-
-    def _find_first(self, count: int) -> FirstLayer | None:
-        """Return the first layer to take out of sums of `count` gradients, if that pays."""
-        if self.kept is None or count == 1 or len(self.x) * count < APART_FROM:
-            return None
-        return self.kept.find_first(self)
-
-    def _add_gradients(
-        self,
-        first: int,
-        last: int,
-        count: int,
-        points: Points,
-        combine: Combine | None,
-        weights: Tensor | None,
-    ) -> Tensor:
-        """Return what `integrate` does, for the inputs `first` to `last`."""
-        shape = self.x.shape[1:] if self.first is None else self.first.shape
-        total = self.x.new_zeros(last - first, *shape)
-        begin, end = first * count, last * count
-        run = None if self.kept is None else self.kept.start(self)
-
-        def visit(low: int, high: int) -> None:
-            start, stop = begin + low, begin + high
-            flat = torch.arange(start, stop, device=self.x.device)
-            part = Part(start, stop, flat // count, flat % count)
-            if run is None:
-                grads = self.gradient(points(part), part.rows)
-            else:
-                grads = run(points(part), part.rows, stop == end)
-            if combine is not None:
-                grads = combine(grads, part)
-            if count == 1 and weights is None:
-                total[low:high] = grads
-                return
-            # One sum an input rather than a scattered add: the same order, so the same bits.
-            for row, place, numbers in part.cut(count):
-                some = grads[place]
-                total[row - first] += (
-                    some.sum(0) if weights is None else add_up(some, weights[numbers])
-                )
-
-        size = None if run is None else run.divide(end - begin, count == 1)
-        self.sweep(end - begin, visit, size=size)
-        return total
 
     def sweep(
         self,
@@ -347,13 +284,8 @@ class Evaluator:
             self.tick((stop - start) * weight)
             start = stop
 
-    def gradients(self) -> Tensor:
-        """Return d score / d input at the inputs by the model as it is, computed once."""
-        quiet = replace(self, tick=lambda count: None)
-        return self.share("gradient", lambda: quiet.integrate(1, lambda part: self.x[part.rows]))
-
     def answer(self) -> Tensor:
-        """Return the logits of all inputs, [N, classes]."""
+        """Return the outputs of all inputs, [N, classes]."""
         parts: list[Tensor] = []
 
         def visit(start: int, stop: int) -> None:

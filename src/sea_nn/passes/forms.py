@@ -7,9 +7,10 @@ from torch import Tensor
 from sea_nn.errors import UnfitError
 from sea_nn.passes.borrowing import copy_twin, find_inplace, is_private
 from sea_nn.passes.evaluator import Evaluator
+from sea_nn.passes.gradient_sums import input_gradients, sum_behind, sum_gradients
 from sea_nn.passes.norm_folding import Fold, may_round
-from sea_nn.passes.outputs import Logits
-from sea_nn.passes.sameness import same_gradients, same_logits
+from sea_nn.passes.outputs import TensorModel
+from sea_nn.passes.sameness import same_gradients, same_outputs
 from sea_nn.passes.tracing import recall_layers
 
 
@@ -34,32 +35,32 @@ def run_by(task: Evaluator, fold: Fold | None) -> Evaluator:
     """Return the same task, running a fold of its model."""
     if fold is None:
         return task
-    return replace(task, model=Logits(fold.module, check=False), folded=fold)
+    return replace(task, model=TensorModel(fold.module, check=False), folded=fold)
 
 
-def check(task: Evaluator, fast: Evaluator, logits: Tensor | None = None) -> Tensor:
+def check(task: Evaluator, fast: Evaluator, outputs: Tensor | None = None) -> Tensor:
     """Return whether a fast form of the model is the model, for every input; bool, on device.
 
-    Compared are the logits and, until they were found to be the same once, the gradients at the
+    Compared are the outputs and, until they were found to be the same once, the gradients at the
     inputs.
 
     Args:
         task: the model as it is, and the inputs.
         fast: the same inputs with another form of the model.
-        logits: what that form says of the inputs, if known.
+        outputs: what that form says of the inputs, if known.
     """
     quiet = replace(fast, tick=lambda count: None, compiled=None)
-    if logits is None:
-        logits = quiet.answer()
-    alike = same_logits(logits, task.logits, task.autocast)
+    if outputs is None:
+        outputs = quiet.answer()
+    alike = same_outputs(outputs, task.outputs, task.autocast)
     if task.kept is not None and task.kept.is_proved(task):
         return alike
-    own = task.gradients()
+    own = input_gradients(task)
     layer = None if task.kept is None else task.kept.find_first(quiet)
     if layer is None:
-        found = quiet.integrate(1, lambda part: task.x[part.rows])
+        found = sum_gradients(quiet, 1, lambda part: task.x[part.rows])
     else:
-        found = quiet.integrate_behind(layer, 1, lambda part: task.x[part.rows])
+        found = sum_behind(quiet, layer, 1, lambda part: task.x[part.rows])
     return alike & same_gradients(found, own, task.autocast)
 
 
@@ -77,8 +78,8 @@ def out_of_place(task: Evaluator, member: str) -> Evaluator:
         )
     if not find_inplace(task.module):
         return task
-    copy = replace(task, model=Logits(copy_twin(task.module, inplace=False), check=False))
-    if not bool(same_logits(replace(copy, tick=lambda count: None).answer(), task.logits)):
+    copy = replace(task, model=TensorModel(copy_twin(task.module, inplace=False), check=False))
+    if not bool(same_outputs(replace(copy, tick=lambda count: None).answer(), task.outputs)):
         raise UnfitError(
             f"{member} needs layers that do not write in place, and with inplace=False this "
             "model computes something else (an activation overwrites what another layer "

@@ -1,13 +1,21 @@
 """Sums of gradients over many points of each input, in parts that cross the borders of inputs."""
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from sea_nn.passes.compiled import Compiled
+from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.first_layer import FirstLayer
+from sea_nn.passes.outputs import TensorModel
+
+APART_FROM = 48
+"""Points from which on it pays to run the first layer apart: for fewer, launches take longer."""
+SUMS = 1 << 30
+"""Bytes that sums of gradients behind a first layer may take at once."""
 
 
 @dataclass(frozen=True)
@@ -38,35 +46,6 @@ Points = Callable[[Part], Tensor]
 Combine = Callable[[Tensor, Part], Tensor]
 
 
-class Sweep(Protocol):
-    """Runs the gradient passes of one sweep."""
-
-    def divide(self, total: int, alone: bool) -> int | None:
-        """Return the size of a pass for `total` points, or None to choose by memory."""
-
-    def __call__(self, points: Tensor, rows: Tensor, last: bool) -> Tensor:
-        """Return d score / d input at `points` [P, ...], variants of the inputs `rows` [P]."""
-
-
-class Recorder(Protocol):
-    """Keeps what was prepared for a model between calls, see `sea_nn.passes.cuda_graphs`."""
-
-    def start(self, task: Any) -> Sweep:
-        """Return what runs the gradient passes of one sweep."""
-
-    def find_first(self, task: Any) -> FirstLayer | None:
-        """Return the first layer to run apart for inputs of this shape."""
-
-    def is_proved(self, task: Any) -> bool:
-        """Return whether gradients of fast forms were the model's before, for such inputs."""
-
-    def prove(self, task: Any) -> None:
-        """Remember that they were."""
-
-    def release(self) -> None:
-        """Give back memory."""
-
-
 def add_up(grads: Tensor, weights: Tensor) -> Tensor:
     """Return the sum of gradients [p, ...] by weights [p].
 
@@ -78,3 +57,98 @@ def add_up(grads: Tensor, weights: Tensor) -> Tensor:
     with torch.autocast(grads.device.type, enabled=False):  # a caller's would round the product
         total = (weights @ flat.reshape(len(grads), -1)).view(flat.shape[1:])
     return total.permute(2, 0, 1) if last else total
+
+
+def sum_gradients(
+    task: Evaluator,
+    count: int,
+    points: Points,
+    combine: Combine | None = None,
+    weights: Tensor | None = None,
+) -> Tensor:
+    """Return, for every input, the sum of gradients over `count` points, [N, ...].
+
+    Args:
+        task: the model and the inputs.
+        count: points an input.
+        points: `points(part)` returns the points [P, ...] of a part. Parts cross the borders
+            between inputs.
+        combine: `combine(grads, part)` returns what to add up, the gradients themselves if
+            left out; called right after `points` with the same part.
+        weights: what each point counts [count], 1 if left out.
+    """
+    first = None if combine is not None else _find_first(task, count)
+    if first is None:
+        return _add_gradients(task, 0, len(task.x), count, points, combine, weights)
+    return sum_behind(task, first, count, points, weights)
+
+
+def sum_behind(
+    task: Evaluator, layer: FirstLayer, count: int, points: Points, weights: Tensor | None = None
+) -> Tensor:
+    """Return what `sum_gradients` does, by sums of gradients behind the first layer."""
+    total = torch.empty_like(task.x)
+    rest = TensorModel(layer.rest, check=False)
+    code = None if task.compiled is None else Compiled(rest, layer.rest)
+    behind = replace(task, model=rest, first=layer, compiled=code)
+
+    def visit(first: int, last: int) -> None:
+        slopes = _add_gradients(behind, first, last, count, points, None, weights)
+        total[first:last] = layer.pull(task.x[first:last], slopes)
+
+    size = math.prod(layer.shape) * task.x.element_size()  # of sums, and of the layer's answers
+    block = min(SUMS // (2 * size), task.limit or len(task.x))
+    # The passes behind the layer say what they cost themselves.
+    replace(task, tick=lambda count: None).sweep(len(task.x), visit, size=max(1, block))
+    return total
+
+
+def _find_first(task: Evaluator, count: int) -> FirstLayer | None:
+    """Return the first layer to take out of sums of `count` gradients, if that pays."""
+    if task.kept is None or count == 1 or len(task.x) * count < APART_FROM:
+        return None
+    return task.kept.find_first(task)
+
+
+def _add_gradients(
+    task: Evaluator,
+    first: int,
+    last: int,
+    count: int,
+    points: Points,
+    combine: Combine | None,
+    weights: Tensor | None,
+) -> Tensor:
+    """Return what `sum_gradients` does, for the inputs `first` to `last`."""
+    shape = task.x.shape[1:] if task.first is None else task.first.shape
+    total = task.x.new_zeros(last - first, *shape)
+    begin, end = first * count, last * count
+    run = None if task.kept is None else task.kept.start(task)
+
+    def visit(low: int, high: int) -> None:
+        start, stop = begin + low, begin + high
+        flat = torch.arange(start, stop, device=task.x.device)
+        part = Part(start, stop, flat // count, flat % count)
+        if run is None:
+            grads = task.gradient(points(part), part.rows)
+        else:
+            grads = run(points(part), part.rows, stop == end)
+        if combine is not None:
+            grads = combine(grads, part)
+        if count == 1 and weights is None:
+            total[low:high] = grads
+            return
+        # One sum an input rather than a scattered add: the same order, so the same bits.
+        for row, place, numbers in part.cut(count):
+            some = grads[place]
+            total[row - first] += some.sum(0) if weights is None else add_up(some, weights[numbers])
+
+    size = None if run is None else run.divide(end - begin, count == 1)
+    task.sweep(end - begin, visit, size=size)
+    return total
+
+
+def input_gradients(task: Evaluator) -> Tensor:
+    """Return d score / d input at the inputs by the model as it is, computed once."""
+    quiet = replace(task, tick=lambda count: None)
+    return task.share("gradient", lambda: sum_gradients(quiet, 1, lambda part: task.x[part.rows]))

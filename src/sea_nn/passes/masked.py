@@ -41,10 +41,10 @@ def ask_masked(
             rows = torch.arange(low, high, device=task.x.device)
             rows = rows.repeat_interleave(len(mask))
             with torch.no_grad():
-                logits = task.forward(task.arrange(points.flatten(0, 1)), rows)
+                outputs = task.forward(task.arrange(points.flatten(0, 1)), rows)
                 if probability:
-                    logits = task.meaning().scores(logits)
-                answer = task.score(logits, rows)
+                    outputs = task.meaning().scores(outputs)
+                answer = task.score(outputs, rows)
             scores[low:high] = answer.view(high - low, len(mask))
 
         task.sweep(n_inputs, visit, size=max(1, size // width), weight=width)

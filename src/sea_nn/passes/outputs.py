@@ -2,7 +2,7 @@
 
 >>> import torch
 >>> model = lambda x: {"logits": x, "hidden": None}
->>> outputs = Logits(model)(torch.tensor([[1.0, 3.0]]))
+>>> outputs = TensorModel(model)(torch.tensor([[1.0, 3.0]]))
 >>> resolve_target(outputs, None)
 tensor([1])
 >>> find_output(outputs).score(outputs, torch.tensor([1]))
@@ -176,7 +176,7 @@ def find_output(
     return Output("logits")
 
 
-class Logits(nn.Module):
+class TensorModel(nn.Module):
     """Wrap a model so that its output is always one tensor [N, K], whatever it means.
 
     Understood are a tensor, a mapping with the key "logits", an object with `.logits` (Hugging
@@ -199,10 +199,10 @@ class Logits(nn.Module):
 
     def forward(self, x: Tensor, *args: Any) -> Tensor:
         """Return the outputs [N, K] for `x` [N, ...]; `args` go to the model unchanged."""
-        logits = _to_matrix(_find_tensor(self.model(x, *args)), len(x))
+        outputs = _to_matrix(_find_tensor(self.model(x, *args)), len(x))
         if self.check:
-            _refuse_nan(logits)
-        return logits
+            _refuse_nan(outputs)
+        return outputs
 
 
 def predict(
@@ -220,13 +220,13 @@ def predict(
         raise InputError(
             f"x must hold at least one input, [N, ...] with N >= 1; got shape {tuple(x.shape)}"
         )
-    inner = model.model if isinstance(model, Logits) else model
-    logits = Logits(inner, check=False)
+    inner = model.model if isinstance(model, TensorModel) else model
+    wrapped = TensorModel(inner, check=False)
     args = as_args(additional_forward_args)
     with torch.no_grad():
         # A copy, because a model may work in place on what it is given.
         parts = [
-            logits(x[rows].clone(), *select_args(args, rows, len(x)))
+            wrapped(x[rows].clone(), *select_args(args, rows, len(x)))
             for rows in torch.arange(len(x), device=x.device).split(max(1, batch_size))
         ]
     answers = torch.cat(parts)
@@ -234,22 +234,22 @@ def predict(
     return answers
 
 
-def resolve_target(logits: Tensor, target: Target, output: Output | None = None) -> Tensor:
+def resolve_target(outputs: Tensor, target: Target, output: Output | None = None) -> Tensor:
     """Return the class to explain for every input as a tensor [N].
 
     Args:
-        logits: [N, classes].
+        outputs: [N, classes].
         target: None (the predicted class), one class for all, or one for each input.
         output: what the outputs are: of several values, none is the predicted one.
     """
-    n_inputs, n_classes = logits.shape
+    n_inputs, n_classes = outputs.shape
     if target is None:
         if output is not None and output.kind == "value" and n_classes > 1:
             raise InputError(
                 f"the model's outputs are {n_classes} values, and none of them is predicted: say "
                 f"which one to explain, target=0 to {n_classes - 1}"
             )
-        return logits.argmax(1)
+        return outputs.argmax(1)
     if isinstance(target, Tensor) and (target.is_floating_point() or target.dtype == torch.bool):
         raise KindError(f"target must hold whole class numbers, got a tensor of {target.dtype}")
     if isinstance(target, bool | float | str):
@@ -258,7 +258,7 @@ def resolve_target(logits: Tensor, target: Target, output: Output | None = None)
             f"for the predicted class; got {target!r}"
         )
     try:
-        classes = torch.as_tensor(target, device=logits.device).to(torch.long)
+        classes = torch.as_tensor(target, device=outputs.device).to(torch.long)
     except (TypeError, ValueError, RuntimeError) as error:
         raise KindError(
             f"target must be a class number, a list or tensor of {n_inputs} of them, or None "
@@ -349,10 +349,10 @@ def _to_matrix(output: Tensor, n_inputs: int) -> Tensor:
     return output
 
 
-def _refuse_nan(logits: Tensor) -> None:
-    bad = logits.isnan().any(1)
+def _refuse_nan(outputs: Tensor) -> None:
+    bad = outputs.isnan().any(1)
     if bool(bad.any()):
         raise InputError(
-            f"the model returned NaN for {int(bad.sum())} of {len(logits)} inputs (first: input "
+            f"the model returned NaN for {int(bad.sum())} of {len(outputs)} inputs (first: input "
             f"{int(bad.nonzero()[0])}); check the input's scale and the model's weights"
         )

@@ -1,18 +1,18 @@
-"""Whether another form of a model is the model: its logits and gradients, up to rounding."""
+"""Whether another form of a model is the model: its outputs and gradients, up to rounding."""
 
 import torch
 from torch import Tensor
 
-# How far apart rounding may bring them: single precision, TF32 and half precision. Of logits, as a
+# How far apart rounding may bring them: single precision, TF32 and half precision. Of outputs, as a
 # share of their spread; of a gradient, of its length. Where an activation has a kink, rounding may
-# turn a unit on or off, so gradients are less alike than logits: on EfficientNet-Lite0, .04.
+# turn a unit on or off, so gradients are less alike than outputs: on EfficientNet-Lite0, .04.
 _LOGITS = {"cpu": 1e-3, "cuda": 0.02}
 _GRADIENTS = {"cpu": 0.1, "cuda": 0.2}
 _HALF = {torch.float16: (0.02, 0.3), torch.bfloat16: (0.05, 0.7)}
 
 
-def same_logits(found: Tensor, expected: Tensor, autocast: torch.dtype | None = None) -> Tensor:
-    """Return whether logits [N, classes] are the same, as a bool on their device.
+def same_outputs(found: Tensor, expected: Tensor, autocast: torch.dtype | None = None) -> Tensor:
+    """Return whether outputs [N, classes] are the same, as a bool on their device.
 
     They are compared with the spread of the outputs, between classes or between inputs: an offset
     that all of them share does not hide a difference.

@@ -33,7 +33,7 @@ def make_ask_only(
     additional_forward_args: Any = None,
     internal_batch_size: int | None = None,
     autocast: bool | torch.dtype = False,
-    logits: Tensor | None = None,
+    outputs: Tensor | None = None,
     output: str | Output | None = None,
     tick: Callable[[int], None] = lambda count: None,
 ) -> Ask:
@@ -44,7 +44,7 @@ def make_ask_only(
     model comes back as it was.
 
     Args:
-        model: a module or callable in the sense of ``Logits``.
+        model: a module or callable in the sense of ``TensorModel``.
         x: inputs [N, F], [N, C, T] or [N, C, H, W].
         target: the class: one, one an input, or None for the predicted one.
         absent: what is not left becomes "blur", "mean" or "baseline"; see ``SEAConfig.absent``.
@@ -52,7 +52,7 @@ def make_ask_only(
         additional_forward_args: further arguments of the model; tensors with N entries follow x.
         internal_batch_size: the most inputs in one pass of the model; left out, by memory.
         autocast: on a GPU, a lower precision.
-        logits: the model's answer for ``x``, [N, classes], if known: it is not asked again.
+        outputs: the model's answer for ``x``, [N, classes], if known: it is not asked again.
         output: what the model's outputs are, as for ``SEA``. Of "value", p is the value.
         tick: told the number of evaluations just made.
     """
@@ -76,7 +76,7 @@ def make_ask_only(
             return torch.where(left, x[rows[part]], values[rows[part]])
 
         given = {"args": additional_forward_args, "limit": internal_batch_size, "tick": tick}
-        given |= {"autocast": autocast, "logits": logits}
+        given |= {"autocast": autocast, "outputs": outputs}
         with open_model(model, x, target, output=known, **given) as evaluators:
             evaluator = evaluators(slice(None))
             known = evaluator.output  # so that it is found, and told, once

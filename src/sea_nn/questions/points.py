@@ -84,9 +84,9 @@ def ask_points(
     def visit(start: int, stop: int) -> None:
         part = slice(start, stop)
         with torch.no_grad():
-            logits = evaluator.forward(evaluator.arrange(build(part)), rows[part])
+            outputs = evaluator.forward(evaluator.arrange(build(part)), rows[part])
             answers.put(
-                part, PointOutputs.read(logits, evaluator.target[rows[part]], evaluator.meaning())
+                part, PointOutputs.read(outputs, evaluator.target[rows[part]], evaluator.meaning())
             )
 
     if size is not None:

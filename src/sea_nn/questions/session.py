@@ -12,7 +12,7 @@ from sea_nn.errors import InputError, SEAError
 from sea_nn.passes import batching, forms
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.evaluator import Evaluator, check_autocast
-from sea_nn.passes.outputs import Logits, Output, Target, as_args, predict, resolve_target
+from sea_nn.passes.outputs import Output, Target, TensorModel, as_args, predict, resolve_target
 
 # Forward passes on a CPU are fastest while a layer's output stays in the cache of its core: the
 # Fashion-MNIST CNN takes 0.14 ms an input in chunks of 64, 0.16 in chunks of 128 and 0.22 in chunks
@@ -35,7 +35,7 @@ def open_model(
     args: Any = None,
     limit: int | None = None,
     autocast: bool | torch.dtype = False,
-    logits: Tensor | None = None,
+    outputs: Tensor | None = None,
     output: str | Output | None = None,
     tick: Callable[[int], None] = lambda count: None,
 ) -> Iterator[Evaluators]:
@@ -48,7 +48,7 @@ def open_model(
         args: further arguments of the model; tensors with N entries follow x.
         limit: the most inputs in one pass; left out, by memory, and on a CPU by its cache.
         autocast: on a GPU, True for bfloat16 or a floating type.
-        logits: the answer about the intact inputs, if known.
+        outputs: the answer about the intact inputs, if known.
         output: what the model's outputs are; None to find out from that answer.
         tick: told the number of inputs just asked about.
     """
@@ -60,7 +60,7 @@ def open_model(
     x, everything = x.detach(), as_args(args)
     nobody = torch.zeros(len(x), dtype=torch.long, device=x.device)
     with torch.inference_mode(False), borrow(model, x, everything) as twin:
-        wrapped = Logits(twin, check=False)
+        wrapped = TensorModel(twin, check=False)
         first = Evaluator(
             wrapped, x, nobody, x.new_zeros(len(x), 1), everything, autocast=precision
         )
@@ -71,9 +71,9 @@ def open_model(
             need = (footprint.forward, footprint.elements, x.device, limit)
             size = batching.chunk_size(len(x), *need)
             autocasting = torch.autocast(x.device.type, precision) if precision else nullcontext()
-            if logits is None:
+            if outputs is None:
                 with autocasting:
-                    logits = predict(wrapped, x, args, batch_size=size)
+                    outputs = predict(wrapped, x, args, batch_size=size)
                 tick(len(x))
         except (SEAError, torch.cuda.OutOfMemoryError):
             raise
@@ -81,11 +81,11 @@ def open_model(
             raise InputError(
                 f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}: {error}"
             ) from error
-        kind = first.find_output(logits, output)
+        kind = first.find_output(outputs, output)
         if not isinstance(output, Output):
             kind.warn()
-        classes = resolve_target(logits, target, kind)
-        answer = logits.to(x.dtype)
+        classes = resolve_target(outputs, target, kind)
+        answer = outputs.to(x.dtype)
         fold = cache(lambda: forms.fold(first, gradients=False))
 
         def make(part: slice) -> Evaluator:
