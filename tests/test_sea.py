@@ -290,12 +290,12 @@ def test_an_explanation_says_how_its_members_ran(cnn, x, tmp_path):
     assert learned.call["baselines"] == f"tensor {list(x.shape)}"
 
 
-def test_volumes_are_refused_before_any_work():
+def test_inputs_of_no_known_kind_are_refused_before_any_work():
     def fail(x):
         raise AssertionError("asked")
 
     with pytest.raises(InputError, match=r"\[N, C, H, W\]"):
-        SEA(fail).explain(torch.rand(1, 1, 4, 4, 4))
+        SEA(fail).explain(torch.rand(1, 1, 2, 4, 4, 4))
 
 
 def test_methods_may_come_one_by_one(cnn, x):

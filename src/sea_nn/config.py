@@ -22,7 +22,7 @@ COUNTS = (4, 16, 64, 256)
 MOST_ROUNDS = 3  # more did not help (docs/results/tried.md)
 
 SOLVERS = ("mirror", "gradient", "adagrad")
-ABSENT = ("blur", "mean", "baseline")
+ABSENT = ("blur", "mean", "baseline", "noise", "interpolate", "background", "background_mean")
 # (heatmap weight, margin weight, weight decay, grid) as the paper states them.
 PAPER_SETTINGS: dict[str, tuple[float, float, float, tuple[int, int] | None]] = {
     "fmnist": (10.0, 10.0, 1e-6, None),
@@ -66,8 +66,10 @@ class SEAConfig:
             series none, since only images were measured. 0: the model is not asked.
         regions: into how many regions the input is divided to be asked about: 4, 16, 64 or 256. A
             round is 2 (regions - 1) questions.
-        absent: what the other half of an input becomes when the model is asked: "blur", "mean"
-            (its own mean colour) or "baseline" (the members' baseline; always so for tables).
+        absent: what is left out of an input becomes, when the model is asked: "blur", "mean" (its
+            own mean colour), "baseline" (the members' baseline), "noise", "interpolate" (series),
+            "background" (draws from ``background=``) or "background_mean". Of tables "blur" and
+            "mean" are the background where there is one, and else the baseline.
     """
 
     solver: str = "mirror"
@@ -184,17 +186,17 @@ class SEAConfig:
         """Model evaluations an input that asking costs; one round where ``rounds`` is None."""
         return count_questions(self.regions) * (1 if self.rounds is None else self.rounds)
 
-    def settle(self, price: int, ndim: int) -> "SEAConfig":
+    def settle(self, price: int, asked: bool = True) -> "SEAConfig":
         """The settings with ``rounds`` chosen where it is None: a tenth of the members' price.
 
-        The price is in evaluations an input; only images, with ndim 4, have regions to ask about.
+        The price is in evaluations an input; kinds of inputs that are not ``asked`` have none.
 
-        >>> [SEAConfig().settle(price, 4).questions for price in (3, 301, 927)]
+        >>> [SEAConfig().settle(price).questions for price in (3, 301, 927)]
         [30, 30, 90]
         """
         if self.rounds is not None:
             return self
-        if ndim != 4:
+        if not asked:
             return self.replace(rounds=0)
         most = price // (10 * count_questions(self.regions))
         return self.replace(rounds=min(max(1, most), MOST_ROUNDS))

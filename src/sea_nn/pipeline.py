@@ -20,6 +20,7 @@ from sea_nn.config import SEAConfig, check_config
 from sea_nn.ensembling.ensemble import Ensemble, ensemble
 from sea_nn.ensembling.heatmaps import scale
 from sea_nn.ensembling.validation import check_heatmaps, check_weights
+from sea_nn.features import Features
 from sea_nn.members.checks import vote
 from sea_nn.members.compute import Tally, compute_maps
 from sea_nn.members.registry import Methods, expand_methods
@@ -57,6 +58,7 @@ class Explained:
         heatmaps: the members' maps, absolute and scaled to [0, 1], [N, m, *shape].
         learned: the learned function and its map; with a budget, one learned from answers.
         config: the settings used; where they left something open, it is decided.
+        features: of the inputs.
         evaluations: model evaluations by member, and of the questions ("sea").
         seconds: time by member, of questions and learning ("sea"), and in all ("total").
     """
@@ -65,6 +67,7 @@ class Explained:
     heatmaps: Tensor
     learned: Learned | AnswersMap
     config: SEAConfig
+    features: Features
     evaluations: Mapping[str, int]
     seconds: Mapping[str, float]
 
@@ -78,7 +81,8 @@ def explain(
     config: SEAConfig | None = None,
     budget: int | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    feature_mask: Tensor | None = None,
+    features: Features | None = None,
+    background: Tensor | None = None,
     constraints: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     call: Mapping[str, Any] | None = None,
@@ -86,16 +90,18 @@ def explain(
 ) -> Explained:
     """Explain the model's answer about each input of ``x``; arguments as for ``SEA.explain``.
 
-    They come in groups: ``constraints`` are ``required``, ``forbidden`` and ``epsilon``; ``call``
-    says how the model is called, for members and questions alike (``baselines``, ``autocast``,
+    ``features`` are made of x and a feature mask (``Features.of``); None: of x alone. The others
+    come in groups: ``constraints`` are ``required``, ``forbidden`` and ``epsilon``; ``call`` says
+    how the model is called, for members and questions alike (``baselines``, ``autocast``,
     ``additional_forward_args``, ``internal_batch_size``); ``running`` are further arguments of
     ``compute_maps`` (``output``, ``seed``, ``compile``, ``on_error``). With a ``budget``, what the
     members leave of it is asked, and f is learned from the answers (``learn_from_answers``).
     """
     started = time.perf_counter()
+    features = Features.of(x) if features is None else features
     entries, shape = expand_methods(methods, options), tuple(x.shape[1:])
     price = sum(entry.member.cost(entry.options, shape) for entry in entries)
-    config = check_config(config).settle(price, x.ndim)
+    config = check_config(config).settle(price, features.kind.asked)
     questions = config.questions if budget is None else check_budget(budget, price, constraints)
     tally = Tally(progress, price * len(x), questions * len(x))
     found = compute_maps(
@@ -104,20 +110,22 @@ def explain(
         target,
         methods,
         options=options,
-        feature_mask=grouping.broadcast_mask(feature_mask, x),
+        feature_mask=features.mask_input(),
+        kind=features.kind,
         progress=tally.members,
         **(call or {}),
         **running,
     )
     members_done = time.perf_counter()
-    heatmaps = to_heatmaps(found, x.ndim)
+    heatmaps = to_heatmaps(found)
     known: dict[str, Any] = {"outputs": found.outputs, "output": found.output}
     known |= {"absent": config.absent, "tick": tally.questions, **(call or {})}
+    known |= {"features": features, "background": background, "seed": running.get("seed", 0)}
     weights = vote(found)
     learned: Learned | AnswersMap
     if budget is None:
         ask = make_ask(model, x, found.target, **known) if config.rounds else None
-        masks = {"weights": weights, "feature_mask": feature_mask, **(constraints or {})}
+        masks = {"weights": weights, "feature_mask": features.groups, **(constraints or {})}
         learned = learn(heatmaps, config, ask=ask, **masks)
     else:
         learned = learn_from_answers(
@@ -126,8 +134,7 @@ def explain(
             torch.einsum("nm,nm...->n...", weights, heatmaps.to(weights)),
             budget + -sum(found.evaluations.values()) // len(x),
             link="value" if found.output.kind == "value" else "log-odds",
-            grid=config.grid,
-            feature_mask=feature_mask,
+            features=features.to_ask_about(config.grid, x.device),
             seed=running.get("seed", 0),
         )
     now = time.perf_counter()
@@ -136,6 +143,7 @@ def explain(
         heatmaps=heatmaps,
         learned=learned,
         config=config,
+        features=features,
         evaluations={**found.evaluations, "sea": tally.asked},
         seconds={**found.seconds, "sea": now - members_done, "total": now - started},
     )

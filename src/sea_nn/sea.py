@@ -27,11 +27,14 @@ from sea_nn.errors import InputError, MemberError
 from sea_nn.explanation.assemble import assemble, check_function, show_input
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance, find_versions
+from sea_nn.features import Features, Kind
+from sea_nn.features.kinds import VOLUME
 from sea_nn.members.checks import check_members
 from sea_nn.members.compute import check_input
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Output, Target
+from sea_nn.questions.absent import check_background
 
 CHEAP: dict[bool, tuple[str, ...]] = {
     True: ("deeplift", "guided_grad_cam"),
@@ -106,7 +109,7 @@ class SEA(Attribution):  # type: ignore[misc]
         """The map of each input, as Captum's methods give it: tensor in, tensor out.
 
         Args:
-            inputs: [N, C, H, W], [N, F] or [N, C, T], or a tuple of one such tensor.
+            inputs: [N, C, H, W], [N, F], [N, C, T] or [N, C, D, H, W], or a tuple of one such.
             target: the class, one or one an input; None for the predicted one.
             baselines: what "absent" means: None for 0, a number or a tensor.
             additional_forward_args: further arguments of the model.
@@ -115,7 +118,7 @@ class SEA(Attribution):  # type: ignore[misc]
                 (a superpixel, the columns of a one-hot code) count as one.
 
         Returns:
-            [N, 1, H, W] for images, and the inputs' shape otherwise.
+            [N, 1, H, W] for images, [N, 1, D, H, W] for volumes, the inputs' shape otherwise.
         """
         packed = isinstance(inputs, tuple)
         explanation = self.explain(
@@ -138,6 +141,8 @@ class SEA(Attribution):  # type: ignore[misc]
         additional_forward_args: Any = None,
         internal_batch_size: int | None = None,
         feature_mask: Tensor | None = None,
+        background: Tensor | None = None,
+        kind: Kind | None = None,
         required: Tensor | None = None,
         forbidden: Tensor | None = None,
         epsilon: float = 1e-3,
@@ -158,6 +163,11 @@ class SEA(Attribution):  # type: ignore[misc]
             additional_forward_args: as for ``attribute``.
             internal_batch_size: as for ``attribute``.
             feature_mask: as for ``attribute``.
+            background: other inputs like x, [B, ...]: what is left out of a table's row when the
+                model is asked takes their values, and the members' baseline is their mean where
+                none is given.
+            kind: of the inputs, where the number of their axes does not tell it: one of
+                ``sea_nn.features.KINDS`` or one of your own.
             required: bool mask over the map of features that must count [M8].
             forbidden: bool mask over the map of features that must not.
             epsilon: the least gain of a required feature.
@@ -172,11 +182,15 @@ class SEA(Attribution):  # type: ignore[misc]
             quiet: leave out the checks (and the evaluation that one of them costs).
         """
         check_input(x, internal_batch_size)
-        if x.ndim > 4:
+        features = Features.of(x, kind=kind, feature_mask=feature_mask, names=feature_names)
+        if x.ndim > VOLUME.axes and kind is None:
             raise InputError(
-                f"inputs are columns [N, F], series [N, C, T] or images [N, C, H, W]; got "
-                f"{list(x.shape)}. compute_maps has the members' maps of others"
+                f"inputs are columns [N, F], series [N, C, T], images [N, C, H, W] or volumes "
+                f"[N, C, D, H, W]; got {list(x.shape)}: give their kind="
             )
+        if background is not None:
+            background = check_background(background, x)
+            baselines = background.mean(0) if baselines is None else baselines
         call: dict[str, Any] = {
             "baselines": baselines,
             "additional_forward_args": additional_forward_args,
@@ -187,7 +201,8 @@ class SEA(Attribution):  # type: ignore[misc]
             "config": self.config,
             "budget": self.budget,
             "options": self.options,
-            "feature_mask": feature_mask,
+            "features": features,
+            "background": background,
             "constraints": {"required": required, "forbidden": forbidden, "epsilon": epsilon},
             "progress": progress,
             "call": call,
@@ -197,7 +212,8 @@ class SEA(Attribution):  # type: ignore[misc]
             "on_error": "skip" if self.chosen else on_error,
         }
         methods: Methods = self.methods
-        if self.chosen and x.ndim != 4 and isinstance(self.forward_func, nn.Module):
+        columns = features.kind.channels is None
+        if self.chosen and columns and isinstance(self.forward_func, nn.Module):
             methods = CHEAP_COLUMNS
         try:
             found = pipeline.explain(self.forward_func, x, target, methods=methods, **how)
@@ -211,7 +227,6 @@ class SEA(Attribution):  # type: ignore[misc]
             x,
             images=show_input(x) if images is None and not quiet else images,
             labels=labels,
-            feature_names=feature_names,
             checks=()
             if quiet
             else (
@@ -224,6 +239,7 @@ class SEA(Attribution):  # type: ignore[misc]
                 call={
                     "baselines": baselines,
                     "feature_mask": feature_mask,
+                    **({} if background is None else {"background": background}),
                     "autocast": self.autocast,
                     "compile": self.compile,
                     "output": found.members.output.kind,

@@ -288,7 +288,7 @@ def test_the_optimal_combination_is_fitted_to_what_hiding_squares_does():
     found = whole.explain(batch.x, batch.target)["optimal"]
     alone = whole.explain(batch.x[1:2], batch.target[1:2])["optimal"]
     torch.testing.assert_close(found[1:2], alone)  # an input's map does not depend on its batch
-    heatmaps = to_heatmaps(whole.compute_members(batch.x, batch.target, PAIR), 4)
+    heatmaps = to_heatmaps(whole.compute_members(batch.x, batch.target, PAIR))
     squares = draw_squares((28, 28), 0, batch.x.device).expand(3, -1, -1, -1)
     model, bounds = chosen.loaded.model, chosen.bounds
     drops = compute_drops(model, batch.x, batch.target, squares, bounds=bounds)

@@ -389,7 +389,8 @@ def test_unknown_formats_ask_for_an_upgrade(tmp_path, version):
     [
         (lambda f: f.pop("methods"), None),
         *((lambda f, change=change: f.update(change), None) for change in (
-            {"kind": "banana"},
+            {"view": "banana"},
+            {"kind": 7},
             {"methods": [1, 2, 3]},
             {"methods": None},
             {"labels": [1, [], None]},

@@ -108,7 +108,7 @@ class Experiment:
     def settle(self, one: Map, shape: tuple[int, ...]) -> SEAConfig | None:
         """The settings of a map of inputs of this shape, with nothing left open."""
         price = self._price(one, shape)
-        return None if one.config is None else one.config.settle(price, len(shape) + 1)
+        return None if one.config is None else one.config.settle(price)
 
     def count_evaluations(self, one: Map, shape: tuple[int, ...]) -> int:
         """Return the model evaluations that a map of one input of this shape costs."""

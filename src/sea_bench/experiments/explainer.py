@@ -38,7 +38,7 @@ class Explainer:
         maps = {}
         for one in self.experiment.maps:
             if one.how == "member":
-                maps[one.label] = to_heatmaps(select(found, one.members), x.ndim)[:, 0]
+                maps[one.label] = to_heatmaps(select(found, one.members))[:, 0]
             elif one.how in CLASS_MAPS:
                 maps[one.label] = torch.stack([self.class_maps[one.label][int(k)] for k in target])
             else:
@@ -75,7 +75,7 @@ class Explainer:
         """
         model, target = self.inputs.loaded.model, found.target
         found = select(found, one.members)
-        heatmaps = to_heatmaps(found, x.ndim) if heatmaps is None else heatmaps
+        heatmaps = to_heatmaps(found) if heatmaps is None else heatmaps
         config = self.experiment.settle(one, tuple(x.shape[1:]))
         ask = None
         if config is not None and config.rounds:

@@ -164,7 +164,7 @@ def _time(one: Map, explainer: Explainer, batch: Batch, rows: slice) -> float:
     else:
         found = found or explainer.compute_members(x, target, one.members)
         if one.how == "member":
-            to_heatmaps(found, x.ndim)
+            to_heatmaps(found)
         else:
             explainer.merge(one, found, x)
     _wait(x)

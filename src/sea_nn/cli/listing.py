@@ -73,7 +73,7 @@ def methods(
         entries = expand_methods(name)
         cost = sum(entry.member.cost(entry.options) for entry in entries)
         ready.add_row(name, f"{cost:,}", ", ".join(entry.label for entry in entries))
-        asked.setdefault(SEAConfig().settle(cost, 4).questions, []).append(name)
+        asked.setdefault(SEAConfig().settle(cost).questions, []).append(name)
     out.print(ready)
     counts = " or ".join(f"{n} ({', '.join(which)})" for n, which in asked.items())
     say(f"For images {counts} questions to the model come on top, each of them a pass")

@@ -45,7 +45,7 @@ def make_training_data(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> 
     return TrainingData(rows, weights, sets, budgets, weights.repeat_interleave(k, 1))
 
 
-def find_grid(config: SEAConfig, shape: tuple[int, ...]) -> tuple[int, int] | None:
+def find_grid(config: SEAConfig, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the grid that heatmaps of this shape are pooled onto; None: each feature alone."""
     if config.grid is None:
         return None

@@ -10,7 +10,7 @@ from sea_nn.ensembling.ensemble import Ensemble
 from sea_nn.ensembling.heatmaps import scale
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
-from sea_nn.features import spread
+from sea_nn.features import find_kind, spread
 from sea_nn.members.checks import Check
 from sea_nn.pipeline import Explained
 from sea_nn.questions.learn import CLIP, AnswersMap
@@ -22,12 +22,11 @@ def assemble(
     *,
     images: Tensor | None,
     labels: Sequence[str] | None,
-    feature_names: Sequence[str] | None,
     checks: Iterable[Check],
     provenance: Provenance,
 ) -> Explanation:
     """Return the explanation of the inputs ``x``; the other arguments as for ``SEA.explain``."""
-    learned, target = found.learned, found.members.target
+    learned, target, features = found.learned, found.members.target, found.features
     shape, answers = tuple(found.heatmaps.shape[2:]), None
     result: Ensemble | AnswersMap
     own: dict[str, Any] = {}
@@ -43,7 +42,7 @@ def assemble(
     attribution = learned.attribution.to(gains.dtype)
     names = None if labels is None else tuple(_name(labels, t) for t in target.tolist())
     return Explanation(
-        attribution=attribution.unsqueeze(1) if x.ndim == 4 else attribution,
+        attribution=features.add_channel(attribution),
         maps=found.heatmaps.float(),
         methods=tuple(found.members.maps),
         target=target,
@@ -56,8 +55,10 @@ def assemble(
         labels=names,
         checks=tuple(checks),
         provenance=provenance,
-        values=None if x.ndim == 4 else x.detach().clone(),
-        feature_names=None if feature_names is None else tuple(feature_names),
+        values=x.detach().clone() if features.kind.channels is None else None,
+        feature_names=features.names,
+        kind=features.kind.name,
+        view=features.kind.view,
         answers=answers,
         **own,
     )
@@ -83,7 +84,7 @@ def check_function(found: Explained) -> list[Check]:
 
 def show_input(x: Tensor) -> Tensor | None:
     """Inputs of 1 or 3 channels as pictures, each from its least to its largest value."""
-    if x.ndim != 4 or x.shape[1] not in (1, 3):
+    if find_kind(x).view != "picture" or x.shape[1] not in (1, 3):
         return None
     stretched = scale(x.detach().float()).mul(255).round().to(torch.uint8)
     return stretched.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous().cpu()

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,6 +29,7 @@ from sea_nn.explanation.files import read_parts, write_parts
 from sea_nn.explanation.provenance import Provenance, to_text
 from sea_nn.explanation.summary import write_summary
 from sea_nn.explanation.validation import check_parts
+from sea_nn.features import KINDS, find_kind
 from sea_nn.members.checks import Check
 from sea_nn.passes.outputs import Output
 from sea_nn.submodular.answers_function import AnswersFunction
@@ -35,10 +37,7 @@ from sea_nn.submodular.answers_function import AnswersFunction
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-InputKind = Literal["image", "table", "series"]
 PlotKind = Literal["strip", "overlay", "top", "gains", "agreement"]
-KINDS: dict[int, InputKind] = {4: "image", 2: "table", 3: "series"}
-"""What an attribution of so many axes explains."""
 ROWS = (
     *("attribution", "maps", "target", "score", "order", "gains"),
     *("images", "values", "answers", "predict_error"),
@@ -55,7 +54,7 @@ class Explanation:
 
     Attributes:
         attribution: the SEA map, >= 0: [N, 1, H, W] of images, [N, F] of tables, [N, C, T] of
-            series.
+            series, [N, 1, D, H, W] of volumes.
         maps: the members' heatmaps in [0, 1], [N, m, *shape].
         methods: m names.
         target: the explained class of each input, int64 [N].
@@ -78,6 +77,9 @@ class Explanation:
             them, and gains are in their ``unit``; a feature's gain is then the sum of the
             attribution of its positions.
         predict_error: root mean square error of ``predict``, from answers left out of its fit, [N].
+        kind: of the inputs: "image", "table", "series", "volume" or another; left out, found from
+            the attribution's axes.
+        view: how it is shown: "picture", "bars", "lines", "slices", …; left out, its kind's.
     """
 
     attribution: Tensor
@@ -98,8 +100,15 @@ class Explanation:
     answers: Tensor | None = None
     function: AnswersFunction | None = None
     predict_error: Tensor | None = None
+    kind: str = ""
+    view: str = ""
 
     def __post_init__(self) -> None:
+        if not self.kind:
+            object.__setattr__(self, "kind", find_kind(self.attribution).name)
+        if not self.view:
+            known = KINDS.get(self.kind) or find_kind(self.attribution)
+            object.__setattr__(self, "view", known.view)
         for item in fields(self):
             value = getattr(self, item.name)
             if isinstance(value, Tensor):
@@ -111,13 +120,8 @@ class Explanation:
         check_parts(self)
 
     @property
-    def kind(self) -> InputKind:
-        """What was explained."""
-        return KINDS[self.attribution.ndim]
-
-    @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one map: (H, W), (F,) or (C, T)."""
+        """The shape of one map: (H, W), (F,), (C, T) or (D, H, W)."""
         return tuple(self.maps.shape[2:])
 
     @property
@@ -199,13 +203,14 @@ class Explanation:
     def name_feature(self, k: int) -> str:
         """The name of a feature: a column's, or its place in the feature space."""
         if len(self.feature_shape) == 1:
-            named = self.kind == "table" and self.features is None and self.feature_names
+            named = self.view == "bars" and self.features is None and self.feature_names
             return self.feature_names[k] if named and self.feature_names else f"feature {k}"
-        row, column = divmod(k, self.feature_shape[1])
-        if self.kind == "series":
+        place = [int(i) for i in np.unravel_index(k, self.feature_shape)]
+        if self.view == "lines":
+            row, column = place
             channel = self.feature_names[row] if self.feature_names else f"channel {row}"
             return f"{channel} at {column}"
-        return f"({row}, {column})"
+        return f"({', '.join(map(str, place))})"
 
     def mean_agreement(self) -> Tensor:
         """The mean rank correlation of all pairs of members: [N]; nan where there is no pair."""

@@ -32,9 +32,6 @@ from sea_nn.members.checks import Check
 from sea_nn.submodular.answers_function import AnswersFunction
 
 FORMAT, VERSION, SUFFIX = "sea_nn.explanation", 1, ".safetensors"
-AXES = {"image": 4, "table": 2, "series": 3}
-"""How many axes the attribution of each kind of input has."""
-
 Made = TypeVar("Made")
 
 
@@ -48,7 +45,6 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
             f"save to {target.with_suffix(SUFFIX).name!r}"
         )
     attribution, order, features = e["attribution"], e["order"], e["features"]
-    kind = next(kind for kind, axes in AXES.items() if axes == attribution.ndim)
     shape, n = tuple(e["maps"].shape[2:]), order.shape[1]
     tensors: dict[str, np.ndarray[Any, Any]] = {
         "maps": _array(e["maps"], np.float16),
@@ -72,7 +68,9 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
     facts = {
         "format": FORMAT,
         "version": VERSION,
-        "kind": kind,
+        "kind": e["kind"],
+        "view": e["view"],
+        "one_channel": attribution.ndim == e["maps"].ndim,
         "methods": e["methods"],
         "labels": e["labels"],
         "feature_shape": e["feature_shape"],
@@ -140,8 +138,7 @@ def _read_facts(header: dict[str, str], source: Path) -> dict[str, Any]:
 
 
 def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) -> dict[str, Any]:
-    if facts["kind"] not in AXES:
-        raise ValueError(f"a kind of {facts['kind']!r}")
+    _names([facts["kind"], facts.get("view", "")])
     feature_shape = tuple(facts["feature_shape"])
     if not all(isinstance(n, int) and 0 < n < 1 << 32 for n in feature_shape):
         raise ValueError(f"features of shape {facts['feature_shape']}")
@@ -159,7 +156,8 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
     if "attribution" in tensors:
         attribution = torch.from_numpy(tensors["attribution"])
     else:
-        full = (len(order), 1, *shape) if facts["kind"] == "image" else (len(order), *shape)
+        one = facts.get("one_channel", facts["kind"] == "image")
+        full = (len(order), 1, *shape) if one else (len(order), *shape)
         attribution = _place(order, gains, features, full)
     plain = ("target", "score", "images", "values", "answers", "predict_error")
     found: dict[str, Any]
@@ -181,6 +179,8 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
         "features": features,
         "checks": checks,
         "provenance": Provenance(**facts["provenance"]),
+        "kind": facts["kind"],
+        "view": facts.get("view", ""),
     }
 
 
@@ -194,14 +194,14 @@ def _place(order: Tensor, gains: Tensor, features: Tensor | None, shape: tuple[i
 
 
 def _grid(feature_shape: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
-    """Features of a plain grid of cells over an image: int64 [1, H, W]."""
-    if len(feature_shape) != 2 or len(shape) != 2:
+    """Features of a plain grid of cells over a map: int64 [1, *shape]."""
+    if len(feature_shape) != len(shape) or len(shape) < 2:
         raise InputError(f"a grid of {feature_shape} does not cover maps of shape {shape}")
     return number_cells(feature_shape, shape).unsqueeze(0)
 
 
 def _is_grid(features: Tensor, feature_shape: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    if len(feature_shape) != 2 or len(shape) != 2 or features.shape[0] != 1:
+    if len(feature_shape) != len(shape) or len(shape) < 2 or features.shape[0] != 1:
         return False
     return torch.equal(_grid(feature_shape, shape), features.cpu().to(torch.int64))
 

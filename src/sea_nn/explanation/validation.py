@@ -7,22 +7,26 @@ from typing import Any
 import torch
 
 from sea_nn.errors import InputError
+from sea_nn.features.kinds import VIEWS
 
 
 def check_parts(e: Any) -> None:
     """Refuse an ``Explanation`` whose tensors do not fit together, and say which does not."""
-    if e.attribution.ndim not in (2, 3, 4):
+    if e.maps.ndim < 3 or not 2 <= e.attribution.ndim <= e.maps.ndim:
         raise InputError(
-            "attribution must be [N, 1, H, W], [N, C, T] or [N, F]; "
-            f"got {list(e.attribution.shape)}"
+            "attribution must be [N, 1, H, W], [N, C, T], [N, F] or [N, 1, D, H, W], and maps "
+            f"[N, m, ...]; got {list(e.attribution.shape)} and {list(e.maps.shape)}"
         )
+    if e.view not in VIEWS:
+        raise InputError(f"view must be one of {', '.join(VIEWS)}; got {e.view!r}")
     count, m = e.attribution.shape[0], len(e.methods)
     if count < 1 or m < 1:
         raise InputError(f"an explanation needs an input and a method; got {count} and {m}")
-    shape = e.attribution.shape[2:] if e.attribution.ndim == 4 else e.attribution.shape[1:]
+    together = e.attribution.ndim == e.maps.ndim  # one channel stands for all
+    shape = tuple(e.attribution.shape[2 if together else 1 :])
     n = math.prod(e.feature_shape)
     expected: dict[str, tuple[int, ...]] = {
-        "attribution": (count, 1, *shape) if e.attribution.ndim == 4 else (count, *shape),
+        "attribution": (count, 1, *shape) if together else (count, *shape),
         "maps": (count, m, *shape),
         "target": (count,),
         "score": (count,),

@@ -120,7 +120,7 @@ def check_members(
         checks.insert(0, Check("warn", "model", what, advice))
     copies = {b: a for a, b, same in found.duplicates() if bool(same.all())}
     for name, maps in found.maps.items():
-        seen = reduce_channels(maps, 1 if maps.ndim == 4 else None)
+        seen = reduce_channels(maps, found.kind.channels)
         flat = is_flat(seen)
         if bool(flat.any()):
             which = "for every input" if bool(flat.all()) else f"for {int(flat.sum())} inputs"
@@ -145,7 +145,8 @@ def check_members(
         )
         for i in find_dead(found)
     ]
-    checks += _check_agreement([maps for name, maps in found.maps.items() if name not in copies])
+    own = [maps for name, maps in found.maps.items() if name not in copies]
+    checks += _check_agreement([reduce_channels(maps, found.kind.channels) for maps in own])
     if "integrated_gradients" in found.maps:
         checks.append(_check_completeness(found, model, x, **options))
     return checks
@@ -155,8 +156,7 @@ def _check_agreement(maps: list[Tensor]) -> list[Check]:
     """Warn where members' maps agree no more than chance; smooth or tiny maps cannot tell."""
     if len(maps) < 2:
         return []
-    axis = 1 if maps[0].ndim == 4 else None
-    mean, chance = mean_agreement(torch.stack([reduce_channels(m, axis) for m in maps], 1))
+    mean, chance = mean_agreement(torch.stack(maps, 1))
     low = (mean <= chance) & (chance <= MOST_CHANCE)
     if not bool(low.any()):
         return []
@@ -172,7 +172,7 @@ def _check_agreement(maps: list[Tensor]) -> list[Check]:
 
 def find_dead(found: MemberMaps) -> list[int]:
     """Return the inputs about which every member's map says nothing."""
-    flat = [is_flat(reduce_channels(m, 1 if m.ndim == 4 else None)) for m in found.maps.values()]
+    flat = [is_flat(reduce_channels(m, found.kind.channels)) for m in found.maps.values()]
     return [int(i) for i in torch.stack(flat).all(0).nonzero().flatten()]
 
 

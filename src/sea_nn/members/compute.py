@@ -11,6 +11,7 @@ Any function `(model, x, target) -> maps` can join by `register`, or unnamed in 
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from sea_nn.config import check_seed
 from sea_nn.errors import InputError, KindError
+from sea_nn.features import Kind, find_kind
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import MemberMaps, Progress, Work
 from sea_nn.passes.borrowing import borrow
@@ -42,6 +44,7 @@ def compute_maps(
     compile: bool = False,
     progress: Progress | None = None,
     on_error: Literal["raise", "skip"] = "raise",
+    kind: Kind | None = None,
 ) -> MemberMaps:
     """Explain every input of `x` with every method; the model and `x` are not changed.
 
@@ -52,7 +55,7 @@ def compute_maps(
       [N, ...] being one an input. A pool of them for gradient_shap is an option of its own:
       `options={"gradient_shap": {"baselines": pool}}`.
     - With `additional_forward_args` callables cannot take part: they get the model and an input.
-    - `feature_mask` has the segments for lime and kernel_shap.
+    - `feature_mask` has the segments for lime and kernel_shap; `kind` says which axis is channels.
     - Draws are each input's own, decided by `seed` and its content, so its maps do not depend on
       the rest of the batch. A model or callable that draws does so from PyTorch's global generator.
     - `autocast=torch.float16` keeps as many digits as the TF32 that PyTorch's convolutions use by
@@ -88,7 +91,7 @@ def compute_maps(
         )
         found = Work(entries, task, target, compile, progress, on_error).do()
     found.output.warn()
-    return found
+    return replace(found, kind=find_kind(x) if kind is None else kind)
 
 
 def from_captum(attribution: type[Any], **options: Any) -> Callable[..., Tensor]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.errors import InputError, MemberError, SEAError, UnfitError
+from sea_nn.features import KINDS, Kind
 from sea_nn.members.registry import Entry
 from sea_nn.members.validation import check_maps, check_needs, find_mismatch
 from sea_nn.passes import batching, compiled, cuda_graphs, forms
@@ -47,6 +48,7 @@ class MemberMaps:
         outputs: the model's answers, [N, classes].
         output: what these answers are.
         options: the options that each member ran with, its defaults among them.
+        kind: of the inputs; it says which axis of the maps is channels.
     """
 
     maps: dict[str, Tensor]
@@ -57,6 +59,7 @@ class MemberMaps:
     outputs: Tensor
     output: Output
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    kind: Kind = KINDS["image"]
 
     def duplicates(self, threshold: float = 0.9999) -> list[tuple[str, str, Tensor]]:
         """Return pairs of members whose maps point the same way, and for which inputs, bool [N].
@@ -75,10 +78,9 @@ class MemberMaps:
         return [(a, b, same) for a, b, same in found if bool(same.any())]
 
 
-def to_heatmaps(found: MemberMaps, ndim: int) -> Tensor:
-    """Members' raw maps as heatmaps: |.|, channels summed (images), scaled: [N, m, *shape]."""
-    axis = 1 if ndim == 4 else None
-    return torch.stack([to_heatmap(raw, axis) for raw in found.maps.values()], 1)
+def to_heatmaps(found: MemberMaps) -> Tensor:
+    """Members' raw maps as heatmaps: |.|, channels summed, scaled to [0, 1]: [N, m, *shape]."""
+    return torch.stack([to_heatmap(raw, found.kind.channels) for raw in found.maps.values()], 1)
 
 
 class Work:

@@ -6,19 +6,19 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import MemberError, UnfitError
+from sea_nn.features import find_kind
 from sea_nn.members.registry import Member, get, names
 from sea_nn.passes.evaluator import Evaluator
 
 
 def check_needs(member: Member, task: Evaluator) -> None:
     """Refuse inputs and models that a member is not made for, and name the members that are."""
-    kinds = {2: "columns [N, F]", 3: "series [N, C, T]"}
-    if "image" in member.needs and task.x.ndim != 4:
+    kind = find_kind(task.x)
+    if "image" in member.needs and kind.view != "picture":
         others = [n for n in names() if "image" not in get(n).needs]
         raise UnfitError(
-            f"{member.name} explains images [N, C, H, W], and the input is "
-            f"{kinds.get(task.x.ndim, 'a tensor')} of shape {list(task.x.shape)}; members for it: "
-            f"{', '.join(others)}"
+            f"{member.name} explains images [N, C, H, W], and the input is a {kind.name} of shape "
+            f"{list(task.x.shape)}; members for it: {', '.join(others)}"
         )
     if "module" in member.needs and task.module is None:
         others = [n for n in names() if "module" not in get(n).needs]
@@ -36,7 +36,7 @@ def check_maps(label: str, maps: Any, x: Tensor) -> Tensor:
     if maps.ndim == x.ndim - 1 and x.ndim > 2:
         maps = maps.unsqueeze(1)
     single = x.ndim > 2 and maps.shape == (len(x), 1, *x.shape[2:])
-    if single and x.ndim == 3:
+    if single and find_kind(x).channels is None:
         maps = maps.expand_as(x)  # each channel of a series has features of its own
     elif maps.shape != x.shape and not single:
         raise MemberError(

@@ -1,16 +1,17 @@
-"""Ways to hide parts of an input: black, mean, blur, noise, in-painting, or values of your own.
+"""Ways for features to be absent: blur, mean, baseline, noise, draws from data and others.
 
 >>> x = torch.arange(8.0).view(1, 2, 2, 2)
 >>> hidden = torch.tensor([[[True, False], [False, False]]])
 >>> prepare(x, "mean").hide(hidden, torch.tensor([0]))[0, :, 0, 0]
 tensor([1.5000, 5.5000])
 
-Inputs are columns [N, F], series [N, C, T] or images [N, C, H, W]; a *position* is a column, a time
-or a pixel, and all its channels are hidden together.
+Inputs are columns [N, F], series [N, C, T], images [N, C, H, W] or volumes [N, C, D, H, W]. What is
+hidden is given over the values of the inputs, or over *positions* (times, pixels, voxels), of which
+all channels are then hidden together. ``WAYS`` has every way by name.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,13 +23,6 @@ from sea_nn.errors import InputError, KindError
 from sea_nn.passes.noise import normal, uniform
 from sea_nn.questions.inpainting import inpaint
 
-PERTURBATIONS = {
-    "black": "the lowest value of each channel",
-    "mean": "the input's own mean of each channel",
-    "blur": "the input blurred, standard deviation a tenth of the longer side",
-    "noise": "uniform noise between the bounds, drawn once an input",
-    "inpaint": "ROAD: each hidden pixel the mean of its neighbours, plus a little noise",
-}
 Bounds = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]
 
 # With this strength the shipped CNN's mean probability of the predicted class falls from .91 to .23
@@ -41,8 +35,15 @@ INPAINT_NOISE = 0.01
 class Perturbation(Protocol):
     """Inputs [N, ...] of which any positions can be hidden."""
 
-    def hide(self, hidden: Tensor, rows: Tensor) -> Tensor:
-        """Return the inputs ``rows`` [P] with the positions ``hidden``, bool [P, ...], replaced."""
+    @property
+    def n_draws(self) -> int:
+        """How many versions of the hidden values there are; an answer is the mean over them."""
+
+    def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
+        """Return the inputs ``rows`` [P] with the positions ``hidden``, bool [P, ...], replaced.
+
+        ``draw`` [P] says by which version, 0 … n_draws - 1; None for the first.
+        """
 
     def changed(self) -> Tensor:
         """Return the positions that look different when hidden, bool [N, n]."""
@@ -63,48 +64,55 @@ def pixel_bounds(mean: Sequence[float], std: Sequence[float]) -> Bounds:
     return [(0 - m) / s for m, s in pairs], [(1 - m) / s for m, s in pairs]
 
 
+@dataclass(frozen=True)
+class Given:
+    """What a way to be absent may need besides the inputs; see ``prepare``."""
+
+    bounds: Bounds | None = None
+    seed: int = 0
+    first: int = 0
+    baselines: float | Tensor | None = None
+    background: Tensor | None = None
+    draws: int = 1
+
+
 def prepare(
-    x: Tensor, kind: str | Tensor, *, bounds: Bounds | None = None, seed: int = 0, first: int = 0
+    x: Tensor,
+    kind: str | Tensor,
+    *,
+    bounds: Bounds | None = None,
+    seed: int = 0,
+    first: int = 0,
+    baselines: float | Tensor | None = None,
+    background: Tensor | None = None,
+    draws: int = 1,
 ) -> Perturbation:
     """Return the perturbation ``kind`` of the inputs ``x``.
 
     Args:
-        x: inputs [N, F], [N, C, T] or [N, C, H, W].
-        kind: a name from ``PERTURBATIONS``, or a tensor that broadcasts to ``x``.
+        x: inputs [N, F], [N, C, T], [N, C, H, W] or [N, C, D, H, W].
+        kind: a name from ``WAYS``, or a tensor that broadcasts to ``x``.
         bounds: the lowest and the highest value a channel can have, numbers or one a channel (see
             ``pixel_bounds``); left out, each input's own extremes of each channel.
-        seed: starts the noise.
+        seed: starts the noise, and the choice of rows from the background.
         first: the number of the first input, if ``x`` is part of a larger set.
+        baselines: the values of "baseline": None for 0, a number or a tensor.
+        background: other inputs, [B, ...], for "background" and "background_mean".
+        draws: how many rows of the background stand in for what is absent, at most.
     """
-    if isinstance(kind, Tensor) or kind in ("mean", "blur"):
-        return Fill(x, fill(x, kind))
+    if isinstance(kind, Tensor):
+        return Fill(x, _expand(kind, x))
     if not isinstance(kind, str):
         raise KindError(
-            f"a perturbation is a name ({', '.join(PERTURBATIONS)}) or a tensor of values, not "
+            f"a perturbation is a name ({', '.join(WAYS)}) or a tensor of values, not "
             f"{type(kind).__name__}"
         )
-    if kind not in PERTURBATIONS:
+    if kind not in WAYS:
         raise InputError(
-            f"there is no perturbation {kind!r}; choose from {', '.join(PERTURBATIONS)}, or pass a "
+            f"there is no perturbation {kind!r}; choose from {', '.join(WAYS)}, or pass a "
             "tensor of the values that hidden positions take"
         )
-    low, high = _resolve_bounds(x, bounds)
-    if kind == "black":
-        return Fill(x, low)
-    if kind == "noise":
-        values = uniform("noise", x.shape, seed, first, x.device)
-        return Fill(x, torch.lerp(low, high, values.to(x.dtype)))
-    if x.ndim != 4:
-        raise InputError(f"inpaint is for images [N, C, H, W]; x has the shape {list(x.shape)}")
-    noise = normal("inpaint", x.shape, seed, first, x.device).to(x.dtype)
-    return Inpainting(x, noise * INPAINT_NOISE * (high - low))
-
-
-def fill(x: Tensor, kind: str | Tensor) -> Tensor:
-    """Return what hidden positions become by "mean", "blur" or given values: broadcasts to x."""
-    if isinstance(kind, Tensor):
-        return _expand(kind, x)
-    return _mean(x) if kind == "mean" else blur(x)
+    return WAYS[kind].make(x, Given(bounds, seed, first, baselines, background, draws))
 
 
 @dataclass(frozen=True)
@@ -113,8 +121,9 @@ class Fill:
 
     x: Tensor
     values: Tensor
+    n_draws: int = 1
 
-    def hide(self, hidden: Tensor, rows: Tensor) -> Tensor:
+    def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
         """Return the inputs ``rows`` with the positions ``hidden`` replaced."""
         return torch.where(_over_channels(hidden, self.x), self.values[rows], self.x[rows])
 
@@ -122,6 +131,60 @@ class Fill:
         """Return the positions whose value differs from the fill, bool [N, n]."""
         different = self.x != self.values
         return different.flatten(1) if self.x.ndim == 2 else different.any(1).flatten(1)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Hidden positions take the values of other inputs, ``others`` [K, ...]: one draw each."""
+
+    x: Tensor
+    others: Tensor
+
+    @property
+    def n_draws(self) -> int:
+        """How many other inputs there are."""
+        return len(self.others)
+
+    def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
+        """Return the inputs ``rows`` with the positions ``hidden`` of the inputs ``draw``."""
+        draw = torch.zeros_like(rows) if draw is None else draw
+        return torch.where(_over_channels(hidden, self.x), self.others[draw], self.x[rows])
+
+    def changed(self) -> Tensor:
+        """Return the positions that differ from one of the others at least, bool [N, n]."""
+        parts = [Fill(self.x, one.expand_as(self.x)).changed() for one in self.others]
+        return torch.stack(parts).any(0)
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """Hidden steps of a series lie on the line between the steps left and right of them.
+
+    Before the first step that is left and after the last they keep its value; a channel that is
+    hidden altogether becomes its mean.
+    """
+
+    x: Tensor
+    n_draws: int = 1
+
+    def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
+        """Return the series ``rows`` with the steps ``hidden`` interpolated."""
+        x = self.x[rows]
+        hidden = _over_channels(hidden, self.x).expand_as(x)
+        steps, length = torch.arange(x.shape[2], device=x.device), x.shape[2]
+        left = torch.where(hidden, -1, steps).cummax(2).values
+        right = torch.where(hidden, length, steps).flip(2).cummin(2).values.flip(2)
+        before = x.gather(2, torch.where(left < 0, right, left).clamp(max=length - 1))
+        after = x.gather(2, torch.where(right == length, left, right).clamp(min=0))
+        part = ((steps - left) / (right - left).clamp(min=1)).to(x.dtype)
+        line = torch.lerp(before, after, part)
+        nothing = hidden.all(2, keepdim=True)
+        line = torch.where(nothing, x.mean(2, keepdim=True), line)
+        return torch.where(hidden, line, x)
+
+    def changed(self) -> Tensor:
+        """Every step: what a hidden one becomes depends on the others."""
+        return torch.ones(len(self.x), self.x.shape[2], dtype=torch.bool, device=self.x.device)
 
 
 @dataclass(frozen=True)
@@ -134,8 +197,9 @@ class Inpainting:
 
     x: Tensor
     noise: Tensor
+    n_draws: int = 1
 
-    def hide(self, hidden: Tensor, rows: Tensor) -> Tensor:
+    def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
         """Return the inputs ``rows`` with the pixels ``hidden`` in-painted."""
         x = self.x[rows]
         return torch.where(hidden.unsqueeze(1), inpaint(x, hidden) + self.noise[rows], x)
@@ -146,15 +210,16 @@ class Inpainting:
 
 
 def blur(x: Tensor, sigma: float | None = None) -> Tensor:
-    """Return series or images blurred by a Gaussian, cut off and renormalised at the borders.
+    """Return series, images or volumes blurred by a Gaussian, renormalised at the borders.
 
     Args:
-        x: [N, C, T] or [N, C, H, W].
+        x: [N, C, T], [N, C, H, W] or [N, C, D, H, W].
         sigma: standard deviation in positions; left out, a tenth of the longer side.
     """
     if x.ndim < 3:
         raise InputError(
-            f"blur is for series [N, C, T] and images [N, C, H, W]; x has the shape {list(x.shape)}"
+            f"blur is for series [N, C, T], images [N, C, H, W] and volumes; x is {list(x.shape)}: "
+            'choose "mean", "baseline" or "background"'
         )
     sigma = BLUR_SHARE * max(x.shape[2:]) if sigma is None else sigma
     if not (sigma > 0 and math.isfinite(sigma)):
@@ -169,7 +234,7 @@ def _mean(x: Tensor) -> Tensor:
 
 
 def _over_channels(hidden: Tensor, x: Tensor) -> Tensor:
-    return hidden if x.ndim == 2 else hidden.unsqueeze(1)
+    return hidden if hidden.ndim == x.ndim else hidden.unsqueeze(1)
 
 
 def _expand(values: Tensor, x: Tensor) -> Tensor:
@@ -205,3 +270,89 @@ def _resolve_bounds(x: Tensor, bounds: Bounds | None) -> tuple[Tensor, Tensor]:
         low.reshape(shape).expand(len(x), *(-1,) * (x.ndim - 1)),
         high.reshape(shape).expand(len(x), *(-1,) * (x.ndim - 1)),
     )
+
+
+def _make_noise(x: Tensor, given: Given) -> Perturbation:
+    low, high = _resolve_bounds(x, given.bounds)
+    values = uniform("noise", x.shape, given.seed, given.first, x.device)
+    return Fill(x, torch.lerp(low, high, values.to(x.dtype)))
+
+
+def _make_inpainting(x: Tensor, given: Given) -> Perturbation:
+    low, high = _resolve_bounds(x, given.bounds)
+    if x.ndim != 4:
+        raise InputError(f"inpaint is for images [N, C, H, W]; x has the shape {list(x.shape)}")
+    noise = normal("inpaint", x.shape, given.seed, given.first, x.device).to(x.dtype)
+    return Inpainting(x, noise * INPAINT_NOISE * (high - low))
+
+
+def _make_baseline(x: Tensor, given: Given) -> Perturbation:
+    values = torch.as_tensor(0.0 if given.baselines is None else given.baselines)
+    return Fill(x, _expand(values, x))
+
+
+def _make_interpolation(x: Tensor, given: Given) -> Perturbation:
+    if x.ndim != 3:
+        raise InputError(f"interpolate is for series [N, C, T]; x has the shape {list(x.shape)}")
+    return Interpolation(x)
+
+
+def _make_draws(x: Tensor, given: Given) -> Perturbation:
+    others = check_background(given.background, x)
+    generator = torch.Generator().manual_seed(given.seed)
+    chosen = torch.randperm(len(others), generator=generator)[: given.draws]
+    return Draws(x, others[chosen.to(x.device)])
+
+
+def _make_background_mean(x: Tensor, given: Given) -> Perturbation:
+    return Fill(x, check_background(given.background, x).mean(0, keepdim=True).expand_as(x))
+
+
+def check_background(background: Tensor | None, x: Tensor) -> Tensor:
+    """Background data as a tensor [B, ...] like ``x``, or why it cannot stand in for it."""
+    if background is None:
+        raise InputError(
+            f"features that are absent by the background need background=, inputs like x: "
+            f"[B, {', '.join(map(str, x.shape[1:]))}]"
+        )
+    if not isinstance(background, Tensor) or not background.is_floating_point():
+        raise KindError("background must be a floating-point tensor of inputs like x")
+    if background.shape[1:] != x.shape[1:] or len(background) == 0:
+        raise InputError(
+            f"background must be [B, {', '.join(map(str, x.shape[1:]))}] with B >= 1, inputs like "
+            f"x; got {list(background.shape)}"
+        )
+    background = background.detach().to(x)
+    if not bool(background.isfinite().all()):
+        raise InputError("background holds NaN or infinite values: leave these rows out")
+    return background
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to be absent: what it does, and how it is made for inputs."""
+
+    says: str
+    make: Callable[[Tensor, Given], Perturbation]
+
+
+WAYS: dict[str, Way] = {
+    "black": Way(
+        "the lowest value of each channel", lambda x, g: Fill(x, _resolve_bounds(x, g.bounds)[0])
+    ),
+    "mean": Way("the input's own mean of each channel", lambda x, _: Fill(x, _mean(x))),
+    "blur": Way(
+        "the input blurred, standard deviation a tenth of the longer side",
+        lambda x, _: Fill(x, blur(x)),
+    ),
+    "noise": Way("uniform noise between the bounds, drawn once an input", _make_noise),
+    "inpaint": Way(
+        "ROAD: each hidden pixel the mean of its neighbours, plus a little noise", _make_inpainting
+    ),
+    "baseline": Way("the members' baseline: 0, a number or values of your own", _make_baseline),
+    "interpolate": Way("of a series, the line between the steps around", _make_interpolation),
+    "background": Way("the values of other inputs, one draw or the mean of several", _make_draws),
+    "background_mean": Way("the mean of other inputs", _make_background_mean),
+}
+PERTURBATIONS = {name: WAYS[name].says for name in ("black", "mean", "blur", "noise", "inpaint")}
+"""The ways by which metrics hide positions."""

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from sea_nn.config import ABSENT
 from sea_nn.errors import InputError
+from sea_nn.features import Features, Kind
 from sea_nn.passes.outputs import Output, Target
-from sea_nn.questions.absent import fill
+from sea_nn.questions.absent import prepare
 from sea_nn.questions.answers import Ask
 from sea_nn.questions.points import ask_points
 from sea_nn.questions.session import open_model
@@ -28,8 +29,12 @@ def make_ask_only(
     x: Tensor,
     target: Target,
     *,
+    features: Features | None = None,
     absent: str = "blur",
     baselines: float | Tensor | None = None,
+    background: Tensor | None = None,
+    draws: int = 1,
+    seed: int = 0,
     additional_forward_args: Any = None,
     internal_batch_size: int | None = None,
     autocast: bool | torch.dtype = False,
@@ -45,10 +50,15 @@ def make_ask_only(
 
     Args:
         model: a module or callable in the sense of ``TensorModel``.
-        x: inputs [N, F], [N, C, T] or [N, C, H, W].
+        x: inputs [N, F], [N, C, T], [N, C, H, W] or [N, C, D, H, W].
         target: the class: one, one an input, or None for the predicted one.
-        absent: what is not left becomes "blur", "mean" or "baseline"; see ``SEAConfig.absent``.
+        features: of x; None: found from it.
+        absent: what is not left becomes; see ``SEAConfig.absent``.
         baselines: the values of "baseline": None for 0, a number or a tensor.
+        background: other inputs, [B, ...], for "background" and "background_mean".
+        draws: so many rows of the background at most stand in for what is not left; an answer is
+            the mean over them, and costs as many evaluations.
+        seed: starts draws.
         additional_forward_args: further arguments of the model; tensors with N entries follow x.
         internal_batch_size: the most inputs in one pass of the model; left out, by memory.
         autocast: on a GPU, a lower precision.
@@ -57,31 +67,34 @@ def make_ask_only(
         tick: told the number of evaluations just made.
     """
     x = x.detach()
-    values, known = _absent(x, absent, baselines), output
+    found, known = Features.of(x) if features is None else features, output
+    way = find_way(absent, found.kind, background)
+    given: dict[str, Any] = {"baselines": baselines, "background": background}
+    hiding = prepare(x, way, draws=draws, seed=seed, **given)
 
     def ask(sets: Tensor) -> Tensor:
         nonlocal known
         count, per_input = sets.shape[:2]
-        shape = x.shape[2:] if x.ndim == 4 else x.shape[1:]
-        if count != len(x) or sets.shape[2:] != shape:
+        if count != len(x) or sets.shape[2:] != found.shape:
             raise InputError(
-                f"sets must be [N, R, *shape] with N = {len(x)} inputs and features {list(shape)}; "
-                f"got {list(sets.shape)}"
+                f"sets must be [N, R, *shape] with N = {len(x)} inputs and features "
+                f"{list(found.shape)}; got {list(sets.shape)}"
             )
-        rows = torch.arange(count, device=x.device).repeat_interleave(per_input)
-        kept = sets.flatten(0, 1)
+        k = hiding.n_draws
+        points = torch.arange(count * per_input * k, device=x.device)
+        rows, kept = points // (per_input * k), sets.flatten(0, 1)
 
         def build(part: slice) -> Tensor:
-            left = kept[part].unsqueeze(1) if x.ndim == 4 else kept[part]
-            return torch.where(left, x[rows[part]], values[rows[part]])
+            hidden = ~found.over_input(kept[points[part] // k])
+            return hiding.hide(hidden, rows[part], points[part] % k)
 
-        given = {"args": additional_forward_args, "limit": internal_batch_size, "tick": tick}
-        given |= {"autocast": autocast, "outputs": outputs}
-        with open_model(model, x, target, output=known, **given) as evaluators:
+        call = {"args": additional_forward_args, "limit": internal_batch_size, "tick": tick}
+        call |= {"autocast": autocast, "outputs": outputs}
+        with open_model(model, x, target, output=known, **call) as evaluators:
             evaluator = evaluators(slice(None))
             known = evaluator.output  # so that it is found, and told, once
             answers = ask_points(evaluator, rows, build)
-        return answers.score.view(count, per_input)
+        return answers.score.view(count, per_input, k).mean(2)
 
     return ask
 
@@ -107,11 +120,14 @@ def ask_about_groups(ask: Ask | None, groups: Tensor) -> Ask | None:
     return None if ask is None else lambda sets: ask(sets[..., groups[0]])
 
 
-def _absent(x: Tensor, absent: str, baselines: float | Tensor | None) -> Tensor:
-    """The values of what is not left; they broadcast to x behind its first axis."""
+def find_way(absent: str, kind: Kind, background: Tensor | None) -> str:
+    """The way to be absent of inputs of a kind.
+
+    Columns have no neighbours to blur: they become draws from the background where there is one,
+    and else the kind's own way.
+    """
     if absent not in ABSENT:
         raise InputError(f"absent must be one of {', '.join(ABSENT)}; got {absent!r}")
-    kind: str | Tensor = absent
-    if absent == "baseline" or x.ndim == 2:
-        kind = torch.as_tensor(0.0 if baselines is None else baselines)
-    return fill(x, kind)
+    if kind.absent == "blur" or absent not in ("blur", "mean"):
+        return absent
+    return kind.absent if background is None else "background"

@@ -9,7 +9,6 @@
 ([1, 2], 4.0)
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,17 +18,15 @@ from torch import Tensor
 
 from sea_nn.config import check_whole
 from sea_nn.errors import InputError
-from sea_nn.features import clip_grid, group_features, number_cells
+from sea_nn.features import Features, Kind
 from sea_nn.questions.search import Search, plan_questions
 from sea_nn.submodular.answers_function import AnswersFunction, Link, fit_answers
 from sea_nn.submodular.answers_order import held_out_error
 
-GRID = (8, 8)
 LEAST_QUESTIONS = 3
 MOST_FEATURES = 256
 CLIP = 1e-6
 """Probabilities count as at least this and at most one minus this: log-odds up to 13.8."""
-EVEN = 0.5  # the part of a feature's gain that all its positions share alike
 
 
 @dataclass(frozen=True)
@@ -65,8 +62,7 @@ def learn_from_answers(
     questions: int,
     *,
     link: Link = "log-odds",
-    grid: tuple[int, int] | None = None,
-    feature_mask: Tensor | None = None,
+    features: Features | None = None,
     seed: int = 0,
 ) -> AnswersMap:
     """Ask at most so many questions about each input, and learn its function from the answers.
@@ -78,28 +74,28 @@ def learn_from_answers(
         heat: where members see evidence, >= 0, [N, *shape].
         questions: at most so many sets an input, the empty one among them.
         link: "log-odds" for scores that are probabilities, "value" for others.
-        grid: cells of images; None for 8 x 8. Tables and series of up to 64 numbers have these as
-            features, larger ones 64 groups of neighbours.
-        feature_mask: groups instead, whole numbers that broadcast to the map.
+        features: what is asked about; None for ``Features.to_ask_about``: every position where
+            there are up to 64, else 8 x 8 cells of images, 4 x 4 x 4 of volumes, 64 groups of
+            neighbours of others.
         seed: starts the draws of sets.
     """
-    shape = tuple(heat.shape[1:])
-    groups, layout = find_groups(shape, grid, feature_mask)
-    groups = groups.to(heat.device)
-    n = int(groups.max()) + 1
+    if features is None:
+        plain = Kind("heat", heat.ndim)
+        features = Features.of(heat, kind=plain).to_ask_about(device=heat.device)
+    n = features.n
     if n > MOST_FEATURES:
         raise InputError(
             f"a budget is for at most {MOST_FEATURES} features, and there are {n}: give a coarser "
             "feature_mask or grid, or leave out budget"
         )
-    warm, own = sum_groups(heat.double(), groups, n)
+    warm = features.sum(heat.double()) / features.count().to(heat.device)
 
     def ask(sets: Tensor) -> Tensor:
-        return to_answers(ask_only(sets[..., groups[0]]), link)
+        return to_answers(ask_only(features.expand(sets)), link)
 
     none = ask(torch.zeros(len(heat), 1, n, dtype=torch.bool, device=heat.device))[:, 0]
     all_ = to_answers(whole, link)
-    search = Search(ask, none, all_, warm / own, layout, link, seed)
+    search = Search(ask, none, all_, warm, features.layout, link, seed)
     order = search.run(plan_questions(questions - 1, n))
     nothing = torch.zeros(len(heat), 0, n, dtype=torch.bool, device=heat.device)
     sets = torch.cat([nothing, *search.sets], 1)
@@ -108,61 +104,23 @@ def learn_from_answers(
     f = fit_answers(sets, answers, none, all_, **known)
     gains = f.gains(order)
     by_feature = torch.zeros_like(gains).scatter(1, order, gains)
-    single = n == math.prod(shape)
     sure = whole > 1 - CLIP if link == "log-odds" else torch.zeros_like(whole, dtype=torch.bool)
     return AnswersMap(
         function=f,
         order=order,
         gains=gains,
-        attribution=paint(by_feature.clamp(min=0), heat.double(), groups),
+        attribution=features.paint(by_feature.clamp(min=0), heat.double()),
         error=held_out_error(sets, answers, none, all_, **known),
-        feature_shape=shape if single else layout or (n,),
-        features=None if single else groups,
+        feature_shape=features.feature_shape,
+        features=features.groups,
         clipped=sure,
     )
-
-
-def find_groups(
-    shape: tuple[int, ...], grid: tuple[int, int] | None, feature_mask: Tensor | None
-) -> tuple[Tensor, tuple[int, int] | None]:
-    """The feature of each position, int64 [1, *shape], and the (rows, columns) they lie in, if any.
-
-    >>> find_groups((3, 100), None, None)[1]
-    (3, 21)
-    """
-    if feature_mask is not None:
-        return group_features(feature_mask, shape), None
-    flat = shape if len(shape) == 2 else (1, math.prod(shape))
-    if grid is None:
-        rows = min(GRID[0], flat[0])
-        grid = flat if math.prod(shape) <= 64 else (rows, min(flat[1], 64 // rows))
-    cells = clip_grid(grid, flat)
-    numbers = number_cells(cells, flat).reshape(1, *shape)
-    return numbers, cells if len(shape) == 2 else None
 
 
 def to_answers(score: Tensor, link: Link) -> Tensor:
     """Scores as the function's answers: log-odds of clipped probabilities, or values, float64."""
     score = score.detach().double()
     return score.clamp(CLIP, 1 - CLIP).logit() if link == "log-odds" else score
-
-
-def sum_groups(maps: Tensor, groups: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Sums over each feature's positions, [N, *shape] -> [N, n], and how many these are, [n]."""
-    index = groups.flatten()
-    sums = maps.new_zeros(len(maps), n).index_add_(1, index, maps.flatten(1))
-    return sums, torch.bincount(index, minlength=n).to(maps)
-
-
-def paint(gains: Tensor, heat: Tensor, groups: Tensor) -> Tensor:
-    """Gains by feature [N, n] over the positions, half alike and half by heat: [N, *shape]."""
-    n, index = gains.shape[1], groups.flatten()
-    warm, own = sum_groups(heat, groups, n)
-    alike = (1 / own)[index]
-    by_heat = torch.where(warm > 0, 1 / warm.clamp(min=1e-300), 0.0)[:, index] * heat.flatten(1)
-    by_heat = torch.where((warm > 0)[:, index], by_heat, alike)
-    share = EVEN * alike + (1 - EVEN) * by_heat
-    return (gains[:, index] * share).reshape(heat.shape)
 
 
 def check_budget(budget: int, price: int, constraints: Mapping[str, Any] | None = None) -> int:

@@ -75,7 +75,7 @@ class Search:
         none: the answer for no feature, [N].
         all: the answer for the whole input, [N].
         heat: where members see evidence, [N, n].
-        layout: the features' (rows, columns); None without one.
+        layout: the shape of the grid that features lie in; None without one.
         link: what the answers are.
         seed: starts the draws; each input has its own, the same in any batch.
         sets: what was asked, bool [N, R, n] by round.
@@ -86,7 +86,7 @@ class Search:
     none: Tensor
     all: Tensor
     heat: Tensor
-    layout: tuple[int, int] | None = None
+    layout: tuple[int, ...] | None = None
     link: Link = "log-odds"
     seed: int = 0
     sets: list[Tensor] = field(default_factory=list)
@@ -153,9 +153,9 @@ class Search:
         return order_features(best, count, n, self.heat.device)
 
 
-def smooth_cells(layout: tuple[int, int]) -> Tensor:
+def smooth_cells(layout: tuple[int, ...]) -> Tensor:
     """How far cells of a grid stand for each other, rows sum to 1: [n, n]."""
     axes = (torch.arange(float(side)) * 8 / max(layout) for side in layout)
-    cells = torch.cartesian_prod(*axes).view(-1, 2).double()
+    cells = torch.cartesian_prod(*axes).view(-1, len(layout)).double()
     near = torch.exp(-(torch.cdist(cells, cells) / 0.7).square() / 2)
     return near / near.sum(1, keepdim=True)

@@ -168,7 +168,7 @@ def plot_explanation(
         return plot_gains(e.gains, rows, path)
     if kind == "agreement":
         names = ("SEA", *e.methods)
-        columns = e.feature_names if e.kind == "table" else None
+        columns = e.feature_names if e.view == "bars" else None
         return plot_agreement(
             e.agreement_with_sea, names, e.disagreement, e.images, rows, path, columns
         )
@@ -177,16 +177,16 @@ def plot_explanation(
         n = e.order.shape[1]
         titles = [f"{size:,} of {n:,} ({_percent(size / n)})" for size in sizes]
         masks = e.member_top_masks(sizes)
-        if e.kind == "image":
+        if e.view == "picture":
             return plot_top(e.attribution, e.maps, e.methods, masks, titles, e.images, path, rows)
         names = ("SEA", *e.methods, "Agg-Mean")
         return plot_tiers(masks, names, titles, e.feature_names, rows, path)
-    if e.kind == "table":
+    if e.view == "bars":
         dots, names = e.maps, e.methods
         if e.answers is not None:
             dots, names = torch.cat([dots, e.answers.unsqueeze(1).to(dots)], 1), (*names, "answers")
         return plot_bars(e.attribution, dots, names, e.feature_names, rows, path)
-    if e.kind == "series":
+    if e.view == "lines":
         return plot_series(e.attribution, e.values, e.feature_names, rows, path)
     if kind == "strip":
         return plot_strip(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers, e.unit)

@@ -196,7 +196,7 @@ def fit_answers(
             return build()
 
 
-def place_units(n: int, shape: tuple[int, int] | None = None, units: int = 8) -> Tensor:
+def place_units(n: int, shape: tuple[int, ...] | None = None, units: int = 8) -> Tensor:
     """The log weight of every feature in every unit before learning, float64 [n, units].
 
     On a grid the first unit is everywhere, the others are round, at random places, half of them
@@ -206,8 +206,9 @@ def place_units(n: int, shape: tuple[int, int] | None = None, units: int = 8) ->
     if shape is None:
         return 1.5 * torch.randn(n, units, generator=generator).double()
     side = torch.tensor(shape, dtype=torch.float32)
-    cells = torch.cartesian_prod(*(torch.arange(float(s)) for s in shape)).view(-1, 2) / side
-    centres = torch.rand(units, 2, generator=generator) * (1 - 1 / side)
+    axes = (torch.arange(float(s)) for s in shape)
+    cells = torch.cartesian_prod(*axes).view(-1, len(shape)) / side
+    centres = torch.rand(units, len(side), generator=generator) * (1 - 1 / side)
     width = torch.tensor([1 / 4, 1 / 2])[torch.arange(units) % 2]
     width[0] = torch.inf
     return (-(torch.cdist(cells, centres) / width).square() / 2).clamp(min=-6).double()

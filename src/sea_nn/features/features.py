@@ -1,0 +1,165 @@
+"""Features: what of an input is attributed, made once and used by every room.
+
+A map has positions: pixels, voxels, columns, values of a series. One or more of them are a
+*feature*: a cell of a grid, a superpixel, the columns of a one-hot code, a span of time.
+
+>>> import torch
+>>> features = Features.of(torch.zeros(2, 3, 8, 8), grid=(2, 2))
+>>> features.shape, features.n
+((8, 8), 4)
+>>> kept = features.expand(torch.tensor([[True, False, False, False]]))
+>>> features.over_input(kept).shape, int(kept.sum())
+(torch.Size([1, 1, 8, 8]), 16)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError
+from sea_nn.features.groups import clip_grid, group_features, number_cells
+from sea_nn.features.kinds import Kind, find_kind
+
+MOST_CELLS = 64
+"""How many features a table or series has by default when the model is asked."""
+EVEN = 0.5  # the part of a feature's gain that all its positions share alike
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The features of a batch of inputs of one shape.
+
+    Attributes:
+        kind: of the inputs.
+        shape: of one map: (F,), (C, T), (H, W), (D, H, W).
+        groups: the feature of each position, int64 [1, *shape]; None: one each.
+        layout: the shape of the grid that features lie in; None where they have no neighbours.
+        names: of a table's columns or a series' channels.
+    """
+
+    kind: Kind
+    shape: tuple[int, ...]
+    groups: Tensor | None = None
+    layout: tuple[int, ...] | None = None
+    names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        x: Tensor,
+        *,
+        kind: Kind | None = None,
+        feature_mask: Tensor | None = None,
+        grid: Sequence[int] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Features:
+        """The features of inputs ``x``, [N, ...].
+
+        Args:
+            x: the inputs.
+            kind: left out, it is found from the number of axes.
+            feature_mask: whole numbers that broadcast to the map: equal ones are one feature.
+            grid: cells along each axis of the map, instead of a mask.
+            names: of columns or channels.
+        """
+        kind = find_kind(x) if kind is None else kind
+        if kind.axes != x.ndim:
+            raise InputError(
+                f"inputs of the kind {kind.name!r} have {kind.axes} axes; x is {list(x.shape)}"
+            )
+        shape = kind.map_shape(x)
+        named = None if names is None else tuple(map(str, names))
+        if feature_mask is not None:
+            groups = group_features(feature_mask, shape).to(x.device)
+            return cls(kind, shape, groups, names=named)
+        single = cls(kind, shape, names=named)
+        return single if grid is None else single.on_grid(grid, x.device)
+
+    @property
+    def n(self) -> int:
+        """How many features there are."""
+        return math.prod(self.shape) if self.groups is None else int(self.groups.max()) + 1
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """The shape of the feature space; its product is n."""
+        return self.shape if self.groups is None else self.layout or (self.n,)
+
+    def on_grid(self, grid: Sequence[int], device: torch.device | None = None) -> Features:
+        """The same map with the cells of a grid as features."""
+        if len(grid) != len(self.shape):
+            raise InputError(
+                f"a grid has a number for each axis of the map {list(self.shape)}; got {list(grid)}"
+            )
+        cells = clip_grid(grid, self.shape)
+        if cells == self.shape:
+            return replace(self, groups=None, layout=cells)
+        numbers = number_cells(cells, self.shape, device).unsqueeze(0)
+        return replace(self, groups=numbers, layout=cells)
+
+    def to_ask_about(
+        self, grid: Sequence[int] | None = None, device: torch.device | None = None
+    ) -> Features:
+        """The features that a budget's questions are about: a mask's, or few enough cells.
+
+        >>> Features.of(torch.zeros(1, 3, 100)).to_ask_about().layout
+        (3, 21)
+        """
+        if self.groups is not None:
+            return self
+        if len(self.shape) == 1:  # without neighbours: bands of columns only where they are many
+            count = min(math.prod(self.shape), MOST_CELLS) if grid is None else min(grid[-1:])
+            return replace(self.on_grid((count,), device), layout=None)
+        if grid is None:
+            rows, axes = min(8, self.shape[0]), len(self.shape)
+            side = int(MOST_CELLS ** (1 / axes) + 1e-9)
+            grid = (rows, MOST_CELLS // rows) if axes == 2 else (side,) * axes
+            grid = self.shape if math.prod(self.shape) <= MOST_CELLS else grid
+        return self.on_grid(grid, device)
+
+    def over_input(self, mask: Tensor) -> Tensor:
+        """A mask over maps, [P, *shape], as one that broadcasts to the inputs."""
+        return mask if self.kind.channels is None else mask.unsqueeze(self.kind.channels)
+
+    def mask_input(self) -> Tensor | None:
+        """The features' numbers, shaped to broadcast to the inputs, for members; None: one each."""
+        return None if self.groups is None else self.over_input(self.groups)
+
+    def add_channel(self, maps: Tensor) -> Tensor:
+        """Maps [N, *shape] as attributions: [N, 1, *shape] where channels go together."""
+        return maps if self.kind.channels is None else maps.unsqueeze(1)
+
+    def expand(self, values: Tensor) -> Tensor:
+        """Give every position its feature's value: [..., n] -> [..., *shape]."""
+        if self.groups is None:
+            return values.reshape(*values.shape[:-1], *self.shape)
+        return values[..., self.groups[0]]
+
+    def sum(self, maps: Tensor) -> Tensor:
+        """Sums over each feature's positions: [N, *shape] -> [N, n]."""
+        flat = maps.flatten(1)
+        if self.groups is None:
+            return flat
+        return flat.new_zeros(len(maps), self.n).index_add_(1, self.groups.flatten(), flat)
+
+    def count(self) -> Tensor:
+        """How many positions each feature has: int64 [n]."""
+        if self.groups is None:
+            return torch.ones(self.n, dtype=torch.int64)
+        return torch.bincount(self.groups.flatten(), minlength=self.n)
+
+    def paint(self, gains: Tensor, heat: Tensor) -> Tensor:
+        """Gains by feature [N, n] over the positions, half alike and half by heat: [N, *shape]."""
+        warm, own = self.sum(heat), self.count().to(heat)
+        index = torch.arange(self.n) if self.groups is None else self.groups.flatten()
+        index = index.to(heat.device)
+        alike = (1 / own)[index]
+        by_heat = torch.where(warm > 0, 1 / warm.clamp(min=1e-300), 0.0)[:, index] * heat.flatten(1)
+        by_heat = torch.where((warm > 0)[:, index], by_heat, alike)
+        share = EVEN * alike + (1 - EVEN) * by_heat
+        return (gains[:, index] * share).reshape(heat.shape)

@@ -1,0 +1,62 @@
+"""Kinds of inputs: what one position of a map is, how it is absent, and in which view it is shown.
+
+>>> import torch
+>>> find_kind(torch.zeros(2, 3, 8, 8)).name
+'image'
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from sea_nn.errors import InputError
+
+VIEWS = ("bars", "lines", "picture", "slices", "words", "parts")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of inputs; a kind of your own is one more of these (docs/how-to/features.md).
+
+    Attributes:
+        name: what it is called in reports and files.
+        axes: of a batch of such inputs, its own included.
+        channels: the axis of a batch along which values belong to one position, as the colours of
+            a pixel do; None where every value is a position of its own.
+        view: how its maps are shown: "bars" [F], "lines" [C, T], "picture" [H, W], "slices"
+            [D, H, W], "words" [F], or "parts" (several inputs).
+        absent: what features become that are left out of a question; see
+            ``sea_nn.questions.absent``.
+        asked: whether questions are asked without a budget, too: where that was measured to help.
+    """
+
+    name: str
+    axes: int
+    channels: int | None = None
+    view: str = "bars"
+    absent: str = "baseline"
+    asked: bool = False
+
+    def __post_init__(self) -> None:
+        if self.view not in VIEWS:
+            raise InputError(f"a view is one of {', '.join(VIEWS)}; got {self.view!r}")
+        if self.channels is not None and not 1 <= self.channels < self.axes:
+            raise InputError(
+                f"channels is an axis from 1 to {self.axes - 1}, or None; got {self.channels}"
+            )
+
+    def map_shape(self, x: Tensor) -> tuple[int, ...]:
+        """The shape of one map of inputs ``x``: (F,), (C, T), (H, W), (D, H, W)."""
+        return tuple(s for axis, s in enumerate(x.shape) if axis not in (0, self.channels))
+
+
+TABLE = Kind("table", 2)
+SERIES = Kind("series", 3, view="lines", absent="blur")
+IMAGE = Kind("image", 4, 1, "picture", "blur", asked=True)
+VOLUME = Kind("volume", 5, 1, "slices", "blur")
+KINDS = {kind.name: kind for kind in (TABLE, SERIES, IMAGE, VOLUME)}
+
+
+def find_kind(x: Tensor) -> Kind:
+    """The kind of inputs with as many axes as ``x``."""
+    return next((kind for kind in KINDS.values() if kind.axes == x.ndim), Kind("values", x.ndim))
