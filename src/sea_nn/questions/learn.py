@@ -19,6 +19,7 @@ from torch import Tensor
 from sea_nn.config import check_whole
 from sea_nn.errors import InputError
 from sea_nn.features import Features, Kind
+from sea_nn.questions.curve import Curve, ask_curve, choose_counts
 from sea_nn.questions.search import Search, plan_questions
 from sea_nn.submodular.answers_function import AnswersFunction, Link, fit_answers
 from sea_nn.submodular.answers_order import held_out_error
@@ -43,6 +44,7 @@ class AnswersMap:
         feature_shape: the shape of the feature space; its product is n.
         features: the feature of each position, int64 [1, *shape]; None: one each.
         clipped: where the model is surer of the whole input than log-odds are taken for, bool [N].
+        curve: what the model itself said along the order.
     """
 
     function: AnswersFunction
@@ -53,6 +55,7 @@ class AnswersMap:
     feature_shape: tuple[int, ...]
     features: Tensor | None
     clipped: Tensor
+    curve: Curve
 
 
 def learn_from_answers(
@@ -96,7 +99,10 @@ def learn_from_answers(
     none = ask(torch.zeros(len(heat), 1, n, dtype=torch.bool, device=heat.device))[:, 0]
     all_ = to_answers(whole, link)
     search = Search(ask, none, all_, warm, features.layout, link, seed)
-    order = search.run(plan_questions(questions - 1, n))
+    counts, plan = choose_counts(questions, n), plan_questions(questions - 1, n)
+    if not plan.every:
+        plan = plan_questions(questions - 1 - 2 * len(counts), n)
+    order = search.run(plan)
     nothing = torch.zeros(len(heat), 0, n, dtype=torch.bool, device=heat.device)
     sets = torch.cat([nothing, *search.sets], 1)
     answers = torch.cat([none.new_zeros(len(heat), 0), *search.answers], 1)
@@ -114,6 +120,7 @@ def learn_from_answers(
         feature_shape=features.feature_shape,
         features=features.groups,
         clipped=sure,
+        curve=ask_curve(search, order, counts, plan.every),
     )
 
 
