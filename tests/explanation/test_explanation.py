@@ -222,7 +222,7 @@ def test_summary_counts_the_questions_if_there_were_any():
 def test_notebook_view_shows_a_picture_and_escapes_names():
     e = explain_images(5)
     view = e._repr_html_()
-    for word in ("data:image/png;base64,", "the first 3 of 5", "kind &lt;1&gt;"):
+    for word in ("data:image/png;base64,", "the first 3 are shown", "kind &lt;1&gt;"):
         assert word in view
     assert "kind <1>" not in view
 
@@ -281,7 +281,8 @@ def test_file_leaves_out_what_it_can_derive(tmp_path):
         kinds = {key: str(file.get_tensor(key).dtype) for key in file.keys()}  # noqa: SIM118
     assert kinds == {
         "maps": "float16", "target": "int64", "score": "float32", "order": "uint16",
-        "gains": "float32", "images": "uint8",
+        "gains": "float32", "images": "uint8", "ranking.classes": "int64",
+        "ranking.scores": "float32",
     }  # fmt: skip
 
 

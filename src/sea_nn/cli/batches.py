@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 from PIL import Image
-from torch import Tensor
 
 from sea_nn.cli.options import ask, find_device
 from sea_nn.cli.pictures import EXPLANATION, MAP, STRIP, TOP, Picture
@@ -43,17 +42,21 @@ class Job:
 
 @dataclass(frozen=True)
 class Finished:
-    """A picture whose results are written.
-
-    ``guesses`` are the model's first classes and their probabilities, or its value; ``note`` says
-    what the model does not see of the picture, if that is much.
-    """
+    """A picture whose results are written; ``note`` says what the model hardly sees of it."""
 
     picture: Picture
     folder: Path
     explanation: Explanation
-    guesses: tuple[tuple[int, float], ...]
     note: str = ""
+
+    @property
+    def guesses(self) -> list[tuple[int, float]]:
+        """The model's first classes and their probabilities, or its value."""
+        e = self.explanation
+        if e.ranking is None:
+            return [(int(e.target[0]), float(e.score[0]))]
+        both = zip(e.ranking.classes[0].tolist(), e.ranking.scores[0].tolist(), strict=True)
+        return list(both)[:N_GUESSES]
 
 
 @dataclass
@@ -102,7 +105,6 @@ def _explain_batch(
     preprocess, device = job.loaded.preprocess, find_device(job.loaded)
     x = torch.stack([preprocess(image) for _, image in opened]).to(device)
     try:
-        outputs = ask(job.loaded, x)
         explanation = job.sea.explain(
             x,
             job.target,
@@ -118,7 +120,12 @@ def _explain_batch(
                 _explain_batch(job, [suspect], outcome, bar)
             return
         reason = str(error)
-        if not isinstance(error, SEAError):
+        if isinstance(error, SEAError):
+            try:
+                ask(job.loaded, x)
+            except SEAError as cause:  # the model does not take such pictures at all
+                reason = str(cause)
+        else:
             reason = f"the memory of {device} does not suffice; try --device cpu"
         outcome.failed.append((opened[0][0], reason))
         return
@@ -134,9 +141,7 @@ def _explain_batch(
             outcome.failed.append((picture, describe_error(error)))
             continue
         note = _describe_view(preprocess, opened[i][1])
-        outcome.finished.append(
-            Finished(picture, folder, one, _guess(one, outputs[i : i + 1]), note)
-        )
+        outcome.finished.append(Finished(picture, folder, one, note))
 
 
 def _describe_view(preprocess: Preprocess, image: Image.Image) -> str:
@@ -174,14 +179,6 @@ def draw_map(e: Explanation) -> Image.Image:
     picture = Image.fromarray((painted * 255).round().astype("uint8"))
     factor = max(1, round(MAP_SIDE / max(picture.size)))
     return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.BOX)
-
-
-def _guess(e: Explanation, outputs: Tensor) -> tuple[tuple[int, float], ...]:
-    """The first classes and their probabilities; of a model of values, the one explained."""
-    if e.output.kind == "value":
-        return ((int(e.target[0]), float(e.score[0])),)
-    best = e.output.scores(outputs.float())[0].topk(min(N_GUESSES, outputs.shape[1]))
-    return tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
 
 
 def _divide_costs(e: Explanation, n_inputs: int) -> Explanation:

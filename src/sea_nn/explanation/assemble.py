@@ -10,6 +10,7 @@ from sea_nn.ensembling.ensemble import Ensemble
 from sea_nn.ensembling.heatmaps import scale
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
+from sea_nn.explanation.ranking import name_class, rank_classes
 from sea_nn.features import find_kind, spread
 from sea_nn.members.checks import Check
 from sea_nn.pipeline import Explained
@@ -33,6 +34,7 @@ def assemble(
     if isinstance(learned, AnswersMap):
         result, gains = learned, learned.gains.float()
         own = {"function": learned.function, "predict_error": learned.error.float()}
+        own["curve"] = learned.curve
     else:
         result, gains = learned.ensemble, learned.ensemble.gains
         if learned.answers is not None:
@@ -40,7 +42,7 @@ def assemble(
             if learned.features is not None and answers.shape[1:] != shape:
                 answers = spread(answers, learned.features, shape)
     attribution = learned.attribution.to(gains.dtype)
-    names = None if labels is None else tuple(_name(labels, t) for t in target.tolist())
+    names = None if labels is None else tuple(name_class(labels, t) for t in target.tolist())
     return Explanation(
         attribution=features.add_channel(attribution),
         maps=found.heatmaps.float(),
@@ -60,6 +62,7 @@ def assemble(
         kind=features.kind.name,
         view=features.kind.view,
         answers=answers,
+        ranking=rank_classes(found.members.logits, found.members.output, labels),
         **own,
     )
 
@@ -88,7 +91,3 @@ def show_input(x: Tensor) -> Tensor | None:
         return None
     stretched = scale(x.detach().float()).mul(255).round().to(torch.uint8)
     return stretched.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous().cpu()
-
-
-def _name(labels: Sequence[str], target: int) -> str:
-    return labels[target] if target < len(labels) else f"class {target}"

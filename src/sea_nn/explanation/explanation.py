@@ -7,9 +7,6 @@ position of the map, a grid cell or a group; ``features`` says to which each pos
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -27,11 +24,13 @@ from sea_nn.ensembling.heatmaps import binarize
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.files import read_parts, write_parts
 from sea_nn.explanation.provenance import Provenance, to_text
+from sea_nn.explanation.ranking import Ranking
 from sea_nn.explanation.summary import write_summary
 from sea_nn.explanation.validation import check_parts
 from sea_nn.features import KINDS, find_kind
 from sea_nn.members.checks import Check
 from sea_nn.passes.outputs import Output
+from sea_nn.questions.curve import Curve
 from sea_nn.submodular.answers_function import AnswersFunction
 
 if TYPE_CHECKING:
@@ -80,6 +79,9 @@ class Explanation:
         kind: of the inputs: "image", "table", "series", "volume" or another; left out, found from
             the attribution's axes.
         view: how it is shown: "picture", "bars", "lines", "slices", …; left out, its kind's.
+        curve: with a budget, what the model itself said along ``order``: with only the first p
+            features left, and with these removed.
+        ranking: the classes that the model finds likeliest.
     """
 
     attribution: Tensor
@@ -102,6 +104,8 @@ class Explanation:
     predict_error: Tensor | None = None
     kind: str = ""
     view: str = ""
+    curve: Curve | None = None
+    ranking: Ranking | None = None
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -338,8 +342,9 @@ class Explanation:
             cut[name] = None if tensor is None else tensor[rows.to(tensor.device)]
         if self.features is not None and self.features.shape[0] > 1:
             cut["features"] = self.features[rows.to(self.features.device)]
-        if self.function is not None:
-            cut["function"] = self.function.rows(rows.to(self.function.weight.device))
+        for name in ("function", "curve", "ranking"):
+            part = getattr(self, name)
+            cut[name] = None if part is None else part.rows(rows)
         if self.labels is not None:
             cut["labels"] = tuple(self.labels[i] for i in picked)
         cut["checks"] = _pick_checks(self.checks, picked)
@@ -356,16 +361,9 @@ class Explanation:
         )
 
     def _repr_html_(self) -> str:
-        shown = self[:3]
-        drawn = io.BytesIO()
-        shown.plot("strip").savefig(drawn, format="png", dpi=110)
-        picture = base64.b64encode(drawn.getvalue()).decode()
-        more = f"<p>the first 3 of {len(self)} inputs</p>" if len(self) > 3 else ""
-        return (
-            f'<figure style="margin:0"><img style="max-width:100%" alt="SEA and its members" '
-            f'src="data:image/png;base64,{picture}">{more}'
-            f"<pre>{html.escape(self.summary())}</pre></figure>"
-        )
+        from sea_nn.show.card import write_card
+
+        return write_card(self)
 
 
 def find_input(check: Check) -> int | None:

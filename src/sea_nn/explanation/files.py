@@ -27,8 +27,10 @@ from torch import Tensor
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import find_target, write_atomically
 from sea_nn.explanation.provenance import Provenance
+from sea_nn.explanation.ranking import Ranking
 from sea_nn.features import number_cells
 from sea_nn.members.checks import Check
+from sea_nn.questions.curve import Curve
 from sea_nn.submodular.answers_function import AnswersFunction
 
 FORMAT, VERSION, SUFFIX = "sea_nn.explanation", 1, ".safetensors"
@@ -65,6 +67,15 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
     if function is not None:
         tensors |= {f"function.{k}": _array(v, np.float32) for k, v in function.parts().items()}
         tensors["predict_error"] = _array(e["predict_error"], np.float32)
+    curve: Curve | None = e["curve"]
+    if curve is not None:
+        tensors["curve.counts"] = _array(curve.counts, np.int64)
+        tensors["curve.left"] = _array(curve.left, np.float32)
+        tensors["curve.removed"] = _array(curve.removed, np.float32)
+    ranking: Ranking | None = e["ranking"]
+    if ranking is not None:
+        tensors["ranking.classes"] = _array(ranking.classes, np.int64)
+        tensors["ranking.scores"] = _array(ranking.scores, np.float32)
     facts = {
         "format": FORMAT,
         "version": VERSION,
@@ -79,6 +90,8 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
         "checks": [asdict(check) for check in e["checks"]],
         "provenance": asdict(e["provenance"]),
     }
+    if ranking is not None:
+        facts["ranking"] = ranking.names
     if function is not None:
         facts["function"] = {"link": function.link, "n_answers": function.n_answers}
     # One entry only: safetensors writes several in no fixed order, and equal explanations should
@@ -165,9 +178,12 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
     if "answers" in found:
         found["answers"] = found["answers"].float()
     if facts.get("function"):
-        parts: dict[str, Any]
-        parts = {k[9:]: torch.from_numpy(v) for k, v in tensors.items() if k[:9] == "function."}
-        found["function"] = AnswersFunction(**parts, **facts["function"])
+        found["function"] = AnswersFunction(**_part(tensors, "function"), **facts["function"])
+    if "curve.counts" in tensors:
+        found["curve"] = Curve(**_part(tensors, "curve"))
+    if facts.get("ranking"):
+        names = tuple(_names(row) or () for row in facts["ranking"])
+        found["ranking"] = Ranking(**_part(tensors, "ranking"), names=names)
     return {
         **found,
         **{name: _names(facts[name]) for name in ("methods", "labels", "feature_names")},
@@ -182,6 +198,12 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
         "kind": facts["kind"],
         "view": facts.get("view", ""),
     }
+
+
+def _part(tensors: dict[str, np.ndarray[Any, Any]], name: str) -> dict[str, Any]:
+    """The tensors of one part, such as "curve.left" of "curve", by their own names."""
+    own = f"{name}."
+    return {k.removeprefix(own): torch.from_numpy(v) for k, v in tensors.items() if own in k}
 
 
 def _place(order: Tensor, gains: Tensor, features: Tensor | None, shape: tuple[int, ...]) -> Tensor:

@@ -37,8 +37,18 @@ def check_parts(e: Any) -> None:
         "answers": (count, *shape),
         "predict_error": (count,),
     }
+    given = {name: getattr(e, name) for name in expected}
+    if e.curve is not None:
+        given |= {"curve.left": e.curve.left, "curve.removed": e.curve.removed}
+        expected |= dict.fromkeys(("curve.left", "curve.removed"), (count, len(e.curve.counts)))
+        if not bool(((e.curve.counts >= 0) & (e.curve.counts <= n)).all()):
+            raise InputError(f"curve.counts must lie in 0 … {n}; got {e.curve.counts.tolist()}")
+    if e.ranking is not None:
+        given |= {"ranking.classes": e.ranking.classes, "ranking.scores": e.ranking.scores}
+        k = len(e.ranking.names[0])
+        expected |= dict.fromkeys(("ranking.classes", "ranking.scores"), (count, k))
     for name, want in expected.items():
-        tensor = getattr(e, name)
+        tensor = given[name]
         if tensor is not None and tuple(tensor.shape) != want:
             raise InputError(f"{name} must be {list(want)}; got {list(tensor.shape)}")
     for name, kind in (("target", torch.int64), ("order", torch.int64), ("images", torch.uint8)):

@@ -1,0 +1,119 @@
+"""An explanation in a notebook: a card of HTML, without scripts, in the look of the report."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import math
+
+import numpy as np
+
+from sea_nn.explanation.explanation import Explanation
+from sea_nn.show.nouns import name_features_of, say_count
+from sea_nn.show.page import read_style
+from sea_nn.show.panels import blend, heat, paint, to_array
+from sea_nn.show.plots import plot_explanation
+from sea_nn.show.report.encode import encode_image
+
+MOST, MOST_BARS, SIDE = 3, 8, 176
+
+
+def write_card(e: Explanation) -> str:
+    """The first inputs of an explanation as HTML; all text is escaped."""
+    head = f"SEA explanation of {say_count(len(e), 'input')}"
+    if e.provenance.model:
+        head += f", {e.provenance.model}"
+    more = f" · the first {MOST} are shown" if len(e) > MOST else ""
+    members = ", ".join(method.replace("_", " ") for method in e.methods)
+    body = [
+        f'<div class="sea notebook"><style>{read_style()}</style>',
+        f'<b>{html.escape(head)}</b><p class="faint">{html.escape(members + more)}</p>',
+        *(_write_input(e, i) for i in range(min(MOST, len(e)))),
+    ]
+    for check in e.checks:
+        if check.level != "ok":
+            text = html.escape(f"{check.subject}: {check.message}")
+            body.append(f'<p><span class="level {check.level}">{check.level}</span> {text}</p>')
+    details = f"<pre>{html.escape(e.summary())}</pre>"
+    body.append(f"<details><summary>Summary as text</summary>{details}</details></div>")
+    return "\n".join(body)
+
+
+def _write_input(e: Explanation, i: int) -> str:
+    lines = [f"<b>{html.escape(e.name(i))}</b> {e.output.unit} {e.write_score(i)}"]
+    if e.ranking is not None:
+        lines.append(_list_classes(e, i))
+    first = ", ".join(e.name_feature(k) for k in e.order[i, :3].tolist())
+    lines.append(f'<p class="faint">first {name_features_of(e)[1]}: {html.escape(first)}</p>')
+    agreed = float(e.mean_agreement()[i])
+    if not math.isnan(agreed):
+        lines.append(f'<p class="faint">agreement of the members {agreed:.2f}</p>')
+    if e.curve is not None:
+        lines.append(f"<p>{html.escape(say_curve(e, i))}</p>")
+    text = "\n".join(lines)
+    return f'<div class="card"><div class="row">{_draw(e, i)}<div>{text}</div></div></div>'
+
+
+def _list_classes(e: Explanation, i: int) -> str:
+    assert e.ranking is not None
+    rows = []
+    for name, score in zip(e.ranking.names[i], e.ranking.scores[i].tolist(), strict=True):
+        label = html.escape(name)
+        meter = f'<meter value="{score:.4f}" aria-label="probability of {label}"></meter>'
+        rows.append(f"<li><span>{label}</span><span>{score:.2f}</span>{meter}</li>")
+    return f"<ol>{''.join(rows)}</ol>"
+
+
+def say_curve(e: Explanation, i: int) -> str:
+    """One sentence of what the model said with about an eighth of the features left and removed."""
+    assert e.curve is not None
+    n, counts = e.order.shape[1], e.curve.counts.tolist()
+    inner = [k for k, p in enumerate(counts) if 0 < p < n]
+    if not inner:
+        return ""
+    k = min(inner, key=lambda k: abs(math.log(counts[k] / (n / 8))))
+    p, (one, many) = counts[k], name_features_of(e)
+    left, removed = (write_number(e, float(t[i, k])) for t in (e.curve.left, e.curve.removed))
+    if p == 1:
+        return f"Only the best {one} of {n} left, the model says {left}; without it, {removed}."
+    return f"Only the best {p} of {n} {many} left, the model says {left}; without them, {removed}."
+
+
+def write_number(e: Explanation, score: float) -> str:
+    """A score as text: a probability with two decimals, a value with four digits."""
+    return f"{score:.4g}" if e.output.kind == "value" else f"{score:.2f}"
+
+
+def _draw(e: Explanation, i: int) -> str:
+    if e.kind == "image":
+        position = heat(e.attribution[i, 0], 0)
+        small = "small" if max(position.shape) <= SIDE / 2 else ""
+        if e.images is None:
+            pictures = [("map", paint(position) * 255)]
+        else:
+            image = to_array(e.images[i])
+            pictures = [("input", image), ("map over the input", blend(image, position) * 255)]
+        return "".join(
+            f'<img class="{small}" width="{SIDE}" alt="{alt}" '
+            f'src="{encode_image(np.round(picture).astype(np.uint8))}">'
+            for alt, picture in pictures
+        )
+    if e.kind == "table":
+        return _draw_bars(e, i)
+    drawn = io.BytesIO()
+    plot_explanation(e[i]).savefig(drawn, format="png", dpi=80)
+    data = base64.b64encode(drawn.getvalue()).decode()
+    return f'<img alt="the input with its map" src="data:image/png;base64,{data}">'
+
+
+def _draw_bars(e: Explanation, i: int) -> str:
+    """The first columns with their share of the total, as a list with bars."""
+    total, rows = float(e.gains[i].sum()) or 1.0, []
+    for k, gain in zip(e.order[i, :MOST_BARS].tolist(), e.gains[i].tolist(), strict=False):
+        share = max(0.0, gain / total)
+        amount = f"{gain:.3g}" if e.unit else f"{share:.0%}"
+        meter = f'<meter value="{share:.4f}" aria-hidden="true"></meter>'
+        name = html.escape(e.name_feature(k))
+        rows.append(f"<li><span>{name}</span><span>{amount}</span>{meter}</li>")
+    return f"<div><ol>{''.join(rows)}</ol></div>"
