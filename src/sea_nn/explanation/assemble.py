@@ -62,7 +62,7 @@ def assemble(
         kind=features.kind.name,
         view=features.kind.view,
         answers=answers,
-        ranking=rank_classes(found.members.logits, found.members.output, labels),
+        ranking=rank_classes(found.members.outputs, found.members.output, labels),
         **own,
     )
 
