@@ -18,6 +18,7 @@ from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
 from sea_bench.experiments.maps import draw_squares, merge
 from sea_bench.experiments.measurements import find_metric, spacing
+from sea_bench.experiments.predictions import FUNCTIONS
 from sea_bench.experiments.store import Store, hash_source, hash_weights, make_key
 from sea_bench.experiments.tables import count_published
 from sea_nn.cli import app
@@ -256,7 +257,8 @@ def test_every_experiment_is_sound():
     for experiment in EXPERIMENTS.values():
         labels = [one.label for one in experiment.maps]
         assert len(set(labels)) == len(labels)
-        assert experiment.against in labels
+        rows = FUNCTIONS if experiment.kind == "predictions" else labels
+        assert {experiment.against, *experiment.ours} <= set(rows)
         for name in experiment.metrics:
             assert find_metric(name).name == name
         for metric, numbers in experiment.paper.items():

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from sea_bench.experiments.default_sea import DEFAULT_EXPERIMENTS
 from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.fashion import FASHION_EXPERIMENTS
+from sea_bench.experiments.learned import LEARNED_EXPERIMENTS
 from sea_bench.experiments.pictures import PICTURE_EXPERIMENTS
 from sea_nn.errors import InputError
 
-_ALL = (*FASHION_EXPERIMENTS, *PICTURE_EXPERIMENTS, *DEFAULT_EXPERIMENTS)
+_ALL = (*FASHION_EXPERIMENTS, *PICTURE_EXPERIMENTS, *DEFAULT_EXPERIMENTS, *LEARNED_EXPERIMENTS)
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from sea_bench.experiments.greedy_regions import COSTS
+from sea_bench.experiments.region_searches import COSTS
 from sea_nn.config import SEAConfig
 from sea_nn.members.registry import get
 
@@ -21,11 +21,12 @@ class Map:
             ``sea_nn.ensembling.aggregators``, "sea_step" (the time of SEA without its
             members), "sea_random" (SEA on heatmaps of noise), or a map of the whole
             class, learned on training inputs: "class_sea", "class_mean", "other_class_sea"
-            (SEA's of the next class).
+            (SEA's of the next class); or "budget", ``SEA(model, budget=...)`` as users call it.
         members: whose heatmaps it is made of.
         config: of SEA, or of a "mean" that joins answers as SEA does; None for other maps.
             Its ``rounds`` say whether the model is asked.
         choices: other values for the settings of ``sea_nn.questions.answers.Asking``, by name.
+        budget: of a "budget" map, its evaluations an input; SEA chooses the members.
     """
 
     label: str
@@ -33,6 +34,7 @@ class Map:
     members: tuple[str, ...] = PAPER_MEMBERS
     config: SEAConfig | None = None
     choices: Mapping[str, float] = field(default_factory=dict)
+    budget: int = 0
 
     def describe(self) -> dict[str, Any]:
         """All of it as plain values, for cache keys."""
@@ -53,8 +55,10 @@ class Experiment:
         maps: the maps compared.
         metrics: their metrics, the leading one first.
         n_inputs: how many inputs a published result has, if the set has as many.
-        kind: what is measured: "scores", "time", "lipschitz" or "stability".
+        kind: what is measured: "scores", "time", "lipschitz", "stability" or "predictions".
         against: the label that the others are compared with.
+        ours: labels of which the page also says, metric by metric, how far they are from the first.
+        aside: labels that stand in the tables and do not compete for the best.
         options: of members, by name.
         data_options: of the data set's loader.
         classes: only inputs of these classes, by name; empty for all.
@@ -83,8 +87,10 @@ class Experiment:
     maps: tuple[Map, ...]
     metrics: tuple[str, ...]
     n_inputs: int = 200
-    kind: Literal["scores", "time", "lipschitz", "stability"] = "scores"
+    kind: Literal["scores", "time", "lipschitz", "stability", "predictions"] = "scores"
     against: str = "SEA"
+    ours: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     data_options: Mapping[str, Any] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
@@ -113,7 +119,7 @@ class Experiment:
     def count_evaluations(self, one: Map, shape: tuple[int, ...]) -> int:
         """Return the model evaluations that a map of one input of this shape costs."""
         config = self.settle(one, shape)
-        return self._price(one, shape) + (0 if config is None else config.questions)
+        return self._price(one, shape) + (0 if config is None else config.questions) + one.budget
 
     def _price(self, one: Map, shape: tuple[int, ...]) -> int:
         return sum(

@@ -1,5 +1,6 @@
 """The maps of an experiment for any inputs, all made by ``sea_nn.pipeline``."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -7,15 +8,18 @@ import torch
 from torch import Tensor
 
 from sea_bench.experiments.experiment import Experiment, Map
-from sea_bench.experiments.greedy_regions import find_method
 from sea_bench.experiments.inputs import Inputs
 from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, Removal, draw_squares, merge
+from sea_bench.experiments.region_searches import find_method
 from sea_nn.ensembling.ensemble import Ensemble
+from sea_nn.errors import InputError
+from sea_nn.explanation.explanation import Explanation
 from sea_nn.members.checks import vote
 from sea_nn.members.compute import compute_maps
 from sea_nn.members.run import MemberMaps, to_heatmaps
 from sea_nn.metrics import compute_drops
 from sea_nn.questions.ask import make_ask
+from sea_nn.sea import SEA
 
 
 @dataclass(frozen=True)
@@ -33,23 +37,42 @@ class Explainer:
 
     def explain(self, x: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Return every map of the experiment by label, [N, H, W], for any inputs [N, C, H, W]."""
+        return self.explain_timed(x, target)[0]
+
+    def explain_timed(
+        self, x: Tensor, target: Tensor
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Return every map, and the seconds an input that each took, its members' included."""
         found = self.compute_members(x, target)
         removal = self._remove_squares(self.experiment.maps, x, target)
-        maps = {}
+        maps, seconds = {}, {}
         for one in self.experiment.maps:
+            started = _read_clock(x)
             if one.how == "member":
-                maps[one.label] = to_heatmaps(select(found, one.members))[:, 0]
+                made = to_heatmaps(select(found, one.members))[:, 0]
+            elif one.how == "budget":
+                made = self.spend(one.budget, x, target).attribution[:, 0]
             elif one.how in CLASS_MAPS:
-                maps[one.label] = torch.stack([self.class_maps[one.label][int(k)] for k in target])
+                made = torch.stack([self.class_maps[one.label][int(k)] for k in target])
             else:
-                maps[one.label] = self.merge(one, found, x, removal).attribution
-        return maps
+                made = self.merge(one, found, x, removal).attribution
+            maps[one.label] = made
+            spent = _read_clock(x) - started + sum(found.seconds[name] for name in one.members)
+            seconds[one.label] = spent / len(x)
+        return maps, seconds
+
+    def spend(self, budget: int, x: Tensor, target: Tensor) -> Explanation:
+        """Explain inputs as a user does who gives SEA so many evaluations an input."""
+        sea = SEA(self.inputs.loaded.model, budget=budget, seed=self.seed)
+        return sea.explain(x, target, quiet=True)
 
     def compute_members(
         self, x: Tensor, target: Tensor, members: Sequence[str] | None = None
     ) -> MemberMaps:
         """Return the maps of some members, or of all that any map of the experiment needs."""
         members = self.experiment.members if members is None else members
+        if not members:
+            raise InputError(f"no map of {self.experiment.name} names a member")
         return compute_maps(
             self.inputs.loaded.model,
             x,
@@ -97,3 +120,10 @@ class Explainer:
 def select(found: MemberMaps, members: Sequence[str]) -> MemberMaps:
     """Return some members' maps alone: how they vote depends on who else takes part."""
     return replace(found, maps={name: found.maps[name] for name in members})
+
+
+def _read_clock(x: Tensor) -> float:
+    """Seconds, once the device has finished what it was told."""
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)
+    return time.perf_counter()

@@ -12,6 +12,7 @@ from sea_bench.experiments.experiment import Experiment, Map
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import Batch
 from sea_bench.experiments.maps import draw_heatmaps
+from sea_bench.experiments.predictions import PREDICTED, describe_prediction, measure_predictions
 from sea_bench.experiments.stability import compare_maps
 from sea_nn.ensembling.agreement import sharpen
 from sea_nn.ensembling.heatmaps import scale
@@ -65,6 +66,44 @@ def mass_equal_sharpness(like: str = "SEA") -> Metric:
     return replace(mass, name="mass_equal_sharpness", measures=measures, compute=compute)
 
 
+def smallest(wish: str, perturbation: str) -> Metric:
+    """The smallest share of positions, the map's first, that does what is wished for.
+
+    Args:
+        wish: "half" for p(class | only these are left) of at least a half, "most" for at least 0.9
+            of the whole input's, "break" for another class predicted once they are hidden.
+        perturbation: how positions are hidden.
+    """
+
+    def compute(batch: MapBatch) -> MetricValues:
+        step_maps, last = batch.pixel_steps(SMALL_STEPS)
+        key = ("pixels", last)
+        answers = batch.trace(key, perturbation, step_maps, last, insert=wish != "break")
+        if wish == "break":
+            done = ~answers.predicted
+        else:
+            done = answers.score >= (0.5 if wish == "half" else 0.9 * answers.score[..., -1:])
+        step = torch.arange(last + 1, device=done.device)
+        return MetricValues(torch.where(done, step, last).amin(-1) / last)
+
+    return Metric(
+        f"smallest_{wish}:{perturbation}",
+        "lower",
+        (0.0, 1.0),
+        f"The smallest share of positions {_WISHES[wish]}, in steps of 1/{SMALL_STEPS}.",
+        frozenset({"model"}),
+        compute,
+    )
+
+
+SMALL_STEPS = 64
+_WISHES = {
+    "half": "that keep the class at p >= .5 alone",
+    "most": "that keep at least .9 of the class's p alone",
+    "break": "without which another class is predicted",
+}
+
+
 def find_metric(name: str) -> Metric:
     """Return a metric by name: those of ``sea_nn.metrics``, the bench's own, and what it measures.
 
@@ -74,8 +113,13 @@ def find_metric(name: str) -> Metric:
     head, at, k = name.partition("@")
     if head == "spacing" and at:
         return spacing(int(k))
-    if name == "mass_equal_sharpness":
-        return mass_equal_sharpness()
+    head, _, rest = name.partition(":")
+    if head == "mass_equal_sharpness":
+        return replace(mass_equal_sharpness(rest) if rest else mass_equal_sharpness(), name=name)
+    if head.startswith("smallest_"):
+        return smallest(head.removeprefix("smallest_"), rest)
+    if name.partition("@")[0] in PREDICTED:
+        return describe_prediction(name)
     if name in _QUANTITIES:
         bounds, measures = (0.0, math.inf), _QUANTITIES[name]
         return Metric(name, "lower", bounds, measures, frozenset(), _refuse)
@@ -85,6 +129,8 @@ def find_metric(name: str) -> Metric:
 
 
 _QUANTITIES = {
+    "evaluations": "Model evaluations an input, at most, members and questions together.",
+    "seconds": "Seconds an input in a block with others, members included.",
     "seconds_single": "Seconds for one input, computed alone; the best of three tries.",
     "seconds_batched": "Seconds for one input, computed in a block with others.",
     "lipschitz": "The exact Lipschitz constant of the learned function on [0, 1]^n.",
@@ -107,17 +153,17 @@ def measure_scores(explainer: Explainer, batch: Batch) -> Scores:
     def explain(x: Tensor) -> dict[str, Tensor]:
         return explainer.explain(x, batch.target)
 
-    metrics = [find_metric(name) for name in experiment.metrics]
+    metrics = [find_metric(name) for name in experiment.metrics if name not in _QUANTITIES]
     needs = {need for metric in metrics for need in metric.needs}
     without = None
     if "without" in needs:
         if batch.plain is None:
             raise InputError(f"{experiment.data} has no pictures without their object")
         without = _rescale(explain(batch.plain))
-    maps = explain(batch.x)
+    maps, seconds = explainer.explain_timed(batch.x, batch.target)
     graded = any(metric.name.startswith("jaccard") for metric in metrics)
     masks = batch.masks if batch.masks is None or graded else batch.masks >= 0.5
-    return score_maps(
+    scores = score_maps(
         inputs.loaded.model,
         batch.x,
         batch.target,
@@ -131,6 +177,17 @@ def measure_scores(explainer: Explainer, batch: Batch) -> Scores:
         first=batch.number,
         allow_zero=True,
     )
+    if len(metrics) == len(experiment.metrics):
+        return scores
+    price = {m.label: experiment.count_evaluations(m, batch.x.shape[1:]) for m in experiment.maps}
+    known: dict[str, Mapping[str, float]] = {"evaluations": price, "seconds": seconds}
+    values = dict(scores.values)
+    for name in experiment.metrics:
+        if name not in values:
+            row = torch.tensor([float(known[name].get(label, 0)) for label in scores.methods])
+            values[name] = row.double().expand(len(batch), -1)
+    order = {name: find_metric(name) for name in experiment.metrics}
+    return replace(scores, metrics=order, values=values)
 
 
 def _rescale(maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -228,6 +285,7 @@ def _refuse(batch: MapBatch) -> MetricValues:
 
 KINDS: dict[str, Callable[[Explainer, Batch], Scores]] = {
     "stability": measure_stability,
+    "predictions": measure_predictions,
     "scores": measure_scores,
     "time": measure_time,
     "lipschitz": measure_lipschitz,

@@ -28,7 +28,10 @@ SOURCE = Path(__file__).parents[2]
 SHOWING = frozenset({"app", "cli", "datasets", "explanation", "show", "version.py", "vision"})
 MEASURING = frozenset(
     f"{name}.py"
-    for name in ("experiment", "explainer", "greedy_regions", "maps", "measurements", "stability")
+    for name in (
+        *("experiment", "explainer", "maps", "measurements"),
+        *("predictions", "region_searches", "stability"),
+    )
 )
 
 

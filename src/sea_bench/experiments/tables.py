@@ -56,10 +56,12 @@ def write_page(
     for names in _choose_columns(scores):
         lines += [*_tabulate(experiment, scores, names), ""]
     lines += [*wrap(
-        f"Mean over inputs ± half of its 95 % bootstrap interval. Bold: the best mean. ▲ better, "
-        f"▼ worse than {experiment.against} by the 95 % interval of the paired difference; "
-        "without a mark: not told apart."
+        f"{_name_middle(scores)} over inputs ± half of its 95 % bootstrap interval. Bold: the "
+        f"best. ▲ better, ▼ worse than {experiment.against} by the 95 % interval of the paired "
+        "difference; without a mark: not told apart."
     ), ""]  # fmt: skip
+    if experiment.ours:
+        lines += [*_rank_ours(experiment, scores), ""]
     lines += [*_explain_metrics(scores), "", MADE, "", *made, ""]
     return _write(folder / f"{name}.md", "\n".join(lines))
 
@@ -126,7 +128,7 @@ def _tabulate(experiment: Experiment, scores: Scores, names: Sequence[str]) -> l
     for name in names:
         metric, paper = scores.metrics[name], experiment.paper.get(name, {})
         estimate, apart = scores.estimate(name), scores.difference(name, experiment.against)
-        best = scores.best(name) if estimate.n_inputs else None
+        best = _find_best(scores, name, experiment.aside)
         column = [f"{name} {metric.arrow}", "---:"]
         for k, method in enumerate(scores.methods):
             mean, half = float(estimate.mean[k]), float(estimate.high[k] - estimate.low[k]) / 2
@@ -140,6 +142,51 @@ def _tabulate(experiment: Experiment, scores: Scores, names: Sequence[str]) -> l
             given = (f"{paper[method]:g}" if method in paper else "" for method in scores.methods)
             columns.append(["paper", "---:", *given])
     return ["| " + " | ".join(row) + " |" for row in zip(*columns, strict=True)]
+
+
+def _name_middle(scores: Scores) -> str:
+    medians = [name for name, metric in scores.metrics.items() if metric.middle == "median"]
+    return f"Mean ({_join(medians)}: median)" if medians else "Mean"
+
+
+def _find_best(scores: Scores, name: str, without: Sequence[str]) -> str | None:
+    """The method with the best mean, some of them aside; None where there is no value."""
+    means = {k: v for k, v in scores.mean(name).items() if k not in without and math.isfinite(v)}
+    choose = max if scores.metrics[name].direction == "higher" else min
+    return choose(means, key=means.__getitem__) if means else None
+
+
+def _rank_ours(experiment: Experiment, scores: Scores) -> list[str]:
+    """How far each of our maps is from the best of all others, a table of paired differences."""
+    lines = [
+        *wrap(
+            "Against the best of the others in each column, "
+            f"which is named: paired difference [95 % interval]. {', '.join(experiment.ours)} are "
+            "not compared with each other. **First**: clearly better; *behind*: clearly worse; "
+            "plain: not told apart."
+        ),
+        "",
+        "| column | best of the others | " + " | ".join(experiment.ours) + " |",
+        "|---|---|" + "---|" * len(experiment.ours),
+    ]
+    for name, metric in scores.metrics.items():
+        if name in ("evaluations", "seconds"):
+            continue
+        best = _find_best(scores, name, (*experiment.ours, *experiment.aside))
+        if best is None:
+            continue
+        value, apart = scores.mean(name)[best], scores.difference(name, best)
+        cells = []
+        for label in experiment.ours:
+            k = scores.methods.index(label)
+            low, high = float(apart.low[k]), float(apart.high[k])
+            digits = max(3, _digits(value))
+            sign = f"{float(apart.mean[k]):+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+            mark = _compare(metric, low, high)
+            cells.append(f"**{sign}**" if "▲" in mark else f"*{sign}*" if mark else sign)
+        found = f"{best} {value:.{_digits(value)}f}"
+        lines.append(f"| {name} {metric.arrow} | {found} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def _compare(metric: Metric, low: float, high: float) -> str:

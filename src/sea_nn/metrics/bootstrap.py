@@ -7,6 +7,7 @@
 """
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,10 +19,10 @@ _BLOCK = 1 << 24
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over inputs for each method, and the bounds of its interval, [m] each.
+    """A mean (or median) over inputs for each method, and the bounds of its interval, [m] each.
 
     Attributes:
-        mean: the mean.
+        mean: the mean, or the median where that was asked for.
         low: the interval's lower bound.
         high: its upper bound.
         n_inputs: the inputs used; those with nan for any method are left out for all.
@@ -34,9 +35,14 @@ class Estimate:
 
 
 def bootstrap_mean(
-    scores: Tensor, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    scores: Tensor,
+    *,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+    middle: Literal["mean", "median"] = "mean",
 ) -> Estimate:
-    """Return the mean of scores [N, m] over inputs with its percentile interval.
+    """Return the mean (or median) of scores [N, m] over inputs with its percentile interval.
 
     N inputs are drawn ``resamples`` times, with replacement, the same ones for all methods.
     """
@@ -54,21 +60,26 @@ def bootstrap_mean(
         return Estimate(nothing, nothing, nothing, 0)
     generator = torch.Generator().manual_seed(seed)
     means = []
-    for size in torch.arange(resamples).split(max(1, _BLOCK // n)):
+    room = n * values.shape[1] if middle == "median" else n
+    for size in torch.arange(resamples).split(max(1, _BLOCK // room)):
         drawn = torch.randint(n, (len(size), n), generator=generator)
+        if middle == "median":
+            means.append(values[drawn].quantile(0.5, dim=1))
+            continue
         times = torch.zeros(len(size), n, dtype=torch.float64)
         times.scatter_add_(1, drawn, torch.ones_like(times))
         means.append(times @ values / n)
     tail = (1 - level) / 2
     bounds = torch.tensor([tail, 1 - tail], dtype=torch.float64)
     low, high = torch.cat(means).quantile(bounds, dim=0)
-    return Estimate(values.mean(0), low, high, n)
+    centre = values.quantile(0.5, dim=0) if middle == "median" else values.mean(0)
+    return Estimate(centre, low, high, n)
 
 
-def bootstrap_difference(
-    scores: Tensor, against: int, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> Estimate:
+def bootstrap_difference(scores: Tensor, against: int, **options: Any) -> Estimate:
     """Return each method's mean difference to the method ``against``, input by input.
+
+    Options are those of ``bootstrap_mean``; the median is that of the inputs' differences.
 
     The differences are paired, so what makes an input easy or hard for all methods cancels: an
     interval without 0 is evidence that a method differs, even where those of the means overlap.
@@ -77,5 +88,4 @@ def bootstrap_difference(
         raise InputError(
             f"against must be one of the methods 0 to {scores.shape[-1] - 1}; got {against}"
         )
-    difference = scores - scores[:, against : against + 1]
-    return bootstrap_mean(difference, level=level, resamples=resamples, seed=seed)
+    return bootstrap_mean(scores - scores[:, against : against + 1], **options)

@@ -25,6 +25,8 @@ class Metric:
         needs: of "model", "masks", "segments", "recompute", "without" and "image", what it lacks
             otherwise.
         compute: from a batch to its values.
+        middle: how inputs are summed up: the "mean" of their values, or the "median" where single
+            inputs can be off without limit.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Metric:
     measures: str
     needs: frozenset[str]
     compute: Callable[[MapBatch], MetricValues]
+    middle: Literal["mean", "median"] = "mean"
 
     @property
     def arrow(self) -> str:

@@ -58,11 +58,12 @@ class Scores:
 
     def estimate(self, metric: str, **options: Any) -> Estimate:
         """Return each method's mean with its bootstrap interval; see ``bootstrap_mean``."""
-        return bootstrap_mean(self._find(metric), **options)
+        return bootstrap_mean(self._find(metric), **self._sum_up(metric), **options)
 
     def difference(self, metric: str, against: str, **options: Any) -> Estimate:
         """Return each method's paired difference to another; see ``bootstrap_difference``."""
-        return bootstrap_difference(self._find(metric), self._column(against), **options)
+        column, how = self._column(against), self._sum_up(metric)
+        return bootstrap_difference(self._find(metric), column, **how, **options)
 
     def best(self, metric: str) -> str:
         """Return the method with the best mean."""
@@ -118,6 +119,10 @@ class Scores:
                 for k in one.metrics
             },
         )
+
+    def _sum_up(self, metric: str) -> dict[str, Any]:
+        known = self.metrics.get(metric)
+        return {} if known is None else {"middle": known.middle}
 
     def _find(self, metric: str) -> Tensor:
         if metric not in self.values:

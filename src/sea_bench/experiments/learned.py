@@ -1,0 +1,177 @@
+"""The experiments about the function learned from answers: ``SEA(model, budget=...)``.
+
+``predicts`` asks whether it predicts the model, ``budgets`` whether its map is the best for its
+price, ``mass`` how much of it lies on true masks, ``smallest`` how few pixels keep or break it.
+"""
+
+from typing import Any
+
+from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.pictures import PICTURES
+from sea_bench.experiments.predictions import ESTIMATE, PREDICTED
+from sea_bench.experiments.standard_maps import AGGREGATES, IG, OPTIMAL_NOTE, SG, VG, paper_sea
+from sea_nn.config import SEAConfig
+
+BUDGETS = (34, 128, 512, 1024)
+ANSWERS = (30, 128, 378, 1000)
+CHEAP = ("deeplift", "guided_grad_cam")
+OURS = tuple(Map(f"SEA {count}", "budget", (), budget=count) for count in BUDGETS)
+OUR_LABELS = tuple(one.label for one in OURS)
+FEW = (
+    Map("SEA on two members, 30 questions", "sea", CHEAP, SEAConfig()),
+    Map("mean of two members", "mean", CHEAP),
+)
+MEMBERS = (
+    *(VG, IG, SG),
+    Map("SmoothGrad", "member", ("smoothgrad",)),
+    Map("input×gradient", "member", ("input_x_gradient",)),
+    Map("DeepLIFT", "member", ("deeplift",)),
+    Map("guided backprop", "member", ("guided_backprop",)),
+    Map("deconvolution", "member", ("deconvolution",)),
+    Map("Grad-CAM", "member", ("grad_cam",)),
+    Map("guided Grad-CAM", "member", ("guided_grad_cam",)),
+    Map("gradient SHAP", "member", ("gradient_shap",)),
+    Map("occlusion", "member", ("occlusion",)),
+)
+SAMPLED = (
+    Map("LIME", "member", ("lime",)),
+    Map("Kernel SHAP", "member", ("kernel_shap",)),
+    Map("RISE", "member", ("rise",)),
+)
+SEARCHES = (
+    Map("greedy regions", "member", ("greedy_regions",)),
+    Map("bidirectional greedy (LiMA)", "member", ("bidirectional_regions",)),
+    Map("windowed greedy (PhaseWin)", "member", ("window_regions",)),
+)
+SEARCH_NOTE = (
+    "greedy regions, bidirectional and windowed greedy are compact forms of SMDL-Attribution, LiMA "
+    "and PhaseWin on the same 8 x 8 cells, asked with blur, drawn flat in the order found."
+)
+BLUR_NOTE = (
+    "SEA, greedy regions and their kin ask with blur: for them the blur columns are no evidence "
+    "beyond their own questions, the others are."
+)
+CHOSEN_NOTE = (
+    "How questions are spent and maps drawn was chosen on tuning pictures (the end of the order), "
+    "none of which is here."
+)
+FILLS = ("blur", "mean", "inpaint", "noise")
+PLACES: dict[str, dict[str, Any]] = {
+    "imagenet": {"data": "imagenet", "classifier": "efficientnet-lite0", "mask": "box"},
+    "pets": {"data": "pets", "classifier": "efficientnet-lite0", "mask": "pet"},
+    "cub": {"data": "cub20", "classifier": "cub20", "mask": "bird"},
+    "lgg": {"data": "lgg", "classifier": "lgg", "mask": "tumour"},
+    "resnet50": {"data": "imagenet", "classifier": "resnet50"},
+    "tiny_imagenet": {"data": "tiny_imagenet", "classifier": "tiny_imagenet"},
+    "btd": {"data": "btd", "classifier": "btd", "correct": False},
+    "fmnist": {"data": "fashion_sample", "classifier": "fashion"},
+}
+TITLES = {name: one.title for name, one in PICTURES.items()} | {
+    "resnet50": "ImageNet, ResNet-50",
+    "fmnist": "Fashion-MNIST",
+}
+
+
+def _predicts(name: str) -> Experiment:
+    return Experiment(
+        f"predicts_{name}",
+        f"Does f predict the model? {TITLES[name]}",
+        "Functions learned from the same 30 to 1,000 answers about random sets of cells, asked "
+        "what the model says about sets that nobody asked about. The constant is the random map of "
+        "this table; one unit and f without heat are the controls of f's interactions and prior.",
+        maps=(VG, IG, Map("Grad-CAM", "member", ("grad_cam",))),
+        metrics=tuple(f"{what}@{count}" for what in PREDICTED for count in ANSWERS),
+        kind="predictions",
+        against="f",
+        aside=(ESTIMATE,),
+        n_inputs=64,
+        blocks=16,
+        figures=(),
+        notes=(
+            "8 x 8 cells, hidden by blur. Prefixes: of the orders of VG, IG and Grad-CAM.",
+            "LIME, Kernel SHAP: a linear function of the same cells and answers by their weights, "
+            "with the ridge penalty that served them best on tuning pictures.",
+            "f, as answers left out say: the error SEA itself reports, from a fit to the others; "
+            "it knows the sets asked about, not those of the prefix columns.",
+        ),
+        **{**PLACES[name], "mask": None},
+    )
+
+
+def _budgets(name: str, **more: Any) -> Experiment:
+    return Experiment(
+        f"budgets_{name}",
+        f"The best map for every budget, {TITLES[name]}",
+        "SEA(model, budget=B) against every member and aggregator of the package and the newest "
+        "searches for regions, each at its own price.",
+        maps=(*OURS, *FEW, paper_sea("imagenet"), *MEMBERS, *AGGREGATES, *SAMPLED, *SEARCHES),
+        metrics=(
+            "evaluations",
+            "seconds",
+            *(f"{what}:{fill}" for what in ("deletion", "insertion") for fill in FILLS),
+            "aupc_windows:noise",
+            "pointing_game",
+        ),
+        against=OUR_LABELS[-1],
+        ours=OUR_LABELS,
+        blocks=16,
+        figures=(),
+        notes=(BLUR_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE),
+        **{**PLACES[name], "n_inputs": 64, **more},
+    )
+
+
+def _mass(name: str, **more: Any) -> Experiment:
+    maps = (*OURS, *FEW, paper_sea("imagenet"), *MEMBERS, *AGGREGATES)
+    return Experiment(
+        f"mass_{name}",
+        f"Mass on true masks, {TITLES[name]}",
+        "How much of each map lies on the object, as it is, and after each map's order was painted "
+        "with SEA 512's values, so that all are equally sharp?",
+        maps=maps,
+        metrics=(
+            "relevance_mass",
+            f"mass_equal_sharpness:{OUR_LABELS[2]}",
+            "rank_accuracy",
+            "pointing_game",
+        ),
+        against=OUR_LABELS[2],
+        ours=OUR_LABELS,
+        blocks=16,
+        figures=(),
+        notes=(CHOSEN_NOTE, OPTIMAL_NOTE),
+        **{**PLACES[name], "n_inputs": 64, **more},
+    )
+
+
+def _smallest(name: str, **more: Any) -> Experiment:
+    return Experiment(
+        f"smallest_{name}",
+        f"The smallest set that keeps or breaks the class, {TITLES[name]}",
+        "The first positions of each map: how few keep the class when all else is hidden, and how "
+        "few have to be hidden until another class is predicted?",
+        maps=(*OURS, *FEW, *MEMBERS, *AGGREGATES, *SEARCHES),
+        metrics=tuple(
+            f"smallest_{wish}:{fill}"
+            for wish in ("half", "most", "break")
+            for fill in ("blur", "mean")
+        ),
+        against=OUR_LABELS[-1],
+        ours=OUR_LABELS,
+        blocks=16,
+        figures=(),
+        notes=(BLUR_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE),
+        **{**PLACES[name], "mask": None, "n_inputs": 64, **more},
+    )
+
+
+BOXED = {"mask_share": (0.01, 0.5)}
+LEARNED_EXPERIMENTS = (
+    *map(_predicts, ("imagenet", "resnet50", "cub", "tiny_imagenet", "pets", "btd", "fmnist")),
+    _budgets("imagenet"),
+    _budgets("pets", n_inputs=32),
+    _budgets("cub", n_inputs=32),
+    _mass("imagenet", **BOXED),
+    *map(_mass, ("pets", "cub", "lgg")),
+    _smallest("imagenet"),
+)
