@@ -1,5 +1,6 @@
 """Compiled gradient passes give the model's own maps, or are not used."""
 
+import threading
 from functools import partial
 
 import pytest
@@ -56,6 +57,29 @@ def test_sea_passes_it_on(traced):
     found = SEA(model, METHODS, compile=True).attribute(x, target=1)
     assert compiled._TRUSTED
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_threads_compile_one_after_another(traced):
+    model, inputs = build(), [images() + k for k in range(3)]
+    expected = [explain(model, x) for x in inputs]
+    found = {}
+
+    def work(k):
+        found[k] = explain(model, inputs[k], compile=True)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(compare(found[k], expected[k]) for k in range(3))
+
+
+def test_code_compiled_elsewhere_in_the_program_does_no_harm(traced, monkeypatch):
+    model, x = build(), images()
+    expected = explain(model, x)
+    monkeypatch.setattr(torch.compiler, "_is_compiling_flag", True)  # as in another thread
+    assert compare(explain(model, x, compile=True), expected)
 
 
 def test_a_model_that_does_not_compile_runs_as_it_is(monkeypatch):

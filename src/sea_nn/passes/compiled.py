@@ -5,6 +5,7 @@ sums), each of which reads and writes a whole activation. `torch.compile` joins 
 some seconds for a model and pays from a few hundred evaluations on, on a GPU most of all.
 """
 
+import threading
 import warnings
 from collections.abc import Callable
 from functools import cached_property
@@ -20,6 +21,8 @@ from sea_nn.passes.outputs import TensorModel
 ALIKE = 0.999
 """The least cosine between a compiled pass and the model's own for the former to be trusted."""
 
+# What PyTorch's compiler is doing is known to the whole process, not to a thread.
+_COMPILING = threading.RLock()
 _TRUSTED: "WeakSet[nn.Module]" = WeakSet()
 _REFUSED: "WeakSet[nn.Module]" = WeakSet()
 _FOLDS: "WeakKeyDictionary[nn.Module, Fold]" = WeakKeyDictionary()
@@ -45,7 +48,8 @@ def fix_shape(points: Tensor) -> None:
     A model is asked about images and, with its first layer apart, about what that makes of them.
     Two shapes seen would be taken for many to come, and code for any of them is a fifth slower.
     """
-    torch._dynamo.mark_static(points, list(range(1, points.ndim)))
+    if not torch.compiler.is_compiling():  # another thread of the program's: code for any shape
+        torch._dynamo.mark_static(points, list(range(1, points.ndim)))
 
 
 class Compiled:
@@ -65,7 +69,7 @@ class Compiled:
         if self.module in _REFUSED:
             return work(self.model)
         try:
-            with warnings.catch_warnings():
+            with _COMPILING, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the compiler's advice to those who train
                 found = work(self.quick)
         except torch.cuda.OutOfMemoryError:

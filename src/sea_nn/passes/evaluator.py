@@ -219,7 +219,7 @@ class Evaluator:
             # The copy, in the layout to run in, lets a model start with an in-place operation.
             written = self.first is None or self.first.overwrites
             copy = leaf.clone(memory_format=self._layout(leaf)) if written else leaf
-            if self.compiled is not None:
+            if model is not self.model:
                 fix_shape(copy)
             with self._precision():
                 outputs: Tensor = model(copy, *args)
