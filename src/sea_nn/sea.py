@@ -34,6 +34,7 @@ from sea_nn.members.compute import check_input
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Output, Target
+from sea_nn.passes.reading import read_value
 from sea_nn.questions.absent import check_background
 
 CHEAP: dict[bool, tuple[str, ...]] = {
@@ -100,7 +101,7 @@ class SEA(Attribution):  # type: ignore[misc]
     def attribute(
         self,
         inputs: Tensor | tuple[Tensor, ...],
-        target: Target = None,
+        target: Target | Callable[[Any], Tensor] = None,
         baselines: float | Tensor | tuple[Any, ...] | None = None,
         additional_forward_args: Any = None,
         internal_batch_size: int | None = None,
@@ -110,7 +111,10 @@ class SEA(Attribution):  # type: ignore[misc]
 
         Args:
             inputs: [N, C, H, W], [N, F], [N, C, T] or [N, C, D, H, W], or a tuple of one such.
-            target: the class, one or one an input; None for the predicted one.
+            target: the class, one or a list of one an input; None for the predicted one. A tuple
+                (a, b), or a list of such, asks why a and not b: the log-odds of a against b, which
+                are the difference of their logits. A function from the model's output, of any
+                shape, to numbers [N] explains these: a segmentation's sum over a mask, say.
             baselines: what "absent" means: None for 0, a number or a tensor.
             additional_forward_args: further arguments of the model.
             internal_batch_size: the most evaluations in one pass; by default what memory allows.
@@ -135,7 +139,7 @@ class SEA(Attribution):  # type: ignore[misc]
     def explain(
         self,
         x: Tensor,
-        target: Target = None,
+        target: Target | Callable[[Any], Tensor] = None,
         *,
         baselines: float | Tensor | None = None,
         additional_forward_args: Any = None,
@@ -191,6 +195,11 @@ class SEA(Attribution):  # type: ignore[misc]
         if background is not None:
             background = check_background(background, x)
             baselines = background.mean(0) if baselines is None else baselines
+        model, output = self.forward_func, self.output
+        if callable(target):
+            name = getattr(target, "__name__", "<lambda>")
+            labels = labels or (None if name == "<lambda>" else [name])
+            model, output, target = read_value(model, target), Output("value"), 0
         call: dict[str, Any] = {
             "baselines": baselines,
             "additional_forward_args": additional_forward_args,
@@ -206,22 +215,23 @@ class SEA(Attribution):  # type: ignore[misc]
             "constraints": {"required": required, "forbidden": forbidden, "epsilon": epsilon},
             "progress": progress,
             "call": call,
-            "output": self.output,
+            "output": output,
             "seed": self.seed,
             "compile": self.compile,
             "on_error": "skip" if self.chosen else on_error,
         }
         methods: Methods = self.methods
         columns = features.kind.channels is None
-        if self.chosen and columns and isinstance(self.forward_func, nn.Module):
+        if self.chosen and columns and isinstance(model, nn.Module):
             methods = CHEAP_COLUMNS
         try:
-            found = pipeline.explain(self.forward_func, x, target, methods=methods, **how)
+            found = pipeline.explain(model, x, target, methods=methods, **how)
         except MemberError:
             if not self.chosen or methods == CHEAP[False]:
                 raise
-            found = pipeline.explain(self.forward_func, x, target, methods=CHEAP[False], **how)
-        self.output = found.members.output  # one meaning for all calls
+            found = pipeline.explain(model, x, target, methods=CHEAP[False], **how)
+        if model is self.forward_func:
+            self.output = found.members.output  # one meaning for all calls
         return assemble(
             found,
             x,
@@ -230,7 +240,7 @@ class SEA(Attribution):  # type: ignore[misc]
             checks=()
             if quiet
             else (
-                *check_members(found.members, self.forward_func, x, **call),
+                *check_members(found.members, model, x, **call),
                 *check_function(found),
             ),
             provenance=Provenance(

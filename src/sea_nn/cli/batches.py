@@ -29,14 +29,14 @@ LITTLE, MUCH = 0.4, 4  # share of a picture, times of enlarging, from which on t
 class Job:
     """What to do with every picture; their folders go into ``out``.
 
-    A target of None is the predicted class; ``top`` is a number (int) or share (float) of features
-    for ``top.png`` beside the usual ones.
+    A target of None is the predicted class, a pair one class and not another; ``top`` is a number
+    (int) or share (float) of features for ``top.png`` beside the usual ones.
     """
 
     loaded: LoadedModel
     sea: SEA
     out: Path
-    target: int | None = None
+    target: int | tuple[int, int] | None = None
     top: int | float | None = None
 
 

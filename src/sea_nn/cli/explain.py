@@ -31,6 +31,7 @@ EXAMPLES = list_examples(
     "sea explain cat.jpg 'photos/*.png' folder/ -o out --methods thorough",
     "sea explain cat.jpg --target tabby --grid 28x28 --top 20",
     "sea explain cat.jpg --methods saliency,rise --set rise.n_masks=500",
+    "sea explain cat.jpg --target tabby --not 'Egyptian cat'",
     "sea explain cat.jpg --budget 512",
     "sea explain boot.png --model fashion-cnn --json > boot.json",
     "sea explain x.png --model my_model.py:make_model",
@@ -52,6 +53,10 @@ def explain(
     budget: declarations.Budget = None,
     assignments: declarations.Assignments = None,
     target: declarations.Target = None,
+    rival: Annotated[
+        str | None,
+        typer.Option("--not", metavar="CLASS", help="Explain the target against this class."),
+    ] = None,
     model_output: declarations.ModelOutput = None,
     output: declarations.Output = Path("out"),
     top: Annotated[
@@ -128,7 +133,7 @@ def explain(
             loaded,
             SEA(loaded.model, methods, settings, budget=budget, options=chosen, **means),
             output,
-            None if target is None else options.find_class(target, loaded),
+            options.find_target(target, rival, loaded),
             n_top,
         )
         prepare_folder(output)

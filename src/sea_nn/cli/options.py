@@ -131,6 +131,18 @@ def check_top(top: int | float | None, settings: SEAConfig, loaded: LoadedModel)
         )
 
 
+def find_target(
+    target: str | None, rival: str | None, loaded: LoadedModel
+) -> int | tuple[int, int] | None:
+    """What --target and --not mean: None, a class, or a class and not another."""
+    if target is None:
+        if rival is not None:
+            raise InputError("--not needs a --target: the class that is explained against it")
+        return None
+    wanted = find_class(target, loaded)
+    return wanted if rival is None else (wanted, find_class(rival, loaded))
+
+
 def find_class(text: str, loaded: LoadedModel) -> int:
     """The number of the class that a number or a name means; an error has the nearest names."""
     if text.removeprefix("-").isdecimal():

@@ -142,11 +142,11 @@ def _describe_input(done: Finished, job: Job) -> dict[str, Any]:
             {"class": index, "label": _label(e, index, job), e.output.unit: p}
             for index, p in done.guesses
         ],
-        "target": {
-            "class": int(e.target[0]),
-            "label": _label(e, int(e.target[0]), job),
+        "target": _name_class(e, int(e.target[0]), job)
+        | {
             e.output.unit: float(e.score[0]),
-        },
+        }
+        | ({} if e.rival is None else {"not": _name_class(e, int(e.rival[0]), job)}),
         "output": e.output.kind,
         "feature_shape": list(e.feature_shape),
         "note": done.note,
@@ -158,6 +158,10 @@ def _describe_input(done: Finished, job: Job) -> dict[str, Any]:
             )
         ],
     }
+
+
+def _name_class(e: Explanation, index: int, job: Job) -> dict[str, Any]:
+    return {"class": index, "label": _label(e, index, job)}
 
 
 def _tabulate_inputs(finished: Sequence[Finished], job: Job) -> Table:
@@ -182,7 +186,8 @@ def _tabulate_inputs(finished: Sequence[Finished], job: Job) -> Table:
 
 def _label(e: Explanation, index: int, job: Job) -> str:
     """The name of an output: the model's own, or what it is."""
-    return e.name(0) if index == int(e.target[0]) else job.loaded.label(index)
+    named = e.rival is None and index == int(e.target[0])
+    return e.name(0) if named else job.loaded.label(index)
 
 
 def _tabulate_members(explanations: Sequence[Explanation]) -> Table:

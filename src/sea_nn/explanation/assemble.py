@@ -28,6 +28,7 @@ def assemble(
 ) -> Explanation:
     """Return the explanation of the inputs ``x``; the other arguments as for ``SEA.explain``."""
     learned, target, features = found.learned, found.members.target, found.features
+    rival = target[:, 1] if target.ndim == 2 else None
     shape, answers = tuple(found.heatmaps.shape[2:]), None
     result: Ensemble | AnswersMap
     own: dict[str, Any] = {}
@@ -42,12 +43,13 @@ def assemble(
             if learned.features is not None and answers.shape[1:] != shape:
                 answers = spread(answers, learned.features, shape)
     attribution = learned.attribution.to(gains.dtype)
-    names = None if labels is None else tuple(name_class(labels, t) for t in target.tolist())
+    names = None if labels is None else tuple(_name(labels, t) for t in target.tolist())
     return Explanation(
         attribution=features.add_channel(attribution),
         maps=found.heatmaps.float(),
         methods=tuple(found.members.maps),
-        target=target,
+        target=target if rival is None else target[:, 0],
+        rival=rival,
         score=found.members.output.score(found.members.outputs.float(), target),
         order=result.order,
         gains=gains,
@@ -91,3 +93,9 @@ def show_input(x: Tensor) -> Tensor | None:
         return None
     stretched = scale(x.detach().float()).mul(255).round().to(torch.uint8)
     return stretched.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous().cpu()
+
+
+def _name(labels: Sequence[str], target: int | list[int]) -> str:
+    if isinstance(target, list):
+        return ", not ".join(name_class(labels, t) for t in target)
+    return name_class(labels, target)

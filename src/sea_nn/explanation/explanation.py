@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 PlotKind = Literal["strip", "overlay", "top", "gains", "agreement"]
 ROWS = (
     *("attribution", "maps", "target", "score", "order", "gains"),
-    *("images", "values", "answers", "predict_error"),
+    *("images", "values", "answers", "predict_error", "rival"),
 )
 
 
@@ -58,7 +58,7 @@ class Explanation:
         methods: m names.
         target: the explained class of each input, int64 [N].
         score: what the model says of it, [N]: its probability, or of a regression the value; see
-            ``output``.
+            ``output``. With a ``rival``, the probability if it can only be one of the two.
         order: features as greedy took them, int64 [N, n], each a permutation of 0 … n-1.
         gains: what each added: feature ``order[i, k]`` has attribution ``gains[i, k]``, [N, n].
         feature_shape: the shape of the feature space, such as (28, 28) on a grid; its product is n.
@@ -82,6 +82,7 @@ class Explanation:
         curve: with a budget, what the model itself said along ``order``: with only the first p
             features left, and with these removed.
         ranking: the classes that the model finds likeliest.
+        rival: of a contrast, the class that the target is explained against, int64 [N].
     """
 
     attribution: Tensor
@@ -106,6 +107,7 @@ class Explanation:
     view: str = ""
     curve: Curve | None = None
     ranking: Ranking | None = None
+    rival: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -194,8 +196,11 @@ class Explanation:
         """The name of input i's target class, or its number; of a regression "value"."""
         if self.labels is not None:
             return self.labels[i]
-        target = int(self.target[i])
-        if self.output.kind == "value":
+        target, value = int(self.target[i]), self.output.kind == "value"
+        if self.rival is not None:
+            kind = "output" if value else "class"
+            return f"{kind} {target}, not {int(self.rival[i])}"
+        if value:
             return "value" if target == 0 else f"output {target}"
         return f"class {target}"
 

@@ -60,7 +60,12 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
         tensors["attribution"] = _array(attribution, np.float32)
     if features is not None and not _is_grid(features, e["feature_shape"], shape):
         tensors["features"] = _array(features, _narrowest(n))
-    for name, dtype in (("images", np.uint8), ("values", np.float32), ("answers", np.float16)):
+    for name, dtype in (
+        ("images", np.uint8),
+        ("values", np.float32),
+        ("answers", np.float16),
+        ("rival", np.int64),
+    ):
         if e[name] is not None:
             tensors[name] = _array(e[name], dtype)
     function: AnswersFunction | None = e["function"]
@@ -172,7 +177,7 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
         one = facts.get("one_channel", facts["kind"] == "image")
         full = (len(order), 1, *shape) if one else (len(order), *shape)
         attribution = _place(order, gains, features, full)
-    plain = ("target", "score", "images", "values", "answers", "predict_error")
+    plain = ("target", "score", "images", "values", "answers", "predict_error", "rival")
     found: dict[str, Any]
     found = {name: torch.from_numpy(tensors[name]) for name in plain if name in tensors}
     if "answers" in found:

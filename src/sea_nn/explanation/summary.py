@@ -15,6 +15,8 @@ def write_summary(e: Any) -> str:
         lines += _describe_function(e)
     elif e.questions:
         lines.append(f"the model answered {e.questions} questions about halves of each input")
+    if e.rival is not None and e.output.kind != "value":
+        lines.append("a probability is that of the target if it can only be one of the two")
     lines.append("")
     names = [e.name(i) for i in range(len(e))]
     width = max(map(len, [*names, "target"]))

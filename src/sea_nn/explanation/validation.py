@@ -36,6 +36,7 @@ def check_parts(e: Any) -> None:
         "images": (count, *shape, 3),
         "answers": (count, *shape),
         "predict_error": (count,),
+        "rival": (count,),
     }
     given = {name: getattr(e, name) for name in expected}
     if e.curve is not None:
@@ -51,7 +52,12 @@ def check_parts(e: Any) -> None:
         tensor = given[name]
         if tensor is not None and tuple(tensor.shape) != want:
             raise InputError(f"{name} must be {list(want)}; got {list(tensor.shape)}")
-    for name, kind in (("target", torch.int64), ("order", torch.int64), ("images", torch.uint8)):
+    for name, kind in (
+        ("target", torch.int64),
+        ("rival", torch.int64),
+        ("order", torch.int64),
+        ("images", torch.uint8),
+    ):
         tensor = getattr(e, name)
         if tensor is not None and tensor.dtype != kind:
             raise InputError(f"{name} must be of dtype {kind}; got {tensor.dtype}")

@@ -22,7 +22,8 @@ from sea_nn.passes import batching, compiled, cuda_graphs, forms
 from sea_nn.passes.borrowing import copy_twin, is_private
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.norm_folding import Fold
-from sea_nn.passes.outputs import Output, Target, TensorModel, predict, resolve_target
+from sea_nn.passes.outputs import Output, Target, TensorModel, predict, resolve_target, take
+from sea_nn.passes.reading import Reading
 from sea_nn.passes.sameness import same_outputs
 from sea_nn.passes.tracing import refuse_layers
 
@@ -44,7 +45,7 @@ class MemberMaps:
         evaluations: the model evaluations each member made for all N inputs; one evaluation is one
             forward, or forward and backward, pass of one input. Shared work counts once.
         failed: why a member has no map and what to do, with `on_error="skip"`.
-        target: the class explained, [N].
+        target: the class explained, [N], or a pair (a and not b), [N, 2].
         outputs: the model's answers, [N, classes].
         output: what these answers are.
         options: the options that each member ran with, its defaults among them.
@@ -336,8 +337,10 @@ def _explain(entry: Entry, task: Evaluator) -> Tensor:
                     "model takes additional_forward_args; write them into the model you pass, or "
                     "leave it out"
                 )
-            model = _give_model(task)
-            maps = member.function(model, task.x.clone(), task.target.clone(), **settings)
+            model, target = _give_model(task), task.target.clone()
+            if target.ndim == 2:
+                model, target = _contrast(entry, model, target)
+            maps = member.function(model, task.x.clone(), target, **settings)
             task.tick(len(task.x) * member.cost(entry.options, tuple(task.x.shape[1:])))
     except SEAError:
         raise
@@ -363,6 +366,18 @@ def _give_model(task: Evaluator) -> TensorModel:
     if own is task:
         return TensorModel(copy_twin(task.module), check=False)
     return own.model
+
+
+def _contrast(entry: Entry, model: TensorModel, pairs: Tensor) -> tuple[TensorModel, Tensor]:
+    """Return a model with one column, the difference of the pair's, for a callable to explain."""
+    if bool((pairs != pairs[0]).any()):
+        raise MemberError(
+            f"{entry.label} can explain one pair of classes for all inputs, and here each has its "
+            f"own{ADVICE}"
+        )
+    pair = pairs[0]
+    difference = Reading(model, lambda outputs: take(outputs, pair.expand(len(outputs), 2)))
+    return TensorModel(difference, check=False), torch.zeros_like(pairs[:, 0])
 
 
 def _ask(task: Evaluator, target: Target) -> Evaluator:

@@ -170,14 +170,14 @@ class Kept:
     def find_pass(self, task: Evaluator, size: int) -> Pass | None:
         """Return the pass for `size` points like the inputs, or None if it would be too large."""
         form = (task.folded is not None, task.first is not None, task.compiled is not None)
-        kind = (size, task.x.shape[1:], task.x.dtype, *form)
+        kind = (size, task.x.shape[1:], task.x.dtype, task.target.ndim, *form)
         if kind not in self.passes:
             if size > count_room(task):
                 return None
             cost = size * task.footprint().gradient
             _make_room(find_room(task.x.device) - cost)
             points = task.arrange(task.x[:1].expand(size, *task.x.shape[1:]))
-            self.passes[kind] = Pass(points, task.target[:1].repeat(size), cost)
+            self.passes[kind] = Pass(points, task.target[[0] * size], cost)
         return self.passes[kind]
 
 

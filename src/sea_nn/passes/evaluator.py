@@ -73,7 +73,7 @@ class Evaluator:
     Attributes:
         model: what runs, behind `TensorModel`: the caller's model or a copy of it.
         x: the inputs [N, ...], a private copy.
-        target: the class to explain for each, [N].
+        target: the class to explain for each, [N], or a pair, [N, 2]; see `outputs.take`.
         outputs: the model's answer for `x`, [N, classes].
         output: what these outputs are; None to find out from them.
         args: further arguments of the model, for the caller's inputs.
@@ -223,7 +223,7 @@ class Evaluator:
                 fix_shape(copy)
             with self._precision():
                 outputs: Tensor = model(copy, *args)
-            score = outputs.to(self.x.dtype).gather(1, classes.unsqueeze(1)).sum() * scale
+            score = take(outputs.to(self.x.dtype), classes).sum() * scale
             if not score.requires_grad:
                 raise MemberError(
                     "the model's output carries no gradient (a detach, no_grad or non-tensor step "

@@ -19,7 +19,9 @@ from torch import Tensor, nn
 
 from sea_nn.errors import AssumptionWarning, InputError, KindError
 
-Target = int | Sequence[int] | Tensor | None
+Target = int | Sequence[int] | tuple[int, int] | Sequence[tuple[int, int]] | Tensor | None
+"""A class, or a list of one an input; a tuple (a, b): a and not b, or a list of such pairs; None:
+the predicted class. As a tensor, int64 [N] or, of pairs, [N, 2]."""
 OUTPUTS = {
     "logits": "one column a class; their softmax is the classes' probabilities",
     "probabilities": "one column a class, already probabilities: rows sum to 1",
@@ -73,16 +75,29 @@ class Output:
         return outputs.sigmoid() if self.kind == "sigmoid" else outputs
 
     def score(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Return what the model says of the columns `target` [N]: what is shown, [N]."""
-        return take(self.scores(outputs), target)
+        """Return what the model says of the columns `target`: what is shown, [N].
+
+        Of pairs (a, b), [N, 2], it is the probability of a if it can only be a or b, whose log-odds
+        are the difference of the logits; of values it is their difference.
+
+        >>> Output("logits").score(torch.tensor([[2.0, 2.0, 9.0]]), torch.tensor([[0, 1]]))
+        tensor([0.5000])
+        """
+        if target.ndim == 1 or self.kind == "value":
+            return take(self.scores(outputs), target)
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        if self.kind == "probabilities":
+            outputs = outputs.clamp_min(torch.finfo(outputs.dtype).tiny).log()
+        return take(outputs, target).sigmoid()
 
     def predicts(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Return whether the model predicts the classes `target`, bool [N].
 
-        Of classes that exclude each other, the largest output; of others, a probability above 0.5.
+        Of classes that exclude each other, the largest output; of others, and of pairs, a
+        probability above 0.5.
         """
         self.check_class()
-        if self.kind == "sigmoid" or outputs.shape[1] == 1:
+        if self.kind == "sigmoid" or outputs.shape[1] == 1 or target.ndim == 2:
             return self.score(outputs, target) > 0.5
         return outputs.argmax(1) == target
 
@@ -114,8 +129,14 @@ def find_last_operation(model: Callable[..., Any], x: Tensor, args: tuple[Any, .
 
 
 def take(outputs: Tensor, target: Tensor) -> Tensor:
-    """Return the column `target` [N] of outputs [N, K]: what gradients explain, [N]."""
-    return outputs.gather(1, target.unsqueeze(1)).squeeze(1)
+    """Return the column `target` [N] of outputs [N, K]: what gradients explain, [N].
+
+    Of pairs of columns, [N, 2], it is the first less the second.
+    """
+    if target.ndim == 1:
+        return outputs.gather(1, target.unsqueeze(1)).squeeze(1)
+    first, second = outputs.gather(1, target).unbind(1)
+    return first - second
 
 
 def find_output(
@@ -235,11 +256,12 @@ def predict(
 
 
 def resolve_target(outputs: Tensor, target: Target, output: Output | None = None) -> Tensor:
-    """Return the class to explain for every input as a tensor [N].
+    """Return the class to explain for every input as a tensor [N], or [N, 2] of pairs.
 
     Args:
         outputs: [N, classes].
-        target: None (the predicted class), one class for all, or one for each input.
+        target: None (the predicted class), one class for all, or a list of one for each input; or
+            the same of pairs: a tuple (a, b) for all, or a list of them.
         output: what the outputs are: of several values, none is the predicted one.
     """
     n_inputs, n_classes = outputs.shape
@@ -266,11 +288,20 @@ def resolve_target(outputs: Tensor, target: Target, output: Output | None = None
         ) from error
     if classes.ndim == 0 or classes.shape == (1,):
         classes = classes.reshape(1).expand(n_inputs).clone()
-    if classes.shape != (n_inputs,):
+    elif isinstance(target, tuple) and classes.shape == (2,):
+        classes = classes.expand(n_inputs, 2).clone()
+    elif isinstance(target, tuple) and classes.ndim == 1:
         raise InputError(
-            f"target must name one class for each of the {n_inputs} inputs; "
+            f"a tuple is a pair, (a, b): why a and not b; for one class an input give a list, "
+            f"{list(target)}"
+        )
+    if classes.shape not in ((n_inputs,), (n_inputs, 2)):
+        raise InputError(
+            f"target must name one class, or a pair (a, b), for each of the {n_inputs} inputs; "
             f"got shape {tuple(classes.shape)}"
         )
+    if classes.ndim == 2 and bool((classes[:, 0] == classes[:, 1]).any()):
+        raise InputError("the two classes of a target (a, b) must differ")
     wrong = classes[(classes < 0) | (classes >= n_classes)]
     if len(wrong):
         valid = f"0 to {n_classes - 1}" if n_classes > 1 else "0 alone"

@@ -43,11 +43,11 @@ class PointOutputs:
 
     @classmethod
     def read(cls, outputs: Tensor, target: Tensor, output: Output) -> "PointOutputs":
-        """Read outputs [P, K] for the columns ``target`` [P]; ``output`` says what they are."""
+        """Read outputs [P, K], ``output`` says what they are, for the columns ``target``."""
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         logit = take(outputs, target)
         if output.kind == "value":
-            return cls(logit, logit, torch.zeros_like(target, dtype=torch.bool))
+            return cls(logit, logit, torch.zeros_like(logit, dtype=torch.bool))
         return cls(output.score(outputs, target), logit, output.predicts(outputs, target))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "PointOutputs":
