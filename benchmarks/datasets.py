@@ -38,7 +38,7 @@ from sea_nn import SEA, SEAConfig, explain_dataset
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
 sea = SEA(model, ("saliency",), SEAConfig(rounds=0, epochs=5), output="logits")
 explain_dataset(Stream(int(sys.argv[1])), sea, sys.argv[2], batch_size=256, shard_size=1024,
-                curve=False, top=16, quiet=True)
+                curve=False, quiet=True)
 print([line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")][0])
 """
 WORKERS_PROGRAM = """

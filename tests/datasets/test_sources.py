@@ -36,9 +36,9 @@ def pictures(tmp_path):
 def test_a_folder_of_pictures_names_files_and_labels_by_folder(pictures):
     source = open_source(pictures, preprocess=PREPROCESS, label_names=("Dog", "Cat"))
     assert list(source.ids) == ["cat/a.png", "cat/b.png", "dog/c.png"]
-    assert source.load(2).label == 0
-    assert source.load(0).label == 1
-    assert source.load(0).x.shape == (1, 8, 8)
+    assert source.read(2).label == 0
+    assert source.read(0).label == 1
+    assert source.read(0).x.shape == (1, 8, 8)
 
 
 def test_results_of_a_run_inside_the_folder_are_not_inputs(pictures):
@@ -70,17 +70,17 @@ def test_a_broken_picture_fails_alone(pictures):
     (pictures / "cat" / "b.png").write_bytes(b"no picture")
     source = open_source(pictures, preprocess=PREPROCESS)
     with pytest.raises(InputError):
-        source.load(1)
-    assert source.load(0).x.shape == (1, 8, 8)
+        source.read(1)
+    assert source.read(0).x.shape == (1, 8, 8)
 
 
 def test_a_table_of_paths(pictures, tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("path,label\npictures/cat/a.png,1\npictures/none.png,0\n")
     source = open_source(table, preprocess=PREPROCESS)
-    assert source.load(0).label == 1
+    assert source.read(0).label == 1
     with pytest.raises(InputError):
-        source.load(1)
+        source.read(1)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -95,10 +95,10 @@ def test_a_table_of_features(tmp_path, suffix):
         )
     source = open_source(path)
     assert list(source.ids) == ["a", "b"]
-    assert source.load(0).x.tolist() == [1.5, 2.0]
-    assert source.load(1).label == 1
-    assert source.load(1).x.isnan().tolist() == [False, True]
-    assert source.notes["feature_names"] == ["age", "height"]
+    assert source.read(0).x.tolist() == [1.5, 2.0]
+    assert source.read(1).label == 1
+    assert source.read(1).x.isnan().tolist() == [False, True]
+    assert source.feature_names == ("age", "height")
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "npz"])
@@ -113,8 +113,8 @@ def test_files_of_tensors(tmp_path, kind):
             save_file({"x": x[rows].clone(), "label": labels[rows].clone()}, path)
     source = open_source(tmp_path / "shards")
     assert list(source.ids) == ["a/0", "a/1", "b/0", "b/1", "b/2"]
-    assert torch.equal(source.load(3).x, x[3])
-    assert source.load(3).label == 3
+    assert torch.equal(source.read(3).x, x[3])
+    assert source.read(3).label == 3
 
 
 def test_data_sets_and_loaders(tmp_path):
@@ -123,11 +123,11 @@ def test_data_sets_and_loaders(tmp_path):
     for given in (data, DataLoader(data, 2), DataLoader(data, 4, shuffle=True)):
         source = open_source(given)
         assert len(source) == 6
-        assert torch.equal(source.load(4).x, x[4])
-        assert source.load(4).label == 4
+        assert torch.equal(source.read(4).x, x[4])
+        assert source.read(4).label == 4
     some = open_source(DataLoader(data, 2, sampler=SubsetRandomSampler([5, 1])))
     assert list(some.ids) == ["1", "5"]
-    assert torch.equal(some.load(1).x, x[5])
+    assert torch.equal(some.read(1).x, x[5])
 
 
 def test_a_hugging_face_data_set_is_recognised_by_its_ways():
@@ -141,8 +141,8 @@ def test_a_hugging_face_data_set_is_recognised_by_its_ways():
             return {"image": Image.new("L", (9, 9), 40 * index), "label": index}
 
     source = open_source(Fake(), preprocess=PREPROCESS)
-    assert source.load(1).label == 1
-    assert source.load(1).x.shape == (1, 8, 8)
+    assert source.read(1).label == 1
+    assert source.read(1).x.shape == (1, 8, 8)
 
 
 def test_a_stream_is_refused_with_advice():
@@ -156,13 +156,13 @@ def test_a_stream_is_refused_with_advice():
 
 
 def test_what_cannot_be_a_source_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no pictures"):
+    with pytest.raises(InputError, match="holds no pictures"):
         open_source(tmp_path)
     Image.new("L", (3, 3)).save(tmp_path / "a.png")
     with pytest.raises(InputError, match="preprocess"):
         open_source(tmp_path)
     (tmp_path / "b.txt").write_text("x")
-    with pytest.raises(InputError, match="known"):
+    with pytest.raises(InputError, match="known are"):
         open_source(tmp_path / "b.txt")
     table = tmp_path / "t.csv"
     table.write_text("id,a\nx,1\nx,2\n")

@@ -45,10 +45,9 @@ def report(
 
     loaded: list[Explanation] = []
     for name in runs:
-        from sea_nn.datasets.explanations import to_explanations
         from sea_nn.datasets.read import read_dataset
 
-        loaded += to_explanations(read_dataset(name))
+        loaded += read_dataset(name).to_explanations()
     n_failed = len(empty)
     for reason in empty.values():
         say(f"Failed: {reason}", "red", err)

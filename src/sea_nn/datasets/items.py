@@ -1,10 +1,10 @@
-"""One input of a data set, and a data set as names of inputs with a way to load each."""
+"""One input of a data set, and a data set as names of inputs with a way to read each."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,18 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 
-MANIFEST = "manifest.json"
-"""The file that makes a folder one of a run's results."""
 IMAGE_KEYS = ("pixel_values", "image", "img", "input", "inputs", "x")
 LABEL_KEYS = ("label", "labels", "target", "y", "class")
 
 Prepare = Callable[[Any], Tensor]
+
+
+class ItemError(InputError):
+    """One input cannot be explained; ``kind`` is the word that its row gets."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 @dataclass(frozen=True)
@@ -31,26 +37,25 @@ class Item:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: names of its inputs, and a way to load each.
+    """A data set: names of its inputs, and a way to read each.
 
     Attributes:
-        kind: "pictures", "table", "tensors", "shards" or "dataset".
         name: what to call it.
         ids: a unique name for each input.
-        read: loads the input of a number.
-        digests: a hash of each input's content; where that is too dear, one hash of all.
+        read: loads the input of a number; it may raise anything.
+        digests: a hash of each input's content; "" where reading all would cost too much.
         paths: the file of each input.
-        threads: how many threads may load at once.
+        threads: how many threads may read at once.
+        feature_names: of a table's columns.
     """
 
-    kind: str
     name: str
     ids: Sequence[str]
     read: Callable[[int], Item]
-    digests: Sequence[str] | str
+    digests: Sequence[str]
     paths: Sequence[str] | None = None
     threads: int = 1
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    feature_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.ids) == 0:
@@ -63,19 +68,10 @@ class Source:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def load(self, index: int) -> Item:
-        """Return one input.
-
-        Raises:
-            Exception: whatever a broken file or a failing data set raises.
-        """
-        return self.read(index)
-
     def fingerprint(self) -> str:
         """One hash of ids and contents."""
         whole = hashlib.sha256()
-        digests = [self.digests] if isinstance(self.digests, str) else self.digests
-        for text in (*self.ids, *digests):
+        for text in (*self.ids, *self.digests):
             whole.update(text.encode("utf-8", "surrogateescape") + b"\0")
         return whole.hexdigest()[:32]
 
@@ -85,40 +81,64 @@ class Source:
             return self
         if limit < 1:
             raise InputError(f"limit must be at least 1; got {limit}")
-        return replace(
-            self,
-            ids=self.ids[:limit],
-            digests=self.digests if isinstance(self.digests, str) else self.digests[:limit],
-            paths=None if self.paths is None else self.paths[:limit],
-        )
+        paths = None if self.paths is None else self.paths[:limit]
+        return replace(self, ids=self.ids[:limit], digests=self.digests[:limit], paths=paths)
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Makes an ``Item`` of whatever a data set gives: tensors, pairs, dicts, pictures."""
+    """Makes an ``Item`` of whatever a data set gives: tensors, pairs, dicts, pictures.
+
+    Attributes:
+        preprocess: from a Pillow image to the model's input.
+        label_names: the model's classes.
+        label_column: the key or column of the true class; None: a usual one.
+        own_names: the data set's own classes, where it numbers them otherwise than the model.
+    """
 
     preprocess: Prepare | None = None
     label_names: Sequence[str] | None = None
     label_column: str | None = None
+    own_names: Sequence[str] | None = None
 
     def __call__(self, entry: Any) -> Item:
         """Return the input and its label."""
         label: Any = None
         if isinstance(entry, Mapping):
-            entry, label = self._pick(entry)
+            keys = [key for key in IMAGE_KEYS if key in entry]
+            if not keys:
+                raise InputError(
+                    f"an item has the keys {', '.join(map(str, entry))}; the input is looked for "
+                    f"under {', '.join(IMAGE_KEYS)}"
+                )
+            key = self.find_column(entry)
+            entry, label = entry[keys[0]], None if key is None else entry[key]
         elif isinstance(entry, tuple | list) and len(entry) in (1, 2):
             entry, label = entry[0], entry[1] if len(entry) == 2 else None
-        return Item(self._to_tensor(entry), find_label(label, self.label_names))
+        return Item(self._to_tensor(entry), self.find_label(label))
 
-    def _pick(self, entry: Mapping[str, Any]) -> tuple[Any, Any]:
-        keys = [key for key in IMAGE_KEYS if key in entry]
-        if not keys:
-            raise InputError(
-                f"an item has the keys {', '.join(map(str, entry))}; the input is looked for under "
-                f"{', '.join(IMAGE_KEYS)}"
-            )
-        names = LABEL_KEYS if self.label_column is None else (self.label_column,)
-        return entry[keys[0]], next((entry[name] for name in names if name in entry), None)
+    def find_column(self, names: Mapping[str, Any]) -> str | None:
+        """Which of these holds the true class."""
+        wanted = LABEL_KEYS if self.label_column is None else (self.label_column,)
+        return next((name for name in wanted if name in names), None)
+
+    def find_label(self, label: Any) -> int | None:
+        """The class number that a label means: a number, or a name among the model's classes."""
+        if isinstance(label, Tensor | np.generic):
+            label = label.item()
+        if label is None or label != label or str(label).strip() == "":
+            return None
+        text = str(label).strip().removesuffix(".0")
+        if text.lstrip("-").isdecimal():
+            if self.own_names is None or not 0 <= int(text) < len(self.own_names):
+                return int(text)
+            text = self.own_names[int(text)]
+        names = [fold(name) for name in self.label_names or ()]
+        if fold(text) in names:
+            return names.index(fold(text))
+        if names:
+            raise ItemError("class", f"the model has no class named {text!r}")
+        return None
 
     def _to_tensor(self, value: Any) -> Tensor:
         if isinstance(value, np.ndarray | np.generic | list | tuple):
@@ -135,35 +155,15 @@ class Reader:
         if hasattr(value, "convert") and hasattr(value, "size"):  # a Pillow image
             if self.preprocess is None:
                 raise KindError("pictures need a preprocess, from a Pillow image to a tensor")
-            return self.preprocess(value)
+            from sea_nn.vision.images import to_rgb
+
+            return self.preprocess(to_rgb(value))
         raise KindError(f"an input must be a tensor, an array or a picture; got {type(value)}")
 
 
-def find_label(label: Any, names: Sequence[str] | None) -> int | None:
-    """The class number that a label means: a number, or a name among ``names``."""
-    if label is None or (isinstance(label, float) and np.isnan(label)):
-        return None
-    if isinstance(label, Tensor | np.generic):
-        label = label.item()
-    if isinstance(label, float) and label.is_integer():
-        label = int(label)
-    if isinstance(label, int):
-        return int(label)
-    text = str(label).strip()
-    if text.lstrip("-").isdecimal():
-        return int(text)
-    wanted = text.casefold().replace("_", " ")
-    for number, name in enumerate(names or ()):
-        if name.casefold().replace("_", " ") == wanted:
-            return number
-    if names:
-        raise InputError(f"the model has no class named {text!r}")
-    return None
-
-
-def hash_bytes(content: bytes | memoryview) -> str:
-    """A short hash of a content."""
-    return hashlib.sha256(content).hexdigest()[:16]
+def fold(name: str) -> str:
+    """A class's name without case and underscores, to compare names of several origins."""
+    return name.casefold().replace("_", " ")
 
 
 def hash_tensor(value: Tensor) -> str:
@@ -171,6 +171,11 @@ def hash_tensor(value: Tensor) -> str:
     plain = value.detach().cpu().contiguous()
     head = f"{plain.dtype}{list(plain.shape)}".encode()
     return hash_bytes(head + plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+def hash_bytes(content: bytes) -> str:
+    """A short hash of a content."""
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _to_picture(value: Tensor) -> Any:

@@ -45,8 +45,6 @@ def write_pages(summary: Summary, folder: Path) -> Path:
     writer.writerows(rows)
     with write_atomically(folder / "summary.csv") as file:
         file.write(text.getvalue().encode())
-    with write_atomically(folder / "summary.json") as file:
-        file.write(summary.to_json().encode())
     sections = []
     for c in summary.classes[:MOST_CLASSES]:
         picture = draw_class(c)

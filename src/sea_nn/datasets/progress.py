@@ -1,17 +1,42 @@
-"""How far a run is: a bar on a terminal, a line now and then elsewhere."""
+"""How far a run is, and how it is stopped: Ctrl-C and SIGTERM let the open shards finish."""
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
+
+from sea_nn.datasets.worker import Done
 
 EVERY = 20.0
 """Seconds between lines where there is no terminal."""
+STOPS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+MOST_NAMED = 8  # workers with a line of their own
+
+
+@dataclass
+class _Pace:
+    """What one worker has done: inputs explained, and those of them that are committed."""
+
+    explained: int = 0
+    committed: int = 0
+    started: float = field(default_factory=time.monotonic)
+    last: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Inputs a second, up to the last that was explained."""
+        return self.explained / max(self.last - self.started, 1e-9) if self.explained else 0.0
 
 
 class Progress:
-    """Tells of inputs, evaluations, failures and time left on standard error.
+    """Tells of inputs, evaluations, failures, workers and time left on standard error.
 
     Args:
         total: inputs in all.
@@ -20,45 +45,49 @@ class Progress:
     """
 
     def __init__(self, total: int, done: int = 0, quiet: bool = False) -> None:
-        self.total, self.before, self.done = total, done, done
-        self.failed = self.evaluations = self._counted = 0
+        self.total, self.before, self.done, self.quiet = total, done, done, quiet
+        self.failed = self.evaluations = 0
         self.started = self._told = time.monotonic()
-        self.workers: dict[str, int] = {}
-        self.quiet = quiet
-        self._bar: Any = None
-        if not quiet and sys.stderr.isatty():
-            self._bar = _make_bar(total, done)
+        self.workers: dict[str, _Pace] = {}
+        self._bar = None if quiet or not sys.stderr.isatty() else _Bar(total)
 
     def __enter__(self) -> Progress:
-        if self._bar is not None:
-            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
-    def tick(self, count: int) -> None:
-        """Inputs explained, though their shard is not committed yet."""
-        self._counted += count
+    def join(self, worker: str) -> None:
+        """A worker is ready."""
+        self.workers[worker] = _Pace()
+
+    def leave(self, worker: str) -> None:
+        """A worker was lost, and with it what it had not committed."""
+        self.workers.pop(worker, None)
+
+    def tick(self, worker: str, count: int) -> None:
+        """A worker explained so many more inputs; their shard is not committed yet."""
+        pace = self.workers.setdefault(worker, _Pace())
+        pace.explained, pace.last = pace.explained + count, time.monotonic()
         self._show()
 
-    def commit(self, n_inputs: int, failed: int, evaluations: int, worker: str) -> None:
+    def commit(self, done: Done) -> None:
         """A shard was committed."""
-        self.done += n_inputs
-        self._counted = max(0, self._counted - n_inputs)
-        self.failed += failed
-        self.evaluations += evaluations
-        self.workers[worker] = self.workers.get(worker, 0) + 1
+        pace = self.workers.setdefault(done.worker, _Pace())
+        pace.committed += done.n_inputs
+        if pace.explained < pace.committed:
+            pace.explained, pace.last = pace.committed, time.monotonic()
+        self.done += done.n_inputs
+        self.failed += done.failed
+        self.evaluations += done.evaluations
         self._show()
 
     def say(self, text: str) -> None:
         """One line that stays."""
-        if self.quiet:
-            return
         if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
-        else:
+            self._bar.say(text)
+        elif not self.quiet:
             print(text, file=sys.stderr, flush=True)
 
     def describe(self) -> str:
@@ -66,23 +95,62 @@ class Progress:
         parts = [f"{self.done} of {self.total} inputs", f"{self.evaluations} evaluations"]
         if self.failed:
             parts.append(f"{self.failed} failed")
-        if len(self.workers) > 1:
-            counts = ", ".join(f"{name} {n}" for name, n in sorted(self.workers.items()))
-            parts.append(f"shards by worker: {counts}")
-        fresh = self.done + self._counted - self.before
-        if fresh > 0:
-            pace = (time.monotonic() - self.started) / fresh
-            parts.append(f"{_duration(pace * (self.total - self.done - self._counted))} left")
+        there = self._explained()
+        if there > self.before:
+            pace = (time.monotonic() - self.started) / (there - self.before)
+            parts.append(f"{_duration(pace * (self.total - there))} left")
         return ", ".join(parts)
+
+    def describe_workers(self) -> list[str]:
+        """A line for each of several workers; for many, one line about all."""
+        if len(self.workers) < 2:
+            return []
+        if len(self.workers) > MOST_NAMED:
+            rates = sorted(pace.rate for pace in self.workers.values())
+            return [f"{len(rates)} workers, {rates[0]:.2f} to {rates[-1]:.2f} inputs/s each"]
+        return [
+            f"worker {name}: {pace.explained} inputs, {pace.rate:.2f}/s"
+            for name, pace in sorted(self.workers.items())
+        ]
+
+    def _explained(self) -> int:
+        return self.done + sum(p.explained - p.committed for p in self.workers.values())
 
     def _show(self) -> None:
         now = time.monotonic()
         if self._bar is not None:
-            text = self.describe()
-            self._bar.update(0, completed=self.done + self._counted, description=text)
+            self._bar.update(self._explained(), [self.describe(), *self.describe_workers()])
         elif now - self._told >= EVERY:
             self._told = now
-            self.say(self.describe())
+            self.say("; ".join([self.describe(), *self.describe_workers()]))
+
+
+class _Bar:
+    """A bar with lines below it, on a terminal."""
+
+    def __init__(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        text = TextColumn("{task.description}", markup=False)
+        console = Console(stderr=True)
+        self.bar = Progress(
+            BarColumn(), TaskProgressColumn(), text, console=console, transient=True
+        )
+        self.bar.add_task("starting", total=total)
+        self.bar.start()
+
+    def update(self, done: int, lines: list[str]) -> None:
+        """Show the state."""
+        self.bar.update(self.bar.task_ids[0], completed=done, description="\n".join(lines))
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        """Take it away."""
+        self.bar.stop()
 
 
 def _duration(seconds: float) -> str:
@@ -91,16 +159,44 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _make_bar(total: int, done: int) -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+class Stop:
+    """Whether the run should end, and by which signal."""
 
-    bar = Progress(
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.description}", markup=False),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    bar.add_task("starting", total=total, completed=done)
-    return bar
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.signal: int = 0
+
+    def is_set(self) -> bool:
+        """Whether a signal came."""
+        return bool(self.signal)
+
+    def handle(self, number: int, _: FrameType | None) -> None:
+        """Take a signal; the second one drops the open shards."""
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number
+        self.say("stopping once the open shards are written; again to drop them")
+
+    def end(self, text: str) -> None:
+        """End as the signal asked, if one came: KeyboardInterrupt, or exit code 143."""
+        if not self.signal:
+            return
+        self.say(text)
+        if self.signal == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def watch_signals(say: Callable[[str], None]) -> Iterator[Stop]:
+    """Take the signals while a run is on; outside the main thread Python has none to give."""
+    stop = Stop(say)
+    before: dict[int, Any] = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in STOPS:
+                before[number] = signal.signal(number, stop.handle)
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,12 +3,13 @@
 data = read_dataset("out")
 data["cat.jpg"].map             # float32 [H, W]
 data.to_pandas()
+data.select(correct=False, sort="-probability")
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,23 +19,26 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from torch import Tensor
+from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
-from sea_nn.datasets.arrow import import_arrow
-from sea_nn.datasets.plan import Manifest
+from sea_nn.datasets.manifest import Manifest
 from sea_nn.datasets.shard import widen
 from sea_nn.datasets.storage import (
+    import_arrow,
     list_committed,
     read_facts,
     read_inputs,
     read_log,
     read_rows,
     row_schema,
-    rows_path,
     tensors_path,
 )
 from sea_nn.datasets.summary import Summary, summarize
+from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError, MissingExtraError
+from sea_nn.explanation.explanation import Explanation
+from sea_nn.explanation.provenance import Provenance
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class ExplainedInput:
 
     row: Mapping[str, Any]
     methods: tuple[str, ...]
+    _manifest: Manifest
     _path: Path
 
     @property
@@ -76,6 +81,48 @@ class ExplainedInput:
         """The input as a small picture, uint8 [h, w, 3]; None if it is none."""
         values = self._read("thumbnail", optional=True)
         return None if values is None else torch.from_numpy(values).expand(-1, -1, 3)
+
+    def to_explanation(self) -> Explanation:
+        """For reports and plots; order and gains are read off the stored map.
+
+        A run that did not keep its members' maps shows its own map in their place.
+        """
+        values, manifest = self.map, self._manifest
+        image, flat = len(manifest.shape) == 3, values.flatten()
+        order = flat.argsort(descending=True, stable=True)
+        members, methods = self.members, self.methods
+        if members is None:
+            members, methods = scale(values.unsqueeze(0)), ("SEA's own map",)
+        name = self.row["target_name"] or f"class {self.row['target']}"
+        picture = self.thumbnail if image else None
+        if picture is not None:
+            large = interpolate(picture.permute(2, 0, 1)[None].float(), tuple(values.shape))
+            picture = large.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+        sea = manifest.settings.sea
+        return Explanation(
+            attribution=values[None, None] if image else values[None],
+            maps=members[None],
+            methods=methods,
+            target=torch.tensor([self.row["target"]]),
+            score=torch.tensor([self.row["probability"]]),
+            order=order[None],
+            gains=flat[order][None],
+            feature_shape=tuple(values.shape),
+            images=picture,
+            labels=(f"{name} ({self.id})",),
+            feature_names=manifest.feature_names or None,
+            provenance=Provenance(
+                config=sea["config"],
+                members=sea["members"],
+                call={"output": sea["output"]},
+                versions=manifest.versions,
+                seed=sea["seed"],
+                evaluations={"all": self.row["evaluations"]},
+                model=manifest.model,
+                device=manifest.settings.device,
+                created=manifest.created,
+            ),
+        )
 
     def _read(self, name: str, optional: bool = False) -> Any:
         place = self.row["place"]
@@ -109,101 +156,122 @@ class ExplainedDataset:
         """Whether every input has a row."""
         return len(self) == self.manifest.count
 
-    @cached_property
+    @property
     def ids(self) -> list[str]:
         """The ids of the inputs that have a row."""
-        every = read_inputs(self.out, ["id"])["id"].to_pylist()
+        every = list(self._numbers)
         return [every[n] for shard in self.shards for n in self.manifest.numbers(shard)]
 
     def __contains__(self, id_: object) -> bool:
-        return id_ in self._numbers and self._numbers[id_] // self._size in self._there
+        number = self._numbers.get(id_)
+        return number is not None and number // self.manifest.settings.shard_size in self.shards
 
     def __getitem__(self, id_: str) -> ExplainedInput:
         """One input by its id."""
         if id_ not in self._numbers:
             raise InputError(f"there is no input {id_!r} in {self.out}")
-        number = self._numbers[id_]
-        shard = number // self._size
-        if shard not in self._there:
-            raise InputError(f"{id_!r} is not explained yet: the run stopped before shard {shard}")
-        rows, facts = self._shard(shard)
-        row = rows.slice(number - shard * self._size, 1).to_pylist()[0]
-        return self._wrap(row, facts, shard)
+        if id_ not in self:
+            raise InputError(f"{id_!r} is not explained yet: the run has not come to it")
+        shard, place = divmod(self._numbers[id_], self.manifest.settings.shard_size)
+        return self._wrap(shard, self._shard(shard)[0].slice(place, 1).to_pylist()[0])
 
     def __iter__(self) -> Iterator[ExplainedInput]:
         """All inputs in order, a shard at a time."""
         for shard in self.shards:
-            rows, facts = self._shard(shard)
-            for row in rows.to_pylist():
-                yield self._wrap(row, facts, shard)
+            for row in self._shard(shard)[0].to_pylist():
+                yield self._wrap(shard, row)
 
-    def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
+    def select(self, *, sort: str | None = None, **wanted: Any) -> list[str]:
+        """The ids of the inputs that a gallery shows.
+
+        Args:
+            sort: a column, "-" before it for the largest first; rows without a value come last.
+            **wanted: a column and its value; a pair of numbers is a range, ends included, and None
+                means no value. ``failed=True`` takes those with an error, ``checked=False`` those
+                with a failed check.
+
+        >>> data.select(correct=False, sort="-probability")     # doctest: +SKIP
+        >>> data.select(target=3, agreement=(-1, 0.2))          # doctest: +SKIP
+        """
+        table = self.to_arrow().to_pydict()
+        table["failed"] = [error is not None for error in table["error"]]
+        table["checked"] = [not checks for checks in table["checks"]]
+        unknown = {*wanted, *([sort.lstrip("-")] if sort else [])} - set(table)
+        if unknown:
+            raise InputError(f"there is no column {unknown.pop()!r}; known are {', '.join(table)}")
+
+        def fits(value: Any, want: Any) -> bool:
+            if isinstance(want, tuple):
+                return value is not None and want[0] <= value <= want[1]
+            return bool(value == want)
+
+        rows = range(len(table["id"]))
+        kept = [i for i in rows if all(fits(table[c][i], want) for c, want in wanted.items())]
+        if sort is not None:
+            column, down = table[sort.lstrip("-")], sort.startswith("-")
+            known = [i for i in kept if column[i] is not None]
+            last = [i for i in kept if column[i] is None]
+            kept = sorted(known, key=lambda i: column[i], reverse=down) + last
+        return [table["id"][i] for i in kept]
+
+    def to_arrow(self) -> Any:
         """All rows as one Arrow table, with the seconds that each input took."""
         pa = import_arrow()
-        schema = row_schema()
-        wanted = None if columns is None else [c for c in columns if c != "seconds"]
-        if not self.shards:
-            empty = schema.empty_table()
-            return empty if wanted is None else empty.select(wanted)
-        parts = [read_rows(self.out, shard, wanted) for shard in self.shards]
-        table = pa.concat_tables([part.replace_schema_metadata(None) for part in parts])
-        if columns is not None and "seconds" not in columns:
-            return table
-        seconds = self._seconds
-        column = [
-            seconds.get(s) for s, p in zip(self.shards, parts, strict=True) for _ in range(len(p))
+        parts = [self._shard(shard)[0].replace_schema_metadata(None) for shard in self.shards]
+        table = pa.concat_tables(parts) if parts else row_schema().empty_table()
+        commits = (e for e in read_log(self.out) if e.get("event") == "commit")
+        each = {e["shard"]: e["seconds"]["explain"] / max(1, e["n_inputs"]) for e in commits}
+        seconds = [
+            each.get(shard)
+            for shard, part in zip(self.shards, parts, strict=True)
+            for _ in range(len(part))
         ]
-        return table.append_column("seconds", pa.array(column, pa.float32()))
+        return table.append_column("seconds", pa.array(seconds, pa.float32()))
 
     def to_pandas(self) -> Any:
         """All rows as a pandas DataFrame."""
-        try:
-            import pandas  # noqa: F401
-        except ImportError as error:
-            raise MissingExtraError(f"this needs pandas ({error}): pip install pandas") from error
-        return self.to_arrow().to_pandas()
+        return _import("pandas") and self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
         """All rows as a Polars DataFrame."""
-        try:
-            import polars
-        except ImportError as error:
-            raise MissingExtraError(f"this needs polars ({error}): pip install polars") from error
-        return polars.from_arrow(self.to_arrow())
+        return _import("polars").from_arrow(self.to_arrow())
 
     def to_torch(self) -> TorchDataset:
         """The explained inputs as a data set of dicts: map, target, probability, id."""
         return TorchDataset(self)
 
+    def to_explanations(self, limit: int = 200) -> list[Explanation]:
+        """The first ``limit`` explained inputs, for reports and plots."""
+        ids = self.select(failed=False)[:limit]
+        if not ids:
+            raise InputError(f"{self.out} holds no explained inputs yet")
+        return [self[id_].to_explanation() for id_ in ids]
+
     def read_shard(self, shard: int) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
         """The rows of a shard, and its tensors: "map" and "members" widened, the rest as stored."""
-        rows, facts = self._shard(shard)
-        tensors: dict[str, Tensor] = {}
-        with safe_open(self._tensors(shard, facts), framework="numpy") as file:
+        rows, _, path = self._shard(shard)
+        with safe_open(path, framework="numpy") as file:
             stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors: dict[str, Tensor] = {}
         for name, values in stored.items():
-            if name == "map":
-                largest = torch.from_numpy(stored["map_max"])
-                wide = widen(values)
-                tensors[name] = wide * largest.reshape(-1, *(1,) * (wide.ndim - 1))
-            elif name == "members":
+            if name in ("map", "members"):
                 tensors[name] = widen(values)
-            elif name == "top":
-                tensors[name] = torch.from_numpy(values.astype(np.int64))
             else:
-                tensors[name] = torch.from_numpy(values)
+                wide = values.astype(np.int64) if name == "top" else values
+                tensors[name] = torch.from_numpy(wide)
+        if "map" in tensors:
+            shape = (-1, *(1,) * (tensors["map"].ndim - 1))
+            tensors["map"] *= tensors["map_max"].reshape(shape)
         return rows.to_pylist(), tensors
 
     def verify(self) -> list[int]:
         """The shards whose tensor file is not the one that was written, by its hash."""
-        wrong = []
-        for shard in self.shards:
-            facts = read_facts(rows_path(self.out, shard))
-            path = self._tensors(shard, facts)
-            content = path.read_bytes() if path.is_file() else b""
-            if hashlib.sha256(content).hexdigest() != facts["sha256"]:
-                wrong.append(shard)
-        return wrong
+
+        def digest(shard: int) -> str:
+            path = self._shard(shard)[2]
+            return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
+
+        return [s for s in self.shards if digest(s) != self._shard(s)[1]["sha256"]]
 
     def summary(self, **options: Any) -> Summary:
         """What the explanations say by class; see ``sea_nn.datasets.summary.summarize``."""
@@ -211,56 +279,42 @@ class ExplainedDataset:
 
     @cached_property
     def _numbers(self) -> dict[Any, int]:
-        ids = read_inputs(self.out, ["id"])["id"].to_pylist()
-        return {id_: number for number, id_ in enumerate(ids)}
-
-    @cached_property
-    def _there(self) -> frozenset[int]:
-        return frozenset(self.shards)
-
-    @property
-    def _size(self) -> int:
-        return self.manifest.settings.shard_size
-
-    @cached_property
-    def _seconds(self) -> dict[int, float]:
-        events = (e for e in read_log(self.out) if e.get("event") == "commit")
-        return {int(e["shard"]): float(e["each"]) for e in events}
+        return {id_: number for number, id_ in enumerate(read_inputs(self.out)["id"])}
 
     @cached_property
     def _shard(self) -> Any:
-        @lru_cache(4)
-        def read(shard: int) -> tuple[Any, dict[str, Any]]:
-            return read_rows(self.out, shard), read_facts(rows_path(self.out, shard))
+        @lru_cache(64)
+        def read(shard: int) -> tuple[Any, dict[str, Any], Path]:
+            facts = read_facts(self.out, shard)
+            return read_rows(self.out, shard), facts, tensors_path(self.out, shard)
 
         return read
 
-    def _tensors(self, shard: int, facts: Mapping[str, Any]) -> Path:
-        return tensors_path(self.out, shard).with_name(facts["tensors"])
-
-    def _wrap(self, row: dict[str, Any], facts: Mapping[str, Any], shard: int) -> ExplainedInput:
-        return ExplainedInput(row, tuple(facts["methods"]), self._tensors(shard, facts))
+    def _wrap(self, shard: int, row: dict[str, Any]) -> ExplainedInput:
+        _, facts, path = self._shard(shard)
+        return ExplainedInput(row, tuple(facts["methods"]), self.manifest, path)
 
 
 class TorchDataset(Dataset[dict[str, Any]]):
     """Explained inputs for a DataLoader; those with an error are left out."""
 
     def __init__(self, data: ExplainedDataset) -> None:
-        self.data = data
-        table = data.to_arrow(["id", "error"]).to_pydict()
-        self.ids = [i for i, e in zip(table["id"], table["error"], strict=True) if e is None]
+        self.data, self.ids = data, data.select(failed=False)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         one = self.data[self.ids[index]]
-        return {
-            "map": one.map,
-            "target": one.row["target"],
-            "probability": one.row["probability"],
-            "id": one.id,
-        }
+        row = {name: one.row[name] for name in ("target", "probability", "id")}
+        return {"map": one.map, **row}
+
+
+def _import(name: str) -> Any:
+    try:
+        return __import__(name)
+    except ImportError as error:
+        raise MissingExtraError(f"this needs {name} ({error}): pip install {name}") from error
 
 
 def read_dataset(out: str | Path) -> ExplainedDataset:

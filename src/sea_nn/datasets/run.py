@@ -12,30 +12,30 @@ import errno
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sea_nn.datasets.engines import Done, Task, run_here, use_threads
-from sea_nn.datasets.items import MANIFEST, Prepare, Source
-from sea_nn.datasets.plan import (
+from sea_nn.datasets.items import Prepare, Source
+from sea_nn.datasets.manifest import (
     Manifest,
     Precision,
+    begin,
     choose_settings,
-    describe_source,
     find_device,
+    find_failed,
     hash_weights,
 )
-from sea_nn.datasets.progress import Progress
-from sea_nn.datasets.resume import failed_inputs, prepare
-from sea_nn.datasets.shard import Job, explain_shard, load_shard
+from sea_nn.datasets.progress import Progress, watch_signals
+from sea_nn.datasets.shard import Job
 from sea_nn.datasets.sources import open_source
-from sea_nn.datasets.stopping import watch_signals
-from sea_nn.datasets.storage import commit, list_committed, lock, read_rows, remove_drafts
+from sea_nn.datasets.storage import MANIFEST, list_committed, lock, read_rows, remove_drafts
+from sea_nn.datasets.worker import Done, Task, Worker, run_here
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.outputs import Output, TensorModel, find_last_operation, find_output, predict
@@ -43,6 +43,7 @@ from sea_nn.sea import SEA
 
 N_TRIED = 100  # inputs that are tried to find some that load
 N_SAMPLE = 8  # inputs by which the model's outputs are understood
+PART = 12_000  # bytes of a Parquet part that do not depend on its rows
 
 
 @dataclass
@@ -133,7 +134,6 @@ def explain_dataset(
     precision: Precision = "float16",
     members: bool = False,
     curve: bool | None = None,
-    top: int = 256,
     internal_batch_size: int | None = None,
     retry_errors: bool = False,
     dry_run: bool = False,
@@ -160,7 +160,6 @@ def explain_dataset(
         members: store the members' maps too.
         curve: ask the model about the top 1 to 50 %, kept and removed: 13 evaluations an input.
             Left out: for images.
-        top: how many of the first features are stored in their order.
         internal_batch_size: the most evaluations in one pass; left out, by memory.
         retry_errors: explain those again that failed.
         dry_run: compute a few inputs, write nothing, and return an ``Estimate``.
@@ -183,45 +182,42 @@ def explain_dataset(
     ).first(limit)
     sample = _load_sample(given, N_SAMPLE if sea.output is None else 1)
     shape, sea = tuple(sample[0].shape), _settle_output(sea, sample, quiet)
-    settings = choose_settings(
-        sea,
-        shape,
-        target=target,
-        batch_size=batch_size,
-        shard_size=shard_size,
-        precision=precision,
-        members=members,
-        curve=curve,
-        top=top,
-        internal_batch_size=internal_batch_size,
-    )
     manifest = Manifest(
-        settings=settings,
+        settings=choose_settings(
+            sea,
+            shape,
+            target=target,
+            batch_size=batch_size,
+            shard_size=shard_size,
+            precision=precision,
+            members=members,
+            curve=curve,
+            internal_batch_size=internal_batch_size,
+        ),
         weights=hash_weights(sea.forward_func),
-        source=describe_source(given),
+        source={"name": given.name, "fingerprint": given.fingerprint()},
         shape=shape,
         count=len(given),
         threads=max(1, torch.get_num_threads() // workers),
         model=model_name or type(sea.forward_func).__name__,
         labels=tuple(labels or ()),
-        feature_names=tuple(given.notes.get("feature_names", ())),
+        feature_names=given.feature_names,
     )
     folder = Path(out).expanduser().resolve()
     if dry_run:
         return _estimate(Job(manifest, given, sea, folder), workers)
     with lock(folder):
-        manifest = prepare(folder, manifest, given, retry_errors)
-        job = Job(manifest, given, sea, folder)
-        return _run(job, workers, address, retry_errors, quiet)
+        manifest = begin(folder, manifest, given, retry_errors)
+        return _run(Job(manifest, given, sea, folder), workers, address, retry_errors, quiet)
 
 
 def _load_sample(source: Source, count: int) -> list[Tensor]:
     """The first inputs that load, all of one shape: what all others must have."""
     found: list[Tensor] = []
-    first = ""
-    for index in range(min(len(source), N_TRIED)):
+    first, tried = "", min(len(source), N_TRIED)
+    for index in range(tried):
         try:
-            x = source.load(index).x
+            x = source.read(index).x
         except Exception as error:  # it gets its own row later
             first = first or f"{source.ids[index]}: {error}"
             continue
@@ -235,7 +231,6 @@ def _load_sample(source: Source, count: int) -> list[Tensor]:
         if len(found) == count:
             break
     if not found:
-        tried = min(len(source), N_TRIED)
         raise InputError(f"none of the first {tried} inputs could be read ({first})")
     return found
 
@@ -244,26 +239,28 @@ def _settle_output(sea: SEA, sample: Sequence[Tensor], quiet: bool) -> SEA:
     """Find out what the model's outputs are once, so that no batch decides by itself."""
     if sea.output is not None:
         return sea
-    model, settled = sea.forward_func, copy.copy(sea)
-    inputs, answers = [], []
+    model, answers = sea.forward_func, {}
     failure: Exception | None = None
     with borrow(model):
         for one in sample:
             x = one.unsqueeze(0).to(find_device(model))
             try:
-                answers.append(predict(model, x))
-                inputs.append(x)
+                answers[x] = predict(model, x)
             except Exception as error:  # it gets its own row later
                 failure = error
         if not answers:
             raise MemberError(
                 f"the model cannot be run on inputs of {list(sample[0].shape)}: {failure}"
             ) from failure
+        x = next(iter(answers))
         found = find_output(
-            torch.cat(answers), None, lambda: find_last_operation(TensorModel(model), inputs[0], ())
+            torch.cat([*answers.values()]),
+            None,
+            lambda: find_last_operation(TensorModel(model), x, ()),
         )
     if found.notice and not quiet:
         print(found.notice, file=sys.stderr)
+    settled = copy.copy(sea)
     settled.output = Output(found.kind)
     return settled
 
@@ -274,13 +271,11 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
     there = set(list_committed(job.out, check=True))
     tasks = [Task(shard) for shard in range(manifest.n_shards) if shard not in there]
     if retry_errors:
-        for shard in sorted(there):
-            failed = tuple(index for _, index in failed_inputs(job.out, shard))
-            tasks += [Task(shard, failed)] if failed else []
+        failed = {shard: find_failed(job.out, shard) for shard in sorted(there)}
+        tasks += [Task(shard, tuple(numbers)) for shard, numbers in failed.items() if numbers]
     outcome = Outcome(job.out, manifest.count)
     before = sum(len(manifest.numbers(shard)) for shard in there)
     redone = sum(len(task.only or ()) for task in tasks)
-    given_up: list[int] = []
     with (
         Progress(manifest.count, before - redone, quiet) as progress,
         watch_signals(progress.say) as stop,
@@ -290,7 +285,7 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
             outcome.n_fresh += done.n_inputs
             outcome.evaluations += done.evaluations
             outcome.bytes += done.bytes
-            progress.commit(done.n_inputs, done.failed, done.evaluations, done.worker)
+            progress.commit(done)
             if done.failed == done.n_inputs > 1:
                 progress.say(f"every input of shard {done.shard} failed: {done.example}")
 
@@ -298,11 +293,11 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
             progress.say(f"{before} of {manifest.count} inputs were done before; going on")
         try:
             if tasks and (workers > 1 or address is not None):
-                from sea_nn.datasets.cluster import Cluster
+                from sea_nn.datasets.cluster import run_on_ray
 
-                cluster = Cluster(job, workers, address)
-                given_up = cluster.given_up
-                cluster.run(tasks, finished, stop.is_set, progress.say)
+                outcome.given_up = tuple(
+                    run_on_ray(job, tasks, finished, stop.is_set, progress, workers, address)
+                )
             elif tasks:
                 run_here(job, tasks, finished, stop.is_set, progress.tick)
         except OSError as error:
@@ -314,8 +309,8 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
                 "room and start the same command again",
                 str(job.out),
             ) from error
-    outcome.given_up, outcome.seconds = tuple(given_up), time.monotonic() - started
-    _count_rows(job, outcome)
+    outcome.seconds = time.monotonic() - started
+    _count_rows(outcome)
     if outcome.n_done < outcome.n_inputs:
         stop.end(
             f"stopped: {outcome.n_done} of {outcome.n_inputs} inputs are in {job.out}; start the "
@@ -324,37 +319,44 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
     return outcome
 
 
-def _count_rows(job: Job, outcome: Outcome) -> None:
-    for shard in list_committed(job.out):
-        table = read_rows(job.out, shard, ["id", "error", "error_kind"]).to_pydict()
+def _count_rows(outcome: Outcome) -> None:
+    kinds = Counter[str]()
+    for shard in list_committed(outcome.out):
+        table = read_rows(outcome.out, shard, ["id", "error", "error_kind"]).to_pydict()
         outcome.n_done += len(table["id"])
         for id_, error, kind in zip(table["id"], table["error"], table["error_kind"], strict=True):
             if error is not None:
-                count, example = outcome.errors.get(kind, (0, f"{id_}: {error}"))
-                outcome.errors[kind] = count + 1, example
-                outcome.n_failed += 1
+                kinds[kind] += 1
+                _, example = outcome.errors.get(kind, (0, f"{id_}: {error}"))
+                outcome.errors[kind] = kinds[kind], example
+    outcome.n_failed = kinds.total()
 
 
 def _estimate(job: Job, workers: int) -> Estimate:
     """Explain a few inputs and work out what all would take."""
-    manifest = job.manifest
+    manifest, batch = job.manifest, job.manifest.settings.batch_size
     there = list_committed(job.out) if (job.out / MANIFEST).exists() else []
     left = manifest.count - sum(len(manifest.numbers(shard)) for shard in there)
-    batch = manifest.settings.batch_size
-    numbers = range(min(manifest.count, batch * max(1, 4 // batch)))
-    with tempfile.TemporaryDirectory() as place, use_threads(manifest.threads):
-        explain_shard(job, load_shard(job, 0, [0]))  # the first one also pays for preparations
-        started = time.perf_counter()
-        work = explain_shard(job, load_shard(job, 0, numbers))
-        written = commit(Path(place), 0, work.rows)
-        each = (time.perf_counter() - started) / len(numbers)
-    scale = left / len(numbers)
+    count = min(manifest.count, max(2, batch))
+    warm = count if manifest.settings.device == "cuda" else 1
+    done = []
+    for n_inputs in (warm, count):  # the first one also pays for preparations
+        with tempfile.TemporaryDirectory() as place:
+            few = replace(job, manifest=replace(manifest, count=n_inputs), out=Path(place))
+            worker = Worker(few)
+            done.append(worker.do(Task(0)).get())
+            worker.close()
+    sizes = done[1].seconds
+    each = (sizes["explain"] + sizes["wait"]) / count
+    # A Parquet file of no rows takes most of the bytes that one of a few rows does.
+    fixed = max(0, min(done[1].bytes, PART) - 1)
+    shards = manifest.n_shards - len(there)
     return Estimate(
         manifest.count,
         left,
         manifest.n_shards,
-        round(work.evaluations * scale),
+        round(done[1].evaluations / count * left),
         each * left / workers,
-        round(written * scale),
-        len(numbers),
+        round((done[1].bytes - fixed) / count * left) + shards * fixed,
+        count,
     )

@@ -1,23 +1,25 @@
 """What a data set can be.
 
 >>> source = open_source([torch.zeros(1, 8, 8), torch.ones(1, 8, 8)])
->>> len(source), source.ids[1], source.load(1).x.shape
+>>> len(source), source.ids[1], source.read(1).x.shape
 (2, '1', torch.Size([1, 8, 8]))
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data.dataloader import default_collate
 
 from sea_nn.datasets.files import open_files, open_pictures
-from sea_nn.datasets.items import Item, Prepare, Reader, Source, hash_bytes, hash_tensor
+from sea_nn.datasets.items import Prepare, Reader, Source, fold, hash_bytes, hash_tensor
 from sea_nn.errors import InputError, KindError
 
 N_PROBES = 16
@@ -30,7 +32,6 @@ def open_source(
     preprocess: Prepare | None = None,
     label_names: Sequence[str] | None = None,
     label_column: str | None = None,
-    recursive: bool = True,
 ) -> Source:
     """Return any supported data set as a ``Source``.
 
@@ -41,85 +42,88 @@ def open_source(
         preprocess: from a Pillow image to the model's input; pictures need it.
         label_names: the model's class names, so that labels may be names.
         label_column: the column or key of the true class; left out, one called "label".
-        recursive: also take pictures from folders inside folders.
     """
-    if isinstance(source, Source):
-        return source
+    reader = Reader(preprocess, label_names, label_column)
     if isinstance(source, str | Path):
-        return open_files(str(source), preprocess, label_names, label_column, recursive)
-    read = Reader(preprocess, label_names, label_column)
+        return open_files(str(source), reader)
+    numbers: Sequence[int] | None = None
     if isinstance(source, DataLoader):
-        return _open_loader(source, read)
+        source, numbers = _open_loader(source)
     if isinstance(source, Tensor | np.ndarray):
-        rows = torch.as_tensor(source)
-        if rows.ndim < 2:
-            raise InputError(f"a tensor of inputs is [N, ...]; got {list(rows.shape)}")
-        return _open_tensors(rows, read)
+        source = torch.as_tensor(source)
+        if source.ndim < 2:
+            raise InputError(f"a tensor of inputs is [N, ...]; got {list(source.shape)}")
+        return _open_tensors(source, reader)
     if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__"):
         raise KindError(
             f"{type(source).__name__} cannot be read by number, so a run could not be resumed: "
-            "give a map-style data set (with len() and [i]), or save it as .safetensors shards"
+            "give a map-style data set (with len() and [i]), or save it as .safetensors files"
         )
     if isinstance(source, list | tuple):
-        if all(isinstance(entry, str | Path) for entry in source):
-            return open_pictures([Path(p) for p in source], "list", preprocess, label_names)
-        return _open_tensors(source, read)
-    return open_dataset(source, read, range(len(source)))
+        if source and all(isinstance(entry, str | Path) for entry in source):
+            return open_pictures([Path(p) for p in source], f"{len(source)} files", reader)
+        return _open_tensors(source, reader)
+    return _open_dataset(source, reader, range(len(source)) if numbers is None else numbers)
 
 
-def open_dataset(
-    data: Any, read: Callable[[Any], Item], numbers: Sequence[int], name: str | None = None
-) -> Source:
+def _open_dataset(data: Any, reader: Reader, numbers: Sequence[int]) -> Source:
     """A map-style data set; 16 items spread over it are read to tell whether it changed."""
+    reader = replace(reader, own_names=_find_names(data, reader))
     own = getattr(data, "_fingerprint", None)  # of Hugging Face's data sets
+    digests = ["" if own is None else str(own)] * len(numbers)
     if own is None:
-        places = (
-            np.unique(np.linspace(0, len(numbers) - 1, N_PROBES).astype(int)) if numbers else ()
-        )
-        own = ",".join(_hash_item(data, read, numbers[i]) for i in places)
-    return Source(
-        kind="dataset",
-        name=name or type(data).__name__,
-        ids=[str(number) for number in numbers],
-        read=lambda index: read(data[numbers[index]]),
-        digests=str(own),
-    )
+        for place in {i * (len(numbers) - 1) // (N_PROBES - 1) for i in range(N_PROBES)}:
+            if 0 <= place < len(numbers):
+                try:
+                    digests[place] = hash_tensor(reader(data[numbers[place]]).x)
+                except Exception as error:  # a broken item gets its own row later
+                    digests[place] = type(error).__name__
+    ids = [str(number) for number in numbers]
+    return Source(type(data).__name__, ids, lambda i: reader(data[numbers[i]]), digests)
 
 
-def _hash_item(data: Dataset[Any], read: Callable[[Any], Item], number: int) -> str:
-    try:
-        return hash_tensor(read(data[number]).x)
-    except Exception as error:  # a broken item gets its own row later
-        return type(error).__name__
+def _find_names(data: Any, reader: Reader) -> Sequence[str] | None:
+    """The data set's own class names, if all of them are the model's: then names decide."""
+    features: Any = getattr(data, "features", None)  # Hugging Face's; torchvision has ``classes``
+    key = reader.find_column(features) if isinstance(features, dict) else None
+    names = getattr(features[key], "names", None) if key else getattr(data, "classes", None)
+    known = {fold(name) for name in reader.label_names or ()}
+    if isinstance(names, list | tuple) and names and {fold(str(n)) for n in names} <= known:
+        return [str(n) for n in names]
+    return None
 
 
-def _open_loader(loader: DataLoader[Any], read: Callable[[Any], Item]) -> Source:
+def _open_loader(loader: DataLoader[Any]) -> tuple[Any, Sequence[int]]:
+    """A loader's data set, and the numbers that its sampler takes, in order."""
     data: Any = loader.dataset
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         raise KindError(
             "this DataLoader reads a stream, whose inputs have no numbers, so a run could not be "
-            "resumed: give a map-style data set, or save it as .safetensors shards"
+            "resumed: give a map-style data set, or save it as .safetensors files"
+        )
+    if loader.collate_fn is not default_collate and loader.batch_size is not None:
+        raise KindError(
+            "this DataLoader has a collate_fn of its own, and a run makes its own batches: give "
+            "a data set whose items are the inputs, with what the function does in its items"
         )
     sampler = loader.sampler
     everything = isinstance(sampler, SequentialSampler) or (
         isinstance(sampler, RandomSampler) and not sampler.replacement
     )
-    numbers = range(len(data)) if everything else sorted({int(i) for i in sampler})
-    return open_dataset(data, read, numbers)
+    return data, range(len(data)) if everything else sorted({int(i) for i in sampler})
 
 
-def _open_tensors(rows: Any, read: Callable[[Any], Item]) -> Source:
-    def digest(index: int) -> str:
-        entry = rows[index]
+def _open_tensors(rows: Any, reader: Reader) -> Source:
+    def digest(entry: Any) -> str:
         value = entry[0] if isinstance(entry, tuple) and entry else entry
         if isinstance(value, np.ndarray):
             value = torch.as_tensor(value)
         return hash_tensor(value) if isinstance(value, Tensor) else hash_bytes(repr(value).encode())
 
+    ids = [str(i) for i in range(len(rows))]
     return Source(
-        kind="tensors",
-        name=f"{len(rows)} inputs in memory",
-        ids=[str(i) for i in range(len(rows))],
-        read=lambda index: read(rows[index]),
-        digests=[digest(i) for i in range(len(rows))],
+        f"{len(rows)} inputs in memory",
+        ids,
+        lambda index: reader(rows[index]),
+        [digest(entry) for entry in rows],
     )

@@ -2,7 +2,7 @@
 
     OUT/manifest.json                 what the run is
     OUT/inputs.parquet                the ids, paths and content hashes of all inputs
-    OUT/tensors/0000/0000012.safetensors   maps of shard 12
+    OUT/tensors/0000/0000012.5e1f….safetensors   maps of shard 12, named by their content
     OUT/rows/0000/0000012.parquet     its rows; this file commits the shard, so it comes last
     OUT/log/*.jsonl                   who did what, when, and in how many seconds
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
+import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,14 +25,22 @@ from typing import IO, Any
 import numpy as np
 from safetensors.numpy import save as serialize
 
-from sea_nn.datasets.arrow import import_arrow
-from sea_nn.datasets.items import Source
-from sea_nn.datasets.plan import INPUTS
-from sea_nn.errors import InputError, SEAError
+from sea_nn.errors import InputError, MissingExtraError, SEAError
 from sea_nn.explanation.atomic import remove_stale, write_atomically
 
+MANIFEST = "manifest.json"
+"""The file that makes a folder one of a run's results."""
+INPUTS = "inputs.parquet"
 KEY = b"sea_nn"
 Array = np.ndarray[Any, Any]
+COLUMNS = {
+    "index": "int64", "id": "string", "path": "string", "label": "int32", "target": "int32",
+    "target_name": "string", "probability": "float32", "predicted": "int32", "correct": "bool_",
+    "agreement": "float32", "predict_error": "float32", "checks": "[string", "keep": "[float32",
+    "remove": "[float32", "evaluations": "int32", "error": "string", "error_kind": "string",
+    "place": "int32",
+}  # fmt: skip
+"""The columns of a row and their types in Arrow; "[" begins a list."""
 
 
 class BusyError(SEAError, RuntimeError):
@@ -54,31 +62,27 @@ class Rows:
     methods: tuple[str, ...]
 
 
+def import_arrow() -> Any:
+    """Return pyarrow with its Parquet module, imported when a data set is worked on."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError(
+            f"whole data sets are written as Parquet, which needs pyarrow ({error}). "
+            "Install it with: pip install 'sea-nn[datasets]'"
+        ) from error
+    return pyarrow
+
+
 def row_schema() -> Any:
     """The columns of a row, in Arrow's types."""
     pa = import_arrow()
-    numbers = pa.list_(pa.float32())
-    return pa.schema(
-        [
-            ("index", pa.int64()),
-            ("id", pa.string()),
-            ("path", pa.string()),
-            ("label", pa.int32()),
-            ("target", pa.int32()),
-            ("target_name", pa.string()),
-            ("probability", pa.float32()),
-            ("predicted", pa.int32()),
-            ("correct", pa.bool_()),
-            ("agreement", pa.float32()),
-            ("checks", pa.list_(pa.string())),
-            ("keep", numbers),
-            ("remove", numbers),
-            ("evaluations", pa.int32()),
-            ("error", pa.string()),
-            ("error_kind", pa.string()),
-            ("place", pa.int32()),
-        ]
-    )
+    types = {
+        name: pa.list_(getattr(pa, kind[1:])()) if kind[0] == "[" else getattr(pa, kind)()
+        for name, kind in COLUMNS.items()
+    }
+    return pa.schema(list(types.items()))
 
 
 def rows_path(out: Path, shard: int) -> Path:
@@ -86,24 +90,28 @@ def rows_path(out: Path, shard: int) -> Path:
     return out / "rows" / f"{shard // 1000:04d}" / f"{shard:07d}.parquet"
 
 
-def tensors_path(out: Path, shard: int, version: int = 0) -> Path:
-    """The tensor file of a shard; a retry writes one of another version."""
-    suffix = f".{version}" if version else ""
-    return out / "tensors" / f"{shard // 1000:04d}" / f"{shard:07d}{suffix}.safetensors"
+def tensors_path(out: Path, shard: int) -> Path:
+    """The tensor file that a committed shard's rows name."""
+    return _tensor_folder(out, shard) / str(read_facts(out, shard)["tensors"])
 
 
-def commit(out: Path, shard: int, found: Rows, version: int = 0) -> int:
+def _tensor_folder(out: Path, shard: int) -> Path:
+    return out / "tensors" / f"{shard // 1000:04d}"
+
+
+def commit(out: Path, shard: int, found: Rows) -> int:
     """Write a shard: tensors first, then the rows, whose rename makes it count; return bytes."""
     pa = import_arrow()
     content = serialize(found.tensors, {"sea_nn": json.dumps({"methods": found.methods})})
-    place = tensors_path(out, shard, version)
+    digest = hashlib.sha256(content).hexdigest()
+    place = _tensor_folder(out, shard) / f"{shard:07d}.{digest[:12]}.safetensors"
     with write_atomically(place) as file:
         file.write(content)
     facts = {
         "shard": shard,
         "tensors": place.name,
         "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "sha256": digest,
         "methods": list(found.methods),
     }
     table = pa.Table.from_pylist(found.rows, schema=row_schema())
@@ -111,25 +119,17 @@ def commit(out: Path, shard: int, found: Rows, version: int = 0) -> int:
     target = rows_path(out, shard)
     with write_atomically(target) as file:
         pa.parquet.write_table(table, file, compression="zstd")
+    for other in place.parent.glob(f"{shard:07d}.*.safetensors"):
+        if other != place:  # of before a retry, or of a process that was killed
+            other.unlink(missing_ok=True)
     return len(content) + target.stat().st_size
 
 
-def read_facts(path: Path) -> dict[str, Any]:
+def read_facts(out: Path, shard: int) -> dict[str, Any]:
     """What a committed part says of its shard."""
-    metadata = import_arrow().parquet.read_metadata(path).metadata or {}
+    metadata = import_arrow().parquet.read_metadata(rows_path(out, shard)).metadata or {}
     facts: dict[str, Any] = json.loads(metadata[KEY])
     return facts
-
-
-def is_whole(out: Path, shard: int) -> bool:
-    """Whether a shard is committed and its two files have the sizes that they should have."""
-    path = rows_path(out, shard)
-    try:
-        facts = read_facts(path)
-        place = tensors_path(out, shard).with_name(facts["tensors"])
-        return bool(place.stat().st_size == facts["bytes"])
-    except (OSError, KeyError, ValueError):  # pyarrow's errors are ValueErrors and OSErrors
-        return False
 
 
 def list_committed(out: Path, check: bool = False) -> list[int]:
@@ -137,10 +137,19 @@ def list_committed(out: Path, check: bool = False) -> list[int]:
     found = []
     for folder in sorted((out / "rows").glob("[0-9]*")):
         for name in sorted(os.listdir(folder)):
-            stem, dot, suffix = name.partition(".")
-            if dot and suffix == "parquet" and stem.isdecimal():
+            stem, _, suffix = name.partition(".")
+            if suffix == "parquet" and stem.isdecimal():
                 found.append(int(stem))
-    return [shard for shard in found if is_whole(out, shard)] if check else found
+    return [shard for shard in found if _is_whole(out, shard)] if check else found
+
+
+def _is_whole(out: Path, shard: int) -> bool:
+    try:
+        facts = read_facts(out, shard)
+        size = (_tensor_folder(out, shard) / facts["tensors"]).stat().st_size
+        return bool(size == facts["bytes"])
+    except (OSError, KeyError, ValueError):  # pyarrow's errors are ValueErrors and OSErrors
+        return False
 
 
 def remove_drafts(out: Path) -> None:
@@ -151,48 +160,39 @@ def remove_drafts(out: Path) -> None:
 
 def read_rows(out: Path, shard: int, columns: Sequence[str] | None = None) -> Any:
     """The rows of a committed shard, an Arrow table."""
-    path = rows_path(out, shard)
-    if not path.is_file():
-        raise InputError(f"shard {shard} of {out} is not explained yet")
-    return import_arrow().parquet.ParquetFile(path).read(columns=columns)
+    return import_arrow().parquet.ParquetFile(rows_path(out, shard)).read(columns=columns)
 
 
-def write_inputs(out: Path, source: Source) -> None:
+def write_inputs(
+    out: Path, ids: Sequence[str], paths: Sequence[str] | None, digests: Sequence[str]
+) -> None:
     """Write the ids, paths and hashes of all inputs."""
     pa = import_arrow()
-    digests, nothing = source.digests, [None] * len(source)
-    table = pa.table(
-        {
-            "id": pa.array(list(source.ids), pa.string()),
-            "path": pa.array(nothing if source.paths is None else list(source.paths), pa.string()),
-            "digest": pa.array(nothing if isinstance(digests, str) else list(digests), pa.string()),
-        }
-    )
+    files = pa.nulls(len(ids), pa.string()) if paths is None else list(paths)
+    table = pa.table({"id": list(ids), "path": files, "digest": list(digests)})
     with write_atomically(out / INPUTS) as file:
         pa.parquet.write_table(table, file, compression="zstd")
 
 
-def read_inputs(out: Path, columns: Sequence[str] | None = None) -> Any:
-    """The table that ``write_inputs`` wrote."""
-    return import_arrow().parquet.read_table(out / INPUTS, columns=columns)
+def read_inputs(out: Path) -> dict[str, list[Any]]:
+    """The columns that ``write_inputs`` wrote."""
+    columns: dict[str, list[Any]] = import_arrow().parquet.read_table(out / INPUTS).to_pydict()
+    return columns
 
 
 class Log:
     """One file of events for each process that works on a run."""
 
     def __init__(self, out: Path) -> None:
-        self.name = f"{socket.gethostname()}-{os.getpid()}"
         (out / "log").mkdir(parents=True, exist_ok=True)
-        self._file: IO[str] = (out / "log" / f"{self.name}.jsonl").open("a", encoding="utf-8")
+        name = f"{platform.node()}-{os.getpid()}.jsonl"
+        self._file: IO[str] = (out / "log" / name).open("a", encoding="utf-8")
 
     def write(self, event: str, **facts: Any) -> None:
         """Append an event with the time."""
-        line = {"time": round(time.time(), 3), "event": event, **facts}
-        try:
-            self._file.write(json.dumps(line) + "\n")
+        with suppress(OSError):  # a full disk is noticed where results are written
+            self._file.write(json.dumps({"time": time.time(), "event": event, **facts}) + "\n")
             self._file.flush()
-        except OSError:
-            pass  # a full disk is noticed where results are written
 
     def close(self) -> None:
         """Close the file."""
@@ -204,17 +204,26 @@ def read_log(out: Path) -> Iterator[Mapping[str, Any]]:
     """All events of a run; a line that was cut short is passed over."""
     for path in sorted((out / "log").glob("*.jsonl")):
         for line in path.read_text("utf-8", "replace").splitlines():
-            try:
+            with suppress(ValueError):
                 yield json.loads(line)
-            except ValueError:
-                continue
 
 
 @contextmanager
 def lock(out: Path) -> Iterator[None]:
-    """Hold a run's folder for one driver; the lock goes when its process ends, however it ends."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("a") as file:
+    """Hold a run's folder for one driver; the lock goes when its process ends, however it ends.
+
+    Raises:
+        BusyError: another run holds it.
+        InputError: nothing can be written there.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        file = (out / ".lock").open("a")
+    except OSError as error:
+        raise InputError(
+            f"results cannot be written to {out} ({error.strerror}); choose another folder"
+        ) from error
+    with file:
         try:
             import fcntl  # not on Windows
 

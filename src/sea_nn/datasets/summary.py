@@ -6,7 +6,6 @@ that gathers at one place of the frame (a likely shortcut), prototypes and outli
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from sea_nn.config import SEAConfig
-from sea_nn.datasets.plan import Manifest
+from sea_nn.datasets.manifest import Manifest
 from sea_nn.ensembling.agreement import disagreement
 from sea_nn.ensembling.ensemble import ensemble_class
 from sea_nn.ensembling.heatmaps import scale
@@ -133,24 +132,12 @@ class Summary:
             for c in self.classes
         ]
 
-    def to_json(self) -> str:
-        """The table and counts as JSON."""
-        facts = {
-            "model": self.model,
-            "inputs": self.n_inputs,
-            "done": self.n_done,
-            "errors": dict(self.errors),
-            "classes": self.table(),
-        }
-        return json.dumps(facts, indent=2)
-
 
 def summarize(
     data: Results,
     *,
     masks: Mapping[str, Tensor] | None = None,
     n_examples: int = 4,
-    config: SEAConfig | None = None,
 ) -> Summary:
     """Summarize a run, finished or not.
 
@@ -158,7 +145,6 @@ def summarize(
         data: what ``read_dataset`` returned.
         masks: by id, where the object is, bool [*shape]: evidence outside it is then reported too.
         n_examples: prototypes and outliers of each class.
-        config: of the class-level map; questions and grid do not apply.
     """
     if not data.shards:
         raise InputError("no shard of this run is finished yet, so there is nothing to summarize")
@@ -174,7 +160,7 @@ def summarize(
                 continue
             gathered.setdefault(row["target"], _Gathered()).add(row, tensors, masks or {})
     names = data.manifest.labels
-    settings = (config or SEAConfig()).replace(rounds=0, grid=None)
+    settings = SEAConfig(rounds=0)
     classes = [
         g.summarize(k, names[k] if k < len(names) else f"class {k}", n_examples, settings)
         for k, g in gathered.items()

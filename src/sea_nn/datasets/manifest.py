@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -16,18 +17,16 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from sea_nn.config import SEAConfig
-from sea_nn.datasets.items import MANIFEST, Source, hash_tensor
+from sea_nn.datasets.items import Source, hash_tensor
+from sea_nn.datasets.storage import MANIFEST, list_committed, read_inputs, read_rows, write_inputs
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.explanation.provenance import find_versions
 from sea_nn.sea import SEA
 
 FORMAT, VERSION = "sea_nn.dataset", 1
-INPUTS = "inputs.parquet"
-SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""Shares of the top features that are kept and removed for the measured curve."""
 LARGE = 10_000  # numbers in an input from which on a CPU gains nothing from batches
+SOME = 3  # names given as examples in a message
 Precision = Literal["float16", "uint8", "float32"]
 ERRORS = {
     "float16": "at most 0.00025 of the map's largest value",
@@ -42,7 +41,7 @@ class Settings:
     """Everything that decides the results of a run, as plain values.
 
     Attributes:
-        sea: the ensemble: members with options, configuration, seed, precision.
+        sea: the ensemble: members with options, configuration, budget, seed, precision.
         target: "predicted", "label", or a class number.
         batch_size: inputs explained together. Batches are aligned to the whole data set, so
             neither shards nor workers change what is computed together.
@@ -50,7 +49,6 @@ class Settings:
         precision: how maps are stored.
         members: whether the members' maps are stored too.
         curve: whether the model is asked about the top features, kept and removed.
-        top: how many of the first features are stored in their order.
         device: "cpu" or "cuda".
         internal_batch_size: the most evaluations in one pass; None: by memory.
     """
@@ -62,7 +60,6 @@ class Settings:
     precision: Precision
     members: bool
     curve: bool
-    top: int
     device: str
     internal_batch_size: int | None = None
 
@@ -73,7 +70,7 @@ class Manifest:
 
     settings: Settings
     weights: str
-    source: Mapping[str, Any]
+    source: Mapping[str, str]
     shape: tuple[int, ...]
     count: int
     threads: int
@@ -95,15 +92,9 @@ class Manifest:
 
     def write(self, out: Path) -> None:
         """Write it to its place in a run's folder."""
-        facts = {
-            "format": FORMAT,
-            "version": VERSION,
-            **asdict(self),
-            "n_shards": self.n_shards,
-            "map_error": ERRORS[self.settings.precision],
-        }
+        head = {"format": FORMAT, "version": VERSION, "map_error": ERRORS[self.settings.precision]}
         with write_atomically(out / MANIFEST) as file:
-            file.write(json.dumps(facts, indent=2).encode())
+            file.write(json.dumps({**head, **asdict(self)}, indent=2).encode())
 
     @classmethod
     def read(cls, out: Path) -> Manifest:
@@ -117,36 +108,61 @@ class Manifest:
             raise InputError(f"{out} holds no data set of explanations: there is no {MANIFEST}")
         try:
             facts = json.loads(path.read_text("utf-8"))
-            if facts.pop("format") != FORMAT or facts.pop("version") > VERSION:
-                raise InputError(f"{path} was written by a newer sea-nn or is something else")
-            for name in ("n_shards", "map_error"):
-                facts.pop(name)
+            if (facts.pop("format"), facts.pop("version")) != (FORMAT, VERSION):
+                raise ValueError("it was written by another version of sea-nn")
+            facts.pop("map_error")
             for name in ("shape", "labels", "feature_names"):
                 facts[name] = tuple(facts[name])
             return cls(**{**facts, "settings": Settings(**facts["settings"])})
         except (ValueError, KeyError, TypeError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError(f"{path} cannot be read: {error}") from error
 
 
-def compare(old: Manifest, new: Manifest) -> list[str]:
+def begin(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Manifest:
+    """Begin a run, or make sure that the one in the folder is the same and return its manifest.
+
+    Raises:
+        InputError: settings, weights or inputs differ, and how.
+    """
+    if not (folder / MANIFEST).exists():
+        strangers = [name for name in ("rows", "tensors") if (folder / name).exists()]
+        if strangers:
+            raise InputError(
+                f"{folder} holds {' and '.join(strangers)} but no {MANIFEST}; choose another folder"
+            )
+        write_inputs(folder, source.ids, source.paths, source.digests)
+        new.write(folder)
+        return new
+    old = Manifest.read(folder)
+    different = _compare(old, new)
+    repaired = old.source["fingerprint"] != new.source["fingerprint"]
+    if repaired:
+        different += _compare_inputs(folder, source, retry_errors)
+    if different:
+        raise InputError(
+            f"{folder} holds a run of something else, and results must not be mixed. "
+            + "; ".join(different)
+            + ". Choose another folder, or repeat the old settings"
+        )
+    if repaired:  # of inputs that failed, which are tried again
+        old = replace(old, source=new.source)
+        write_inputs(folder, source.ids, source.paths, source.digests)
+        old.write(folder)
+    return old
+
+
+def _compare(old: Manifest, new: Manifest) -> list[str]:
     """What differs between two manifests such that their results must not be mixed."""
-    different = []
     before, after = asdict(old.settings), _plain(asdict(new.settings))
-    for name, value in before.items():
-        if value == after[name]:
-            continue
-        if name == "sea":
-            for part in sorted({*value, *after[name]}):
-                was, now = value.get(part), after[name].get(part)
-                if was != now:
-                    different.append(f"setting {part}: {_shorten(was, now)}")
-        else:
-            different.append(f"setting {name}: {_shorten(value, after[name])}")
+    pairs = {name: (before[name], after[name]) for name in before if name != "sea"}
+    for part in sorted({*before["sea"], *after["sea"]}):
+        pairs[part] = before["sea"].get(part), after["sea"].get(part)
+    different = [
+        f"setting {name}: {_shorten(was, now)}" for name, (was, now) in pairs.items() if was != now
+    ]
     if old.weights != new.weights:
         different.append(f"model weights: {old.weights[:12]} before, {new.weights[:12]} now")
-    if tuple(old.shape) != tuple(new.shape):
+    if old.shape != tuple(new.shape):
         different.append(f"input shape: {list(old.shape)} before, {list(new.shape)} now")
     return different
 
@@ -158,56 +174,73 @@ def _shorten(was: Any, now: Any) -> str:
     return f"was {was!r} and is {now!r}"
 
 
-def choose_settings(
-    sea: SEA,
-    shape: Sequence[int],
-    *,
-    target: str | int | None,
-    batch_size: int | None,
-    shard_size: int | None,
-    precision: Precision,
-    members: bool,
-    curve: bool | None,
-    top: int,
-    internal_batch_size: int | None,
-) -> Settings:
+def _compare_inputs(folder: Path, source: Source, retry_errors: bool) -> list[str]:
+    """How the source differs from the one that the run began with."""
+    table = read_inputs(folder)
+    before = dict(zip(table["id"], table["digest"], strict=True))
+    now = dict(zip(source.ids, source.digests, strict=True))
+    spared: set[str] = set()
+    if retry_errors:
+        found = (find_failed(folder, shard) for shard in list_committed(folder))
+        spared = {id_ for failed in found for id_ in failed.values()}
+    parts = {
+        "new": [i for i in now if i not in before],
+        "missing": [i for i in before if i not in now],
+        "changed": [i for i in now if before.get(i, now[i]) != now[i] and i not in spared],
+    }
+    told = [
+        f"{len(names)} {what} ({', '.join(names[:SOME])}{' …' if len(names) > SOME else ''})"
+        for what, names in parts.items()
+        if names
+    ]
+    if not told and list(before) != list(now):
+        told = ["another order"]
+    return [f"source: {', '.join(told)}"] if told else []
+
+
+def find_failed(folder: Path, shard: int) -> dict[int, str]:
+    """The inputs of a shard that have an error: numbers and ids."""
+    table = read_rows(folder, shard, ["id", "index", "error"]).to_pydict()
+    columns = zip(table["id"], table["index"], table["error"], strict=True)
+    return {index: id_ for id_, index, error in columns if error is not None}
+
+
+def choose_settings(sea: SEA, shape: Sequence[int], **given: Any) -> Settings:
     """Fill in what was left open: batches that pay, shards of about a minute's work or less."""
-    if precision not in ERRORS:
-        raise InputError(f"precision must be one of {', '.join(ERRORS)}; got {precision!r}")
-    for name, value in (("batch_size", batch_size), ("shard_size", shard_size), ("top", top)):
-        if value is not None and value < 1:
-            raise InputError(f"{name} must be at least 1; got {value}")
-    size, device = int(torch.Size(shape).numel()), find_device(sea.forward_func).type
-    large = size >= LARGE
+    if given["precision"] not in ERRORS:
+        raise InputError(
+            f"precision must be one of {', '.join(ERRORS)}; got {given['precision']!r}"
+        )
+    for name in ("batch_size", "shard_size"):
+        if given[name] is not None and given[name] < 1:
+            raise InputError(f"{name} must be at least 1; got {given[name]}")
+    device = find_device(sea.forward_func).type
+    large = int(torch.Size(shape).numel()) >= LARGE
+    batch = given["batch_size"] or {"cpu": 1 if large else 16}.get(device, 8 if large else 64)
+    shard = given["shard_size"] or (64 if large else 512)
     asks = len(shape) == 3 and (sea.output is None or sea.output.kind != "value")
-    batch = batch_size or ((1 if large else 16) if device == "cpu" else (8 if large else 64))
-    shard = shard_size or (64 if large else 512)
-    return Settings(
-        sea=describe_sea(sea),
-        target="predicted" if target is None else target,
-        batch_size=batch,
-        shard_size=-(-shard // batch) * batch,
-        precision=precision,
-        members=members,
-        curve=asks if curve is None else curve,
-        top=top,
-        device=device,
-        internal_batch_size=internal_batch_size,
-    )
+    filled = {
+        "sea": describe_sea(sea),
+        "target": "predicted" if given["target"] is None else given["target"],
+        "batch_size": batch,
+        "shard_size": -(-shard // batch) * batch,
+        "curve": asks if given["curve"] is None else given["curve"],
+        "device": device,
+    }
+    return Settings(**{**given, **filled})
 
 
 def describe_sea(sea: SEA) -> dict[str, Any]:
     """The ensemble's settings as plain values."""
-    config: SEAConfig = sea.config
     found: dict[str, Any] = _plain(
         {
             "members": {entry.label: dict(entry.options) for entry in sea.entries},
-            "config": config.to_dict(),
+            "config": sea.config.to_dict(),
             "output": None if sea.output is None else sea.output.kind,
             "seed": sea.seed,
             "autocast": str(sea.autocast),
             "compile": sea.compile,
-            **({} if sea.budget is None else {"budget": sea.budget}),
+            "budget": sea.budget,
         }
     )
     return found
@@ -222,7 +255,7 @@ def _describe(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"tensor {list(value.shape)} {hash_tensor(value)}"
     code = getattr(value, "__code__", None)
-    name = getattr(value, "__qualname__", None) or str(value)
+    name = getattr(value, "__qualname__", None) or re.sub(r" at 0x\w+", "", str(value))
     return name if code is None else f"{name} {hashlib.sha256(code.co_code).hexdigest()[:8]}"
 
 
@@ -235,22 +268,12 @@ def find_device(model: Callable[..., Any]) -> torch.device:
 
 def hash_weights(model: Callable[..., Any]) -> str:
     """A hash of a module's structure, parameters and buffers; of a function its name and code."""
-    whole = hashlib.sha256()
     if not isinstance(model, nn.Module):
-        code = getattr(model, "__code__", None)
-        whole.update(getattr(model, "__qualname__", type(model).__qualname__).encode())
-        whole.update(b"" if code is None else code.co_code)
-        return whole.hexdigest()
-    whole.update(str(model).encode())
+        return hashlib.sha256(_describe(model).encode()).hexdigest()
+    whole = hashlib.sha256(str(model).encode())
     for name, tensor in model.state_dict().items():
-        if not isinstance(tensor, torch.Tensor):
-            continue
-        plain = tensor.detach().cpu().contiguous()
-        whole.update(f"{name} {plain.dtype} {list(plain.shape)}".encode())
-        whole.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+        if isinstance(tensor, torch.Tensor):
+            plain = tensor.detach().cpu().contiguous()
+            whole.update(f"{name} {plain.dtype} {list(plain.shape)}".encode())
+            whole.update(plain.reshape(-1).view(torch.uint8).numpy().data)
     return whole.hexdigest()
-
-
-def describe_source(source: Source) -> dict[str, Any]:
-    """The source as the manifest states it."""
-    return {"kind": source.kind, "name": source.name, "fingerprint": source.fingerprint()}
