@@ -88,8 +88,8 @@ def _find_loader(name: str) -> Callable[[], LoadedModel]:
         return lambda: load_from_hub(prefix, rest)
     if prefix == "resnet50" and rest:
         return lambda: _load_resnet50(Path(rest).expanduser())
-    if name.endswith(".py") or ".py:" in name:
-        return lambda: _load_file(name)
+    if is_file(name):
+        return lambda: to_loaded(run_factory(name), name)
     likeness = {
         known: difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio()
         for known in model_names()
@@ -174,7 +174,13 @@ def _load_resnet50(path: Path | None = None) -> LoadedModel:
     )
 
 
-def _load_file(name: str) -> LoadedModel:
+def is_file(name: str) -> bool:
+    """Whether the name is FILE.py:FUNCTION, or was meant to be."""
+    return name.endswith(".py") or ".py:" in name
+
+
+def run_factory(name: str) -> object:
+    """Run FILE.py:FUNCTION, and return what the function returns."""
     file, _, function = name.rpartition(":")
     if not file or not function.isidentifier():
         raise InputError(f"Name the function that makes the model too, as in {name}:make_model.")
@@ -185,21 +191,27 @@ def _load_file(name: str) -> LoadedModel:
     if not callable(make):
         raise InputError(f"{path} has no function {function!r}.")
     try:
-        made = make()
+        with torch.random.fork_rng(devices=[]):  # building layers draws random numbers
+            return make()
     except SEAError:
         raise
     except Exception as error:
         raise InputError(f"{function}() in {path} failed: {_describe(error)}.") from error
+
+
+def to_loaded(made: object, name: str) -> LoadedModel:
+    """Turn what the function of FILE.py:FUNCTION returned into a ``LoadedModel``."""
+    path, _, function = name.rpartition(":")
     match made:
         case LoadedModel():
             return made
         case nn.Module():
             usual = Preprocess(resize=256, crop=224)
-            return LoadedModel(made, usual, (), name, str(path), _ASSUMED.format(function))
+            return LoadedModel(made, usual, (), name, path, _ASSUMED.format(function))
         case (nn.Module() as model, Preprocess() as preprocess):
-            return LoadedModel(model, preprocess, (), name, str(path))
+            return LoadedModel(model, preprocess, (), name, path)
         case (nn.Module() as model, Preprocess() as preprocess, (list() | tuple()) as labels):
-            return LoadedModel(model, preprocess, tuple(labels), name, str(path))
+            return LoadedModel(model, preprocess, tuple(labels), name, path)
     raise KindError(
         f"{function}() in {path} must return a torch module, (module, Preprocess), (module, "
         f"Preprocess, labels) or a LoadedModel; it returned {_describe_kind(made)}."

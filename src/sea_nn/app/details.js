@@ -1,0 +1,73 @@
+// Parts around the stage: progress, members and their agreement, checks, files to take away.
+Object.assign(window.sea, (() => {
+  "use strict";
+  const { page, make, plural } = window.sea;
+  const sea = window.sea;
+
+  function progress(element, props, watch) {
+    const bar = make("progress", { max: 1, value: 0, "aria-label": "Model evaluations" });
+    const text = make("span", { id: "sea-progress-text" });
+    const stop = make("button", { type: "button", id: "sea-stop", class: "quiet", onclick: () => sea.stop() }, "Stop");
+    const line = make("div", { class: "sea-progress" }, bar, text, stop);
+    const problem = make("p", { class: "sea-problem", role: "alert", hidden: true });
+    element.replaceChildren(line, problem);
+    const fill = () => {
+      const value = props.value ?? {};
+      element.dataset.running = String(Boolean(value.running));
+      bar.max = value.total || 1; bar.value = value.done || 0;
+      bar.hidden = stop.hidden = !value.running;
+      problem.textContent = value.error ?? ""; problem.hidden = !value.error;
+      if (value.running) {
+        const left = value.left === null || value.left === undefined ? "" : `, about ${Math.max(1, Math.round(value.left))} s left`;
+        text.textContent = `${value.done} of ${value.total} evaluations${left}`;
+      } else {
+        const spent = page.state?.map?.spent;
+        text.textContent = spent ? `Map of ${plural(spent, "evaluation")}` : "";
+      }
+    };
+    watch("value", fill);
+    sea.add(fill);
+  }
+
+  // The members' maps on SEA's colour scale, and how far they agree with it.
+  function members(element) {
+    let shown = null;
+    sea.add(() => {
+      const state = page.state, map = state?.map;
+      if (map === shown) return;
+      shown = map;
+      if (!map?.agreement) { element.replaceChildren(make("p", { class: "sea-note" }, "They appear with the map.")); return; }
+      const figures = map.layers.map((layer, index) => {
+        const rank = map.agreement[index];
+        const canvas = make("canvas", { role: "img", "aria-label": `Map of ${layer.name}` });
+        if (state.picture || state.kind === "series") {
+          const lit = page.strength;
+          page.strength = 0.9;
+          sea.drawMap(canvas, state, index, null);
+          page.strength = lit;
+        } else canvas.hidden = true;
+        const words = index === 0 ? "" : rank === null ? "no agreement to measure" : `agrees ${rank.toFixed(2)}`;
+        return make("figure", {}, canvas, make("figcaption", {}, make("b", {}, layer.name), make("span", {}, words)));
+      });
+      const mean = map.mean_agreement;
+      const says = mean === null ? "" : `Rank correlation with SEA under each map; of the members with each other ${mean.toFixed(2)} on average.`;
+      element.replaceChildren(make("div", { class: "sea-members" }, ...figures), make("p", { class: "sea-note" }, says));
+    });
+  }
+
+  function checks(element) {
+    const marks = { ok: "fine", warn: "mind", fail: "failed" };
+    sea.add(() => {
+      const list = page.state?.map?.checks;
+      if (!list) { element.replaceChildren(make("p", { class: "sea-note" }, "They come with the map.")); return; }
+      element.replaceChildren(make("ul", { class: "sea-checks" }, ...list.map(([level, subject, message, advice]) => make("li", { "data-level": level },
+        make("span", { class: "sea-level" }, marks[level]), make("span", {}, make("b", {}, subject), ` ${message}`, advice ? `. ${advice[0].toUpperCase()}${advice.slice(1)}.` : ".")))));
+    });
+  }
+
+  function parcel(element, props, watch) {
+    watch("value", () => { if (props.value?.error) element.textContent = props.value.error; else { element.textContent = ""; sea.save(props.value); } });
+  }
+
+  return { progress, members, checks, parcel };
+})());

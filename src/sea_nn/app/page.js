@@ -1,0 +1,277 @@
+// The page's drawing: one store of what the server sent, and the parts that show it.
+// Texts from outside (labels, file names) reach the page as text nodes, never as HTML.
+window.sea = (() => {
+  "use strict";
+  const page = { state: null, p: 8, layer: 0, strength: 0.8, marked: new Set(), keep: false, said: null };
+  const parts = [];
+  let server = null, asking = false, wanted = null;
+
+  function make(tag, attributes = {}, ...children) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+      else if (value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
+    }
+    node.append(...children.filter((child) => child !== null));
+    return node;
+  }
+
+  function draw(tag, attributes, ...children) {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    node.append(...children);
+    return node;
+  }
+
+  const decode = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const isShare = () => page.state?.unit === "probability";
+  function write(score) {
+    if (score === null || score === undefined) return "…";
+    if (!isShare()) return Number(score.toPrecision(4)).toString();
+    return score > 0.995 && score < 1 ? ">.99" : score.toFixed(2).replace(/^0/, "");
+  }
+  const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+  const noun = () => ({ image: "cell", series: "span", text: "token" })[page.state?.kind] || "column";
+
+  // Pictures are decoded once an address.
+  const pictures = new Map();
+  function load(url) {
+    if (!pictures.has(url)) {
+      if (pictures.size > 24) pictures.clear();
+      const picture = new Image();
+      pictures.set(url, new Promise((resolve) => { picture.onload = () => resolve(picture); picture.src = url; }));
+    }
+    return pictures.get(url);
+  }
+
+  // A layer of heat as a canvas: the hotter, the denser, as in the figures of sea_nn.show.
+  function paint(map, index) {
+    const layer = map.layers[index] ?? map.layers[0];
+    if (layer.canvas) return layer.canvas;
+    const heat = decode(layer.data), colours = decode(map.colours);
+    layer.values = heat;
+    layer.canvas = Object.assign(document.createElement("canvas"), { width: layer.width, height: layer.height });
+    const context = layer.canvas.getContext("2d"), image = context.createImageData(layer.width, layer.height);
+    heat.forEach((h, i) => {
+      image.data.set(colours.subarray(3 * h, 3 * h + 3), 4 * i);
+      image.data[4 * i + 3] = 255 * (1 - 0.35 ** (0.1 + 2.5 * (h / 255) ** 1.5));
+    });
+    context.putImageData(image, 0, 0);
+    return layer.canvas;
+  }
+
+  const best = (p = page.p) => new Set(page.state.map.order.slice(0, p));
+  const removedCells = () => {
+    const all = [...Array(page.state.map?.n ?? 0).keys()];
+    return new Set(all.filter((cell) => page.marked.has(cell) !== page.keep));
+  };
+
+  // Where a cell begins, as a share of the side: cells hold whole positions (number_cells).
+  const edge = (k, cells, positions) => Math.ceil((k * positions) / cells) / positions;
+
+  // The rectangle of a cell in a canvas of this size.
+  function box(cell, width, height) {
+    const { grid: [rows, columns], shape } = page.state.map;
+    const r = Math.floor(cell / columns), c = cell % columns;
+    const x = width * edge(c, columns, shape[1]), y = height * edge(r, rows, shape[0]);
+    return [x, y, width * edge(c + 1, columns, shape[1]) - x, height * edge(r + 1, rows, shape[0]) - y];
+  }
+
+  // The sides of all cells, for a grid of buttons over them.
+  function tracks(axis) {
+    const { grid, shape } = page.state.map, n = grid[axis];
+    return Array.from({ length: n }, (_, k) => `${edge(k + 1, n, shape[axis]) - edge(k, n, shape[axis])}fr`).join(" ");
+  }
+
+  function clip(context, cells, width, height) {
+    context.beginPath();
+    for (const cell of cells) context.rect(...box(cell, width, height));
+    context.clip();
+  }
+
+  function size(state) {
+    if (state.kind === "series") return [640, Math.min(480, Math.max(160, 90 * state.values.length))];
+    return null;
+  }
+
+  function drawLines(context, state, values, width, height) {
+    const band = height / values.length, ink = getComputedStyle(document.body).color;
+    values.forEach((line, c) => {
+      const own = state.values[c], low = Math.min(...own), high = Math.max(...own), span = high - low || 1;
+      context.beginPath();
+      line.forEach((v, t) => {
+        const x = ((t + 0.5) * width) / line.length;
+        const y = (c + 0.9 - (0.8 * (v - low)) / span) * band;
+        t ? context.lineTo(x, y) : context.moveTo(x, y);
+      });
+      context.strokeStyle = ink; context.lineWidth = 2; context.stroke();
+    });
+  }
+
+  // The input with only some cells left; the others as the model gets them.
+  async function drawInput(canvas, state, left) {
+    const fixed = size(state);
+    if (fixed) {
+      [canvas.width, canvas.height] = fixed;
+      const context = canvas.getContext("2d");
+      const [rows, columns] = state.map?.grid ?? [1, 1];
+      const mixed = state.values.map((line, c) => line.map((v, t) => {
+        const cell = Math.floor((c * rows) / state.values.length) * columns + Math.floor((t * columns) / line.length);
+        return left === null || left.has(cell) ? v : state.absent[c][t];
+      }));
+      drawLines(context, state, mixed, ...fixed);
+      return context;
+    }
+    const [whole, hidden] = await Promise.all([load(state.picture), load(state.hidden)]);
+    const scale = Math.max(1, Math.round(448 / Math.max(whole.width, whole.height)));
+    canvas.width = whole.width * scale; canvas.height = whole.height * scale;
+    const context = canvas.getContext("2d");
+    context.imageSmoothingEnabled = whole.width > 64;
+    context.drawImage(left === null ? whole : hidden, 0, 0, canvas.width, canvas.height);
+    if (left !== null && left.size) {
+      context.save();
+      clip(context, left, canvas.width, canvas.height);
+      context.drawImage(whole, 0, 0, canvas.width, canvas.height);
+      context.restore();
+    }
+    return context;
+  }
+
+  // The map over a grey copy of the input, the best p cells in a golden line.
+  async function drawMap(canvas, state, layer, lit) {
+    const still = make("canvas");
+    await drawInput(still, state, null);
+    canvas.width = still.width; canvas.height = still.height;
+    const context = canvas.getContext("2d"), { width, height } = canvas;
+    const heated = state.map && page.strength > 0;
+    if (state.kind === "image") {
+      context.filter = heated ? "grayscale(1)" : "none";
+      context.drawImage(still, 0, 0);
+      context.filter = "none";
+    }
+    if (heated) {
+      context.globalAlpha = page.strength;
+      context.imageSmoothingEnabled = state.map.layers[0].width > 64;
+      context.drawImage(paint(state.map, layer), 0, 0, width, height);
+      context.globalAlpha = 1;
+    }
+    if (state.kind === "series") context.drawImage(still, 0, 0);
+    if (state.map && lit) outline(context, lit, width, height);
+    return context;
+  }
+
+  function outline(context, cells, width, height) {
+    const [, columns] = page.state.map.grid, unit = Math.max(2, width / 180);
+    const edges = new Path2D();
+    for (const cell of cells) {
+      const [x, y, w, h] = box(cell, width, height), c = cell % columns;
+      const side = (other, ok, ...line) => {
+        if (ok && cells.has(other)) return;
+        edges.moveTo(line[0], line[1]); edges.lineTo(line[2], line[3]);
+      };
+      side(cell - columns, true, x, y, x + w, y);
+      side(cell + columns, true, x, y + h, x + w, y + h);
+      side(cell - 1, c > 0, x, y, x, y + h);
+      side(cell + 1, c < columns - 1, x + w, y, x + w, y + h);
+    }
+    for (const [colour, thick] of [["#1c1c22", 2.2 * unit], ["#ffb000", 1.2 * unit]]) {
+      context.strokeStyle = colour; context.lineWidth = thick; context.lineCap = "round";
+      context.stroke(edges);
+    }
+  }
+
+  function measured(p = page.p) {
+    return page.state?.map?.measured.find((point) => point[0] === p) ?? null;
+  }
+
+  // Ask the model about the best p, once; only the newest wish waits.
+  async function weigh() {
+    const { state, p } = page;
+    if (!state?.map || measured(p) || !server) return;
+    wanted = p;
+    if (asking) return;
+    asking = true;
+    while (wanted !== null) {
+      const next = wanted, map = page.state.map;
+      wanted = null;
+      if (measured(next)) continue;
+      const reply = await server.weigh({ key: page.state.key, p: next }).catch(() => null);
+      if (reply && !reply.error && map === page.state.map) {
+        map.measured.push(reply.point);
+        page.state.evaluations = reply.evaluations;
+        refresh();
+      }
+    }
+    asking = false;
+  }
+
+  async function tryOut() {
+    if (!page.marked.size) { page.said = null; refresh(); return; }
+    const sent = [...page.marked];
+    const reply = await server.remove({ key: page.state.key, cells: sent, keep: page.keep }).catch(() => null);
+    if (sent.length === page.marked.size && reply) { page.said = reply; refresh(); }
+  }
+
+  function setP(p) {
+    page.p = Math.max(0, Math.min(p, page.state?.map?.n ?? p));
+    refresh();
+    weigh();
+  }
+
+  function mark(cell) {
+    page.marked.has(cell) ? page.marked.delete(cell) : page.marked.add(cell);
+    refresh();
+    tryOut();
+  }
+
+  function clear() { page.marked.clear(); page.said = null; refresh(); }
+
+  function describe(cell) {
+    const map = page.state.map, rank = map.order.indexOf(cell), gain = map.gains[rank];
+    const place = map.names?.[cell]
+      ?? (map.grid ? `row ${Math.floor(cell / map.grid[1]) + 1}, column ${(cell % map.grid[1]) + 1}` : `${noun()} ${cell + 1}`);
+    const unit = map.unit ? ` ${map.unit}` : "";
+    return `${place}: ${rank + 1}. of ${map.n}, adds ${gain.toPrecision(3)}${unit}`;
+  }
+
+  // A bar for each class; `pick` makes them buttons.
+  function bars(top, pick = null, chosen = null, versus = null) {
+    return make("ol", { class: "sea-bars" }, ...top.map(([target, label, score]) => {
+      const width = isShare() ? `${100 * score}%` : "0";
+      const inside = [make("span", { class: "sea-bar", style: `width:${width}` }), make("span", { class: "sea-name" }, label),
+        make("span", { class: "sea-score" }, write(score))];
+      const state = target === chosen ? "why" : target === versus ? "not" : "";
+      const row = pick
+        ? make("button", { type: "button", class: "sea-row", "data-state": state, "aria-pressed": String(target === chosen), onclick: () => pick(target) }, ...inside)
+        : make("div", { class: "sea-row" }, ...inside);
+      return make("li", {}, row);
+    }));
+  }
+
+  function refresh() { for (const part of parts) part(); }
+
+  function show(state) {
+    const fresh = state?.picture !== page.state?.picture || state?.input !== page.state?.input || state?.model !== page.state?.model;
+    if (fresh) { page.marked.clear(); page.said = null; page.layer = 0; }
+    page.state = state;
+    if (state?.map) page.p = Math.min(page.p, state.map.n);
+    refresh();
+    weigh();
+  }
+
+  // A file from the server, offered by the browser's own dialogue.
+  function save(file) {
+    if (!file?.data) return;
+    const url = URL.createObjectURL(new Blob([decode(file.data)], { type: file.type }));
+    make("a", { href: url, download: file.name }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 10000);
+  }
+
+  return {
+    page, make, draw, decode, write, plural, noun, load, paint, best, removedCells, drawInput, drawMap, measured, tracks, describe, bars,
+    setP, mark, clear, tryOut, refresh, show, save, isShare,
+    add(part) { parts.push(part); part(); },
+    connect(given) { server = given; },
+    stop: () => server?.stop({ key: page.state?.key }).catch(() => null),
+  };
+})();

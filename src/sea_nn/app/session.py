@@ -1,0 +1,352 @@
+"""What one visitor is doing: the input, the class, its explanation, and what the model has said.
+
+There is no page in here: ``Session`` can be driven from a script, and is in the tests.
+
+>>> from sea_nn.app.subjects import load_subject
+>>> session = Session(load_subject("fashion-cnn"))
+>>> session.choose(session.subject.examples[0])
+>>> session.top(1)[0].label
+'Ankle boot'
+>>> explanation = [step for step in session.explain(budgets=(128,))][-1].explanation
+>>> evidence = session.weigh(16)
+>>> evidence.only > evidence.removed
+True
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sea_nn.app.subjects import Given, Subject
+from sea_nn.config import SEAConfig
+from sea_nn.errors import InputError
+from sea_nn.explanation.explanation import Explanation
+from sea_nn.passes.outputs import Output, find_output, predict
+from sea_nn.questions.absent import fill
+from sea_nn.sea import SEA
+
+BUDGETS = (34, 128, 512, 1024)
+MOST_ANSWERS = 4096
+MOST_KEPT = 8
+POINTS = (1, 2, 4, 8, 16, 32)
+"""Sizes of sets that are asked about as soon as there is a map, for the curve."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model says of one class."""
+
+    target: int
+    label: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The model's scores with only SEA's best p features left and with these removed.
+
+    ``predicted`` is what the learned function says of the former.
+    """
+
+    p: int
+    only: float
+    removed: float
+    predicted: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far an explanation is: evaluations done and to come, and the map where it is new."""
+
+    done: int
+    total: int
+    seconds_left: float | None = None
+    explanation: Explanation | None = None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An explanation of this visit, kept for comparing."""
+
+    name: str
+    given: Given
+    explanation: Explanation
+
+
+class StoppedError(Exception):
+    """The visitor pressed Stop."""
+
+
+class Session:
+    """One visitor's input, class, explanation and answers; the model's own are shared by all.
+
+    Attributes:
+        subject: the model with its inputs.
+        given: the input; None before ``choose``.
+        target: the class explained, or (a, b) for "why a and not b".
+        explanation: the newest one of ``given`` and ``target``, or None.
+        measured: what was asked about the explanation's best p features, by p.
+        kept: the last explanations, newest last.
+        evaluations: of the model, in all.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.given: Given | None = None
+        self.target: int | tuple[int, int] = 0
+        self.explanation: Explanation | None = None
+        self.measured: dict[int, Evidence] = {}
+        self.kept: list[Kept] = []
+        self.evaluations = 0
+        self.output: Output | None = None
+        self._whole = torch.zeros(0)
+        self._hidden = torch.zeros(0)
+        self._answers: OrderedDict[bytes, Tensor] = OrderedDict()
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+
+    def choose(self, given: Given) -> None:
+        """Take another input, and ask the model about it."""
+        self.stop()
+        outputs = predict(self.subject.model, given.x)
+        with self._lock:
+            self.output = find_output(outputs, self.subject.output)
+            self.given, self.explanation, self.measured = given, None, {}
+            self._whole = self.output.scores(outputs)[0].cpu()
+            self._hidden = hide(given.x)
+            self._answers.clear()
+            self.evaluations += 1
+            self.target = int(self._whole.argmax())
+
+    def top(self, count: int = 5, scores: Tensor | None = None) -> list[Answer]:
+        """The classes the model finds most likely, best first; ``scores`` [K] of another input."""
+        scores = self._whole if scores is None else scores
+        best = scores.topk(min(count, len(scores)))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [Answer(k, self.subject.label(k), score) for k, score in pairs]
+
+    def score(self, scores: Tensor | None = None) -> float:
+        """What scores [K] say of the target; of a pair (a, b), a's share of the two."""
+        scores = self._whole if scores is None else scores
+        if isinstance(self.target, int):
+            return float(scores[self.target])
+        a, b = float(scores[self.target[0]]), float(scores[self.target[1]])
+        return a / (a + b) if a + b > 0 else 0.5
+
+    def name_target(self) -> str:
+        """The target in words."""
+        if isinstance(self.target, int):
+            return self.subject.label(self.target)
+        return " and not ".join(map(self.subject.label, self.target))
+
+    def explain(
+        self, target: int | tuple[int, int] | None = None, budgets: Sequence[int] = BUDGETS[:2]
+    ) -> Iterator[Step]:
+        """Explain the input with each of the budgets in turn: a first map soon, then finer ones.
+
+        Ends early, with what is there, when ``stop`` is called from another thread.
+        """
+        given = self._need_given()
+        self.stop()
+        with self._lock:
+            if target is not None and target != self.target:
+                self.target, self.explanation, self.measured = target, None, {}
+            self._stop = stop = threading.Event()
+        steps: queue.SimpleQueue[Step | BaseException | None] = queue.SimpleQueue()
+        worker = threading.Thread(
+            target=self._work, args=(given, tuple(budgets), stop, steps), daemon=True
+        )
+        worker.start()
+        try:
+            while (step := steps.get()) is not None:
+                if isinstance(step, BaseException):
+                    raise step
+                yield step
+        finally:
+            stop.set()  # the page is gone, or it is done
+            worker.join()
+
+    def stop(self) -> None:
+        """End a running ``explain`` at its next evaluation; what it has found stays."""
+        self._stop.set()
+
+    def ask(self, sets: Tensor) -> Tensor:
+        """The model's scores with only these features left: bool [R, n] -> [R, K]; remembered."""
+        given, e = self._need_given(), self._need_explanation()
+        keys = [bytes(row.byte().numpy()) for row in sets.cpu()]
+        new = {k: i for i, k in enumerate(keys) if k not in self._answers}
+        if new:
+            rows = sets[list(new.values())].to(given.x.device)
+            left = torch.stack([e.spread(row.unsqueeze(0))[0] for row in rows])
+            left = left.unsqueeze(1) if given.x.ndim == 4 else left
+            outputs = predict(self.subject.model, torch.where(left, given.x, self._hidden))
+            assert self.output is not None
+            with self._lock:
+                self._answers.update(zip(new, self.output.scores(outputs).cpu(), strict=True))
+                self.evaluations += len(new)
+        with self._lock:
+            found = torch.stack([self._answers[k] for k in keys])
+            while len(self._answers) > MOST_ANSWERS:
+                self._answers.popitem(last=False)
+        return found
+
+    def weigh(self, p: int) -> Evidence:
+        """Ask the model about SEA's best p features, alone and removed."""
+        e = self._need_explanation()
+        if not 0 <= p <= e.order.shape[1]:
+            raise InputError(f"p must be from 0 to {e.order.shape[1]}; got {p}")
+        best = torch.zeros(e.order.shape[1], dtype=torch.bool)
+        best[e.order[0, :p].cpu()] = True
+        only, removed = self.ask(torch.stack([best, ~best]))
+        found = Evidence(p, self.score(only), self.score(removed), self.predict_line()[p])
+        with self._lock:
+            if e is self.explanation:
+                self.measured[p] = found
+        return found
+
+    def predict_line(self) -> list[float]:
+        """What the learned function says of the best 0, 1, ..., n features: n + 1 scores."""
+        e = self._need_explanation()
+        if e.function is None:
+            raise InputError("this explanation has no function that predicts")
+        n = e.order.shape[1]
+        place = torch.arange(n, device=e.order.device)
+        rank = torch.empty_like(e.order[0]).scatter_(0, e.order[0], place)
+        sets = rank < torch.arange(n + 1, device=rank.device).unsqueeze(1)
+        line: list[float] = e.function.score(sets.unsqueeze(0).to(e.function.weight))[0].tolist()
+        return line
+
+    def remove(self, cells: Sequence[int], keep: bool = False) -> list[Answer]:
+        """The top five classes without some features, or with only these."""
+        e = self._need_explanation()
+        n = e.order.shape[1]
+        if not all(isinstance(cell, int) and 0 <= cell < n for cell in cells):
+            raise InputError(f"features are numbers from 0 to {n - 1}; got {cells!r:.80}")
+        left = torch.full((n,), not keep)
+        left[list(cells)] = keep
+        return self.top(5, self.ask(left.unsqueeze(0))[0])
+
+    def hidden_picture(self) -> Tensor | None:
+        """The picture as the model gets it where it is hidden, uint8 [H, W, 3]."""
+        image = self._need_given().image
+        if image is None:
+            return None
+        blurred = hide(image.permute(2, 0, 1).unsqueeze(0).float())
+        return blurred[0].round().clamp(0, 255).byte().permute(1, 2, 0)
+
+    def _work(
+        self,
+        given: Given,
+        budgets: tuple[int, ...],
+        stop: threading.Event,
+        steps: queue.SimpleQueue[Step | BaseException | None],
+    ) -> None:
+        """Explain with each budget, and tell ``steps`` how it goes; None is the end."""
+        started, total = time.monotonic(), sum(budgets)
+        done_before = 0
+        target = self.target
+        try:
+            for budget in budgets:
+
+                def tell(member: str, done: int, of: int, before: int = done_before) -> None:
+                    if stop.is_set():
+                        raise StoppedError
+                    spent = time.monotonic() - started
+                    left = spent / max(before + done, 1) * (total - before - done)
+                    steps.put(Step(before + done, total, left))
+
+                e = self._explain(given, target, budget, tell)
+                done_before += budget
+                with self._lock:
+                    if stop.is_set() or given is not self.given or target != self.target:
+                        return
+                    self.explanation, self.measured = e, {}
+                    self._keep(given, e)
+                    self.evaluations += sum(e.provenance.evaluations.values())
+                steps.put(Step(done_before, total, None, e))
+        except StoppedError:
+            pass
+        except BaseException as error:
+            steps.put(error)
+        finally:
+            steps.put(None)
+
+    def _explain(
+        self, given: Given, target: int | tuple[int, int], budget: int, tell: object
+    ) -> Explanation:
+        sea = SEA(self.subject.model, budget=budget, output=self.subject.output)
+        return sea.explain(
+            given.x,
+            target,  # type: ignore[arg-type]
+            images=None if given.image is None else given.image.unsqueeze(0),
+            labels=self.subject.labels or None,
+            feature_names=self.subject.feature_names,
+            model_name=self.subject.name,
+            progress=tell,  # type: ignore[arg-type]
+        )
+
+    def _keep(self, given: Given, e: Explanation) -> None:
+        name = f"{given.name}: {self.name_target()}"
+        self.kept = [k for k in self.kept if k.name != name][1 - MOST_KEPT :]
+        self.kept.append(Kept(name, given, e))
+
+    def _need_given(self) -> Given:
+        if self.given is None:
+            raise InputError("choose an input first")
+        return self.given
+
+    def _need_explanation(self) -> Explanation:
+        if self.explanation is None:
+            raise InputError("there is no map yet")
+        return self.explanation
+
+
+class Sessions:
+    """The visitors' sessions by key, at most ``most`` of them: the longest unused goes first."""
+
+    def __init__(self, most: int = 16) -> None:
+        self.most = most
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def start(self, key: str, subject: Subject) -> Session:
+        """Begin a session, in the place of one with the same key."""
+        self.end(key)
+        with self._lock:
+            session = self._sessions[key] = Session(subject)
+            over = [self._sessions.popitem(last=False)[1] for _ in range(len(self) - self.most)]
+        for old in over:
+            old.stop()
+        return session
+
+    def find(self, key: str) -> Session:
+        """The session of a key; an error if it was ended."""
+        with self._lock:
+            if key not in self._sessions:
+                raise InputError("this page was cleared to make room for others: reload it")
+            self._sessions.move_to_end(key)
+            return self._sessions[key]
+
+    def end(self, key: str) -> None:
+        """Forget a session and everything in it."""
+        with self._lock:
+            session = self._sessions.pop(key, None)
+        if session is not None:
+            session.stop()
+
+
+def hide(x: Tensor) -> Tensor:
+    """What hidden features of x become, as ``SEA`` asks about them by default."""
+    values = torch.zeros(()) if x.ndim == 2 else SEAConfig().absent
+    return fill(x, values).expand_as(x)

@@ -1,0 +1,101 @@
+"""What people upload: pictures and tables as bytes, judged by content before they are decoded.
+
+Nothing is written to disk, no name decides what a file is, and what is too large is refused by its
+header: a small file may stand for gigabytes of pixels.
+"""
+
+import csv
+import io
+import math
+import warnings
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sea_nn.errors import InputError
+from sea_nn.vision.images import FORMATS, load_image
+
+MOST_BYTES = 10 << 20
+MOST_PIXELS = 40_000_000
+MOST_ROWS = 200
+MOST_COLUMNS = 10_000
+
+
+def read_picture(content: bytes) -> Image.Image:
+    """Decode a picture: JPEG, PNG, GIF, BMP, TIFF or WebP by content, of at most 40 megapixels.
+
+    >>> read_picture(b"<svg onload='alert(1)'/>")
+    Traceback (most recent call last):
+    ...
+    sea_nn.errors.InputError: this is no picture that can be read: send a JPEG, PNG, GIF, WebP, ...
+    """
+    check_size(content)
+    try:
+        # Pillow warns of odd metadata and of large pictures; sizes are checked here.
+        with (
+            warnings.catch_warnings(action="ignore"),
+            Image.open(io.BytesIO(content), formats=FORMATS) as header,
+        ):
+            width, height = header.size
+    except Exception as error:  # on hostile files, decoders raise nearly anything
+        raise InputError(
+            "this is no picture that can be read: send a JPEG, PNG, GIF, WebP, BMP or TIFF file"
+        ) from error
+    if width * height > MOST_PIXELS:
+        raise InputError(
+            f"the picture has {width:,} x {height:,} pixels, and at most {MOST_PIXELS:,} are "
+            "read: scale it down first. Models look at a few hundred a side"
+        )
+    file = io.BytesIO(content)
+    file.name = "the picture"
+    return load_image(file)
+
+
+def read_table(content: bytes, columns: int) -> tuple[list[str], Tensor]:
+    """Read rows of numbers from CSV text: their names, and float32 [rows, columns].
+
+    A first line that holds no numbers is a heading. A first column beyond ``columns`` is the name
+    of each row; otherwise rows are numbered from 1.
+
+    >>> read_table(b"who,age,height\\nAnn,31,1.7\\nBob,40,1.8", 2)[0]
+    ['Ann', 'Bob']
+    """
+    check_size(content)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError("this is no text: send a CSV file in UTF-8") from error
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text)) if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise InputError(f"this is no CSV file that can be read ({error})") from error
+    if rows and not any(_is_number(cell) for cell in rows[0]):
+        rows = rows[1:]
+    if not rows or len(rows) > MOST_ROWS:
+        raise InputError(f"send 1 to {MOST_ROWS} rows of numbers; got {len(rows)}")
+    named = all(len(row) == columns + 1 for row in rows)
+    names, values = [], []
+    for number, row in enumerate(rows, 1):
+        cells = row[1:] if named else row
+        if len(cells) != columns:
+            raise InputError(f"row {number} has {len(cells)} columns; the model takes {columns}")
+        wrong = next((cell for cell in cells if not _is_number(cell)), None)
+        if wrong is not None:
+            raise InputError(f"row {number} holds {wrong[:40]!r}, which is no finite number")
+        values.append([float(cell) for cell in cells])
+        names.append(row[0][:80] if named else f"row {number}")
+    return names, torch.tensor(values)
+
+
+def check_size(content: bytes) -> None:
+    """Refuse files that are empty or too large."""
+    if not 0 < len(content) <= MOST_BYTES:
+        raise InputError(f"send a file of 1 byte to {MOST_BYTES >> 20} MB; got {len(content):,}")
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False

@@ -1,0 +1,66 @@
+"""``sea app``: a page to ask a model why."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sea_nn.cli.terminal import guard, list_examples, say
+from sea_nn.errors import InputError, MissingExtraError
+
+EXAMPLES = list_examples(
+    "sea app",
+    "sea app --model my_model.py:make_model",
+    "sea app --host 0.0.0.0 --port 8000  (prints an address with a token)",
+)
+LOCAL = "127.0.0.1"
+
+
+@guard
+def app(
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", "-m", metavar="NAME", help="A name from 'sea models', or FILE.py:FUNCTION."
+        ),
+    ] = "efficientnet-lite0",
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda or cuda:1.")
+    ] = "auto",
+    host: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="Where to listen; another one than this machine needs a token."
+        ),
+    ] = LOCAL,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, metavar="NUMBER", show_default="a free one from 7860"),
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", metavar="", help="Open a browser.")
+    ] = True,
+) -> None:
+    """Open a page to ask a model why: which class, why not another, what if only this is left.
+
+    Nothing leaves this machine, and nothing that is uploaded is written to disk. Ctrl-C ends it.
+    """
+    try:
+        from sea_nn.app.page import build_page
+        from sea_nn.app.serve import serve
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the app needs gradio ({error}): pip install 'sea-nn[app]'"
+        ) from error
+    from sea_nn.app.subjects import load_subject
+    from sea_nn.cli.options import find_place
+
+    say(f"Loading {model} ...")
+    page = build_page([load_subject(model, find_place(device))])
+    address = serve(page, host, port)
+    say(f"Open {address}" + ("" if "token=" in address else " (Ctrl-C ends it)"))
+    if browser:
+        import webbrowser
+
+        webbrowser.open(address)
+    page.block_thread()
