@@ -232,7 +232,9 @@ def test_methods_models_and_options_are_listed_completely(sea):
     sea("methods", "salency", code=2)
 
 
-@pytest.mark.parametrize("command", ["explain", "bench", "doctor", "report", "methods", "models"])
+@pytest.mark.parametrize(
+    "command", ["explain", "bench", "doctor", "report", "app", "methods", "models"]
+)
 def test_help_has_an_example(sea, command):
     out, _ = sea(command, "--help")
     assert f"sea {command}" in out[out.index("Examples") :]

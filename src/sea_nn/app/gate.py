@@ -116,9 +116,7 @@ def is_local(host: str) -> bool:
         return False
 
 
-async def _say(
-    send: Send, status: int, text: str, more: Iterable[tuple[str, str]] = ()
-) -> None:
+async def _say(send: Send, status: int, text: str, more: Iterable[tuple[str, str]] = ()) -> None:
     body = text.encode()
     headers = [("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(body)))]
     raw = [(name.encode(), value.encode()) for name, value in (*headers, *more)]

@@ -285,7 +285,7 @@ class Session:
         sea = SEA(self.subject.model, budget=budget, output=self.subject.output)
         return sea.explain(
             given.x,
-            target,  # type: ignore[arg-type]
+            target,
             images=None if given.image is None else given.image.unsqueeze(0),
             labels=self.subject.labels or None,
             feature_names=self.subject.feature_names,

@@ -53,12 +53,12 @@ def read_picture(content: bytes) -> Image.Image:
 
 
 def read_table(content: bytes, columns: int) -> tuple[list[str], Tensor]:
-    """Read rows of numbers from CSV text: their names, and float32 [rows, columns].
+    r"""Read rows of numbers from CSV text: their names, and float32 [rows, columns].
 
     A first line that holds no numbers is a heading. A first column beyond ``columns`` is the name
     of each row; otherwise rows are numbered from 1.
 
-    >>> read_table(b"who,age,height\\nAnn,31,1.7\\nBob,40,1.8", 2)[0]
+    >>> read_table(b"who,age,height\nAnn,31,1.7\nBob,40,1.8", 2)[0]
     ['Ann', 'Bob']
     """
     check_size(content)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from sea_nn.cli import app as page
 from sea_nn.cli import bench, dataset_summary, doctor, explain, listing, report, run
 from sea_nn.version import find_version
 
@@ -29,6 +30,7 @@ app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("summary", epilog=dataset_summary.EXAMPLES)(dataset_summary.summary)
+app.command("app", epilog=page.EXAMPLES)(page.app)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("methods", epilog=listing.METHODS_EXAMPLES)(listing.methods)

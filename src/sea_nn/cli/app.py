@@ -1,12 +1,12 @@
 """``sea app``: a page to ask a model why."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sea_nn.cli import declarations
 from sea_nn.cli.terminal import guard, list_examples, say
-from sea_nn.errors import InputError, MissingExtraError
+from sea_nn.errors import MissingExtraError
 
 EXAMPLES = list_examples(
     "sea app",
@@ -18,15 +18,8 @@ LOCAL = "127.0.0.1"
 
 @guard
 def app(
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model", "-m", metavar="NAME", help="A name from 'sea models', or FILE.py:FUNCTION."
-        ),
-    ] = "efficientnet-lite0",
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda or cuda:1.")
-    ] = "auto",
+    model: declarations.Model = declarations.DEFAULT_MODEL,
+    device: declarations.Device = "auto",
     host: Annotated[
         str,
         typer.Option(

@@ -20,16 +20,21 @@ from sea_nn.vision.models import LoadedModel, load_model
 
 def load(name: str, device: str) -> LoadedModel:
     """The model by name, on "auto" (a GPU if there is one) or a device of PyTorch's."""
+    loaded = load_model(name, find_place(device))
+    if loaded.notice:
+        say(loaded.notice, "yellow", err)
+    return loaded
+
+
+def find_place(device: str) -> str:
+    """The device that --device means."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.device(device)
     except RuntimeError as error:
         raise InputError(f"--device must be auto, cpu, cuda or cuda:1; got {device!r}") from error
-    loaded = load_model(name, device)
-    if loaded.notice:
-        say(loaded.notice, "yellow", err)
-    return loaded
+    return device
 
 
 def find_device(loaded: LoadedModel) -> torch.device:

@@ -1,0 +1,155 @@
+"""What happens when a visitor does something: from the page's events to the session and back.
+
+Every handler of an event gives (what the session shows, how far it is), again and again while the
+model is asked. Functions for single questions (``ask``) return at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import gradio as gr
+
+from sea_nn.app.session import BUDGETS, POINTS, Session, Sessions
+from sea_nn.app.subjects import Given, Subject
+from sea_nn.app.views import encode_evidence, encode_session, to_url
+from sea_nn.errors import InputError, SEAError
+
+Shown = tuple[Any, dict[str, Any]]
+Body = dict[str, Any]
+
+
+class Events:
+    """The handlers of one page, for all of its visitors."""
+
+    def __init__(self, subjects: Sequence[Subject], sessions: Sessions) -> None:
+        self.subjects, self.sessions = subjects, sessions
+
+    def begin(self, request: gr.Request) -> tuple[Any, Any]:
+        """A page was opened: a new session, and what there is to choose from."""
+        key, subject = _read_key(request), self.subjects[0]
+        session = self.sessions.start(key, subject)
+        gallery = {"examples": [_to_thumb(given) for given in subject.examples]}
+        return gallery, encode_session(session, key)
+
+    def leave(self, request: gr.Request) -> None:
+        """The page was closed."""
+        self.sessions.end(_read_key(request))
+
+    def open_first(self, budget: int, request: gr.Request) -> Iterator[Shown]:
+        """Explain the first example, so that there is something to see."""
+        key = _read_key(request)
+        session = self.sessions.find(key)
+        if session.subject.examples:
+            session.choose(session.subject.examples[0])
+            yield from self._explain(key, None, budget)
+
+    def choose(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+        """An example was chosen."""
+        key = _read_key(request)
+        session = self.sessions.find(key)
+        session.choose(session.subject.examples[read_whole(event._data.get("index"))])
+        yield from self._explain(key, None, budget)
+
+    def upload(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+        """A file was dropped, pasted or chosen; it comes as base64, and is never stored."""
+        key = _read_key(request)
+        session = self.sessions.find(key)
+        try:
+            content = base64.b64decode(str(event._data.get("data")), validate=True)
+            session.choose(session.subject.read(str(event._data.get("name"))[:80], content)[0])
+        except (SEAError, binascii.Error) as error:
+            yield gr.skip(), {"error": str(error)}
+            return
+        yield from self._explain(key, None, budget)
+
+    def why(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+        """A class was clicked, or a second one for "and not"."""
+        target, versus = read_whole(event._data.get("target")), event._data.get("versus")
+        pair = target if versus is None else (target, read_whole(versus))
+        yield from self._explain(_read_key(request), pair, budget)
+
+    def why_other(self, budget: int, target: int | None, request: gr.Request) -> Iterator[Shown]:
+        """A class was chosen from all."""
+        if target is not None:
+            yield from self._explain(_read_key(request), target, budget)
+
+    def again(self, budget: int, request: gr.Request) -> Iterator[Shown]:
+        """Another budget was chosen."""
+        yield from self._explain(_read_key(request), None, budget)
+
+    def asks(self) -> list[Callable[[Body], Body]]:
+        """The functions that the page calls by itself, each with the session's key."""
+        return [_guard(ask) for ask in (self.weigh, self.remove, self.stop)]
+
+    def weigh(self, body: Body) -> Body:
+        """The model's answers about the best p."""
+        session = self._find(body)
+        found = session.weigh(read_whole(body.get("p")))
+        return {"point": encode_evidence(found), "evaluations": session.evaluations}
+
+    def remove(self, body: Body) -> Body:
+        """The top five without some cells, or with only these."""
+        cells = [read_whole(cell) for cell in list(body.get("cells") or ())]
+        top = self._find(body).remove(cells, bool(body.get("keep")))
+        return {"top": [[a.target, a.label, a.score] for a in top]}
+
+    def stop(self, body: Body) -> Body:
+        """End what is running; what is there stays."""
+        self._find(body).stop()
+        return {}
+
+    def _find(self, body: Body) -> Session:
+        return self.sessions.find(str(body.get("key")))
+
+    def _explain(
+        self, key: str, target: int | tuple[int, int] | None, budget: int
+    ) -> Iterator[Shown]:
+        session = self.sessions.find(key)
+        yield encode_session(session, key), {"running": True, "done": 0, "total": budget}
+        try:
+            for step in session.explain(target, sorted({min(BUDGETS[0], budget), budget})):
+                said = {"running": True, "done": step.done, "total": step.total}
+                fresh = step.explanation is not None
+                yield (
+                    encode_session(session, key) if fresh else gr.skip(),
+                    said | {"left": step.seconds_left},
+                )
+            if session.explanation is not None:
+                for p in POINTS:
+                    if p < session.explanation.order.shape[1]:
+                        session.weigh(p)
+            yield encode_session(session, key), {"running": False}
+        except SEAError as error:
+            yield encode_session(session, key), {"error": str(error)}
+
+
+def read_whole(value: Any) -> int:
+    """A whole number from the page."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"expected a whole number; got {value!r:.40}")
+    return value
+
+
+def _read_key(request: gr.Request) -> str:
+    return str(request.session_hash)
+
+
+def _guard(ask: Callable[[Body], Body]) -> Callable[[Body], Body]:
+    """Errors for people become answers; the page shows them where the answer would stand."""
+
+    def asked(body: Any) -> Body:
+        try:
+            return ask(body if isinstance(body, dict) else {})
+        except SEAError as error:
+            return {"error": str(error)}
+
+    asked.__name__ = ask.__name__
+    return asked
+
+
+def _to_thumb(given: Given) -> dict[str, Any]:
+    return {"name": given.name, "url": None if given.image is None else to_url(given.image, 128)}

@@ -1,0 +1,232 @@
+"""A visitor's session, without a page: what is asked, remembered and forgotten."""
+
+import json
+import threading
+import time
+
+import pytest
+import torch
+
+from sea_nn import SEA
+from sea_nn.app.session import Session, Sessions
+from sea_nn.app.subjects import Columns, load_subject, of_columns
+from sea_nn.app.views import encode_session
+from sea_nn.errors import InputError
+from sea_nn.questions.absent import blur
+
+
+@pytest.fixture(scope="module")
+def clothes():
+    return load_subject("fashion-cnn")
+
+
+@pytest.fixture
+def session(clothes):
+    session = Session(clothes)
+    session.choose(clothes.examples[0])
+    return session
+
+
+@pytest.fixture(scope="module")
+def explained(clothes):
+    """A session with a map; tests may ask it more, not change its input or class."""
+    session = Session(clothes)
+    session.choose(clothes.examples[0])
+    explain(session)
+    return session
+
+
+def explain(session, target=None, budget=34):
+    return list(session.explain(target, (budget,)))
+
+
+def test_map_is_that_of_the_same_call_in_python(explained, clothes):
+    given = clothes.examples[0]
+    e = SEA(clothes.model, budget=34).explain(given.x)
+    assert torch.equal(explained.explanation.attribution, e.attribution)
+    assert explained.explanation.labels == ("Ankle boot",)
+
+
+def test_top_classes_are_sorted_probabilities_of_the_model(session, clothes):
+    with torch.no_grad():
+        wanted = clothes.model(session.given.x).softmax(1)[0]
+    top = session.top()
+    assert [a.score for a in top] == sorted((a.score for a in top), reverse=True)
+    for answer in top:
+        assert answer.score == pytest.approx(float(wanted[answer.target]), abs=1e-6)
+        assert answer.label == clothes.labels[answer.target]
+
+
+def test_first_map_comes_before_the_finer_one(session):
+    steps = list(session.explain(budgets=(34, 128)))
+    maps = [step.explanation for step in steps if step.explanation is not None]
+    assert [sum(e.provenance.evaluations.values()) for e in maps] == [33, 127]
+    done = [step.done for step in steps]
+    assert done == sorted(done)
+    assert all(step.done <= step.total == 162 for step in steps)
+
+
+def test_stop_keeps_the_map_that_is_there(session):
+    for step in session.explain(budgets=(34, 1024)):
+        if step.explanation is not None:
+            session.stop()
+    assert sum(session.explanation.provenance.evaluations.values()) == 33
+
+
+def test_another_input_ends_the_work_on_the_first(session, clothes):
+    steps = session.explain(budgets=(34, 1024))
+    next(steps)
+    session.choose(clothes.examples[1])
+    assert [s for s in steps if s.explanation is not None] == []
+    assert session.explanation is None
+    assert session.top(1)[0].label == "Sandal"
+
+
+def test_leaving_a_generator_ends_its_thread(session):
+    before = threading.active_count()
+    steps = session.explain(budgets=(1024,))
+    next(steps)
+    steps.close()
+    assert threading.active_count() == before
+
+
+def test_evidence_is_what_the_model_says_of_the_set(explained, clothes):
+    e, x = explained.explanation, explained.given.x
+    found = explained.weigh(10)
+    left = e.top_mask(10).unsqueeze(1)
+    for kept, said in ((left, found.only), (~left, found.removed)):
+        with torch.no_grad():
+            wanted = clothes.model(torch.where(kept, x, blur(x))).softmax(1)[0, 9]
+        assert said == pytest.approx(float(wanted), abs=1e-5)
+    assert found.predicted == pytest.approx(float(e.predict(left)[0, 0]), abs=1e-6)
+
+
+def test_evidence_at_both_ends_is_the_whole_input_and_none_of_it(explained):
+    none, whole = explained.weigh(0), explained.weigh(64)
+    assert none.only == pytest.approx(whole.removed)
+    assert whole.only == pytest.approx(explained.score(), abs=1e-6)
+
+
+def test_what_was_asked_is_not_asked_again(explained):
+    explained.weigh(5)
+    asked = explained.evaluations
+    explained.weigh(5)
+    assert explained.evaluations == asked
+    explained.remove(explained.explanation.order[0, :5].tolist())  # the same set, by hand
+    assert explained.evaluations == asked
+
+
+def test_answers_serve_every_class(session):
+    explain(session)
+    cells = [1, 2, 3]
+    asked = session.evaluations
+    first = session.remove(cells)
+    explain(session, target=7)
+    asked += 1 + sum(session.explanation.provenance.evaluations.values())
+    assert session.remove(cells) == first
+    assert session.evaluations == asked
+
+
+def test_removing_and_keeping_are_complements(explained):
+    cells = list(range(20))
+    others = [k for k in range(64) if k not in cells]
+    assert explained.remove(cells) == explained.remove(others, keep=True)
+
+
+@pytest.mark.parametrize("cells", [[64], [-1], ["0"], [None]])
+def test_cells_that_are_not_there_are_refused(explained, cells):
+    with pytest.raises(InputError, match="0 to 63"):
+        explained.remove(cells)
+
+
+def test_what_needs_a_map_says_so(session):
+    with pytest.raises(InputError, match="no map yet"):
+        session.weigh(3)
+    with pytest.raises(InputError, match="choose an input"):
+        list(Session(session.subject).explain())
+
+
+def test_kept_explanations_are_few_and_each_once(session, monkeypatch):
+    monkeypatch.setattr("sea_nn.app.session.MOST_KEPT", 2)
+    for target in (9, 7, 9, 0):
+        explain(session, target, budget=8)
+    names = [kept.name for kept in session.kept]
+    assert names == ["Ankle boot: Ankle boot", "Ankle boot: T-shirt/top"]
+
+
+def test_sessions_make_room_for_new_ones(clothes):
+    sessions = Sessions(most=3)
+    for key in "abc":
+        sessions.start(key, clothes)
+    sessions.find("a")
+    sessions.start("d", clothes)
+    assert len(sessions) == 3
+    with pytest.raises(InputError, match="reload"):
+        sessions.find("b")
+    assert sessions.find("a") is not sessions.find("c")
+    sessions.end("a")
+    with pytest.raises(InputError, match="reload"):
+        sessions.find("a")
+
+
+def test_a_session_that_makes_room_stops_working(clothes):
+    sessions = Sessions(most=1)
+    session = sessions.start("a", clothes)
+    session.choose(clothes.examples[0])
+    steps = session.explain(budgets=(1024,))
+    next(steps)
+    sessions.start("b", clothes)
+    started = time.monotonic()
+    assert [s for s in steps if s.explanation is not None] == []
+    assert time.monotonic() - started < 60
+
+
+def table():
+    weight = torch.tensor([[0.0, 2.0, -1.0, 0.0], [0.0, -2.0, 1.0, 0.0]])
+    model = torch.nn.Linear(4, 2)
+    with torch.no_grad():
+        model.weight.copy_(weight)
+        model.bias.zero_()
+    rows = torch.tensor([[1.0, 3.0, 0.5, 2.0], [1.0, -1.0, 2.0, 0.0]])
+    return of_columns("m", model.eval(), Columns(("a", "b", "<i>", "d"), ("no", "yes"), None, rows))
+
+
+def test_tables_have_the_same_flow():
+    subject = table()
+    session = Session(subject)
+    session.choose(subject.read("t.csv", b"a,b,c,d\n1,3,0.5,2\n")[0])
+    assert session.top(1)[0].label == "no"
+    explain(session)
+    assert session.explanation.name_feature(int(session.explanation.order[0, 0])) == "b"
+    assert session.weigh(1).only > session.weigh(1).removed
+    state = encode_session(session, "key")
+    assert state["map"]["names"] == ["a", "b", "<i>", "d"]
+    assert state["values"] == [1.0, 3.0, 0.5, 2.0]
+
+
+def test_series_have_the_same_flow():
+    class Peak(torch.nn.Module):
+        def forward(self, x):
+            return torch.stack([x[:, 0, 4:8].sum(1), x[:, 1].mean(1)], 1)
+
+    columns = Columns(("one", "two"), ("peak", "flat"), 12, torch.rand(2, 2, 12))
+    subject = of_columns("m", Peak().eval(), columns)
+    session = Session(subject)
+    rows = [f"{3.0 * (4 <= t < 8)},0.5" for t in range(12)]
+    session.choose(subject.read("s.csv", "\n".join(rows).encode())[0])
+    assert session.given.x.shape == (1, 2, 12)
+    explain(session)
+    state = encode_session(session, "key")
+    assert state["map"]["grid"] == [2, 12]
+    assert session.top(1)[0].label == "peak"
+    with pytest.raises(InputError, match="12"):
+        subject.read("s.csv", b"1,2\n3,4\n")
+
+
+def test_state_of_a_picture_is_plain_data(explained):
+    explained.weigh(4)
+    state = json.loads(json.dumps(encode_session(explained, "key"), allow_nan=False))
+    assert state["picture"].startswith("data:image/")
+    assert len(state["map"]["line"]) == state["map"]["n"] + 1 == 65
+    assert 4 in [point[0] for point in state["map"]["measured"]]
+    assert next(layer["name"] for layer in state["map"]["layers"]) == "SEA"
