@@ -13,7 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from sea_nn.app.session import BUDGETS, POINTS, Session, Sessions
+from sea_nn.app.session import BUDGETS, Session, Sessions
 from sea_nn.app.subjects import Given, Subject
 from sea_nn.app.views import encode_evidence, encode_session, to_url
 from sea_nn.errors import InputError, SEAError
@@ -118,10 +118,6 @@ class Events:
                     encode_session(session, key) if fresh else gr.skip(),
                     said | {"left": step.seconds_left},
                 )
-            if session.explanation is not None:
-                for p in POINTS:
-                    if p < session.explanation.order.shape[1]:
-                        session.weigh(p)
             yield encode_session(session, key), {"running": False}
         except SEAError as error:
             yield encode_session(session, key), {"error": str(error)}

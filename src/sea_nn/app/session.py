@@ -29,15 +29,16 @@ from sea_nn.app.subjects import Given, Subject
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
+from sea_nn.features import Features
 from sea_nn.passes.outputs import Output, find_output, predict
-from sea_nn.questions.absent import fill
+from sea_nn.questions.absent import Perturbation, prepare
+from sea_nn.questions.ask import find_way
+from sea_nn.questions.curve import predict_curve
 from sea_nn.sea import SEA
 
 BUDGETS = (34, 128, 512, 1024)
 MOST_ANSWERS = 4096
 MOST_KEPT = 8
-POINTS = (1, 2, 4, 8, 16, 32)
-"""Sizes of sets that are asked about as soon as there is a map, for the curve."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Session:
         self.evaluations = 0
         self.output: Output | None = None
         self._whole = torch.zeros(0)
-        self._hidden = torch.zeros(0)
+        self._hiding: Perturbation | None = None
         self._answers: OrderedDict[bytes, Tensor] = OrderedDict()
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -120,26 +121,26 @@ class Session:
         with self._lock:
             self.output = find_output(outputs, self.subject.output)
             self.given, self.explanation, self.measured = given, None, {}
-            self._whole = self.output.scores(outputs)[0].cpu()
-            self._hidden = hide(given.x)
+            self._whole = outputs[0].cpu()
+            self._hiding = open_hiding(given.x)
             self._answers.clear()
             self.evaluations += 1
             self.target = int(self._whole.argmax())
 
-    def top(self, count: int = 5, scores: Tensor | None = None) -> list[Answer]:
-        """The classes the model finds most likely, best first; ``scores`` [K] of another input."""
-        scores = self._whole if scores is None else scores
+    def top(self, count: int = 5, outputs: Tensor | None = None) -> list[Answer]:
+        """The likeliest classes, best first; of other ``outputs`` [K] than the whole input's."""
+        assert self.output is not None
+        outputs = self._whole if outputs is None else outputs
+        scores = self.output.scores(outputs.unsqueeze(0))[0]
         best = scores.topk(min(count, len(scores)))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [Answer(k, self.subject.label(k), score) for k, score in pairs]
 
-    def score(self, scores: Tensor | None = None) -> float:
-        """What scores [K] say of the target; of a pair (a, b), a's share of the two."""
-        scores = self._whole if scores is None else scores
-        if isinstance(self.target, int):
-            return float(scores[self.target])
-        a, b = float(scores[self.target[0]]), float(scores[self.target[1]])
-        return a / (a + b) if a + b > 0 else 0.5
+    def score(self, outputs: Tensor | None = None) -> float:
+        """What outputs [K] say of the target; of a pair, as if there were only these two."""
+        assert self.output is not None
+        outputs = self._whole if outputs is None else outputs
+        return float(self.output.score(outputs.unsqueeze(0), torch.tensor([self.target])))
 
     def name_target(self) -> str:
         """The target in words."""
@@ -179,18 +180,18 @@ class Session:
         self._stop.set()
 
     def ask(self, sets: Tensor) -> Tensor:
-        """The model's scores with only these features left: bool [R, n] -> [R, K]; remembered."""
-        given, e = self._need_given(), self._need_explanation()
+        """The model's outputs with only these features left: bool [R, n] -> [R, K]; remembered."""
+        given, e, hiding = self._need_given(), self._need_explanation(), self._hiding
         keys = [bytes(row.byte().numpy()) for row in sets.cpu()]
         new = {k: i for i, k in enumerate(keys) if k not in self._answers}
-        if new:
+        if new and hiding is not None:
             rows = sets[list(new.values())].to(given.x.device)
-            left = torch.stack([e.spread(row.unsqueeze(0))[0] for row in rows])
-            left = left.unsqueeze(1) if given.x.ndim == 4 else left
-            outputs = predict(self.subject.model, torch.where(left, given.x, self._hidden))
-            assert self.output is not None
+            left = torch.cat([e.spread(row.unsqueeze(0)) for row in rows])
+            hidden = ~Features.of(given.x).over_input(left)
+            points = hiding.hide(hidden, torch.zeros(len(left), dtype=torch.long))
+            outputs = predict(self.subject.model, points).cpu()
             with self._lock:
-                self._answers.update(zip(new, self.output.scores(outputs).cpu(), strict=True))
+                self._answers.update(zip(new, outputs, strict=True))
                 self.evaluations += len(new)
         with self._lock:
             found = torch.stack([self._answers[k] for k in keys])
@@ -215,13 +216,8 @@ class Session:
     def predict_line(self) -> list[float]:
         """What the learned function says of the best 0, 1, ..., n features: n + 1 scores."""
         e = self._need_explanation()
-        if e.function is None:
-            raise InputError("this explanation has no function that predicts")
-        n = e.order.shape[1]
-        place = torch.arange(n, device=e.order.device)
-        rank = torch.empty_like(e.order[0]).scatter_(0, e.order[0], place)
-        sets = rank < torch.arange(n + 1, device=rank.device).unsqueeze(1)
-        line: list[float] = e.function.score(sets.unsqueeze(0).to(e.function.weight))[0].tolist()
+        assert e.function is not None  # every explanation here has a budget
+        line: list[float] = predict_curve(e.function, e.order)[0][0].tolist()
         return line
 
     def remove(self, cells: Sequence[int], keep: bool = False) -> list[Answer]:
@@ -268,7 +264,7 @@ class Session:
                 with self._lock:
                     if stop.is_set() or given is not self.given or target != self.target:
                         return
-                    self.explanation, self.measured = e, {}
+                    self.explanation, self.measured = e, self._read_curve(e)
                     self._keep(given, e)
                     self.evaluations += sum(e.provenance.evaluations.values())
                 steps.put(Step(done_before, total, None, e))
@@ -292,6 +288,17 @@ class Session:
             model_name=self.subject.name,
             progress=tell,  # type: ignore[arg-type]
         )
+
+    def _read_curve(self, e: Explanation) -> dict[int, Evidence]:
+        """What was asked along the order while explaining."""
+        if e.curve is None or e.function is None:
+            return {}
+        line = predict_curve(e.function, e.order)[0][0].tolist()
+        points = zip(
+            *(part.tolist() for part in (e.curve.counts, e.curve.left[0], e.curve.removed[0])),
+            strict=True,
+        )
+        return {p: Evidence(p, left, removed, line[p]) for p, left, removed in points}
 
     def _keep(self, given: Given, e: Explanation) -> None:
         name = f"{given.name}: {self.name_target()}"
@@ -346,7 +353,12 @@ class Sessions:
             session.stop()
 
 
+def open_hiding(x: Tensor) -> Perturbation:
+    """The way in which features of x are hidden, as ``SEA`` hides them by default."""
+    return prepare(x, find_way(SEAConfig().absent, Features.of(x).kind, None))
+
+
 def hide(x: Tensor) -> Tensor:
-    """What hidden features of x become, as ``SEA`` asks about them by default."""
-    values = torch.zeros(()) if x.ndim == 2 else SEAConfig().absent
-    return fill(x, values).expand_as(x)
+    """Inputs x [N, ...] with everything hidden."""
+    everything = torch.ones_like(x, dtype=torch.bool)
+    return open_hiding(x).hide(everything, torch.arange(len(x)))
