@@ -258,6 +258,8 @@ def test_every_experiment_is_sound():
         labels = [one.label for one in experiment.maps]
         assert len(set(labels)) == len(labels)
         rows = FUNCTIONS if experiment.kind == "predictions" else labels
+        if experiment.kind == "copies":
+            rows = [*labels, *(f"f of {label}" for label in labels)]
         assert {experiment.against, *experiment.ours} <= set(rows)
         for name in experiment.metrics:
             assert find_metric(name).name == name

@@ -1,13 +1,17 @@
 """The experiments about the function learned from answers, and the methods it is compared with."""
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from sea_bench.data import Item
 from sea_bench.experiments import find_experiments
 from sea_bench.experiments import region_searches as searches
+from sea_bench.experiments.copies import MODEL
 from sea_bench.experiments.experiment import Experiment, Map
 from sea_bench.experiments.explainer import Explainer
-from sea_bench.experiments.inputs import choose_inputs
+from sea_bench.experiments.inputs import Inputs, choose_inputs
 from sea_bench.experiments.measurements import KINDS, find_metric
 from sea_bench.experiments.predictions import ESTIMATE, FUNCTIONS, Known
 from sea_bench.experiments.tables import write_page
@@ -15,6 +19,8 @@ from sea_nn import SEA
 from sea_nn.metrics import score_maps
 from sea_nn.metrics.bootstrap import bootstrap_difference, bootstrap_mean
 from sea_nn.submodular.answers_function import place_units
+from sea_nn.vision.images import Preprocess
+from sea_nn.vision.models import LoadedModel
 
 SEARCHES = {
     "greedy_regions": searches._search_greedily,
@@ -135,5 +141,47 @@ def test_the_page_says_how_far_ours_are_from_the_best_of_the_others(tmp_path):
 
 
 def test_the_groups_of_the_learned_function():
-    for group, count in (("predicts", 7), ("budgets", 3), ("mass", 4), ("smallest", 1)):
-        assert len(find_experiments(group)) == count
+    counts = {"predicts": 7, "budgets": 3, "mass": 4, "smallest": 1, "twice": 2}
+    assert {group: len(find_experiments(group)) for group in counts} == counts
+
+
+class EitherHalf(torch.nn.Module):
+    """Sure of class 1 if the left or the right half has stripes: the second half adds nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.tensor(20.0))
+
+    def forward(self, x):
+        left, right = (part.var((1, 2, 3)) for part in x.chunk(2, 3))
+        best = self.slope * torch.maximum(left, right) - 2
+        return torch.stack([torch.zeros_like(best), best], 1)
+
+
+def test_a_second_copy_adds_nothing_to_a_model_that_needs_one(monkeypatch):
+    picture = Image.fromarray(np.tile(np.arange(32) % 2 * 255, (32, 1)).astype(np.uint8))
+    half = np.zeros((32, 32), np.float32)
+    half[:, :16] = 1
+    masks = {"first": lambda: half, "second": lambda: half[:, ::-1].copy()}
+    items = tuple(Item(str(i), lambda: picture, 1, masks=masks) for i in range(2))
+    recipe = Preprocess(resize=32, crop=32, channels=1, mean=(0.0,), std=(1.0,))
+    loaded = LoadedModel(EitherHalf(), recipe, ("a", "b"), "either", "")
+    experiment = small(
+        kind="copies",
+        metrics=("second_over_first", "off_by"),
+        maps=(Map("SEA", "budget", (), budget=300), Map("VG", "member", ("saliency",))),
+    )
+    inputs = Inputs((loaded,), items, (1, 1), (0, 0), None, None, ())
+    explainer = Explainer(experiment, inputs)
+    monkeypatch.setattr(Explainer, "spend", spend_without_convolutions)
+    scores = KINDS["copies"](explainer, inputs.read(range(2)))
+    share = scores.mean("second_over_first")
+    assert share[MODEL] == pytest.approx(0, abs=1e-3)
+    assert abs(share["f of SEA"]) < 0.5
+    assert scores.mean("off_by")[MODEL] == 0
+
+
+def spend_without_convolutions(self, budget, x, target):
+    """The members of a budget need convolutions, which this model has none of."""
+    sea = SEA(self.inputs.loaded.model, ("saliency", "input_x_gradient"), budget=budget)
+    return sea.explain(x, target, quiet=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import Image
 
-from sea_bench.data import animals, attention, fashion, imagenet, mri, pasted
+from sea_bench.data import animals, attention, fashion, imagenet, mri, pasted, twice
 from sea_bench.data.files import SetInfo
 from sea_bench.data.items import ImageSet, Item, Split
 from sea_nn.errors import InputError
@@ -50,6 +50,8 @@ SETS: dict[str, tuple[SetInfo, Callable[..., ImageSet]]] = {
         (attention.ATTENTION, attention.load_human_attention),
         (attention.MASKED, attention.load_masked_folder),
         (pasted.SCENES, pasted.load_objects_on_scenes),
+        (twice.OBJECTS, twice.load_objects_twice),
+        (twice.SLICES, twice.load_slices_twice),
     )
 }
 

@@ -98,10 +98,13 @@ class Paste:
 
     def read(self) -> Image.Image:
         """Return the scene with the object."""
-        scene = self.read_scene()
-        cutout, corner = self._fit(scene.size)
-        scene.paste(cutout, corner, cutout)
-        return scene
+        return self.add_to(self.read_scene())
+
+    def add_to(self, picture: Image.Image) -> Image.Image:
+        """Paste the object on a picture, and return it."""
+        cutout, corner = self._fit(picture.size)
+        picture.paste(cutout, corner, cutout)
+        return picture
 
     def read_scene(self) -> Image.Image:
         """Return the scene without the object."""

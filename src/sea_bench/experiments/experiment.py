@@ -55,7 +55,8 @@ class Experiment:
         maps: the maps compared.
         metrics: their metrics, the leading one first.
         n_inputs: how many inputs a published result has, if the set has as many.
-        kind: what is measured: "scores", "time", "lipschitz", "stability" or "predictions".
+        kind: what is measured: "scores", "time", "lipschitz", "stability", "predictions" or
+            "copies".
         against: the label that the others are compared with.
         ours: labels of which the page also says, metric by metric, how far they are from the first.
         aside: labels that stand in the tables and do not compete for the best.
@@ -87,7 +88,7 @@ class Experiment:
     maps: tuple[Map, ...]
     metrics: tuple[str, ...]
     n_inputs: int = 200
-    kind: Literal["scores", "time", "lipschitz", "stability", "predictions"] = "scores"
+    kind: Literal["scores", "time", "lipschitz", "stability", "predictions", "copies"] = "scores"
     against: str = "SEA"
     ours: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()

@@ -1,11 +1,13 @@
 """The experiments about the function learned from answers: ``SEA(model, budget=...)``.
 
 ``predicts`` asks whether it predicts the model, ``budgets`` whether its map is the best for its
-price, ``mass`` how much of it lies on true masks, ``smallest`` how few pixels keep or break it.
+price, ``mass`` how much of it lies on true masks, ``smallest`` how few pixels keep or break the
+class, ``twice`` what the second of two copies adds.
 """
 
 from typing import Any
 
+from sea_bench.experiments.copies import MODEL
 from sea_bench.experiments.experiment import Experiment, Map
 from sea_bench.experiments.pictures import PICTURES
 from sea_bench.experiments.predictions import ESTIMATE, PREDICTED
@@ -165,6 +167,31 @@ def _smallest(name: str, **more: Any) -> Experiment:
     )
 
 
+def _twice(name: str, title: str, classifier: str, correct: bool) -> Experiment:
+    return Experiment(
+        f"twice_{name}",
+        f"What does a second copy add? {title}",
+        "The same thing twice in a picture, with all else hidden by blur: what does the second "
+        "copy add after the first, in units of the first? The model's own answer is the truth; f "
+        "is asked about sets it has not seen; a map says it by its mass on the two copies.",
+        data=name,
+        classifier=classifier,
+        maps=(*OURS, *FEW, IG, Map("Grad-CAM", "member", ("grad_cam",)), *AGGREGATES[:1]),
+        metrics=("second_over_first", "off_by"),
+        kind="copies",
+        against="f of SEA 512",
+        aside=(MODEL,),
+        n_inputs=48,
+        blocks=16,
+        correct=correct,
+        figures=(),
+        notes=(
+            "Inputs count where the better copy alone raises the log-odds by at least 1.",
+            "A cell of the 8 x 8 belongs to a copy that covers a quarter of it.",
+        ),
+    )
+
+
 BOXED = {"mask_share": (0.01, 0.5)}
 LEARNED_EXPERIMENTS = (
     *map(_predicts, ("imagenet", "resnet50", "cub", "tiny_imagenet", "pets", "btd", "fmnist")),
@@ -174,4 +201,6 @@ LEARNED_EXPERIMENTS = (
     _mass("imagenet", **BOXED),
     *map(_mass, ("pets", "cub", "lgg")),
     _smallest("imagenet"),
+    _twice("objects_twice", "Objects pasted on scenes", "efficientnet-lite0", False),
+    _twice("lgg_twice", "Brain slices side by side", "lgg", True),
 )

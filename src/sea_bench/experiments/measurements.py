@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from sea_bench.experiments.copies import COPIED, describe_copies, measure_copies
 from sea_bench.experiments.experiment import Experiment, Map
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import Batch
@@ -118,6 +119,8 @@ def find_metric(name: str) -> Metric:
         return replace(mass_equal_sharpness(rest) if rest else mass_equal_sharpness(), name=name)
     if head.startswith("smallest_"):
         return smallest(head.removeprefix("smallest_"), rest)
+    if name in COPIED:
+        return describe_copies(name)
     if name.partition("@")[0] in PREDICTED:
         return describe_prediction(name)
     if name in _QUANTITIES:
@@ -286,6 +289,7 @@ def _refuse(batch: MapBatch) -> MetricValues:
 KINDS: dict[str, Callable[[Explainer, Batch], Scores]] = {
     "stability": measure_stability,
     "predictions": measure_predictions,
+    "copies": measure_copies,
     "scores": measure_scores,
     "time": measure_time,
     "lipschitz": measure_lipschitz,

@@ -29,7 +29,7 @@ SHOWING = frozenset({"app", "cli", "datasets", "explanation", "show", "version.p
 MEASURING = frozenset(
     f"{name}.py"
     for name in (
-        *("experiment", "explainer", "maps", "measurements"),
+        *("copies", "experiment", "explainer", "maps", "measurements"),
         *("predictions", "region_searches", "stability"),
     )
 )
