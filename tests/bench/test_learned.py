@@ -177,7 +177,7 @@ def test_a_second_copy_adds_nothing_to_a_model_that_needs_one(monkeypatch):
     scores = KINDS["copies"](explainer, inputs.read(range(2)))
     share = scores.mean("second_over_first")
     assert share[MODEL] == pytest.approx(0, abs=1e-3)
-    assert abs(share["f of SEA"]) < 0.5
+    assert share["f of SEA"] < 0.8  # a sum would say 1
     assert scores.mean("off_by")[MODEL] == 0
 
 
