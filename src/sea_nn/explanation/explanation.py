@@ -26,6 +26,7 @@ from sea_nn.explanation.files import read_parts, write_parts
 from sea_nn.explanation.provenance import Provenance, to_text
 from sea_nn.explanation.ranking import Ranking
 from sea_nn.explanation.summary import write_summary
+from sea_nn.explanation.texts import trim_texts
 from sea_nn.explanation.validation import check_parts
 from sea_nn.features import KINDS, find_kind
 from sea_nn.members.checks import Check
@@ -83,6 +84,8 @@ class Explanation:
             features left, and with these removed.
         ranking: the classes that the model finds likeliest.
         rival: of a contrast, the class that the target is explained against, int64 [N].
+        texts: of texts, the words of each with the white space after them, one a position of the
+            map. Positions behind a shorter text have no gain; ``e[i]`` leaves them out.
     """
 
     attribution: Tensor
@@ -108,6 +111,7 @@ class Explanation:
     curve: Curve | None = None
     ranking: Ranking | None = None
     rival: Tensor | None = None
+    texts: tuple[tuple[str, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -121,6 +125,8 @@ class Explanation:
                 object.__setattr__(self, item.name, value.detach())
             elif item.name in ("methods", "labels", "feature_names") and value is not None:
                 object.__setattr__(self, item.name, tuple(map(to_text, value)))
+            elif item.name == "texts" and value is not None:
+                object.__setattr__(self, "texts", tuple(tuple(map(to_text, t)) for t in value))
             elif isinstance(value, list):
                 object.__setattr__(self, item.name, tuple(value))
         check_parts(self)
@@ -179,6 +185,8 @@ class Explanation:
     @cached_property
     def agreement_with_sea(self) -> Tensor:
         """Spearman's rank correlations of SEA (first) and the members: [N, m + 1, m + 1]."""
+        if self.texts is not None and len(self) > 1:
+            return torch.cat([one.agreement_with_sea for one in self])  # over its own words
         sea = self.attribution.reshape(len(self), 1, *self.shape)
         return agreement(torch.cat([sea.to(self.maps), self.maps], dim=1))
 
@@ -209,8 +217,10 @@ class Explanation:
         score = float(self.score[i])
         return f"{score:.4g}" if self.output.kind == "value" else f"{score:.2f}"
 
-    def name_feature(self, k: int) -> str:
-        """The name of a feature: a column's, or its place in the feature space."""
+    def name_feature(self, k: int, i: int = 0) -> str:
+        """The name of a feature: a column's, text i's word, or its place in the feature space."""
+        if self.texts is not None:
+            return self.texts[i][k].strip() if k < len(self.texts[i]) else ""
         if len(self.feature_shape) == 1:
             named = self.view == "bars" and self.features is None and self.feature_names
             return self.feature_names[k] if named and self.feature_names else f"feature {k}"
@@ -353,6 +363,7 @@ class Explanation:
         if self.labels is not None:
             cut["labels"] = tuple(self.labels[i] for i in picked)
         cut["checks"] = _pick_checks(self.checks, picked)
+        cut = cut if self.texts is None else trim_texts(self, cut, picked)
         return replace(self, **cut)
 
     def __iter__(self) -> Iterator[Explanation]:

@@ -99,6 +99,8 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
         facts["ranking"] = ranking.names
     if function is not None:
         facts["function"] = {"link": function.link, "n_answers": function.n_answers}
+    if e["texts"] is not None:
+        facts["texts"] = e["texts"]
     # One entry only: safetensors writes several in no fixed order, and equal explanations should
     # make equal files.
     with write_atomically(target) as file:
@@ -189,6 +191,8 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
     if facts.get("ranking"):
         names = tuple(_names(row) or () for row in facts["ranking"])
         found["ranking"] = Ranking(**_part(tensors, "ranking"), names=names)
+    if facts.get("texts") is not None:
+        found["texts"] = tuple(_names(text) for text in facts["texts"])
     return {
         **found,
         **{name: _names(facts[name]) for name in ("methods", "labels", "feature_names")},

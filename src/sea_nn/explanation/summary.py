@@ -24,7 +24,7 @@ def write_summary(e: Any) -> str:
     room = max(map(len, [*scores, unit]))
     lines.append(f"input  {'target':{width}}  {unit:>{room}}  agreement  first features")
     for i, agreed in enumerate(e.mean_agreement().tolist()):
-        first = ", ".join(e.name_feature(f) for f in e.order[i, :3].tolist())
+        first = ", ".join(e.name_feature(f, i) for f in e.order[i, :3].tolist())
         agree = "-" if math.isnan(agreed) else f"{agreed:.2f}"
         lines.append(f"{i:5}  {names[i]:{width}}  {scores[i]:>{room}}  {agree:>9}  {first}")
     notes = [c for c in e.checks if c.level != "ok"]

@@ -65,6 +65,13 @@ def check_parts(e: Any) -> None:
         raise InputError(f"labels must name the {count} inputs' classes; got {len(e.labels)}")
     if e.feature_names is not None and len(e.feature_names) != shape[0]:
         raise InputError(f"feature_names must be {shape[0]} names; got {len(e.feature_names)}")
+    if e.texts is not None:
+        longest = max(map(len, e.texts), default=0)
+        if len(e.texts) != count or longest != shape[0] or len(shape) != 1:
+            raise InputError(
+                f"texts must be the pieces of {count} texts, up to {shape[0]} each; got "
+                f"{len(e.texts)} texts of up to {longest}"
+            )
     for name, maps in (("maps", e.maps), ("answers", e.answers)):
         low, high = (0.0, 1.0) if maps is None else map(float, maps.aminmax())
         if not (low >= 0 and high <= 1 + 1e-6):

@@ -54,7 +54,8 @@ TABLE = Kind("table", 2)
 SERIES = Kind("series", 3, view="lines", absent="blur")
 IMAGE = Kind("image", 4, 1, "picture", "blur", asked=True)
 VOLUME = Kind("volume", 5, 1, "slices", "blur")
-KINDS = {kind.name: kind for kind in (TABLE, SERIES, IMAGE, VOLUME)}
+TEXT = Kind("text", 2, view="words", absent="mask", asked=True)
+KINDS = {kind.name: kind for kind in (TABLE, SERIES, IMAGE, VOLUME, TEXT)}
 
 
 def find_kind(x: Tensor) -> Kind:

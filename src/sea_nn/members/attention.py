@@ -73,7 +73,7 @@ def attention_lrp(task: Evaluator) -> Tensor:
         def visit(start: int, stop: int) -> None:
             rows = torch.arange(start, stop, device=task.x.device)
             points = task.x[start:stop].detach().clone().requires_grad_(True)
-            with task.differentiable(), _Conserve(seen):
+            with task.differentiable(), HoldAttention(seen):
                 score = task.score(task.forward(points, rows), rows).sum()
                 slope = torch.autograd.grad(score, points)[0]
             total[start:stop] = slope * points.detach()
@@ -104,7 +104,7 @@ class _Attentive(TorchFunctionMode):
         return self.keep(result) if func in SOFTMAXES and _is_attention(result) else result
 
 
-class _Conserve(_Attentive):
+class HoldAttention(_Attentive):
     """Hold what is not linear; ``seen`` gets an entry for every attention."""
 
     def __init__(self, seen: list[bool]) -> None:
@@ -129,7 +129,7 @@ class _Conserve(_Attentive):
         return result
 
 
-class _Record(_Attentive):
+class RecordAttention(_Attentive):
     """Keep the weights of every attention, [N, heads, T, T]."""
 
     def __init__(self, n_inputs: int) -> None:
@@ -160,7 +160,7 @@ def _map_tokens(task: Evaluator, spread: Callable[[list[Tensor], list[Tensor]], 
     def visit(start: int, stop: int) -> None:
         rows = torch.arange(start, stop, device=task.x.device)
         points = task.x[start:stop].detach().clone().requires_grad_(True)
-        with task.differentiable(), _Record(stop - start) as record:
+        with task.differentiable(), RecordAttention(stop - start) as record:
             score = task.score(task.forward(points, rows), rows).sum()
         weights = record.weights
         if not weights and not record.windowed:

@@ -15,6 +15,7 @@ from sea_nn.show.page import read_style
 from sea_nn.show.panels import blend, heat, paint, to_array
 from sea_nn.show.plots import plot_explanation
 from sea_nn.show.report.encode import encode_image
+from sea_nn.show.words import mark_words
 
 MOST, MOST_BARS, SIDE = 3, 8, 176
 
@@ -44,7 +45,7 @@ def _write_input(e: Explanation, i: int) -> str:
     lines = [f"<b>{html.escape(e.name(i))}</b> {e.output.unit} {e.write_score(i)}"]
     if e.ranking is not None:
         lines.append(_list_classes(e, i))
-    first = ", ".join(e.name_feature(k) for k in e.order[i, :3].tolist())
+    first = ", ".join(e.name_feature(k, i) for k in e.order[i, :3].tolist())
     lines.append(f'<p class="faint">first {name_features_of(e)[1]}: {html.escape(first)}</p>')
     agreed = float(e.mean_agreement()[i])
     if not math.isnan(agreed):
@@ -101,6 +102,9 @@ def _draw(e: Explanation, i: int) -> str:
         )
     if e.kind == "table":
         return _draw_bars(e, i)
+    if e.texts is not None:
+        one = e[i]
+        return mark_words(e.texts[i], one.attribution[0], unit=one.unit)
     drawn = io.BytesIO()
     plot_explanation(e[i]).savefig(drawn, format="png", dpi=80)
     data = base64.b64encode(drawn.getvalue()).decode()

@@ -6,6 +6,7 @@ WORDS = {
     "image": ("pixel", "pixels"),
     "table": ("column", "columns"),
     "series": ("time step", "time steps"),
+    "text": ("word", "words"),
 }
 GROUPS = {
     "image": ("cell", "cells"),

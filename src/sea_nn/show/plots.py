@@ -32,6 +32,7 @@ from sea_nn.show.panels import (
     panel_grid,
     to_array,
 )
+from sea_nn.show.words import plot_words
 
 MOST_ROWS = 32
 MOST_PANELS = 8
@@ -180,7 +181,10 @@ def plot_explanation(
         if e.view == "picture":
             return plot_top(e.attribution, e.maps, e.methods, masks, titles, e.images, path, rows)
         names = ("SEA", *e.methods, "Agg-Mean")
-        return plot_tiers(masks, names, titles, e.feature_names, rows, path)
+        words = None if e.texts is None or len(e) > 1 else e.texts[0]
+        return plot_tiers(masks, names, titles, words or e.feature_names, rows, path)
+    if e.view == "words" and e.texts is not None:
+        return _plot_texts(e, rows, path)
     if e.view == "bars":
         dots, names = e.maps, e.methods
         if e.answers is not None:
@@ -193,6 +197,19 @@ def plot_explanation(
     if e.images is None:
         raise InputError("an overlay needs images, and this explanation has none; plot the strip")
     return plot_overlay(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers, e.unit)
+
+
+def _plot_texts(e: Explanation, rows: Sequence[str], path: str | Path | None) -> Plot:
+    """Every text as SEA marks it, and below it as each member does."""
+    words, marks, titles = [], [], []
+    for one, row in zip(e, rows, strict=True):
+        pieces = one.texts[0] if one.texts is not None else ()
+        layers = [("SEA", one.attribution[0]), *zip(one.methods, one.maps[0], strict=True)]
+        for name, layer in layers:
+            words.append(pieces)
+            marks.append(layer)
+            titles.append(f"{row}: {name}")
+    return plot_words(words, marks, labels=titles, path=path)
 
 
 def _stack(

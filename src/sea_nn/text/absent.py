@@ -1,0 +1,83 @@
+"""Texts with some of their features absent: masked, deleted, or not attended to.
+
+"mask" puts the tokenizer's mask token for every token of an absent word, "delete" leaves the tokens
+out, "pad" keeps their places and lets no other token attend to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from sea_nn.text.reading import Reading
+
+Absent = Literal["mask", "delete", "pad"]
+ABSENT: tuple[Absent, ...] = get_args(Absent)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """R variants of a text, padded on the right to the longest.
+
+    Attributes:
+        given: the model's arguments, "input_ids" and "attention_mask" among them, [R, L] each.
+        lengths: how many tokens of each row are there, int64 [R].
+    """
+
+    given: dict[str, Tensor]
+    lengths: Tensor
+
+    def take(self, which: Tensor) -> Rows:
+        """Some of the rows, as wide as their longest."""
+        lengths = self.lengths[which]
+        width = int(lengths.max())
+        return Rows({k: v[which, :width] for k, v in self.given.items()}, lengths)
+
+
+def hide(
+    reading: Reading,
+    sets: Tensor,
+    how: Absent,
+    *,
+    mask: int | None = None,
+    pad: int = 0,
+    tail: Sequence[int] = (),
+) -> Rows:
+    """The text with only some of its features left, in R variants.
+
+    Args:
+        reading: the text.
+        sets: the features that are left, bool [R, n].
+        how: what becomes of the others.
+        mask: the mask token.
+        pad: the token that fills rows up, and takes the place of absent ones by "pad".
+        tail: tokens that follow the text and always stay.
+    """
+    kept = reading.keep(sets)
+    given = {name: values.to(sets.device) for name, values in reading.given.items()}
+    given.setdefault("attention_mask", torch.ones_like(given["input_ids"]))
+    if tail:
+        more = {name: torch.zeros(len(tail), dtype=torch.int64) for name in given}
+        more |= {"input_ids": torch.tensor(tail), "attention_mask": torch.ones(len(tail))}
+        given = {k: torch.cat([v, more[k].to(v)]) for k, v in given.items()}
+        kept = torch.cat([kept, kept.new_ones(len(kept), len(tail))], 1)
+    rows = {name: values.expand(len(sets), -1) for name, values in given.items()}
+    lengths = torch.full((len(sets),), kept.shape[1], device=sets.device)
+    if how == "mask":
+        if mask is None:
+            raise ValueError("there is no mask token")
+        rows["input_ids"] = torch.where(kept, rows["input_ids"], mask)
+    elif how == "pad":
+        rows["input_ids"] = torch.where(kept, rows["input_ids"], pad)
+        rows["attention_mask"] = torch.where(kept, rows["attention_mask"], 0)
+    else:
+        lengths = kept.sum(1)
+        first = (~kept).byte().argsort(dim=1, stable=True)  # what is kept comes first, in order
+        there = torch.arange(kept.shape[1], device=sets.device) < lengths[:, None]
+        fill = dict.fromkeys(rows, 0) | {"input_ids": pad}
+        rows = {k: torch.where(there, v.gather(1, first), fill[k]) for k, v in rows.items()}
+    return Rows(rows, lengths)

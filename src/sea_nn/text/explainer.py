@@ -1,0 +1,308 @@
+"""SEA for texts: the words that a Hugging Face classifier or language model answers to."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from torch import Tensor, nn
+
+from sea_nn.config import check_seed, check_whole
+from sea_nn.errors import AssumptionWarning, InputError, KindError
+from sea_nn.explanation.explanation import Explanation
+from sea_nn.explanation.provenance import Provenance, find_versions
+from sea_nn.members.checks import Check
+from sea_nn.members.run import Progress
+from sea_nn.passes.borrowing import borrow
+from sea_nn.passes.outputs import Output
+from sea_nn.text.absent import ABSENT, Absent
+from sea_nn.text.assemble import assemble_texts
+from sea_nn.text.learn import ExplainedText, explain_text
+from sea_nn.text.members import check_methods
+from sea_nn.text.model import TextModel
+from sea_nn.text.reading import FEATURES, read_text
+from sea_nn.text.targets import find_classes, find_ends, name_classes, split_targets
+
+DEFAULT_METHODS = ("saliency", "input_x_gradient")
+DEFAULT_ABSENT: Absent = "mask"
+FALLBACK: Absent = "delete"
+
+
+class TextSEA:
+    """What ``SEA.for_text`` gives: ``explain`` takes texts.
+
+    Args:
+        model: a sequence classifier or a causal language model of Hugging Face, or a module that
+            takes ``input_ids`` and ``attention_mask`` and gives class logits. It comes back as it
+            was.
+        tokenizer: the model's.
+        budget: model evaluations a text, members and questions together.
+        methods: members: saliency, input_x_gradient, integrated_gradients, attention_rollout,
+            attention_lrp, leave_one_out; left out, the first two, which share one pass.
+        features: what is explained: "words", "tokens", "sentences", or spans, (start, end) in
+            characters (of several texts, a list of spans for each). Special tokens never take part.
+        absent: what becomes of words when the model is asked without them: "mask" (the mask
+            token), "delete", or "pad" (nothing attends to them). Left out, "mask"; language models
+            and tokenizers without a mask token always delete.
+        options: of members, such as ``{"integrated_gradients": {"n_steps": 32}}``.
+        output: what the model's outputs are, as for ``SEA``; left out, by the model's
+            ``problem_type``.
+        seed: starts every random draw.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Any,
+        *,
+        budget: int = 128,
+        methods: Sequence[str] | None = None,
+        features: str | Sequence[Any] = "words",
+        absent: Absent | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        output: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise KindError(f"a text model is a torch.nn.Module; got {type(model).__name__}")
+        if not callable(tokenizer) or not hasattr(tokenizer, "all_special_ids"):
+            raise KindError(
+                f"the tokenizer must be one of Hugging Face's; got {type(tokenizer).__name__}"
+            )
+        if absent is not None and absent not in ABSENT:
+            raise InputError(f"absent must be {', '.join(map(repr, ABSENT))}; got {absent!r}")
+        if isinstance(features, str) and features not in FEATURES:
+            raise InputError(
+                f"features must be {', '.join(map(repr, FEATURES))}, or spans (start, end); got "
+                f"{features!r}"
+            )
+        config = getattr(model, "config", None)
+        if getattr(config, "is_encoder_decoder", False):
+            raise InputError(
+                "models with an encoder and a decoder are not explained: sequence classifiers and "
+                "causal language models are"
+            )
+        self.model, self.tokenizer = model, tokenizer
+        self.language = bool(getattr(model, "can_generate", lambda: False)())
+        self.options = {name: dict(own) for name, own in (options or {}).items()}
+        self.methods = check_methods(DEFAULT_METHODS if methods is None else methods, self.options)
+        check_whole("budget", budget, 1)
+        self.budget, self.seed = budget, check_seed(seed)
+        self.features = features
+        self.absent, self.notes = _choose_absent(absent, tokenizer, self.language)
+        self.output = _find_output(output, config, self.language)
+        self.limit = find_limit(model, tokenizer)
+
+    def explain(
+        self,
+        texts: Sequence[str] | str,
+        target: Any = None,
+        *,
+        labels: Sequence[str] | None = None,
+        model_name: str = "",
+        progress: Progress | None = None,
+        internal_batch_size: int | None = None,
+    ) -> Explanation:
+        """Explain what the model says of each text.
+
+        Args:
+            texts: a list of texts, or one.
+            target: of a classifier a class, by number or name; of a language model a continuation
+                such as " Paris", or a token's number. A tuple (a, b): why a and not b. A list has
+                one target for each text. None: what the model predicts.
+            labels: names of all the model's classes; left out, the model's own.
+            model_name: what to call the model in reports.
+            progress: called with (member, evaluations done, evaluations in all).
+            internal_batch_size: the most variants in one pass; by default by their lengths.
+        """
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        if not texts:
+            raise InputError("there is no text to explain")
+        started = time.perf_counter()
+        targets, spans = split_targets(target, len(texts)), self._split_features(len(texts))
+        names = self._name_labels(labels)
+        found, said = [], []
+        done, total = 0, self.budget * len(texts)
+
+        def tick(member: str, count: int) -> None:
+            nonlocal done
+            done += count
+            if progress is not None:
+                progress(member, min(done, total), total)
+
+        with borrow(self.model) as twin:
+            model = TextModel(
+                twin,
+                self.tokenizer,
+                language=self.language,
+                absent=self.absent,
+                batch=internal_batch_size,
+            )
+            for i, text in enumerate(texts):
+                try:
+                    one, label = self._explain_one(model, text, spans[i], targets[i], names, tick)
+                except InputError as error:
+                    where = f"text {i}: " if len(texts) > 1 else ""
+                    raise InputError(f"{where}{error}") from error
+                found.append(one)
+                said.append(label)
+        if self.output.notice:
+            warnings.warn(self.output.notice, AssumptionWarning, stacklevel=2)
+        return assemble_texts(
+            found,
+            said,
+            classes=names,
+            checks=self.notes,
+            provenance=self._tell(found, model_name, time.perf_counter() - started, model),
+        )
+
+    def _explain_one(
+        self,
+        model: TextModel,
+        text: str,
+        features: Any,
+        target: Any,
+        names: Sequence[str] | None,
+        tick: Any,
+    ) -> tuple[ExplainedText, str]:
+        """One text, and the name of what is explained of it."""
+        how: dict[str, Any] = {"methods": self.methods, "options": self.options}
+        how |= {"budget": self.budget, "seed": self.seed, "tick": tick}
+        if not self.language:
+            reading = read_text(self.tokenizer, text, features, limit=self.limit)
+            numbers = {name: k for k, name in enumerate(names or ())}
+
+            def choose(columns: Tensor) -> Tensor:
+                return find_classes(target, columns, numbers, self.output)
+
+            one = explain_text(model, reading, choose, self.output, **how)
+            return one, name_classes(one.members.target, names)
+        given = None if target is None else find_ends(target, self.tokenizer)
+        room = None
+        if self.limit is not None:
+            room = self.limit - max(map(len, given or [(0,)])) + 1
+        reading = read_text(
+            self.tokenizer, text, features, limit=room, keep_end=True, start=self._find_start()
+        )
+        ends = given if given is not None else [(model.next_token(reading),)]
+        pair = [[0, 1]] if len(ends) == 2 else [0]
+        one = explain_text(
+            model,
+            reading,
+            lambda columns: columns.new_tensor(pair).long(),
+            self.output,
+            ends=ends,
+            **how,
+        )
+        return one, ", not ".join(repr(self.tokenizer.decode(list(end))) for end in ends)
+
+    def _find_start(self) -> int:
+        """What a language model reads where all words are absent."""
+        marks = ("bos_token_id", "eos_token_id", "pad_token_id")
+        found = next(
+            (m for m in (getattr(self.tokenizer, k) for k in marks) if m is not None), None
+        )
+        if found is None:
+            raise InputError(
+                "the tokenizer has no token to begin a text with (bos, eos or pad): set one, such "
+                'as tokenizer.bos_token = "<s>"'
+            )
+        return int(found)
+
+    def _split_features(self, n_texts: int) -> list[Any]:
+        """The features of each text: a name is for all; spans are of one text or of each."""
+        if isinstance(self.features, str):
+            return [self.features] * n_texts
+        spans = list(self.features)
+        flat = all(len(one) == 2 and all(isinstance(end, int) for end in one) for one in spans)
+        spans = [spans] if flat and n_texts == 1 else spans
+        if len(spans) != n_texts or (flat and n_texts > 1):
+            raise InputError(f"features must be a list of spans for each of the {n_texts} texts")
+        return spans
+
+    def _name_labels(self, labels: Sequence[str] | None) -> Sequence[str] | None:
+        """The names of all classes."""
+        if labels is not None or self.language:
+            return labels
+        own = getattr(self.model, "names", None)  # of ZeroShot
+        if own is not None:
+            return tuple(own)
+        known = getattr(getattr(self.model, "config", None), "id2label", None)
+        return None if not known else tuple(str(known[k]) for k in sorted(known))
+
+    def _tell(
+        self, found: Sequence[ExplainedText], name: str, seconds: float, model: TextModel
+    ) -> Provenance:
+        """Where the explanation comes from."""
+        spent: dict[str, int] = {}
+        took: dict[str, float] = {}
+        for one in found:
+            for member, count in one.members.evaluations.items():
+                spent[member] = spent.get(member, 0) + count
+                took[member] = took.get(member, 0.0) + one.members.seconds[member]
+        features = self.features if isinstance(self.features, str) else "spans"
+        return Provenance(
+            config={"absent": self.absent},
+            members={name: self.options.get(name, {}) for name in self.methods},
+            call={"output": self.output.kind, "budget": self.budget, "features": features},
+            versions=find_versions(),
+            seed=self.seed,
+            seconds={**took, "total": seconds},
+            evaluations=spent,
+            model=name or type(self.model).__name__,
+            device=str(model.device),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+
+def find_limit(model: nn.Module, tokenizer: Any) -> int | None:
+    """The most tokens that a model reads; None if that is not known."""
+    known = [int(getattr(tokenizer, "model_max_length", 0) or 0)]
+    known.append(int(getattr(getattr(model, "config", None), "max_position_embeddings", 0) or 0))
+    for name, module in model.named_modules():
+        if (
+            name.endswith("position_embeddings")
+            and getattr(module, "padding_idx", None) is not None
+        ):
+            known[1] -= module.padding_idx + 1  # RoBERTa counts positions from there
+            break
+    known = [length for length in known if 0 < length < 1 << 30]
+    return min(known, default=None)
+
+
+def _choose_absent(
+    absent: Absent | None, tokenizer: Any, language: bool
+) -> tuple[Absent, tuple[Check, ...]]:
+    """What becomes of absent words, and what to say of it."""
+    wanted = absent or ("delete" if language else DEFAULT_ABSENT)
+    if language and wanted != "delete":
+        message = "a language model reads what is there: absent words are deleted"
+        return "delete", (Check("warn", "tokenizer", message, 'pass absent="delete"'),)
+    if wanted == "mask" and tokenizer.mask_token_id is None:
+        message = f"it has no mask token: absent words are handled by {FALLBACK!r}"
+        advice = 'pass absent="delete" or absent="pad"'
+        return FALLBACK, (Check("warn", "tokenizer", message, advice),)
+    return wanted, ()
+
+
+def _find_output(output: str | None, config: Any, language: bool) -> Output:
+    """What the model's columns are."""
+    if language:
+        return Output("value")  # log-probabilities
+    if output is not None:
+        return Output(output)
+    problem = getattr(config, "problem_type", None)
+    if problem == "multi_label_classification":
+        return Output("sigmoid")
+    if problem == "regression":
+        return Output("value")
+    if getattr(config, "num_labels", 2) == 1:
+        return Output(
+            "value",
+            "the model has one output: taken for a value, as of a regression. Say so with "
+            'output="value", or output="sigmoid" for a logit',
+        )
+    return Output("logits")

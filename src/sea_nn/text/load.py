@@ -1,0 +1,70 @@
+"""Text models from a folder on this machine: safetensors alone, and no code of the folder's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from sea_nn.errors import InputError, MissingExtraError
+
+UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
+
+
+def import_transformers() -> Any:
+    """The package transformers, or how to get it."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtraError(
+            "text models need transformers: pip install 'sea-nn[text]'"
+        ) from error
+    return transformers
+
+
+def load_text_model(folder: str | Path) -> tuple[nn.Module, Any]:
+    """The model in a folder that ``save_pretrained`` wrote, and its tokenizer.
+
+    Nothing is fetched, no pickle is opened and no code of the folder runs.
+    """
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise InputError(
+            f"there is no folder {str(folder)!r}: a text model is read from a folder on this "
+            "machine that save_pretrained wrote; nothing is fetched"
+        )
+    for needed in ("config.json",):
+        if not (path / needed).is_file():
+            raise InputError(f"{path} has no {needed}: give a folder that save_pretrained wrote")
+    if not any(path.glob("*.safetensors")):
+        pickled = sorted(found.name for kind in UNSAFE for found in path.glob(kind))
+        what = f"{pickled[0]}, which may run code when opened" if pickled else "no weights"
+        raise InputError(
+            f"{path} has {what}, and only .safetensors are read: save the model again with "
+            "model.save_pretrained(folder)"
+        )
+    transformers = import_transformers()
+    safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        config = transformers.AutoConfig.from_pretrained(path, **safe)
+        make = _find_loader(transformers, config)
+        model = make.from_pretrained(path, use_safetensors=True, **safe)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **safe)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise InputError(f"transformers could not load {path}: {error}") from error
+    model.eval()
+    return model, tokenizer
+
+
+def _find_loader(transformers: Any, config: Any) -> Any:
+    """The head that the folder's weights have, by the class that wrote them."""
+    written = " ".join(getattr(config, "architectures", None) or ())
+    if "ForSequenceClassification" in written:
+        return transformers.AutoModelForSequenceClassification
+    if "ForCausalLM" in written or "LMHeadModel" in written:
+        return transformers.AutoModelForCausalLM
+    raise InputError(
+        f"the folder holds {written or 'an unknown model'}: sequence classifiers and causal "
+        "language models are explained"
+    )

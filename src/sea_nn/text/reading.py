@@ -1,0 +1,235 @@
+"""How a model reads a text: its tokens, and the feature (word, sentence, span) each belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.questions.learn import MOST_FEATURES
+from sea_nn.text.spans import Span, check_spans, find_sentences, find_words, join_neighbours
+
+FEATURES = ("words", "tokens", "sentences")
+NOBODY, START = -1, -2
+"""Owners of tokens that are no feature's: those that always stay, and a start that stands in where
+nothing else is left."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One text as the model reads it: L tokens, n features.
+
+    Attributes:
+        text: the text.
+        spans: where each feature stands in it, in characters.
+        given: what the tokenizer made of it, "input_ids" among them, int64 [L] each.
+        owner: the feature that each token belongs to, or ``NOBODY`` or ``START``, int64 [L].
+        notes: what the user should know, as (message, advice).
+    """
+
+    text: str
+    spans: tuple[Span, ...]
+    given: Mapping[str, Tensor]
+    owner: Tensor
+    notes: tuple[tuple[str, str], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    @property
+    def words(self) -> list[str]:
+        """The features' own text."""
+        return [self.text[start:end] for start, end in self.spans]
+
+    def keep(self, sets: Tensor) -> Tensor:
+        """Which tokens stay if only these features do: bool [R, n] -> [R, L]."""
+        always = torch.ones(len(sets), 1, dtype=torch.bool, device=sets.device)
+        owner = self.owner.to(sets.device)
+        kept = torch.cat([sets, always], 1)[:, owner.clamp(min=NOBODY)]
+        start = owner == START
+        if bool(start.any()):
+            kept[:, start] = ~kept[:, ~start].any(1, keepdim=True)
+        return kept
+
+
+def read_text(
+    tokenizer: Any,
+    text: str,
+    features: str | Sequence[Sequence[int]] = "words",
+    *,
+    limit: int | None = None,
+    keep_end: bool = False,
+    start: int | None = None,
+) -> Reading:
+    """Tokenize a text and find out which feature each token belongs to.
+
+    Args:
+        tokenizer: of Hugging Face.
+        text: one text.
+        features: "words", "tokens", "sentences" or spans (start, end) in characters. More than 256
+            words or tokens are joined to groups of neighbours.
+        limit: the most tokens that the model reads; a longer text is cut.
+        keep_end: cut the beginning, not the end.
+        start: the token that stands where no other is left, where the tokenizer adds none.
+    """
+    if not isinstance(text, str):
+        raise KindError(f"a text is a string; got {type(text).__name__}")
+    if not text.strip():
+        raise InputError("the text is empty: give at least one word")
+    given, special, places, notes = _tokenize(tokenizer, text)
+    if limit is not None and len(special) > limit:
+        kept = _cut(special, limit, keep_end)
+        lost = len(special) - len(kept)
+        end = "first" if keep_end else "last"
+        notes.append((
+            f"the model reads {limit} tokens: the {end} {lost} of {len(special)} take no part",
+            "explain a shorter text, or parts of it one by one",
+        ))  # fmt: skip
+        given = {name: values[kept] for name, values in given.items()}
+        special, places = special[kept], [places[i] for i in kept.tolist()]
+    spans = _find_spans(text, features, places, special)
+    owner = _find_owners(text, spans, places, special)
+    met = sorted(set(owner.tolist()) - {NOBODY})
+    if not met:
+        raise InputError(
+            "nothing of the text takes part: it holds special tokens alone, or no token of the "
+            "given spans"
+        )
+    renumber = torch.full((len(spans) + 1,), NOBODY)
+    renumber[met] = torch.arange(len(met))
+    owner, spans = renumber[owner], [spans[i] for i in met]
+    if len(spans) > MOST_FEATURES:
+        joined = join_neighbours(spans, MOST_FEATURES)
+        what = features if isinstance(features, str) else "spans"
+        notes.append((
+            f"{len(spans)} {what} are explained as {len(joined)} groups of neighbours",
+            'for whole sentences pass features="sentences"',
+        ))  # fmt: skip
+        group = [k for k, (a, b) in enumerate(joined) for s, _ in spans if a <= s < b]
+        owner = torch.tensor([*group, NOBODY])[owner]
+        spans = joined
+    if start is not None and not bool(special.any()):
+        first = {name: int(name == "attention_mask") for name in given} | {"input_ids": start}
+        given = {k: torch.cat([torch.tensor([first[k]]), v]) for k, v in given.items()}
+        owner = torch.cat([torch.tensor([START]), owner])
+    return Reading(text, tuple(spans), given, owner, tuple(notes))
+
+
+def find_special_ids(tokenizer: Any) -> set[int]:
+    """Tokens that are no part of any text. An unknown word is one, though its token is special."""
+    marks = ("bos", "eos", "cls", "sep", "pad", "mask")
+    named = {getattr(tokenizer, f"{mark}_token_id", None) for mark in marks}
+    unknown = {getattr(tokenizer, "unk_token_id", None)} - named
+    return set(tokenizer.all_special_ids) - unknown
+
+
+Tokens = tuple[dict[str, Tensor], Tensor, list[Span], list[tuple[str, str]]]
+
+
+def _tokenize(tokenizer: Any, text: str) -> Tokens:
+    """(What the tokenizer gave, which tokens are special, where each stands, notes)."""
+    fast = bool(getattr(tokenizer, "is_fast", False))
+    try:
+        found = dict(tokenizer(text, return_offsets_mapping=fast, verbose=False))
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise KindError(
+            f"the tokenizer must be one of Hugging Face's; {type(tokenizer).__name__} could not "
+            f"read a text: {error}"
+        ) from error
+    offsets = found.pop("offset_mapping", None)
+    given = {name: torch.tensor(values, dtype=torch.int64) for name, values in found.items()}
+    known = find_special_ids(tokenizer)
+    special = torch.tensor([i in known for i in given["input_ids"].tolist()], dtype=torch.bool)
+    if offsets is not None:
+        return given, special, [(int(a), int(b)) for a, b in offsets], []
+    return given, special, _align(tokenizer, text, given["input_ids"], special), []
+
+
+def _align(tokenizer: Any, text: str, ids: Tensor, special: Tensor) -> list[Span]:
+    """Where each token stands, from a tokenizer without offsets: its words one by one."""
+    ordinary = ids[~special].tolist()
+    words = find_words(text)
+    for lead in (" ", ""):  # some tokenizers read the space as part of the word
+        pieces = [
+            tokenizer.encode((lead if k else "") + text[a:b], add_special_tokens=False)
+            for k, (a, b) in enumerate(words)
+        ]
+        if [i for piece in pieces for i in piece] == ordinary:
+            own = iter([word for word, piece in zip(words, pieces, strict=True) for _ in piece])
+            return [(0, 0) if mark else next(own) for mark in special.tolist()]
+    raise InputError(
+        f"{type(tokenizer).__name__} has no offsets, and splits words otherwise alone than in the "
+        "text, so tokens cannot be told to words; load the fast tokenizer (AutoTokenizer does by "
+        "default)"
+    )
+
+
+def _cut(special: Tensor, limit: int, keep_end: bool) -> Tensor:
+    """Which tokens are kept: the special ones, and as many of the others as there is room for."""
+    ordinary = (~special).nonzero().flatten()
+    room = limit - int(special.sum())
+    if room < 1:
+        raise InputError(f"the model reads {limit} tokens, and special ones take them all")
+    chosen = ordinary[-room:] if keep_end else ordinary[:room]
+    return torch.cat([special.nonzero().flatten(), chosen]).sort().values
+
+
+def _find_spans(
+    text: str,
+    features: str | Sequence[Sequence[int]],
+    places: Sequence[Span],
+    special: Tensor,
+) -> list[Span]:
+    if not isinstance(features, str):
+        return check_spans(text, features)
+    if features == "words":
+        return find_words(text)
+    if features == "sentences":
+        return find_sentences(text)
+    if features == "tokens":
+        marks = special.tolist()
+        own = (_strip(text, p) for p, mark in zip(places, marks, strict=True) if not mark)
+        return sorted({place for place in own if place[0] < place[1]})
+    raise InputError(
+        f"features must be {', '.join(map(repr, FEATURES))}, or spans (start, end); got "
+        f"{features!r}"
+    )
+
+
+def _find_owners(
+    text: str, spans: Sequence[Span], places: Sequence[Span], special: Tensor
+) -> Tensor:
+    """The span that holds each token's first character; a blank token goes with the next one."""
+    at = {i: k for k, (start, end) in enumerate(spans) for i in range(start, end)}
+    owners: list[int] = []
+    blank: list[int] = []
+    for place, mark in zip(places, special.tolist(), strict=True):
+        start, end = _strip(text, place)
+        owners.append(NOBODY)
+        if mark:
+            continue
+        if start >= end:
+            blank.append(len(owners) - 1)
+            continue
+        owners[-1] = at.get(start, NOBODY)
+        for i in blank:
+            owners[i] = owners[-1]
+        blank = []
+    last = next((k for k in reversed(owners) if k != NOBODY), NOBODY)
+    for i in blank:
+        owners[i] = last
+    return torch.tensor(owners)
+
+
+def _strip(text: str, place: Span) -> Span:
+    """A place without the blanks at its ends."""
+    start, end = place
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return start, end

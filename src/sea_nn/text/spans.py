@@ -1,0 +1,72 @@
+r"""The parts of a text that are explained, as spans of characters (start, end).
+
+>>> text = "Not bad. Not good either!"
+>>> [text[a:b] for a, b in find_words(text)]
+['Not', 'bad.', 'Not', 'good', 'either!']
+>>> [text[a:b] for a, b in find_sentences(text)]
+['Not bad.', 'Not good either!']
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from sea_nn.errors import InputError
+
+Span = tuple[int, int]
+
+IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]+")
+SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s|$)|[。！？]+|\n+")
+
+
+def find_words(text: str) -> list[Span]:
+    """Runs without spaces, punctuation with its word; an ideograph is a word of its own."""
+    return [found.span() for found in WORD.finditer(text)]
+
+
+def find_sentences(text: str) -> list[Span]:
+    """Sentences, which end with a mark before a space, or with a line; spaces around left out."""
+    ends = [found.end() for found in SENTENCE_END.finditer(text)]
+    cuts = [0, *ends, len(text)]
+    spans = []
+    for start, end in pairwise(cuts):
+        part = text[start:end]
+        if part.strip():
+            before = len(part) - len(part.lstrip())
+            spans.append((start + before, start + len(part.rstrip())))
+    return spans
+
+
+def check_spans(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
+    """A caller's own spans in the order of the text; they may not be empty nor overlap."""
+    found = []
+    for span in spans:
+        ends = tuple(span) if isinstance(span, Sequence) and not isinstance(span, str) else ()
+        whole = len(ends) == 2 and all(isinstance(end, int) for end in ends)
+        if not whole or not 0 <= ends[0] < ends[1] <= len(text):
+            raise InputError(
+                f"a span is (start, end) in characters, 0 <= start < end <= {len(text)}; got "
+                f"{span!r}"
+            )
+        found.append((ends[0], ends[1]))
+    found.sort()
+    for (_, end), (start, _) in pairwise(found):
+        if start < end:
+            raise InputError(
+                f"spans may not overlap: one ends at {end}, the next starts at {start}"
+            )
+    return found
+
+
+def join_neighbours(spans: Sequence[Span], most: int) -> list[Span]:
+    """Spans, or runs of neighbours of nearly equal number where there are more than ``most``.
+
+    >>> join_neighbours([(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)], 2)
+    [(0, 5), (6, 9)]
+    """
+    n = len(spans)
+    if n <= most:
+        return list(spans)
+    starts = [-(-i * n // most) for i in range(most + 1)]
+    return [(spans[a][0], spans[b - 1][1]) for a, b in pairwise(starts)]

@@ -1,0 +1,91 @@
+"""What is explained of a text: a class or a continuation, or one and not another."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.passes.outputs import Output, resolve_target
+from sea_nn.text.model import End
+
+TextTarget = int | str | tuple[int | str, int | str] | None
+"""A class or a continuation; a tuple (a, b): a and not b; None: what the model says itself."""
+
+
+def split_targets(target: Any, n_texts: int) -> list[TextTarget]:
+    """The target of each text: a list has one for each, anything else is for all."""
+    if not isinstance(target, list | Tensor):
+        return [target] * n_texts
+    each = target.tolist() if isinstance(target, Tensor) else target
+    each = [tuple(one) if isinstance(one, list) else one for one in each]
+    if len(each) != n_texts:
+        raise InputError(f"target is a list of {len(each)}, and there are {n_texts} texts")
+    return each
+
+
+def find_classes(
+    target: TextTarget, columns: Tensor, names: Mapping[str, int], output: Output
+) -> Tensor:
+    """The class, [1], or the pair of classes, [1, 2], of one text with these columns, [1, K]."""
+    numbers: Any = target
+    if isinstance(target, tuple):
+        _check_pair(target)
+        numbers = tuple(_find_class(one, names) for one in target)
+    elif target is not None:
+        numbers = _find_class(target, names)
+    return resolve_target(columns, numbers, output)
+
+
+def find_ends(target: TextTarget, tokenizer: Any) -> list[End]:
+    """The continuations that a target names, by their tokens."""
+    both = target if isinstance(target, tuple) else (target,)
+    if isinstance(target, tuple):
+        _check_pair(target)
+    ends = [_find_end(one, tokenizer) for one in both]
+    if len(ends) == 2 and ends[0] == ends[1]:
+        raise InputError("the two continuations of a target (a, b) must differ")
+    return ends
+
+
+def name_classes(classes: Tensor, labels: Sequence[str] | None) -> str:
+    """A class by its name, a pair as "a, not b"."""
+    numbers = classes.flatten().tolist()
+    named = labels is not None and max(numbers) < len(labels)
+    return ", not ".join(labels[k] if named and labels else f"class {k}" for k in numbers)
+
+
+def _check_pair(pair: tuple[Any, ...]) -> None:
+    if len(pair) != 2:
+        raise InputError(
+            f"a tuple is a pair, (a, b): why a and not b; got {len(pair)} entries. For one target "
+            "a text give a list"
+        )
+
+
+def _find_class(one: int | str, names: Mapping[str, int]) -> int:
+    if isinstance(one, str):
+        if one in names:
+            return names[one]
+        near = difflib.get_close_matches(one, names, 5, 0) or ["none: give a number"]
+        raise InputError(f"the model has no class {one!r}; its classes: {', '.join(near)}")
+    if isinstance(one, bool) or not isinstance(one, int):
+        raise KindError(f"a class is a number or a name; got {one!r}")
+    return one
+
+
+def _find_end(one: Any, tokenizer: Any) -> End:
+    if isinstance(one, str):
+        tokens = tokenizer.encode(one, add_special_tokens=False)
+        if not tokens:
+            raise InputError("the continuation is empty: give at least one word")
+        return tuple(tokens)
+    if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < len(tokenizer):
+        raise InputError(
+            "the target of a language model is a continuation, such as ' Paris', or the number of "
+            f"a token below {len(tokenizer)}; got {one!r}"
+        )
+    return (one,)

@@ -1,0 +1,112 @@
+"""Tiny text models with random weights, and tokenizers built on the spot: nothing is fetched."""
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers", reason="text needs transformers")
+tokenizers = pytest.importorskip("tokenizers", reason="text needs tokenizers")
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+WORDS = ("good", "bad", "film", "plot", "not", "very", "the", "was", "act", "##ing", "##s")
+MARKS = (".", ",", "!", "?")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+TEXT = "the film was not bad , very good acting !"
+
+
+def make_tokenizer(mask=True, length=64):
+    """Word pieces, as BERT has them: single letters are known, so any word is."""
+    known = [*SPECIAL, *WORDS, *MARKS, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    vocabulary = {word: k for k, word in enumerate(known)}
+    core = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    core.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    core.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    pair = [("[CLS]", 2), ("[SEP]", 3)]
+    core.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=pair
+    )
+    named = {"mask_token": "[MASK]"} if mask else {}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        model_max_length=length,
+        **named,
+    )
+
+
+def make_classifier(n_labels=3, **options):
+    """A BERT of two layers; its last layer is enlarged, so that words change what it says."""
+    config = transformers.BertConfig(
+        vocab_size=100, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=64, num_labels=n_labels, **options,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.BertForSequenceClassification(config)
+        for weight in model.parameters():
+            weight.data += 0.3 * torch.randn_like(weight)
+    return model.eval()
+
+
+def make_byte_tokenizer():
+    """Byte-level pieces, as GPT-2 has them: a word begins with its space; no token is added."""
+    core = tokenizers.Tokenizer(tokenizers.models.BPE())
+    core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=320, special_tokens=["<|end|>"], initial_alphabet=alphabet, show_progress=False
+    )
+    core.train_from_iterator([f"{TEXT} {TEXT}", " ".join(WORDS)], trainer)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token="<|end|>", eos_token="<|end|>", unk_token="<|end|>"
+    )
+
+
+def make_language_model():
+    """A GPT-2 of two layers."""
+    config = transformers.GPT2Config(
+        vocab_size=320, n_embd=16, n_layer=2, n_head=2, n_positions=64, bos_token_id=0,
+        eos_token_id=0,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.GPT2LMHeadModel(config)
+        for weight in model.parameters():
+            weight.data += 0.2 * torch.randn_like(weight)
+    return model.eval()
+
+
+class SlowTokenizer(transformers.PreTrainedTokenizer):
+    """A tokenizer in Python, without offsets: words by spaces, and their letters if ``split``."""
+
+    def __init__(self, split=False, **options):
+        self.split = split
+        known = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *MARKS, *LETTERS)
+        self.known = {word: k for k, word in enumerate(known)}
+        named = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"}
+        super().__init__(**named, sep_token="[SEP]", mask_token="[MASK]", **options)
+
+    @property
+    def vocab_size(self):
+        return len(self.known)
+
+    def get_vocab(self):
+        return dict(self.known)
+
+    def _tokenize(self, text, **_):
+        if self.split:  # reads pairs of letters across words, so words alone read otherwise
+            joined = text.replace(" ", "")
+            return [joined[i : i + 2] for i in range(0, len(joined), 2)]
+        return text.split()
+
+    def _convert_token_to_id(self, token):
+        return self.known.get(token, 1)
+
+    def _convert_id_to_token(self, index):
+        return next(word for word, k in self.known.items() if k == index)
+
+    def build_inputs_with_special_tokens(self, first, second=None):
+        return [2, *first, 3]

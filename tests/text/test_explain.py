@@ -1,0 +1,338 @@
+"""Explanations of texts, against models asked one subset at a time."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sea_nn import SEA, Explanation
+from sea_nn.errors import AssumptionWarning, InputError, KindError
+from sea_nn.text import ZeroShot
+from tests.helpers.texts import (
+    TEXT,
+    SlowTokenizer,
+    make_byte_tokenizer,
+    make_classifier,
+    make_language_model,
+    make_tokenizer,
+    transformers,
+)
+
+SHORT = "film was not bad"
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return make_classifier(), make_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def speaker():
+    return make_language_model(), make_byte_tokenizer()
+
+
+def ask_slowly(model, tokenizer, text, left, how):
+    """The logits with only some words left, made from the text's tokens by hand."""
+    given = tokenizer(text, return_offsets_mapping=True)
+    words = [(i, i + len(w)) for w, i in zip(text.split(), _starts(text), strict=True)]
+    ids, counts = [], []
+    for token, (start, end) in zip(given["input_ids"], given["offset_mapping"], strict=True):
+        own = [k for k, (a, b) in enumerate(words) if a <= start < b and start < end]
+        stays = not own or own[0] in left
+        if stays or how != "delete":
+            instead = tokenizer.mask_token_id if how == "mask" else tokenizer.pad_token_id
+            ids.append(token if stays else instead)
+            counts.append(int(stays or how == "mask"))
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([ids]), attention_mask=torch.tensor([counts])).logits[0]
+
+
+def _starts(text):
+    at = 0
+    for word in text.split():
+        at = text.index(word, at)
+        yield at
+        at += len(word)
+
+
+@pytest.mark.parametrize("how", ["mask", "delete", "pad"])
+def test_every_subset_is_answered_as_the_model_answers_it(parts, how):
+    model, tokenizer = parts
+    sea = SEA.for_text(model, tokenizer, budget=20, absent=how)  # 14 sets of 4 words, and two ends
+    e = sea.explain([SHORT], target=1)
+    assert e.function.n_answers == 14
+    for size in (0, 4):
+        for left in itertools.combinations(range(4), size):
+            sets = torch.zeros(1, 1, 4, dtype=torch.bool)
+            sets[0, 0, list(left)] = True
+            slow = ask_slowly(model, tokenizer, SHORT, left, how).softmax(0)[1]
+            torch.testing.assert_close(e.predict(sets)[0, 0], slow, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("how", ["mask", "delete", "pad"])
+def test_answers_in_batches_equal_answers_one_by_one(parts, how):
+    from sea_nn.text.model import TextModel
+    from sea_nn.text.reading import read_text
+
+    model, tokenizer = parts
+    reading = read_text(tokenizer, SHORT)
+    sets = torch.cartesian_prod(*[torch.tensor([False, True])] * 4)
+    asked = TextModel(model, tokenizer, absent=how)
+    found = asked.ask(reading, sets)
+    assert asked.evaluations == 16
+    for row, left in zip(found, sets, strict=True):
+        slow = ask_slowly(model, tokenizer, SHORT, left.nonzero().flatten().tolist(), how)
+        torch.testing.assert_close(row, slow, atol=1e-5, rtol=1e-4)
+
+
+def test_continuations_are_read_as_the_model_says_them(speaker):
+    from sea_nn.text.model import TextModel
+    from sea_nn.text.reading import read_text
+
+    model, tokenizer = speaker
+    reading = read_text(tokenizer, "the film was", start=tokenizer.bos_token_id)
+    ends = [tuple(tokenizer.encode(end)) for end in (" very good", " bad", " b")]
+    assert len({len(end) for end in ends}) > 1
+    sets = torch.cartesian_prod(*[torch.tensor([False, True])] * 3)
+    found = TextModel(model, tokenizer, language=True, absent="delete").ask(reading, sets, ends)
+    words = ["the", " film", " was"]
+    for row, left in zip(found, sets.tolist(), strict=True):
+        tokens = [t for w, stays in zip(words, left, strict=True) if stays
+                  for t in tokenizer.encode(w)] or [tokenizer.bos_token_id]  # fmt: skip
+        for value, end in zip(row, ends, strict=True):
+            with torch.no_grad():
+                said = model(torch.tensor([tokens + list(end)])).logits[0].log_softmax(1)
+            slow = sum(said[len(tokens) - 1 + j, t] for j, t in enumerate(end))
+            torch.testing.assert_close(value, slow, atol=1e-4, rtol=1e-4)
+
+
+def test_one_text_has_one_number_a_word(parts):
+    e = SEA.for_text(*parts, budget=24).explain([TEXT])
+    assert e.kind == "text"
+    assert e.attribution.shape == (1, 10)
+    assert "".join(e.texts[0]) == TEXT
+    assert e.methods == ("saliency", "input_x_gradient")
+    assert sum(e.provenance.evaluations.values()) <= 24
+    assert e.name_feature(int(e.order[0, 0])) in TEXT.split()
+    total = float(e.function.all - e.function.none)
+    assert float(e.gains.sum()) == pytest.approx(total, abs=1e-3)
+
+
+def test_texts_of_different_lengths_are_explained_as_if_alone(parts):
+    sea = SEA.for_text(*parts, budget=20)
+    texts = [SHORT, TEXT, "bad"]
+    together = sea.explain(texts, target=0)
+    assert together.attribution.shape == (3, 10)
+    for i, text in enumerate(texts):
+        alone, one = sea.explain([text], target=0), together[i]
+        assert one.texts == alone.texts
+        assert torch.equal(one.order, alone.order)
+        torch.testing.assert_close(one.attribution, alone.attribution)
+        torch.testing.assert_close(one.gains, alone.gains)
+        everything = torch.ones(1, 1, alone.shape[0], dtype=torch.bool)
+        torch.testing.assert_close(one.predict(everything), alone.predict(everything))
+        torch.testing.assert_close(together.agreement[i], alone.agreement[0], equal_nan=True)
+    assert not together.attribution[0, 4:].any()
+
+
+def test_the_model_comes_back_as_it_was(parts):
+    model, tokenizer = parts
+    model = model.train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    SEA.for_text(model, tokenizer, budget=24, methods=("saliency", "attention_rollout")).explain(
+        [SHORT]
+    )
+    assert model.training
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert not any(m._forward_hooks for m in model.modules())
+    model.eval()
+
+
+def test_explanations_of_texts_can_be_saved(parts, tmp_path):
+    e = SEA.for_text(*parts, budget=20).explain([SHORT, TEXT])
+    again = Explanation.load(e.save(tmp_path / "e.safetensors"))
+    assert again.texts == e.texts
+    assert again.kind == "text"
+    assert torch.equal(again.order, e.order)
+    torch.testing.assert_close(again.attribution, e.attribution)
+    assert again.summary() == e.summary()
+
+
+def test_pieces_that_do_not_fit_the_map_are_refused(parts):
+    e = SEA.for_text(*parts, budget=20).explain([SHORT])
+    with pytest.raises(InputError, match="pieces"):
+        replace(e, texts=(("one ", "two"),))
+
+
+def test_classes_go_by_name(parts):
+    model, tokenizer = parts
+    sea = SEA.for_text(model, tokenizer, budget=20)
+    names = ["neutral", "toxic", "other"]
+    e = sea.explain([SHORT], target="toxic", labels=names)
+    assert e.target.tolist() == [1]
+    assert e.labels == ("toxic",)
+    assert sea.explain([SHORT, TEXT], target=["LABEL_2", 0]).target.tolist() == [2, 0]
+    with pytest.raises(InputError, match="no class 'toxik'; its classes: toxic"):
+        sea.explain([SHORT], target="toxik", labels=names)
+    with pytest.raises(InputError, match="target 7 is out of range"):
+        sea.explain([SHORT], target=7)
+    with pytest.raises(InputError, match="list of 2, and there are 1"):
+        sea.explain([SHORT], target=[0, 1])
+    with pytest.raises(KindError, match="number or a name"):
+        sea.explain([SHORT], target=1.5)
+
+
+def test_the_predicted_class_is_explained_by_default(parts):
+    model, tokenizer = parts
+    said = model(**tokenizer(SHORT, return_tensors="pt")).logits[0].detach()
+    e = SEA.for_text(model, tokenizer, budget=20).explain(SHORT)
+    assert int(e.target[0]) == int(said.argmax())
+    assert float(e.score[0]) == pytest.approx(float(said.softmax(0).max()), abs=1e-5)
+
+
+def test_a_tokenizer_without_a_mask_token_falls_back_and_says_so(parts):
+    sea = SEA.for_text(parts[0], make_tokenizer(mask=False), budget=20)
+    assert sea.absent == "delete"
+    e = sea.explain([SHORT])
+    assert any("no mask token" in check.message for check in e.checks)
+
+
+def test_a_slow_tokenizer_is_explained(parts):
+    e = SEA.for_text(parts[0], SlowTokenizer(), budget=20).explain([SHORT])
+    assert [piece.strip() for piece in e.texts[0]] == SHORT.split()
+
+
+def test_one_word_has_all_of_the_gain(parts):
+    e = SEA.for_text(*parts, budget=20).explain(["bad"])
+    assert e.attribution.shape == (1, 1)
+    assert float(e.gains[0, 0]) == pytest.approx(float(e.function.all - e.function.none), abs=1e-4)
+
+
+def test_a_text_too_long_for_the_model_says_what_takes_no_part(parts):
+    text = " ".join(["bad film"] * 40)
+    e = SEA.for_text(*parts, budget=20).explain([text])
+    assert "".join(e.texts[0]) == text
+    assert len(e.texts[0]) == 63  # 62 words, and the rest in one piece
+    assert float(e.attribution[0, 62]) == 0
+    assert int(e.order[0, -1]) == 62
+    assert any("take no part" in check.message for check in e.checks)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [([], "no text"), (["", "bad"], "text 0: the text is empty"), ([SHORT, "[SEP]"], "text 1: ")],
+)
+def test_texts_that_cannot_be_explained_are_named(parts, texts, said):
+    with pytest.raises(InputError, match=said):
+        SEA.for_text(*parts, budget=20).explain(texts)
+
+
+def test_wrong_settings_are_refused(parts):
+    model, tokenizer = parts
+    with pytest.raises(InputError, match="absent must be"):
+        SEA.for_text(model, tokenizer, absent="blur")
+    with pytest.raises(InputError, match="features must be"):
+        SEA.for_text(model, tokenizer, features="letters")
+    with pytest.raises(InputError, match="members for texts are"):
+        SEA.for_text(model, tokenizer, methods=("grad_cam",))
+    with pytest.raises(InputError, match="budget of"):
+        SEA.for_text(model, tokenizer, budget=2).explain([SHORT])
+    with pytest.raises(KindError, match="tokenizer must be"):
+        SEA.for_text(model, "bert")
+    with pytest.raises(KindError, match=r"torch.nn.Module"):
+        SEA.for_text("bert", tokenizer)
+
+
+def test_a_model_without_a_head_is_refused(parts):
+    model, tokenizer = parts
+    with pytest.raises(KindError, match="with a head"):
+        SEA.for_text(model.bert, tokenizer, budget=20).explain([SHORT])
+
+
+def test_one_output_is_a_value_and_that_is_said():
+    sea = SEA.for_text(make_classifier(1), make_tokenizer(), budget=20)
+    with pytest.warns(AssumptionWarning, match="one output"):
+        e = sea.explain([SHORT])
+    assert e.unit == "value"
+    labelled = make_classifier(4, problem_type="multi_label_classification")
+    assert SEA.for_text(labelled, make_tokenizer()).output.kind == "sigmoid"
+
+
+def test_spans_and_sentences(parts):
+    sea = SEA.for_text(*parts, budget=20, features=[(0, 8), (9, 16)])
+    e = sea.explain(["the film was bad"])
+    assert e.texts == (("the film ", "was bad"),)
+    by_sentence = SEA.for_text(*parts, budget=20, features="sentences")
+    assert by_sentence.explain(["bad film. good plot."]).texts == (("bad film. ", "good plot."),)
+    with pytest.raises(InputError, match="each of the 2 texts"):
+        sea.explain(["the film was bad", "the film was bad"])
+
+
+def test_a_language_model_is_explained_by_what_it_says_next(speaker):
+    model, tokenizer = speaker
+    sea = SEA.for_text(model, tokenizer, budget=24)
+    e = sea.explain(["the film was"])
+    said = model(**tokenizer("the film was", return_tensors="pt")).logits[0, -1]
+    said = said.detach().log_softmax(0)
+    assert e.labels == (repr(tokenizer.decode([int(said.argmax())])),)
+    assert float(e.score[0]) == pytest.approx(float(said.max()), abs=1e-4)
+    assert e.unit == "value"
+    named = sea.explain(["the film was"], target=" bad")
+    assert named.labels == ("' bad'",)
+    with pytest.raises(InputError, match="continuation"):
+        sea.explain(["the film was"], target=10**6)
+    with pytest.raises(InputError, match="empty"):
+        sea.explain(["the film was"], target="")
+
+
+def test_a_masked_word_is_said_to_be_deleted_by_language_models(speaker):
+    sea = SEA.for_text(*speaker, budget=24, absent="pad")
+    assert sea.absent == "delete"
+    assert any("deleted" in check.message for check in sea.explain(["the film was"]).checks)
+
+
+def test_zero_shot_classifiers_know_the_nearest_label(parts):
+    model, tokenizer = parts
+    zero = ZeroShot(model.bert, tokenizer, ["good film", "bad plot"])
+    e = SEA.for_text(zero, tokenizer, budget=20).explain(["good film", "bad plot"])
+    assert e.target.tolist() == [0, 1]
+    assert e.labels == ("good film", "bad plot")
+    with pytest.raises(InputError, match="two classes"):
+        ZeroShot(model.bert, tokenizer, ["only one"])
+
+
+def test_an_encoder_with_a_decoder_is_refused():
+    config = transformers.T5Config(
+        vocab_size=50, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
+    )
+    with pytest.raises(InputError, match="decoder"):
+        SEA.for_text(transformers.T5ForConditionalGeneration(config), make_tokenizer())
+
+
+def test_a_pair_is_explained_as_one_class_against_the_other(parts):
+    model, tokenizer = parts
+    e = SEA.for_text(model, tokenizer, budget=20).explain([SHORT, TEXT], target=(2, "LABEL_0"))
+    assert e.target.tolist() == [2, 2]
+    assert e.rival.tolist() == [0, 0]
+    assert e.labels == ("LABEL_2, not LABEL_0",) * 2
+    said = model(**tokenizer(SHORT, return_tensors="pt")).logits[0].detach()
+    assert float(e.score[0]) == pytest.approx(float((said[2] - said[0]).sigmoid()), abs=1e-5)
+    with pytest.raises(InputError, match="must differ"):
+        SEA.for_text(model, tokenizer, budget=20).explain([SHORT], target=(1, 1))
+    with pytest.raises(InputError, match="a pair"):
+        SEA.for_text(model, tokenizer, budget=20).explain([SHORT], target=(0, 1, 2))
+
+
+@pytest.mark.parametrize("rival", [" bad", " very good"])
+def test_one_continuation_is_explained_against_another(speaker, rival):
+    model, tokenizer = speaker
+    e = SEA.for_text(model, tokenizer, budget=40).explain(["the film was"], target=(" good", rival))
+    said = []
+    for end in (" good", rival):
+        first, rest = tokenizer.encode("the film was"), tokenizer.encode(end)
+        logits = model(torch.tensor([first + rest])).logits[0].detach().log_softmax(1)
+        said.append(sum(logits[len(first) - 1 + j, t] for j, t in enumerate(rest)))
+    assert float(e.score[0]) == pytest.approx(float(said[0] - said[1]), abs=1e-3)
+    assert sum(e.provenance.evaluations.values()) <= 40

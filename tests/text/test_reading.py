@@ -1,0 +1,162 @@
+"""How texts are read: which token belongs to which word."""
+
+import pytest
+import torch
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.text.absent import hide
+from sea_nn.text.reading import NOBODY, START, read_text
+from sea_nn.text.spans import check_spans, find_sentences, find_words, join_neighbours
+from tests.helpers.texts import TEXT, SlowTokenizer, make_byte_tokenizer, make_tokenizer
+
+
+def test_words_keep_their_punctuation_and_ideographs_stand_alone():
+    text = "It's fine, really.\n好片 ok"
+    assert [text[a:b] for a, b in find_words(text)] == [
+        "It's", "fine,", "really.", "好", "片", "ok",
+    ]  # fmt: skip
+
+
+def test_sentences_end_with_marks_or_lines_and_not_inside_numbers():
+    text = ' It cost 3.50! "Why?" she said.\nNo mark here'
+    found = [text[a:b] for a, b in find_sentences(text)]
+    assert found == ["It cost 3.50!", '"Why?"', "she said.", "No mark here"]
+
+
+def test_the_tokens_of_a_word_are_its_own_and_special_ones_nobodys():
+    tokenizer = make_tokenizer()
+    reading = read_text(tokenizer, "acting was bad")
+    assert reading.words == ["acting", "was", "bad"]
+    tokens = tokenizer.convert_ids_to_tokens(reading.given["input_ids"].tolist())
+    assert tokens == ["[CLS]", "act", "##ing", "was", "bad", "[SEP]"]
+    assert reading.owner.tolist() == [NOBODY, 0, 0, 1, 2, NOBODY]
+
+
+def test_an_unknown_word_takes_part_though_its_token_is_special():
+    reading = read_text(make_tokenizer(), "the ☃ was bad")
+    assert reading.words == ["the", "☃", "was", "bad"]
+
+
+def test_special_tokens_written_in_the_text_take_no_part():
+    reading = read_text(make_tokenizer(), "bad [SEP] film")
+    assert reading.words == ["bad", "film"]
+
+
+@pytest.mark.parametrize("text", ["[CLS] [SEP]", "[MASK]"])
+def test_a_text_of_special_tokens_alone_is_refused(text):
+    with pytest.raises(InputError, match="special tokens alone"):
+        read_text(make_tokenizer(), text)
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_an_empty_text_is_refused(text):
+    with pytest.raises(InputError, match="empty"):
+        read_text(make_tokenizer(), text)
+
+
+def test_what_is_no_text_is_refused():
+    with pytest.raises(KindError, match="string; got list"):
+        read_text(make_tokenizer(), ["a"])
+
+
+def test_tokens_sentences_and_spans_are_features_too():
+    tokenizer = make_tokenizer()
+    assert read_text(tokenizer, "acting was bad", "tokens").words == ["act", "ing", "was", "bad"]
+    assert read_text(tokenizer, "bad film. good plot.", "sentences").words == [
+        "bad film.", "good plot.",
+    ]  # fmt: skip
+    reading = read_text(tokenizer, "the film was bad", [(9, 16), (0, 8)])
+    assert reading.words == ["the film", "was bad"]
+    outside = read_text(tokenizer, "the film was bad", [(13, 16)])
+    assert outside.words == ["bad"]
+    assert outside.owner.tolist() == [NOBODY] * 4 + [0, NOBODY]
+
+
+@pytest.mark.parametrize(
+    ("spans", "said"),
+    [([(0, 99)], "characters"), ([(3, 3)], "characters"), ([(0, 4), (2, 6)], "overlap"),
+     (["the"], "characters")],
+)  # fmt: skip
+def test_spans_that_cannot_be_are_refused(spans, said):
+    with pytest.raises(InputError, match=said):
+        check_spans("the film was bad", spans)
+
+
+def test_a_long_text_is_cut_and_that_is_said():
+    tokenizer = make_tokenizer()
+    reading = read_text(tokenizer, " ".join(["bad"] * 20), limit=10)
+    assert len(reading) == 8
+    assert len(reading.owner) == 10
+    assert reading.given["input_ids"][-1] == tokenizer.sep_token_id
+    assert "last 12 of 22 take no part" in reading.notes[0][0]
+    end = read_text(tokenizer, "good " + " ".join(["bad"] * 19), limit=10, keep_end=True)
+    assert end.words == ["bad"] * 8
+
+
+def test_many_words_become_groups_of_neighbours_and_that_is_said():
+    reading = read_text(make_tokenizer(), " ".join(["bad"] * 600))
+    assert len(reading) == 256
+    assert sorted({len(words.split()) for words in reading.words}) == [2, 3]
+    assert "600 words are explained as 256 groups" in reading.notes[0][0]
+    assert reading.owner[1:-1].tolist() == sorted(reading.owner[1:-1].tolist())
+
+
+def test_groups_of_neighbours_cover_all_spans_once():
+    spans = [(2 * i, 2 * i + 1) for i in range(11)]
+    joined = join_neighbours(spans, 4)
+    assert joined[0][0] == 0
+    assert joined[-1][1] == 21
+    assert sum(a <= s < b for a, b in joined for s, _ in spans) == 11
+
+
+def test_a_tokenizer_without_offsets_is_read_word_by_word():
+    reading = read_text(SlowTokenizer(), "the film was bad")
+    assert reading.words == ["the", "film", "was", "bad"]
+    assert reading.owner.tolist() == [NOBODY, 0, 1, 2, 3, NOBODY]
+
+
+def test_a_tokenizer_that_cannot_be_aligned_is_refused():
+    with pytest.raises(InputError, match="has no offsets"):
+        read_text(SlowTokenizer(split=True), "a bc d")
+
+
+def test_a_start_stands_in_where_nothing_else_is_left():
+    tokenizer = make_byte_tokenizer()
+    reading = read_text(tokenizer, "the film", start=0)
+    assert reading.owner[0] == START
+    rows = hide(reading, torch.tensor([[True, True], [False, False]]), "delete")
+    whole = tokenizer("the film")["input_ids"]
+    assert rows.given["input_ids"][0, : rows.lengths[0]].tolist() == whole
+    assert rows.given["input_ids"][1, : rows.lengths[1]].tolist() == [0]
+
+
+@pytest.mark.parametrize("how", ["mask", "delete", "pad"])
+def test_absent_words_by_hand(how):
+    tokenizer = make_tokenizer()
+    reading = read_text(tokenizer, "acting was bad")
+    sets = torch.tensor([[False, True, True], [True, False, True]])
+    rows = hide(reading, sets, how, mask=tokenizer.mask_token_id)
+    for row, left in enumerate(sets.tolist()):
+        ids, counts = [], []
+        for token, owner in zip(reading.given["input_ids"].tolist(), reading.owner, strict=True):
+            stays = owner == NOBODY or left[owner]
+            if stays or how != "delete":
+                instead = tokenizer.mask_token_id if how == "mask" else 0
+                ids.append(token if stays else instead)
+                counts.append(int(stays or how == "mask"))
+        length = int(rows.lengths[row])
+        assert rows.given["input_ids"][row, :length].tolist() == ids
+        assert rows.given["attention_mask"][row, :length].tolist() == counts
+        assert not rows.given["attention_mask"][row, length:].any()
+
+
+def test_blank_tokens_go_with_the_word_after_them():
+    reading = read_text(make_byte_tokenizer(), "the  film\n\nwas")
+    assert reading.words == ["the", "film", "was"]
+    assert reading.owner.tolist() == sorted(reading.owner.tolist())
+    assert set(reading.owner.tolist()) == {0, 1, 2}
+
+
+def test_every_character_of_the_sample_is_some_words():
+    reading = read_text(make_tokenizer(), TEXT)
+    assert reading.words == TEXT.split()
