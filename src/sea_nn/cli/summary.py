@@ -13,7 +13,8 @@ from rich.text import Text
 from sea_nn.cli.batches import Finished, Job, Outcome
 from sea_nn.cli.pictures import EXPLANATION, MAP, STRIP, TOP
 from sea_nn.cli.terminal import make_table, out, say, show, translate
-from sea_nn.explanation.explanation import Explanation, find_input
+from sea_nn.explanation.explanation import Explanation
+from sea_nn.explanation.selection import find_input
 from sea_nn.members.checks import Check
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}

@@ -7,7 +7,6 @@ position of the map, a grid cell or a group; ``features`` says to which each pos
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -25,8 +24,8 @@ from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.files import read_parts, write_parts
 from sea_nn.explanation.provenance import Provenance, to_text
 from sea_nn.explanation.ranking import Ranking
+from sea_nn.explanation.selection import pick_checks, trim_texts
 from sea_nn.explanation.summary import write_summary
-from sea_nn.explanation.texts import trim_texts
 from sea_nn.explanation.validation import check_parts
 from sea_nn.features import KINDS, find_kind
 from sea_nn.members.checks import Check
@@ -362,7 +361,7 @@ class Explanation:
             cut[name] = None if part is None else part.rows(rows)
         if self.labels is not None:
             cut["labels"] = tuple(self.labels[i] for i in picked)
-        cut["checks"] = _pick_checks(self.checks, picked)
+        cut["checks"] = pick_checks(self.checks, picked)
         cut = cut if self.texts is None else trim_texts(self, cut, picked)
         return replace(self, **cut)
 
@@ -380,25 +379,3 @@ class Explanation:
         from sea_nn.show.card import write_card
 
         return write_card(self)
-
-
-def find_input(check: Check) -> int | None:
-    """The number of the input that a check is about; None if it is about all of them.
-
-    >>> find_input(Check("fail", "input 3", "the model does not react to it"))
-    3
-    """
-    found = re.fullmatch(r"input (\d+)", check.subject)
-    return None if found is None else int(found[1])
-
-
-def _pick_checks(checks: Sequence[Check], picked: Sequence[int]) -> tuple[Check, ...]:
-    """The checks of the picked inputs under their new numbers, and those of all inputs."""
-    kept = []
-    for check in checks:
-        i = find_input(check)
-        if i is None:
-            kept.append(check)
-        elif i in picked:
-            kept.append(replace(check, subject=f"input {picked.index(i)}"))
-    return tuple(kept)

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from sea_nn.ensembling.agreement import multiples_of_mean
 from sea_nn.ensembling.heatmaps import pool
-from sea_nn.explanation.explanation import Explanation, find_input
+from sea_nn.explanation.explanation import Explanation
+from sea_nn.explanation.selection import find_input
 from sea_nn.features import cell_of
 from sea_nn.show.panels import LIMIT, Array, paint, to_array
 

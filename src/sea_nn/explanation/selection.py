@@ -1,0 +1,48 @@
+"""Some inputs of an explanation: their checks, and texts, whose numbers of words differ."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sea_nn.members.checks import Check
+
+
+def find_input(check: Check) -> int | None:
+    """The number of the input that a check is about; None if it is about all of them.
+
+    >>> find_input(Check("fail", "input 3", "the model does not react to it"))
+    3
+    """
+    found = re.fullmatch(r"input (\d+)", check.subject)
+    return None if found is None else int(found[1])
+
+
+def pick_checks(checks: Sequence[Check], picked: Sequence[int]) -> tuple[Check, ...]:
+    """The checks of the picked inputs under their new numbers, and those of all inputs."""
+    kept = []
+    for check in checks:
+        i = find_input(check)
+        if i is None:
+            kept.append(check)
+        elif i in picked:
+            kept.append(replace(check, subject=f"input {picked.index(i)}"))
+    return tuple(kept)
+
+
+def trim_texts(e: Any, cut: dict[str, Any], picked: Iterable[int]) -> dict[str, Any]:
+    """Parts of an explanation of texts without positions that are behind all picked texts."""
+    cut["texts"] = tuple(e.texts[i] for i in picked)
+    width = max(map(len, cut["texts"]))
+    if width == e.order.shape[1]:
+        return cut
+    there = cut["order"] < width
+    count = len(cut["texts"])
+    order = cut["order"][there].view(count, width)
+    trimmed = {name: cut[name][..., :width] for name in ("attribution", "maps")}
+    trimmed |= {"order": order, "gains": cut["gains"][there].view(count, width)}
+    f = cut.get("function")
+    if f is not None:
+        weight, against = f.weight[:, :width], f.against[:, :width]
+        trimmed["function"] = replace(f, weight=weight, against=against)
+    return {**cut, **trimmed, "feature_shape": (width,)}
