@@ -142,6 +142,7 @@ def make_scenes(folder: Path) -> None:
 MAKERS: dict[str, Callable[[Path], None]] = {
     "btd": make_btd,
     "lgg": make_lgg,
+    "lgg_twice": make_lgg,
     "cub20": make_cub,
     "imagenet": make_imagenet,
     "tiny_imagenet": make_tiny,
@@ -149,4 +150,5 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "human_attention": make_attention,
     "masked_folder": make_masked,
     "objects_on_scenes": make_scenes,
+    "objects_twice": make_scenes,
 }

@@ -10,7 +10,6 @@ from PIL import Image
 from sea_bench.data import mri, pasted
 from sea_bench.data.files import find_folder, read_table
 from sea_bench.data.items import ImageSet, Item, MaskReader, Split
-from sea_nn.vision.models import load_imagenet_labels
 
 OBJECTS = replace(
     pasted.SCENES, name="objects_twice", title="birds, cats and dogs pasted twice on scenes"
@@ -43,7 +42,7 @@ def load_objects_twice(
         name = f"{scene['split']}-{number}-{Path(chosen['file']).stem}"
         masks: dict[str, MaskReader] = {"first": left.read_mask, "second": right.read_mask}
         items.append(Item(name, _Both(left, right), None, scene["split"], masks=masks))
-    return ImageSet(OBJECTS.name, tuple(items), load_imagenet_labels(), OBJECTS.terms).split(split)
+    return ImageSet(OBJECTS.name, tuple(items), (), OBJECTS.terms).split(split)
 
 
 def load_slices_twice(folder: str | Path | None = None, split: Split = "test") -> ImageSet:
