@@ -85,7 +85,7 @@ def ours(model: nn.Module, x: Tensor, target: Tensor) -> tuple[list[Tensor], flo
     """The same three members, and the share of the SEA step in the whole."""
     from sea_nn import ensemble
     from sea_nn.members.compute import compute_maps
-    from sea_nn.members.run import to_heatmaps
+    from sea_nn.members.member_maps import to_heatmaps
 
     methods = ("saliency", "integrated_gradients", ("smooth_ig", {"preset": "paper"}))
     found = compute_maps(model, x, target, methods)

@@ -23,8 +23,9 @@ from sea_nn.ensembling.validation import check_heatmaps, check_weights
 from sea_nn.features import Features
 from sea_nn.members.checks import vote
 from sea_nn.members.compute import Tally, compute_maps
+from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.members.registry import Methods, expand_methods
-from sea_nn.members.run import MemberMaps, Progress, to_heatmaps
+from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Target
 from sea_nn.questions.answers import Answers, Ask, Asking, join_answers
 from sea_nn.questions.ask import ask_about_groups, make_ask, make_ask_only

@@ -25,7 +25,7 @@ from sea_nn.cli import app
 from sea_nn.config import SEAConfig
 from sea_nn.ensembling.aggregators import aggregate, faithfulness_loss
 from sea_nn.errors import InputError
-from sea_nn.members.run import to_heatmaps
+from sea_nn.members.member_maps import to_heatmaps
 from sea_nn.metrics import compute_drops, get_metric, score_maps
 from sea_nn.pipeline import explain
 

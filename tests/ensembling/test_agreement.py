@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import avg_pool2d
 
-from sea_nn import ensemble
+from sea_nn import SEA, SEAConfig, ensemble
 from sea_nn.ensembling import mean_agreement, sharpen, spearman
 from sea_nn.ensembling.agreement import agreement, disagreement, multiples_of_mean, rank
 from sea_nn.errors import InputError
@@ -63,16 +63,25 @@ def test_checks_say_where_members_hardly_agree():
     def member(seed, share):
         return lambda model, x, target: noise(*x.shape, seed=seed) + share * x
 
-    for share, expected in ((0.0, ["warn"]), (3.0, [])):
-        methods = {"a": member(1, share), "b": member(2, share), "c": member(3, share)}
-        checks = examine(model, x, methods=tuple(methods.values()))
-        found = [c for c in checks if c.subject == "members"]
-        assert [c.level for c in found] == expected
-    assert "hardly agree on every input" in next(
-        c.message
-        for c in examine(model, x, methods=(member(1, 0.0), member(2, 0.0)))
-        if c.subject == "members"
-    )
+    for share, expected in ((0.0, ["input 0", "input 1"]), (3.0, [])):
+        methods = tuple(member(seed, share) for seed in (1, 2, 3))
+        found = [c for c in examine(model, x, methods=methods) if "hardly agree" in c.message]
+        assert [c.subject for c in found] == expected
+
+
+def test_a_part_of_an_explanation_has_the_checks_of_its_own_inputs():
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(256, 3))
+    x = noise(2, 1, 16, 16, seed=3)
+
+    def member(seed):  # agree on the first input alone
+        return lambda model, x, target: torch.cat([x[:1], noise(*x[1:].shape, seed=seed)])
+
+    e = SEA(model, (member(1), member(2), member(3)), SEAConfig(rounds=0)).explain(x)
+
+    def count(e):
+        return sum("hardly agree" in c.message for c in e.checks)
+
+    assert (count(e), count(e[0]), count(e[1])) == (1, 0, 1)
 
 
 def test_a_sharpened_map_has_its_own_order_and_the_others_values():

@@ -136,3 +136,52 @@ def test_a_map_does_not_depend_on_the_rest_of_its_batch():
         x = torch.randn(2, 6)
         both, alone = sea.attribute(x, target=0)[0], sea.attribute(x[:1], target=0)[0]
         assert torch.allclose(both, alone, atol=1e-3 * float(alone.max()))
+
+
+class Attending(nn.Module):
+    """A small transformer on 8 x 8 images: no chain of layers that DeepLIFT has rules for."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Conv2d(1, 16, 2, 2)
+        self.norm, self.mixed = nn.LayerNorm(16), nn.MultiheadAttention(16, 2, batch_first=True)
+        self.act, self.head = nn.GELU(), nn.Linear(16, 3)
+
+    def forward(self, x):
+        tokens = self.norm(self.embed(x).flatten(2).mT)
+        mixed = tokens + self.mixed(tokens, tokens, tokens)[0]
+        return self.head(self.act(mixed).mean(1))
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.ReLU6, nn.SiLU, nn.Sigmoid])
+def test_deeplift_adds_up_on_chains_of_layers(activation):
+    model = network(activation)
+    found = compute_maps(model, X, methods=("saliency", "deeplift"))
+    assert float(found.missed["deeplift"].max()) == 0
+    assert vote(found).tolist() == [[1.0, 1.0]] * len(X)
+    assert "warn" not in levels(examine(model, X, methods=("deeplift",)), "deeplift")
+
+
+def test_deeplift_does_not_count_where_its_rules_do_not_fit():
+    model = Attending().eval()
+    found = compute_maps(model, X, methods=("saliency", "deeplift", "integrated_gradients"))
+    assert float(found.missed["deeplift"].min()) > 0.25
+    assert vote(found).tolist() == [[1.0, 0.0, 1.0]] * len(X)
+    both = SEA(model, ("saliency", "deeplift", "integrated_gradients")).explain(X)
+    without = SEA(model, ("saliency", "integrated_gradients")).explain(X)
+    torch.testing.assert_close(both.attribution, without.attribution)
+    (warning,) = [c for c in both.checks if c.subject == "deeplift" and c.level == "warn"]
+    assert "does not count" in warning.advice
+    alone = compute_maps(model, X, methods=("deeplift",))
+    assert vote(alone).tolist() == [[1.0]] * len(X)
+
+
+def test_deeplifts_sum_is_judged_input_by_input():
+    model = Attending().eval()
+    x = torch.cat([X, 1e-3 * X])
+    together = compute_maps(model, x, 0, ("deeplift",)).missed["deeplift"]
+    alone = [
+        compute_maps(model, x[i : i + 1], 0, ("deeplift",)).missed["deeplift"] for i in range(4)
+    ]
+    torch.testing.assert_close(together, torch.cat(alone), rtol=1e-3, atol=1e-4)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.metrics import score_maps
+from sea_nn.metrics import get_metric, score_maps
 from sea_nn.metrics.faithfulness import deletion
 from tests.helpers.scoring import Plain, case, draw
 
@@ -39,9 +39,9 @@ def test_maps_may_differ_in_precision(case):
         ({"metrics": ["delution"]}, "did you mean 'deletion'"),
         ({"metrics": ["deletion:white"]}, "no perturbation 'white'"),
         ({"metrics": ["deletion:mean,stops=3"]}, "its options: perturbation, steps"),
-        ({"metrics": ["deletion:mean,by=row"]}, "'pixel', 'grid' or 'superpixel'"),
-        ({"metrics": ["deletion:mean,score=loss"]}, "'probability' or 'logit'"),
-        ({"metrics": ["aupc_windows:mean,points=1"]}, "at least 2 points"),
+        ({"metrics": ["deletion:mean,by=row"]}, "'pixel', 'grid', 'superpixel'"),
+        ({"metrics": ["deletion:mean,score=loss"]}, "'probability', 'logit'"),
+        ({"metrics": ["aupc_windows:mean,points=1"]}, "points must be a whole number >= 2"),
         ({"metrics": []}, "at least one metric"),
         ({"metrics": ["gini"], "masks": torch.ones(2, 5, 5)}, r"masks must be \[2, 12, 12\]"),
         ({"metrics": ["gini"], "segments": torch.ones(5).long()}, "segments must be"),
@@ -114,3 +114,29 @@ def test_two_metrics_of_one_name_are_not_mistaken_for_each_other():
     both = [deletion(torch.zeros(1, 1, 1)), deletion(torch.ones(1, 1, 1))]
     with pytest.raises(InputError, match="two metrics are called"):
         score_maps(Plain(torch.ones(36)), x, 0, maps, both)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("deletion:blur,steps=abc", "steps must be a whole number >= 1; got 'abc'"),
+        ("deletion:blur,steps=1.5", "steps must be a whole number >= 1; got 1.5"),
+        ("insertion:blur,steps=0", "steps must be a whole number"),
+        ("deletion:blur,steps=None", "steps must be a whole number"),
+        ("deletion:blur,by=grid,cells=True", "cells must be a whole number"),
+        ("deletion:blur,by=pixels", "by must be one of 'pixel', 'grid', 'superpixel'"),
+        ("deletion:blur,score=softmax", "score must be one of 'probability', 'logit'"),
+        ("aupc_pixels:black,steps=2.5", "steps must be a whole number"),
+        ("aupc_windows:black,size=2.5", "size must be a whole number >= 1; got 2.5"),
+        ("aupc_windows:black,relative=1", "relative must be True or False"),
+        ("aupc_authors:black,points=1", "points must be a whole number >= 2"),
+        ("keep:blur,share=1.5", "share must be a whole number from 1, or a share"),
+        ("remove:blur,share=no", "share must be a whole number from 1, or a share"),
+        ("robustness:k=-1", "k must be a whole number from 1, or a share"),
+        ("robustness:amplitude=nan", "amplitude must be a number from 0"),
+        ("jaccard:ks=0.1", "ks must be a list"),
+    ],
+)
+def test_an_option_no_metric_can_use_is_refused_by_its_name(name, message):
+    with pytest.raises(InputError, match=message):
+        get_metric(name)

@@ -16,7 +16,7 @@ from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.members.checks import vote
 from sea_nn.members.compute import compute_maps
-from sea_nn.members.run import MemberMaps, to_heatmaps
+from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.metrics import compute_drops
 from sea_nn.questions.ask import make_ask
 from sea_nn.sea import SEA

@@ -12,7 +12,7 @@ from sea_nn.config import SEAConfig
 from sea_nn.ensembling.aggregators import aggregate, faithfulness_loss
 from sea_nn.ensembling.ensemble import Ensemble, ensemble_class
 from sea_nn.ensembling.heatmaps import scale, to_heatmap
-from sea_nn.members.run import MemberMaps
+from sea_nn.members.member_maps import MemberMaps
 from sea_nn.metrics import random_map
 from sea_nn.pipeline import learn
 from sea_nn.questions.answers import Answers, Ask, Asking, join_answers

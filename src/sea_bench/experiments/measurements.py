@@ -18,7 +18,7 @@ from sea_bench.experiments.stability import compare_maps
 from sea_nn.ensembling.agreement import sharpen
 from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
-from sea_nn.members.run import to_heatmaps
+from sea_nn.members.member_maps import to_heatmaps
 from sea_nn.metrics import Metric, Scores, get_metric, random_map, score_maps
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.order import count_top, top_sets

@@ -19,7 +19,7 @@ from sea_bench.experiments.inputs import Batch
 from sea_nn.errors import InputError
 from sea_nn.features import Features
 from sea_nn.members.checks import vote
-from sea_nn.members.run import to_heatmaps
+from sea_nn.members.member_maps import to_heatmaps
 from sea_nn.metrics import Metric, Scores
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.questions.ask import make_ask_only

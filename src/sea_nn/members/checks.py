@@ -23,8 +23,8 @@ from sea_nn.ensembling.agreement import mean_agreement
 from sea_nn.ensembling.heatmaps import is_flat, reduce_channels
 from sea_nn.errors import InputError
 from sea_nn.members.compute import compute_maps
+from sea_nn.members.member_maps import MemberMaps
 from sea_nn.members.registry import Methods
-from sea_nn.members.run import MemberMaps
 from sea_nn.passes.borrowing import borrow, copy_twin, is_private
 from sea_nn.passes.outputs import Target, TensorModel, as_args, predict, select_args, take
 
@@ -32,7 +32,9 @@ CHUNK = 32  # inputs asked about at a time
 MOST_CHANCE = 0.5
 """Where chance reaches more than this rank correlation, agreement cannot be judged."""
 COMPLETENESS = 0.05
-"""Integrated gradients should sum to the change of the logit within this share of it."""
+"""Integrated gradients and DeepLIFT should sum to the change of the output within this share."""
+MUCH = 0.25
+"""A map whose sum misses more than this share of the change does not count."""
 
 
 Level = Literal["ok", "warn", "fail"]
@@ -149,25 +151,39 @@ def check_members(
     checks += _check_agreement([reduce_channels(maps, found.kind.channels) for maps in own])
     if "integrated_gradients" in found.maps:
         checks.append(_check_completeness(found, model, x, **options))
+    checks += [c for name, missed in found.missed.items() for c in _check_missed(name, missed)]
     return checks
 
 
+def _check_missed(name: str, missed: Tensor) -> list[Check]:
+    """Report maps that should add up to f(x) - f(baseline) by the rules of their method."""
+    what = f"its sum misses the change of the output by {float(missed.median()):.1%} (median)"
+    most = float(missed.max())
+    if most <= COMPLETENESS:
+        return [Check("ok", name, what)]
+    advice = "its rules do not cover attention, layer norms or products of activations"
+    if most > MUCH:
+        advice += "; where more than a quarter is missed it does not count beside other members"
+    return [Check("warn", name, what, f"{advice}. Use integrated_gradients")]
+
+
 def _check_agreement(maps: list[Tensor]) -> list[Check]:
-    """Warn where members' maps agree no more than chance; smooth or tiny maps cannot tell."""
+    """Warn of inputs whose maps agree no more than chance; smooth or tiny maps cannot tell."""
     if len(maps) < 2:
         return []
     mean, chance = mean_agreement(torch.stack(maps, 1))
     low = (mean <= chance) & (chance <= MOST_CHANCE)
-    if not bool(low.any()):
-        return []
-    which = "every input" if bool(low.all()) else f"{int(low.sum())} of {len(low)} inputs"
-    reached, random = float(mean[low].mean()), float(chance[low].mean())
-    message = (
-        f"members hardly agree on {which}: their mean rank correlation is {reached:.2f}, and maps "
-        f"shifted at random reach {random:.2f}"
-    )
     advice = "the map looks as sharp as any other but shows little that members share"
-    return [Check("warn", "members", message, advice)]
+    return [
+        Check(
+            "warn",
+            f"input {i}",
+            f"members hardly agree: their mean rank correlation is {mean[i]:.2f}, and maps shifted "
+            f"at random reach {chance[i]:.2f}",
+            advice,
+        )
+        for i in low.nonzero().flatten().tolist()
+    ]
 
 
 def find_dead(found: MemberMaps) -> list[int]:
@@ -203,11 +219,19 @@ def _check_completeness(
 
 
 def vote(found: MemberMaps) -> Tensor:
-    """How much each member counts for each input, [N, m]: equal maps share one vote."""
+    """How much each member counts for each input, [N, m].
+
+    Equal maps share one vote, and a map that misses much of what it should add up to has none
+    unless it is the only one.
+    """
     names = list(found.maps)
     group = torch.arange(len(names)).repeat(len(found.target), 1)  # the first that it equals
     for a, b, same in found.duplicates():
         first, second = names.index(a), names.index(b)
         group[:, second] = torch.where(same.cpu(), group[:, first], group[:, second])
-    size = (group[:, :, None] == group[:, None, :]).sum(2)
-    return size.double().reciprocal().to(found.target.device)
+    fits = torch.ones(group.shape, dtype=torch.bool)
+    for name, missed in found.missed.items():
+        fits[:, names.index(name)] = missed.cpu() <= MUCH
+    fits |= ~fits.any(1, keepdim=True)
+    same = (group[:, :, None] == group[:, None, :]) & fits[:, None, :]
+    return (fits / same.sum(2).clamp_min(1)).double().to(found.target.device)

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from sea_nn.config import check_seed
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import Kind, find_kind
+from sea_nn.members.member_maps import MemberMaps
 from sea_nn.members.registry import Methods, expand_methods
-from sea_nn.members.run import MemberMaps, Progress, Work
+from sea_nn.members.run import Progress, Work
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.evaluator import Evaluator, check_autocast
 from sea_nn.passes.outputs import Output, Target, TensorModel, as_args

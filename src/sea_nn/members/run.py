@@ -5,24 +5,23 @@ the maps are looked at once all are.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import combinations
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.errors import InputError, MemberError, SEAError, UnfitError
-from sea_nn.features import KINDS, Kind
+from sea_nn.members.backprop_rules import MISSED
+from sea_nn.members.member_maps import MemberMaps
 from sea_nn.members.registry import Entry
 from sea_nn.members.validation import check_maps, check_needs, find_mismatch
 from sea_nn.passes import batching, compiled, cuda_graphs, forms
 from sea_nn.passes.borrowing import copy_twin, is_private
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.norm_folding import Fold
-from sea_nn.passes.outputs import Output, Target, TensorModel, predict, resolve_target, take
+from sea_nn.passes.outputs import Target, TensorModel, predict, resolve_target, take
 from sea_nn.passes.reading import Reading
 from sea_nn.passes.sameness import same_outputs
 from sea_nn.passes.tracing import refuse_layers
@@ -32,56 +31,6 @@ Progress = Callable[[str, int, int], None]
 # Folding norms costs two or three evaluations an input and pays from this many evaluations on.
 FOLD_FROM = 32
 ADVICE = '. Leave it out of methods, or pass on_error="skip" to go on without it'
-
-
-@dataclass(frozen=True)
-class MemberMaps:
-    """What the members said about N inputs.
-
-    Attributes:
-        maps: raw attributions by member, each of the input's shape or, of images by members
-            without channels, [N, 1, H, W]. Signed where the member is.
-        seconds: the time each member took.
-        evaluations: the model evaluations each member made for all N inputs; one evaluation is one
-            forward, or forward and backward, pass of one input. Shared work counts once.
-        failed: why a member has no map and what to do, with `on_error="skip"`.
-        target: the class explained, [N], or a pair (a and not b), [N, 2].
-        outputs: the model's answers, [N, classes].
-        output: what these answers are.
-        options: the options that each member ran with, its defaults among them.
-        kind: of the inputs; it says which axis of the maps is channels.
-    """
-
-    maps: dict[str, Tensor]
-    seconds: dict[str, float]
-    evaluations: dict[str, int]
-    failed: dict[str, str]
-    target: Tensor
-    outputs: Tensor
-    output: Output
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    kind: Kind = KINDS["image"]
-
-    def duplicates(self, threshold: float = 0.9999) -> list[tuple[str, str, Tensor]]:
-        """Return pairs of members whose maps point the same way, and for which inputs, bool [N].
-
-        Such a pair has one vote too many: a method may fall back to another on some models.
-        """
-        flat = {
-            name: torch.nn.functional.normalize(m.abs().flatten(1), dim=1)
-            for name, m in self.maps.items()
-        }
-        found = [
-            (a, b, (flat[a] * flat[b]).sum(1) >= threshold)
-            for a, b in combinations(flat, 2)
-            if flat[a].shape == flat[b].shape
-        ]
-        return [(a, b, same) for a, b, same in found if bool(same.any())]
-
-
-def to_heatmaps(found: MemberMaps) -> Tensor:
-    """Members' raw maps as heatmaps: |.|, channels summed, scaled to [0, 1]: [N, m, *shape]."""
-    return torch.stack([to_heatmap(raw, found.kind.channels) for raw in found.maps.values()], 1)
 
 
 class Work:
@@ -230,6 +179,8 @@ class Work:
                 pending.failed[label] = str(error).removesuffix(ADVICE)
             else:
                 pending.add(label, maps, spent, began)
+                if MISSED in task.cache:
+                    pending.missed[label] = task.cache.pop(MISSED)
             done += self.costs[label]
             self._tell(label, done, total)
         return pending
@@ -263,6 +214,7 @@ class Pending:
         self.evaluations: dict[str, int] = {}
         self.spans: dict[str, tuple[Any, Any]] = {}
         self.failed: dict[str, str] = {}
+        self.missed: dict[str, Tensor] = {}
 
     def is_true(self) -> bool:
         """Whether the passes that made the maps are the model's, for every input."""
@@ -296,6 +248,7 @@ class Pending:
             result.maps[label] = maps
             result.evaluations[label] = self.evaluations[label]
             result.seconds[label] = _measure(*self.spans[label])
+        result = replace(result, missed=self.missed)
         if not result.maps:
             reasons = "; ".join(f"{label}: {why}" for label, why in result.failed.items())
             raise MemberError(f"no member could explain this model. {reasons}")

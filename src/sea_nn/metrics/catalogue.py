@@ -30,6 +30,7 @@ from sea_nn.metrics.metric import Metric, named
 from sea_nn.questions.absent import PERTURBATIONS
 
 
+@named
 def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:
     """Jaccard index of the map's top k positions and the human's choice, mean over k [M14]."""
 

@@ -115,7 +115,6 @@ def aupc_windows(
             notes += more
         return MetricValues(trapezoid(curve), curve, tuple(map(float, range(points))), notes)
 
-    _check_points(points)
     bounded = score == "probability" and not relative
     return Metric(
         "aupc_windows",
@@ -151,7 +150,6 @@ def aupc_authors(
         area = simpson(curve, found + 1)
         return MetricValues(area, curve, tuple(map(float, range(points))), notes + more)
 
-    _check_points(points)
     return Metric(
         "aupc_authors",
         "lower",
@@ -183,9 +181,6 @@ def _curve_metric(
     cells: int,
     score: ScoreKind,
 ) -> Metric:
-    if by not in ("pixel", "grid", "superpixel"):
-        raise InputError(f"by must be 'pixel', 'grid' or 'superpixel'; got {by!r}")
-
     def compute(batch: MapBatch) -> MetricValues:
         key: tuple[object, ...]
         if by == "pixel":
@@ -267,8 +262,3 @@ def _relative(curve: Tensor) -> tuple[Tensor, tuple[str, ...]]:
 def _note_room(found: Tensor, wanted: int, then: str) -> tuple[str, ...]:
     short = int((found < wanted).sum())
     return (f"fewer than {wanted} windows fit into some maps; {then}",) if short else ()
-
-
-def _check_points(points: int) -> None:
-    if points < 2:
-        raise InputError(f"a curve needs at least 2 points; got {points}")

@@ -1,0 +1,66 @@
+"""What the members of one call said: their maps, what they cost, and what the model answered."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sea_nn.ensembling.heatmaps import to_heatmap
+from sea_nn.features import KINDS, Kind
+from sea_nn.passes.outputs import Output
+
+
+@dataclass(frozen=True)
+class MemberMaps:
+    """What the members said about N inputs.
+
+    Attributes:
+        maps: raw attributions by member, each of the input's shape or, of images by members
+            without channels, [N, 1, H, W]. Signed where the member is.
+        seconds: the time each member took.
+        evaluations: the model evaluations each member made for all N inputs; one evaluation is one
+            forward, or forward and backward, pass of one input. Shared work counts once.
+        failed: why a member has no map and what to do, with `on_error="skip"`.
+        target: the class explained, [N], or a pair (a and not b), [N, 2].
+        outputs: the model's answers, [N, classes].
+        output: what these answers are.
+        options: the options that each member ran with, its defaults among them.
+        missed: the share of f(x) - f(baseline) by which a map fails to add up to it, [N], for the
+            members that should (DeepLIFT).
+        kind: of the inputs; it says which axis of the maps is channels.
+    """
+
+    maps: dict[str, Tensor]
+    seconds: dict[str, float]
+    evaluations: dict[str, int]
+    failed: dict[str, str]
+    target: Tensor
+    outputs: Tensor
+    output: Output
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    kind: Kind = KINDS["image"]
+    missed: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def duplicates(self, threshold: float = 0.9999) -> list[tuple[str, str, Tensor]]:
+        """Return pairs of members whose maps point the same way, and for which inputs, bool [N].
+
+        Such a pair has one vote too many: a method may fall back to another on some models.
+        """
+        flat = {
+            name: torch.nn.functional.normalize(m.abs().flatten(1), dim=1)
+            for name, m in self.maps.items()
+        }
+        found = [
+            (a, b, (flat[a] * flat[b]).sum(1) >= threshold)
+            for a, b in combinations(flat, 2)
+            if flat[a].shape == flat[b].shape
+        ]
+        return [(a, b, same) for a, b, same in found if bool(same.any())]
+
+
+def to_heatmaps(found: MemberMaps) -> Tensor:
+    """Members' raw maps as heatmaps: |.|, channels summed, scaled to [0, 1]: [N, m, *shape]."""
+    return torch.stack([to_heatmap(raw, found.kind.channels) for raw in found.maps.values()], 1)
