@@ -18,7 +18,7 @@ from sea_nn.errors import UnfitError
 from sea_nn.features import Features
 from sea_nn.features.kinds import TEXT
 from sea_nn.members.checks import Check, vote
-from sea_nn.members.run import MemberMaps, to_heatmaps
+from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.passes.outputs import Output, take
 from sea_nn.questions.learn import AnswersMap, check_budget, learn_from_answers
 from sea_nn.submodular.answers_function import Link
