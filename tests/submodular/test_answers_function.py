@@ -6,14 +6,15 @@ import pytest
 import torch
 
 from sea_nn.questions.designs import every_set, paired, spread_sets
+from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import (
     AnswersFunction,
     concave_slopes,
-    fit_answers,
     place_units,
     prefixes,
 )
 from sea_nn.submodular.answers_order import Correction, held_out_error, order_features
+from tests.reference.answers import fit_by_autograd
 
 
 def _problem(count=2, n=9, asked=40, seed=0):
@@ -107,7 +108,7 @@ def test_a_batch_is_learned_as_its_inputs_alone_and_again_alike(monkeypatch):
     for i in range(3):
         alone = fit_answers(*(t[i : i + 1] for t in (sets, answers, none, all_)), heat=heat[i:][:1])
         torch.testing.assert_close(alone.weight, together[i : i + 1])
-    monkeypatch.setattr("sea_nn.submodular.answers_function.ROOM", 1)
+    monkeypatch.setattr("sea_nn.submodular.answers_fit.ROOM", 1)
     parts = fit_answers(sets, answers, none, all_, heat=heat)
     torch.testing.assert_close(parts.weight, together)
 
@@ -191,3 +192,22 @@ def test_places_of_units_cover_the_grid():
 def test_rows_are_the_functions_of_some_inputs(learned):
     x = torch.rand(2, 5, 6, generator=torch.Generator().manual_seed(0)).double()
     torch.testing.assert_close(learned.rows(slice(1, 2)).predict(x[1:]), learned.predict(x)[1:])
+
+
+@pytest.mark.parametrize("link", ["log-odds", "value"])
+@pytest.mark.parametrize("against", [False, True])
+def test_the_fit_is_that_of_autograd_and_pytorchs_adam(link, against):
+    sets, answers, none, all_, _ = _problem(count=3)
+    generator = torch.Generator().manual_seed(1)
+    answers = answers + 0.5 * torch.randn(answers.shape, generator=generator)
+    all_ = torch.tensor([4.0, -4.5, 4.0])  # the second has less support than the empty input
+    given = {
+        "heat": torch.rand(3, 9, generator=generator),
+        "counted": torch.rand(answers.shape, generator=generator) < 0.8,
+        "link": link,
+        "against": against,
+    }
+    fast = fit_answers(sets, answers, none, all_, **given).parts()
+    slow = fit_by_autograd(sets, answers, none, all_, **given).parts()
+    for name, part in slow.items():
+        torch.testing.assert_close(fast[name], part.detach(), rtol=1e-8, atol=1e-10)

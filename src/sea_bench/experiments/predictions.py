@@ -27,7 +27,8 @@ from sea_nn.questions.designs import paired, spread_sets
 from sea_nn.questions.learn import to_answers
 from sea_nn.questions.search import smooth_cells
 from sea_nn.sea import CHEAP
-from sea_nn.submodular.answers_function import fit_answers, place_units, prefixes
+from sea_nn.submodular.answers_fit import fit_answers
+from sea_nn.submodular.answers_function import place_units, prefixes
 from sea_nn.submodular.answers_order import Correction, held_out_error
 
 TRIED = 256  # random sets, and their complements, that no function has seen

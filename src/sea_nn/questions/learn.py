@@ -21,7 +21,8 @@ from sea_nn.errors import InputError
 from sea_nn.features import Features, Kind
 from sea_nn.questions.curve import Curve, ask_curve, choose_counts
 from sea_nn.questions.search import Search, plan_questions
-from sea_nn.submodular.answers_function import AnswersFunction, Link, fit_answers
+from sea_nn.submodular.answers_fit import fit_answers
+from sea_nn.submodular.answers_function import AnswersFunction, Link
 from sea_nn.submodular.answers_order import held_out_error
 
 LEAST_QUESTIONS = 3

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.questions.designs import around, every_set, find_effects, halves, paired, windows
-from sea_nn.submodular.answers_function import Link, fit_answers, place_units, to_score
+from sea_nn.submodular.answers_fit import fit_answers
+from sea_nn.submodular.answers_function import Link, place_units, to_score
 from sea_nn.submodular.answers_order import Correction, Predictor, order_features
 
 AskOnly = Callable[[Tensor], Tensor]

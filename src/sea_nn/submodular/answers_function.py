@@ -14,28 +14,18 @@ none + value(S), F = all - none.
 
 Weights are a prior (heatmaps, places of units) times learned factors shrunk to 1: few answers leave
 the prior, many overrule it. Inputs are learned in batches, each as if it were alone.
-
->>> sets = torch.tensor([[[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1]]])
->>> answers = torch.tensor([[3.0, 3.0, -3.0, 3.0, 3.0, 3.0]])  # log-odds: feature 0 or feature 1
->>> f = fit_answers(sets, answers, torch.tensor([-3.0]), torch.tensor([3.0]))
->>> bool((f.score(torch.tensor([[[1.0, 0, 0], [0, 1, 0]]])) > 0.5).all())
-True
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 Link = Literal["log-odds", "value"]
-RATE, SHARED, OWN, AGAINST, FLOOR, NOISE = 0.2, 4.0, 3.0, 5.0, 0.3, 0.1
-"""Adam's first step; precisions of a feature's factors in all units, in one, and of g; heat that
-every feature has; error of an answer that f need not explain. Chosen on tuning inputs."""
-ROOM = 1 << 24  # numbers of sets worked on at once
 
 
 @dataclass(frozen=True)
@@ -64,19 +54,17 @@ class AnswersFunction:
 
     def rise(self, x: Tensor) -> Tensor:
         """The part of the way from none to all, 0 to 1: sets or [0, 1], [N, R, n] -> [N, R]."""
-        units = -torch.expm1(-(x @ self.weight))
-        scale = self.share / -torch.expm1(-self.weight.sum(1)).clamp(max=-1e-300)
-        return (units @ scale[:, :, None])[:, :, 0]
+        return (-torch.expm1(-(x @ self.weight)) @ self._heights)[:, :, 0]
 
     def value(self, x: Tensor) -> Tensor:
         """The submodular function, 0 of the empty set: [N, R, n] -> [N, R]."""
-        total = self._link()[2] + self.against.sum(1, keepdim=True)
+        total = self.link_parts[2] + self.against.sum(1, keepdim=True)
         return self.rise(x) * total - (x @ self.against[:, :, None])[:, :, 0]
 
     def predict(self, x: Tensor) -> Tensor:
         """The log-odds (or value) with only these features left: [N, R, n] -> [N, R]."""
         x = x.to(self.weight)
-        stay, start, _ = self._link()
+        stay, start, _ = self.link_parts
         if self.link == "value":
             return start + self.value(x)
         return torch.logaddexp(stay, start + self.value(x))
@@ -106,7 +94,13 @@ class AnswersFunction:
         found = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {name: part for name, part in found if isinstance(part, Tensor)}
 
-    def _link(self) -> tuple[Tensor, Tensor, Tensor]:
+    @cached_property
+    def _heights(self) -> Tensor:
+        """What each unit would rise to without end, a_u / phi(w_u . 1), [N, U, 1]."""
+        return (self.share / -torch.expm1(-self.weight.sum(1)).clamp(max=-1e-300))[:, :, None]
+
+    @cached_property
+    def link_parts(self) -> tuple[Tensor, Tensor, Tensor]:
         """(log of the odds that stay, where the rise starts, F), each [N, 1]."""
         if self.link == "value":
             return self.none, self.none, self.all - self.none
@@ -116,84 +110,6 @@ class AnswersFunction:
         start = torch.where(up, self.none + toe, self.none)
         part = torch.where(up, stay - self.all, -80.0).clamp(max=-1e-6)
         return stay, start, self.all + torch.log(-torch.expm1(part)) - start
-
-
-def fit_answers(
-    sets: Tensor,
-    answers: Tensor,
-    none: Tensor,
-    all: Tensor,
-    *,
-    heat: Tensor | None = None,
-    places: Tensor | None = None,
-    counted: Tensor | None = None,
-    link: Link = "log-odds",
-    against: bool = False,
-    steps: int = 50,
-) -> AnswersFunction:
-    """Learn the function of every input from answers, in float64; nothing is drawn at random.
-
-    Args:
-        sets: what was left, bool or 0/1, [N, R, n].
-        answers: the model's log-odds of the class (or values), [N, R].
-        none: the same for no feature, [N].
-        all: the same for the whole input, [N].
-        heat: where the evidence is expected, >= 0 in any unit, [N, n]; None: anywhere.
-        places: the log weight of each feature in each unit before learning, [n, U]:
-            ``place_units``; None: of features without a layout.
-        counted: which answers count, bool [N, R]; None: all.
-        link: "log-odds", or "value" for answers that are values.
-        against: also learn evidence against the class; f is then no longer monotone.
-        steps: steps of Adam.
-    """
-    count, per_input, n = sets.shape
-    rows = max(1, ROOM // max(1, per_input * n))
-    if count > rows:
-        same: dict[str, Any] = {"places": places, "link": link, "against": against, "steps": steps}
-        parts = []
-        for part in (slice(i, i + rows) for i in range(0, count, rows)):
-            own = [None if t is None else t[part] for t in (heat, counted)]
-            given = (t[part] for t in (sets, answers, none, all))
-            parts.append(fit_answers(*given, heat=own[0], counted=own[1], **same))
-        joined: dict[str, Any] = {
-            name: torch.cat([part.parts()[name] for part in parts]) for name in parts[0].parts()
-        }
-        return replace(parts[0], **joined)
-    with torch.inference_mode(False), torch.enable_grad():
-        answers = answers.detach().clone().double()
-        x, none, all = (t.detach().clone().to(answers) for t in (sets, none, all))
-        none, all = none.view(-1, 1), all.view(-1, 1)
-        base = _prior(heat, place_units(n) if places is None else places, x)
-        units = base.shape[2]
-        shapes = [(n, 1), (n, units), (1, units), (units,), (1,), (n,)]
-        free = [answers.new_zeros(count, *shape).requires_grad_() for shape in shapes]
-        shared, apart, size, mix, toe, contra = free
-        scale = torch.ones_like(all)
-        if link == "value":  # in units of what the answers vary by
-            spread = (answers - none).square().mean(1, keepdim=True).sqrt().nan_to_num()
-            scale = torch.maximum((all - none).abs(), spread).clamp(min=1e-30)
-        wanted = to_score(answers, link)
-        weigh = torch.ones_like(answers) if counted is None else counted.to(x)
-
-        def build() -> AnswersFunction:
-            weight = (base + shared + apart + size).exp()
-            g = 0.04 * scale * contra.exp() if against else torch.zeros_like(contra)
-            k = (toe - 3).clamp(max=-0.01)
-            return AnswersFunction(weight, mix.softmax(1), g, k, none, all, link, per_input)
-
-        adam = torch.optim.Adam(free, lr=RATE, betas=(0.9, 0.95))
-        for step in range(steps):
-            adam.param_groups[0]["lr"] = RATE * (0.5 + 0.5 * math.cos(math.pi * step / steps))
-            error = (build().score(x) - wanted) / scale * weigh
-            loss = error.square().sum() / NOISE**2
-            loss = loss + SHARED * shared.square().sum() + OWN * apart.square().sum()
-            loss = loss + 0.05 * (size.square().sum() + mix.square().sum())
-            loss = loss + 0.02 * toe.square().sum() + AGAINST * contra.square().sum()
-            for parameter, slope in zip(free, torch.autograd.grad(loss, free), strict=True):
-                parameter.grad = slope
-            adam.step()
-        with torch.no_grad():
-            return build()
 
 
 def place_units(n: int, shape: tuple[int, ...] | None = None, units: int = 8) -> Tensor:
@@ -239,15 +155,3 @@ def concave_slopes(curve: Tensor) -> Tensor:
     ends = mean.flip(2).cummax(2).values.flip(2)[:, :, 1:]  # [N, from, k]: max over to > k
     starts = ends.masked_fill(at[:, None] > at[:n], torch.inf)
     return starts.amin(1) * sign
-
-
-def _prior(heat: Tensor | None, places: Tensor, x: Tensor) -> Tensor:
-    """Log weights before learning, [N, n, U]; every unit has a total weight of 1."""
-    places = places.to(x)
-    base = places.expand(len(x), *places.shape)
-    if heat is not None:
-        heat = heat.detach().to(x).clamp(min=0)
-        mean = heat.mean(1, keepdim=True)
-        relative = torch.where(mean > 0, heat / mean.clamp(min=1e-300), 1.0)
-        base = base + (relative + FLOOR).log()[:, :, None]
-    return base - base.logsumexp(1, keepdim=True)

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from sea_nn.submodular.answers_function import AnswersFunction, Link, fit_answers, to_score
+from sea_nn.submodular.answers_fit import fit_answers
+from sea_nn.submodular.answers_function import AnswersFunction, Link, to_score
 
 MOST_REST = 3.0  # a rest beyond so many log-odds counts as this
 
@@ -84,8 +85,8 @@ def order_features(f: Predictor, count: int, n: int, device: torch.device | None
     order = []
     for _ in range(n):
         x = taken[:, None] | single
-        better = f.score(x) - f.score(~x)
-        best = better.masked_fill(taken, -torch.inf).argmax(1, keepdim=True)
+        kept, removed = f.score(torch.cat([x, ~x], 1)).chunk(2, 1)
+        best = (kept - removed).masked_fill(taken, -torch.inf).argmax(1, keepdim=True)
         taken = taken.scatter(1, best, True)
         order.append(best)
     return torch.cat(order, 1)

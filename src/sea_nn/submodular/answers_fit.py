@@ -1,0 +1,212 @@
+"""Learn functions from answers: Adam on the squared error of the score, by hand-written gradients.
+
+Autograd would start ten times as many kernels as the arithmetic needs, and on a GPU their number
+is the price of a fit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sea_nn.submodular.answers_function import AnswersFunction, Link, place_units, to_score
+
+RATE, SHARED, OWN, AGAINST, FLOOR, NOISE = 0.2, 4.0, 3.0, 5.0, 0.3, 0.1
+"""Adam's first step; precisions of a feature's factors in all units, in one, and of g; heat that
+every feature has; error of an answer that f need not explain. Chosen on tuning inputs."""
+SIZE, TOE = 0.05, 0.02  # precisions of a unit's size and share, and of the toe
+LEAST_AGAINST, FIRST_TOE, LAST_TOE = 0.04, -3.0, -0.01
+BETAS, EPSILON = (0.9, 0.95), 1e-8  # Adam's
+ROOM = 1 << 24  # numbers of sets worked on at once
+
+
+def fit_answers(
+    sets: Tensor,
+    answers: Tensor,
+    none: Tensor,
+    all: Tensor,
+    *,
+    heat: Tensor | None = None,
+    places: Tensor | None = None,
+    counted: Tensor | None = None,
+    link: Link = "log-odds",
+    against: bool = False,
+    steps: int = 50,
+) -> AnswersFunction:
+    """Learn the function of every input from answers, in float64; nothing is drawn at random.
+
+    Args:
+        sets: what was left, bool or 0/1, [N, R, n].
+        answers: the model's log-odds of the class (or values), [N, R].
+        none: the same for no feature, [N].
+        all: the same for the whole input, [N].
+        heat: where the evidence is expected, >= 0 in any unit, [N, n]; None: anywhere.
+        places: the log weight of each feature in each unit before learning, [n, U]:
+            ``place_units``; None: of features without a layout.
+        counted: which answers count, bool [N, R]; None: all.
+        link: "log-odds", or "value" for answers that are values.
+        against: also learn evidence against the class; f is then no longer monotone.
+        steps: steps of Adam.
+
+    >>> sets = torch.tensor([[[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1]]])
+    >>> answers = torch.tensor([[3.0, 3.0, -3.0, 3.0, 3.0, 3.0]])  # log-odds: feature 0 or 1
+    >>> f = fit_answers(sets, answers, torch.tensor([-3.0]), torch.tensor([3.0]))
+    >>> bool((f.score(torch.tensor([[[1.0, 0, 0], [0, 1, 0]]])) > 0.5).all())
+    True
+    """
+    count, per_input, n = sets.shape
+    rows = max(1, ROOM // max(1, per_input * n))
+    if count > rows:
+        same: dict[str, Any] = {"places": places, "link": link, "against": against, "steps": steps}
+        parts = []
+        for part in (slice(i, i + rows) for i in range(0, count, rows)):
+            own = [None if t is None else t[part] for t in (heat, counted)]
+            given = (t[part] for t in (sets, answers, none, all))
+            parts.append(fit_answers(*given, heat=own[0], counted=own[1], **same))
+        joined: dict[str, Any] = {
+            name: torch.cat([part.parts()[name] for part in parts]) for name in parts[0].parts()
+        }
+        return replace(parts[0], **joined)
+    with torch.no_grad():
+        answers = answers.detach().double()
+        fit = _Fit(
+            x=sets.to(answers),
+            wanted=to_score(answers, link),
+            ends=(none.detach().to(answers).view(-1, 1), all.detach().to(answers).view(-1, 1)),
+            base=_prior(heat, place_units(n) if places is None else places, sets.to(answers)),
+            weigh=None if counted is None else counted.to(answers),
+            link=link,
+            against=against,
+        )
+        fit.descend(steps)
+        return fit.function()
+
+
+class _Fit:
+    """The parameters of N inputs, side by side in one tensor, and the slope of their loss."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        wanted: Tensor,
+        ends: tuple[Tensor, Tensor],
+        base: Tensor,
+        weigh: Tensor | None,
+        link: Link,
+        against: bool,
+    ) -> None:
+        self.x, self.wanted, self.base, self.weigh = x, wanted, base, weigh
+        (self.none, self.all), self.link, self.against = ends, link, against
+        count, n, units = base.shape
+        # A feature's factors in all units and in one, sizes and shares of units, the toe, g.
+        self.sizes = (n, n * units, units, units, 1, n if against else 0)
+        precisions = (SHARED, OWN, SIZE, SIZE, TOE, AGAINST)
+        self.free = x.new_zeros(count, sum(self.sizes))
+        self.precision = torch.cat(
+            [x.new_full((k,), p) for k, p in zip(self.sizes, precisions, strict=True)]
+        )
+        self.scale = torch.ones_like(self.all)
+        if link == "value":  # in units of what the answers vary by
+            spread = (wanted - self.none).square().mean(1, keepdim=True).sqrt().nan_to_num()
+            self.scale = torch.maximum((self.all - self.none).abs(), spread).clamp(min=1e-30)
+        # From the error of a score to twice its square's slope.
+        self.counts = 2 / (NOISE * self.scale).square()
+        if weigh is not None:
+            self.counts = self.counts * weigh.square()
+
+    def descend(self, steps: int) -> None:
+        """Take steps of Adam, each shorter than the one before."""
+        first, second = torch.zeros_like(self.free), torch.zeros_like(self.free)
+        for step in range(steps):
+            slope = self.slope()
+            first.lerp_(slope, 1 - BETAS[0])
+            second.mul_(BETAS[1]).addcmul_(slope, slope, value=1 - BETAS[1])
+            rate = (
+                RATE * (0.5 + 0.5 * math.cos(math.pi * step / steps)) / (1 - BETAS[0] ** (step + 1))
+            )
+            root = second.sqrt().mul_((1 - BETAS[1] ** (step + 1)) ** -0.5).add_(EPSILON)
+            self.free.addcdiv_(first, root, value=-rate)
+
+    def function(self) -> AnswersFunction:
+        """The functions that the parameters stand for."""
+        weight, share, k, g = self._build()
+        if not self.against:
+            g = torch.zeros_like(weight[:, :, 0])
+        return AnswersFunction(weight, share, g, k, self.none, self.all, self.link, self.x.shape[1])
+
+    def _build(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        shared, own, size, mix, toe, contra = self.free.split(self.sizes, 1)
+        log = self.base + own.view(self.base.shape) + shared[:, :, None] + size[:, None]
+        k = (toe + FIRST_TOE).clamp(max=LAST_TOE)
+        return log.exp(), mix.softmax(1), k, LEAST_AGAINST * self.scale * contra.exp()
+
+    def slope(self) -> Tensor:
+        """The gradient of the loss, in the order of the parameters: [N, P].
+
+        For each r: score = link(stay, start + value), value = rise total - g . x, and so on down
+        to the logarithms of weights; see ``AnswersFunction`` for the names.
+        """
+        weight, share, k, g = self._build()
+        function = AnswersFunction(weight, share, g, k, self.none, self.all, self.link)
+        stay, start, rest = function.link_parts
+        passed = torch.exp(-(self.x @ weight))  # e^-z of every unit, [N, R, U]
+        whole = -torch.expm1(-weight.sum(1))  # 1 - e^-t, [N, U]
+        per_unit = share / whole
+        rise = (1 - passed) @ per_unit[:, :, None]  # [N, R, 1]
+        total = rest + g.sum(1, keepdim=True) if self.against else rest
+        value = rise[:, :, 0] * total
+        if self.against:
+            value = value - (self.x @ g[:, :, None])[:, :, 0]
+        if self.link == "value":
+            by_value = (start + value - self.wanted) * self.counts
+            by_toe = torch.zeros_like(k)
+        else:
+            level = start + value
+            score = torch.logaddexp(stay, level).sigmoid()
+            by_level = (score - self.wanted) * self.counts * (score * (1 - score))
+            by_value = by_level * torch.sigmoid(level - stay)
+            by_toe = self._slope_of_toe(k, stay, by_level, by_value, rise[:, :, 0])
+        by_rise = (by_value * total)[:, :, None]
+        by_unit = ((1 - passed).mT @ by_rise)[:, :, 0]  # of a unit's share over its whole, [N, U]
+        by_sum = passed.mul_(by_rise) * per_unit[:, None]  # of z, [N, R, U]
+        # Of t, which lowers the unit's share of the whole: whole' = e^-t = 1 - whole.
+        by_total = -by_unit * per_unit * (1 - whole) / whole
+        by_log = (self.x.mT @ by_sum + by_total[:, None]) * weight
+        by_share = by_unit / whole
+        by_mix = share * (by_share - (share * by_share).sum(1, keepdim=True))
+        slopes = [by_log.sum(2), by_log.flatten(1), by_log.sum(1), by_mix, by_toe]
+        if self.against:
+            by_g = (by_value * rise[:, :, 0]).sum(1, keepdim=True) - (by_value[:, None] @ self.x)[
+                :, 0
+            ]
+            slopes.append(by_g * g)
+        return torch.cat(slopes, 1).addcmul_(self.free, self.precision, value=2)
+
+    def _slope_of_toe(
+        self, k: Tensor, stay: Tensor, by_level: Tensor, by_value: Tensor, rise: Tensor
+    ) -> Tensor:
+        """The slope in the toe's parameter, through where the rise starts, what stays and F."""
+        by_stay = k.exp() / torch.expm1(k)  # of what stays, by k
+        part = stay - self.all
+        odds = torch.where(part < -1e-6, part.exp() / torch.expm1(part), 0.0)
+        by_rest = odds * by_stay - 1  # of F, by k
+        stays = ((by_level - by_value) * by_stay).sum(1, keepdim=True)
+        moves = (by_value * (1 + rise * by_rest)).sum(1, keepdim=True)
+        free = (self.all > self.none) & (k < LAST_TOE)
+        return torch.where(free, stays + moves, 0.0)
+
+
+def _prior(heat: Tensor | None, places: Tensor, x: Tensor) -> Tensor:
+    """Log weights before learning, [N, n, U]; every unit has a total weight of 1."""
+    places = places.to(x)
+    base = places.expand(len(x), *places.shape)
+    if heat is not None:
+        heat = heat.detach().to(x).clamp(min=0)
+        mean = heat.mean(1, keepdim=True)
+        relative = torch.where(mean > 0, heat / mean.clamp(min=1e-300), 1.0)
+        base = base + (relative + FLOOR).log()[:, :, None]
+    return base - base.logsumexp(1, keepdim=True)
