@@ -1,8 +1,8 @@
 """What each part of the engine gains: the same maps with one part after the other switched off.
 
 On a CPU: norm folding, and greedy's guesses and cubic bounds. On a GPU: norm folding, the first
-layer apart, CUDA graphs and compiled passes, with Captum by hand and Captum on a model under
-`torch.compile` beside them. Each machine writes its own section of docs/results/engine.md.
+layer apart and CUDA graphs, with Captum by hand beside them; `benchmarks.compiled` adds compiled
+passes. Each machine writes its own section of docs/results/engine.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from sea_nn.vision.models import load_model
 
 FILE = Path(__file__).parents[1] / "docs" / "results" / "engine.md"
 SECONDS = 170  # on a GPU, what might end later is left out
-COMPILING = 45  # what compiling a model takes at most
 Part = list[tuple[Any, str, Any]]
 
 NEVER = 1 << 60
@@ -168,15 +167,14 @@ def partial_window(start: Callable[..., None]) -> Callable[..., None]:
 
 HEADER = [
     *("model", "batch", "Captum", "all parts", "cosine", "norms as they are"),
-    *("first layer in place", "no CUDA graphs", "`compile=True`", "Captum, compiled"),
+    *("first layer in place", "no CUDA graphs"),
 ]
+Case = tuple[nn.Module, Tensor, Tensor]
 
 
-def on_gpu(sizes: tuple[int, ...] = (1, 8, 32)) -> Iterator[Table]:
-    """Everything as it is first; then what has to be compiled, which takes most of the time."""
-    warnings.simplefilter("ignore")
-    began = time.perf_counter()
-    cases: dict[tuple[str, int], tuple[nn.Module, Tensor, Tensor]] = {}
+def load_cases(sizes: tuple[int, ...] = (1, 8, 32)) -> dict[tuple[str, int], Case]:
+    """Return model, inputs and classes by the model's name and the number of images."""
+    cases = {}
     for name in ("efficientnet-lite0", "resnet50"):
         loaded = load_model(name, "cuda")
         every = views(loaded.preprocess, max(sizes)).cuda()
@@ -184,36 +182,28 @@ def on_gpu(sizes: tuple[int, ...] = (1, 8, 32)) -> Iterator[Table]:
             target = loaded.model(every).argmax(1)
         for size in sizes:
             cases[name, size] = loaded.model, every[:size], target[:size]
-    rows = {case: [case[0], str(case[1]), *[""] * (len(HEADER) - 2)] for case in cases}
+    return cases
 
-    def fill(
-        case: tuple[str, int], place: int, seconds: int, work: Callable[..., list[str]]
-    ) -> None:
-        if time.perf_counter() - began > SECONDS - seconds:
-            rows[case][place] = "no time left"
-            return
+
+def on_gpu() -> Iterator[Table]:
+    warnings.simplefilter("ignore")
+    began, rows = time.perf_counter(), []
+    for (name, size), case in load_cases().items():
+        late = time.perf_counter() - began > SECONDS - 20
         forget()
-        cells = work(*cases[case])
-        rows[case][place : place + len(cells)] = cells
-        print(f"{time.perf_counter() - began:.0f} s:", " | ".join(rows[case]), flush=True)
-
-    for case in cases:
-        fill(case, 2, 20, _as_is)
-    for case in sorted(cases, key=lambda case: case[1] != 8):
-        fill(case, len(HEADER) - 2, COMPILING, _compiled)
-    for case in cases:
-        if case[1] == 8:  # compiling for one size takes as long as all else
-            fill(case, len(HEADER) - 1, COMPILING, _captum_compiled)
+        cells = ["no time left"] if late else _as_is(*case)
+        rows.append([name, str(size), *cells])
+        print(f"{time.perf_counter() - began:.0f} s:", " | ".join(rows[-1]), flush=True)
     note = (
         "Images a second of the paper's ensemble (VG, IG, SG), different crops of two photographs, "
         "the best of several calls after untimed ones. The cosine is the least of VG and IG with "
         "Captum's over all inputs; in brackets after a column, the least with the maps of all "
-        "parts, all three. Captum compiled is its second call on a model under `torch.compile`."
+        "parts, all three."
     )
-    yield "Passes on a GPU", note, HEADER, list(rows.values())
+    yield "Passes on a GPU", note, HEADER, rows
 
 
-def _repeat(size: int) -> tuple[int, int]:
+def repeat(size: int) -> tuple[int, int]:
     """Return how many calls are timed and how many come before: the third only replays."""
     return (5, 3) if size == 1 else (3, 3) if size == 8 else (2, 1)
 
@@ -228,7 +218,7 @@ def _as_is(model: nn.Module, x: Tensor, target: Tensor) -> list[str]:
         forget()
         with without(part):
             work = partial(explain, model, x, target, PAPER)
-            seconds, (maps, _, _) = best(work, *_repeat(size))
+            seconds, (maps, _, _) = best(work, *repeat(size))
         row.append(f"{size / seconds:.1f}")
         if found is None:
             found = maps
@@ -239,24 +229,13 @@ def _as_is(model: nn.Module, x: Tensor, target: Tensor) -> list[str]:
     return row
 
 
-def _compiled(model: nn.Module, x: Tensor, target: Tensor) -> list[str]:
-    seconds, _ = best(partial(explain, model, x, target, PAPER, True), *_repeat(len(x)))
-    return [f"{len(x) / seconds:.1f}"]
-
-
-def _captum_compiled(model: nn.Module, x: Tensor, target: Tensor) -> list[str]:
-    quick = Captum(torch.compile(model))
-    quick.explain(x, target)
-    return [f"{len(x) / sum(quick.explain(x, target)[1]):.1f}"]
-
-
 def write(tables: list[Table], section: str) -> None:
     """Put the tables into this machine's section of the page, and leave the other's alone."""
     title = "# What each part of the engine gains: `python -m benchmarks engine`\n"
     text = FILE.read_text() if FILE.exists() else title
     mark = f"\n# On {section}\n"
     head, _, rest = text.partition(mark)
-    after = rest.find("\n# On ")
+    after = rest.find("\n# ")
     body = "\n".join(to_markdown(*table) for table in tables).replace("\n## ", "\n### ")
     body = body.replace("## ", "### ", 1) if body.startswith("## ") else body
     said = f"{mark}\nHardware and versions: {hardware()}\n\n{body}"

@@ -1,0 +1,76 @@
+"""What `compile=True` gains on a GPU, and Captum on a model under `torch.compile` beside it.
+
+Written into its own section of docs/results/engine.md, row by row: compiling takes minutes.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.engine import best, forget, load_cases, repeat, write
+from benchmarks.members import PAPER, Captum, cosine, explain
+from benchmarks.table import Table
+
+HEADER = [
+    *("model", "batch", "Captum", "Captum, compiled", "as it is", "`compile=True`", "cosine"),
+    *("first call, s",),
+]
+CAPTUM = 8  # images for which Captum is compiled as well: one number of them takes a minute
+
+
+def run() -> Iterator[Table]:
+    warnings.simplefilter("ignore")
+    if not torch.cuda.is_available():
+        raise SystemExit("this benchmark needs a GPU")
+    began = time.perf_counter()
+    cases = load_cases()
+    rows = {case: [case[0], str(case[1]), *[""] * (len(HEADER) - 2)] for case in cases}
+    table: Table = ("Compiled passes on a GPU", NOTE, HEADER, list(rows.values()))
+    order = sorted(cases, key=lambda case: (case[0], case[1] != CAPTUM))
+    for case, measure, place in (
+        *((case, _ours, 4) for case in order),
+        *((case, _captum, 2) for case in order if case[1] == CAPTUM),
+    ):
+        if case[1] == CAPTUM:  # the first of a model, whose code serves its other batches
+            forget()
+        cells = measure(*cases[case])
+        rows[case][place : place + len(cells)] = cells
+        print(f"{time.perf_counter() - began:.0f} s:", " | ".join(rows[case]), flush=True)
+        write([table], "an H200, compiled")
+    yield table
+
+
+NOTE = (
+    "Images a second of the paper's ensemble (VG, IG, SG), as in the table before, without and "
+    "with `compile=True`; the cosine is the least between the maps of the two. The first call "
+    "compiles; PyTorch keeps code on disk between runs. Captum by hand is timed on the same model, "
+    "its second call, plain and under `torch.compile`."
+)
+
+
+def _ours(model: nn.Module, x: Tensor, target: Tensor) -> list[str]:
+    size = len(x)
+    seconds, (plain, _, _) = best(partial(explain, model, x, target, PAPER), *repeat(size))
+    start = time.perf_counter()
+    explain(model, x, target, PAPER, True)
+    first = time.perf_counter() - start
+    work = partial(explain, model, x, target, PAPER, True)
+    quick, (maps, _, _) = best(work, *repeat(size))
+    same = min(cosine(a, b) for a, b in zip(maps, plain, strict=True))
+    return [f"{size / seconds:.1f}", f"{size / quick:.1f}", f"{same:.5f}", f"{first:.0f}"]
+
+
+def _captum(model: nn.Module, x: Tensor, target: Tensor) -> list[str]:
+    def rate(model: Any) -> str:
+        captum = Captum(model)
+        captum.explain(x, target)
+        return f"{len(x) / sum(captum.explain(x, target)[1]):.1f}"
+
+    return [rate(model), rate(torch.compile(model))]
