@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sea_nn.ensembling.ensemble import Ensemble, ensemble, ensemble_class
     from sea_nn.explanation.explanation import Explanation
     from sea_nn.members.checks import Check
+    from sea_nn.passes.arrays import NumpyModel
     from sea_nn.sea import SEA, quantus_explain
     from sea_nn.submodular.dsf import DSF, CollapsedDSF
     from sea_nn.submodular.greedy import maximize
@@ -26,6 +27,7 @@ __all__ = [
     "CollapsedDSF",
     "Ensemble",
     "Explanation",
+    "NumpyModel",
     "SEAConfig",
     "Selection",
     "aggregate",
@@ -44,6 +46,7 @@ _HOMES = {
     "ensembling.ensemble": ("Ensemble", "ensemble", "ensemble_class"),
     "explanation.explanation": ("Explanation",),
     "members.checks": ("Check",),
+    "passes.arrays": ("NumpyModel",),
     "sea": ("SEA", "quantus_explain"),
     "submodular.dsf": ("DSF", "CollapsedDSF"),
     "submodular.greedy": ("maximize",),

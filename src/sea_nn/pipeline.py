@@ -28,7 +28,7 @@ from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Target
 from sea_nn.questions.answers import Answers, Ask, Asking, join_answers
-from sea_nn.questions.ask import ask_about_groups, make_ask, make_ask_only
+from sea_nn.questions.ask import ask_about_groups, choose_draws, make_ask, make_ask_only
 from sea_nn.questions.learn import AnswersMap, check_budget, learn_from_answers
 
 
@@ -129,13 +129,16 @@ def explain(
         masks = {"weights": weights, "feature_mask": features.groups, **(constraints or {})}
         learned = learn(heatmaps, config, ask=ask, **masks)
     else:
+        asked = features.to_ask_about(config.grid, x.device)
+        left = budget + -sum(found.evaluations.values()) // len(x)
+        draws = choose_draws(left, asked.n, config.absent, features.kind, background)
         learned = learn_from_answers(
-            make_ask_only(model, x, found.target, **known),
+            make_ask_only(model, x, found.target, draws=draws, **known),
             found.output.score(found.outputs, found.target),
             torch.einsum("nm,nm...->n...", weights, heatmaps.to(weights)),
-            budget + -sum(found.evaluations.values()) // len(x),
+            left // draws,
             link="value" if found.output.kind == "value" else "log-odds",
-            features=features.to_ask_about(config.grid, x.device),
+            features=asked,
             seed=running.get("seed", 0),
         )
     now = time.perf_counter()

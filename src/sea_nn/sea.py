@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from sea_nn import pipeline
 from sea_nn.config import SEAConfig, check_config, check_seed, check_whole
 from sea_nn.errors import InputError, MemberError
-from sea_nn.explanation.assemble import assemble, check_function, show_input
+from sea_nn.explanation.assemble import assemble, check_function, check_range, show_input
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.features import Features, Kind
@@ -44,6 +44,8 @@ CHEAP: dict[bool, tuple[str, ...]] = {
 }
 """The members of a budget, for a module and for any other differentiable function."""
 CHEAP_COLUMNS = ("deeplift", "input_x_gradient")
+ASKING = ("occlusion",)
+"""The member of a budget where the model has no gradient."""
 
 
 class SEA(Attribution):  # type: ignore[misc]
@@ -233,12 +235,10 @@ class SEA(Attribution):  # type: ignore[misc]
         columns = features.kind.channels is None
         if self.chosen and columns and isinstance(model, nn.Module):
             methods = CHEAP_COLUMNS
-        try:
-            found = pipeline.explain(model, x, target, methods=methods, **how)
-        except MemberError:
-            if not self.chosen or methods == CHEAP[False]:
-                raise
-            found = pipeline.explain(model, x, target, methods=CHEAP[False], **how)
+        choices = [methods]
+        if self.chosen:
+            choices += [other for other in (CHEAP[False], ASKING) if other != methods]
+        found = self._explain_by(choices, model, x, target, **how)
         if model is self.forward_func:
             self.output = found.members.output  # one meaning for all calls
         return assemble(
@@ -251,6 +251,7 @@ class SEA(Attribution):  # type: ignore[misc]
             else (
                 *check_members(found.members, model, x, **call),
                 *check_function(found),
+                *([] if background is None else check_range(x, background, features.names)),
             ),
             provenance=Provenance(
                 config=found.config.to_dict(),
@@ -273,6 +274,18 @@ class SEA(Attribution):  # type: ignore[misc]
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
             ),
         )
+
+    def _explain_by(
+        self, choices: Sequence[Methods], *given: Any, **how: Any
+    ) -> pipeline.Explained:
+        """Explain by the first members that can; the first one's error where none can."""
+        first: MemberError | None = None
+        for methods in choices:
+            try:
+                return pipeline.explain(*given, methods=methods, **how)
+            except MemberError as error:
+                first = first or error
+        raise first or MemberError("no members were given")
 
 
 def quantus_explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray[Any, Any]:

@@ -12,6 +12,7 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import name_class, rank_classes
 from sea_nn.features import find_kind, spread
+from sea_nn.features.kinds import TABLE
 from sea_nn.members.checks import Check
 from sea_nn.pipeline import Explained
 from sea_nn.questions.learn import CLIP, AnswersMap
@@ -84,6 +85,22 @@ def check_function(found: Explained) -> list[Check]:
             message = f"the whole input says no more for the target than an empty one: {change:.3g}"
             advice = "its map is zero; explain another target, or set SEAConfig.absent"
             checks.append(Check("warn", f"input {i}", message, advice))
+    return checks
+
+
+def check_range(x: Tensor, background: Tensor, names: Sequence[str] | None) -> list[Check]:
+    """Warn of a table's values that the background does not have the like of."""
+    if x.ndim != TABLE.axes:
+        return []
+    low, high = background.aminmax(dim=0)
+    outside, checks = (x < low) | (x > high), []
+    for i in outside.any(1).nonzero().flatten().tolist():
+        which = outside[i].nonzero().flatten().tolist()
+        said = ", ".join(names[k] if names else f"column {k}" for k in which[:3])
+        more = f" and {len(which) - 3} more" if len(which) > 3 else ""
+        message = f"outside what the background has: {said}{more}"
+        advice = "the model may not know such values; nor does what is absent look like them"
+        checks.append(Check("warn", f"input {i}", message, advice))
     return checks
 
 

@@ -217,13 +217,17 @@ class Explanation:
         return f"{score:.4g}" if self.output.kind == "value" else f"{score:.2f}"
 
     def name_feature(self, k: int, i: int = 0) -> str:
-        """The name of a feature: a column's, text i's word, or its place in the feature space."""
+        """The name of a feature: its columns', text i's word, or its place in the feature space."""
         if self.texts is not None:
             return self.texts[i][k].strip() if k < len(self.texts[i]) else ""
         if len(self.feature_shape) == 1:
-            named = self.view == "bars" and self.features is None and self.feature_names
-            return self.feature_names[k] if named and self.feature_names else f"feature {k}"
-        place = [int(i) for i in np.unravel_index(k, self.feature_shape)]
+            if self.view != "bars" or not self.feature_names:
+                return f"feature {k}"
+            if self.features is None:
+                return self.feature_names[k]
+            own = [n for n, g in zip(self.feature_names, self.features[0], strict=True) if g == k]
+            return own[0] if len(own) == 1 else f"{own[0]} and {len(own) - 1} more"
+        place = [int(p) for p in np.unravel_index(k, self.feature_shape)]
         if self.view == "lines":
             row, column = place
             channel = self.feature_names[row] if self.feature_names else f"channel {row}"

@@ -4,6 +4,7 @@
 as one feature, ``segments`` makes superpixels for members.
 """
 
+from sea_nn.features.columns import group_columns
 from sea_nn.features.features import Features
 from sea_nn.features.groups import (
     average_groups,
@@ -28,6 +29,7 @@ __all__ = [
     "clip_grid",
     "expand_mask",
     "find_kind",
+    "group_columns",
     "group_features",
     "mark_groups",
     "number_cells",

@@ -156,8 +156,12 @@ def check_input(x: Any, limit: int | None = None) -> None:
         )
     if x.is_meta:
         raise InputError("x is on the meta device and holds no numbers; move it to cpu or cuda")
-    if not bool(x.isfinite().all()):
-        raise InputError("x holds NaN or infinite values; clean the input first")
+    finite = x.isfinite()
+    if not bool(finite.all()):
+        bad = (~finite).any(0).nonzero().flatten().tolist() if x.ndim == 2 else []
+        more = ", …" if len(bad) > 5 else ""
+        where = f" (columns {', '.join(map(str, bad[:5]))}{more})" if bad else ""
+        raise InputError(f"x holds NaN or infinite values{where}; clean the input first")
     if limit is not None and limit < 1:
         raise InputError(f"internal_batch_size must be at least 1, got {limit}")
 

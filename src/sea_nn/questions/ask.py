@@ -23,6 +23,9 @@ from sea_nn.questions.answers import Ask
 from sea_nn.questions.points import ask_points
 from sea_nn.questions.session import open_model
 
+LEAST_DRAWS, MOST_DRAWS = 4, 16
+QUESTIONS_PER_FEATURE = 10
+
 
 def make_ask_only(
     model: Callable[..., Any],
@@ -68,7 +71,7 @@ def make_ask_only(
     """
     x = x.detach()
     found, known = Features.of(x) if features is None else features, output
-    way = find_way(absent, found.kind, background)
+    way = find_way(absent, found.kind, background, draws)
     given: dict[str, Any] = {"baselines": baselines, "background": background}
     hiding = prepare(x, way, draws=draws, seed=seed, **given)
 
@@ -120,14 +123,33 @@ def ask_about_groups(ask: Ask | None, groups: Tensor) -> Ask | None:
     return None if ask is None else lambda sets: ask(sets[..., groups[0]])
 
 
-def find_way(absent: str, kind: Kind, background: Tensor | None) -> str:
+def find_way(absent: str, kind: Kind, background: Tensor | None, draws: int = 1) -> str:
     """The way to be absent of inputs of a kind.
 
-    Columns have no neighbours to blur: they become draws from the background where there is one,
-    and else the kind's own way.
+    Columns have no neighbours to blur: they become draws from the background where there is one
+    and draws are many enough to stand for it, else its mean, and without one the kind's own way.
     """
     if absent not in ABSENT:
         raise InputError(f"absent must be one of {', '.join(ABSENT)}; got {absent!r}")
     if kind.absent == "blur" or absent not in ("blur", "mean"):
         return absent
-    return kind.absent if background is None else "background"
+    if background is None:
+        return kind.absent
+    return "background" if draws >= LEAST_DRAWS else "background_mean"
+
+
+def choose_draws(questions: int, n: int, absent: str, kind: Kind, background: Tensor | None) -> int:
+    """How many rows of the background each answer is a mean of; 1 where it is of none.
+
+    At equal evaluations more questions order columns better than more draws, until there are about
+    ten for each column or every set is asked about (docs/results/tables.md).
+
+    >>> rows = torch.zeros(50, 4)
+    >>> [choose_draws(q, 4, "blur", Kind("table", 2), rows) for q in (60, 128, 1024)]
+    [1, 8, 16]
+    """
+    if background is None:
+        return 1
+    enough = min(QUESTIONS_PER_FEATURE * n, 2**n)
+    draws = max(1, min(questions // enough, MOST_DRAWS, len(background)))
+    return draws if find_way(absent, kind, background, draws) == "background" else 1

@@ -103,7 +103,10 @@ class Search:
     def run(self, plan: Plan) -> Tensor:
         """Ask what the plan says; returns the order, [N, n]."""
         if plan.every:
-            sets = every_set(self.heat.shape[1]).to(self.heat.device)
+            sets = every_set(self.heat.shape[1])
+            # In no order: answers are left out of fits by turns.
+            mixed = torch.randperm(len(sets), generator=torch.Generator().manual_seed(0))
+            sets = sets[mixed].to(self.heat.device)
             self.put(sets.expand(len(self.heat), -1, -1))
             self.order = self.find_order()
         for i, count in enumerate(plan.pairs):

@@ -189,7 +189,9 @@ def plot_explanation(
         dots, names = e.maps, e.methods
         if e.answers is not None:
             dots, names = torch.cat([dots, e.answers.unsqueeze(1).to(dots)], 1), (*names, "answers")
-        return plot_bars(e.attribution, dots, names, e.feature_names, rows, path)
+        return plot_bars(
+            e.attribution.reshape(len(e), *e.shape), dots, names, e.feature_names, rows, path
+        )
     if e.view == "lines":
         return plot_series(e.attribution, e.values, e.feature_names, rows, path)
     if kind == "strip":

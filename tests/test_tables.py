@@ -1,0 +1,190 @@
+"""Tables: columns absent by background data, models of arrays, groups of columns."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sea_nn import SEA, NumpyModel, SEAConfig
+from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.features import Kind
+from sea_nn.questions.absent import prepare
+from sea_nn.questions.ask import choose_draws, make_ask_only
+from tests.reference.all_sets import Columns, greedy_order, score_sets
+
+TABLE = Kind("table", 2)
+
+
+class Planted:
+    """log-odds = 4 max(a, b) + 3 c d + e - 3: copies, an interaction, a plain column, nothing."""
+
+    def __call__(self, x):
+        a, b, c, d, e = x[:, :5].unbind(1)
+        odds = 4 * torch.maximum(a, b) + 3 * c * d + e - 3
+        return torch.stack([odds, torch.zeros_like(odds)], 1).softmax(1)
+
+
+@pytest.fixture
+def background():
+    return torch.rand(30, 6, generator=torch.Generator().manual_seed(1)) * 0.2
+
+
+def test_answers_are_means_over_draws_of_the_background(background):
+    x = torch.ones(1, 6)
+    ask = make_ask_only(
+        Planted(),
+        x,
+        0,
+        absent="background",
+        background=background,
+        draws=30,
+        output="probabilities",
+    )
+    truth = score_sets(Planted(), x[0], background, 0, Columns(6))
+    for chosen in [(), (0,), (0, 2), (0, 1, 2, 3, 4, 5)]:
+        said = ask(Columns(6)(chosen)[None, None])
+        torch.testing.assert_close(said, torch.tensor([[truth[frozenset(chosen)]]]))
+
+
+def test_with_room_for_all_sets_order_and_gains_are_those_of_every_set(background):
+    x = torch.ones(1, 6)
+    background = background[:16]
+    e = SEA(
+        NumpyModel(lambda rows: Planted()(torch.as_tensor(rows)).numpy()),
+        budget=1100,
+        output="probabilities",
+    )
+    e = e.explain(x, target=0, background=background)
+    truth = score_sets(Planted(), x[0], background, 0, Columns(6))
+    best = greedy_order(truth, 6)
+    assert e.order[0, 0] == best[0]
+    assert e.function.n_answers == 62  # all but the empty and the whole
+    logit = torch.tensor([truth[frozenset(range(6))], truth[frozenset()]]).double().logit()
+    torch.testing.assert_close(e.gains.sum().double(), logit[0] - logit[1], rtol=1e-4, atol=1e-4)
+    assert e.attribution[0, 5] < 0.15  # a column that the model does not use
+
+
+def test_the_second_copy_of_a_column_gains_less_than_half_of_the_first(background):
+    def model(x):
+        odds = 4 * torch.maximum(x[:, 0], x[:, 1]) + 2 * x[:, 2] + x[:, 3] - 3
+        return torch.stack([odds, 0 * odds], 1).softmax(1)
+
+    sea = SEA(model, budget=1100, output="probabilities")
+    e = sea.explain(torch.ones(1, 6), target=0, background=background[:16])
+    first, second = sorted(e.attribution[0, :2].tolist(), reverse=True)
+    assert second < first / 2
+    assert float(e.predict_error) < 0.15
+
+
+def test_few_questions_take_the_mean_of_the_background_and_many_draw_from_it(background):
+    assert choose_draws(60, 6, "blur", TABLE, background) == 1
+    assert choose_draws(300, 6, "blur", TABLE, background) == 5
+    assert choose_draws(10_000, 6, "blur", TABLE, background) == 16
+    assert choose_draws(10_000, 6, "blur", TABLE, background[:3]) == 1
+    assert choose_draws(100, 6, "background", TABLE, background) == 1
+    assert choose_draws(10_000, 6, "baseline", TABLE, background) == 1
+    assert choose_draws(10_000, 6, "blur", TABLE, None) == 1
+
+
+def test_a_budget_is_kept_with_draws(background):
+    x = torch.rand(3, 6)
+    asked = []
+
+    def model(rows):
+        asked.append(len(rows))
+        return Planted()(torch.as_tensor(rows)).numpy()
+
+    e = SEA(NumpyModel(model), budget=300, output="probabilities").explain(
+        x, background=background, quiet=True
+    )
+    assert sum(e.provenance.evaluations.values()) <= 300 * 3
+    assert sum(e.provenance.evaluations.values()) > 250 * 3
+
+
+def test_a_model_of_arrays_is_explained_by_asking_it(background):
+    e = SEA(
+        NumpyModel(lambda r: Planted()(torch.as_tensor(r)).numpy()),
+        budget=128,
+        output="probabilities",
+    ).explain(torch.ones(2, 6), background=background)
+    assert e.methods == ("occlusion",)
+    with pytest.raises(InputError, match="budget of 9 or more"):
+        SEA(NumpyModel(lambda r: r), budget=8, output="logits").explain(torch.ones(2, 6))
+    with pytest.raises(MemberError):
+        SEA(NumpyModel(lambda r: r), "saliency", budget=64, output="logits").explain(
+            torch.ones(2, 6)
+        )
+
+
+def test_members_start_from_the_backgrounds_mean(background):
+    model = torch.nn.Linear(6, 2)
+    x = torch.rand(2, 6)
+    methods = ("input_x_gradient", "integrated_gradients")
+    given = SEA(model, methods).explain(x, baselines=background.mean(0))
+    found = SEA(model, methods).explain(x, background=background)
+    assert torch.equal(given.maps, found.maps)
+
+
+def test_values_outside_the_background_are_named(background):
+    x = torch.full((2, 6), 0.1)
+    x[1, 3] = 7.0
+    names = ["a", "b", "c", "d", "e", "f"]
+    e = SEA(Planted(), budget=64, output="probabilities").explain(
+        x, background=background, feature_names=names
+    )
+    said = [c for c in e.checks if "background" in c.message]
+    assert [(c.subject, c.message) for c in said] == [
+        ("input 1", "outside what the background has: d")
+    ]
+
+
+def test_groups_of_columns_have_names(background):
+    mask = torch.tensor([0, 0, 1, 1, 2, 3])
+    names = ["red", "blue", "c", "d", "e", "f"]
+    e = SEA(Planted(), budget=64, output="probabilities").explain(
+        torch.ones(1, 6), background=background, feature_mask=mask, feature_names=names
+    )
+    assert [e.name_feature(k) for k in range(4)] == ["red and 1 more", "c and 1 more", "e", "f"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "match"),
+    [
+        (torch.zeros(3, 5), InputError, r"\[B, 6\]"),
+        (torch.zeros(0, 6), InputError, "B >= 1"),
+        (torch.zeros(3, 6, dtype=torch.long), KindError, "floating"),
+        (torch.full((3, 6), torch.nan), InputError, "leave these rows out"),
+    ],
+)
+def test_a_background_that_does_not_fit_is_refused(wrong, error, match):
+    with pytest.raises(error, match=match):
+        SEA(Planted(), budget=64, output="probabilities").explain(
+            torch.ones(1, 6), background=wrong
+        )
+
+
+def test_asking_by_the_background_without_one_is_refused():
+    with pytest.raises(InputError, match="background="):
+        SEA(
+            Planted(), config=SEAConfig(absent="background"), budget=64, output="probabilities"
+        ).explain(torch.ones(1, 6))
+
+
+def test_one_column_and_columns_of_nan():
+    one = SEA(torch.nn.Linear(1, 2), budget=16).explain(torch.ones(2, 1))
+    assert one.order.tolist() == [[0], [0]]
+    x = torch.ones(2, 6)
+    x[:, 2] = torch.nan
+    with pytest.raises(InputError, match="columns 2"):
+        SEA(Planted(), budget=64, output="probabilities").explain(x)
+
+
+def test_interpolation_follows_the_line_between_what_is_left():
+    x = torch.tensor([[[0.0, 9, 9, 3, 5, 7]]])
+    hidden = torch.tensor([[[False, True, True, False, False, True]]])
+    said = prepare(x, "interpolate").hide(hidden, torch.tensor([0]))
+    assert said.tolist() == [[[0.0, 1, 2, 3, 5, 5]]]
+    gone = prepare(x, "interpolate").hide(torch.ones_like(hidden), torch.tensor([0]))
+    torch.testing.assert_close(gone, x.mean().expand_as(x))
+    with pytest.raises(InputError, match=r"\[N, C, T\]"):
+        prepare(torch.rand(1, 4), "interpolate")
