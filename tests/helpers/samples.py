@@ -97,6 +97,19 @@ def explain_series(count: int = 2, channels: int = 2, steps: int = 40) -> Explan
     return _explain_plain(noise.cumsum(-1), model, tuple(f"sensor {c}" for c in range(channels)))
 
 
+@cache
+def explain_in_budget(count: int = 2) -> Explanation:
+    """Images explained with a budget: a learned function, its curve, gains in log-odds."""
+    images = draw_images(count, 32, 32)
+    model = build(
+        1, nn.Conv2d(3, 6, 5, padding=2), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
+        nn.Linear(96, 4),
+    )  # fmt: skip
+    names = ("a cat", "a dog", "<b>a bird</b>", "a fish")
+    sea = SEA(model, ("saliency", "input_x_gradient"), budget=128)
+    return sea.explain(images.permute(0, 3, 1, 2) / 255, images=images, labels=names)
+
+
 def need_real(name: str, split: data.Split = "all") -> data.ImageSet:
     """Load a real set, or skip."""
     root = os.environ.get("SEA_NN_DATA")

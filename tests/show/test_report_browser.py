@@ -8,40 +8,8 @@ import torch
 
 from sea_nn.members.checks import Check
 from sea_nn.show.panels import heat, paint
-from sea_nn.show.report import write_report
 from sea_nn.show.report.encode import choose_stops
-from tests.helpers.browser import Browser
 from tests.helpers.samples import EVIL, ask, explain_images, explain_series, explain_table
-
-
-class Report(Browser):
-    """A report in the browser."""
-
-    def __init__(self, driver, path):
-        super().__init__(driver, path.as_uri())
-        self.wait("document.getElementById('viewer').dataset.ready !== undefined")
-
-    def choose(self, number):
-        self.run(f"document.querySelectorAll('#maps input')[{number}].click()")
-
-    def go(self, number):
-        self.run(f"location.hash = '{number}'")
-        self.wait(f"document.getElementById('viewer').dataset.ready === '{number}'")
-
-
-@pytest.fixture
-def browse(chromium, tmp_path):
-    opened = []
-
-    def start(explanations, **options):
-        path = write_report(explanations, tmp_path / f"report-{len(opened)}.html", **options)
-        opened.append(Report(chromium, path))
-        return opened[-1]
-
-    yield start
-    for browser in opened[-1:]:
-        assert browser.errors() == []
-        assert browser.requests() == []
 
 
 def test_opacity_goes_from_the_image_to_the_map(browse):
@@ -108,7 +76,7 @@ def test_switch_offers_the_answers_and_says_what_they_are(browse):
 def test_slider_lights_just_the_first_p_features(browse, grid):
     e = explain_images(2, 32, 32, grid)
     b = browse(e)
-    stops = choose_stops(e.order.shape[1])
+    stops, noun = choose_stops(e.order.shape[1]), "cells" if grid else "pixels"
     for number in (0, 1):
         b.go(number)
         for k in (1, 7, 33, len(stops)):
@@ -116,7 +84,7 @@ def test_slider_lights_just_the_first_p_features(browse, grid):
             p = stops[k - 1]
             veiled = (b.pixels()[..., 3] == 196) & (b.pixels()[..., :3].max(-1) < 16)
             assert np.array_equal(~veiled, e[number].top_mask(p)[0].numpy())
-            assert f"the first {p:,} of {e.order.shape[1]:,} features (" in b.text("p-text")
+            assert f"the first {p:,} of {e.order.shape[1]:,} {noun} (" in b.text("p-text")
         b.set("p-exact", 13, "change")
         veiled = (b.pixels()[..., 3] == 196) & (b.pixels()[..., :3].max(-1) < 16)
         assert np.array_equal(~veiled, e[number].top_mask(13)[0].numpy())

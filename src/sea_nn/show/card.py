@@ -87,7 +87,7 @@ def write_number(e: Explanation, score: float) -> str:
 
 
 def _draw(e: Explanation, i: int) -> str:
-    if e.kind == "image":
+    if e.view == "picture":
         position = heat(e.attribution[i, 0], 0)
         small = "small" if max(position.shape) <= SIDE / 2 else ""
         if e.images is None:
@@ -100,7 +100,7 @@ def _draw(e: Explanation, i: int) -> str:
             f'src="{encode_image(np.round(picture).astype(np.uint8))}">'
             for alt, picture in pictures
         )
-    if e.kind == "table":
+    if len(e.shape) == 1:
         return _draw_bars(e, i)
     if e.texts is not None:
         one = e[i]

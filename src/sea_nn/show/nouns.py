@@ -1,31 +1,35 @@
-"""What one feature is called: a pixel, a cell, a column, a time step, a word."""
+"""What one feature is called: a pixel, a cell, a column, a value, a word."""
 
 from sea_nn.explanation.explanation import Explanation
 
-WORDS = {
-    "image": ("pixel", "pixels"),
-    "table": ("column", "columns"),
-    "series": ("time step", "time steps"),
-    "text": ("word", "words"),
+SINGLE = {
+    "picture": ("pixel", "pixels"),
+    "slices": ("voxel", "voxels"),
+    "bars": ("column", "columns"),
+    "lines": ("time step", "time steps"),
+    "words": ("word", "words"),
 }
-GROUPS = {
-    "image": ("cell", "cells"),
-    "table": ("group of columns", "groups of columns"),
-    "series": ("span of time", "spans of time"),
+SEVERAL = {
+    "picture": ("cell", "cells"),
+    "slices": ("cell", "cells"),
+    "bars": ("group of columns", "groups of columns"),
+    "lines": ("span of time", "spans of time"),
+    "words": ("span of words", "spans of words"),
 }
+OTHER = ("feature", "features")
 
 
 def name_features_of(e: Explanation) -> tuple[str, str]:
     """What to call one feature of an explanation, and several.
 
-    A series' single values are time steps; where several positions are one feature, it is a cell of
-    an image's grid, a region of its mask, a group of columns, a span of time.
+    Where several positions are one feature, it is a cell of a picture's grid, a region of its mask,
+    a group of columns, a span of time.
     """
     if e.features is None:
-        return WORDS.get(e.kind, ("feature", "features"))
-    if e.kind == "image" and len(e.feature_shape) == 1:
+        return SINGLE.get(e.view, OTHER)
+    if e.view in ("picture", "slices") and len(e.feature_shape) == 1:
         return "region", "regions"
-    return GROUPS.get(e.kind, ("feature", "features"))
+    return SEVERAL.get(e.view, OTHER)
 
 
 def say_count(count: int, noun: str) -> str:

@@ -22,7 +22,7 @@ from sea_nn.show.report.encode import encode_group, encode_index, encode_input, 
 
 __all__ = ["write_report"]
 
-SCRIPTS = ("decode.js", "views.js", "app.js")
+SCRIPTS = ("decode.js", "views.js", "charts.js", "tools.js", "app.js")
 FEW = 48
 FEW_SIDE, MANY_SIDE = 256, 128
 

@@ -17,10 +17,12 @@ async function show(number) {
   current = data;
   state.input = number;
   showStage();
+  showClasses();
   showMaps();
   showScale();
   showLines();
   showGains();
+  showCurve();
   setP(state.p);
   showAgreement();
   showChecks();
@@ -64,7 +66,7 @@ async function drawThumb(number, canvas) {
     cover(context, picture, picture.naturalWidth, picture.naturalHeight);
     context.filter = "none";
   }
-  if (data.group.kind === "series") context.drawImage(heat, 0, 0, 152, 152);
+  if (data.group.view === "lines") context.drawImage(heat, 0, 0, 152, 152);
   else cover(context, heat, heat.width, heat.height);
 }
 
@@ -147,7 +149,7 @@ addEventListener("hashchange", () => { if (/^#\d*$/.test(location.hash)) show(fr
 $("heat").addEventListener("pointermove", (event) => {
   if (!current || !current.planes) return;
   const frame = $("heat").getBoundingClientRect(), { group, rank, featureOf, planes } = current;
-  const [h, w] = group.map, [H, W] = group.shape;
+  const [h, w] = group.map;
   const y = Math.min(h - 1, Math.floor(h * (event.clientY - frame.top) / frame.height));
   const x = Math.min(w - 1, Math.floor(w * (event.clientX - frame.left) / frame.width));
   if (x < 0 || y < 0) return;
@@ -155,20 +157,31 @@ $("heat").addEventListener("pointermove", (event) => {
   const spread = state.map === planes.length - 1;
   const value = spread ? `spread ${(0.5 * t).toFixed(2)}`
     : t === 1 ? `${palette.limit}× the mean or more` : `${(palette.limit * t * t).toPrecision(2)}× the mean`;
-  const where = group.kind === "series" ? `channel ${y}, step ${Math.floor(x * W / w)}`
-    : `row ${Math.floor(y * H / h)}, column ${Math.floor(x * W / w)}`;
-  $("readout").textContent = `${where}: ${spoken(current.layers[state.map])} ${value}; SEA took this feature ${ordinal(rank[featureOf[k]] + 1)}`;
+  const place = rank[featureOf[k]], gain = group.gain_unit ? ` (${amount(current.gains[place])} ${group.gain_unit})` : "";
+  $("readout").textContent = `${sayWhere(x, y)}: ${spoken(current.layers[state.map])} ${value}; SEA took this ${group.noun[0]} ${ordinal(place + 1)}${gain}`;
 });
+
+// Where a drawn pixel is in the input.
+function sayWhere(x, y) {
+  const { group, slices } = current, [rows, columns] = group.tiles, [H, W] = group.shape.slice(-2);
+  const [h, w] = [group.map[0] / rows, group.map[1] / columns];
+  if (group.view === "lines") return `channel ${y}, step ${Math.floor(x * W / w)}`;
+  const place = `row ${Math.floor((y % h) * H / h)}, column ${Math.floor((x % w) * W / w)}`;
+  return slices ? `slice ${slices[Math.floor(y / h) * columns + Math.floor(x / w)]}, ${place}` : place;
+}
 
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || !current) return;
   const at = document.activeElement;
   if (at.matches("input[type=search], input[type=number], select")) return;
-  const sliding = at.matches("input[type=range], input[type=radio]") || at.closest(".scroll");
+  const sliding = at.matches("input[type=range], input[type=radio]") || at.closest(".scroll, .closer");
   const inList = $("list").contains(at);
   const { key } = event;
   if (key === "j" || (!sliding && key === "ArrowRight") || (inList && key === "ArrowDown")) step(1);
   else if (key === "k" || (!sliding && key === "ArrowLeft") || (inList && key === "ArrowUp")) step(-1);
+  else if (current.planes && (key === "+" || key === "=")) zoomBy(1);
+  else if (current.planes && key === "-") zoomBy(-1);
+  else if (current.planes && key === "0") setZoom(1);
   else if (/^[1-9]$/.test(key) && current.layers[key - 1]) {
     document.querySelector(`#maps input[value="${key - 1}"]`).click();
   } else return;
@@ -181,6 +194,8 @@ const first = read("group-0");
 const about = [`${count(inputs.length)} ${inputs.length === 1 ? "input" : "inputs"}`, first.provenance.model,
   `SEA over ${first.methods.map(spoken).join(", ")}`, (first.provenance.created || "").slice(0, 10)];
 $("about").textContent = about.filter(Boolean).join(" · ");
+$("about-agreement").append(term("agreement", "Agreement"), " of two maps, from −1 to 1, by Spearman's rank correlation.");
+$("about-checks").append(term("checks", "What are checks?"));
 const many = inputs.length > 1;
 $("layout").classList.toggle("many", many);
 $("gallery").hidden = $("pager").hidden = !many;

@@ -1,4 +1,4 @@
-// Reading what the report holds, and painting maps. The three scripts run as one, this one first.
+// Reading what the report holds, and painting maps. The scripts run as one, this one first.
 
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
@@ -34,12 +34,24 @@ async function unpack(text, Kind) {
   return new Kind(await new Response(stream).arrayBuffer());
 }
 
+// Gains come as differences of their bits, of which the lower half may have been left out.
+async function unpackGains(text, kept) {
+  const steps = await unpack(text, kept === 32 ? Uint32Array : Uint16Array);
+  const bits = new Uint32Array(steps.length);
+  let last = 0;
+  steps.forEach((step, k) => {
+    last = kept === 32 ? (last + step) >>> 0 : (last + step) & 0xffff;
+    bits[k] = kept === 32 ? last : last << 16;
+  });
+  return new Float32Array(bits.buffer);
+}
+
 const palette = read("palette");
 const colours = bytes(palette.colours);
 const inputs = read("index").inputs.map(([group, name, target, score, agreement, written], number) =>
   ({ group, name, target, score, agreement, number, written: score === null ? "" : written }));
 const groups = new Map();
-const state = { input: null, map: 0, opacity: 0.65, p: 0 };
+const state = { input: null, map: 0, opacity: 0.65, p: 0, zoom: 1, swipe: 0 };
 let shown = [...inputs];   // the gallery's order, after sorting and filtering
 let current = null;        // the decoded input on the stage
 let wanted = 0;            // counts requests, so that a slow decode never replaces a newer one
@@ -55,8 +67,8 @@ async function openGroup(number) {
 }
 
 // Every pixel is a feature; where maps were shrunk, a drawn pixel stands for the one at its middle.
-function placePlain({ shape, map, kind }) {
-  if (kind === "table") return Uint32Array.from({ length: shape[0] }, (_, k) => k);
+function placePlain({ shape, map }) {
+  if (shape.length === 1) return Uint32Array.from({ length: shape[0] }, (_, k) => k);
   const [H, W] = shape, [h, w] = map;
   return Uint32Array.from({ length: h * w }, (_, k) =>
     Math.floor((Math.floor(k / w) + 0.5) * H / h) * W + Math.floor((k % w + 0.5) * W / w));
@@ -70,8 +82,10 @@ async function openInput(number) {
   data.entry = entry;
   data.featureOf = data.features ? await unpack(data.features, Uint32Array) : group.featureOf;
   const order = await unpack(data.order, group.n <= 65536 ? Uint16Array : Uint32Array);
+  data.order = order;
   data.rank = new Uint32Array(group.n);
   order.forEach((feature, k) => { data.rank[feature] = k; });
+  data.gains = await unpackGains(data.gains, group.gain_bits);
   const asked = group.questions === null ? [] : ["answers"];
   data.layers = ["SEA", ...group.methods, ...asked, "Agg-Mean", "disagreement"];
   if (data.maps) {

@@ -1,7 +1,7 @@
 """What a report embeds of an explanation: small, and decoded only when it is looked at.
 
-Maps are 8-bit positions on the colour scale of ``sea_nn.show.panels``; maps and orders are deflated
-and written in base64, photographs are JPEG.
+Maps are 8-bit positions on the colour scale of ``sea_nn.show.panels``; maps, orders and gains are
+deflated and written in base64, photographs are JPEG. Volumes become mosaics of their slices.
 """
 
 import base64
@@ -22,11 +22,16 @@ from sea_nn.ensembling.heatmaps import pool
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.selection import find_input
 from sea_nn.features import cell_of
+from sea_nn.questions.curve import predict_curve
+from sea_nn.show.nouns import name_features_of
 from sea_nn.show.panels import LIMIT, Array, paint, to_array
+from sea_nn.show.slices import pick_slices, tile
 
 LONGEST_SERIES = 2000
 SMALL_IMAGE = 64  # up to here PNG is both exact and short
 IMAGE_SIDE = 512
+MOST_SLICES = 9
+EXACT_GAINS = 4096  # features up to which gains travel with all their digits; then with three
 
 
 def encode_palette() -> dict[str, Any]:
@@ -49,19 +54,23 @@ def encode_index(batches: Sequence[Explanation]) -> dict[str, Any]:
 def encode_group(e: Explanation, side: int) -> dict[str, Any]:
     """What all inputs of one explanation share."""
     n = e.order.shape[1]
-    shared = e.features is not None and e.features.shape[0] == 1
+    tiles = _count_tiles(e)
     return {
-        "kind": e.kind,
+        "view": e.view,
+        "noun": name_features_of(e),
         "unit": e.output.unit,
         "gain_unit": e.unit,
         "methods": list(e.methods),
         "questions": None if e.answers is None else e.questions,
         "shape": list(e.shape),
-        "map": list(_map_shape(e, side)),
+        "map": [side * k for side, k in zip(_map_shape(e, side), tiles, strict=False)],
+        "tiles": tiles,
+        "feature_shape": list(e.feature_shape),
         "n": n,
-        "features": _encode_features(e, 0, side) if shared else None,
+        "features": None if _has_own_features(e) else _encode_features(e, 0, side),
         "plain": e.features is None,
         "stops": list(choose_stops(n)),
+        "gain_bits": 32 if n <= EXACT_GAINS else 16,
         "names": None if e.feature_names is None else list(e.feature_names),
         "checks": [asdict(check) for check in e.checks if find_input(check) is None],
         "provenance": _clean(asdict(e.provenance)),
@@ -71,25 +80,27 @@ def encode_group(e: Explanation, side: int) -> dict[str, Any]:
 def encode_input(e: Explanation, i: int, side: int) -> dict[str, Any]:
     """What input i needs to be drawn."""
     n = e.order.shape[1]
-    stops = [p - 1 for p in choose_stops(n)]
-    gains = e.gains[i].to(torch.float64).cpu()
-    total = float(gains.sum()) or 1.0
-    own = e.features is not None and e.features.shape[0] > 1
     data: dict[str, Any] = {
         "order": _pack(to_array(e.order[i]).astype(np.uint16 if n <= 1 << 16 else np.uint32)),
-        "gains": [_number(float(g) / (float(gains[0]) or 1.0)) for g in gains[stops]],
-        "shares": [_number(float(s) / total) for s in gains.cumsum(0)[stops]],
+        "gains": _pack_gains(e.gains[i]),
+        "classes": _encode_classes(e, i),
+        "curve": _encode_curve(e, i),
         "checks": [
             {**asdict(check), "subject": "this input"}
             for check in e.checks
             if find_input(check) == i
         ],
         "agreement": [[_number(v) for v in row] for row in e.agreement_with_sea[i].tolist()],
-        "features": _encode_features(e, i, side) if own else None,
-        "image": None if e.images is None else encode_image(to_array(e.images[i])),
+        "features": _encode_features(e, i, side) if _has_own_features(e) else None,
+        "image": None if e.images is None else encode_image(_lay_out(e, i, to_array(e.images[i]))),
         "values": None if e.values is None else _clean(e.values[i].flatten().tolist()),
     }
-    if e.kind == "table":
+    if e.function is not None:
+        ends = (e.gains[i].double().sum(), e.function.all[i], e.function.none[i])
+        data["sums"] = [_number(float(end)) for end in ends]
+    if e.view == "slices":
+        data["slices"] = _pick(e, i)
+    if len(e.shape) == 1:
         layers = _layers(e, i)
         totals = layers.sum(-1, keepdim=True)
         bars = layers / torch.where(totals > 0, totals, torch.ones_like(totals))
@@ -102,12 +113,10 @@ def encode_input(e: Explanation, i: int, side: int) -> dict[str, Any]:
 
 def encode_maps(e: Explanation, i: int, side: int) -> Array:
     """The layers and the disagreement of input i as uint8 [m + 3 or 4, h, w]."""
-    shape = _map_shape(e, side)
-    heat = _resize(multiples_of_mean(_layers(e, i)), shape)
-    heat = (heat / LIMIT).clamp(0, 1).sqrt()
-    spread = (_resize(e.disagreement[i].cpu(), shape) / 0.5).clamp(0, 1)
-    planes = torch.cat([heat, spread.unsqueeze(0).to(heat.dtype)])
-    return to_array((planes * 255).round().to(torch.uint8))
+    heat = _shrink(e, i, multiples_of_mean(_layers(e, i)), side)
+    spread = _shrink(e, i, e.disagreement[i].cpu().unsqueeze(0).float(), side)
+    planes = np.concatenate([np.sqrt(np.clip(heat / LIMIT, 0, 1)), np.clip(spread / 0.5, 0, 1)])
+    return np.round(planes * 255).astype(np.uint8)
 
 
 def encode_image(image: Array) -> str:
@@ -136,6 +145,11 @@ def choose_stops(n: int) -> tuple[int, ...]:
     return tuple(stops)
 
 
+def _has_own_features(e: Explanation) -> bool:
+    """Whether each input's positions have features of their own; slices are picked for each."""
+    return e.view == "slices" or (e.features is not None and len(e.features) > 1)
+
+
 def _layers(e: Explanation, i: int) -> Tensor:
     """SEA, the members, the answers if there are any, and Agg-Mean of input i: [k, *shape]."""
     sea, members = e.attribution[i].reshape(1, *e.shape), e.maps[i]
@@ -145,29 +159,84 @@ def _layers(e: Explanation, i: int) -> Tensor:
 
 
 def _map_shape(e: Explanation, side: int) -> tuple[int, ...]:
-    if e.kind == "image":
-        height, width = e.shape
-        shrink = min(1.0, side / max(height, width))
-        return max(1, round(height * shrink)), max(1, round(width * shrink))
-    return tuple(min(s, LONGEST_SERIES) for s in e.shape)
+    """The shape in which maps are embedded: for volumes, that of one slice."""
+    if len(e.shape) == 1 or e.view == "lines":
+        return tuple(min(s, LONGEST_SERIES) for s in e.shape)
+    height, width = e.shape[-2:]
+    shrink = min(1.0, side / max(height, width) / (1 if e.view == "picture" else 2))
+    return max(1, round(height * shrink)), max(1, round(width * shrink))
 
 
-def _resize(maps: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return maps if tuple(maps.shape[-2:]) == shape else pool(maps, shape)
+def _count_tiles(e: Explanation) -> tuple[int, int]:
+    """Rows and columns of the mosaic that a volume becomes."""
+    count = min(MOST_SLICES, e.shape[0]) if e.view == "slices" else 1
+    columns = math.ceil(math.sqrt(count))
+    return math.ceil(count / columns), columns
+
+
+def _pick(e: Explanation, i: int) -> list[int]:
+    return pick_slices(e.attribution[i].reshape(e.shape), MOST_SLICES)
+
+
+def _lay_out(e: Explanation, i: int, values: Array) -> Array:
+    """Values of one input [*shape, ...] as a picture: of a volume, the mosaic of its slices."""
+    return tile(values[_pick(e, i)]) if e.view == "slices" else values
+
+
+def _shrink(e: Explanation, i: int, maps: Tensor, side: int) -> Array:
+    """Maps [k, *shape] in the shape in which they are embedded."""
+    shape = _map_shape(e, side)
+    small = maps if tuple(maps.shape[-2:]) == shape else pool(maps, shape)
+    return np.moveaxis(_lay_out(e, i, np.moveaxis(to_array(small), 0, -1)), -1, 0)
 
 
 def _encode_features(e: Explanation, i: int, side: int) -> str | None:
     """The feature of each embedded pixel (of its middle, where maps were shrunk): uint32."""
-    if e.features is None:
+    if e.features is None and e.view != "slices":
         return None
+    every = torch.arange(math.prod(e.shape)).reshape(e.shape)
+    picked = every if e.features is None else e.features[i if len(e.features) > 1 else 0].cpu()
     shape = _map_shape(e, side)
-    picked = e.features[i].cpu()
-    for axis, (small, large) in enumerate(zip(shape, picked.shape, strict=True)):
-        cells = cell_of(large, small)
+    for axis, small in enumerate(shape, picked.ndim - len(shape)):
+        cells = cell_of(picked.shape[axis], small)
         first = torch.searchsorted(cells, torch.arange(small))
         last = torch.searchsorted(cells, torch.arange(small), right=True) - 1
         picked = picked.index_select(axis, (first + last) // 2)
-    return _pack(to_array(picked).astype(np.uint32))
+    return _pack(_lay_out(e, i, to_array(picked)).astype(np.uint32))
+
+
+def _encode_classes(e: Explanation, i: int) -> list[list[Any]]:
+    """The likeliest classes: number, name, score."""
+    if e.ranking is None:
+        return []
+    numbers, scores = e.ranking.classes[i].tolist(), map(_number, e.ranking.scores[i].tolist())
+    return [list(row) for row in zip(numbers, e.ranking.names[i], scores, strict=True)]
+
+
+def _encode_curve(e: Explanation, i: int) -> dict[str, Any] | None:
+    """What the model said along p, and what f says at 0 and at every stop, with its error."""
+    if e.curve is None or e.function is None:
+        return None
+    stops = [0, *choose_stops(e.order.shape[1])]
+    lines = predict_curve(e.function.rows(slice(i, i + 1)), e.order[i : i + 1])
+    points = {"left": e.curve.left[i], "removed": e.curve.removed[i]}
+    points |= {"f_left": lines[0][0, stops], "f_removed": lines[1][0, stops]}
+    error = None if e.predict_error is None else _number(float(e.predict_error[i]))
+    return {
+        "counts": e.curve.counts.tolist(),
+        "error": error,
+        **{name: [_number(v) for v in values.tolist()] for name, values in points.items()},
+    }
+
+
+def _pack_gains(gains: Tensor) -> str:
+    """Gains as differences of their bits, which deflate well: gains fall slowly, or are equal."""
+    bits = to_array(gains.float()).view(np.uint32)
+    if len(bits) > EXACT_GAINS:
+        # Round to the upper half: the sign, the exponent and seven binary digits.
+        bits = (bits + np.uint32(1 << 15)) >> np.uint32(16)
+    kind = np.uint32 if len(bits) <= EXACT_GAINS else np.uint16
+    return _pack(np.diff(bits.astype(kind), prepend=kind(0)))
 
 
 def _pack(array: Array) -> str:

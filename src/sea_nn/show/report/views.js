@@ -4,22 +4,29 @@ function showHeat() {
   const { group, entry, layers, rank, featureOf } = current;
   const name = spoken(layers[state.map]);
   $("opacity-value").textContent = `${Math.round(100 * state.opacity)} %`;
-  if (group.kind === "table") { showBars(); return; }
+  if (!current.planes) { showBars(); return; }
   const lit = state.p > 0 ? (k) => rank[featureOf[k]] < state.p : null;
   paint($("heat"), current.planes[state.map], group.map, state.opacity, lit);
   $("image").style.filter = `grayscale(${Math.min(1, 1.4 * state.opacity)})`;
   $("heat").setAttribute("aria-label", `Map of ${name} for ${entry.name}` +
-    (state.p ? `, the first ${count(state.p)} of ${count(group.n)} features lit` : ""));
+    (state.p ? `, the first ${count(state.p)} of ${count(group.n)} ${group.noun[1]} lit` : ""));
 }
 
 // What layer k is, where its name alone does not tell: all but SEA and the members.
 function explainMap(k) {
   const { layers, group } = current;
   if (k <= group.methods.length) return "";
-  if (k === layers.length - 1) return "high where some members rank a feature high and others low, 0 where all rank it alike";
+  if (k === layers.length - 1) return `high where some members rank a ${group.noun[0]} high and others low, 0 where all rank it alike`;
   if (k === layers.length - 2) return "the plain mean of the members' maps";
-  const whole = { image: "picture", table: "row", series: "series" }[group.kind];
+  const whole = { picture: "picture", lines: "series", slices: "volume", words: "text" }[group.view] || "row";
   return `which regions the model needs, from ${group.questions ? `${count(group.questions)} ` : ""}questions about halves of the ${whole}`;
+}
+
+// What one times the mean is in the unit of gains, where they have one.
+function sayMean() {
+  const { group, gains } = current;
+  if (!group.gain_unit) return "";
+  return `${amount(gains.reduce((sum, g) => sum + Math.max(0, g), 0) / group.n)} ${group.gain_unit} a ${group.noun[0]}`;
 }
 
 function showScale() {
@@ -35,7 +42,7 @@ function showScale() {
   $("unit").textContent = spread
     ? "spread of the members' percentile ranks: how far they disagree"
     : "attribution in multiples of the map's own mean; the same colour is the same share in every map" +
-      (current.group.gain_unit && state.map === 0 ? `; this one is in ${current.group.gain_unit}` : "");
+      (sayMean() && state.map === 0 ? `; here 1× is ${sayMean()}` : "");
   $("caption").classList.toggle("more", !spread);   // the top colour also stands for all above
   const text = explainMap(state.map), name = current.layers[state.map];
   $("about-map").textContent = `${name[0].toUpperCase()}${name.slice(1)}: ${text}.`;
@@ -51,8 +58,8 @@ function showBars() {
   const rows = visible.map((k) => {
     const row = make("div", undefined, "bar");
     if (state.p) row.classList.add(rank[featureOf[k]] < state.p ? "lit" : "unlit");
-    const label = make("span", group.names ? group.names[k] : `feature ${k}`, "label");
-    if (current.values) label.append(make("small", `= ${Number(current.values[k].toPrecision(4))}`));
+    const label = make("span", nameFeature(featureOf[k]), "label");
+    if (current.values && group.plain) label.append(make("small", `= ${Number(current.values[k].toPrecision(4))}`));
     const track = make("span", undefined, "track");
     const fill = make("span", undefined, "fill");
     fill.style.width = `${100 * bars[state.map][k] / top}%`;
@@ -61,28 +68,29 @@ function showBars() {
     return row;
   });
   if (!current.all && order.length > MOST_BARS) {
-    const more = make("button", `Show all ${count(order.length)} features`);
+    const more = make("button", `Show all ${count(order.length)} ${group.noun[1]}`);
     more.type = "button";
     more.addEventListener("click", () => { current.all = true; showBars(); });
     rows.push(more);
   }
   const unit = spread ? "spread of the members' percentile ranks" : "share of the map's total";
-  const text = [`${spoken(layers[state.map])}: ${unit}, features in SEA's order`, explainMap(state.map)];
+  const text = [`${spoken(layers[state.map])}: ${unit}, ${group.noun[1]} in SEA's order`, explainMap(state.map)];
   $("bars").replaceChildren(...text.filter(Boolean).map((line) => make("p", line, "faint")), ...rows);
 }
 
 function showLines() {
   const { group, values } = current;
   for (const node of document.querySelectorAll(".channel")) node.remove();
-  $("lines").toggleAttribute("hidden", group.kind !== "series" || !values);
-  if (group.kind !== "series") return;
+  $("lines").toggleAttribute("hidden", group.view !== "lines" || !values);
+  if (group.view === "slices") labelSlices();
+  if (group.view !== "lines") return;
   const [channels, steps] = group.shape;
   $("lines").setAttribute("viewBox", `0 0 ${steps} ${channels}`);
   $("lines").replaceChildren();
   for (let c = 0; c < channels; c++) {
     const name = make("span", group.names ? group.names[c] : `channel ${c}`, "channel");
     name.style.top = `calc(${100 * c / channels}% + .4rem)`;
-    $("picture").append(name);
+    $("zoomed").append(name);
     if (!values) continue;
     const line = values.slice(c * steps, (c + 1) * steps);
     const known = line.filter((v) => v !== null);
@@ -99,7 +107,7 @@ function showLines() {
 
 function showMaps() {
   const { layers, planes, group } = current;
-  $("maps").classList.toggle("plain", group.kind !== "image");
+  $("maps").classList.toggle("plain", !["picture", "slices"].includes(group.view));
   if (state.map >= layers.length) state.map = 0;
   $("maps").replaceChildren(...layers.map((layer, k) => {
     const label = make("label");
@@ -107,73 +115,15 @@ function showMaps() {
     Object.assign(choice, { type: "radio", name: "map", value: String(k), checked: k === state.map });
     const small = make("canvas");
     small.setAttribute("aria-hidden", "true");
-    if (group.kind === "image") paint(small, planes[k], group.map, 1, null);
+    if (planes && group.view !== "lines") paint(small, planes[k], group.map, 1, null);
     label.title = explainMap(k);
     label.append(choice, small, spoken(layer));
     return label;
   }));
+  const zoom = planes ? [", ", make("kbd", "+"), " ", make("kbd", "−"), " zoom"] : [];
   const first = layers.length > 9 ? "the first 9 maps" : "maps";
   const other = inputs.length > 1 ? [make("kbd", "←"), " ", make("kbd", "→"), " other inputs, "] : [];
-  $("keys").replaceChildren("Keys: ", ...other, make("kbd", "1"), " to ", make("kbd", Math.min(9, layers.length)), ` ${first}`);
-}
-
-const stopIndex = (p) => current.group.stops.findLastIndex((stop) => stop <= p);
-function shareAt(p) {
-  if (p === 0) return 0;
-  const { stops } = current.group, { shares } = current, k = stopIndex(p);
-  if (stops[k] === p) return shares[k];
-  return shares[k] + (shares[k + 1] - shares[k]) * (p - stops[k]) / (stops[k + 1] - stops[k]);
-}
-
-function setP(p) {
-  const { n } = current.group;
-  state.p = Math.max(0, Math.min(n, Math.round(p) || 0));
-  $("p").value = String(state.p ? stopIndex(state.p) + 1 : 0);
-  $("p-exact").value = String(state.p);
-  const text = state.p
-    ? `the first ${count(state.p)} of ${count(n)} features (${percent(state.p / n)})`
-    : `none lit: the whole map is shown (${count(n)} features in all)`;
-  $("p-text").textContent = text;
-  $("p").setAttribute("aria-valuetext", text);
-  moveMarker();
-  showHeat();
-}
-
-const box = { left: 48, right: 412, top: 30, bottom: 204 };
-const acrossAt = (p) => box.left + (box.right - box.left) * (current.group.n > 1 ? Math.log(p) / Math.log(current.group.n) : 0);
-const heightAt = (share) => box.bottom - (box.bottom - box.top) * share;
-
-function showGains() {
-  const { group, gains, shares } = current;
-  const svg = draw("svg", { viewBox: "0 0 430 246", role: "img" });
-  svg.setAttribute("aria-label", `The gain of each of ${count(group.n)} features in SEA's order, and the share of the total so far.`);
-  for (const share of [0, 0.25, 0.5, 0.75, 1]) {
-    const y = heightAt(share);
-    svg.append(draw("line", { x1: box.left, x2: box.right, y1: y, y2: y, class: "grid" }));
-    svg.append(draw("text", { x: box.left - 7, y: y + 4, "text-anchor": "end" }, `${100 * share}%`));
-  }
-  for (let p = 1; p <= group.n; p *= 10) {
-    svg.append(draw("text", { x: acrossAt(p), y: box.bottom + 19, "text-anchor": "middle" }, count(p)));
-  }
-  const trace = (series) => series.map((v, k) => `${k ? "L" : "M"}${acrossAt(group.stops[k]).toFixed(1)} ${heightAt(v).toFixed(1)}`).join("");
-  svg.append(draw("path", { d: trace(gains), class: "gain" }), draw("path", { d: trace(shares), class: "share" }));
-  svg.append(draw("text", { x: (box.left + box.right) / 2, y: box.bottom + 38, "text-anchor": "middle" }, "features, in the order SEA took them (log scale)"));
-  svg.append(draw("text", { x: box.left, y: 14, class: "name-share" }, "— share so far"));
-  svg.append(draw("text", { x: box.right, y: 14, class: "name-gain", "text-anchor": "end" }, "- - gain, of the first"));
-  svg.append(draw("line", { class: "now", y1: box.top, y2: box.bottom }), draw("circle", { class: "dot", r: 5 }));
-  const note = make("p", "How fast the gain falls is mostly the learned function's doing; what was found is the order.", "faint");
-  $("gains").replaceChildren(svg, note);
-}
-
-function moveMarker() {
-  const line = document.querySelector("#gains .now"), dot = document.querySelector("#gains .dot");
-  for (const node of [line, dot]) node.setAttribute("visibility", state.p ? "visible" : "hidden");
-  if (!state.p) return;
-  const x = acrossAt(state.p);
-  line.setAttribute("x1", x);
-  line.setAttribute("x2", x);
-  dot.setAttribute("cx", x);
-  dot.setAttribute("cy", heightAt(shareAt(state.p)));
+  $("keys").replaceChildren("Keys: ", ...other, make("kbd", "1"), " to ", make("kbd", Math.min(9, layers.length)), ` ${first}`, ...zoom);
 }
 
 function showAgreement() {
@@ -221,7 +171,7 @@ function showChecks() {
     item.append(make("span", check.level, `level ${check.level}`), text);
     return item;
   }));
-  if (!checks.length) $("checks").append(make("p", "No checks were recorded.", "faint"));
+  if (!checks.length) $("checks").append(make("li", "No checks were recorded.", "faint"));
 }
 
 function pairs(entries) {
@@ -244,8 +194,9 @@ function showProvenance() {
       const row = make("tr"), time = seconds[member];
       const all = Object.values(evaluations).reduce((sum, n) => sum + n, 0);
       const spent = member === "total" ? all : evaluations[member];
-      const name = member !== "sea" ? spoken(member) : evaluations.sea ? "SEA and its questions" : "SEA";
-      row.append(Object.assign(make("th", name), { scope: "row" }),
+      const name = Object.assign(make("th", member === "sea" ? "SEA" : spoken(member)), { scope: "row" });
+      if (member === "sea" && evaluations.sea) name.append(" and its ", term("question", "questions"));
+      row.append(name,
         make("td", typeof time === "number" ? duration(time) : "–"), make("td", spent === undefined ? "–" : count(spent)));
       body.append(row);
     }
@@ -264,25 +215,70 @@ function showProvenance() {
 }
 
 function showStage() {
-  const { group, entry, image } = current, [h, w] = group.map, series = group.kind === "series";
+  const { group, entry, image, planes } = current, [h, w] = group.map, lines = group.view === "lines";
   $("name").textContent = entry.name;
-  const facts = [...(group.unit === "value" ? [] : [`class ${entry.target}`]), `${group.unit} ${entry.written || "unknown"}`,
-    `${count(group.n)} features`, `${group.methods.length} members`];
-  $("facts").textContent = facts.join(" · ");
-  document.querySelector(".stage").classList.toggle("wide", series);
-  document.querySelector(".stage").classList.toggle("tall", group.kind === "table");
+  $("facts").replaceChildren(...(group.unit === "value" ? [] : [`class ${entry.target} · `]),
+    `${group.unit} ${entry.written || "unknown"} · `, term("feature", `${count(group.n)} ${group.noun[1]}`),
+    " · ", term("member", `${group.methods.length} member${group.methods.length === 1 ? "" : "s"}`));
+  $("noun").textContent = group.noun[1];
+  const stage = document.querySelector(".stage").classList;
+  stage.toggle("wide", lines);
+  stage.toggle("tall", !planes);
   $("picture").classList.toggle("bare", !image);
-  for (const id of ["picture", "caption", "opacity-control"]) $(id).hidden = group.kind === "table";
-  $("bars").hidden = group.kind !== "table";
-  $("picture").style.aspectRatio = series ? "auto" : `${w} / ${h}`;
-  $("picture").style.height = series ? `${Math.max(110, 96 * h)}px` : "";
+  for (const id of ["picture", "caption", "opacity-control", "zooming", "save-map"]) $(id).hidden = !planes;
+  $("bars").hidden = Boolean(planes);
+  $("swipe-control").hidden = !image;
+  $("picture").style.aspectRatio = lines ? "auto" : `${w} / ${h}`;
+  $("picture").style.height = lines ? `${Math.max(110, 96 * h)}px` : "";
   $("image").hidden = !image;
   $("readout").textContent = "Point at the map to read values.";
   if (image) {
-    $("image").src = image;
+    $("image").src = $("plain").src = image;
     $("image").alt = `Input: ${entry.name}`;
-    $("image").classList.toggle("small", Math.max(h, w) <= 64);
+    for (const id of ["image", "plain"]) $(id).classList.toggle("small", Math.max(h, w) <= 64);
   }
   $("p").max = String(group.stops.length);
   $("p-exact").max = String(group.n);
+  setZoom(1);
+  setSwipe(state.swipe);
+}
+
+// The likeliest classes, with the one that is explained, and the one it is explained against.
+function showClasses() {
+  const { classes, entry, rival } = current;
+  $("classes").hidden = classes.length < 2;
+  $("classes").replaceChildren(...classes.map(([number, name, score]) => {
+    const row = make("li"), meter = make("span", undefined, "meter"), fill = make("span");
+    fill.style.width = `${100 * (score || 0)}%`;
+    meter.append(fill);
+    const label = make("span", name, "label");
+    if (number === entry.target) label.append(" ", make("small", "explained"));
+    if (number === rival) label.append(" ", make("small", "explained against"));
+    row.append(label, meter, make("span", score === null ? "–" : score.toFixed(2), "amount"));
+    return row;
+  }));
+}
+
+function labelSlices() {
+  const { slices, group } = current, [rows, columns] = group.tiles;
+  slices.forEach((slice, k) => {
+    const name = make("span", `slice ${slice}`, "channel");
+    name.style.top = `calc(${100 * Math.floor(k / columns) / rows}% + .3rem)`;
+    name.style.left = `calc(${100 * (k % columns) / columns}% + .3rem)`;
+    $("zoomed").append(name);
+  });
+}
+
+// A feature's name: a column's, a channel and a step, or a place.
+function nameFeature(k) {
+  const { group, words } = current, { names, feature_shape: space } = group;
+  if (words && group.plain) return words[k].trim() || `word ${k}`;
+  if (space.length === 1) return group.plain && names ? names[k] : `${group.noun[0]} ${k}`;
+  const place = [];
+  for (let axis = space.length - 1, rest = k; axis >= 0; axis--) {
+    place.unshift(rest % space[axis]);
+    rest = Math.floor(rest / space[axis]);
+  }
+  if (group.view === "lines") return `${names ? names[place[0]] : `channel ${place[0]}`} at ${place[1]}`;
+  return `(${place.join(", ")})`;
 }

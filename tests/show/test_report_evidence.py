@@ -1,0 +1,247 @@
+"""What a report shows as evidence, its tools, and whether everybody can use it."""
+
+import csv
+import io
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
+from selenium.webdriver.common.keys import Keys
+
+from sea_nn.questions.curve import predict_curve
+from tests.helpers.samples import (
+    EVIL,
+    ask,
+    explain_images,
+    explain_in_budget,
+    explain_series,
+    explain_table,
+)
+
+TERMS = ("feature", "member", "answer", "gain", "unit", "agreement", "checks", "question")
+
+
+def test_slider_reads_the_models_answers_off_the_curve(browse):
+    e = explain_in_budget()
+    b = browse(e)
+    b.go(1)
+    assert not b.driver.find_element("id", "p-says").is_displayed()
+    counts = e.curve.counts.tolist()
+    for k, p in list(enumerate(counts))[1:]:
+        b.set("p-exact", p, "change")
+        left, removed = (float(t[1, k]) for t in (e.curve.left, e.curve.removed))
+        said = f"Only these left: {left:.2f}; these removed: {removed:.2f} (the model's own answers"
+        assert b.text("p-says").startswith(said)
+    k, p = 3, (counts[3] + counts[4]) // 2
+    b.set("p-exact", p, "change")
+    part = (p - counts[k]) / (counts[k + 1] - counts[k])
+    middle = float(e.curve.left[1, k] * (1 - part) + e.curve.left[1, k + 1] * part)
+    said = b.text("p-says")
+    assert said.startswith(f"Only these left: ≈ {middle:.2f}; ")
+    assert f"between the model's own answers at {counts[k]} and {counts[k + 1]}" in said
+    line = float(predict_curve(e.function, e.order)[0][1, p])
+    assert f"f predicts {line:.2f} and" in said
+    assert f"± {float(e.predict_error[1]):.2f}" in said
+    assert said in b.run("return document.getElementById('p').getAttribute('aria-valuetext')")
+
+
+def test_curve_has_every_point_and_the_line_of_f(browse):
+    e = explain_in_budget()
+    b = browse([e, explain_images()])
+    points = b.run(
+        "return [...document.querySelectorAll('#curve circle.point')].map(c => [c.cx.baseVal.value,"
+        " c.cy.baseVal.value])"
+    )
+    n = e.order.shape[1]
+    across = 48 + (412 - 48) * np.sqrt(e.curve.counts.numpy() / n)
+    height = 204 - (204 - 30) * e.curve.left[0].numpy()
+    assert np.allclose(points, np.stack([across, height], 1), atol=0.05)
+    assert b.run("return document.querySelectorAll('#curve rect.point').length") == len(points)
+    line = b.run("return document.querySelector('#curve .line.left').getAttribute('d')")
+    last = [float(v) for v in line.split("L")[-1].split()]
+    assert np.allclose(last, [412, 204 - 174 * float(e.score[0])], atol=0.3)
+    b.go(2)
+    assert not b.driver.find_element("id", "curve-card").is_displayed()
+
+
+def test_sums_are_checked_and_units_are_said(browse):
+    e = explain_in_budget()
+    b = browse(e)
+    assert "Gains are in log-odds" in b.text("gains")
+    assert "checked, equal" in b.text("gains")
+    total = float(e.gains[0].sum())
+    assert f"They sum to {total:.3g}" in b.text("gains").replace("−", "-")
+    mean = float(e.gains[0].clamp(min=0).sum()) / 64
+    assert f"here 1× is {mean:.3g}"[:-1] in b.text("unit")
+    assert "log-odds a cell" in b.text("unit")
+
+
+def test_likeliest_classes_are_listed_and_the_explained_one_is_marked(browse):
+    e = explain_in_budget()
+    b = browse(e)
+    rows = b.texts("#classes li")
+    for row, name, score in zip(
+        rows, e.ranking.names[0], e.ranking.scores[0].tolist(), strict=True
+    ):
+        assert row.startswith(name)
+        assert row.endswith(f"{score:.2f}")
+    assert [("explained" in row) for row in rows] == [True, False, False, False]
+
+
+def test_features_have_the_name_of_what_they_are(browse):
+    b = browse(
+        [explain_in_budget(), explain_images(1, 32, 32, None), explain_table(), explain_series()]
+    )
+    for number, noun in (
+        (0, "64 cells"),
+        (2, "1,024 pixels"),
+        (3, "12 columns"),
+        (5, "80 time steps"),
+    ):
+        b.go(number)
+        assert noun in b.text("facts")
+        assert b.text("noun") == noun.split(" ", 1)[1]
+        if number > 2:
+            page = b.run("return document.body.innerText")
+            assert "pixel" not in page.lower()
+
+
+@pytest.mark.parametrize("way", ["keyboard", "touch", "mouse"])
+def test_every_term_explains_itself(browse, way):
+    b = browse(ask(explain_in_budget()))
+    found = {}
+    for node in b.driver.find_elements("css selector", ".term"):
+        if not node.is_displayed():
+            continue
+        b.run("arguments[0].scrollIntoView({block: 'center'})", node)
+        time.sleep(0.05)  # scrolling hides what is shown
+        if way == "keyboard":
+            b.run("arguments[0].focus()", node)
+        elif way == "touch":
+            box = b.run(
+                "const r = arguments[0].getBoundingClientRect(); return [r.x + 4, r.y + 4]", node
+            )
+            tap = {"x": box[0], "y": box[1]}
+            b.driver.execute_cdp_cmd(
+                "Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [tap]}
+            )
+            b.driver.execute_cdp_cmd(
+                "Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []}
+            )
+        else:
+            pointer = ActionBuilder(b.driver)
+            pointer.pointer_action.move_to_location(1, 1).move_to(node)
+            pointer.perform()
+        b.wait("!document.getElementById('tip').hidden", 2)
+        assert node.get_attribute("aria-describedby") == "tip"
+        found[node.get_attribute("data-term")] = b.text("tip")
+        room = b.run(
+            "const r = document.getElementById('tip').getBoundingClientRect();"
+            "return Math.min(r.left, r.top, innerWidth - r.right, innerHeight - r.bottom)"
+        )
+        assert room >= 0
+        ActionChains(b.driver).send_keys(Keys.ESCAPE).perform()
+        assert not b.driver.find_element("id", "tip").is_displayed()
+    assert set(TERMS) <= set(found)
+    assert "64" in found["feature"]
+    assert "odds" in found["unit"]
+
+
+def test_zoom_by_click_button_and_key_keeps_the_point(browse):
+    b = browse(explain_images())
+    heat = b.driver.find_element("id", "heat")
+    width = heat.size["width"]
+    body = b.driver.find_element("tag name", "body")
+    body.send_keys("+")
+    assert b.text("zoom-value") == "1.5×"
+    assert heat.size["width"] == pytest.approx(1.5 * width, abs=2)
+    body.send_keys("0")
+    ActionChains(b.driver).move_to_element_with_offset(heat, width // 4, 0).click().perform()
+    assert b.text("zoom-value") == "2×"
+    frame = b.run(
+        "const p = document.getElementById('picture'); return [p.scrollLeft, p.clientWidth]"
+    )
+    assert (frame[0] + 0.75 * frame[1]) / 2 == pytest.approx(0.75 * frame[1], abs=3)
+    b.driver.find_element("id", "zoom-out").click()
+    assert b.text("zoom-value") == "1.5×"
+    place = b.text("place")
+    b.run("document.getElementById('picture').focus()")
+    ActionChains(b.driver).send_keys(Keys.ARROW_RIGHT).perform()
+    assert b.text("place") == place  # the key moves the picture, not to the next input
+
+
+def test_swipe_shows_the_input_from_the_left(browse):
+    b = browse([explain_images(), explain_series()])
+    plain = b.driver.find_element("id", "plain")
+    assert not plain.is_displayed()
+    b.set("swipe", 40)
+    assert plain.is_displayed()
+    assert (
+        b.run("return getComputedStyle(document.getElementById('plain')).clipPath")
+        == "inset(0px 60% 0px 0px)"
+    )
+    assert b.text("swipe-value") == "40 %"
+    b.go(3)
+    assert not b.driver.find_element("id", "swipe-control").is_displayed()
+
+
+@pytest.fixture
+def download(tmp_path):
+    def fetch(b, button, ending):
+        where = {"behavior": "allow", "downloadPath": str(tmp_path)}
+        b.driver.execute_cdp_cmd("Browser.setDownloadBehavior", where)
+        b.driver.find_element("id", button).click()
+        end = time.monotonic() + 10
+        while not (found := list(tmp_path.glob(f"sea_*.{ending}"))):
+            assert time.monotonic() < end, "nothing was downloaded"
+            time.sleep(0.05)
+        return found[0]
+
+    return fetch
+
+
+def test_downloads_hold_the_map_the_order_and_the_data(browse, download):
+    e = explain_in_budget()
+    b = browse(e)
+    b.set("opacity", 100)
+    picture = np.asarray(Image.open(download(b, "save-map", "png")).convert("RGB"))
+    seen = b.pixels()[..., :3]
+    factor = picture.shape[0] // 32
+    assert (
+        np.abs(picture[factor // 2 :: factor, factor // 2 :: factor].astype(int) - seen).max() <= 1
+    )
+    rows = list(csv.DictReader(io.StringIO(download(b, "save-order", "csv").read_text("utf-8"))))
+    assert [int(row["feature"]) for row in rows] == e.order[0].tolist()
+    assert np.allclose([float(row["gain in log-odds"]) for row in rows], e.gains[0], rtol=1e-5)
+    assert rows[0]["name"] == e.name_feature(int(e.order[0, 0]))
+    data = json.loads(download(b, "save-data", "json").read_text("utf-8"))
+    assert data["order"] == e.order[0].tolist()
+    assert data["curve"]["counts"] == e.curve.counts.tolist()
+    assert data["classes"][2][1] == e.ranking.names[0][2]
+
+
+def test_names_in_a_downloaded_table_are_no_formulas(browse, download):
+    e = explain_table()
+    names = ('=cmd|"x"', "+1", "@a", EVIL, *e.feature_names[4:])
+    b = browse(replace(e, feature_names=names, labels=(EVIL, "../../x")))
+    path = download(b, "save-order", "csv")
+    assert path.name.startswith("sea_0_")
+    rows = {
+        int(r["feature"]): r["name"] for r in csv.DictReader(io.StringIO(path.read_text("utf-8")))
+    }
+    assert [rows[k] for k in range(4)] == ['\'=cmd|"x"', "'+1", "'@a", EVIL]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("sample", [explain_in_budget, explain_table, explain_series])
+def test_axe_finds_nothing(browse, axe, sample, dark):
+    b = browse(sample())
+    for width in (400, 1400):
+        with b.window(width, dark=dark):
+            b.set("p-exact", 5, "change")
+            assert b.find_faults(axe) == []
