@@ -286,7 +286,7 @@ def test_labels_of_costs_lie_on_no_other_text_and_on_no_point():
         name: torch.tensor([float(row[name]) for row in rows]).double().reshape(-1, len(methods))
         for name in list(rows[0])[4:]
     }
-    arrows = {name: SimpleNamespace(arrow="") for name in values}
+    arrows = {name: SimpleNamespace(arrow="", middle="mean") for name in values}
     figure = draw_cost(SimpleNamespace(experiment=COST), Scores(methods, arrows, values))
     assert_readable(figure)
     boxes = texts(figure)

@@ -8,22 +8,29 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.keys import Keys
+from torch import nn
 
+from sea_nn import SEA
 from sea_nn.questions.curve import predict_curve
+from sea_nn.show.panels import heat, paint
+from sea_nn.show.slices import pick_slices, tile
+from sea_nn.show.words import grade_words
 from tests.helpers.samples import (
     EVIL,
     ask,
+    build,
     explain_images,
     explain_in_budget,
     explain_series,
     explain_table,
 )
 
-TERMS = ("feature", "member", "answer", "gain", "unit", "agreement", "checks", "question")
+TERMS = ("feature", "member", "question", "answer", "gain", "unit", "agreement", "checks")
 
 
 def test_slider_reads_the_models_answers_off_the_curve(browse):
@@ -245,3 +252,45 @@ def test_axe_finds_nothing(browse, axe, sample, dark):
         with b.window(width, dark=dark):
             b.set("p-exact", 5, "change")
             assert b.find_faults(axe) == []
+
+
+def test_texts_are_marked_words_above_their_bars(browse, axe):
+    pytest.importorskip("transformers", reason="texts need transformers: pip install sea-nn[hf]")
+    from tests.helpers.texts import make_classifier, make_tokenizer
+
+    sea = SEA.for_text(make_classifier(), make_tokenizer(), budget=40)
+    e = sea.explain(["film was not bad", "a good film"])
+    b = browse(e)
+    for i, one in enumerate(e):
+        b.go(i)
+        assert b.text("words") == "".join(one.texts[0])
+        assert b.text("noun") == "words"
+        levels = grade_words(one.attribution[0]).tolist()
+        marked = {w.strip(): k for w, k in zip(one.texts[0], levels, strict=True) if k}
+        seen = b.run(
+            "return Object.fromEntries([...document.querySelectorAll('#words mark')].map("
+            "m => [m.textContent, Number(m.className.slice(4))]))"
+        )
+        assert seen == marked
+        assert b.texts(".bar .label")[0] == one.name_feature(int(one.order[0, 0]))
+    b.set("p-exact", 1, "change")
+    assert b.run("return document.querySelectorAll('#words mark').length") <= 1
+    assert b.text("words") == "".join(e[1].texts[0])
+    assert b.find_faults(axe) == []
+
+
+def test_volumes_are_mosaics_of_their_slices(browse):
+    conv = nn.Conv3d(1, 4, 3, padding=1)
+    model = build(6, conv, nn.ReLU(), nn.AdaptiveAvgPool3d(2), nn.Flatten(), nn.Linear(32, 3))
+    x = torch.rand(2, 1, 12, 10, 8, generator=torch.Generator().manual_seed(0)) * 3
+    e = SEA(model, ("saliency",), budget=40).explain(x, target=1)
+    b = browse(e)
+    b.go(1)
+    picked = pick_slices(e.attribution[1, 0], 9)
+    assert b.texts(".channel") == [f"slice {k}" for k in picked]
+    b.set("opacity", 100)
+    shown = paint(tile(heat(e.attribution[1, 0], 0)[picked]))
+    assert np.abs(b.pixels()[..., :3] / 255 - shown).max() < 0.03
+    b.set("p-exact", 7, "change")
+    veiled = (b.pixels()[..., 3] == 196) & (b.pixels()[..., :3].max(-1) < 16)
+    assert np.array_equal(~veiled, tile(e[1].top_mask(7)[0].numpy()[picked]))

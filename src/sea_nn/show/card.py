@@ -100,11 +100,10 @@ def _draw(e: Explanation, i: int) -> str:
             f'src="{encode_image(np.round(picture).astype(np.uint8))}">'
             for alt, picture in pictures
         )
+    if e.texts is not None:
+        return f"<div>{mark_words(e.texts[i], e[i].attribution[0], unit=e.unit)}</div>"
     if len(e.shape) == 1:
         return _draw_bars(e, i)
-    if e.texts is not None:
-        one = e[i]
-        return mark_words(e.texts[i], one.attribution[0], unit=one.unit)
     drawn = io.BytesIO()
     plot_explanation(e[i]).savefig(drawn, format="png", dpi=80)
     data = base64.b64encode(drawn.getvalue()).decode()

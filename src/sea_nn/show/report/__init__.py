@@ -50,6 +50,8 @@ def write_report(
             raise KindError(f"a report is made of Explanations; got {type(batch).__name__}")
     if side is not None and side < 16:
         raise InputError(f"side is the number of pixels maps keep a side, at least 16; got {side}")
+    # Texts have words of their own, and so a number of features: each is a group for itself.
+    batches = [one for batch in batches for one in ([batch] if batch.texts is None else batch)]
     total = sum(len(batch) for batch in batches)
     side = side or (FEW_SIDE if total <= FEW else MANY_SIDE)
 

@@ -85,6 +85,8 @@ def encode_input(e: Explanation, i: int, side: int) -> dict[str, Any]:
         "gains": _pack_gains(e.gains[i]),
         "classes": _encode_classes(e, i),
         "curve": _encode_curve(e, i),
+        "rival": None if e.rival is None else int(e.rival[i]),
+        "words": None if e.texts is None else list(e.texts[i]),
         "checks": [
             {**asdict(check), "subject": "this input"}
             for check in e.checks

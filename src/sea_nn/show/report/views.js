@@ -73,9 +73,27 @@ function showBars() {
     more.addEventListener("click", () => { current.all = true; showBars(); });
     rows.push(more);
   }
+  showWords();
   const unit = spread ? "spread of the members' percentile ranks" : "share of the map's total";
   const text = [`${spoken(layers[state.map])}: ${unit}, ${group.noun[1]} in SEA's order`, explainMap(state.map)];
   $("bars").replaceChildren(...text.filter(Boolean).map((line) => make("p", line, "faint")), ...rows);
+}
+
+// A text with its words marked as the chosen map weighs them; of those not lit, only the text.
+function showWords() {
+  const { words, bars, group, rank, featureOf } = current, spread = state.map === bars.length - 1;
+  $("words").hidden = !words;
+  if (!words) return;
+  const text = make("p", undefined, "words");
+  words.forEach((word, k) => {
+    const part = spread ? bars[state.map][k] / 0.5 : bars[state.map][k] * words.length / palette.limit;
+    const level = Math.round(8 * Math.sqrt(Math.min(1, part))), bare = word.trim();
+    const lit = !state.p || rank[featureOf[k]] < state.p;
+    if (!bare || !lit || !level) { text.append(lit ? word : make("span", word, "faded")); return; }
+    const [before, after] = word.split(bare);
+    text.append(before, make("mark", bare, `for-${level}`), after);
+  });
+  $("words").replaceChildren(text);
 }
 
 function showLines() {
@@ -227,6 +245,7 @@ function showStage() {
   $("picture").classList.toggle("bare", !image);
   for (const id of ["picture", "caption", "opacity-control", "zooming", "save-map"]) $(id).hidden = !planes;
   $("bars").hidden = Boolean(planes);
+  $("words").hidden = !current.words;
   $("swipe-control").hidden = !image;
   $("picture").style.aspectRatio = lines ? "auto" : `${w} / ${h}`;
   $("picture").style.height = lines ? `${Math.max(110, 96 * h)}px` : "";
