@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Target
 from sea_nn.questions.answers import Answers, Ask, Asking, join_answers
 from sea_nn.questions.ask import ask_about_groups, choose_draws, make_ask, make_ask_only
+from sea_nn.questions.asked import Asked
 from sea_nn.questions.learn import AnswersMap, check_budget, learn_from_answers
 
 
@@ -87,6 +88,10 @@ def explain(
     constraints: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     call: Mapping[str, Any] | None = None,
+    previous: Asked | None = None,
+    on_round: Callable[[Explained], bool | None] | None = None,
+    seconds: float | None = None,
+    tolerance: float | None = None,
     **running: Any,
 ) -> Explained:
     """Explain the model's answer about each input of ``x``; arguments as for ``SEA.explain``.
@@ -96,7 +101,8 @@ def explain(
     how the model is called, for members and questions alike (``baselines``, ``autocast``,
     ``additional_forward_args``, ``internal_batch_size``); ``running`` are further arguments of
     ``compute_maps`` (``output``, ``seed``, ``compile``, ``on_error``). With a ``budget``, what the
-    members leave of it is asked, and f is learned from the answers (``learn_from_answers``).
+    members leave of it is asked, and f is learned from the answers (``learn_from_answers``):
+    those of the ``previous`` questions about the same inputs and, in rounds, of new ones.
     """
     started = time.perf_counter()
     features = Features.of(x) if features is None else features
@@ -123,34 +129,49 @@ def explain(
     known |= {"absent": config.absent, "tick": tally.questions, **(call or {})}
     known |= {"features": features, "background": background, "seed": running.get("seed", 0)}
     weights = vote(found)
-    learned: Learned | AnswersMap
+
+    def finish(learned: Learned | AnswersMap) -> Explained:
+        now = time.perf_counter()
+        return Explained(
+            members=found,
+            heatmaps=heatmaps,
+            learned=learned,
+            config=config,
+            features=features,
+            evaluations={**found.evaluations, "sea": tally.asked},
+            seconds={**found.seconds, "sea": now - members_done, "total": now - started},
+        )
+
     if budget is None:
         ask = make_ask(model, x, found.target, **known) if config.rounds else None
         masks = {"weights": weights, "feature_mask": features.groups, **(constraints or {})}
-        learned = learn(heatmaps, config, ask=ask, **masks)
-    else:
-        asked = features.to_ask_about(config.grid, x.device)
-        left = budget + -sum(found.evaluations.values()) // len(x)
-        draws = choose_draws(left, asked.n, config.absent, features.kind, background)
-        learned = learn_from_answers(
-            make_ask_only(model, x, found.target, draws=draws, **known),
-            found.output.score(found.outputs, found.target),
-            torch.einsum("nm,nm...->n...", weights, heatmaps.to(weights)),
-            left // draws,
-            link="value" if found.output.kind == "value" else "log-odds",
-            features=asked,
-            seed=running.get("seed", 0),
-        )
-    now = time.perf_counter()
-    return Explained(
-        members=found,
-        heatmaps=heatmaps,
-        learned=learned,
-        config=config,
-        features=features,
-        evaluations={**found.evaluations, "sea": tally.asked},
-        seconds={**found.seconds, "sea": now - members_done, "total": now - started},
+        return finish(learn(heatmaps, config, ask=ask, **masks))
+    asked = features.to_ask_about(config.grid, x.device)
+    left = budget + -sum(found.evaluations.values()) // len(x)
+    draws = choose_draws(left, asked.n, config.absent, features.kind, background)
+    said, before = [], None
+    if previous is not None:
+        outputs, score = previous.read(found.output, found.target, found.outputs, asked.n)
+        said, before, draws = [outputs], (previous.sets, score), outputs.shape[2]
+
+    def keep(learned: AnswersMap) -> AnswersMap:
+        outputs = torch.cat(said, 1)[:, : learned.asked.sets.shape[1]]
+        return replace(learned, asked=replace(learned.asked, outputs=outputs, whole=found.outputs))
+
+    learned = learn_from_answers(
+        make_ask_only(model, x, found.target, draws=draws, keep=said.append, **known),
+        found.output.score(found.outputs, found.target),
+        torch.einsum("nm,nm...->n...", weights, heatmaps.to(weights)),
+        left // draws,
+        link="value" if found.output.kind == "value" else "log-odds",
+        features=asked,
+        seed=running.get("seed", 0),
+        known=before,
+        on_round=None if on_round is None else lambda learned: on_round(finish(keep(learned))),
+        seconds=None if seconds is None else seconds - (members_done - started),
+        tolerance=tolerance,
     )
+    return finish(keep(learned))
 
 
 def learn(

@@ -10,7 +10,7 @@ torch.Size([2, 1, 8, 8])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -29,13 +29,14 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.features import Features, Kind
 from sea_nn.features.kinds import VOLUME
-from sea_nn.members.checks import check_members
+from sea_nn.members.checks import Check, check_members
 from sea_nn.members.compute import check_input
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Output, Target
 from sea_nn.passes.reading import read_value
 from sea_nn.questions.absent import check_background
+from sea_nn.questions.asked import Asked
 from sea_nn.text.explainer import TextSEA
 
 CHEAP: dict[bool, tuple[str, ...]] = {
@@ -168,6 +169,10 @@ class SEA(Attribution):  # type: ignore[misc]
         progress: Progress | None = None,
         on_error: Literal["raise", "skip"] = "raise",
         quiet: bool = False,
+        previous: Explanation | None = None,
+        on_round: Callable[[Explanation], bool | None] | None = None,
+        seconds: float | None = None,
+        tolerance: float | None = None,
     ) -> Explanation:
         """Everything about the inputs' explanations: all maps, order, gains, checks, provenance.
 
@@ -195,6 +200,16 @@ class SEA(Attribution):  # type: ignore[misc]
             progress: called with (member, evaluations done, evaluations in all).
             on_error: "skip" goes on without members that fail and reports them.
             quiet: leave out the checks (and the evaluation that one of them costs).
+            previous: with a budget, an explanation of the same inputs: what the model answered
+                then counts as asked, whatever the target was, and only what the budget has beyond
+                it is asked anew.
+            on_round: with a budget, is given the explanation so far after each round of questions,
+                and may return False to stop.
+            seconds: with a budget, ask no more after this time, the members' included.
+            tolerance: with a budget, ask no more once ``predict_error`` is at most this.
+
+        With a budget, an interrupt (Ctrl-C) ends the questions: the explanation is of what was
+        answered until then, and a check says so.
         """
         check_input(x, internal_batch_size)
         features = Features.of(x, kind=kind, feature_mask=feature_mask, names=feature_names)
@@ -230,7 +245,42 @@ class SEA(Attribution):  # type: ignore[misc]
             "seed": self.seed,
             "compile": self.compile,
             "on_error": "skip" if self.chosen else on_error,
+            "previous": self._find_asked(previous),
+            "on_round": None if on_round is None else lambda found: on_round(put(found, ())),
+            "seconds": seconds,
+            "tolerance": tolerance,
         }
+
+        def put(found: pipeline.Explained, checks: Iterable[Check]) -> Explanation:
+            return assemble(
+                found,
+                x,
+                images=images,
+                labels=labels,
+                checks=checks,
+                provenance=Provenance(
+                    config=found.config.to_dict(),
+                    members=found.members.options,
+                    call={
+                        "baselines": baselines,
+                        "feature_mask": feature_mask,
+                        **({} if background is None else {"background": background}),
+                        "autocast": self.autocast,
+                        "compile": self.compile,
+                        "output": found.members.output.kind,
+                        **({} if self.budget is None else {"budget": self.budget}),
+                    },
+                    versions={**find_versions(), "captum": captum.__version__},
+                    seed=self.seed,
+                    seconds=found.seconds,
+                    evaluations=found.evaluations,
+                    model=model_name or type(self.forward_func).__name__,
+                    device=str(x.device),
+                    created=datetime.now(UTC).isoformat(timespec="seconds"),
+                ),
+            )
+
+        images = show_input(x) if images is None and not quiet else images
         methods: Methods = self.methods
         columns = features.kind.channels is None
         if self.chosen and columns and isinstance(model, nn.Module):
@@ -241,39 +291,22 @@ class SEA(Attribution):  # type: ignore[misc]
         found = self._explain_by(choices, model, x, target, **how)
         if model is self.forward_func:
             self.output = found.members.output  # one meaning for all calls
-        return assemble(
-            found,
-            x,
-            images=show_input(x) if images is None and not quiet else images,
-            labels=labels,
-            checks=()
-            if quiet
-            else (
-                *check_members(found.members, model, x, **call),
-                *check_function(found),
-                *([] if background is None else check_range(x, background, features.names)),
-            ),
-            provenance=Provenance(
-                config=found.config.to_dict(),
-                members=found.members.options,
-                call={
-                    "baselines": baselines,
-                    "feature_mask": feature_mask,
-                    **({} if background is None else {"background": background}),
-                    "autocast": self.autocast,
-                    "compile": self.compile,
-                    "output": found.members.output.kind,
-                    **({} if self.budget is None else {"budget": self.budget}),
-                },
-                versions={**find_versions(), "captum": captum.__version__},
-                seed=self.seed,
-                seconds=found.seconds,
-                evaluations=found.evaluations,
-                model=model_name or type(self.forward_func).__name__,
-                device=str(x.device),
-                created=datetime.now(UTC).isoformat(timespec="seconds"),
-            ),
-        )
+        if quiet:
+            return put(found, ())
+        checks = check_members(found.members, model, x, **call)
+        if background is not None:
+            checks += check_range(x, background, features.names)
+        return put(found, (*checks, *check_function(found)))
+
+    def _find_asked(self, previous: Explanation | None) -> Asked | None:
+        if previous is None:
+            return None
+        if self.budget is None or previous.asked is None:
+            raise InputError(
+                "previous is for explanations with a budget: SEA(model, budget=512).explain(x, "
+                "previous=e), where e has one as well"
+            )
+        return previous.asked
 
     def _explain_by(
         self, choices: Sequence[Methods], *given: Any, **how: Any

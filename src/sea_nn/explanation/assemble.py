@@ -13,7 +13,7 @@ from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import name_class, rank_classes
 from sea_nn.features import find_kind, spread
 from sea_nn.features.kinds import TABLE
-from sea_nn.members.checks import Check
+from sea_nn.members.checks import Check, Level
 from sea_nn.pipeline import Explained
 from sea_nn.questions.learn import CLIP, AnswersMap
 
@@ -36,7 +36,8 @@ def assemble(
     if isinstance(learned, AnswersMap):
         result, gains = learned, learned.gains.float()
         own = {"function": learned.function, "predict_error": learned.error.float()}
-        own["curve"] = learned.curve
+        against = features.add_channel(learned.against.to(gains.dtype))
+        own |= {"curve": learned.curve, "asked": learned.asked, "against": against}
     else:
         result, gains = learned.ensemble, learned.ensemble.gains
         if learned.answers is not None:
@@ -76,6 +77,10 @@ def check_function(found: Explained) -> list[Check]:
     if not isinstance(result, AnswersMap):
         return []
     f, checks = result.function, []
+    if result.stopped:
+        done = f"questions ended after {f.n_answers}: {result.stopped}"
+        level: Level = "warn" if result.stopped == "interrupted" else "ok"
+        checks.append(Check(level, "questions", done, "the map is of what was answered until then"))
     for i in range(len(result.order)):
         change = float(f.all[i] - f.none[i])
         if bool(result.clipped[i]):

@@ -19,17 +19,18 @@ from torch import Tensor
 
 from sea_nn.config import count_questions
 from sea_nn.ensembling.agreement import agreement, disagreement
-from sea_nn.ensembling.heatmaps import binarize
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.files import read_parts, write_parts
 from sea_nn.explanation.provenance import Provenance, to_text
 from sea_nn.explanation.ranking import Ranking
 from sea_nn.explanation.selection import pick_checks, trim_texts
+from sea_nn.explanation.sets import FeatureSets
 from sea_nn.explanation.summary import write_summary
 from sea_nn.explanation.validation import check_parts
 from sea_nn.features import KINDS, find_kind
 from sea_nn.members.checks import Check
 from sea_nn.passes.outputs import Output
+from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
 from sea_nn.submodular.answers_function import AnswersFunction
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 PlotKind = Literal["strip", "overlay", "top", "gains", "agreement"]
 ROWS = (
     *("attribution", "maps", "target", "score", "order", "gains"),
-    *("images", "values", "answers", "predict_error", "rival"),
+    *("images", "values", "answers", "predict_error", "rival", "against"),
 )
 
 
@@ -48,7 +49,7 @@ class NoSuchInputError(InputError, IndexError):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation:
+class Explanation(FeatureSets):
     """Attribution maps of N inputs, how they came about, and how far their members agree.
 
     Attributes:
@@ -82,6 +83,10 @@ class Explanation:
         curve: with a budget, what the model itself said along ``order``: with only the first p
             features left, and with these removed.
         ranking: the classes that the model finds likeliest.
+        asked: with a budget, what the model was asked and what it said: ``top`` and ``smallest``
+            read it, and ``SEA.explain(previous=)`` goes on from it.
+        against: with a budget, evidence against the class: a map like ``attribution`` of how much
+            more the class would have without a feature; zero where nothing is against it.
         rival: of a contrast, the class that the target is explained against, int64 [N].
         texts: of texts, the words of each with the white space after them, one a position of the
             map. Positions behind a shorter text have no gain; ``e[i]`` leaves them out.
@@ -111,6 +116,8 @@ class Explanation:
     ranking: Ranking | None = None
     rival: Tensor | None = None
     texts: tuple[tuple[str, ...], ...] | None = None
+    asked: Asked | None = None
+    against: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -131,19 +138,9 @@ class Explanation:
         check_parts(self)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one map: (H, W), (F,), (C, T) or (D, H, W)."""
-        return tuple(self.maps.shape[2:])
-
-    @property
     def output(self) -> Output:
         """What the model's outputs are, and so the scores."""
         return Output(self.provenance.call.get("output") or "logits")
-
-    @property
-    def mean_map(self) -> Tensor:
-        """Agg-Mean, the plain mean of the members' heatmaps: [N, *shape]."""
-        return self.maps.mean(1)
 
     @property
     def questions(self) -> int:
@@ -160,26 +157,6 @@ class Explanation:
     def unit(self) -> str:
         """The unit of gains and attribution: "log-odds" or "value"; "" of the paper's function."""
         return "" if self.function is None else self.function.link
-
-    def predict(self, sets: Tensor) -> Tensor:
-        """What the model would say with only these positions left, by the learned function.
-
-        Args:
-            sets: bool [N, R, *shape] over the map; of a feature that is left in part, its part.
-
-        Returns:
-            The score (a probability, or a value) of each set, [N, R]; ``predict_error`` says how
-            far it is off.
-        """
-        if self.function is None:
-            raise InputError("only an explanation with a budget predicts: SEA(model, budget=128)")
-        if sets.shape[:1] + sets.shape[2:] != (len(self), *self.shape):
-            raise InputError(
-                f"sets must be [{len(self)}, R, {', '.join(map(str, self.shape))}]; got "
-                f"{list(sets.shape)}"
-            )
-        left = self.average(sets.to(self.function.weight))
-        return self.function.score(left).float()
 
     @cached_property
     def agreement_with_sea(self) -> Tensor:
@@ -240,78 +217,6 @@ class Explanation:
         above = torch.triu(torch.ones(m, m, dtype=torch.bool), 1)
         return self.agreement[:, above.to(self.agreement.device)].nanmean(1)
 
-    def count(self, p: int | float) -> int:
-        """How many features ``p`` means: an integer is a count, a float a share of all n."""
-        n = self.order.shape[1]
-        if isinstance(p, bool) or not isinstance(p, (int, float)):
-            raise KindError(f"p is a count (int) or a share of the features (float); got {p!r}")
-        if isinstance(p, int) and 0 <= p <= n:
-            return p
-        if isinstance(p, float) and 0 < p <= 1:
-            return max(1, round(p * n))
-        raise InputError(
-            f"p must be a count from 0 to {n}, or a share above 0.0 and up to 1.0; got {p!r}"
-        )
-
-    def top(self, p: int | float) -> Tensor:
-        """The first p features that greedy took: [N, p]."""
-        return self.order[:, : self.count(p)]
-
-    def top_mask(self, p: int | float) -> Tensor:
-        """Where the first p features that greedy took are: bool [N, *shape]."""
-        chosen = torch.zeros_like(self.order, dtype=torch.bool).scatter_(1, self.top(p), True)
-        return self.spread(chosen)
-
-    def member_top_masks(self, sizes: Sequence[int | float]) -> Tensor:
-        """Where the top features of SEA, every member and Agg-Mean are, at several sizes.
-
-        SEA's are greedy's first; the others' are the features with the largest mean.
-
-        Returns:
-            bool [N, m + 2, len(sizes), *shape].
-        """
-        counts = [self.count(size) for size in sizes]
-        others = torch.cat([self.maps, self.mean_map.unsqueeze(1)], dim=1)
-        # A map that is zero everywhere has no top: ties would light its first features.
-        alive = (others.flatten(2).amax(2) > 0)[..., None, None]
-        chosen = binarize(self.average(others), counts) & alive
-        rows = torch.stack(
-            [torch.stack([self.spread(s) for s in row.unbind(1)], 1) for row in chosen.unbind(1)], 1
-        )
-        sea = torch.stack([self.top_mask(c) for c in counts], dim=1)
-        return torch.cat([sea.unsqueeze(1), rows], dim=1)
-
-    def default_sizes(self) -> list[int]:
-        """Sizes worth looking at: 1, 3, 10 and 25 % of the features, all different."""
-        return sorted({self.count(share) for share in (0.01, 0.03, 0.1, 0.25)})
-
-    def spread(self, values: Tensor) -> Tensor:
-        """Give every position its feature's value: [N, n] -> [N, *shape]."""
-        if self.features is None:
-            return values.reshape(len(self), *self.shape)
-        index = self.features.flatten(1).expand(len(self), -1).to(values.device, torch.int64)
-        return values.gather(1, index).reshape(len(self), *self.shape)
-
-    def average(self, maps: Tensor) -> Tensor:
-        """Average maps over each feature's positions: [N, k, *shape] -> [N, k, n]."""
-        flat = maps.flatten(2)
-        if self.features is None:
-            return flat
-        index = self.features.flatten(1).to(maps.device, torch.int64).expand(len(self), -1)
-        index = index.unsqueeze(1).expand_as(flat)
-        empty = flat.new_zeros(*flat.shape[:2], self.order.shape[1])
-        sums = empty.scatter_add(2, index, flat)
-        return sums / empty.scatter_add(2, index, torch.ones_like(flat)).clamp_min(1)
-
-    def half(self) -> Tensor:
-        """How many features it takes to reach half of the total gain: int64 [N].
-
-        It tells how concave the learned function is, not how strong the evidence: of noise it is
-        small as well.
-        """
-        running = self.gains.to(torch.float64).cumsum(1)
-        return (running < running[:, -1:] / 2).sum(1) + 1
-
     def save(self, path: str | Path) -> Path:
         """Write a ``.safetensors`` file; see ``sea_nn.explanation.files`` for what it holds."""
         return write_parts(path, {item.name: getattr(self, item.name) for item in fields(self)})
@@ -338,9 +243,6 @@ class Explanation:
         """What was found, in a few lines of text."""
         return write_summary(self)
 
-    def __len__(self) -> int:
-        return self.order.shape[0]
-
     def __getitem__(self, which: int | slice) -> Explanation:
         """One input (an explanation of length 1) or a slice of them."""
         if isinstance(which, int):
@@ -360,7 +262,7 @@ class Explanation:
             cut[name] = None if tensor is None else tensor[rows.to(tensor.device)]
         if self.features is not None and self.features.shape[0] > 1:
             cut["features"] = self.features[rows.to(self.features.device)]
-        for name in ("function", "curve", "ranking"):
+        for name in ("function", "curve", "ranking", "asked"):
             part = getattr(self, name)
             cut[name] = None if part is None else part.rows(rows)
         if self.labels is not None:

@@ -30,6 +30,7 @@ from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import Ranking
 from sea_nn.features import number_cells
 from sea_nn.members.checks import Check
+from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
 from sea_nn.submodular.answers_function import AnswersFunction
 
@@ -72,6 +73,14 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
     if function is not None:
         tensors |= {f"function.{k}": _array(v, np.float32) for k, v in function.parts().items()}
         tensors["predict_error"] = _array(e["predict_error"], np.float32)
+    if e["against"] is not None and bool(e["against"].any()):
+        tensors["against"] = _array(e["against"], np.float32)
+    asked: Asked | None = e["asked"]
+    if asked is not None:
+        tensors["asked.sets"] = np.packbits(_array(asked.sets, np.uint8), axis=2)
+        tensors["asked.answers"] = _array(asked.answers, np.float32)
+        tensors["asked.keep"] = _array(asked.keep, _narrowest(n))
+        tensors["asked.remove"] = _array(asked.remove, _narrowest(n))
     curve: Curve | None = e["curve"]
     if curve is not None:
         tensors["curve.counts"] = _array(curve.counts, np.int64)
@@ -186,6 +195,16 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
         found["answers"] = found["answers"].float()
     if facts.get("function"):
         found["function"] = AnswersFunction(**_part(tensors, "function"), **facts["function"])
+    if "asked.sets" in tensors:
+        bits = np.unpackbits(tensors["asked.sets"], axis=2)[:, :, : order.shape[1]]
+        found["asked"] = Asked(
+            torch.from_numpy(bits).bool(),
+            torch.from_numpy(tensors["asked.answers"]).double(),
+            *(torch.from_numpy(tensors[f"asked.{k}"].astype(np.int64)) for k in ("keep", "remove")),
+        )
+        found["against"] = torch.zeros_like(attribution)
+        if "against" in tensors:
+            found["against"] = torch.from_numpy(tensors["against"])
     if "curve.counts" in tensors:
         found["curve"] = Curve(**_part(tensors, "curve"))
     if facts.get("ranking"):

@@ -37,6 +37,7 @@ def check_parts(e: Any) -> None:
         "answers": (count, *shape),
         "predict_error": (count,),
         "rival": (count,),
+        "against": (count, 1, *shape) if together else (count, *shape),
     }
     given = {name: getattr(e, name) for name in expected}
     if e.curve is not None:
@@ -44,6 +45,12 @@ def check_parts(e: Any) -> None:
         expected |= dict.fromkeys(("curve.left", "curve.removed"), (count, len(e.curve.counts)))
         if not bool(((e.curve.counts >= 0) & (e.curve.counts <= n)).all()):
             raise InputError(f"curve.counts must lie in 0 … {n}; got {e.curve.counts.tolist()}")
+    if e.asked is not None:
+        given |= {"asked.keep": e.asked.keep, "asked.remove": e.asked.remove}
+        given |= {"asked.sets": e.asked.sets, "asked.answers": e.asked.answers}
+        expected |= dict.fromkeys(("asked.keep", "asked.remove"), (count, n))
+        per_input = e.asked.answers.shape[1]
+        expected |= {"asked.sets": (count, per_input, n), "asked.answers": (count, per_input)}
     if e.ranking is not None:
         given |= {"ranking.classes": e.ranking.classes, "ranking.scores": e.ranking.scores}
         k = len(e.ranking.names[0])

@@ -44,6 +44,7 @@ def make_ask_only(
     outputs: Tensor | None = None,
     output: str | Output | None = None,
     tick: Callable[[int], None] = lambda count: None,
+    keep: Callable[[Tensor], None] | None = None,
 ) -> Ask:
     """Return a function that asks the model about sets of features of ``x``.
 
@@ -68,6 +69,7 @@ def make_ask_only(
         outputs: the model's answer for ``x``, [N, classes], if known: it is not asked again.
         output: what the model's outputs are, as for ``SEA``. Of "value", p is the value.
         tick: told the number of evaluations just made.
+        keep: is given the model's own outputs about the sets, [N, R, draws, K].
     """
     x = x.detach()
     found, known = Features.of(x) if features is None else features, output
@@ -96,7 +98,11 @@ def make_ask_only(
         with open_model(model, x, target, output=known, **call) as evaluators:
             evaluator = evaluators(slice(None))
             known = evaluator.output  # so that it is found, and told, once
-            answers = ask_points(evaluator, rows, build)
+            said: list[Tensor] = []
+            told = said.append if keep is not None else lambda outputs: None
+            answers = ask_points(evaluator, rows, build, told)
+        if keep is not None:
+            keep(torch.cat(said).view(count, per_input, k, -1))
         return answers.score.view(count, per_input, k).mean(2)
 
     return ask

@@ -9,8 +9,9 @@
 ([1, 2], 4.0)
 """
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,11 +20,11 @@ from torch import Tensor
 from sea_nn.config import check_whole
 from sea_nn.errors import InputError
 from sea_nn.features import Features, Kind
+from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve, ask_curve, choose_counts
-from sea_nn.questions.search import Search, plan_questions
+from sea_nn.questions.search import Plan, Search, plan_questions
 from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import AnswersFunction, Link
-from sea_nn.submodular.answers_order import held_out_error
 
 LEAST_QUESTIONS = 3
 MOST_FEATURES = 256
@@ -46,6 +47,9 @@ class AnswersMap:
         features: the feature of each position, int64 [1, *shape]; None: one each.
         clipped: where the model is surer of the whole input than log-odds are taken for, bool [N].
         curve: what the model itself said along the order.
+        asked: the questions, what the model said, and the orders of the two wishes.
+        against: evidence against the class over the positions, >= 0, [N, *shape].
+        stopped: why not everything was asked; "" if it was.
     """
 
     function: AnswersFunction
@@ -57,6 +61,12 @@ class AnswersMap:
     features: Tensor | None
     clipped: Tensor
     curve: Curve
+    asked: Asked
+    against: Tensor
+    stopped: str = ""
+
+
+OnRound = Callable[[AnswersMap], bool | None]
 
 
 def learn_from_answers(
@@ -68,6 +78,10 @@ def learn_from_answers(
     link: Link = "log-odds",
     features: Features | None = None,
     seed: int = 0,
+    known: tuple[Tensor, Tensor] | None = None,
+    on_round: OnRound | None = None,
+    seconds: float | None = None,
+    tolerance: float | None = None,
 ) -> AnswersMap:
     """Ask at most so many questions about each input, and learn its function from the answers.
 
@@ -82,6 +96,13 @@ def learn_from_answers(
             there are up to 64, else 8 x 8 cells of images, 4 x 4 x 4 of volumes, 64 groups of
             neighbours of others.
         seed: starts the draws of sets.
+        known: sets that were asked before, bool [N, R, n], the empty one first, and their scores,
+            [N, R]: they count as questions.
+        on_round: is given what the answers say after each round, and may return False to stop.
+        seconds: ask no more after this time.
+        tolerance: ask no more once the error of every input is at most this.
+
+    An interrupt (Ctrl-C) ends the questions: what was learned until then is returned.
     """
     if features is None:
         plain = Kind("heat", heat.ndim)
@@ -97,31 +118,81 @@ def learn_from_answers(
     def ask(sets: Tensor) -> Tensor:
         return to_answers(ask_only(features.expand(sets)), link)
 
-    none = ask(torch.zeros(len(heat), 1, n, dtype=torch.bool, device=heat.device))[:, 0]
-    all_ = to_answers(whole, link)
-    search = Search(ask, none, all_, warm, features.layout, link, seed)
-    counts, plan = choose_counts(questions, n), plan_questions(questions - 1, n)
-    if not plan.every:
-        plan = plan_questions(questions - 1 - 2 * len(counts), n)
-    order = search.run(plan)
-    nothing = torch.zeros(len(heat), 0, n, dtype=torch.bool, device=heat.device)
-    sets = torch.cat([nothing, *search.sets], 1)
-    answers = torch.cat([none.new_zeros(len(heat), 0), *search.answers], 1)
-    known: dict[str, Any] = {"heat": search.heat, "places": search.places, "link": link}
-    f = fit_answers(sets, answers, none, all_, **known)
+    all_, started = to_answers(whole, link), time.perf_counter()
+    if known is None:
+        nothing = torch.zeros(len(heat), 1, n, dtype=torch.bool, device=heat.device)
+        known = nothing, ask(nothing)
+    else:
+        known = known[0], to_answers(known[1], link)
+    sets, answers = known[0][:, 1:], known[1][:, 1:]
+    before = [[part] if part.shape[1] else [] for part in (sets, answers)]
+    more = sets.shape[1]  # the draws of a search that goes on are not those that it began with
+    search = Search(ask, known[1][:, 0], all_, warm, features.layout, link, seed + more, *before)
+    counts, plan = choose_counts(questions, n), plan_questions(questions - 1 - more, n)
+    if more >= 2**n - 2:
+        plan = Plan()
+    elif not plan.every:
+        plan = plan_questions(questions - 1 - more - 2 * len(counts), n)
+    stopped = ""
+    try:
+        for _ in search.rounds(plan):
+            if on_round is None and tolerance is None and seconds is None:
+                continue
+            stopped = _stop(search, features, heat, whole, started, on_round, seconds, tolerance)
+            if stopped:
+                break
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+    curve = ask_curve(search, search.order, () if stopped else counts, plan.every and not stopped)
+    return replace(_read(search, features, heat, whole), curve=curve, stopped=stopped)
+
+
+def _stop(
+    search: Search,
+    features: Features,
+    heat: Tensor,
+    whole: Tensor,
+    started: float,
+    on_round: OnRound | None,
+    seconds: float | None,
+    tolerance: float | None,
+) -> str:
+    """Why a search should end after a round; "" if it should go on."""
+    if on_round is not None and on_round(_read(search, features, heat, whole)) is False:
+        return "on_round asked for no more"
+    if tolerance is not None and bool((search.find_error() <= tolerance).all()):
+        return "the error is below the tolerance"
+    if seconds is not None and time.perf_counter() - started > seconds:
+        return "the time is up"
+    return ""
+
+
+def _read(search: Search, features: Features, heat: Tensor, whole: Tensor) -> AnswersMap:
+    """What the answers of a search say so far."""
+    order, link, (sets, answers) = search.order, search.link, search.asked
+    f = fit_answers(sets, answers, search.none, search.all, **search.known)
     gains = f.gains(order)
     by_feature = torch.zeros_like(gains).scatter(1, order, gains)
     sure = whole > 1 - CLIP if link == "log-odds" else torch.zeros_like(whole, dtype=torch.bool)
+    wishes = search.wishes or search.find_wishes()
+    empty = torch.zeros_like(order[:, None], dtype=torch.bool)
     return AnswersMap(
         function=f,
         order=order,
         gains=gains,
         attribution=features.paint(by_feature.clamp(min=0), heat.double()),
-        error=held_out_error(sets, answers, none, all_, **known),
+        against=features.paint(wishes.against, heat.double()),
+        error=search.find_error(),
         feature_shape=features.feature_shape,
         features=features.groups,
         clipped=sure,
-        curve=ask_curve(search, order, counts, plan.every),
+        curve=ask_curve(search, order, (), False),
+        asked=Asked(
+            torch.cat([empty, sets], 1),
+            torch.cat([search.none[:, None], answers], 1),
+            wishes.keep,
+            wishes.remove,
+        ),
     )
 
 

@@ -68,7 +68,10 @@ class PointOutputs:
 
 
 def ask_points(
-    evaluator: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]
+    evaluator: Evaluator,
+    rows: Tensor,
+    build: Callable[[slice], Tensor],
+    keep: Callable[[Tensor], None] = lambda outputs: None,
 ) -> PointOutputs:
     """Return the model's answers about P points, in chunks that fit into memory.
 
@@ -76,6 +79,7 @@ def ask_points(
         evaluator: the model and the inputs.
         rows: the input that each point is a variant of, [P].
         build: returns the points [p, ...] of a slice of 0 to P.
+        keep: is given the model's own outputs [p, K], part by part.
     """
     answers = PointOutputs.empty((len(rows),), evaluator.x)
     evaluator = use_fold(evaluator, len(rows))
@@ -88,6 +92,7 @@ def ask_points(
             answers.put(
                 part, PointOutputs.read(outputs, evaluator.target[rows[part]], evaluator.meaning())
             )
+            keep(outputs)
 
     if size is not None:
         size = math.ceil(total / max(1, math.ceil(total / size)))

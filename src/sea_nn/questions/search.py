@@ -8,7 +8,7 @@ end, or both, as the number of questions allows. How many of what was chosen on 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,14 +17,22 @@ from torch import Tensor
 
 from sea_nn.questions.designs import around, every_set, find_effects, halves, paired, windows
 from sea_nn.submodular.answers_fit import fit_answers
-from sea_nn.submodular.answers_function import Link, place_units, to_score
-from sea_nn.submodular.answers_order import Correction, Predictor, order_features
+from sea_nn.submodular.answers_function import AnswersFunction, Link, place_units, to_score
+from sea_nn.submodular.answers_order import (
+    Correction,
+    Predictor,
+    held_out_error,
+    order_by_wish,
+    order_features,
+)
 
 AskOnly = Callable[[Tensor], Tensor]
 """From sets, bool [N, R, n], to the log-odds (or value) with only these features left, [N, R]."""
 
 CORRECT_FROM = 64  # answers from which the correction orders better than f alone
-LEAST_CLIMB = 60  # questions before a sweep
+LEAST_CLIMB = 45  # questions before a sweep
+CONFIRM_FROM = 250  # questions from which some are spent on the sizes of smallest sets
+SHARES = (0.5, 0.9)  # of the score that these keep, or break
 
 
 @dataclass(frozen=True)
@@ -35,23 +43,27 @@ class Plan:
         pairs: sets, each with its complement, in each round of ``climb``.
         sweeps: for each sweep whether it goes forward.
         every: ask about every set there is instead.
+        confirm: find the sizes of the smallest sets that keep or break the score.
     """
 
     pairs: tuple[int, ...] = ()
     sweeps: tuple[bool, ...] = ()
     every: bool = False
+    confirm: bool = False
 
 
 def plan_questions(questions: int, n: int) -> Plan:
     """Spend at most so many questions on n features.
 
     >>> plan_questions(507, 64)
-    Plan(pairs=(10, 16, 16), sweeps=(True,), every=False)
+    Plan(pairs=(7, 12, 12), sweeps=(True,), every=False, confirm=True)
     """
     if n < 2 or questions < 2:
         return Plan()
     if n < 20 and 2**n - 2 <= questions:
         return Plan(every=True)
+    confirm = questions >= CONFIRM_FROM
+    questions -= count_confirming(n) if confirm else 0
     width, lows = windows(n)
     price = 4 * (width - 1) * len(lows)
     sweeps: tuple[bool, ...] = ()
@@ -61,10 +73,34 @@ def plan_questions(questions: int, n: int) -> Plan:
     pairs = (questions - len(sweeps) * price) // 2
     rounds = 2 if pairs <= 40 else 3 if pairs <= 120 else 6
     if pairs < rounds:
-        return Plan((pairs,), sweeps)
+        return Plan((pairs,), sweeps, confirm=confirm)
     first = pairs // 2 if rounds == 2 else pairs // 4
     rest = (pairs - first) // (rounds - 1)
-    return Plan((first, *[rest] * (rounds - 1)), sweeps)
+    return Plan((first, *[rest] * (rounds - 1)), sweeps, confirm=confirm)
+
+
+def count_confirming(n: int) -> int:
+    """The questions an input that confirming costs: by bisection, two wishes, ``SHARES`` of each.
+
+    >>> count_confirming(64)
+    24
+    """
+    return 2 * len(SHARES) * (n - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What answers say beside the order that serves both wishes.
+
+    Attributes:
+        keep: features in the order that keeps the score best, int64 [N, n].
+        remove: features in the order whose removal breaks it first, int64 [N, n].
+        against: how much each feature speaks against the class, [N, n].
+    """
+
+    keep: Tensor
+    remove: Tensor
+    against: Tensor
 
 
 @dataclass
@@ -79,7 +115,7 @@ class Search:
         layout: the shape of the grid that features lie in; None without one.
         link: what the answers are.
         seed: starts the draws; each input has its own, the same in any batch.
-        sets: what was asked, bool [N, R, n] by round.
+        sets: what was asked, bool [N, R, n] by round; a search may start with answers.
         answers: what was said, [N, R] by round.
     """
 
@@ -95,13 +131,22 @@ class Search:
 
     def __post_init__(self) -> None:
         count, n = self.heat.shape
+        self.wishes: Wishes | None = None
         self.places = place_units(n, self.layout)
         self.near = None if self.layout is None else smooth_cells(self.layout)
         self.generators = [torch.Generator().manual_seed(self.seed) for _ in range(count)]
         self.order = self.heat.argsort(dim=1, descending=True, stable=True)
+        if self.sets:
+            self.order = self.find_order()
 
     def run(self, plan: Plan) -> Tensor:
         """Ask what the plan says; returns the order, [N, n]."""
+        for _ in self.rounds(plan):
+            pass
+        return self.order
+
+    def rounds(self, plan: Plan) -> Iterator[None]:
+        """Ask what the plan says, and stop after each round: the order is then of what was said."""
         if plan.every:
             sets = every_set(self.heat.shape[1])
             # In no order: answers are left out of fits by turns.
@@ -109,11 +154,31 @@ class Search:
             sets = sets[mixed].to(self.heat.device)
             self.put(sets.expand(len(self.heat), -1, -1))
             self.order = self.find_order()
+            yield
         for i, count in enumerate(plan.pairs):
-            self.climb(count, spread=1.0 if i == 0 else 0.5)
+            self.climb(count, spread=1.0 if i == 0 and not self.sets else 0.5)
+            yield
+        width, lows = windows(self.heat.shape[1])
         for forward in plan.sweeps:
-            self.sweep(forward)
-        return self.order
+            for low in lows if forward else reversed(lows):
+                self.sort(low, width)
+                yield
+        if plan.confirm:
+            self.confirm()
+            yield
+
+    @property
+    def asked(self) -> tuple[Tensor, Tensor]:
+        """All sets, bool [N, R, n], and answers, [N, R], so far."""
+        none = torch.zeros(len(self.heat), 0, self.heat.shape[1], dtype=torch.bool)
+        answers = torch.cat([self.none.new_zeros(len(self.heat), 0), *self.answers], 1)
+        sets = torch.cat([none.to(self.heat.device), *self.sets[: len(self.answers)]], 1)
+        return sets, answers
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What a fit should know beside the answers."""
+        return {"heat": self.heat, "places": self.places, "link": self.link}
 
     def put(self, sets: Tensor) -> Tensor:
         """Ask about sets, keep the answers, and return them, [N, R]."""
@@ -132,29 +197,61 @@ class Search:
         self.put(paired(around(score, count, spread, self.generators)))
         self.order = self.find_order()
 
-    def sweep(self, forward: bool) -> None:
-        """Sort windows of the order by how their features answer for halves of them."""
-        width, lows = windows(self.heat.shape[1])
+    def sort(self, low: int, width: int) -> None:
+        """Sort a window of the order by how its features answer for halves of it."""
         order = self.order.clone()
-        for low in lows if forward else reversed(lows):
-            kept, removed = self.put(paired(halves(order, low, width))).chunk(2, 1)
-            effects = find_effects(to_score(kept, self.link) - to_score(removed, self.link), width)
-            window = order[:, low : low + width]
-            sorted_ = window.gather(1, effects.argsort(dim=1, descending=True, stable=True))
-            order[:, low : low + width] = sorted_
+        kept, removed = self.put(paired(halves(order, low, width))).chunk(2, 1)
+        effects = find_effects(to_score(kept, self.link) - to_score(removed, self.link), width)
+        window = order[:, low : low + width]
+        sorted_ = window.gather(1, effects.argsort(dim=1, descending=True, stable=True))
+        order[:, low : low + width] = sorted_
         self.order = order
 
     def find_order(self) -> Tensor:
         """The greedy order of the function learned from all answers, corrected if they are many."""
-        sets, answers = torch.cat(self.sets, 1), torch.cat(self.answers, 1)
-        ends = self.none, self.all
-        known: dict[str, Any] = {"heat": self.heat, "places": self.places, "link": self.link}
-        best: Predictor
-        best = f = fit_answers(sets, answers, *ends, against=True, **known)
-        if answers.shape[1] >= CORRECT_FROM:
-            best = Correction(f, sets, answers, self.near)
         count, n = self.heat.shape
-        return order_features(best, count, n, self.heat.device)
+        return order_features(self.find_predictor()[0], count, n, self.heat.device)
+
+    def find_predictor(self) -> tuple[Predictor, AnswersFunction]:
+        """The best predictor of sets that the answers give, and the function it stands on.
+
+        The function has evidence against the class in it, and from 64 answers on a correction.
+        """
+        sets, answers = self.asked
+        f = fit_answers(sets, answers, self.none, self.all, against=True, **self.known)
+        if answers.shape[1] < CORRECT_FROM:
+            return f, f
+        return Correction(f, sets, answers, self.near), f
+
+    def find_wishes(self) -> Wishes:
+        """The orders of the two wishes, and evidence against, by the answers so far."""
+        best, f = self.find_predictor()
+        count, n = self.heat.shape
+        return Wishes(*order_by_wish(best, count, n, self.heat.device), f.find_against())
+
+    def confirm(self) -> None:
+        """Ask about the first features by either wish, until their least number is known."""
+        self.wishes = self.find_wishes()
+        count, n = self.heat.shape
+        ranks = torch.stack([order.argsort(1) for order in (self.wishes.keep, self.wishes.remove)])
+        ranks = ranks.repeat_interleave(len(SHARES), 0).movedim(0, 1)  # [N, wishes x shares, n]
+        keeps = torch.arange(ranks.shape[1], device=ranks.device) < len(SHARES)
+        start = self.none if self.link == "value" else torch.zeros_like(self.none)
+        start, whole = (start, self.all) if self.link == "value" else (start, self.all.sigmoid())
+        share = torch.tensor(SHARES * 2, device=ranks.device, dtype=start.dtype)
+        least = start[:, None] + share * (whole - start)[:, None]
+        low = torch.zeros(count, len(keeps), dtype=torch.int64, device=ranks.device)
+        high = torch.full_like(low, n)  # all features do it, none does not
+        for _ in range((n - 1).bit_length()):
+            size = (low + high).div(2, rounding_mode="floor").clamp(min=1)
+            first = ranks < size[:, :, None]
+            score = to_score(self.put(torch.where(keeps[:, None], first, ~first)), self.link)
+            does = torch.where(keeps, score >= least, score < least)
+            high, low = torch.where(does, size, high), torch.where(does, low, size)
+
+    def find_error(self) -> Tensor:
+        """The error of the learned function on answers left out of its fit, [N]."""
+        return held_out_error(*self.asked, self.none, self.all, **self.known)
 
 
 def smooth_cells(layout: tuple[int, ...]) -> Tensor:

@@ -19,7 +19,7 @@ RATE, SHARED, OWN, AGAINST, FLOOR, NOISE = 0.2, 4.0, 3.0, 5.0, 0.3, 0.1
 """Adam's first step; precisions of a feature's factors in all units, in one, and of g; heat that
 every feature has; error of an answer that f need not explain. Chosen on tuning inputs."""
 SIZE, TOE = 0.05, 0.02  # precisions of a unit's size and share, and of the toe
-LEAST_AGAINST, FIRST_TOE, LAST_TOE = 0.04, -3.0, -0.01
+FIRST_AGAINST, FIRST_TOE, LAST_TOE = 0.04, -3.0, -0.01
 BETAS, EPSILON = (0.9, 0.95), 1e-8  # Adam's
 ROOM = 1 << 24  # numbers of sets worked on at once
 
@@ -142,7 +142,7 @@ class _Fit:
         shared, own, size, mix, toe, contra = self.free.split(self.sizes, 1)
         log = self.base + own.view(self.base.shape) + shared[:, :, None] + size[:, None]
         k = (toe + FIRST_TOE).clamp(max=LAST_TOE)
-        return log.exp(), mix.softmax(1), k, LEAST_AGAINST * self.scale * contra.exp()
+        return log.exp(), mix.softmax(1), k, FIRST_AGAINST * self.scale * contra.exp()
 
     def slope(self) -> Tensor:
         """The gradient of the loss, in the order of the parameters: [N, P].

@@ -26,6 +26,8 @@ import torch
 from torch import Tensor
 
 Link = Literal["log-odds", "value"]
+LEAST_AGAINST, LEAST_LOG_ODDS = 0.02, 0.1
+"""Evidence against that is more than noise: in parts of the whole change, and in log-odds."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,24 @@ class AnswersFunction:
         curve = self.value(prefixes(order, whole=True).to(self.weight))
         total = (self.all - self.none) / torch.where(curve[:, -1:] == 0, 1, curve[:, -1:])
         return concave_slopes(torch.cat([torch.zeros_like(curve[:, :1]), curve], 1) * total)
+
+    def find_against(self) -> Tensor:
+        """How much more the class would have, in log-odds or values, without each feature, [N, n].
+
+        It is what ``value`` falls by when the feature comes last, where that is more than noise;
+        zero elsewhere.
+        """
+        count, n = self.weight.shape[:2]
+        sets = torch.ones(count, n + 1, n, dtype=self.weight.dtype, device=self.weight.device)
+        sets[:, :n] -= torch.eye(n, dtype=sets.dtype, device=sets.device)
+        value = self.value(sets)
+        last = value[:, :n] - value[:, n:]
+        least = LEAST_AGAINST * (self.all - self.none).abs()
+        if self.link == "log-odds":
+            least = least.clamp(min=LEAST_LOG_ODDS)
+        else:
+            least = least + 1e-9 * torch.maximum(self.all.abs(), self.none.abs())
+        return torch.where(last > least, last, 0.0)
 
     def rows(self, which: Tensor | slice) -> AnswersFunction:
         """The functions of some of the inputs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -80,14 +81,49 @@ def order_features(f: Predictor, count: int, n: int, device: torch.device | None
     Returns:
         int64 [count, n].
     """
-    taken = torch.zeros(count, n, dtype=torch.bool, device=device)
-    single = torch.eye(n, dtype=torch.bool, device=device)
+
+    def better(taken: Tensor, each: Tensor) -> Tensor:
+        x = taken | each
+        kept, removed = f.score(torch.cat([x, ~x], 1)).chunk(2, 1)
+        return kept - removed
+
+    return _take_in_turn(better, count, n, device)
+
+
+@torch.no_grad()
+def order_by_wish(
+    f: Predictor, count: int, n: int, device: torch.device | None = None
+) -> tuple[Tensor, Tensor]:
+    """Orders whose first features keep the score by themselves, and whose removal breaks it.
+
+    The first grows a set from nothing, each next feature raising score(S) most. The second grows
+    what is left, each next raising it least, and is read from its end: of two copies, neither of
+    which is missed alone, both come first.
+
+    Returns:
+        Two of int64 [count, n].
+    """
+    sign = torch.tensor([1.0, -1.0], device=device).repeat_interleave(n)
+
+    def better(taken: Tensor, each: Tensor) -> Tensor:
+        both = taken.view(2, count, 1, n) | each
+        scores = f.score(both.movedim(0, 1).flatten(1, 2)) * sign
+        return torch.cat(scores.chunk(2, 1))
+
+    keep, left = _take_in_turn(better, 2 * count, n, device).chunk(2)
+    return keep, left.flip(1)
+
+
+def _take_in_turn(
+    better: Callable[[Tensor, Tensor], Tensor], count: int, n: int, device: torch.device | None
+) -> Tensor:
+    """Take the best feature again and again, by ``better(taken, each)`` [count, n]."""
+    taken = torch.zeros(count, 1, n, dtype=torch.bool, device=device)
+    each = torch.eye(n, dtype=torch.bool, device=device)
     order = []
     for _ in range(n):
-        x = taken[:, None] | single
-        kept, removed = f.score(torch.cat([x, ~x], 1)).chunk(2, 1)
-        best = (kept - removed).masked_fill(taken, -torch.inf).argmax(1, keepdim=True)
-        taken = taken.scatter(1, best, True)
+        best = better(taken, each).masked_fill(taken[:, 0], -torch.inf).argmax(1, keepdim=True)
+        taken = taken.scatter(2, best[:, :, None], True)
         order.append(best)
     return torch.cat(order, 1)
 

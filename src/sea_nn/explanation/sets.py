@@ -1,0 +1,199 @@
+"""Sets of an explanation's features: the first ones, the smallest ones, what is said of any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sea_nn.ensembling.heatmaps import binarize
+from sea_nn.errors import InputError, KindError
+from sea_nn.questions.asked import Asked
+from sea_nn.submodular.answers_function import AnswersFunction, to_score
+
+
+@dataclass(frozen=True)
+class SmallestSets:
+    """A set of features of each of N inputs, and the model's own answer about it.
+
+    Attributes:
+        mask: where it is, bool [N, *shape]; empty where no set was found.
+        count: its number of features, [N].
+        score: what the model said with only it left, or with it removed, [N]; nan without a set.
+    """
+
+    mask: Tensor
+    count: Tensor
+    score: Tensor
+
+
+class FeatureSets:
+    """What an ``Explanation`` says about sets of features."""
+
+    order: Tensor
+    gains: Tensor
+    maps: Tensor
+    features: Tensor | None
+    function: AnswersFunction | None
+    asked: Asked | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one map: (H, W), (F,), (C, T) or (D, H, W)."""
+        return tuple(self.maps.shape[2:])
+
+    @property
+    def mean_map(self) -> Tensor:
+        """Agg-Mean, the plain mean of the members' heatmaps: [N, *shape]."""
+        return self.maps.mean(1)
+
+    def __len__(self) -> int:
+        return self.order.shape[0]
+
+    def predict(self, sets: Tensor) -> Tensor:
+        """What the model would say with only these positions left, by the learned function.
+
+        Args:
+            sets: bool [N, R, *shape] over the map; of a feature that is left in part, its part.
+
+        Returns:
+            The score (a probability, or a value) of each set, [N, R]; ``predict_error`` says how
+            far it is off.
+        """
+        f = self._find_function()
+        if sets.shape[:1] + sets.shape[2:] != (len(self), *self.shape):
+            raise InputError(
+                f"sets must be [{len(self)}, R, {', '.join(map(str, self.shape))}]; got "
+                f"{list(sets.shape)}"
+            )
+        left = self.average(sets.to(f.weight))
+        return f.score(left).float()
+
+    def count(self, p: int | float) -> int:
+        """How many features ``p`` means: an integer is a count, a float a share of all n."""
+        n = self.order.shape[1]
+        if isinstance(p, bool) or not isinstance(p, (int, float)):
+            raise KindError(f"p is a count (int) or a share of the features (float); got {p!r}")
+        if isinstance(p, int) and 0 <= p <= n:
+            return p
+        if isinstance(p, float) and 0 < p <= 1:
+            return max(1, round(p * n))
+        raise InputError(
+            f"p must be a count from 0 to {n}, or a share above 0.0 and up to 1.0; got {p!r}"
+        )
+
+    def top(self, p: int | float, keep: bool | None = None) -> Tensor:
+        """The first p features, [N, p].
+
+        Args:
+            p: their number, or a share of all.
+            keep: with a budget, True for those that alone best keep the score, False for those
+                whose removal best breaks it; None: the order found, which serves both.
+        """
+        order = self.order if keep is None else self._find_wish(keep)
+        return order[:, : self.count(p)]
+
+    def top_mask(self, p: int | float, keep: bool | None = None) -> Tensor:
+        """Where the first p features are, as by ``top``: bool [N, *shape]."""
+        chosen = torch.zeros_like(self.order, dtype=torch.bool)
+        return self.spread(chosen.scatter_(1, self.top(p, keep), True))
+
+    def smallest(self, keep: bool = True, share: float = 0.5) -> SmallestSets:
+        """The smallest sets of features that keep the score, or whose removal breaks it.
+
+        Only sets count that the model was asked about: with a budget from about 256 on, it is asked
+        about the first features by either wish until their number is found.
+
+        Args:
+            keep: True for sets that alone leave at least ``share`` of the score; False for sets
+                without which less than that is left.
+            share: of a probability, or of a value's change from an empty input.
+        """
+        asked, f = self._find_asked(), self._find_function()
+        if not 0 < share < 1:
+            raise InputError(f"share is a part of the score, above 0 and below 1; got {share!r}")
+        sets = torch.cat([asked.sets, torch.ones_like(asked.sets[:, :1])], 1)
+        scores = to_score(torch.cat([asked.answers, f.all.to(asked.answers)], 1), f.link)
+        start = to_score(f.none, f.link) if f.link == "value" else torch.zeros_like(f.none)
+        least = start + share * (to_score(f.all, f.link) - start)
+        fits = scores >= least.to(scores) if keep else scores < least.to(scores)
+        chosen = sets if keep else ~sets
+        size = chosen.sum(2).masked_fill(~fits, chosen.shape[2] + 1)
+        # Of sets of one size, that which does it best.
+        better = scores if keep else -scores
+        tied = better.masked_fill(size > size.amin(1, keepdim=True), -torch.inf)
+        best = tied.argmax(1, keepdim=True)
+        found = size.gather(1, best)[:, 0] <= chosen.shape[2]
+        one = chosen.gather(1, best[:, :, None].expand(-1, -1, chosen.shape[2]))[:, 0]
+        one = one & found[:, None]
+        said = torch.where(found, scores.gather(1, best)[:, 0], torch.nan).float()
+        return SmallestSets(self.spread(one), one.sum(1), said)
+
+    def member_top_masks(self, sizes: Sequence[int | float]) -> Tensor:
+        """Where the top features of SEA, every member and Agg-Mean are, at several sizes.
+
+        SEA's are greedy's first; the others' are the features with the largest mean.
+
+        Returns:
+            bool [N, m + 2, len(sizes), *shape].
+        """
+        counts = [self.count(size) for size in sizes]
+        others = torch.cat([self.maps, self.mean_map.unsqueeze(1)], dim=1)
+        # A map that is zero everywhere has no top: ties would light its first features.
+        alive = (others.flatten(2).amax(2) > 0)[..., None, None]
+        chosen = binarize(self.average(others), counts) & alive
+        rows = torch.stack(
+            [torch.stack([self.spread(s) for s in row.unbind(1)], 1) for row in chosen.unbind(1)], 1
+        )
+        sea = torch.stack([self.top_mask(c) for c in counts], dim=1)
+        return torch.cat([sea.unsqueeze(1), rows], dim=1)
+
+    def default_sizes(self) -> list[int]:
+        """Sizes worth looking at: 1, 3, 10 and 25 % of the features, all different."""
+        return sorted({self.count(share) for share in (0.01, 0.03, 0.1, 0.25)})
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Give every position its feature's value: [N, n] -> [N, *shape]."""
+        if self.features is None:
+            return values.reshape(len(self), *self.shape)
+        index = self.features.flatten(1).expand(len(self), -1).to(values.device, torch.int64)
+        return values.gather(1, index).reshape(len(self), *self.shape)
+
+    def average(self, maps: Tensor) -> Tensor:
+        """Average maps over each feature's positions: [N, k, *shape] -> [N, k, n]."""
+        flat = maps.flatten(2)
+        if self.features is None:
+            return flat
+        index = self.features.flatten(1).to(maps.device, torch.int64).expand(len(self), -1)
+        index = index.unsqueeze(1).expand_as(flat)
+        empty = flat.new_zeros(*flat.shape[:2], self.order.shape[1])
+        sums = empty.scatter_add(2, index, flat)
+        return sums / empty.scatter_add(2, index, torch.ones_like(flat)).clamp_min(1)
+
+    def half(self) -> Tensor:
+        """How many features it takes to reach half of the total gain: int64 [N].
+
+        It tells how concave the learned function is, not how strong the evidence: of noise it is
+        small as well.
+        """
+        running = self.gains.to(torch.float64).cumsum(1)
+        return (running < running[:, -1:] / 2).sum(1) + 1
+
+    def _find_function(self) -> AnswersFunction:
+        if self.function is None:
+            raise InputError("only an explanation with a budget predicts: SEA(model, budget=128)")
+        return self.function
+
+    def _find_asked(self) -> Asked:
+        if self.asked is None:
+            raise InputError(
+                "only an explanation with a budget knows what the model was asked: "
+                "SEA(model, budget=512)"
+            )
+        return self.asked
+
+    def _find_wish(self, keep: bool) -> Tensor:
+        asked = self._find_asked()
+        return asked.keep if keep else asked.remove

@@ -1,0 +1,71 @@
+"""What a model was asked about sets of features, kept with an explanation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError
+from sea_nn.passes.outputs import Output
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The questions about N inputs of n features, and what the model said.
+
+    Attributes:
+        sets: what was left, bool [N, R, n]; the first is the empty set.
+        answers: the log-odds (or value) of what is explained, float64 [N, R].
+        keep: features in the order that keeps the score best, int64 [N, n].
+        remove: features in the order whose removal breaks it first, int64 [N, n].
+        outputs: the model's own outputs about the sets, [N, R, draws, K], with as many draws of
+            what is absent; None of a loaded explanation.
+        whole: the same about the whole inputs, [N, K].
+    """
+
+    sets: Tensor
+    answers: Tensor
+    keep: Tensor
+    remove: Tensor
+    outputs: Tensor | None = None
+    whole: Tensor | None = None
+
+    def rows(self, which: Tensor | slice) -> Asked:
+        """Those about some of the inputs."""
+        cut: dict[str, Any] = {name: part[which] for name, part in self.parts().items()}
+        return replace(self, **cut)
+
+    def parts(self) -> dict[str, Tensor]:
+        """The tensors by name."""
+        found = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: part for name, part in found if part is not None}
+
+    def read(self, output: Output, target: Tensor, whole: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        """The outputs, and what they say of another target of the same inputs, [N, R].
+
+        Args:
+            output: what the model's outputs are.
+            target: the classes, [N], or pairs, [N, 2].
+            whole: what the model says of the inputs now, [N, K].
+            n: the number of features now.
+        """
+        if self.outputs is None or self.whole is None:
+            raise InputError(
+                "previous was loaded from a file, which does not hold the model's outputs: give "
+                "an explanation of this session"
+            )
+        count, per_input = self.sets.shape[:2]
+        if self.sets.shape[2] != n or self.whole.shape != whole.shape:
+            raise InputError(
+                f"previous is of {count} inputs with {self.sets.shape[2]} features, and now there "
+                f"are {len(whole)} with {n}: explain the same inputs with the same features"
+            )
+        if not torch.allclose(self.whole, whole.to(self.whole), rtol=1e-2, atol=1e-2):
+            raise InputError("previous is of other inputs or of another model: its answers differ")
+        draws = self.outputs.shape[2]
+        flat = target.repeat_interleave(per_input * draws, 0)
+        score = output.score(self.outputs.flatten(0, 2), flat)
+        return self.outputs, score.view(count, per_input, draws).mean(2)

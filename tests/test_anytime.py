@@ -1,0 +1,144 @@
+"""Questions in rounds: what is there after each, when they end, and going on from them."""
+
+import pytest
+import torch
+from torch import nn
+
+from sea_nn import SEA, Explanation
+from sea_nn.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten())
+    return nn.Sequential(*layers, nn.Linear(128, 3)).eval()
+
+
+@pytest.fixture(scope="module")
+def x():
+    return torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(1)) * 4
+
+
+@pytest.fixture(scope="module")
+def whole(model, x):
+    return SEA(model, budget=128).explain(x, target=[0, 1])
+
+
+def _spent(e):
+    return sum(e.provenance.evaluations.values())
+
+
+def test_every_round_gives_an_explanation_and_costs_nothing_more(model, x, whole):
+    seen = []
+    e = SEA(model, budget=128).explain(x, target=[0, 1], on_round=seen.append)
+    assert len(seen) == 3
+    assert all(isinstance(part, Explanation) for part in seen)
+    asked = [part.function.n_answers for part in seen]
+    assert asked == sorted(set(asked))
+    for part in seen:
+        assert part.attribution.shape == e.attribution.shape
+        torch.testing.assert_close(part.gains.sum(1), e.gains.sum(1), atol=1e-4, rtol=1e-4)
+        assert part.predict_error.shape == (2,)
+    assert _spent(e) == _spent(whole)
+    assert torch.equal(e.order, whole.order)
+
+
+def test_rounds_of_a_sweep_are_told_too(model, x):
+    seen = []
+    SEA(model, budget=512).explain(x[:1], on_round=lambda e: seen.append(e.function.n_answers))
+    assert len(seen) >= 8
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"on_round": lambda e: False}, "asked for no more"),
+        ({"seconds": 0.0}, "the time is up"),
+        ({"tolerance": 1.0}, "below the tolerance"),
+    ],
+)
+def test_questions_end_when_told_and_a_check_says_so(model, x, whole, options, why):
+    e = SEA(model, budget=128).explain(x, target=[0, 1], **options)
+    assert _spent(e) < _spent(whole)
+    assert e.function.n_answers > 0
+    assert any(why in check.message for check in e.checks)
+
+
+def test_a_tolerance_out_of_reach_changes_nothing(model, x, whole):
+    e = SEA(model, budget=128).explain(x, target=[0, 1], tolerance=1e-9, seconds=1e6)
+    assert torch.equal(e.gains, whole.gains)
+
+
+class _Interrupting(nn.Module):
+    """Raises an interrupt at its n-th forward pass of a batch."""
+
+    def __init__(self, model, after):
+        super().__init__()
+        self.model, self.after = model, after
+
+    def forward(self, x):
+        _Interrupting.passed += len(x)
+        if _Interrupting.passed > self.after:
+            raise KeyboardInterrupt
+        return self.model(x)
+
+
+def test_an_interrupt_returns_what_was_answered(model, x, whole):
+    _Interrupting.passed = 0
+    e = SEA(_Interrupting(model, 160), budget=128).explain(x, target=[0, 1])
+    assert 0 < e.function.n_answers < whole.function.n_answers
+    assert bool(e.attribution.any())
+    assert any("interrupted" in check.message for check in e.checks)
+    torch.testing.assert_close(e.gains.sum(1), whole.gains.sum(1), atol=1e-3, rtol=1e-3)
+
+
+def test_an_interrupt_before_any_answer_is_the_callers(model, x):
+    _Interrupting.passed = 0
+    with pytest.raises(KeyboardInterrupt):
+        SEA(_Interrupting(model, 1), budget=128).explain(x)
+
+
+def test_another_class_needs_no_new_question(model, x, whole):
+    e = SEA(model, budget=128).explain(x, target=2, previous=whole)
+    assert e.provenance.evaluations["sea"] <= 2 * len(whole.curve.counts) * len(x)
+    assert e.function.n_answers == whole.function.n_answers
+    assert torch.equal(e.asked.sets, whole.asked.sets)
+    assert e.target.tolist() == [2, 2]
+
+
+def test_two_classes_and_their_contrast_are_answered_by_the_same_questions(model, x, whole):
+    sea = SEA(model, budget=128)
+    a, b, pair = (sea.explain(x, target=t, previous=whole) for t in (0, 1, (0, 1)))
+    z = pair.asked.outputs[:, :, 0]
+    torch.testing.assert_close(
+        (z[..., 0] - z[..., 1]).double(), pair.asked.answers, atol=1e-3, rtol=0
+    )
+    for e, k in ((a, 0), (b, 1)):
+        torch.testing.assert_close(e.asked.answers, z.softmax(2)[..., k].double().logit())
+
+
+def test_a_larger_budget_goes_on_from_the_questions_asked(model, x, whole):
+    e = SEA(model, budget=200).explain(x, target=[0, 1], previous=whole)
+    before = whole.asked.sets.shape[1]
+    assert torch.equal(e.asked.sets[:, :before], whole.asked.sets)
+    torch.testing.assert_close(e.asked.answers[:, :before], whole.asked.answers)
+    assert e.function.n_answers > whole.function.n_answers
+    assert before + _spent(e) / 2 <= 204
+
+
+def test_previous_explanations_that_do_not_fit_are_refused(model, x, whole, tmp_path):
+    sea = SEA(model, budget=128)
+    with pytest.raises(InputError, match="other inputs"):
+        sea.explain(x.flip(0), previous=whole)
+    with pytest.raises(InputError, match="the same inputs"):
+        sea.explain(x[:1], previous=whole)
+    with pytest.raises(InputError, match="loaded from a file"):
+        sea.explain(x, previous=Explanation.load(whole.save(tmp_path / "e.safetensors")))
+    with pytest.raises(InputError, match="with a budget"):
+        sea.explain(x, previous=SEA(model, "saliency").explain(x))
+
+
+def test_parts_of_a_batch_can_go_on_alone(model, x, whole):
+    e = SEA(model, budget=128).explain(x[1:], target=1, previous=whole[1])
+    torch.testing.assert_close(e.asked.answers, whole[1].asked.answers)
