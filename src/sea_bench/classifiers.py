@@ -40,6 +40,7 @@ from sea_bench.training import (
     set_head,
     stack_items,
 )
+from sea_bench.vit import load_vit
 from sea_nn.errors import InputError
 from sea_nn.vision.folders import find_cache
 from sea_nn.vision.images import Preprocess
@@ -119,6 +120,8 @@ def load_classifier(
     """
     if name == "fashion":
         return replace(load_model("fashion-cnn", device), name=name)
+    if name == "fashion/vit":
+        return load_vit(device)
     if not is_trained(name):
         try:
             return load_model(name, device)

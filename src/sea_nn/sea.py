@@ -29,6 +29,7 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.features import Features, Kind
 from sea_nn.features.kinds import VOLUME
+from sea_nn.members.cheap import cheap_members
 from sea_nn.members.checks import Check, check_members
 from sea_nn.members.compute import check_input
 from sea_nn.members.registry import Methods, expand_methods
@@ -38,15 +39,6 @@ from sea_nn.passes.reading import read_value
 from sea_nn.questions.absent import check_background
 from sea_nn.questions.asked import Asked
 from sea_nn.text.explainer import TextSEA
-
-CHEAP: dict[bool, tuple[str, ...]] = {
-    True: ("deeplift", "guided_grad_cam"),
-    False: ("saliency", "input_x_gradient"),
-}
-"""The members of a budget, for a module and for any other differentiable function."""
-CHEAP_COLUMNS = ("deeplift", "input_x_gradient")
-ASKING = ("occlusion",)
-"""The member of a budget where the model has no gradient."""
 
 
 class SEA(Attribution):  # type: ignore[misc]
@@ -91,7 +83,7 @@ class SEA(Attribution):  # type: ignore[misc]
             methods = tuple(methods)  # they are gone through more than once
         self.budget, self.chosen = budget, methods is None and budget is not None
         if methods is None:
-            methods = "paper" if budget is None else CHEAP[isinstance(model, nn.Module)]
+            methods = "paper" if budget is None else cheap_members(model)[0]
         # What is wrong with them is best heard of now.
         self.entries = expand_methods(methods, options)
         if budget is not None:
@@ -281,13 +273,8 @@ class SEA(Attribution):  # type: ignore[misc]
             )
 
         images = show_input(x) if images is None and not quiet else images
-        methods: Methods = self.methods
         columns = features.kind.channels is None
-        if self.chosen and columns and isinstance(model, nn.Module):
-            methods = CHEAP_COLUMNS
-        choices = [methods]
-        if self.chosen:
-            choices += [other for other in (CHEAP[False], ASKING) if other != methods]
+        choices = cheap_members(model, columns) if self.chosen else [self.methods]
         found = self._explain_by(choices, model, x, target, **how)
         if model is self.forward_func:
             self.output = found.members.output  # one meaning for all calls

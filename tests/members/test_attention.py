@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from sea_nn import SEA
 from sea_nn.errors import MemberError
 from sea_nn.members.attention import attend
 from sea_nn.members.compute import compute_maps
@@ -136,3 +137,17 @@ def test_maps_do_not_depend_on_the_batch(method):
     together = one_map(model, method)
     alone = torch.cat([one_map(model, method, X[i : i + 1]) for i in range(3)])
     torch.testing.assert_close(together, alone)
+
+
+@pytest.mark.parametrize(
+    ("make", "members"),
+    [
+        (lambda: build("ViT"), ("attention_gradient", "attention_lrp")),
+        (lambda: build("DeiT"), ("attention_gradient", "attention_lrp")),
+        (build_swin, ("attention_lrp",)),
+    ],
+    ids=["ViT", "DeiT", "Swin"],
+)
+def test_a_budget_finds_the_members_of_a_transformer(make, members):
+    explanation = SEA(make(), budget=20).explain(X, target=0, quiet=True)
+    assert tuple(explanation.methods) == members

@@ -8,9 +8,13 @@ from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.fashion import FASHION_EXPERIMENTS
 from sea_bench.experiments.learned import LEARNED_EXPERIMENTS
 from sea_bench.experiments.pictures import PICTURE_EXPERIMENTS
+from sea_bench.experiments.transformer import TRANSFORMER_EXPERIMENTS
 from sea_nn.errors import InputError
 
-_ALL = (*FASHION_EXPERIMENTS, *PICTURE_EXPERIMENTS, *DEFAULT_EXPERIMENTS, *LEARNED_EXPERIMENTS)
+_ALL = (
+    *(*FASHION_EXPERIMENTS, *PICTURE_EXPERIMENTS, *DEFAULT_EXPERIMENTS),
+    *(*LEARNED_EXPERIMENTS, *TRANSFORMER_EXPERIMENTS),
+)
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
 
 

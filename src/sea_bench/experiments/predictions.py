@@ -18,6 +18,7 @@ from sea_bench.experiments.explainer import Explainer, select
 from sea_bench.experiments.inputs import Batch
 from sea_nn.errors import InputError
 from sea_nn.features import Features
+from sea_nn.members.cheap import CONVOLUTIONAL
 from sea_nn.members.checks import vote
 from sea_nn.members.member_maps import to_heatmaps
 from sea_nn.metrics import Metric, Scores
@@ -26,7 +27,6 @@ from sea_nn.questions.ask import make_ask_only
 from sea_nn.questions.designs import paired, spread_sets
 from sea_nn.questions.learn import to_answers
 from sea_nn.questions.search import smooth_cells
-from sea_nn.sea import CHEAP
 from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import place_units, prefixes
 from sea_nn.submodular.answers_order import Correction, held_out_error
@@ -148,7 +148,7 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Scores:
     n, layout = features.n, features.layout
     if layout is None or len(layout) != 2:
         raise InputError("predictions are measured on images")
-    members = CHEAP[True]
+    members = CONVOLUTIONAL
     found = explainer.compute_members(x, target, (*members, *experiment.members))
     ask_only = make_ask_only(explainer.inputs.loaded.model, x, target, outputs=found.outputs)
 

@@ -1,0 +1,54 @@
+"""Does the default win on a vision transformer too? The main table again, on the bench's ViT."""
+
+from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.learned import (
+    BLUR_NOTE,
+    FILLS,
+    OUR_LABELS,
+    OURS,
+    SAMPLED,
+    SEARCH_NOTE,
+    SEARCHES,
+)
+from sea_bench.experiments.standard_maps import AGGREGATES, IG, OPTIMAL_NOTE, SG, VG, paper_sea
+
+ATTENTION = (
+    Map("attention rollout", "member", ("attention_rollout",)),
+    Map("attention×gradient", "member", ("attention_gradient",)),
+    Map("attention LRP", "member", ("attention_lrp",)),
+)
+MEMBERS = (
+    *(VG, IG, SG, *ATTENTION),
+    Map("SmoothGrad", "member", ("smoothgrad",)),
+    Map("input×gradient", "member", ("input_x_gradient",)),
+    Map("Grad-CAM", "member", ("grad_cam",)),
+    Map("gradient SHAP", "member", ("gradient_shap",)),
+    Map("occlusion", "member", ("occlusion",)),
+)
+CHOSEN_NOTE = (
+    "The two members of a budget (attention×gradient, attention LRP) were chosen on the first 400 "
+    "test images; 4 % of the inputs here can be among them."
+)
+TRANSFORMER_EXPERIMENTS = (
+    Experiment(
+        "budgets_vit",
+        "The best map for every budget, a vision transformer on Fashion-MNIST",
+        "SEA(model, budget=B) against every member that a transformer has, the aggregators and "
+        "searches for regions, each at its own price.",
+        data="fashion",
+        classifier="fashion/vit",
+        maps=(*OURS, paper_sea("fmnist"), *MEMBERS, *AGGREGATES, *SAMPLED, *SEARCHES),
+        metrics=(
+            "evaluations",
+            "seconds",
+            *(f"{what}:{fill}" for what in ("deletion", "insertion") for fill in FILLS),
+            "aupc_windows:noise",
+        ),
+        against=OUR_LABELS[-1],
+        ours=OUR_LABELS,
+        n_inputs=200,
+        blocks=50,
+        figures=(),
+        notes=(BLUR_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE),
+    ),
+)
