@@ -78,7 +78,8 @@ def test_the_second_copy_of_a_column_gains_less_than_half_of_the_first(backgroun
 
 def test_few_questions_take_the_mean_of_the_background_and_many_draw_from_it(background):
     assert choose_draws(60, 6, "blur", TABLE, background) == 1
-    assert choose_draws(300, 6, "blur", TABLE, background) == 5
+    assert choose_draws(300, 6, "blur", TABLE, background) == 1
+    assert choose_draws(500, 6, "blur", TABLE, background) == 8
     assert choose_draws(10_000, 6, "blur", TABLE, background) == 16
     assert choose_draws(10_000, 6, "blur", TABLE, background[:3]) == 1
     assert choose_draws(100, 6, "background", TABLE, background) == 1
@@ -94,11 +95,11 @@ def test_a_budget_is_kept_with_draws(background):
         asked.append(len(rows))
         return Planted()(torch.as_tensor(rows)).numpy()
 
-    e = SEA(NumpyModel(model), budget=300, output="probabilities").explain(
+    e = SEA(NumpyModel(model), budget=560, output="probabilities").explain(
         x, background=background, quiet=True
     )
-    assert sum(e.provenance.evaluations.values()) <= 300 * 3
-    assert sum(e.provenance.evaluations.values()) > 250 * 3
+    assert sum(e.provenance.evaluations.values()) <= 560 * 3
+    assert sum(e.provenance.evaluations.values()) > 500 * 3
 
 
 def test_a_model_of_arrays_is_explained_by_asking_it(background):

@@ -23,7 +23,7 @@ from sea_nn.ensembling.validation import check_heatmaps, check_weights
 from sea_nn.features import Features
 from sea_nn.members.checks import vote
 from sea_nn.members.compute import Tally, compute_maps
-from sea_nn.members.member_maps import MemberMaps, to_heatmaps
+from sea_nn.members.member_maps import MemberMaps, to_heat, to_heatmaps
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Target
@@ -161,7 +161,7 @@ def explain(
     learned = learn_from_answers(
         make_ask_only(model, x, found.target, draws=draws, keep=said.append, **known),
         found.output.score(found.outputs, found.target),
-        torch.einsum("nm,nm...->n...", weights, heatmaps.to(weights)),
+        to_heat(found, weights),
         left // draws,
         link="value" if found.output.kind == "value" else "log-odds",
         features=asked,

@@ -3,11 +3,13 @@
 import difflib
 from collections.abc import Iterable
 
+from sea_bench.experiments.columns import TABLES
 from sea_bench.experiments.default_sea import DEFAULT_EXPERIMENTS
 from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.fashion import FASHION_EXPERIMENTS
 from sea_bench.experiments.learned import LEARNED_EXPERIMENTS
 from sea_bench.experiments.pictures import PICTURE_EXPERIMENTS
+from sea_bench.experiments.studies import Study
 from sea_bench.experiments.transformer import TRANSFORMER_EXPERIMENTS
 from sea_nn.errors import InputError
 
@@ -16,6 +18,8 @@ _ALL = (
     *(*LEARNED_EXPERIMENTS, *TRANSFORMER_EXPERIMENTS),
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
+STUDIES: dict[str, Study] = {one.name: one for one in (TABLES,)}
+"""Results on inputs that are no images."""
 
 
 def find_experiments(name: str) -> list[Experiment]:

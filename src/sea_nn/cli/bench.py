@@ -64,7 +64,11 @@ def bench(
         return
 
     from sea_bench.experiments import find_experiments, run_experiment
+    from sea_bench.experiments.catalogue import STUDIES
 
+    if name in STUDIES:
+        _run_study(name, limit, seed, output)
+        return
     chosen = find_experiments(name)
     prepare_folder(output)
     for experiment in chosen:
@@ -102,8 +106,26 @@ def bench(
             say(f"A trial: the published result has {experiment.n_inputs} inputs", "yellow")
 
 
+def _run_study(name: str, limit: int | None, seed: int, output: Path) -> None:
+    from sea_bench.experiments.catalogue import STUDIES
+    from sea_bench.experiments.studies import run_study
+
+    prepare_folder(output)
+    command = f"sea bench {name}" + (f" --limit {limit}" if limit is not None else "")
+    with Bar(100) as bar:
+        page = run_study(
+            STUDIES[name],
+            limit=limit,
+            seed=seed,
+            out=output,
+            command=f"{command} --seed {seed}",
+            tell=lambda text, done, total: bar.show(text, 100 * done // max(1, total)),
+        )
+    say(f"Look at {show(page)}")
+
+
 def _list(folder: Path) -> None:
-    from sea_bench.experiments.catalogue import EXPERIMENTS
+    from sea_bench.experiments.catalogue import EXPERIMENTS, STUDIES
     from sea_bench.experiments.tables import count_published
 
     table = make_table("Experiments", "name", "what", "data", "inputs", f"in {show(folder)}")
@@ -111,4 +133,8 @@ def _list(folder: Path) -> None:
         done = count_published(folder, one.name)
         state = "not yet run" if done is None else f"{done} inputs"
         table.add_row(one.name, one.title, one.data, str(one.n_inputs), state)
+    for study in STUDIES.values():
+        done = (folder / f"{study.name}.md").exists()
+        state = "there" if done else "not yet run"
+        table.add_row(study.name, study.title, study.data, f"{study.n_inputs} a case", state)
     out.print(table)

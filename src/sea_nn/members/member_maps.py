@@ -64,3 +64,15 @@ class MemberMaps:
 def to_heatmaps(found: MemberMaps) -> Tensor:
     """Members' raw maps as heatmaps: |.|, channels summed, scaled to [0, 1]: [N, m, *shape]."""
     return torch.stack([to_heatmap(raw, found.kind.channels) for raw in found.maps.values()], 1)
+
+
+def to_heat(found: MemberMaps, weights: Tensor) -> Tensor:
+    """Where members, weighed by [N, m], see evidence for the class, as heat >= 0: [N, *shape].
+
+    Of pictures the size of a map counts; of columns and series, evidence against does not.
+    """
+    channels, maps = found.kind.channels, list(found.maps.values())
+    if channels is None:
+        maps = [raw.clamp(min=0) for raw in maps]
+    heatmaps = torch.stack([to_heatmap(raw, channels) for raw in maps], 1)
+    return torch.einsum("nm,nm...->n...", weights, heatmaps.to(weights))

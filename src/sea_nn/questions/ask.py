@@ -23,7 +23,7 @@ from sea_nn.questions.answers import Ask
 from sea_nn.questions.points import ask_points
 from sea_nn.questions.session import open_model
 
-LEAST_DRAWS, MOST_DRAWS = 4, 16
+LEAST_DRAWS, MOST_DRAWS = 8, 16
 QUESTIONS_PER_FEATURE = 10
 
 
@@ -148,7 +148,8 @@ def choose_draws(questions: int, n: int, absent: str, kind: Kind, background: Te
     """How many rows of the background each answer is a mean of; 1 where it is of none.
 
     At equal evaluations more questions order columns better than more draws, until there are about
-    ten for each column or every set is asked about (docs/results/tables.md).
+    ten for each column or every set is asked about, and fewer than eight draws stand for the
+    background less well than its mean (docs/results/tables.md).
 
     >>> rows = torch.zeros(50, 4)
     >>> [choose_draws(q, 4, "blur", Kind("table", 2), rows) for q in (60, 128, 1024)]
