@@ -45,7 +45,31 @@ def test_what_is_not_a_tensor_is_refused_or_read():
         ensemble([GOOD, "map"])
     with pytest.raises(KindError, match="complex"):
         ensemble(GOOD.to(torch.complex64))
+    for bad in (GOOD.to("meta"), GOOD.to_sparse()):
+        with pytest.raises(KindError, match="dense tensor that holds numbers"):
+            ensemble(bad)
     assert torch.equal(ensemble(np.asarray(GOOD)).attribution, ensemble(GOOD).attribution)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"x": torch.rand(2, 6, device="meta")}, "meta device"),
+        ({"x": torch.rand(2, 6).to_sparse()}, "sparse or nested"),
+        ({"kind": "table"}, "kind must be a Kind"),
+        ({"images": "picture.png"}, "images must be a tensor; got str"),
+        ({"required": torch.ones(6, dtype=torch.bool), "epsilon": "small"}, "epsilon must be"),
+    ],
+)
+def test_what_explain_cannot_use_is_named(given, message):
+    sea = SEA(torch.nn.Linear(6, 2), ("saliency",), SEAConfig(epochs=2))
+    with pytest.raises((InputError, KindError), match=message):
+        sea.explain(**{"x": torch.rand(2, 6), **given})
+
+
+def test_options_of_members_are_a_dict():
+    with pytest.raises(KindError, match="options must be a dict"):
+        SEA(torch.nn.Linear(6, 2), options=3)
 
 
 @pytest.mark.parametrize("weights", [[1.0, 2.0], [-1.0, 1, 1], [float("nan"), 1, 1], [[1.0, 1, 1]]])

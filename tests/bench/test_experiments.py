@@ -243,6 +243,11 @@ def test_a_trial_says_so_and_leaves_a_larger_result_alone(finished):
     assert count_published(folder / "out", "tiny") == 6
 
 
+def test_a_limit_above_the_data_takes_what_there_is():
+    inputs = choose_inputs(TINY, 10_000)
+    assert 6 < len(inputs) == inputs.available < 10_000
+
+
 def test_missing_data_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("SEA_NN_DATA", str(tmp_path))
     with pytest.raises(InputError, match=r"brain_tumor_detection"):

@@ -31,6 +31,8 @@ def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
             ) from error
     if heatmaps.is_complex():
         raise KindError("heatmaps must be real numbers; these are complex")
+    if heatmaps.is_meta or heatmaps.layout != torch.strided or heatmaps.is_nested:
+        raise KindError("heatmaps must be a dense tensor that holds numbers (not meta, not sparse)")
     if heatmaps.ndim < 3:
         raise InputError(
             f"heatmaps must be [N, m, *shape] (inputs, methods, features); got shape "
@@ -128,6 +130,7 @@ def read_constraints(
             "a feature is both required and forbidden"
             + (": two of its pixels share a cell of the grid" if grid is not None else "")
         )
-    if "required" in bound and not epsilon > 0:
+    number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+    if "required" in bound and not (number and 0 < epsilon < float("inf")):
         raise InputError(f"epsilon must be above 0 for required features; got {epsilon}")
     return Constraints(**bound, epsilon=epsilon)

@@ -63,6 +63,8 @@ class FeatureSets:
             far it is off.
         """
         f = self._find_function()
+        if not isinstance(sets, Tensor):
+            raise KindError(f"sets must be a tensor; got {type(sets).__name__}")
         if sets.shape[:1] + sets.shape[2:] != (len(self), *self.shape):
             raise InputError(
                 f"sets must be [{len(self)}, R, {', '.join(map(str, self.shape))}]; got "

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from sea_nn.errors import InputError
+from sea_nn.errors import InputError, KindError
 from sea_nn.features.kinds import VIEWS
 
 
@@ -57,6 +58,8 @@ def check_parts(e: Any) -> None:
         expected |= dict.fromkeys(("ranking.classes", "ranking.scores"), (count, k))
     for name, want in expected.items():
         tensor = given[name]
+        if not isinstance(tensor, Tensor | None):
+            raise KindError(f"{name} must be a tensor; got {type(tensor).__name__}")
         if tensor is not None and tuple(tensor.shape) != want:
             raise InputError(f"{name} must be {list(want)}; got {list(tensor.shape)}")
     for name, kind in (

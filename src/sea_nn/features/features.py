@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sea_nn.errors import InputError
+from sea_nn.errors import InputError, KindError
 from sea_nn.features.groups import clip_grid, group_features, number_cells
 from sea_nn.features.kinds import Kind, find_kind
 
@@ -68,6 +68,10 @@ class Features:
             names: of columns or channels.
         """
         kind = find_kind(x) if kind is None else kind
+        if not isinstance(kind, Kind):
+            raise KindError(
+                f'kind must be a Kind, such as Kind("image", axes=4, channels=1); got {kind!r}'
+            )
         if kind.axes != x.ndim:
             raise InputError(
                 f"inputs of the kind {kind.name!r} have {kind.axes} axes; x is {list(x.shape)}"

@@ -138,6 +138,8 @@ def check_input(x: Any, limit: int | None = None) -> None:
     """
     if not isinstance(x, Tensor):
         raise KindError(f"x must be a torch.Tensor [N, ...], got {type(x).__name__}")
+    if x.layout != torch.strided or x.is_nested:
+        raise KindError("x must be a dense tensor [N, ...]; this one is sparse or nested")
     if not x.is_floating_point():
         raise KindError(
             f"x must hold floating-point numbers, got {x.dtype}; for token ids explain the "

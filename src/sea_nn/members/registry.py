@@ -215,6 +215,10 @@ def expand_methods(
             commas, or a sequence of names, (name, options) pairs, members and callables.
         options: further options by name; they win over those of the ensemble and the pairs.
     """
+    if not isinstance(options, Mapping | None):
+        raise KindError(
+            f"options must be a dict from member to its options; got {type(options).__name__}"
+        )
     given = dict(options or {})
     extra: Mapping[str, Options] = {}
     ready = isinstance(methods, str) and methods in ENSEMBLES

@@ -56,8 +56,8 @@ def check_maps(
     expected = (len(x), *positions(x))
     checked: dict[str, Tensor] = {}
     for name, values in maps.items():
-        if not isinstance(values, Tensor) or values.is_complex():
-            raise KindError(f"the maps of {name!r} must be a real tensor")
+        if not isinstance(values, Tensor) or values.is_complex() or values.is_meta:
+            raise KindError(f"the maps of {name!r} must be a real tensor that holds numbers")
         one = drop_channel(values.detach(), len(expected))
         if one.shape != expected:
             raise InputError(
