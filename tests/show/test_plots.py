@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -15,8 +16,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
 
-from sea_nn import SEAConfig, ensemble
+from sea_nn import SEA, SEAConfig, ensemble
 from sea_nn.errors import InputError
+from sea_nn.features import Kind
 from sea_nn.show import panels
 from sea_nn.show.charts import plot_history
 from sea_nn.show.panels import LIMIT, SIZE, SMALLEST, blend, heat, measure, paint, panel_grid, wrap
@@ -401,3 +403,13 @@ def test_a_label_of_1000_letters_takes_no_longer_than_others(monkeypatch):
         assert len(rows) == 3
         assert all(measure(row) <= 1.0 for row in rows)
     assert len(calls) < 200
+
+
+@pytest.mark.parametrize(("view", "shape"), [("bars", (2, 4, 5)), ("lines", (2, 3, 4, 5))])
+def test_a_kind_of_ones_own_with_channels_is_drawn(view, shape, tmp_path):
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(math.prod(shape[1:]), 3))
+    kind = Kind("spots", len(shape), channels=1, view=view)
+    sea = SEA(model, ("saliency", "input_x_gradient"), SEAConfig(epochs=2))
+    explanation = sea.explain(torch.rand(shape), kind=kind)
+    explanation.plot("strip", tmp_path / "strip.png")
+    assert (tmp_path / "strip.png").stat().st_size > 1000

@@ -193,7 +193,9 @@ def plot_explanation(
             e.attribution.reshape(len(e), *e.shape), dots, names, e.feature_names, rows, path
         )
     if e.view == "lines":
-        return plot_series(e.attribution, e.values, e.feature_names, rows, path)
+        return plot_series(
+            e.attribution.reshape(len(e), *e.shape), e.values, e.feature_names, rows, path
+        )
     if kind == "strip":
         return plot_strip(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers, e.unit)
     if e.images is None:
