@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sea_nn import SEA, Explanation
-from sea_nn.errors import AssumptionWarning, InputError, KindError
+from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.text import ZeroShot
 from tests.helpers.texts import (
     TEXT,
@@ -336,3 +336,24 @@ def test_one_continuation_is_explained_against_another(speaker, rival):
         said.append(sum(logits[len(first) - 1 + j, t] for j, t in enumerate(rest)))
     assert float(e.score[0]) == pytest.approx(float(said[0] - said[1]), abs=1e-3)
     assert sum(e.provenance.evaluations.values()) <= 40
+
+
+class WithoutEmbeddings(torch.nn.Module):
+    """A classifier that takes token numbers and nothing else."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(100, 3)
+
+    def forward(self, input_ids, attention_mask):
+        return (self.table(input_ids) * attention_mask.unsqueeze(2)).sum(1)
+
+
+def test_a_model_without_embeddings_is_explained_by_leaving_words_out():
+    model, tokenizer = WithoutEmbeddings(), make_tokenizer()
+    with pytest.raises(MemberError, match="leave_one_out"):
+        SEA.for_text(model, tokenizer, budget=20).explain([SHORT])
+    methods = ("saliency", "leave_one_out")
+    e = SEA.for_text(model, tokenizer, budget=24, methods=methods).explain([SHORT])
+    assert e.methods == ("leave_one_out",)
+    assert any("inputs_embeds" in check.message for check in e.checks)

@@ -83,7 +83,7 @@ def assemble_texts(
         curve=curve,
         rival=rival,
         ranking=rank_classes(outputs, found[0].members.output, classes),
-        methods=tuple(found[0].members.maps) or ("none",),
+        methods=tuple(found[0].members.maps),
         target=targets if rival is None else targets[:, 0],
         feature_shape=(width,),
         labels=tuple(labels),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.ensembling.heatmaps import is_flat
-from sea_nn.errors import UnfitError
+from sea_nn.errors import MemberError, UnfitError
 from sea_nn.features import Features
 from sea_nn.features.kinds import TEXT
 from sea_nn.members.checks import Check, vote
@@ -91,36 +91,39 @@ def explain_text(
         started, spent = time.perf_counter(), model.evaluations
         try:
             found = MEMBERS[name](question, **options.get(name, {}))
-            maps[name] = found.detach().float().unsqueeze(0)
+            maps[name] = found.detach().float().cpu().unsqueeze(0)
         except UnfitError as error:
             failed[name] = str(error)
         seconds[name] = time.perf_counter() - started
         evaluations[name] = model.evaluations - spent
         tick(name, evaluations[name])
+    if not maps:
+        name, why = next(iter(failed.items()))
+        raise MemberError(
+            f'no member can explain this model ({name}: {why}); methods=("leave_one_out",) needs '
+            "its answers alone"
+        )
     started, spent = time.perf_counter(), model.evaluations
     n = len(reading)
     question.find_value()
     assert target is not None
     assert columns is not None
-    chosen = target
+    # One text's function is small: it is learned on the CPU, wherever the model runs.
+    chosen, columns = target.cpu(), columns.cpu()
 
     def ask_only(sets: Tensor) -> Tensor:
-        found = model.ask(reading, sets[0], ends).float()
+        found = model.ask(reading, sets[0], ends).float().cpu()
         tick("sea", per_question * len(found))
         return output.score(found, chosen.expand(len(found), *chosen.shape[1:])).unsqueeze(0)
 
-    ran = (maps, seconds, evaluations, failed, target, columns, output, options)
+    ran = (maps, seconds, evaluations, failed, chosen, columns, output, options)
     members = MemberMaps(*ran, kind=TEXT)
-    if maps:
-        heatmaps = to_heatmaps(members)
-        heat = torch.einsum("nm,nm...->n...", vote(members), heatmaps.to(torch.float64))
-    else:
-        heatmaps = torch.ones(1, 0, n, device=model.device)
-        heat = torch.ones(1, n, dtype=torch.float64, device=model.device)
+    heatmaps = to_heatmaps(members)
+    heat = torch.einsum("nm,nm...->n...", vote(members), heatmaps.to(torch.float64))
     link: Link = "value" if output.kind == "value" else "log-odds"
     learned = learn_from_answers(
         ask_only,
-        output.score(columns, target),
+        output.score(columns, chosen),
         heat,
         max(1, (budget - (model.evaluations - before)) // per_question),
         link=link,

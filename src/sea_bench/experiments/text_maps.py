@@ -1,0 +1,189 @@
+"""Maps of single sentences by many methods, and how well they do: people's marks, curves of words.
+
+Every method gives one number a word, larger for more evidence of the target, and what it cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sea_nn.members.surrogates import draw_coalitions, fit_linear
+from sea_nn.passes.outputs import Output
+from sea_nn.text.absent import Absent
+from sea_nn.text.explainer import DEFAULT_METHODS
+from sea_nn.text.learn import explain_text
+from sea_nn.text.members import MEMBERS, Question
+from sea_nn.text.model import TextModel
+from sea_nn.text.reading import Reading
+
+LOGITS = Output("logits")
+ABSENCES: tuple[Absent, ...] = ("mask", "delete", "pad")
+KERNEL_WIDTH = 25.0  # of LIME for texts, with distances in per cent
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A sentence as a model reads it, and the words that people marked, bool [n]."""
+
+    reading: Reading
+    marked: Tensor
+
+
+def ask_target(model: TextModel, reading: Reading, sets: Tensor, target: int) -> Tensor:
+    """The probability of the target with only these words left: bool [R, n] -> float64 [R]."""
+    return model.ask(reading, sets).double().softmax(1)[:, target].cpu()
+
+
+def explain_by_sea(
+    model: TextModel,
+    reading: Reading,
+    target: int,
+    budget: int,
+    methods: Sequence[str] = DEFAULT_METHODS,
+    seed: int = 0,
+) -> Tensor:
+    """SEA's order as numbers, the first word largest: [n]."""
+    chosen = torch.tensor([target], device=model.device)
+    found = explain_text(
+        model, reading, lambda _: chosen, LOGITS, methods=methods, options={}, budget=budget,
+        seed=seed,
+    )  # fmt: skip
+    order = found.learned.order[0].cpu()
+    return torch.empty(len(order), dtype=torch.float64).scatter_(
+        0, order, torch.arange(len(order), 0, -1, dtype=torch.float64)
+    )
+
+
+def explain_by_members(model: TextModel, reading: Reading, target: int) -> dict[str, Tensor]:
+    """Each member's signed map, and the mean of the default members' heatmaps."""
+    maps: dict[str, Tensor] = {}
+    q = Question(model, reading, (), lambda columns: columns[:, target])
+    for name, member in MEMBERS.items():
+        maps[name] = member(q).detach().double().cpu()
+    q.gradient = None
+    maps["integrated_gradients, 50"] = (
+        MEMBERS["integrated_gradients"](q, n_steps=50).detach().double().cpu()
+    )
+    heat = [maps[name].abs() / maps[name].abs().max().clamp_min(1e-30) for name in DEFAULT_METHODS]
+    maps["Agg-Mean"] = torch.stack(heat).mean(0)
+    return maps
+
+
+def explain_by_lime(
+    model: TextModel, reading: Reading, target: int, count: int, random: torch.Generator
+) -> Tensor:
+    """LIME for texts with its package's defaults: ridge weights of words, [n].
+
+    The first sample is the whole text; others leave out 1 to n words, as many alike.
+    """
+    n = len(reading)
+    sets = torch.ones(count, n, dtype=torch.bool)
+    sizes = torch.randint(1, n + 1, (count,), generator=random)
+    shuffled = torch.rand(count, n, generator=random).argsort(1).argsort(1)
+    sets[1:] = shuffled[1:] >= sizes[1:, None]
+    said = ask_target(model, reading, sets, target).numpy()
+    on = sets.double().numpy()
+    distance = 100 * (1 - np.sqrt(on.mean(1)))  # the cosine of a set and the whole is its root
+    weight = np.sqrt(np.exp(-((distance / KERNEL_WIDTH) ** 2)))
+    return torch.from_numpy(fit_ridge(on, said, weight))
+
+
+def fit_ridge(inputs: Any, answers: Any, weights: Any, alpha: float = 1.0) -> Any:
+    """The coefficients of weighted ridge regression with an intercept that is not shrunk."""
+    share = weights / weights.sum()
+    x, y = inputs - share @ inputs, answers - share @ answers
+    gram = x.T @ (x * weights[:, None]) + alpha * np.eye(inputs.shape[1])
+    return np.linalg.solve(gram, x.T @ (y * weights))
+
+
+def explain_by_kernel_shap(
+    model: TextModel, reading: Reading, target: int, count: int, random: torch.Generator
+) -> Tensor:
+    """Kernel SHAP of the probability, [n]; exact where there are no more sets than samples."""
+    n = len(reading)
+    samples = None if n < 12 and 2**n <= count else count
+    on, weights = draw_coalitions(n, samples, random)
+    said = ask_target(model, reading, on.bool(), target).numpy()
+    return torch.from_numpy(fit_linear(on.double().numpy(), said, weights))
+
+
+def compute_text_maps(
+    model: TextModel,
+    reading: Reading,
+    target: int,
+    *,
+    budgets: Sequence[int] = (34, 128),
+    larger: Sequence[int] = (512,),
+    seed: int = 0,
+) -> dict[str, Tensor]:
+    """Maps of one sentence by every method, [n] each."""
+    random = torch.Generator().manual_seed(seed)
+    maps = {
+        f"SEA, {budget}": explain_by_sea(model, reading, target, budget, seed=seed)
+        for budget in budgets
+    }
+    maps |= explain_by_members(model, reading, target)
+    for budget in (*budgets, *larger):
+        maps[f"LIME, {budget}"] = explain_by_lime(model, reading, target, budget, random)
+        shap = explain_by_kernel_shap(model, reading, target, budget, random)
+        maps[f"Kernel SHAP, {budget}"] = shap
+    maps["random"] = torch.rand(len(reading), generator=random, dtype=torch.float64)
+    return maps
+
+
+def score_text_maps(
+    models: Mapping[str, TextModel], item: Marked, maps: Mapping[str, Tensor], target: int
+) -> dict[str, Tensor]:
+    """Every metric of every map: by metric, [m].
+
+    ``models`` are by the way of absence; curves are measured in each.
+    """
+    scores = {name: [] for name in ("F1", "AUPRC", "IoU")}  # type: dict[str, list[float]]
+    orders = torch.stack([m.argsort(descending=True, stable=True) for m in maps.values()])
+    for order in orders:
+        for name, value in match_marks(order, item.marked).items():
+            scores[name].append(value)
+    found = {name: torch.tensor(values, dtype=torch.float64) for name, values in scores.items()}
+    n = orders.shape[1]
+    rank = orders.argsort(1)
+    kept = rank[:, None] < torch.arange(1, n)[:, None]  # [m, n - 1, n]
+    sets = torch.cat([kept, ~kept], 1).flatten(0, 1)
+    once, back = torch.cat([sets, torch.ones(1, n, dtype=torch.bool)]).unique(
+        dim=0, return_inverse=True
+    )
+    for absent, model in models.items():
+        said = ask_target(model, item.reading, once, target)[back]
+        whole, curves = said[-1], said[:-1].view(len(orders), 2, n - 1)
+        found[f"sufficiency:{absent}"] = (whole - curves[:, 0]).mean(1)
+        found[f"comprehensiveness:{absent}"] = (whole - curves[:, 1]).mean(1)
+    return found
+
+
+def match_marks(order: Tensor, marked: Tensor) -> dict[str, float]:
+    """How an order of words, the first most important, matches the marked ones.
+
+    >>> scores = match_marks(torch.tensor([2, 0, 1]), torch.tensor([True, False, True]))
+    >>> scores["F1"], scores["AUPRC"]
+    (1.0, 1.0)
+    """
+    hits, count = marked[order].double(), int(marked.sum())
+    inside = float(hits[:count].sum())
+    precision = hits.cumsum(0) / torch.arange(1, len(hits) + 1)
+    return {
+        "F1": inside / count,
+        "AUPRC": float((precision * hits).sum()) / count,
+        "IoU": inside / (2 * count - inside),
+    }
+
+
+def with_absent(model: TextModel, absent: Absent) -> TextModel:
+    """The same model, which leaves words out in another way."""
+    other = object.__new__(TextModel)
+    other.__dict__.update(model.__dict__ | {"absent": absent})
+    return other
