@@ -35,6 +35,7 @@ EXAMPLES = list_examples(
     "sea explain cat.jpg --budget 512",
     "sea explain boot.png --model fashion-cnn --json > boot.json",
     "sea explain x.png --model my_model.py:make_model",
+    "sea explain --text 'Not bad at all.' --model hf:FOLDER --target positive",
 )
 REPORT = "report.html"
 
@@ -48,6 +49,21 @@ def explain(
     demo: Annotated[
         bool, typer.Option("--demo", metavar="", help="Explain a shipped picture; needs no file.")
     ] = False,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text",
+            metavar="TEXT",
+            help="Explain a text instead, with --model hf:FOLDER; may be given again.",
+        ),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Of a text model without a head: its classes, with commas; the nearest counts.",
+        ),
+    ] = None,
     model: declarations.Model = declarations.DEFAULT_MODEL,
     methods: declarations.Methods = None,
     budget: declarations.Budget = None,
@@ -94,16 +110,44 @@ def explain(
         bool, typer.Option("--no-report", metavar="", help=f"Write no {REPORT}.")
     ] = False,
 ) -> None:
-    """Explain what a classifier looks at in pictures.
+    """Explain what a classifier looks at in pictures, or which words of a text it reads.
 
     Each picture gets a folder with map.png (the SEA map over the picture), strip.png (SEA beside
     its members), top.png (the features that matter most) and explanation.safetensors; one
     report.html shows them all. Exit code 0: all explained; 1: some failed; 2: nothing could be
-    done; 130: interrupted.
+    done; 130: interrupted. Texts get explanation.safetensors, words.png and report.html.
     """
     stdout = sys.stdout
     # A user's own model file may print; with --json that must not end up in the document.
     quiet = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    if text or labels is not None:
+        given: dict[str, Any] = {"PICTURES": inputs, "--demo": demo, "--top": top, "--grid": grid}
+        given |= {"--config": config, "--compile": compiled, "--batch": batch}
+        strange = [name for name, value in given.items() if value]
+        if strange or not text:
+            raise InputError(
+                f"{strange[0]} does not go with --text" if strange else "--labels need a --text"
+            )
+        from sea_nn.cli.texts import explain_texts
+
+        with quiet:
+            explain_texts(
+                text,
+                model,
+                output,
+                labels=labels,
+                methods=methods,
+                budget=budget,
+                assignments=assignments or (),
+                target=target,
+                rival=rival,
+                model_output=model_output,
+                device=device,
+                seed=seed,
+                report=None if no_report else REPORT,
+                document=stdout if as_json else None,
+            )
+        return
     with quiet:
         pictures = gather_pictures(
             inputs or (), recursive, model if demo else None, (REPORT,), output

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from sea_nn.errors import InputError, MissingExtraError
+from sea_nn.text.zero_shot import ZeroShot
 
 UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
 
@@ -23,10 +25,13 @@ def import_transformers() -> Any:
     return transformers
 
 
-def load_text_model(folder: str | Path) -> tuple[nn.Module, Any]:
+def load_text_model(
+    folder: str | Path, labels: Sequence[str] | None = None
+) -> tuple[nn.Module, Any]:
     """The model in a folder that ``save_pretrained`` wrote, and its tokenizer.
 
-    Nothing is fetched, no pickle is opened and no code of the folder runs.
+    Nothing is fetched, no pickle is opened and no code of the folder runs. An encoder without a
+    head becomes a classifier of ``labels`` (``ZeroShot``).
     """
     path = Path(folder).expanduser()
     if not path.is_dir():
@@ -34,9 +39,8 @@ def load_text_model(folder: str | Path) -> tuple[nn.Module, Any]:
             f"there is no folder {str(folder)!r}: a text model is read from a folder on this "
             "machine that save_pretrained wrote; nothing is fetched"
         )
-    for needed in ("config.json",):
-        if not (path / needed).is_file():
-            raise InputError(f"{path} has no {needed}: give a folder that save_pretrained wrote")
+    if not (path / "config.json").is_file():
+        raise InputError(f"{path} has no config.json: give a folder that save_pretrained wrote")
     if not any(path.glob("*.safetensors")):
         pickled = sorted(found.name for kind in UNSAFE for found in path.glob(kind))
         what = f"{pickled[0]}, which may run code when opened" if pickled else "no weights"
@@ -46,15 +50,21 @@ def load_text_model(folder: str | Path) -> tuple[nn.Module, Any]:
         )
     transformers = import_transformers()
     safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    bars = transformers.utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
     try:
         config = transformers.AutoConfig.from_pretrained(path, **safe)
-        make = _find_loader(transformers, config)
+        make = transformers.AutoModel if labels else _find_loader(transformers, config)
         model = make.from_pretrained(path, use_safetensors=True, **safe)
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, **safe)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(f"transformers could not load {path}: {error}") from error
+    finally:
+        if shown:
+            bars.enable_progress_bar()
     model.eval()
-    return model, tokenizer
+    return (ZeroShot(model, tokenizer, labels) if labels else model), tokenizer
 
 
 def _find_loader(transformers: Any, config: Any) -> Any:
@@ -66,5 +76,5 @@ def _find_loader(transformers: Any, config: Any) -> Any:
         return transformers.AutoModelForCausalLM
     raise InputError(
         f"the folder holds {written or 'an unknown model'}: sequence classifiers and causal "
-        "language models are explained"
+        "language models are explained, and encoders with labels"
     )
