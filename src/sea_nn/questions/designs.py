@@ -24,22 +24,29 @@ def paired(sets: Tensor) -> Tensor:
     return torch.cat([sets, ~sets], -2)
 
 
-def around(score: Tensor, count: int, spread: float, generators: list[torch.Generator]) -> Tensor:
+def around(
+    score: Tensor,
+    count: int,
+    spread: float,
+    generators: list[torch.Generator],
+    most: int | None = None,
+) -> Tensor:
     """Sets near those that an order would keep: bool [N, count, n].
 
     Each is the top k of score / its standard deviation + ``spread`` times Gumbel noise, the sizes k
-    spread evenly over 1 ... n - 1.
+    spread evenly over 1 ... ``most``.
 
     Args:
         score: larger for features that come first, [N, n].
         count: sets an input.
         spread: how far the order is shaken; inf for sets that do not know it.
         generators: one an input, on the CPU, so that no input's draws depend on another's.
+        most: the largest size; None for n - 1.
     """
     n, device = score.shape[1], score.device
     start = torch.stack([torch.rand(1, generator=g) for g in generators])
     size = (start + torch.arange(count) / max(1, count)).remainder(1)
-    size = 1 + (size * (n - 1)).long()[:, :, None].to(device)
+    size = 1 + (size * (n - 1 if most is None else most)).long()[:, :, None].to(device)
     noise = torch.stack([torch.empty(count, n).exponential_(generator=g) for g in generators])
     shaken = -noise.log().to(device)
     if spread != torch.inf:
@@ -47,6 +54,26 @@ def around(score: Tensor, count: int, spread: float, generators: list[torch.Gene
         level = (score - score.mean(1, keepdim=True)) / deviation
         shaken = level[:, None] + spread * shaken
     return shaken.argsort(2, descending=True).argsort(2) < size
+
+
+def choose_open(sets: Tensor, kept: Tensor, removed: Tensor, count: int) -> Tensor:
+    """The sets whose answers are the least sure: bool [N, R, n] -> [N, count, n].
+
+    An answer near 0 or 1 says little about the order. Sets are taken in proportion to p (1 - p) of
+    what is expected, by even steps through the sum of these: nothing is drawn.
+
+    Args:
+        sets: to choose from.
+        kept: the probability expected with only a set left, [N, R].
+        removed: that without it, [N, R].
+        count: how many to choose.
+    """
+    open_ = kept * (1 - kept) + removed * (1 - removed) + 0.02
+    share = (open_ / open_.sum(1, keepdim=True)).cumsum(1)
+    steps = (torch.arange(count, device=sets.device) + 0.5) / count
+    chosen = torch.searchsorted(share, steps.expand(len(sets), -1).to(share).contiguous())
+    chosen = chosen.clamp(max=sets.shape[1] - 1)
+    return sets.gather(1, chosen[:, :, None].expand(-1, -1, sets.shape[2]))
 
 
 def every_set(n: int) -> Tensor:

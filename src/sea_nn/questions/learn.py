@@ -22,6 +22,8 @@ from sea_nn.errors import InputError
 from sea_nn.features import Features, Kind
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve, ask_curve, choose_counts
+from sea_nn.questions.finer import can_refine, sort_finer
+from sea_nn.questions.painting import ANSWERS_A_NAT, add_densities, blend, paint_in_order
 from sea_nn.questions.search import Plan, Search, plan_questions
 from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import AnswersFunction, Link
@@ -40,8 +42,10 @@ class AnswersMap:
         function: the learned functions.
         order: features, the best first, [N, n].
         gains: what each adds after those before it, in the function's unit, [N, n].
-        attribution: gains over the positions of the map, [N, *shape]; each feature's gain is the
-            sum of its positions'. Zero where a class has less support than the empty input.
+        attribution: gains over the positions of the map, [N, *shape]; it sums to the gains. Of
+            images, positions come in the order of their features and of heat
+            (``paint_in_order``); otherwise each feature's gain is the sum of its positions'. Zero
+            where a class has less support than the empty input.
         error: root mean square error of the score on answers left out of the fit, [N].
         feature_shape: the shape of the feature space; its product is n.
         features: the feature of each position, int64 [1, *shape]; None: one each.
@@ -128,12 +132,14 @@ def learn_from_answers(
     before = [[part] if part.shape[1] else [] for part in (sets, answers)]
     more = sets.shape[1]  # the draws of a search that goes on are not those that it began with
     search = Search(ask, known[1][:, 0], all_, warm, features.layout, link, seed + more, *before)
-    counts, plan = choose_counts(questions, n), plan_questions(questions - 1 - more, n)
+    image = can_refine(features)
+    counts = choose_counts(questions, n)
+    plan = plan_questions(questions - 1 - more, n, image=image)
     if more >= 2**n - 2:
         plan = Plan()
     elif not plan.every:
-        plan = plan_questions(questions - 1 - more - 2 * len(counts), n)
-    stopped = ""
+        plan = plan_questions(questions - 1 - more - 2 * len(counts), n, image=image)
+    stopped, fine = "", None
     try:
         for _ in search.rounds(plan):
             if on_round is None and tolerance is None and seconds is None:
@@ -141,10 +147,12 @@ def learn_from_answers(
             stopped = _stop(search, features, heat, whole, started, on_round, seconds, tolerance)
             if stopped:
                 break
+        if plan.finer and not stopped:
+            fine = sort_finer(ask_only, features, search.order, heat, plan.finer)
     except KeyboardInterrupt:
         stopped = "interrupted"
     curve = ask_curve(search, search.order, () if stopped else counts, plan.every and not stopped)
-    return replace(_read(search, features, heat, whole), curve=curve, stopped=stopped)
+    return replace(_read(search, features, heat, whole, fine), curve=curve, stopped=stopped)
 
 
 def _stop(
@@ -167,7 +175,13 @@ def _stop(
     return ""
 
 
-def _read(search: Search, features: Features, heat: Tensor, whole: Tensor) -> AnswersMap:
+def _read(
+    search: Search,
+    features: Features,
+    heat: Tensor,
+    whole: Tensor,
+    fine: tuple[Features, Tensor] | None = None,
+) -> AnswersMap:
     """What the answers of a search say so far."""
     order, link, (sets, answers) = search.order, search.link, search.asked
     f = fit_answers(sets, answers, search.none, search.all, **search.known)
@@ -180,7 +194,7 @@ def _read(search: Search, features: Features, heat: Tensor, whole: Tensor) -> An
         function=f,
         order=order,
         gains=gains,
-        attribution=features.paint(by_feature.clamp(min=0), heat.double()),
+        attribution=_paint(search, features, heat.double(), by_feature.clamp(min=0), fine),
         against=features.paint(wishes.against, heat.double()),
         error=search.find_error(),
         feature_shape=features.feature_shape,
@@ -194,6 +208,25 @@ def _read(search: Search, features: Features, heat: Tensor, whole: Tensor) -> An
             wishes.remove,
         ),
     )
+
+
+def _paint(
+    search: Search,
+    features: Features,
+    heat: Tensor,
+    gains: Tensor,
+    fine: tuple[Features, Tensor] | None,
+) -> Tensor:
+    """The gains of features, [N, n], over the positions."""
+    if not can_refine(features):
+        return features.paint(gains, heat)
+    if search.effects is not None and not search.best:
+        score = add_densities(heat, features.expand(search.effects), features.layout or ())
+    else:
+        found, order = (features, search.order) if fine is None else fine
+        earliness = found.expand(1 - order.argsort(1).double() / found.n)
+        score = blend(earliness, heat, search.asked[1].shape[1] / ANSWERS_A_NAT)
+    return paint_in_order(score, gains, features.count().to(heat.device))
 
 
 def to_answers(score: Tensor, link: Link) -> Tensor:

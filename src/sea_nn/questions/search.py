@@ -1,8 +1,9 @@
 """Ask the model in rounds, each where the answers so far leave the order of the features open.
 
-A round's sets lie around the present order (``climb``); then windows of neighbours in it are sorted
-by what the model says of their halves (``sweep``), from the end to the front, from the front to the
-end, or both, as the number of questions allows. How many of what was chosen on tuning inputs
+Few questions are about halves of 16 regions (``halve``). More come in rounds: the sets of a round
+lie around the present order, those with the least sure answers (``climb``); then windows of
+neighbours in the order are sorted by what the model says of their halves (``sort``), and at last
+quarters of its first cells (``finer.py``). How many of what was chosen on tuning inputs
 (docs/results/learned.md).
 """
 
@@ -15,7 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sea_nn.questions.designs import around, every_set, find_effects, halves, paired, windows
+from sea_nn.questions import finer
+from sea_nn.questions.answers import divide, split
+from sea_nn.questions.designs import (
+    around,
+    balanced_signs,
+    choose_open,
+    every_set,
+    find_effects,
+    halves,
+    paired,
+    windows,
+)
 from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import AnswersFunction, Link, place_units, to_score
 from sea_nn.submodular.answers_order import (
@@ -30,7 +42,12 @@ AskOnly = Callable[[Tensor], Tensor]
 """From sets, bool [N, R, n], to the log-odds (or value) with only these features left, [N, R]."""
 
 CORRECT_FROM = 64  # answers from which the correction orders better than f alone
-LEAST_CLIMB = 45  # questions before a sweep
+HALVE_UP_TO = 40  # questions below which halves of regions tell more than sets around an order
+REGIONS = 16
+SORT_FROM, SORT_ALL_FROM = 400, 800  # questions from which the first half or all of it is sorted
+FINER = {800: 5}  # windows of quarter cells from so many questions on
+POOL = 8  # sets to choose each from by what f expects
+LARGEST = 0.6  # share of the features in the largest set of a round
 CONFIRM_FROM = 250  # questions from which some are spent on the sizes of smallest sets
 SHARES = (0.5, 0.9)  # of the score that these keep, or break
 
@@ -40,43 +57,52 @@ class Plan:
     """How a number of questions is spent.
 
     Attributes:
+        halves: splits of 16 regions into halves, each half asked about.
         pairs: sets, each with its complement, in each round of ``climb``.
-        sweeps: for each sweep whether it goes forward.
+        lows: where the windows start that are sorted then.
+        finer: windows of quarter cells that are sorted last.
         every: ask about every set there is instead.
         confirm: find the sizes of the smallest sets that keep or break the score.
     """
 
+    halves: int = 0
     pairs: tuple[int, ...] = ()
-    sweeps: tuple[bool, ...] = ()
+    lows: tuple[int, ...] = ()
+    finer: int = 0
     every: bool = False
     confirm: bool = False
 
 
-def plan_questions(questions: int, n: int) -> Plan:
-    """Spend at most so many questions on n features.
+def plan_questions(questions: int, n: int, *, image: bool = False) -> Plan:
+    """Spend at most so many questions on n features; ``image``: cells that have quarters.
 
-    >>> plan_questions(507, 64)
-    Plan(pairs=(7, 12, 12), sweeps=(True,), every=False, confirm=True)
+    >>> plan_questions(28, 64, image=True).halves
+    14
+    >>> plan_questions(495, 64, image=True).lows
+    (0, 8, 16, 24)
     """
     if n < 2 or questions < 2:
         return Plan()
     if n < 20 and 2**n - 2 <= questions:
         return Plan(every=True)
+    if image and n >= 2 * REGIONS and questions < HALVE_UP_TO:
+        return Plan(halves=min(questions // 2, REGIONS - 1))
     confirm = questions >= CONFIRM_FROM
     questions -= count_confirming(n) if confirm else 0
     width, lows = windows(n)
-    price = 4 * (width - 1) * len(lows)
-    sweeps: tuple[bool, ...] = ()
-    for directions in ((True,), (False, True)):
-        if questions - len(directions) * price >= LEAST_CLIMB:
-            sweeps = directions
-    pairs = (questions - len(sweeps) * price) // 2
-    rounds = 2 if pairs <= 40 else 3 if pairs <= 120 else 6
+    price = 4 * (width - 1)
+    if questions < SORT_FROM * n / 64:
+        lows = []
+    elif questions < SORT_ALL_FROM * n / 64:
+        lows = [low for low in lows if low <= n // 2 - width // 2]
+    fine = max((k for least, k in FINER.items() if image and questions >= least), default=0)
+    pairs = (questions - len(lows) * price - finer.count_questions(fine)) // 2
+    rounds = 2 if pairs <= 20 else 6
     if pairs < rounds:
-        return Plan((pairs,), sweeps, confirm=confirm)
+        return Plan(pairs=(pairs,), lows=tuple(lows), finer=fine, confirm=confirm)
     first = pairs // 2 if rounds == 2 else pairs // 4
     rest = (pairs - first) // (rounds - 1)
-    return Plan((first, *[rest] * (rounds - 1)), sweeps, confirm=confirm)
+    return Plan(0, (first, *[rest] * (rounds - 1)), tuple(lows), fine, confirm=confirm)
 
 
 def count_confirming(n: int) -> int:
@@ -132,6 +158,8 @@ class Search:
     def __post_init__(self) -> None:
         count, n = self.heat.shape
         self.wishes: Wishes | None = None
+        self.effects: Tensor | None = None  # of regions of few questions, by feature
+        self.best: Predictor | None = None
         self.places = place_units(n, self.layout)
         self.near = None if self.layout is None else smooth_cells(self.layout)
         self.generators = [torch.Generator().manual_seed(self.seed) for _ in range(count)]
@@ -155,14 +183,16 @@ class Search:
             self.put(sets.expand(len(self.heat), -1, -1))
             self.order = self.find_order()
             yield
-        for i, count in enumerate(plan.pairs):
-            self.climb(count, spread=1.0 if i == 0 and not self.sets else 0.5)
+        if plan.halves:
+            self.halve(plan.halves)
             yield
-        width, lows = windows(self.heat.shape[1])
-        for forward in plan.sweeps:
-            for low in lows if forward else reversed(lows):
-                self.sort(low, width)
-                yield
+        for count in plan.pairs:
+            self.climb(count)
+            yield
+        width = windows(self.heat.shape[1])[0]
+        for low in plan.lows:
+            self.sort(low, width)
+            yield
         if plan.confirm:
             self.confirm()
             yield
@@ -187,14 +217,37 @@ class Search:
         self.answers.append(answers)
         return answers
 
-    def climb(self, count: int, spread: float) -> None:
+    def halve(self, splits: int) -> None:
+        """Ask about halves of 16 regions of cells, cut by heat; their effects order the features.
+
+        Few answers do not tell cells apart: the regions' effects, added to the members' heat, do
+        better (docs/results/learned.md).
+        """
+        count, n = self.heat.shape
+        regions = divide(self.heat.view(count, *(self.layout or (n,))), REGIONS).flatten(1)
+        kept, removed = self.put(paired(split(regions, REGIONS)[:, :splits])).chunk(2, 1)
+        value = to_score(kept, self.link) - to_score(removed, self.link)
+        effects = value @ balanced_signs(REGIONS, value.device)[:splits] / REGIONS
+        effects = effects.gather(1, regions)
+        self.effects = effects - effects.amin(1, keepdim=True)
+        total = self.effects.sum(1, keepdim=True)
+        share = self.heat / self.heat.sum(1, keepdim=True).clamp(min=1e-300)
+        share = share + torch.where(total > 0, self.effects / total.clamp(min=1e-300), 0.0)
+        self.order = share.argsort(dim=1, descending=True, stable=True)
+
+    def climb(self, count: int) -> None:
         """Ask about ``count`` sets around the order, and their complements; find a new order."""
         if self.sets:
             score = -self.order.argsort(1).double()
         else:
             mean = self.heat.mean(1, keepdim=True)
             score = (torch.where(mean > 0, self.heat / mean, 1.0) + 0.3).log().double()
-        self.put(paired(around(score, count, spread, self.generators)))
+        screen = self.best is not None and self.link == "log-odds"
+        most = max(1, round(LARGEST * self.heat.shape[1]))
+        sets = around(score, count * (POOL if screen else 1), 1.0, self.generators, most)
+        if screen and self.best is not None:
+            sets = choose_open(sets, self.best.score(sets), self.best.score(~sets), count)
+        self.put(paired(sets))
         self.order = self.find_order()
 
     def sort(self, low: int, width: int) -> None:
@@ -210,7 +263,8 @@ class Search:
     def find_order(self) -> Tensor:
         """The greedy order of the function learned from all answers, corrected if they are many."""
         count, n = self.heat.shape
-        return order_features(self.find_predictor()[0], count, n, self.heat.device)
+        self.best = self.find_predictor()[0]
+        return order_features(self.best, count, n, self.heat.device)
 
     def find_predictor(self) -> tuple[Predictor, AnswersFunction]:
         """The best predictor of sets that the answers give, and the function it stands on.
