@@ -119,7 +119,8 @@ class Explainer:
 
 def select(found: MemberMaps, members: Sequence[str]) -> MemberMaps:
     """Return some members' maps alone: how they vote depends on who else takes part."""
-    return replace(found, maps={name: found.maps[name] for name in members})
+    missed = {name: value for name, value in found.missed.items() if name in members}
+    return replace(found, maps={name: found.maps[name] for name in members}, missed=missed)
 
 
 def _read_clock(x: Tensor) -> float:
