@@ -112,7 +112,7 @@ def describe(out: Path) -> str:
     ]
     head = "# All of Fashion-MNIST\n\nWritten by `python -m benchmarks.whole_fashion OUT --write`."
     note = (
-        f"The shipped classifier, one thread, members fast, no questions, keep/remove curve, batches "
+        "The shipped classifier, one thread, members fast, no questions, keep/remove curve, batches "
         f"of {BATCH}, shards of {SHARD:,}, float16 maps. {hardware()}. Other work ran beside it."
     )
     return (

@@ -37,12 +37,13 @@ FORK = multiprocessing.get_context("fork")
 assert sea_nn.datasets.run  # imported here once, for all processes
 
 PORT = 6399
-COUNT = 60  # inputs, two to a shard
+COUNT = 40  # inputs, two to a shard
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
     "OMP_NUM_THREADS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
     "RAY_AUTH_MODE": "disabled",  # of the cluster on this machine that is started here
 }
 TIMEOUT = 300
@@ -56,6 +57,7 @@ class Tally:
     equal: int = 0
     struck: int = 0
     points: int = 0
+    runs: int = 0
     again: list[int] = field(default_factory=list)
     kept: list[float] = field(default_factory=list)
     seconds: float = 0.0
@@ -67,7 +69,7 @@ class Tally:
         kept = f"{min(self.kept, default=0):.0%} to {max(self.kept, default=0):.0%}"
         return (
             f"| {self.name} | {self.points} | {self.struck} | {kept} | {self.equal} of "
-            f"{self.points} | {mean:.1f} | {most} | {self.note} |"
+            f"{self.runs} | {mean:.1f} | {most} | {self.note} |"
         )
 
 
@@ -129,21 +131,23 @@ def strike(
     points: int,
     folder: Path,
     wanted: dict[str, str],
-    act: Callable[[Path, random.Random], bool],
+    act: Callable[[Path, random.Random], int],
     note: str = "",
+    strikes: int = 1,
 ) -> Tally:
-    """Do one kind of fault at so many random points."""
+    """Do one kind of fault at so many random points, ``strikes`` of them in each run."""
     tally, chance, begun = Tally(name, note=note), random.Random(name), time.monotonic()
-    for point in range(points):
+    for point in range(points // strikes):
         out = folder / name.replace(" ", "_") / str(point) / "out"
         out.parent.mkdir(parents=True)
-        tally.points += 1
+        tally.points += strikes
+        tally.runs += 1
         tally.struck += act(out, chance)
         tally.kept.append(len(list_committed(out)) / (COUNT // 2))
         finish(out)
         tally.equal += hash_results(out) == wanted and not list(out.rglob(".sea-*"))
         tally.again.append(count_again(out))
-        print(f"{name} {point + 1}/{points}: {tally.row()}", flush=True)
+        print(f"{name} {tally.points}/{points}: {tally.row()}", flush=True)
     tally.seconds = time.monotonic() - begun
     return tally
 
@@ -156,42 +160,66 @@ def end(process: BaseProcess, number: int) -> None:
     wait(process)
 
 
-def signal_driver(number: int, *options: str) -> Callable[[Path, random.Random], bool]:
-    def act(out: Path, chance: random.Random) -> bool:
-        process = start(out, *options, *SLOW)
+STRIKES = 4  # faults in one run on Ray, whose start takes most of the time
+
+
+def choose_points(chance: random.Random, count: int) -> list[float]:
+    """Random moments of a run, in order, in shards."""
+    return sorted(chance.uniform(1, COUNT // 2 - 2) for _ in range(count))
+
+
+def signal_driver(number: int) -> Callable[[Path, random.Random], int]:
+    def act(out: Path, chance: random.Random) -> int:
+        process = start(out, *SLOW)
         struck = wait_until(out, chance.uniform(0, COUNT // 2 - 1), process)
         end(process, number)
-        if options:
-            time.sleep(2)  # Ray ends the workers of a driver that is gone
         return struck
 
     return act
 
 
-def kill_worker(out: Path, chance: random.Random) -> bool:
-    process = start(out, "--workers", "2", "--address", f"127.0.0.1:{PORT}", *SLOW)
-    struck = wait_until(out, chance.uniform(1, COUNT // 2 - 1), process)
-    workers = [int(p.stem.rpartition("-")[2]) for p in (out / "log").glob("*.jsonl")]
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(chance.choice(workers), signal.SIGKILL)
-    wait(process)
+def on_cluster(out: Path, workers: int = 2) -> BaseProcess:
+    return start(out, "--workers", str(workers), "--address", f"127.0.0.1:{PORT}", *SLOW)
+
+
+def kill_driver(out: Path, chance: random.Random) -> int:
+    struck = 0
+    for point in choose_points(chance, STRIKES):
+        process = on_cluster(out)
+        struck += wait_until(out, point, process)
+        end(process, signal.SIGKILL)
+        time.sleep(2)  # Ray ends the workers of a driver that is gone
     return struck
 
 
-def kill_node(out: Path, chance: random.Random) -> bool:
-    node = start_ray("--address", f"127.0.0.1:{PORT}", "--num-cpus", "1")
-    time.sleep(6)
-    process = start(out, "--workers", "3", "--address", f"127.0.0.1:{PORT}", *SLOW)
-    struck = wait_until(out, chance.uniform(1, COUNT // 2 - 1), process)
-    for pid in (*find_children(node.pid), node.pid):
+def kill_worker(out: Path, chance: random.Random) -> int:
+    process, struck = on_cluster(out), 0
+    for point in choose_points(chance, STRIKES):
+        struck += wait_until(out, point, process)
+        logs = [int(p.stem.rpartition("-")[2]) for p in (out / "log").glob("*.jsonl")]
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    node.wait(TIMEOUT)
+            os.kill(chance.choice([w for w in logs if Path(f"/proc/{w}").exists()]), signal.SIGKILL)
     wait(process)
     return struck
 
 
-def fill_disk(out: Path, chance: random.Random) -> bool:
+def kill_node(out: Path, chance: random.Random) -> int:
+    process, struck = None, 0
+    for point in choose_points(chance, STRIKES):
+        node = start_ray("--address", f"127.0.0.1:{PORT}", "--num-cpus", "1")
+        time.sleep(8)
+        process = process or on_cluster(out, 3)
+        struck += wait_until(out, point, process)
+        for pid in (*find_children(node.pid), node.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        node.wait(TIMEOUT)
+    assert process is not None
+    wait(process)
+    return struck
+
+
+def fill_disk(out: Path, chance: random.Random) -> int:
     """Run on a tmpfs that is too small, then make it larger."""
     place = out.parent
     room = chance.randrange(60, 400)
@@ -202,7 +230,7 @@ def fill_disk(out: Path, chance: random.Random) -> bool:
     return struck
 
 
-def lose_power(out: Path, chance: random.Random) -> bool:
+def lose_power(out: Path, chance: random.Random) -> int:
     """End a process inside a random write; what was not synced is lost or cut short."""
     step = chance.randrange(6, 6 + 6 * (COUNT // 2))
     process = FORK.Process(target=run_victim, args=(out, step))
@@ -292,11 +320,11 @@ inputs in {shards} shards, batches of 2, on {cores} cores. Each fault strikes at
 the run (power loss: at a random sync or rename), and the same command is then started again in one
 process. **Equal**: every Parquet and safetensors file is, byte for byte, that of a run that nothing
 disturbed, and no draft is left. **Done again**: shards that were begun twice. A process has up to
-two open shards, one being explained and one being written. Ray: 2 workers on a head node; for the
-lost node a second node process on this machine with a third worker, all of whose processes are
-killed.
+two open shards, one being explained and one being written. Ray: 2 workers on a head node, four
+faults one after another in each run; for the lost node a second node process on this machine with a
+third worker, all of whose processes are killed, and another such node after it.
 
-| fault | points | struck in time | shards there | equal | done again, mean | most | |
+| fault | points | struck in time | shards there | runs equal | done again a run, mean | most | |
 |---|---:|---:|---|---:|---:|---:|---|
 {rows}
 """
@@ -314,14 +342,13 @@ def main() -> None:
     reference.parent.mkdir()
     finish(reference)
     wanted = hash_results(reference)
-    cluster = ("--workers", "2", "--address", f"127.0.0.1:{PORT}")
-    faults: dict[str, tuple[Callable[[Path, random.Random], bool], str, bool]] = {
+    faults: dict[str, tuple[Callable[[Path, random.Random], int], str, bool]] = {
         "kill -9 of the process": (signal_driver(signal.SIGKILL), "", False),
         "SIGTERM": (signal_driver(signal.SIGTERM), "finishes the open shard", False),
         "power loss in a write": (lose_power, "what was not synced is cut or gone", False),
         "full disk": (fill_disk, "tmpfs of 60 to 400 kB", False),
         "kill -9 of a Ray worker": (kill_worker, "the run itself goes on", True),
-        "kill -9 of the Ray driver": (signal_driver(signal.SIGKILL, *cluster), "", True),
+        "kill -9 of the Ray driver": (kill_driver, "", True),
         "kill -9 of a Ray node": (kill_node, "the run itself goes on", True),
     }
     rows = []
@@ -329,7 +356,9 @@ def main() -> None:
         with head_node() if on_ray else contextlib.nullcontext():
             for name, (act, note, needs_ray) in faults.items():
                 if needs_ray == on_ray and given.only in name:
-                    rows.append(strike(name, given.points, folder, wanted, act, note).row())
+                    strikes = STRIKES if on_ray else 1
+                    found = strike(name, given.points, folder, wanted, act, note, strikes)
+                    rows.append(found.row())
     text = HEAD.format(
         points=given.points, count=COUNT, shards=COUNT // 2, cores=os.cpu_count(),
         rows="\n".join(rows),

@@ -45,6 +45,21 @@ def test_rows_as_polars(out):
     assert read_dataset(out).to_polars().height == 9
 
 
+def test_a_gallery_selects_and_sorts(out):
+    data = read_dataset(out)
+    rows = {one.id: one.row for one in data}
+    assert data.select(failed=True) == ["4"]
+    assert set(data.select(correct=False)) == {i for i, r in rows.items() if r["correct"] is False}
+    by_class = data.select(target_name="b", agreement=(-1, 1))
+    assert set(by_class) == {i for i, r in rows.items() if r["target"] == 1}
+    order = data.select(sort="-probability")
+    values = [rows[i]["probability"] for i in order[:-1]]
+    assert values == sorted(values, reverse=True)
+    assert order[-1] == "4"  # it has none
+    with pytest.raises(InputError, match="no column 'colour'"):
+        data.select(colour=1)
+
+
 def test_an_input_by_id_has_map_members_and_picture(out):
     one = read_dataset(out)["3"]
     wanted = make_sea().explain(make_inputs(9)[2:4], quiet=True)[1]

@@ -7,6 +7,7 @@ import os
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from sea_nn.datasets import storage
@@ -14,6 +15,7 @@ from sea_nn.datasets.run import Estimate, Outcome, explain_dataset
 from sea_nn.datasets.storage import BusyError, list_committed, lock, rows_path
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.sea import SEA
+from sea_nn.vision.images import Preprocess
 from tests.datasets.small import METHODS, Net, hash_results, make_inputs, make_sea
 
 pytest.importorskip(
@@ -133,6 +135,31 @@ def test_failing_inputs_become_rows_and_spare_the_others(tmp_path):
     assert torch.allclose(data["7"].map, alone.attribution[0, 0], atol=3e-4 * largest)
 
 
+def test_a_picture_that_changes_during_the_run_is_a_row_with_an_error(tmp_path):
+    source = tmp_path / "pictures"
+    source.mkdir()
+    for i in range(12):
+        Image.new("L", (8, 8), 20 * i).save(source / f"{i:02d}.png")
+    sea = make_sea()
+    explain = sea.explain
+
+    def change(*args, **options):
+        Image.new("L", (8, 8), 255).save(source / "11.png")
+        return explain(*args, **options)
+
+    sea.explain = change
+    preprocess = Preprocess(resize=8, crop=8, mean=(0.0,), std=(1.0,), channels=1)
+    outcome = run(source, tmp_path / "out", sea, preprocess=preprocess)
+    assert outcome.errors["changed"][0] == 1
+    assert read_dataset(tmp_path / "out")["11.png"].row["error_kind"] == "changed"
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="cannot be written"):
+        run(make_inputs(2), tmp_path / "file" / "out")
+
+
 def test_a_dead_input_is_an_error(tmp_path):
     class Dead(nn.Module):
         def forward(self, x):
@@ -230,7 +257,7 @@ def test_a_dry_run_writes_nothing_and_counts(tmp_path):
     assert (found.n_inputs, found.n_left, found.n_shards) == (10, 10, 3)
     done = run(make_inputs(10), tmp_path / "real")
     assert found.evaluations == done.evaluations
-    assert found.bytes == pytest.approx(done.bytes, rel=0.5)
+    assert found.bytes == pytest.approx(done.bytes, rel=0.2)
     assert not (tmp_path / "out").exists()
 
 

@@ -104,15 +104,15 @@ def test_a_table_of_features(tmp_path, suffix):
 @pytest.mark.parametrize("kind", ["safetensors", "npz"])
 def test_files_of_tensors(tmp_path, kind):
     x, labels = make_inputs(5), torch.arange(5)
-    for name, rows in (("a", slice(0, 2)), ("b", slice(2, 5))):
-        path = tmp_path / "shards" / f"{name}.{kind}"
-        path.parent.mkdir(exist_ok=True)
+    for name, rows in (("u", slice(0, 2)), ("v", slice(2, 5))):
+        path = tmp_path / "shards" / name / f"a.{kind}"
+        path.parent.mkdir(parents=True)
         if kind == "npz":
             np.savez(path, x=x[rows].numpy(), label=labels[rows].numpy())
         else:
             save_file({"x": x[rows].clone(), "label": labels[rows].clone()}, path)
     source = open_source(tmp_path / "shards")
-    assert list(source.ids) == ["a/0", "a/1", "b/0", "b/1", "b/2"]
+    assert list(source.ids) == ["u/a/0", "u/a/1", "v/a/0", "v/a/1", "v/a/2"]
     assert torch.equal(source.read(3).x, x[3])
     assert source.read(3).label == 3
 
@@ -130,9 +130,12 @@ def test_data_sets_and_loaders(tmp_path):
     assert torch.equal(some.read(1).x, x[5])
 
 
-def test_a_hugging_face_data_set_is_recognised_by_its_ways():
+def test_a_data_set_that_numbers_classes_otherwise_is_read_by_their_names():
+    """As Hugging Face's do (features), and torchvision's folders (classes)."""
+
     class Fake:
         _fingerprint = "abc"
+        features = {"label": type("ClassLabel", (), {"names": ["dog", "Cat"]})}  # noqa: RUF012
 
         def __len__(self):
             return 2
@@ -140,9 +143,29 @@ def test_a_hugging_face_data_set_is_recognised_by_its_ways():
         def __getitem__(self, index):
             return {"image": Image.new("L", (9, 9), 40 * index), "label": index}
 
-    source = open_source(Fake(), preprocess=PREPROCESS)
-    assert source.read(1).label == 1
-    assert source.read(1).x.shape == (1, 8, 8)
+    assert open_source(Fake(), preprocess=PREPROCESS).read(1).label == 1
+    by_name = open_source(Fake(), preprocess=PREPROCESS, label_names=("cat", "emu", "dog"))
+    assert [by_name.read(i).label for i in range(2)] == [2, 0]
+    assert by_name.read(1).x.shape == (1, 8, 8)
+
+
+def test_a_loader_whose_batches_are_made_otherwise_is_refused():
+    loader = DataLoader(TensorDataset(make_inputs(4)), 2, collate_fn=lambda rows: rows[0])
+    with pytest.raises(KindError, match="collate_fn"):
+        open_source(loader)
+
+
+@pytest.mark.parametrize("nothing", [[], torch.zeros(0, 1, 8, 8), TensorDataset(torch.zeros(0, 3))])
+def test_no_inputs_are_refused(nothing):
+    with pytest.raises(InputError, match="holds no inputs"):
+        open_source(nothing)
+
+
+def test_a_class_may_be_unknown_for_some(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,label\n1,2,cat\n3,4,\n5,6,nan\n")
+    source = open_source(path, label_names=("dog", "cat"))
+    assert [source.read(i).label for i in range(3)] == [1, None, None]
 
 
 def test_a_stream_is_refused_with_advice():

@@ -13,7 +13,7 @@ from tests.datasets.small import make_inputs, make_sea
 pytest.importorskip("pyarrow", reason="data sets need pyarrow: pip install 'sea-nn[datasets]'")
 
 from sea_nn import explain_dataset, read_dataset
-from sea_nn.datasets.pages import write_pages
+from sea_nn.datasets.pages import draw_class, write_pages
 
 SIDE = 24
 
@@ -112,6 +112,14 @@ def test_the_page_has_a_table_and_pictures_and_escapes_names(cheated, tmp_path):
     assert "bottom right" in text
     assert (tmp_path / "class_1.png").stat().st_size > 1000
     assert (tmp_path / "summary.csv").read_text().startswith("class,name,inputs")
+
+
+def test_names_that_the_font_lacks_do_not_warn(cheated, tmp_path):
+    summary = cheated.summary(n_examples=1)
+    found = summary.classes[0]
+    found.pictures = {"ねこ.png": next(iter(found.pictures.values()))}
+    found.prototypes, found.outliers = ("ねこ.png",), ()
+    draw_class(found)  # warnings are errors here
 
 
 def test_tables_of_features_can_be_summarized(tmp_path):

@@ -16,6 +16,8 @@ from sea_nn.errors import InputError, KindError
 IMAGE_KEYS = ("pixel_values", "image", "img", "input", "inputs", "x")
 LABEL_KEYS = ("label", "labels", "target", "y", "class")
 
+MISSING = ("", "nan", "none", "null")  # what tables have for an unknown class
+
 Prepare = Callable[[Any], Tensor]
 
 
@@ -126,9 +128,7 @@ class Reader:
         """The class number that a label means: a number, or a name among the model's classes."""
         if isinstance(label, Tensor | np.generic):
             label = label.item()
-        if label is None or label != label or str(label).strip() == "":
-            return None
-        text = str(label).strip().removesuffix(".0")
+        text = "" if label is None else str(label).strip().removesuffix(".0")
         if text.lstrip("-").isdecimal():
             if self.own_names is None or not 0 <= int(text) < len(self.own_names):
                 return int(text)
@@ -136,7 +136,7 @@ class Reader:
         names = [fold(name) for name in self.label_names or ()]
         if fold(text) in names:
             return names.index(fold(text))
-        if names:
+        if names and fold(text) not in MISSING:
             raise ItemError("class", f"the model has no class named {text!r}")
         return None
 

@@ -25,7 +25,7 @@ from sea_nn.explanation.provenance import find_versions
 from sea_nn.sea import SEA
 
 FORMAT, VERSION = "sea_nn.dataset", 1
-LARGE = 10_000  # numbers in an input from which on a CPU gains nothing from batches
+LARGE = 10_000  # numbers in an input from which on small batches are as good as large ones
 SOME = 3  # names given as examples in a message
 Precision = Literal["float16", "uint8", "float32"]
 ERRORS = {
@@ -216,7 +216,7 @@ def choose_settings(sea: SEA, shape: Sequence[int], **given: Any) -> Settings:
             raise InputError(f"{name} must be at least 1; got {given[name]}")
     device = find_device(sea.forward_func).type
     large = int(torch.Size(shape).numel()) >= LARGE
-    batch = given["batch_size"] or {"cpu": 1 if large else 16}.get(device, 8 if large else 64)
+    batch = given["batch_size"] or {"cpu": 4 if large else 64}.get(device, 64 if large else 256)
     shard = given["shard_size"] or (64 if large else 512)
     asks = len(shape) == 3 and (sea.output is None or sea.output.kind != "value")
     filled = {

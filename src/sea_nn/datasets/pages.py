@@ -7,6 +7,7 @@ import csv
 import html
 import io
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,9 @@ def draw_class(c: ClassSummary) -> bytes:
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # names in scripts that the font lacks
+        figure.savefig(buffer, format="png")
     return buffer.getvalue()
 
 

@@ -122,7 +122,7 @@ def _open_tensors(rows: Any, reader: Reader) -> Source:
 
     ids = [str(i) for i in range(len(rows))]
     return Source(
-        f"{len(rows)} inputs in memory",
+        "the data in memory",
         ids,
         lambda index: reader(rows[index]),
         [digest(entry) for entry in rows],
