@@ -1,9 +1,10 @@
 """Whole data sets: rate against a loop written by hand, two workers, bytes, reading, memory, scale.
 
 Runs take turns, as machines are shared: each round does the loop and the run, and the ratio is the
-median over rounds. Ray's rates are of committed inputs between the first and the last commit, so
-the start of Ray and of its workers (about 10 s) is left out. A run also writes and syncs its
-results; the loop only holds them.
+median over rounds, in time and in processor time, which other work disturbs less. Workers of Ray
+are compared by the processor time of each input between their first and last commit, so the start
+of Ray and of its workers (about 10 s) is left out. A run also writes and syncs its results; the
+loop only holds them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,17 +31,6 @@ from sea_nn.vision.models import load_model
 from sea_nn.vision.shipped import load_sample
 
 ROUNDS = 3
-MEMORY_PROGRAM = """
-import sys, torch
-torch.set_num_threads(1)
-from benchmarks.datasets import Stream
-from sea_nn import SEA, SEAConfig, explain_dataset
-model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
-sea = SEA(model, ("saliency",), SEAConfig(rounds=0, epochs=5), output="logits")
-explain_dataset(Stream(int(sys.argv[1])), sea, sys.argv[2], batch_size=256, shard_size=1024,
-                curve=False, quiet=True)
-print([line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")][0])
-"""
 WORKERS_PROGRAM = """
 import sys, torch
 torch.set_num_threads(1)
@@ -48,22 +38,9 @@ from benchmarks.datasets import fashion
 from sea_nn import explain_dataset
 x, sea, labels = fashion(int(sys.argv[2]))
 workers = int(sys.argv[3])
-explain_dataset(x, sea, sys.argv[1], labels=labels, shard_size=16, curve=False, workers=workers,
-                address="local" if workers == 1 else None, quiet=True)
+explain_dataset(x, sea, sys.argv[1], labels=labels, batch_size=16, shard_size=16, curve=False,
+                workers=workers, address="local" if workers == 1 else None, quiet=True)
 """
-
-
-class Stream(torch.utils.data.Dataset[torch.Tensor]):
-    """Inputs of 28 x 28 made when they are asked for."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.rand(1, 28, 28, generator=torch.Generator().manual_seed(index))
 
 
 def fashion(count: int) -> tuple[torch.Tensor, SEA, tuple[str, ...]]:
@@ -72,7 +49,7 @@ def fashion(count: int) -> tuple[torch.Tensor, SEA, tuple[str, ...]]:
     turns = -(-count // len(images))
     x = torch.cat([images * (1 - 0.01 * k) for k in range(turns)])[:count]
     loaded = load_model("fashion-cnn")
-    return x, SEA(loaded.model, output="logits"), loaded.labels
+    return x, SEA(loaded.model, budget=64, output="logits"), loaded.labels
 
 
 def write_photographs(folder: Path, count: int) -> Path:
@@ -97,27 +74,25 @@ def run() -> Iterator[Table]:
         yield rate_table(folder)
         yield workers_table(folder)
         yield bytes_table(folder)
-        yield memory_table(folder)
-        if torch.cuda.is_available():
-            yield gpu_table(folder)
+        yield estimate_table(folder)
     yield scale_table()
 
 
 def rate_table(folder: Path) -> Table:
     rows = []
-    x, sea, labels = fashion(96)
-    by_batch = {b: _loop_tensors(sea, x[:64], b) for b in (4, 16, 64)}
-    best = min(by_batch, key=lambda b: by_batch[b])
-    rows.append(_compare("Fashion-MNIST, 96, tensors", len(x), best, sea, x, folder, labels=labels))
+    x, sea, labels = fashion(128)
+    rows.append(
+        _compare("Fashion-MNIST, 128, budget 64", len(x), 64, sea, x, folder, labels=labels)
+    )
     loaded = load_model("efficientnet-lite0")
-    photographs = write_photographs(folder / "photographs", 8)
-    lite = SEA(loaded.model, "fast", output="logits")
-    name = "photographs, 8, JPEG, lite0, fast"
-    rows.append(_compare(name, 8, 1, lite, photographs, folder, preprocess=loaded.preprocess))
+    photographs = write_photographs(folder / "photographs", 4)
+    lite = SEA(loaded.model, "fast", budget=None, output="logits")
+    name = "photographs, 4 JPEG files, lite0, members fast"
+    rows.append(_compare(name, 4, 4, lite, photographs, folder, preprocess=loaded.preprocess))
     return (
         "One process against a loop over SEA.explain",
-        f"Inputs a second on one thread. Best batch of the loop on Fashion-MNIST: {best} (default "
-        "of the run: 16). Without the keep/remove curve, which the loop does not ask for.",
+        "Inputs a second on one thread, the run's own batches in both; medians of three turns. "
+        "Without the keep/remove curve, which the loop does not ask for.",
         ("data", "batch", "loop", "run", "ratio of time", "ratio of processor time"),
         rows,
     )
@@ -161,30 +136,55 @@ def _loop_pictures(sea: SEA, folder: Path, preprocess: Any, batch: int) -> None:
 
 
 def workers_table(folder: Path) -> Table:
-    rates, load = {}, os.getloadavg()[0]
-    for workers, count in ((1, 96), (2, 192)):
-        out = folder / f"workers-{workers}"
-        command = [sys.executable, "-c", WORKERS_PROGRAM, str(out), str(count), str(workers)]
-        pin = ["taskset", "-c", "0"] if workers == 1 else []
-        subprocess.run([*pin, *command], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-        events = [e for e in read_log(out) if e["event"] == "commit"]
-        by_worker: dict[str, list[Any]] = {}
-        for event in events:
-            by_worker.setdefault(event["worker"], []).append(event)
-        rates[workers] = 0.0
-        for own in by_worker.values():
-            own.sort(key=lambda e: e["time"])
-            if len(own) > 1:
-                span = own[-1]["time"] - own[0]["time"]
-                rates[workers] += sum(e["n_inputs"] for e in own[1:]) / span
-    ratio = rates[2] / (2 * rates[1])
+    each: dict[int, list[float]] = {1: [], 2: []}
+    for turn in range(ROUNDS):
+        for workers, count in ((1, 96), (2, 192)):
+            out = folder / f"workers-{workers}-{turn}"
+            command = [sys.executable, "-c", WORKERS_PROGRAM, str(out), str(count), str(workers)]
+            pin = ["taskset", "-c", "0"] if workers == 1 else []
+            quiet = {"OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
+            subprocess.run([*pin, *command], check=True, env={**os.environ, **quiet})
+            each[workers].append(processor_time(out))
+    ratios = [one / two for one, two in zip(each[1], each[2], strict=True)]
+    one, two = (median(each[workers]) * 1000 for workers in (1, 2))
     return (
-        "Two Ray workers",
-        "Fashion-MNIST, inputs a second while both work; one worker is pinned to one core. The "
-        f"load of the machine before was {load:.1f} on {os.cpu_count()} cores: above 0, other work "
-        "takes the second worker's core, and the ratio says little.",
-        ("one worker", "two workers", "of twice one"),
-        [[f"{rates[1]:.2f}", f"{rates[2]:.2f}", f"{ratio:.2f}"]],
+        "Two Ray workers against one that is pinned to one core",
+        "Fashion-MNIST, budget 64, batches of 16: processor time of a worker for one input, "
+        f"medians of {ROUNDS} turns. With a core for each worker, two do so many times twice the "
+        f"work of one. The load of this machine was {os.getloadavg()[0]:.0f} on {os.cpu_count()} "
+        "cores: time itself says nothing here.",
+        ("one worker, ms", "two workers, ms", "of twice one", "turns"),
+        [[f"{one:.0f}", f"{two:.0f}", f"{median(ratios):.2f}", _list(ratios)]],
+    )
+
+
+def processor_time(out: Path) -> float:
+    """Processor seconds for an input, from each worker's first commit to its last."""
+    by_worker: dict[str, list[Any]] = {}
+    for event in read_log(out):
+        if event["event"] == "commit":
+            by_worker.setdefault(event["worker"], []).append(event)
+    spent = sum(own[-1]["processor"] - own[0]["processor"] for own in by_worker.values())
+    return spent / sum(event["n_inputs"] for own in by_worker.values() for event in own[1:])
+
+
+def _list(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.2f}" for value in values)
+
+
+def estimate_table(folder: Path) -> Table:
+    x, sea, labels = fashion(192)
+    options = {"labels": labels, "batch_size": 32, "shard_size": 96, "quiet": True}
+    guess: Any = explain_dataset(x, sea, folder / "estimate", dry_run=True, **options)
+    real: Any = explain_dataset(x, sea, folder / "estimate", **options)
+    pairs = ("evaluations", "bytes", "seconds")
+    rows = [[k, f"{getattr(guess, k):.0f}", f"{getattr(real, k):.0f}",
+             f"{getattr(guess, k) / getattr(real, k):.2f}"] for k in pairs]  # fmt: skip
+    return (
+        "What a dry run says, and what the run then took",
+        f"192 pictures of Fashion-MNIST, budget 64; the dry run measured {guess.sample} of them.",
+        ("", "dry run", "run", "ratio"),
+        rows,
     )
 
 
@@ -195,7 +195,7 @@ def bytes_table(folder: Path) -> Table:
         model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(shape)), 4))
         coarse = {"occlusion": {"window": shape[1] // 4, "stride": shape[1] // 4}}
         methods = ("saliency", "input_x_gradient", "occlusion")
-        sea = SEA(model, methods, config, output="logits", options=coarse)
+        sea = SEA(model, methods, config, budget=None, output="logits", options=coarse)
         count = 64
         x = torch.rand(count, *shape, generator=torch.Generator().manual_seed(0))
         for precision, members in (("float16", False), ("uint8", False), ("float16", True)):
@@ -219,51 +219,6 @@ def bytes_table(folder: Path) -> Table:
         "Kilobytes an input with thumbnail, top features and row; maps read a second, whole shards "
         "and single ids in random order (from the file cache).",
         ("input", "stored", "kB an input", "by shard", "by id"),
-        rows,
-    )
-
-
-def gpu_table(folder: Path) -> Table:
-    """How busy the GPU is kept with pictures decoded from JPEG; a ResNet-50 of random weights."""
-    from sea_nn.vision.resnet import ResNet50
-
-    loaded, rows = load_model("fashion-cnn").preprocess, []
-    preprocess = type(loaded)(resize=256, crop=224)
-    model = ResNet50().cuda().eval()
-    photographs = write_photographs(folder / "gpu-photographs", 512)
-    for methods in ("fast", "paper"):
-        out = folder / f"gpu-{methods}"
-        sea = SEA(model, methods, output="logits")
-        explain_dataset(photographs, sea, out, preprocess=preprocess, quiet=True)
-        events = sorted(read_log(out), key=lambda e: e["time"])
-        commits = [e for e in events if e["event"] == "commit"]
-        span = commits[-1]["time"] - events[0]["time"]
-        busy = sum(e["seconds"]["explain"] for e in commits)
-        load = sum(e["seconds"]["load"] for e in commits)
-        write = sum(e["seconds"]["write"] for e in commits)
-        rows.append([methods, f"{512 / span:.1f}", f"{busy / span:.1%}", f"{load / span:.1%}",
-                     f"{write / span:.1%}"])  # fmt: skip
-    return (
-        "Pictures from JPEG files on a GPU",
-        "512 files of 500 x 375, ResNet-50 at 224 x 224. Explaining is the share of the time in "
-        "which the model is at work; loading and writing run beside it.",
-        ("members", "inputs a second", "explaining", "loading", "writing"),
-        rows,
-    )
-
-
-def memory_table(folder: Path) -> Table:
-    rows = []
-    for count in (2_000, 20_000):
-        command = [sys.executable, "-c", MEMORY_PROGRAM, str(count), str(folder / f"m{count}")]
-        started = time.perf_counter()
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        took = time.perf_counter() - started
-        rows.append([f"{count:,}", f"{int(said.split()[-1]) / 1024:.0f}", f"{count / took:.0f}"])
-    return (
-        "Memory",
-        "Peak of the whole process in MiB; one member, a linear model, so that many inputs pass.",
-        ("inputs", "peak, MiB", "inputs a second"),
         rows,
     )
 

@@ -112,8 +112,8 @@ def describe(out: Path) -> str:
     ]
     head = "# All of Fashion-MNIST\n\nWritten by `python -m benchmarks.whole_fashion OUT --write`."
     note = (
-        "The shipped classifier, one thread, members fast, no questions, keep/remove curve, batches "
-        f"of {BATCH}, shards of {SHARD:,}, float16 maps. {hardware()}. Other work ran beside it."
+        "The shipped classifier, one thread, members fast without questions, the keep and remove "
+        f"curve, batches of {BATCH}, shards of {SHARD:,}, float16 maps. {hardware()}."
     )
     return (
         f"{head} {note}\n\n"

@@ -127,7 +127,7 @@ class Worker:
             {**seconds, "write": time.perf_counter() - started},
             errors[0] if errors else "",
         )
-        self.log.write("commit", **asdict(done))
+        self.log.write("commit", **asdict(done), processor=time.process_time())
         return done
 
 
