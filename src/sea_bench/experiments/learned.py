@@ -87,7 +87,7 @@ def _predicts(name: str) -> Experiment:
         kind="predictions",
         against="f",
         aside=(ESTIMATE,),
-        n_inputs=64,
+        n_inputs=48,
         blocks=64,
         figures=(),
         notes=(
@@ -143,7 +143,7 @@ def _mass(name: str, **more: Any) -> Experiment:
         blocks=64,
         figures=(),
         notes=(CHOSEN_NOTE, OPTIMAL_NOTE),
-        **{**PLACES[name], "n_inputs": 64, **more},
+        **{**PLACES[name], "n_inputs": 48, **more},
     )
 
 
@@ -164,7 +164,7 @@ def _smallest(name: str, **more: Any) -> Experiment:
         blocks=64,
         figures=(),
         notes=(BLUR_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE),
-        **{**PLACES[name], "mask": None, "n_inputs": 64, **more},
+        **{**PLACES[name], "mask": None, "n_inputs": 32, **more},
     )
 
 
@@ -197,8 +197,8 @@ BOXED = {"mask_share": (0.01, 0.5)}
 LEARNED_EXPERIMENTS = (
     *map(_predicts, ("imagenet", "resnet50", "cub", "tiny_imagenet", "pets", "btd", "fmnist")),
     _budgets("imagenet"),
-    _budgets("pets", SHARP_FILLS, n_inputs=32),
-    _budgets("cub", SHARP_FILLS, n_inputs=32),
+    _budgets("pets", SHARP_FILLS, n_inputs=24),
+    _budgets("cub", SHARP_FILLS, n_inputs=24),
     _mass("imagenet", **BOXED),
     *map(_mass, ("pets", "cub", "lgg")),
     _smallest("imagenet"),
