@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from sea_nn.vision.hubs import PlainClassifier
 from sea_nn.vision.images import Preprocess
 from sea_nn.vision.loaded import LoadedModel, import_extra
 from sea_nn.vision.shipped import CLASSES
@@ -43,7 +44,7 @@ def load_vit(device: str | torch.device = "cpu") -> LoadedModel:
         model.load_state_dict({name: part.float() for name, part in load_file(path).items()})
     return LoadedModel(
         name="fashion/vit",
-        model=model.to(device).eval(),
+        model=PlainClassifier(model).to(device).eval(),
         preprocess=Preprocess(resize=28, crop=28, mean=(0.0,), std=(1.0,), channels=1),
         labels=CLASSES,
         source="a small ViT trained on Fashion-MNIST (MIT licence): .923 of 10,000 test images",

@@ -95,7 +95,7 @@ def _load_timm(name: str) -> LoadedModel:
     )
 
 
-class _Logits(nn.Module):
+class PlainClassifier(nn.Module):
     """A Hugging Face classifier as a plain one: tensor in, logits out."""
 
     def __init__(self, classifier: nn.Module) -> None:
@@ -117,7 +117,7 @@ def _load_hf(name: str) -> LoadedModel:
     )
     names = classifier.config.id2label
     return LoadedModel(
-        model=_Logits(classifier),
+        model=PlainClassifier(classifier),
         preprocess=_read_hf_recipe(recipe),
         labels=tuple(names[index] for index in range(len(names))),
         name=name,
