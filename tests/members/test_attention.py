@@ -134,7 +134,9 @@ def test_attention_by_hand_is_pytorchs():
 @pytest.mark.parametrize("method", ["attention_gradient", "attention_lrp"])
 def test_maps_do_not_depend_on_the_batch(method):
     model = build("ViT")
-    together = one_map(model, method)
+    found = compute_maps(model, X, None, (method,))
+    assert found.evaluations == {method: 3}
+    together = found.maps[method]
     alone = torch.cat([one_map(model, method, X[i : i + 1]) for i in range(3)])
     torch.testing.assert_close(together, alone)
 

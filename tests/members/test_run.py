@@ -13,6 +13,7 @@ from sea_nn.members.compute import compute_maps
 from sea_nn.members.registry import expand_methods, get, names
 from tests.helpers.networks import build, count, images, linear
 
+MEMBERS = tuple(name for name in names() if "attention" not in get(name).needs)
 SMALL = {
     "smooth_ig": {"n_samples": 2, "n_steps": 4},
     "integrated_gradients": {"n_steps": 4},
@@ -38,9 +39,9 @@ def test_every_member_explains_an_image_and_the_caller_gets_everything_back():
     x = images().permute(0, 1, 3, 2)  # not contiguous
     kept, random = x.clone(), torch.get_rng_state()
 
-    result = compute_maps(model, x, methods=names(), options=SMALL)
+    result = compute_maps(model, x, methods=MEMBERS, options=SMALL)
 
-    assert set(result.maps) == set(names())
+    assert set(result.maps) == set(MEMBERS)
     for name, maps in result.maps.items():
         expected = (2, 1, 12, 12) if name in ("grad_cam", "rise") else (2, 3, 12, 12)
         assert maps.shape == expected
@@ -76,11 +77,11 @@ def test_an_input_that_asks_for_gradients_is_left_alone():
 def test_an_inputs_maps_do_not_depend_on_its_batch_or_the_chunks():
     model, x = build().double(), images(3).double()
     target = torch.tensor([0, 1, 2])
-    batch = compute_maps(model, x, target, names(), options=SMALL).maps
-    pieces = compute_maps(model, x, target, names(), options=SMALL, internal_batch_size=2).maps
+    batch = compute_maps(model, x, target, MEMBERS, options=SMALL).maps
+    pieces = compute_maps(model, x, target, MEMBERS, options=SMALL, internal_batch_size=2).maps
     for i in range(3):
-        alone = compute_maps(model, x[i : i + 1], int(target[i]), names(), options=SMALL).maps
-        for name in names():
+        alone = compute_maps(model, x[i : i + 1], int(target[i]), MEMBERS, options=SMALL).maps
+        for name in MEMBERS:
             assert torch.allclose(batch[name][i], alone[name][0], atol=1e-9), name
             assert torch.allclose(batch[name][i], pieces[name][i], atol=1e-9), name
 
@@ -96,7 +97,7 @@ def test_the_seed_decides_every_draw():
         assert not torch.allclose(first[name], other[name])
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", MEMBERS)
 def test_the_cost_is_what_a_member_really_asks(name):
     options = {name: SMALL[name]} if name in SMALL else {}
     x = images(2)
@@ -157,10 +158,10 @@ def test_failures_are_skipped_with_their_reasons():
 
 def test_a_plain_function_is_a_model_for_members_that_only_ask_it():
     model = build().eval()
-    reference = compute_maps(model, images(), methods=names(), options=SMALL).maps
+    reference = compute_maps(model, images(), methods=MEMBERS, options=SMALL).maps
     inner = {"deeplift", "guided_backprop", "deconvolution", "grad_cam", "guided_grad_cam"}
     result = compute_maps(
-        *(lambda x: model(x), images(), None, names()), options=SMALL, on_error="skip"
+        *(lambda x: model(x), images(), None, MEMBERS), options=SMALL, on_error="skip"
     )
     assert set(result.failed) == inner
     assert all("needs a torch.nn.Module" in why for why in result.failed.values())

@@ -39,7 +39,7 @@ class Member:
             the input's shape. One evaluation is one forward, or forward and backward, pass.
         signed: whether maps also hold evidence against the class, below zero.
         needs: what it asks for: "gradient" (a differentiable model), "module" (not a plain
-            function), "convolution" (or token) layers, "image" inputs, "superpixels"
+            function), "convolution" (or token) layers, "attention", "image" inputs, "superpixels"
             (scikit-image, for images).
         defaults: its options, with the values of the original paper or its authors' code.
         presets: further named sets of options.
@@ -274,6 +274,7 @@ def _count_segments(options: Options, shape: Shape) -> int:
 
 _GRADIENT, _MODULE = ("gradient",), ("gradient", "module")
 _LAYER, _SEGMENTS = (*_MODULE, "convolution"), ("superpixels",)
+_ATTENTION = (*_MODULE, "attention")
 _STEPS, _SAMPLES = (lambda o, _: o["n_steps"]), (lambda o, _: o["n_samples"])
 # Name, function, evaluations, signed, needs, defaults, presets, reference.
 _NATIVE: tuple[tuple[Any, ...], ...] = (
@@ -299,11 +300,11 @@ _NATIVE: tuple[tuple[Any, ...], ...] = (
      "Selvaraju et al. 2017, arXiv:1610.02391"),
     ("guided_grad_cam", cam.guided_grad_cam, 2, True, _LAYER, {"layer": None, "reshape": None}, {},
      "Selvaraju et al. 2017, arXiv:1610.02391"),
-    ("attention_rollout", attention.attention_rollout, 1, False, (*_MODULE, "image"), {}, {},
+    ("attention_rollout", attention.attention_rollout, 1, False, (*_ATTENTION, "image"), {}, {},
      "Abnar and Zuidema 2020, arXiv:2005.00928"),
-    ("attention_gradient", attention.attention_gradient, 1, False, (*_MODULE, "image"), {}, {},
+    ("attention_gradient", attention.attention_gradient, 1, False, (*_ATTENTION, "image"), {}, {},
      "Chefer et al. 2021, arXiv:2103.15679"),
-    ("attention_lrp", attention.attention_lrp, 1, True, _MODULE, {}, {},
+    ("attention_lrp", attention.attention_lrp, 1, True, _ATTENTION, {}, {},
      "Ali et al. 2022, arXiv:2202.07304"),
     ("occlusion", masking.occlusion,
      lambda o, shape: masking.count_windows(shape, o["window"], o["stride"]), True, (),

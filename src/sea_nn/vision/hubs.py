@@ -103,6 +103,7 @@ class PlainClassifier(nn.Module):
         self.classifier = classifier
 
     def forward(self, images: Tensor) -> Tensor:
+        """The logits, [N, classes]."""
         logits: Tensor = self.classifier(pixel_values=images).logits
         return logits
 
