@@ -15,6 +15,7 @@ from matplotlib._pylab_helpers import Gcf
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
+from torch import nn
 
 from sea_nn import SEA, SEAConfig, ensemble
 from sea_nn.errors import InputError
@@ -32,7 +33,13 @@ from sea_nn.show.plots import (
     plot_strip,
     plot_top,
 )
-from tests.helpers.samples import explain_images, explain_series, explain_table
+from tests.helpers.samples import (
+    build,
+    explain_images,
+    explain_in_budget,
+    explain_series,
+    explain_table,
+)
 
 KINDS = ("strip", "overlay", "top", "gains", "agreement")
 SAMPLES = {"images": explain_images, "table": explain_table, "series": explain_series}
@@ -413,3 +420,40 @@ def test_a_kind_of_ones_own_with_channels_is_drawn(view, shape, tmp_path):
     explanation = sea.explain(torch.rand(shape), kind=kind)
     explanation.plot("strip", tmp_path / "strip.png")
     assert (tmp_path / "strip.png").stat().st_size > 1000
+
+
+def test_curve_draws_points_lines_and_bands_readably():
+    e = explain_in_budget()
+    figure = e.plot("curve")
+    assert_readable(figure)
+    left = figure.axes[0].get_lines()[0]
+    assert np.allclose(left.get_xdata(), e.curve.counts)
+    assert np.allclose(left.get_ydata(), e.curve.left[0])
+    with pytest.raises(InputError, match="no curve without a budget"):
+        explain_images().plot("curve")
+
+
+def test_colour_bar_of_one_input_says_what_the_mean_is():
+    e = explain_in_budget()
+    mean = float(e.gains[0].clamp(min=0).sum()) / 64
+    words = [t.get_text().replace("\n", " ") for t, _ in texts(e[0].plot("strip"))]
+    assert any(f"1× is {mean:.2g} a cell" in text for text in words)
+    assert not any("1× is" in t.get_text() for t, _ in texts(e.plot("strip")))
+
+
+@pytest.mark.parametrize("kind", ["strip", "top", "gains", "agreement", "curve"])
+def test_volumes_are_drawn(kind):
+    conv = nn.Conv3d(1, 4, 3, padding=1)
+    model = build(6, conv, nn.ReLU(), nn.AdaptiveAvgPool3d(2), nn.Flatten(), nn.Linear(32, 3))
+    x = torch.rand(1, 1, 8, 10, 8, generator=torch.Generator().manual_seed(0)) * 3
+    e = SEA(model, ("saliency",), budget=40).explain(x)
+    assert e.images.shape == (1, 8, 10, 8, 3)
+    assert_readable(e.plot(kind))
+
+
+def test_evidence_against_a_class_is_drawn_to_the_left():
+    sea, contra = torch.tensor([[3.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 2.0]])
+    figure = plot_bars(sea, sea[:, None], ["m"], ["a", "b", "c"], against=contra)
+    assert_readable(figure)
+    widths = [bar.get_width() for bar in figure.axes[0].patches]
+    assert np.allclose(widths, [0.75, 0.25, 0.0, 0.0, 0.0, -0.5])

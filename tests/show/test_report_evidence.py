@@ -20,6 +20,7 @@ from sea_nn.questions.curve import predict_curve
 from sea_nn.show.panels import heat, paint
 from sea_nn.show.slices import pick_slices, tile
 from sea_nn.show.words import grade_words
+from tests.helpers.browser import Browser
 from tests.helpers.samples import (
     EVIL,
     ask,
@@ -294,3 +295,19 @@ def test_volumes_are_mosaics_of_their_slices(browse):
     b.set("p-exact", 7, "change")
     veiled = (b.pixels()[..., 3] == 196) & (b.pixels()[..., :3].max(-1) < 16)
     assert np.array_equal(~veiled, tile(e[1].top_mask(7)[0].numpy()[picked]))
+
+
+def test_card_of_a_notebook_needs_no_script_and_passes_axe(chromium, axe, tmp_path):
+    cards = (explain_in_budget(), explain_table(), explain_series())
+    body = "".join(e._repr_html_() for e in cards)
+    page = tmp_path / "card.html"
+    head = "<!doctype html><html lang=en><meta charset=utf-8><title>x</title>"
+    policy = "<meta http-equiv=Content-Security-Policy content=\"script-src 'none'\">"
+    page.write_text(f"{head}{policy}<meta name=viewport content='width=device-width'><main>{body}")
+    for dark in (False, True):
+        b = Browser(chromium, page.as_uri())
+        for width in (400, 1400):
+            with b.window(width, dark=dark):
+                assert b.run("return document.documentElement.scrollWidth") <= width
+                faults = [f for f in b.find_faults(axe) if "page-has-heading" not in f]
+                assert faults == []

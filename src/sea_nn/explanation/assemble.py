@@ -110,11 +110,12 @@ def check_range(x: Tensor, background: Tensor, names: Sequence[str] | None) -> l
 
 
 def show_input(x: Tensor) -> Tensor | None:
-    """Inputs of 1 or 3 channels as pictures, each from its least to its largest value."""
-    if find_kind(x).view != "picture" or x.shape[1] not in (1, 3):
+    """Images and volumes of 1 or 3 channels as pictures, from least to largest value."""
+    if find_kind(x).view not in ("picture", "slices") or x.shape[1] not in (1, 3):
         return None
     stretched = scale(x.detach().float()).mul(255).round().to(torch.uint8)
-    return stretched.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous().cpu()
+    colours = stretched if x.shape[1] == 3 else stretched.repeat_interleave(3, 1)
+    return colours.movedim(1, -1).contiguous().cpu()
 
 
 def _name(labels: Sequence[str], target: int | list[int]) -> str:

@@ -37,7 +37,7 @@ from sea_nn.submodular.answers_function import AnswersFunction
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PlotKind = Literal["strip", "overlay", "top", "gains", "agreement"]
+PlotKind = Literal["strip", "overlay", "top", "gains", "curve", "agreement"]
 ROWS = (
     *("attribution", "maps", "target", "score", "order", "gains"),
     *("images", "values", "answers", "predict_error", "rival", "against"),
@@ -232,7 +232,7 @@ class Explanation(FeatureSets):
         path: str | Path | None = None,
         p: Sequence[int | float] | None = None,
     ) -> Figure:
-        """Draw it: "strip", "overlay", "top", "gains" or "agreement"; see ``sea_nn.show.plots``."""
+        """Draw it: "strip", "overlay", "top", "gains", "curve" or "agreement": ``show.plots``."""
         # The one import from above, and only when it is called: an explanation that can draw
         # itself is what people expect, and matplotlib is slow to load.
         from sea_nn.show.plots import plot_explanation

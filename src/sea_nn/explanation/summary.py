@@ -22,11 +22,14 @@ def write_summary(e: Any) -> str:
     width = max(map(len, [*names, "target"]))
     unit, scores = e.output.unit, [e.write_score(i) for i in range(len(e))]
     room = max(map(len, [*scores, unit]))
-    lines.append(f"input  {'target':{width}}  {unit:>{room}}  agreement  first features")
+    heads, more = _describe_evidence(e)
+    lines.append(f"input  {'target':{width}}  {unit:>{room}}{heads}  agreement  first features")
     for i, agreed in enumerate(e.mean_agreement().tolist()):
         first = ", ".join(e.name_feature(f, i) for f in e.order[i, :3].tolist())
         agree = "-" if math.isnan(agreed) else f"{agreed:.2f}"
-        lines.append(f"{i:5}  {names[i]:{width}}  {scores[i]:>{room}}  {agree:>9}  {first}")
+        lines.append(
+            f"{i:5}  {names[i]:{width}}  {scores[i]:>{room}}{more[i]}  {agree:>9}  {first}"
+        )
     notes = [c for c in e.checks if c.level != "ok"]
     if e.checks:
         lines += ["", f"checks: {len(e.checks) - len(notes)} of {len(e.checks)} fine"]
@@ -48,6 +51,24 @@ def _describe_function(e: Any) -> list[str]:
         "difference between the whole input and an empty one",
         f"error of predicted scores: {error}",
     ]
+
+
+def _describe_evidence(e: Any) -> tuple[str, list[str]]:
+    """Headings and cells: the sum of gains, and what the model said with the best features."""
+    heads: list[str] = []
+    cells: list[list[str]] = [[] for _ in range(len(e))]
+    if e.unit:
+        heads.append(f"sum of gains, {e.unit}")
+        for i, total in enumerate(e.gains.double().sum(1).tolist()):
+            cells[i].append(f"{total:.3g}")
+    if e.curve is not None and (k := e.curve.find(e.order.shape[1] / 8)) is not None:
+        p = int(e.curve.counts[k])
+        heads += [f"only best {p} left", "these removed"]
+        for i in range(len(e)):
+            both = (float(e.curve.left[i, k]), float(e.curve.removed[i, k]))
+            cells[i] += [f"{v:.4g}" if e.output.kind == "value" else f"{v:.2f}" for v in both]
+    rows = ["".join(f"  {c:>{len(h)}}" for c, h in zip(row, heads, strict=True)) for row in cells]
+    return "".join(f"  {head}" for head in heads), rows
 
 
 def _describe_agreement(e: Any) -> list[str]:

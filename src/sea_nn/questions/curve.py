@@ -6,6 +6,7 @@ about every set there is): they show how far what was learned from other sets ca
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,11 @@ class Curve:
     counts: Tensor
     left: Tensor
     removed: Tensor
+
+    def find(self, p: float) -> int | None:
+        """The place in ``counts`` nearest to p features, of those between none and all."""
+        inner = range(1, len(self.counts) - 1)
+        return min(inner, key=lambda k: abs(math.log(float(self.counts[k]) / p)), default=None)
 
     def rows(self, which: Tensor | slice) -> Curve:
         """The curves of some of the inputs."""

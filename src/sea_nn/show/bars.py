@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from sea_nn.errors import InputError
 from sea_nn.show.panels import (
+    AGAINST,
     COLOURS,
     DPI,
     INK,
@@ -42,13 +43,16 @@ def plot_bars(
     feature_names: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
+    against: ArrayLike | None = None,
 ) -> Plot:
     """A table's features as horizontal bars, largest first; dots show each member.
 
     Bars (attribution [N, F]) and dots (maps [N, m, F]) are shares of each map's own total. At most
-    20 features are drawn; the figure says what share the others hold.
+    20 features are drawn; the figure says what share the others hold. Evidence ``against`` the
+    class, [N, F], is drawn to the left, in shares of the attribution's total.
     """
     sea, members = _share(to_array(attribution)), _share(to_array(maps))
+    contra = None if against is None else _share(to_array(attribution), to_array(against))
     count, f = sea.shape
     shown = min(f, MOST_BARS)
     names = name_features(feature_names, f)
@@ -70,7 +74,11 @@ def plot_bars(
         ticks = [wrap(names[k], margin - 0.1, lines=1) for k in top]
         axes.set_yticks(places, ticks, parse_math=False)
         axes.set_ylim(shown - 0.4, -0.6)
-        axes.set_xlim(0, None)
+        if contra is not None and contra[i].max() > 0:
+            style: dict[str, Any] = {"color": "white", "edgecolor": AGAINST, "hatch": "////"}
+            axes.barh(places, -contra[i][top], height=0.72, lw=0.5, label="against", **style)
+        else:
+            axes.set_xlim(0, None)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0%}"))
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.grid(axis="x", alpha=0.25, lw=0.5)
@@ -207,9 +215,10 @@ def plot_tiers(
     return figure.write(path)
 
 
-def _share(maps: Array) -> Array:
+def _share(maps: Array, parts: Array | None = None) -> Array:
+    """Maps, or ``parts`` beside them, as shares of the maps' totals."""
     totals = maps.sum(-1, keepdims=True)
-    return np.asarray(maps / np.where(totals > 0, totals, 1))
+    return np.asarray((maps if parts is None else parts) / np.where(totals > 0, totals, 1))
 
 
 def _add_legend(figure: Plot, axes: Axes, first: str = "") -> None:

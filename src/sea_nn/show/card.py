@@ -61,20 +61,24 @@ def _list_classes(e: Explanation, i: int) -> str:
     rows = []
     for name, score in zip(e.ranking.names[i], e.ranking.scores[i].tolist(), strict=True):
         label = html.escape(name)
-        meter = f'<meter value="{score:.4f}" aria-label="probability of {label}"></meter>'
-        rows.append(f"<li><span>{label}</span><span>{score:.2f}</span>{meter}</li>")
+        rows.append(_write_row(label, f"{score:.2f}", score))
     return f"<ol>{''.join(rows)}</ol>"
+
+
+def _write_row(label: str, amount: str, share: float) -> str:
+    width = f"{100 * min(1, max(0, share)):.1f}%"
+    bar = f'<span class="meter"><span style="width:{width}"></span></span>'
+    return f"<li><span>{label}</span>{bar}<span>{amount}</span></li>"
 
 
 def say_curve(e: Explanation, i: int) -> str:
     """One sentence of what the model said with about an eighth of the features left and removed."""
     assert e.curve is not None
-    n, counts = e.order.shape[1], e.curve.counts.tolist()
-    inner = [k for k, p in enumerate(counts) if 0 < p < n]
-    if not inner:
+    n = e.order.shape[1]
+    k = e.curve.find(n / 8)
+    if k is None:
         return ""
-    k = min(inner, key=lambda k: abs(math.log(counts[k] / (n / 8))))
-    p, (one, many) = counts[k], name_features_of(e)
+    p, (one, many) = int(e.curve.counts[k]), name_features_of(e)
     left, removed = (write_number(e, float(t[i, k])) for t in (e.curve.left, e.curve.removed))
     if p == 1:
         return f"Only the best {one} of {n} left, the model says {left}; without it, {removed}."
@@ -114,9 +118,6 @@ def _draw_bars(e: Explanation, i: int) -> str:
     """The first columns with their share of the total, as a list with bars."""
     total, rows = float(e.gains[i].sum()) or 1.0, []
     for k, gain in zip(e.order[i, :MOST_BARS].tolist(), e.gains[i].tolist(), strict=False):
-        share = max(0.0, gain / total)
-        amount = f"{gain:.3g}" if e.unit else f"{share:.0%}"
-        meter = f'<meter value="{share:.4f}" aria-hidden="true"></meter>'
-        name = html.escape(e.name_feature(k))
-        rows.append(f"<li><span>{name}</span><span>{amount}</span>{meter}</li>")
+        amount = f"{gain:.3g}" if e.unit else f"{gain / total:.0%}"
+        rows.append(_write_row(html.escape(e.name_feature(k)), amount, gain / total))
     return f"<div><ol>{''.join(rows)}</ol></div>"

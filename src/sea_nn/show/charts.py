@@ -1,4 +1,4 @@
-"""Figures of gains and of agreement."""
+"""Figures of gains, of the model's answers along the order, of agreement and of learning."""
 
 import textwrap
 from collections.abc import Sequence
@@ -14,9 +14,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from sea_nn.errors import InputError
 from sea_nn.show.panels import (
+    AGAINST,
     COLOURS,
     DPI,
     FAINT,
+    FOR,
     INK,
     SERIES,
     SIZE,
@@ -84,6 +86,58 @@ def plot_gains(
         legend = left.legend(fontsize=SIZE - 1, frameon=False, loc="lower left", labelspacing=0.25)
         for text in legend.get_texts():
             text.set_parse_math(False)
+    return figure.write(path)
+
+
+def plot_curve(
+    counts: ArrayLike,
+    left: ArrayLike,
+    removed: ArrayLike,
+    predicted: tuple[ArrayLike, ArrayLike] | None = None,
+    error: ArrayLike | None = None,
+    labels: Sequence[str] | None = None,
+    path: str | Path | None = None,
+    unit: str = "probability",
+) -> Plot:
+    """What the model says with only the best p features left, and with these removed.
+
+    ``left`` and ``removed`` [N, P] are its own answers at ``counts`` [P], drawn as points;
+    ``predicted`` are what f says of both at 0, 1, …, n, [N, n + 1], drawn as lines, with its
+    ``error`` [N] as a band.
+    """
+    at, sides = to_array(counts), (to_array(left), to_array(removed))
+    count, across = len(sides[0]), min(3, len(sides[0]))
+    rows = -(-count // across)
+    figure = Plot(figsize=(WIDTH, 2.75 * rows + 0.3), dpi=DPI)
+    room = (WIDTH - 0.2) / across
+    for i in range(count):
+        row, column = divmod(i, across)
+        foot = 2.75 * (rows - 1 - row) + 0.9
+        axes = add_axes(figure, 0.65 + column * room, foot, room - 0.75, 1.8)
+        styles = ((FOR, "o", "-", "only these left"), (AGAINST, "s", "--", "these removed"))
+        for k, (colour, point, line, name) in enumerate(styles):
+            axes.plot(at, sides[k][i], point, color=colour, ms=4, label=name, zorder=3)
+            if predicted is not None:
+                f = to_array(predicted[k])[i]
+                off = 0.0 if error is None else float(to_array(error)[i])
+                axes.plot(np.arange(len(f)), f, line, color=colour, lw=1.2)
+                band: dict[str, Any] = {"color": colour, "alpha": 0.14, "lw": 0}
+                axes.fill_between(np.arange(len(f)), f - off, f + off, **band)
+        axes.set_xscale("function", functions=(np.sqrt, np.square))
+        axes.set_xlim(0, at[-1])
+        axes.set_xticks([0, *sorted({round(at[-1] * t) for t in (1 / 16, 1 / 4, 1)} - {0})])
+        if unit == "probability":
+            axes.set_ylim(-0.02, 1.02)
+        axes.grid(alpha=0.25, lw=0.5)
+        style_axes(axes)
+        axes.set_xlabel("p, the best features left or removed")
+        axes.set_ylabel(unit if column == 0 else "")
+        title = wrap(labels[i] if labels is not None else f"input {i}", room - 0.75, lines=1)
+        axes.set_title(title, fontsize=SIZE, parse_math=False)
+    style: dict[str, Any] = {"loc": "lower center", "frameon": False, "fontsize": SIZE - 0.5}
+    note = "points: the model's own answers; lines: what f predicts, with its error"
+    style |= {"title": note, "title_fontsize": SIZE - 0.5, "ncols": 2}
+    figure.legend(*axes.get_legend_handles_labels(), **style)
     return figure.write(path)
 
 

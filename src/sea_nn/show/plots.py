@@ -8,15 +8,17 @@ for ``sea_nn.show.bars`` and ``sea_nn.show.charts``.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
 
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation, PlotKind
+from sea_nn.questions.curve import predict_curve
 from sea_nn.show.bars import plot_bars, plot_series, plot_tiers
-from sea_nn.show.charts import plot_agreement, plot_gains
+from sea_nn.show.charts import plot_agreement, plot_curve, plot_gains
+from sea_nn.show.nouns import name_features_of
 from sea_nn.show.panels import (
     ACCENT,
     Array,
@@ -32,6 +34,7 @@ from sea_nn.show.panels import (
     panel_grid,
     to_array,
 )
+from sea_nn.show.slices import plot_slices, to_grey
 from sea_nn.show.words import plot_words
 
 MOST_ROWS = 32
@@ -167,17 +170,28 @@ def plot_explanation(
     rows = [f"{e.name(i)} {e.write_score(i)}" for i in range(len(e))]
     if kind == "gains":
         return plot_gains(e.gains, rows, path)
+    if kind == "curve":
+        if e.curve is None:
+            raise InputError("there is no curve without a budget: SEA(model, budget=128)")
+        lines = None if e.function is None else predict_curve(e.function, e.order)
+        points = (e.curve.counts, e.curve.left, e.curve.removed)
+        return plot_curve(*points, lines, e.predict_error, rows, path, e.output.unit)
     if kind == "agreement":
         names = ("SEA", *e.methods)
         columns = e.feature_names if e.view == "bars" else None
-        return plot_agreement(
-            e.agreement_with_sea, names, e.disagreement, e.images, rows, path, columns
-        )
+        where, images = e.disagreement, e.images
+        if e.view == "slices":  # seen along the depth, each place's largest value
+            where, images = where.amax(1), None if images is None else images.amax(1)
+        return plot_agreement(e.agreement_with_sea, names, where, images, rows, path, columns)
     if kind == "top":
         sizes = [e.count(size) for size in p or e.default_sizes()]
         n = e.order.shape[1]
         titles = [f"{size:,} of {n:,} ({_percent(size / n)})" for size in sizes]
         masks = e.member_top_masks(sizes)
+        if e.view == "slices":
+            lit = e.attribution * torch.stack([e.top_mask(size) for size in sizes], 1)
+            heads = [f"{row}, {title}" for row in rows for title in titles]
+            return plot_slices(lit.flatten(0, 1), labels=heads, path=path, unit=_say_unit(e))
         if e.view == "picture":
             return plot_top(e.attribution, e.maps, e.methods, masks, titles, e.images, path, rows)
         names = ("SEA", *e.methods, "Agg-Mean")
@@ -189,18 +203,30 @@ def plot_explanation(
         dots, names = e.maps, e.methods
         if e.answers is not None:
             dots, names = torch.cat([dots, e.answers.unsqueeze(1).to(dots)], 1), (*names, "answers")
-        return plot_bars(
-            e.attribution.reshape(len(e), *e.shape), dots, names, e.feature_names, rows, path
-        )
+        sea = e.attribution.reshape(len(e), *e.shape)
+        contra = None if e.against is None else e.against.reshape(sea.shape)
+        return plot_bars(sea, dots, names, e.feature_names, rows, path, contra)
     if e.view == "lines":
-        return plot_series(
-            e.attribution.reshape(len(e), *e.shape), e.values, e.feature_names, rows, path
-        )
+        sea = e.attribution.reshape(len(e), *e.shape)
+        return plot_series(sea, e.values, e.feature_names, rows, path)
+    if e.view == "slices":
+        grey = None if e.images is None else to_grey(e.images.float().mean(-1))[..., 0]
+        return plot_slices(e.attribution, grey, rows, path, unit=_say_unit(e))
+    rest: dict[str, Any] = {"labels": rows, "path": path, "answers": e.answers}
+    rest["unit"] = _say_unit(e)
     if kind == "strip":
-        return plot_strip(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers, e.unit)
+        return plot_strip(e.attribution, e.maps, e.methods, e.images, **rest)
     if e.images is None:
         raise InputError("an overlay needs images, and this explanation has none; plot the strip")
-    return plot_overlay(e.attribution, e.maps, e.methods, e.images, rows, path, e.answers, e.unit)
+    return plot_overlay(e.attribution, e.maps, e.methods, e.images, **rest)
+
+
+def _say_unit(e: Explanation) -> str:
+    """The unit of SEA's map, and of one input what the mean is in it; "" where it has none."""
+    if not e.unit or len(e) > 1:
+        return e.unit
+    mean = float(e.gains.clamp(min=0).sum()) / e.gains.shape[1]
+    return f"{e.unit}: 1× is {mean:.2g} a {name_features_of(e)[0]}"
 
 
 def _plot_texts(e: Explanation, rows: Sequence[str], path: str | Path | None) -> Plot:

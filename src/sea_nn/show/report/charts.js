@@ -39,7 +39,7 @@ function mark(svg, t, dots) {
 // The value at p of numbers known at the places `at`, which rise from 0 to n.
 function readAt(values, p, at = [0, ...current.group.stops]) {
   const k = at.findLastIndex((stop) => stop <= p);
-  if (at[k] === p) return values[k];
+  if (at[k] === p || k === at.length - 1) return values[k];
   return values[k] + (values[k + 1] - values[k]) * (p - at[k]) / (at[k + 1] - at[k]);
 }
 
@@ -98,7 +98,8 @@ function showCurve() {
   svg.append(draw("text", { x: box.left, y: 14, class: "name-left" }, "● — only these left"));
   svg.append(draw("text", { x: box.right, y: 14, class: "name-removed", "text-anchor": "end" }, "■ - - these removed"));
   const note = make("p", undefined, "faint");
-  note.append("Points are the model's own ", term("answer", "answers"), ", which f did not learn from; lines are what f predicts, bands its error",
+  const seen = curve.every ? ", among those about every set; " : ", which f did not learn from; ";
+  note.append("Points are the model's own ", term("answer", "answers"), seen, "lines are what f predicts, bands its error",
     curve.error === null ? "" : ` (± ${Number(curve.error.toPrecision(2))})`, ".");
   $("curve").replaceChildren(svg, note);
 }

@@ -87,7 +87,8 @@ async function openInput(number) {
   order.forEach((feature, k) => { data.rank[feature] = k; });
   data.gains = await unpackGains(data.gains, group.gain_bits);
   const asked = group.questions === null ? [] : ["answers"];
-  data.layers = ["SEA", ...group.methods, ...asked, "Agg-Mean", "disagreement"];
+  const contra = group.against ? ["against"] : [];
+  data.layers = ["SEA", ...group.methods, ...asked, ...contra, "Agg-Mean", "disagreement"];
   if (data.maps) {
     const all = await unpack(data.maps, Uint8Array);
     const size = group.map[0] * group.map[1];

@@ -62,6 +62,7 @@ def encode_group(e: Explanation, side: int) -> dict[str, Any]:
         "gain_unit": e.unit,
         "methods": list(e.methods),
         "questions": None if e.answers is None else e.questions,
+        "against": _has_against(e),
         "shape": list(e.shape),
         "map": [side * k for side, k in zip(_map_shape(e, side), tiles, strict=False)],
         "tiles": tiles,
@@ -107,6 +108,9 @@ def encode_input(e: Explanation, i: int, side: int) -> dict[str, Any]:
         totals = layers.sum(-1, keepdim=True)
         bars = layers / torch.where(totals > 0, totals, torch.ones_like(totals))
         spread = e.disagreement[i].cpu()
+        if e.against is not None and _has_against(e):
+            total = float(e.attribution[i].sum()) or 1.0
+            data["against"] = [_number(v / total) for v in e.against[i].flatten().tolist()]
         data["bars"] = [[_number(v) for v in row] for row in [*bars.tolist(), spread.tolist()]]
     else:
         data["maps"] = _pack(encode_maps(e, i, side))
@@ -114,7 +118,7 @@ def encode_input(e: Explanation, i: int, side: int) -> dict[str, Any]:
 
 
 def encode_maps(e: Explanation, i: int, side: int) -> Array:
-    """The layers and the disagreement of input i as uint8 [m + 3 or 4, h, w]."""
+    """The layers and the disagreement of input i as uint8 [m + 3 to 5, h, w]."""
     heat = _shrink(e, i, multiples_of_mean(_layers(e, i)), side)
     spread = _shrink(e, i, e.disagreement[i].cpu().unsqueeze(0).float(), side)
     planes = np.concatenate([np.sqrt(np.clip(heat / LIMIT, 0, 1)), np.clip(spread / 0.5, 0, 1)])
@@ -152,11 +156,19 @@ def _has_own_features(e: Explanation) -> bool:
     return e.view == "slices" or (e.features is not None and len(e.features) > 1)
 
 
+def _has_against(e: Explanation) -> bool:
+    """Whether there is any evidence against a class to show."""
+    return e.against is not None and bool((e.against > 0).any())
+
+
 def _layers(e: Explanation, i: int) -> Tensor:
-    """SEA, the members, the answers if there are any, and Agg-Mean of input i: [k, *shape]."""
+    """SEA, members, answers and evidence against if there are any, Agg-Mean: [k, *shape]."""
     sea, members = e.attribution[i].reshape(1, *e.shape), e.maps[i]
     answers = members[:0] if e.answers is None else e.answers[i : i + 1]
-    layers = (sea, members, answers, members.mean(0, keepdim=True))
+    contra = members[:0]
+    if e.against is not None and _has_against(e):
+        contra = e.against[i].reshape(1, *e.shape)
+    layers = (sea, members, answers, contra, members.mean(0, keepdim=True))
     return torch.cat([layer.to("cpu", torch.float32) for layer in layers])
 
 
@@ -219,7 +231,8 @@ def _encode_curve(e: Explanation, i: int) -> dict[str, Any] | None:
     """What the model said along p, and what f says at 0 and at every stop, with its error."""
     if e.curve is None or e.function is None:
         return None
-    stops = [0, *choose_stops(e.order.shape[1])]
+    n = e.order.shape[1]
+    stops = [0, *choose_stops(n)]
     lines = predict_curve(e.function.rows(slice(i, i + 1)), e.order[i : i + 1])
     points = {"left": e.curve.left[i], "removed": e.curve.removed[i]}
     points |= {"f_left": lines[0][0, stops], "f_removed": lines[1][0, stops]}
@@ -227,6 +240,8 @@ def _encode_curve(e: Explanation, i: int) -> dict[str, Any] | None:
     return {
         "counts": e.curve.counts.tolist(),
         "error": error,
+        "every": n < 20
+        and e.function.n_answers >= 2**n - 2,  # the answers of all sets, so of these
         **{name: [_number(v) for v in values.tolist()] for name, values in points.items()},
     }
 

@@ -18,6 +18,7 @@ function explainMap(k) {
   if (k <= group.methods.length) return "";
   if (k === layers.length - 1) return `high where some members rank a ${group.noun[0]} high and others low, 0 where all rank it alike`;
   if (k === layers.length - 2) return "the plain mean of the members' maps";
+  if (layers[k] === "against") return "evidence against the class: what it would gain without this";
   const whole = { picture: "picture", lines: "series", slices: "volume", words: "text" }[group.view] || "row";
   return `which regions the model needs, from ${group.questions ? `${count(group.questions)} ` : ""}questions about halves of the ${whole}`;
 }
@@ -64,7 +65,15 @@ function showBars() {
     const fill = make("span", undefined, "fill");
     fill.style.width = `${100 * bars[state.map][k] / top}%`;
     track.append(fill);
-    row.append(label, track, make("span", spread ? bars[state.map][k].toFixed(2) : percent(bars[state.map][k]), "amount"));
+    const number = make("span", spread ? bars[state.map][k].toFixed(2) : percent(bars[state.map][k]), "amount");
+    const contra = state.map === 0 && current.against ? current.against[k] : 0;
+    if (contra > 0) {   // drawn from the right end, dashed, with its sign
+      const other = make("span", undefined, "fill contra");
+      other.style.width = `${100 * Math.min(1, contra / top)}%`;
+      track.append(other);
+      number.append(make("small", `−${percent(contra)}`));
+    }
+    row.append(label, track, number);
     return row;
   });
   if (!current.all && order.length > MOST_BARS) {
@@ -75,7 +84,8 @@ function showBars() {
   }
   showWords();
   const unit = spread ? "spread of the members' percentile ranks" : "share of the map's total";
-  const text = [`${spoken(layers[state.map])}: ${unit}, ${group.noun[1]} in SEA's order`, explainMap(state.map)];
+  const note = state.map === 0 && current.against && current.against.some((v) => v > 0) ? "Striped, from the right: evidence against the class" : "";
+  const text = [note, `${spoken(layers[state.map])}: ${unit}, ${group.noun[1]} in SEA's order`, explainMap(state.map)];
   $("bars").replaceChildren(...text.filter(Boolean).map((line) => make("p", line, "faint")), ...rows);
 }
 
