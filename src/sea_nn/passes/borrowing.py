@@ -18,7 +18,7 @@ import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -28,6 +28,7 @@ from torch.nn.modules import module as torch_module
 from torch.nn.parameter import is_lazy
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.passes.callables import find_modules
 from sea_nn.passes.description import HOOKS, Snapshot, describe, list_modules
 
 
@@ -91,7 +92,8 @@ def borrow(
     A twin is kept for the next call and used again while the model has the same structure and
     attributes; weights and buffers are always those of the moment. A model that cannot be copied
     (a ScriptModule, say), or whose copy would still call the original's layers through a closure,
-    runs as it is, in eval mode, by one thread at a time, and is given back in the mode it had.
+    runs as it is, in eval mode, by one thread at a time, and is given back as it was. So do the
+    modules that a plain function calls, as far as ``find_modules`` finds them.
 
     Args:
         model: a module, or any callable; a callable that is not a module is passed through.
@@ -103,7 +105,9 @@ def borrow(
             f"a model must be a torch.nn.Module or a callable, got {type(model).__name__}"
         )
     if not isinstance(model, nn.Module):
-        yield model
+        modules = find_modules(model)
+        with _AS_IT_IS if modules else nullcontext(), _in_eval_mode(*modules):
+            yield model
         return
     # A compiled model is explained by the module it was made of: the same function.
     compiled = "_orig_mod" in model._modules
@@ -260,13 +264,20 @@ def _prepare_attributes(module: nn.Module, memo: dict[int, Any]) -> None:
 
 
 @contextmanager
-def _in_eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put a model that has no twin in eval mode; modes, hooks and gradients come back after."""
-    modules = list(model.modules())
+def _in_eval_mode(*models: nn.Module) -> Iterator[None]:
+    """Put modules that have no twin in eval mode; all but their weights comes back after."""
+    modules = list(dict.fromkeys(m for model in models for m in model.modules()))
     modes = [m.training for m in modules]
     hooks = [{name: dict(m.__dict__.get(name) or {}) for name in HOOKS} for m in modules]
-    gradients = [(p, p.grad) for p in model.parameters() if not p.is_inference()]
+    params = dict.fromkeys(p for m in modules for p in m.parameters(recurse=False))
+    gradients = [(p, p.grad) for p in params if not p.is_inference()]
+    buffers = [
+        (m, name, b, b.detach().clone())
+        for m in modules
+        for name, b in m.named_buffers(recurse=False)
+    ]
 
+    @torch.no_grad()
     def restore() -> None:
         for m, mode in zip(modules, modes, strict=True):
             if m.training != mode:
@@ -279,6 +290,11 @@ def _in_eval_mode(model: nn.Module) -> Iterator[None]:
                     held.update(before)
         for p, grad in gradients:
             p.grad = grad
+        for m, name, buffer, values in buffers:
+            if getattr(m, name) is not buffer:
+                setattr(m, name, buffer)
+            if not torch.equal(buffer, values):
+                buffer.copy_(values)
 
     try:
         for p, grad in gradients:

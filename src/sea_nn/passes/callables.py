@@ -1,0 +1,88 @@
+"""Find the modules that a plain function runs, so that they come back as they were.
+
+>>> import torch
+>>> model = torch.nn.Linear(4, 2)
+>>> find_modules(lambda x: model(x).softmax(1))
+[Linear(in_features=4, out_features=2, bias=True)]
+"""
+
+import functools
+import types
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+_DEPTH = 4  # functions in functions, containers in containers
+_ITEMS = 1000  # of one container that are looked at
+_VALUES = 20_000  # that are looked at in all
+
+
+def find_modules(function: Any) -> list[nn.Module]:
+    """Return the modules within a function's reach, each once, without their parts.
+
+    Looked at are its closure, defaults, attributes and the globals it names, the object of a bound
+    method, the parts of a `functools.partial`, and the attributes of an object that is called.
+    """
+    found: dict[nn.Module, None] = {}
+    seen: set[int] = set()
+    layer = [function]
+    for _ in range(_DEPTH):
+        inside: list[Any] = []
+        for value in layer:
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, nn.Module):
+                found[value] = None
+            inside += _list_parts(value)
+        layer = inside[:_VALUES]
+    found |= dict.fromkeys(value for value in layer if isinstance(value, nn.Module))
+    parts = {part for module in found for part in module.modules() if part is not module}
+    return [module for module in found if module not in parts]
+
+
+def _list_parts(value: Any) -> Iterable[Any]:
+    """Return what a value holds that a call of it may run."""
+    if isinstance(value, types.FunctionType):
+        return _list_parts_of_function(value)
+    if isinstance(value, types.MethodType):
+        return value.__func__, value.__self__
+    if isinstance(value, functools.partial):
+        return value.func, *value.args, *value.keywords.values()
+    if isinstance(value, dict):
+        return list(value.values())[:_ITEMS]
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(value)[:_ITEMS]
+    if isinstance(value, type | types.ModuleType | Tensor):
+        return ()
+    return list(getattr(value, "__dict__", {}).values())[:_ITEMS]
+
+
+def _list_parts_of_function(function: types.FunctionType) -> list[Any]:
+    if function.__module__ and function.__module__.split(".")[0] == "torch":
+        return []
+    parts = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    parts += function.__dict__.values()
+    for cell in function.__closure__ or ():
+        try:
+            parts.append(cell.cell_contents)
+        except ValueError:  # not set yet
+            continue
+    names = set(_list_names(function.__code__))
+    for name in names & function.__globals__.keys():
+        value = function.__globals__[name]
+        parts.append(value)
+        if isinstance(value, types.ModuleType):  # models.net(x)
+            held = [vars(value).get(other) for other in names]
+            parts += [part for part in held if isinstance(part, nn.Module)]
+    return parts
+
+
+def _list_names(code: types.CodeType) -> list[str]:
+    """Return the names of globals and attributes in a function and the functions inside it."""
+    names = list(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names += _list_names(constant)
+    return names
