@@ -160,7 +160,7 @@ class Search:
         self.wishes: Wishes | None = None
         self.effects: Tensor | None = None  # of regions of few questions, by feature
         self.best: Predictor | None = None
-        self.places = place_units(n, self.layout)
+        self.places = None if self.layout is None else place_units(n, self.layout)
         self.near = None if self.layout is None else smooth_cells(self.layout)
         self.generators = [torch.Generator().manual_seed(self.seed) for _ in range(count)]
         self.order = self.heat.argsort(dim=1, descending=True, stable=True)

@@ -18,8 +18,13 @@ from sea_nn.submodular.answers_function import AnswersFunction, Link, place_unit
 RATE, SHARED, OWN, AGAINST, FLOOR, NOISE = 0.2, 4.0, 3.0, 5.0, 0.3, 0.1
 """Adam's first step; precisions of a feature's factors in all units, in one, and of g; heat that
 every feature has; error of an answer that f need not explain. Chosen on tuning inputs."""
+FOUND, FOUND_RATE = 0.3, 0.1
+"""The first two precisions, and the first step, where units start from groups that the answers
+themselves show (``group_units``)."""
+STEPS, FOUND_STEPS = 50, 200
 SIZE, TOE = 0.05, 0.02  # precisions of a unit's size and share, and of the toe
 FIRST_AGAINST, FIRST_TOE, LAST_TOE = 0.04, -3.0, -0.01
+EFFECTS, PAIRS = 16.0, 0.05  # variances of single effects and of pairs, of answers of scale 1
 BETAS, EPSILON = (0.9, 0.95), 1e-8  # Adam's
 ROOM = 1 << 24  # numbers of sets worked on at once
 
@@ -35,7 +40,7 @@ def fit_answers(
     counted: Tensor | None = None,
     link: Link = "log-odds",
     against: bool = False,
-    steps: int = 50,
+    steps: int | None = None,
 ) -> AnswersFunction:
     """Learn the function of every input from answers, in float64; nothing is drawn at random.
 
@@ -46,11 +51,12 @@ def fit_answers(
         all: the same for the whole input, [N].
         heat: where the evidence is expected, >= 0 in any unit, [N, n]; None: anywhere.
         places: the log weight of each feature in each unit before learning, [n, U]:
-            ``place_units``; None: of features without a layout.
+            ``place_units``; None: of features without a layout, found from the answers where these
+            are at least as many as the features.
         counted: which answers count, bool [N, R]; None: all.
         link: "log-odds", or "value" for answers that are values.
         against: also learn evidence against the class; f is then no longer monotone.
-        steps: steps of Adam.
+        steps: steps of Adam; None: 50, or 200 where units are found from the answers.
 
     >>> sets = torch.tensor([[[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1]]])
     >>> answers = torch.tensor([[3.0, 3.0, -3.0, 3.0, 3.0, 3.0]])  # log-odds: feature 0 or 1
@@ -73,6 +79,9 @@ def fit_answers(
         return replace(parts[0], **joined)
     with torch.no_grad():
         answers = answers.detach().double()
+        found = places is None and per_input >= n
+        if found:
+            places = group_units(sets, answers, none, all, counted)
         fit = _Fit(
             x=sets.to(answers),
             wanted=to_score(answers, link),
@@ -81,8 +90,10 @@ def fit_answers(
             weigh=None if counted is None else counted.to(answers),
             link=link,
             against=against,
+            precisions=(FOUND, FOUND) if found else (SHARED, OWN),
         )
-        fit.descend(steps)
+        usual = FOUND_STEPS if found else STEPS
+        fit.descend(usual if steps is None else steps, FOUND_RATE if found else RATE)
         return fit.function()
 
 
@@ -98,16 +109,17 @@ class _Fit:
         weigh: Tensor | None,
         link: Link,
         against: bool,
+        precisions: tuple[float, float],
     ) -> None:
         self.x, self.wanted, self.base, self.weigh = x, wanted, base, weigh
         (self.none, self.all), self.link, self.against = ends, link, against
         count, n, units = base.shape
         # A feature's factors in all units and in one, sizes and shares of units, the toe, g.
         self.sizes = (n, n * units, units, units, 1, n if against else 0)
-        precisions = (SHARED, OWN, SIZE, SIZE, TOE, AGAINST)
+        every = (*precisions, SIZE, SIZE, TOE, AGAINST)
         self.free = x.new_zeros(count, sum(self.sizes))
         self.precision = torch.cat(
-            [x.new_full((k,), p) for k, p in zip(self.sizes, precisions, strict=True)]
+            [x.new_full((k,), p) for k, p in zip(self.sizes, every, strict=True)]
         )
         self.scale = torch.ones_like(self.all)
         if link == "value":  # in units of what the answers vary by
@@ -118,7 +130,7 @@ class _Fit:
         if weigh is not None:
             self.counts = self.counts * weigh.square()
 
-    def descend(self, steps: int) -> None:
+    def descend(self, steps: int, first_rate: float) -> None:
         """Take steps of Adam, each shorter than the one before."""
         first, second = torch.zeros_like(self.free), torch.zeros_like(self.free)
         for step in range(steps):
@@ -126,7 +138,9 @@ class _Fit:
             first.lerp_(slope, 1 - BETAS[0])
             second.mul_(BETAS[1]).addcmul_(slope, slope, value=1 - BETAS[1])
             rate = (
-                RATE * (0.5 + 0.5 * math.cos(math.pi * step / steps)) / (1 - BETAS[0] ** (step + 1))
+                first_rate
+                * (0.5 + 0.5 * math.cos(math.pi * step / steps))
+                / (1 - BETAS[0] ** (step + 1))
             )
             root = second.sqrt().mul_((1 - BETAS[1] ** (step + 1)) ** -0.5).add_(EPSILON)
             self.free.addcdiv_(first, root, value=-rate)
@@ -200,10 +214,56 @@ class _Fit:
         return torch.where(free, stays + moves, 0.0)
 
 
+def group_units(
+    sets: Tensor,
+    answers: Tensor,
+    none: Tensor,
+    all: Tensor,
+    counted: Tensor | None = None,
+    units: int = 8,
+) -> Tensor:
+    """Log weights of units that each start as a group of features that replace each other.
+
+    In signs s = +-1 of what is left, y = c + sum_i m_i s_i + sum_{i<j} I_ij s_i s_j is fitted by
+    ridge regression; with r_ij = -I_ij / min(m_i, m_j) two copies have r = 1, features whose
+    effects add up 0. The first unit is everywhere; each other one has the feature with the largest
+    m that is in no group yet, and the others by their r with it.
+
+    Returns:
+        [N, n, units]; arguments as for ``fit_answers``.
+    """
+    s = 2 * sets.to(answers) - 1
+    count, _, n = s.shape
+    scale = torch.maximum((all - none).abs().to(answers), answers.std(1)).clamp(min=1e-30)[:, None]
+    y = (answers - answers.mean(1, keepdim=True)) / scale
+    alike = s @ s.mT
+    # Pairs' products have the inner product ((s . t)^2 - n) / 2, so they need not be written out.
+    kernel = EFFECTS * (1 + alike) + PAIRS * (alike.square() - n) / 2
+    noise = torch.full_like(y, 1.0 / 64)
+    if counted is not None:
+        noise = noise.masked_fill(~counted, 1e9)
+    dual = torch.linalg.solve(kernel + torch.diag_embed(noise), y[:, :, None])
+    effect = EFFECTS * (s.mT @ dual)[:, :, 0]
+    pair = PAIRS * (s.mT @ (dual * s))
+    least = torch.minimum(effect[:, :, None], effect[:, None])
+    least = torch.maximum(least, 0.1 * effect.amax(1)[:, None, None]).clamp(min=1e-9)
+    replaced = (-pair / least).clamp(0, 1)
+    replaced.diagonal(dim1=1, dim2=2).fill_(1)
+    rows = torch.arange(count, device=s.device)
+    columns = [torch.zeros_like(effect)]
+    for _ in range(units - 1):
+        best = effect.argmax(1)
+        group = replaced[rows, best]
+        columns.append((group + 0.05).log())
+        inside = (group > 0.5).scatter(1, best[:, None], True)
+        effect = effect.masked_fill(inside, -torch.inf)
+    return torch.stack(columns, 2)
+
+
 def _prior(heat: Tensor | None, places: Tensor, x: Tensor) -> Tensor:
     """Log weights before learning, [N, n, U]; every unit has a total weight of 1."""
     places = places.to(x)
-    base = places.expand(len(x), *places.shape)
+    base = places.expand(len(x), *places.shape[-2:])
     if heat is not None:
         heat = heat.detach().to(x).clamp(min=0)
         mean = heat.mean(1, keepdim=True)
