@@ -104,3 +104,25 @@ def test_a_search_finds_the_features_that_matter(questions):
     order = search.run(plan_questions(questions, 64))
     for i in range(2):
         assert set(order[i, :3].tolist()) == set(worth[i].nonzero().flatten().tolist())
+
+
+def test_where_every_set_was_asked_about_the_order_is_greedy_on_the_answers():
+    """Feature 0 is worth most alone, 1 and 2 only together: no submodular function says that."""
+
+    def ask(sets):
+        s = sets.double()
+        return 3 * s[..., 0] + 5 * s[..., 1] * s[..., 2] - 4 + 0.1 * s[..., 3]
+
+    ends = torch.tensor([-4.0]), torch.tensor([4.1])
+    search = Search(ask, *ends, torch.ones(1, 5))
+    order = search.run(plan_questions(30, 5))
+
+    def better(chosen):
+        x = torch.zeros(1, 1, 5, dtype=torch.bool)
+        x[..., list(chosen)] = True
+        return float(ask(x).sigmoid() - ask(~x).sigmoid())
+
+    taken = []
+    for _ in range(4):
+        taken.append(max(set(range(5)) - set(taken), key=lambda k: better([*taken, k])))
+        assert order[0, len(taken) - 1] == taken[-1]

@@ -195,9 +195,8 @@ def test_the_fit_is_that_of_autograd_and_pytorchs_adam(link, against):
         "counted": torch.rand(answers.shape, generator=generator) < 0.8,
         "link": link,
         "against": against,
-        "places": place_units(9),
     }
-    fast = fit_answers(sets, answers, none, all_, **given).parts()
+    fast = fit_answers(sets, answers, none, all_, places=place_units(9), **given).parts()
     slow = fit_by_autograd(sets, answers, none, all_, **given).parts()
     for name, part in slow.items():
         torch.testing.assert_close(fast[name], part.detach(), rtol=1e-8, atol=1e-10)

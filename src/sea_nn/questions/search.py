@@ -32,6 +32,7 @@ from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import AnswersFunction, Link, place_units, to_score
 from sea_nn.submodular.answers_order import (
     Correction,
+    EverySet,
     Predictor,
     held_out_error,
     order_by_wish,
@@ -273,6 +274,9 @@ class Search:
         """
         sets, answers = self.asked
         f = fit_answers(sets, answers, self.none, self.all, against=True, **self.known)
+        n = self.heat.shape[1]
+        if n < 20 and answers.shape[1] == 2**n - 2:  # nothing is left to predict
+            return EverySet(sets, answers, self.none, self.all, self.link), f
         if answers.shape[1] < CORRECT_FROM:
             return f, f
         return Correction(f, sets, answers, self.near), f

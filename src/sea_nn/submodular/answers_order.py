@@ -74,6 +74,34 @@ class Correction:
         return x if self.near is None else x @ self.near
 
 
+class EverySet:
+    """The answers themselves as a predictor, where every set was asked about.
+
+    Args:
+        sets: all but the empty and the whole one, bool [N, 2^n - 2, n].
+        answers: log-odds or values, [N, 2^n - 2].
+        none: the answer for no feature, [N].
+        all: the answer for the whole input, [N].
+        link: what the answers are.
+    """
+
+    def __init__(
+        self, sets: Tensor, answers: Tensor, none: Tensor, all: Tensor, link: Link
+    ) -> None:
+        table = answers.new_zeros(len(sets), 2 ** sets.shape[2])
+        table.scatter_(1, self._number(sets), answers)
+        table[:, 0], table[:, -1] = none, all
+        self.table = to_score(table, link)
+
+    def score(self, x: Tensor) -> Tensor:
+        """What the model said of each set, [N, R]."""
+        return self.table.gather(1, self._number(x))
+
+    def _number(self, x: Tensor) -> Tensor:
+        places = torch.arange(x.shape[2], device=x.device)
+        return (x.long() << places).sum(2)
+
+
 @torch.no_grad()
 def order_features(f: Predictor, count: int, n: int, device: torch.device | None = None) -> Tensor:
     """A greedy order for ``count`` inputs: each next raises score(S) - score(all but S) most.
