@@ -16,6 +16,7 @@ from sea_nn.metrics import Metric, Scores
 INPUTS = "- inputs: "
 MADE = "## How this was made"
 TEXT_WIDTH, TABLE_WIDTH = 120, 150
+PRICES = ("evaluations", "seconds")  # what a map costs: no score to be best in
 
 
 def write_csv(experiment: Experiment, inputs: Inputs, scores: Scores, folder: Path) -> Path:
@@ -133,6 +134,9 @@ def _tabulate(experiment: Experiment, scores: Scores, names: Sequence[str]) -> l
         for k, method in enumerate(scores.methods):
             mean, half = float(estimate.mean[k]), float(estimate.high[k] - estimate.low[k]) / 2
             digits = _digits(mean)
+            if name in PRICES:
+                column.append(f"{mean:.3g}" if mean < 1000 else f"{mean:.0f}")
+                continue
             text = f"{mean:.{digits}f} ± {half:.{digits}f}"
             text = f"**{text}**" if method == best else text
             mark = _compare(metric, float(apart.low[k]), float(apart.high[k]))
@@ -170,7 +174,7 @@ def _rank_ours(experiment: Experiment, scores: Scores) -> list[str]:
         "|---|---|" + "---|" * len(experiment.ours),
     ]
     for name, metric in scores.metrics.items():
-        if name in ("evaluations", "seconds"):
+        if name in PRICES:
             continue
         best = _find_best(scores, name, (*experiment.ours, *experiment.aside))
         if best is None:
