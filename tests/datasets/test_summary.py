@@ -9,6 +9,7 @@ from torch import nn
 from sea_nn.datasets.summary import find_shortcuts
 from sea_nn.sea import SEA
 from tests.datasets.small import make_inputs, make_sea
+from tests.helpers.browser import Browser
 
 pytest.importorskip("pyarrow", reason="data sets need pyarrow: pip install 'sea-nn[datasets]'")
 
@@ -157,3 +158,15 @@ def test_nothing_finished_is_said(tmp_path):
     rows_path(tmp_path, 0).unlink()
     with pytest.raises(InputError, match="nothing to summarize"):
         read_dataset(tmp_path).summary()
+
+
+def test_the_page_loads_nothing_and_passes_axe(cheated, tmp_path, chromium, axe):
+    page = write_pages(cheated.summary(n_examples=2), tmp_path)
+    for dark in (False, True):
+        b = Browser(chromium, page.as_uri())
+        for width in (400, 1400):
+            with b.window(width, dark=dark):
+                assert b.run("return document.documentElement.scrollWidth") <= width
+                assert b.find_faults(axe) == []
+        assert b.errors() == []
+        assert b.requests() == []

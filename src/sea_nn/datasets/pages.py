@@ -18,18 +18,13 @@ from torch.nn.functional import interpolate
 
 from sea_nn.datasets.summary import ClassSummary, Summary
 from sea_nn.explanation.atomic import write_atomically
+from sea_nn.show.page import read_style, write_policy
 from sea_nn.show.panels import FAINT, INK, blend, heat, paint
 
 PAGE = "summary.html"
 PANEL = 1.15  # inches
 MOST_CLASSES = 60
 """Classes with pictures on the page; the table has them all."""
-STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;
-color:#1c1c22;background:#fff}table{border-collapse:collapse;width:100%;font-size:14px}
-th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #ddd;vertical-align:top}
-th{color:#55555f;font-weight:600}td.n{text-align:right;font-variant-numeric:tabular-nums}
-img{max-width:100%;height:auto}.warn{color:#9c3a00}h2{margin:2rem 0 .3rem}p{margin:.3rem 0}"""
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 COLUMNS = ("name", "inputs", "accuracy", "probability", "agreement", "keep_10", "remove_10",
            "shortcuts")  # fmt: skip
 HEADINGS = ("class", "inputs", "accuracy", "probability", "members' agreement",
@@ -124,7 +119,7 @@ def _describe(c: ClassSummary, picture: bytes) -> str:
 
 
 def _fill(summary: Summary, rows: list[dict[str, Any]], sections: list[str]) -> str:
-    heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
+    heads = "".join(f'<th scope="col">{heading}</th>' for heading in HEADINGS)
     body = "\n".join(
         "<tr>" + "".join(_cell(row, column) for column in COLUMNS) + "</tr>" for row in rows
     )
@@ -135,16 +130,18 @@ def _fill(summary: Summary, rows: list[dict[str, Any]], sections: list[str]) -> 
     title = f"What {html.escape(summary.model or 'the model')} looks at, by class"
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>
+<meta http-equiv="Content-Security-Policy" content="{write_policy(read_style())}">
+<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
+<style>{read_style()}</style></head><body class="sea data-set"><main>
 <h1>{title}</h1>
 <p>{state}{". " + html.escape(failed) if failed else ""}.</p>
+<div class="wide" tabindex="0" role="region" aria-label="Table of classes">
 <table><thead><tr>{heads}</tr></thead><tbody>
 {body}
-</tbody></table>
+</tbody></table></div>
 {more + "</p>" if left_out else ""}
 {chr(10).join(sections)}
-</body></html>
+</main></body></html>
 """
 
 
