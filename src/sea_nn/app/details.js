@@ -69,5 +69,17 @@ Object.assign(window.sea, (() => {
     watch("value", () => { if (props.value?.error) element.textContent = props.value.error; else { element.textContent = ""; sea.save(props.value); } });
   }
 
-  return { progress, members, checks, parcel };
+  // The Python that gives what is on the screen.
+  function code(element) {
+    const text = make("pre", { class: "sea-code", tabindex: 0, "aria-label": "Python" });
+    const copy = make("button", { type: "button", class: "sea-copy", onclick: async () => {
+      await navigator.clipboard.writeText(text.textContent);
+      copy.textContent = "Copied";
+      setTimeout(() => { copy.textContent = "Copy"; }, 1500);
+    } }, "Copy");
+    element.replaceChildren(text, copy);
+    sea.add(() => { text.textContent = page.state?.map?.code ?? "It comes with the map."; copy.hidden = !page.state?.map?.code; });
+  }
+
+  return { code, progress, members, checks, parcel };
 })());

@@ -15,6 +15,7 @@ import gradio as gr
 
 from sea_nn.app.session import BUDGETS, Session, Sessions
 from sea_nn.app.subjects import Given, Subject
+from sea_nn.app.takeaway import FORMATS, SIZES, draw_figure, save_explanation, save_report
 from sea_nn.app.views import encode_evidence, encode_session, to_url
 from sea_nn.errors import InputError, SEAError
 
@@ -80,6 +81,42 @@ class Events:
     def again(self, budget: int, request: gr.Request) -> Iterator[Shown]:
         """Another budget was chosen."""
         yield from self._explain(_read_key(request), None, budget)
+
+    def take_figure(
+        self, kind: str, panels: list[str], colours: str, size: str, request: gr.Request
+    ) -> Body:
+        """A figure of the map on the screen."""
+
+        def draw(session: Session) -> bytes:
+            return draw_figure(session.need_explanation(), kind, panels, colours, SIZES[size])
+
+        return self._take(request, f"map.{kind.lower()}", FORMATS.get(kind, ""), draw)
+
+    def take_explanation(self, request: gr.Request) -> Body:
+        """The explanation as a file that ``Explanation.load`` reads."""
+
+        def save(session: Session) -> bytes:
+            return save_explanation(session.need_explanation())
+
+        return self._take(request, "explanation.safetensors", "application/octet-stream", save)
+
+    def take_report(self, request: gr.Request) -> Body:
+        """A report of all that was explained in this visit."""
+
+        def save(session: Session) -> bytes:
+            session.need_explanation()
+            return save_report(session.kept)
+
+        return self._take(request, "report.html", "text/html", save)
+
+    def _take(
+        self, request: gr.Request, name: str, kind: str, make: Callable[[Session], bytes]
+    ) -> Body:
+        try:
+            content = make(self.sessions.find(_read_key(request)))
+        except SEAError as error:
+            return {"error": str(error)}
+        return {"name": name, "type": kind, "data": base64.b64encode(content).decode()}
 
     def asks(self) -> list[Callable[[Body], Body]]:
         """The functions that the page calls by itself, each with the session's key."""

@@ -31,7 +31,7 @@ window.sea = (() => {
     return score > 0.995 && score < 1 ? ">.99" : score.toFixed(2).replace(/^0/, "");
   }
   const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
-  const noun = () => ({ image: "cell", series: "span", text: "token" })[page.state?.kind] || "column";
+  const noun = (count = 2) => page.state?.map?.noun[count === 1 ? 0 : 1] ?? "features";
 
   // Pictures are decoded once an address.
   const pictures = new Map();
@@ -229,7 +229,7 @@ window.sea = (() => {
   function describe(cell) {
     const map = page.state.map, rank = map.order.indexOf(cell), gain = map.gains[rank];
     const place = map.names?.[cell]
-      ?? (map.grid ? `row ${Math.floor(cell / map.grid[1]) + 1}, column ${(cell % map.grid[1]) + 1}` : `${noun()} ${cell + 1}`);
+      ?? (map.grid ? `row ${Math.floor(cell / map.grid[1]) + 1}, column ${(cell % map.grid[1]) + 1}` : `${noun(1)} ${cell + 1}`);
     const unit = map.unit ? ` ${map.unit}` : "";
     return `${place}: ${rank + 1}. of ${map.n}, adds ${gain.toPrecision(3)}${unit}`;
   }

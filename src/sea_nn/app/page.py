@@ -15,6 +15,7 @@ import gradio as gr
 from sea_nn.app.events import Events
 from sea_nn.app.session import BUDGETS, Sessions
 from sea_nn.app.subjects import Subject
+from sea_nn.app.takeaway import COLOURS, FORMATS, PANELS, SIZES
 
 SCRIPTS = ("page.js", "parts.js", "details.js")
 LEFT: dict[str, Any] = {"scale": 6, "min_width": 340}
@@ -63,6 +64,20 @@ def build_page(subjects: Sequence[Subject], sessions: Sessions | None = None) ->
                 _part("members(element)", "members")
             with _card("Checks", **RIGHT):
                 _part("checks(element)", "checks")
+        with gr.Row():
+            with _card("Take away", **LEFT):
+                with gr.Row():
+                    kind = gr.Radio(list(FORMATS), value="PNG", label="Figure", elem_id="kind")
+                    size = gr.Radio(list(SIZES), value=list(SIZES)[1], label="Width")
+                panels = gr.CheckboxGroup(PANELS, value=PANELS[:2], label="Panels")
+                colours = gr.Radio(COLOURS, value=COLOURS[0], label="Colours")
+                with gr.Row():
+                    figure = gr.Button("Figure", elem_id="take-figure", variant="primary")
+                    file = gr.Button("Explanation (.safetensors)", elem_id="take-explanation")
+                    report = gr.Button("Report (.html)", elem_id="take-report")
+                parcel = _part("parcel(element, props, watch)", "parcel")
+            with _card("The same in Python", **RIGHT):
+                _part("code(element)", "code")
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         work = {**quiet, "concurrency_id": "explain", "concurrency_limit": 2}
@@ -74,6 +89,9 @@ def build_page(subjects: Sequence[Subject], sessions: Sessions | None = None) ->
         classes.why(events.why, [budget], shown, **work)
         other.input(events.why_other, [budget, other], shown, **work)
         budget.input(events.again, [budget], shown, **work)
+        figure.click(events.take_figure, [kind, panels, colours, size], parcel, **quiet)
+        file.click(events.take_explanation, None, parcel, **quiet)
+        report.click(events.take_report, None, parcel, **quiet)
         page.unload(events.leave)
     page.queue(max_size=64)
     return page

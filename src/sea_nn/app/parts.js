@@ -120,7 +120,7 @@ Object.assign(window.sea, (() => {
       list.replaceChildren(...map.order.map((cell, rank) => make("button", {
         type: "button", class: `sea-feature${lit.has(cell) ? " lit" : ""}${gone.has(cell) ? " gone" : ""}`, "aria-pressed": String(page.marked.has(cell)),
         "aria-label": sea.describe(cell), onclick: () => sea.mark(cell), onmouseenter: () => { read.textContent = sea.describe(cell); },
-      }, make("span", { class: "sea-name" }, map.names?.[cell] ?? `${noun()} ${cell + 1}`),
+      }, make("span", { class: "sea-name" }, map.names?.[cell] ?? `${noun(1)} ${cell + 1}`),
       make("span", { class: "sea-value" }, values && map.names ? Number(Number(values[cell]).toPrecision(4)).toString() : ""),
       make("span", { class: "sea-track" }, make("span", { class: "sea-bar", style: `width:${(100 * Math.max(0, map.gains[rank])) / most}%` })))));
     }
@@ -173,7 +173,7 @@ Object.assign(window.sea, (() => {
       if (!map) return;
       slider.max = map.n; slider.value = page.p;
       slider.setAttribute("aria-valuetext", `${page.p} of ${map.n}`);
-      title.replaceChildren("The best ", make("b", {}, String(page.p)), ` of ${plural(map.n, noun())} for `, make("b", {}, page.state.label));
+      title.replaceChildren("The best ", make("b", {}, String(page.p)), ` of ${map.n} ${noun(map.n)} for `, make("b", {}, page.state.label));
       const point = sea.measured();
       onlySays.textContent = write(point?.[1]); goneSays.textContent = write(point?.[2]); predicts.textContent = write(map.line[page.p]);
       error.textContent = map.error === null ? "" : ` ± ${write(map.error)}`;
@@ -208,7 +208,7 @@ Object.assign(window.sea, (() => {
       ...points.flatMap((m) => [
         draw("circle", { cx: x(m[0]), cy: y(m[2]), r: 3.4, class: "point removed" }, draw("title", {}, `${m[0]} removed: ${write(m[2])}`)),
         draw("circle", { cx: x(m[0]), cy: y(m[1]), r: 3.4, class: "point only" }, draw("title", {}, `only ${m[0]} left: ${write(m[1])}`))]),
-      text([left, 140], "0", "start"), text([right, 140], String(map.n), "end"), text([(left + right) / 2, 140], `best ${noun()}s`, "middle"));
+      text([left, 140], "0", "start"), text([right, 140], String(map.n), "end"), text([(left + right) / 2, 140], `best ${noun()}`, "middle"));
   }
 
   // Cells that the reader removed or kept, and what the model then says.
@@ -225,10 +225,10 @@ Object.assign(window.sea, (() => {
       reset.hidden = !count;
       element.dataset.count = page.said ? String(count) : "";
       if (!page.state?.map || !count) {
-        says.replaceChildren(make("p", { class: "sea-note" }, page.state?.kind === "table" ? "Click columns: the model is asked again." : `Click ${noun()}s of the input: the model is asked again.`));
+        says.replaceChildren(make("p", { class: "sea-note" }, `Click ${noun()} of the input: the model is asked again.`));
         return;
       }
-      const words = page.keep ? `With only ${plural(count, noun())} left` : `Without ${plural(count, noun())}`;
+      const words = page.keep ? `With only ${count} ${noun(count)} left` : `Without ${count} ${noun(count)}`;
       says.replaceChildren(make("p", { class: "sea-sentence" }, page.said ? `${words} the model says` : `${words} …`),
         ...(page.said?.error ? [make("p", { class: "sea-note" }, page.said.error)] : page.said ? [bars(page.said.top)] : []));
     });

@@ -181,7 +181,7 @@ class Session:
 
     def ask(self, sets: Tensor) -> Tensor:
         """The model's outputs with only these features left: bool [R, n] -> [R, K]; remembered."""
-        given, e, hiding = self._need_given(), self._need_explanation(), self._hiding
+        given, e, hiding = self._need_given(), self.need_explanation(), self._hiding
         keys = [bytes(row.byte().numpy()) for row in sets.cpu()]
         new = {k: i for i, k in enumerate(keys) if k not in self._answers}
         if new and hiding is not None:
@@ -201,7 +201,7 @@ class Session:
 
     def weigh(self, p: int) -> Evidence:
         """Ask the model about SEA's best p features, alone and removed."""
-        e = self._need_explanation()
+        e = self.need_explanation()
         if not 0 <= p <= e.order.shape[1]:
             raise InputError(f"p must be from 0 to {e.order.shape[1]}; got {p}")
         best = torch.zeros(e.order.shape[1], dtype=torch.bool)
@@ -215,14 +215,14 @@ class Session:
 
     def predict_line(self) -> list[float]:
         """What the learned function says of the best 0, 1, ..., n features: n + 1 scores."""
-        e = self._need_explanation()
+        e = self.need_explanation()
         assert e.function is not None  # every explanation here has a budget
         line: list[float] = predict_curve(e.function, e.order)[0][0].tolist()
         return line
 
     def remove(self, cells: Sequence[int], keep: bool = False) -> list[Answer]:
         """The top five classes without some features, or with only these."""
-        e = self._need_explanation()
+        e = self.need_explanation()
         n = e.order.shape[1]
         if not all(isinstance(cell, int) and 0 <= cell < n for cell in cells):
             raise InputError(f"features are numbers from 0 to {n - 1}; got {cells!r:.80}")
@@ -237,6 +237,12 @@ class Session:
             return None
         blurred = hide(image.permute(2, 0, 1).unsqueeze(0).float())
         return blurred[0].round().clamp(0, 255).byte().permute(1, 2, 0)
+
+    def need_explanation(self) -> Explanation:
+        """The explanation; an error if there is none yet."""
+        if self.explanation is None:
+            raise InputError("there is no map yet")
+        return self.explanation
 
     def _work(
         self,
@@ -309,11 +315,6 @@ class Session:
         if self.given is None:
             raise InputError("choose an input first")
         return self.given
-
-    def _need_explanation(self) -> Explanation:
-        if self.explanation is None:
-            raise InputError("there is no map yet")
-        return self.explanation
 
 
 class Sessions:

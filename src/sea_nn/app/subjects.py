@@ -32,13 +32,14 @@ CLOTHES = (180, 100, 20, 0, 60, 160, 140, 40)  # one of each of eight classes
 class Given:
     """One input: its name, the tensor [1, ...], and for pictures what to draw, uint8 [H, W, 3].
 
-    ``code`` is the Python that makes it, as far as a script can: an upload is only known by name.
+    ``code`` are lines of Python that make ``x`` (and ``picture``) after the subject's own; an
+    upload is known by its name alone.
     """
 
     name: str
     x: Tensor
     image: Tensor | None = None
-    code: str = ""
+    code: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Subject:
         examples: inputs to begin with.
         feature_names: of columns or channels.
         output: what the model's outputs are; None to find out.
-        code: the Python that makes ``model`` and ``labels``.
+        code: lines of Python that make ``model``, ``labels`` and, of columns, ``names``.
     """
 
     name: str
@@ -84,7 +85,7 @@ class Subject:
     examples: tuple[Given, ...] = ()
     feature_names: tuple[str, ...] | None = None
     output: str | None = None
-    code: str = ""
+    code: tuple[str, ...] = ()
 
     def label(self, target: int) -> str:
         """The name of a class, or "class 7"."""
@@ -107,31 +108,37 @@ def load_subject(name: str, device: str | torch.device = "cpu") -> Subject:
 def of_pictures(loaded: LoadedModel, device: str | torch.device = "cpu") -> Subject:
     """A classifier of pictures; clothes are its examples if it knows clothes, else photographs."""
 
-    def give(name: str, picture: Image.Image, code: str) -> Given:
+    def give(name: str, picture: Image.Image, *code: str) -> Given:
         x = loaded.preprocess(picture).unsqueeze(0).to(device)
         shown = torch.from_numpy(loaded.preprocess.display(picture))
-        return Given(name, x, shown, f"x = loaded.preprocess({code}).unsqueeze(0)")
+        return Given(name, x, shown, (*code, "x = loaded.preprocess(picture)[None]"))
 
     def read(name: str, content: bytes) -> list[Given]:
-        return [give(name, read_picture(content), f"load_image({name!r})")]
+        return [give(name, read_picture(content), f"picture = load_image({name!r})")]
 
-    examples = []
+    examples: list[Given] = []
+    code: tuple[str, ...]
     if loaded.name == "fashion-cnn":
         sample = load_sample()
         for k in CLOTHES:
-            pixels = sample.images[k, 0].mul(255).round().byte()
-            picture = Image.fromarray(pixels.numpy()).convert("RGB")
             label = sample.names[int(sample.labels[k])]
-            shown = torch.from_numpy(loaded.preprocess.display(picture))
-            code = f"x = sea_nn.vision.shipped.load_sample().images[{k}:{k + 1}]"
-            x = sample.images[k : k + 1].to(device)
-            examples.append(Given(label, x, shown, code))
+            pixels = sample.images[k, 0].mul(255).round().byte().numpy()
+            code = (
+                "from PIL import Image",
+                "from sea_nn.vision.shipped import load_sample",
+                f"pixels = load_sample().images[{k}, 0].mul(255).round().byte()",
+                "picture = Image.fromarray(pixels.numpy())",
+            )
+            examples.append(give(label, Image.fromarray(pixels), *code))
     else:
         for name in PHOTOGRAPHS:
             content = (files("sea_nn.vision") / "assets" / name).read_bytes()
-            where = f'files("sea_nn.vision") / "assets" / "{name}"'
-            code = f"load_image({where})"
-            examples.append(give(name.partition(".")[0], read_picture(content), code))
+            code = (
+                "from importlib.resources import files",
+                f'file = files("sea_nn.vision") / "assets" / "{name}"',
+                "picture = load_image(file)",
+            )
+            examples.append(give(name.partition(".")[0], read_picture(content), *code))
     return Subject(
         loaded.name,
         "image",
@@ -139,7 +146,11 @@ def of_pictures(loaded: LoadedModel, device: str | torch.device = "cpu") -> Subj
         loaded.labels,
         read,
         tuple(examples),
-        code=f"loaded = load_model({loaded.name!r})\nmodel, labels = loaded.model, loaded.labels",
+        code=(
+            "from sea_nn.vision import load_image, load_model",
+            f"loaded = load_model({loaded.name!r})",
+            "model, labels = loaded.model, loaded.labels",
+        ),
     )
 
 
@@ -152,13 +163,18 @@ def of_columns(
     def read(file: str, content: bytes) -> list[Given]:
         rows, values = read_table(content, len(names))
         values = values.to(device)
+        line = f"x = subject.read({file!r}, Path({file!r}).read_bytes())"
         if columns.steps is None:
-            return [Given(row, values[i : i + 1]) for i, row in enumerate(rows)]
+            return [
+                Given(row, values[i : i + 1], None, ("from pathlib import Path", f"{line}[{i}].x"))
+                for i, row in enumerate(rows)
+            ]
         if len(values) != columns.steps:
             raise InputError(
                 f"the series has {len(values)} time steps (rows); the model takes {columns.steps}"
             )
-        return [Given(file, values.T.unsqueeze(0))]
+        code = ("from pathlib import Path", f"{line}[0].x")
+        return [Given(file, values.T.unsqueeze(0), None, code)]
 
     examples = () if columns.examples is None else columns.examples.to(device).split(1)
     return Subject(
@@ -167,7 +183,15 @@ def of_columns(
         model,
         tuple(map(str, columns.labels)),
         read,
-        tuple(Given(f"example {i + 1}", x) for i, x in enumerate(examples)),
+        tuple(
+            Given(f"example {i + 1}", x, None, (f"x = subject.examples[{i}].x",))
+            for i, x in enumerate(examples)
+        ),
         names,
         columns.output,
+        (
+            "from sea_nn.app import load_subject",
+            f"subject = load_subject({name!r})",
+            "model, labels, names = subject.model, subject.labels, subject.feature_names",
+        ),
     )

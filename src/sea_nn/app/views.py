@@ -14,8 +14,10 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from sea_nn.app.session import Evidence, Session, hide
+from sea_nn.app.takeaway import write_code
 from sea_nn.ensembling.agreement import agreement
 from sea_nn.explanation.explanation import Explanation
+from sea_nn.show.nouns import name_features_of
 from sea_nn.show.panels import COLOURS, heat, name_method, to_array
 
 SIDE = 256
@@ -53,6 +55,7 @@ def encode_session(session: Session, key: str) -> dict[str, Any]:
         state["map"] = encode_explanation(e) | {
             "line": session.predict_line(),
             "error": None if e.predict_error is None else _finite(float(e.predict_error[0])),
+            "code": write_code(session),
             "measured": [encode_evidence(found) for found in session.measured.values()],
         }
     return state
@@ -68,6 +71,7 @@ def encode_explanation(e: Explanation) -> dict[str, Any]:
         "shape": list(e.shape),
         "grid": list(shape) if len(shape) == 2 else None,
         "names": names,
+        "noun": list(name_features_of(e)),
         "order": e.order[0].tolist(),
         "gains": [float(f"{gain:.4g}") for gain in e.gains[0].tolist()],
         "unit": e.unit,

@@ -79,15 +79,15 @@ def heat(maps: ArrayLike, batch_axes: int) -> Array:
     return to_array((multiples / LIMIT).clamp(0, 1).sqrt())
 
 
-def paint(positions: Array) -> Array:
+def paint(positions: Array, colours: str = COLOURS) -> Array:
     """Positions on the colour scale as RGB in [0, 1]: [...] -> [..., 3]."""
-    return np.asarray(colormaps[COLOURS](positions))[..., :3]
+    return np.asarray(colormaps[colours](positions))[..., :3]
 
 
-def blend(image: Array, positions: Array) -> Array:
+def blend(image: Array, positions: Array, colours: str = COLOURS) -> Array:
     """Lay heat [H, W] over a grey copy of the image, uint8 [H, W, 3]; the hotter, the denser."""
     cover = (1 - 0.35 ** (0.1 + 2.5 * positions**1.5))[..., None]
-    return cover * paint(positions) + (1 - cover) * grey(image)
+    return cover * paint(positions, colours) + (1 - cover) * grey(image)
 
 
 def grey(image: Array) -> Array:
@@ -254,7 +254,7 @@ def write_text(figure: Plot, x: float, y: float, text: str, **style: Any) -> Non
     figure.text(x, y, text, parse_math=False, linespacing=1.1, **(plain | style))
 
 
-def add_heat_bar(figure: Plot, unit: str = "") -> None:
+def add_heat_bar(figure: Plot, unit: str = "", colours: str = COLOURS) -> None:
     """The colour scale of all maps, along the figure's foot; needs a footer of 0.62 inches."""
     width = min(4.2, figure.get_size_inches()[0] - 0.4)
     left = (figure.get_size_inches()[0] - width) / 2
@@ -266,7 +266,7 @@ def add_heat_bar(figure: Plot, unit: str = "") -> None:
     # The footer has just room for a second line.
     axes = add_axes(figure, left, 0.42 + 0.08 * text.count("\n"), width, 0.09)
     bar = figure.colorbar(
-        ScalarMappable(PowerNorm(0.5, 0, LIMIT), colormaps[COLOURS]),
+        ScalarMappable(PowerNorm(0.5, 0, LIMIT), colormaps[colours]),
         cax=axes,
         orientation="horizontal",
         extend="max",
