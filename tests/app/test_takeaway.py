@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from sea_nn import Explanation
+from sea_nn.app.load import load_subject
 from sea_nn.app.session import Session
-from sea_nn.app.subjects import load_subject
 from sea_nn.app.takeaway import PANELS, draw_figure, save_explanation, save_report, write_code
 from sea_nn.errors import InputError
 
@@ -62,7 +62,9 @@ def test_code_of_a_table_reads_the_upload_again(tmp_path, monkeypatch):
     assert draw_figure(session.explanation, "SVG").startswith(b"<?xml")
 
 
-@pytest.mark.parametrize(("kind", "begins"), [("SVG", b"<?xml"), ("PDF", b"%PDF"), ("PNG", b"\x89")])
+@pytest.mark.parametrize(
+    ("kind", "begins"), [("SVG", b"<?xml"), ("PDF", b"%PDF"), ("PNG", b"\x89")]
+)
 def test_figure_has_the_format_asked_for(session, kind, begins):
     assert draw_figure(session.explanation, kind).startswith(begins)
 
@@ -78,7 +80,9 @@ def test_figure_has_the_width_panels_and_colours_asked_for(session):
     assert draw(colours="Greys_r", panels=["SEA"]).tobytes() != one.tobytes()
 
 
-@pytest.mark.parametrize("wrong", [{"kind": "EXE"}, {"panels": []}, {"colours": "x"}, {"width": 99}])
+@pytest.mark.parametrize(
+    "wrong", [{"kind": "EXE"}, {"panels": []}, {"colours": "x"}, {"width": 99}]
+)
 def test_figure_that_is_not_offered_is_refused(session, wrong):
     with pytest.raises(InputError):
         draw_figure(session.explanation, **wrong)

@@ -5,7 +5,7 @@ their inputs, ``uploads`` reads files that nobody trusts, ``views`` turns all in
 ``page`` puts Gradio around it. A model of numbers says what it takes with ``Columns``.
 """
 
+from sea_nn.app.load import Columns, load_subject
 from sea_nn.app.session import Session
-from sea_nn.app.subjects import Columns, load_subject
 
 __all__ = ["Columns", "Session", "load_subject"]

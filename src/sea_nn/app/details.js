@@ -40,12 +40,8 @@ Object.assign(window.sea, (() => {
       const figures = map.layers.map((layer, index) => {
         const rank = map.agreement[index];
         const canvas = make("canvas", { role: "img", "aria-label": `Map of ${layer.name}` });
-        if (state.picture || state.kind === "series") {
-          const lit = page.strength;
-          page.strength = 0.9;
-          sea.drawMap(canvas, state, index, null);
-          page.strength = lit;
-        } else canvas.hidden = true;
+        if (state.picture || state.kind === "series") sea.drawMap(canvas, state, index, null, 0.9);
+        else canvas.hidden = true;
         const words = index === 0 ? "" : rank === null ? "no agreement to measure" : `agrees ${rank.toFixed(2)}`;
         return make("figure", {}, canvas, make("figcaption", {}, make("b", {}, layer.name), make("span", {}, words)));
       });

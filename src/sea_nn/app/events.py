@@ -13,10 +13,11 @@ from typing import Any
 
 import gradio as gr
 
+from sea_nn.app.gallery import Gallery
 from sea_nn.app.session import BUDGETS, Session, Sessions
 from sea_nn.app.subjects import Given, Subject
 from sea_nn.app.takeaway import FORMATS, SIZES, draw_figure, save_explanation, save_report
-from sea_nn.app.views import encode_evidence, encode_session, to_url
+from sea_nn.app.views import encode_evidence, encode_session, encode_side, to_url
 from sea_nn.errors import InputError, SEAError
 
 Shown = tuple[Any, dict[str, Any]]
@@ -26,15 +27,37 @@ Body = dict[str, Any]
 class Events:
     """The handlers of one page, for all of its visitors."""
 
-    def __init__(self, subjects: Sequence[Subject], sessions: Sessions) -> None:
-        self.subjects, self.sessions = subjects, sessions
+    def __init__(
+        self, subjects: Sequence[Subject], sessions: Sessions, gallery: Gallery | None = None
+    ) -> None:
+        self.subjects, self.sessions, self.gallery = subjects, sessions, gallery
 
     def begin(self, request: gr.Request) -> tuple[Any, Any]:
         """A page was opened: a new session, and what there is to choose from."""
         key, subject = _read_key(request), self.subjects[0]
         session = self.sessions.start(key, subject)
-        gallery = {"examples": [_to_thumb(given) for given in subject.examples]}
-        return gallery, encode_session(session, key)
+        return self._show_gallery(session), encode_session(session, key)
+
+    def _show_gallery(self, session: Session) -> dict[str, Any]:
+        return {
+            "examples": [_to_thumb(given) for given in session.choices],
+            "kind": session.subject.kind,
+            "labels": session.subject.labels,
+            "models": [one.name for one in self.subjects],
+            "model": session.subject.name,
+        }
+
+    def switch(
+        self, budget: int, event: gr.EventData, request: gr.Request
+    ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+        """Another model was chosen: it is asked about the same input, if it has it."""
+        key = _read_key(request)
+        session = self.sessions.find(key)
+        session.switch(self.subjects[read_whole(event._data.get("index"))])
+        yield self._show_gallery(session), gr.skip(), {}
+        if session.given is not None:
+            for shown in self._explain(key, None, budget):
+                yield gr.skip(), *shown
 
     def leave(self, request: gr.Request) -> None:
         """The page was closed."""
@@ -52,20 +75,27 @@ class Events:
         """An example was chosen."""
         key = _read_key(request)
         session = self.sessions.find(key)
-        session.choose(session.subject.examples[read_whole(event._data.get("index"))])
+        index = read_whole(event._data.get("index"))
+        if not 0 <= index < len(session.choices):
+            raise InputError("this input is no longer there: reload the page")
+        session.choose(session.choices[index])
         yield from self._explain(key, None, budget)
 
-    def upload(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+    def upload(
+        self, budget: int, event: gr.EventData, request: gr.Request
+    ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
         """A file was dropped, pasted or chosen; it comes as base64, and is never stored."""
         key = _read_key(request)
         session = self.sessions.find(key)
         try:
             content = base64.b64decode(str(event._data.get("data")), validate=True)
-            session.choose(session.subject.read(str(event._data.get("name"))[:80], content)[0])
+            session.read(str(event._data.get("name"))[:80], content)
         except (SEAError, binascii.Error) as error:
-            yield gr.skip(), {"error": str(error)}
+            yield gr.skip(), gr.skip(), {"error": str(error)}
             return
-        yield from self._explain(key, None, budget)
+        yield self._show_gallery(session), gr.skip(), {}
+        for shown in self._explain(key, None, budget):
+            yield gr.skip(), *shown
 
     def why(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
         """A class was clicked, or a second one for "and not"."""
@@ -73,14 +103,43 @@ class Events:
         pair = target if versus is None else (target, read_whole(versus))
         yield from self._explain(_read_key(request), pair, budget)
 
-    def why_other(self, budget: int, target: int | None, request: gr.Request) -> Iterator[Shown]:
-        """A class was chosen from all."""
-        if target is not None:
-            yield from self._explain(_read_key(request), target, budget)
-
     def again(self, budget: int, request: gr.Request) -> Iterator[Shown]:
         """Another budget was chosen."""
         yield from self._explain(_read_key(request), None, budget)
+
+    def browse(self, which: str, target: int, sort: str) -> Body:
+        """The first page of a run's results that fit; what was explained since is among them."""
+        assert self.gallery is not None
+        self.gallery.refresh()
+        return self.gallery.show(self.gallery.select(which, target, sort))
+
+    def turn(self, which: str, target: int, sort: str, event: gr.EventData) -> Body:
+        """Another page."""
+        assert self.gallery is not None
+        page = read_whole(event._data.get("page"))
+        return self.gallery.show(self.gallery.select(which, target, sort), page)
+
+    def open_result(self, event: gr.EventData) -> Body:
+        """One of the results."""
+        assert self.gallery is not None
+        id_ = str(event._data.get("id"))
+        found = self.gallery.open(id_)
+        return found | {"asks": bool(self.subjects) and self.gallery.read(id_) is not None}
+
+    def ask_result(
+        self, budget: int, event: gr.EventData, request: gr.Request
+    ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+        """The model is to be asked about one of the results."""
+        assert self.gallery is not None
+        key = _read_key(request)
+        session = self.sessions.find(key)
+        found = self.gallery.read(str(event._data.get("id")))
+        if found is None:
+            raise InputError("the input's own file is no longer there")
+        session.read(*found)
+        yield self._show_gallery(session), gr.skip(), {}
+        for shown in self._explain(key, None, budget):
+            yield gr.skip(), *shown
 
     def take_figure(
         self, kind: str, panels: list[str], colours: str, size: str, request: gr.Request
@@ -120,7 +179,7 @@ class Events:
 
     def asks(self) -> list[Callable[[Body], Body]]:
         """The functions that the page calls by itself, each with the session's key."""
-        return [_guard(ask) for ask in (self.weigh, self.remove, self.stop)]
+        return [_guard(ask) for ask in (self.weigh, self.remove, self.stop, self.compare)]
 
     def weigh(self, body: Body) -> Body:
         """The model's answers about the best p."""
@@ -133,6 +192,18 @@ class Events:
         cells = [read_whole(cell) for cell in list(body.get("cells") or ())]
         top = self._find(body).remove(cells, bool(body.get("keep")))
         return {"top": [[a.target, a.label, a.score] for a in top]}
+
+    def compare(self, body: Body) -> Body:
+        """Two of the explanations that were kept, and how far two of their maps agree."""
+        kept = self._find(body).kept
+        sides = []
+        for side in ("a", "b"):
+            name = str(body.get(side))
+            found = next((k for k in kept if k.name == name), None)
+            if found is None:
+                raise InputError("this explanation is no longer kept: choose another")
+            sides.append(found)
+        return {"a": encode_side(sides[0]), "b": encode_side(sides[1])}
 
     def stop(self, body: Body) -> Body:
         """End what is running; what is there stays."""

@@ -138,19 +138,19 @@ window.sea = (() => {
   }
 
   // The map over a grey copy of the input, the best p cells in a golden line.
-  async function drawMap(canvas, state, layer, lit) {
+  async function drawMap(canvas, state, layer, lit, strength = page.strength) {
     const still = make("canvas");
     await drawInput(still, state, null);
     canvas.width = still.width; canvas.height = still.height;
     const context = canvas.getContext("2d"), { width, height } = canvas;
-    const heated = state.map && page.strength > 0;
+    const heated = state.map && strength > 0;
     if (state.kind === "image") {
       context.filter = heated ? "grayscale(1)" : "none";
       context.drawImage(still, 0, 0);
       context.filter = "none";
     }
     if (heated) {
-      context.globalAlpha = page.strength;
+      context.globalAlpha = strength;
       context.imageSmoothingEnabled = state.map.layers[0].width > 64;
       context.drawImage(paint(state.map, layer), 0, 0, width, height);
       context.globalAlpha = 1;
@@ -272,6 +272,7 @@ window.sea = (() => {
     setP, mark, clear, tryOut, refresh, show, save, isShare,
     add(part) { parts.push(part); part(); },
     connect(given) { server = given; },
+    call: (name, body) => server?.[name]({ ...body, key: page.state?.key }).catch(() => null),
     stop: () => server?.stop({ key: page.state?.key }).catch(() => null),
   };
 })();

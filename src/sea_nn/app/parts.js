@@ -4,14 +4,19 @@ Object.assign(window.sea, (() => {
   const { page, make, draw, write, plural, noun, bars } = window.sea;
   const sea = window.sea;
 
-  // Thumbnails to choose from, and one's own file: dropped, pasted or chosen.
+  // Inputs to choose from, and one's own: dropped, pasted, chosen or typed; and the models.
   function picker(element, props, trigger, watch) {
     const limit = 10 * 2 ** 20;
     const say = make("p", { class: "sea-note", role: "status" });
     const file = make("input", { type: "file", class: "sea-file", id: "sea-file", onchange: () => send(file.files[0]) });
     const own = make("label", { class: "sea-own", for: "sea-file" }, make("strong", {}, "Your own"), make("span", {}, "drop, paste or choose"));
+    const typed = make("textarea", { id: "sea-typed", rows: 2, "aria-label": "Your own text", placeholder: "Your own text" });
+    const go = make("button", { type: "button", onclick: () => send(new File([typed.value], "text.txt")) }, "Explain");
+    const typing = make("div", { class: "sea-typing" }, typed, go);
     const list = make("div", { class: "sea-thumbs", role: "group", "aria-label": "Examples" });
-    element.replaceChildren(make("div", { class: "sea-picker" }, make("div", { class: "sea-choice" }, file, own), list), say);
+    const model = make("select", { id: "sea-model", onchange: async () => { await sea.stop(); trigger("switch", { index: model.selectedIndex }); } });
+    const models = make("label", { for: "sea-model", class: "sea-models" }, "Model ", model);
+    element.replaceChildren(models, make("div", { class: "sea-picker" }, make("div", { class: "sea-choice" }, file, own), typing, list), say);
 
     function send(chosen) {
       if (!chosen) return;
@@ -32,12 +37,15 @@ Object.assign(window.sea, (() => {
 
     const fill = () => {
       const value = props.value ?? {};
-      file.accept = value.accept ?? "";
+      page.labels = value.labels ?? [];
+      typing.hidden = value.kind !== "text"; own.parentNode.hidden = value.kind === "text";
+      model.replaceChildren(...(value.models ?? []).map((name) => make("option", { selected: name === value.model }, name)));
+      models.hidden = (value.models ?? []).length < 2;
       list.replaceChildren(...(value.examples ?? []).map((example, i) => make("button", {
         type: "button", class: "sea-thumb", "aria-label": `Explain ${example.name}`, title: example.name,
         onclick: async () => { await sea.stop(); trigger("choose", { index: i }); },
       }, example.url ? make("img", { src: example.url, alt: "" }) : make("span", {}, example.name))));
-      mark();
+      sea.refresh();
     };
     const mark = () => [...list.children].forEach((button) => button.setAttribute("aria-pressed", String(button.title === page.state?.input)));
     watch("value", fill);
@@ -48,18 +56,34 @@ Object.assign(window.sea, (() => {
   // The top five classes. One click asks why; "not" on another one asks why the first and not that.
   function classes(element, trigger) {
     const body = make("div", {});
-    element.replaceChildren(body);
-    let shown = null;
+    const names = make("datalist", { id: "sea-names" });
+    const other = make("input", { type: "text", id: "sea-other", list: "sea-names", autocomplete: "off", placeholder: "name of a class", onchange: () => {
+      const target = page.labels.indexOf(other.value.trim());
+      problem.textContent = target < 0 && other.value ? `There is no class named "${other.value}".` : "";
+      if (target >= 0) { other.value = ""; sea.stop().then(() => trigger("why", { target, versus: null })); }
+    } });
+    const problem = make("p", { class: "sea-problem", role: "status" });
+    const more = make("div", { class: "sea-more" }, make("label", { for: "sea-other" }, "Another class"), other, names, problem);
+    const hint = make("p", { class: "sea-note" });
+    element.replaceChildren(body, hint, more);
+    let shown = null, listed = null;
+    sea.add(() => {
+      more.hidden = (page.labels ?? []).length <= 5;
+      if (page.labels === listed) return;
+      listed = page.labels;
+      names.replaceChildren(...(listed ?? []).map((label) => make("option", { value: label })));
+    });
     sea.add(() => {
       const state = page.state;
       const mark = JSON.stringify([state?.top, state?.target, state?.input]);
       if (mark === shown) return;
       shown = mark;
-      if (!state?.top) { body.replaceChildren(make("p", { class: "sea-note" }, "Choose an input above.")); return; }
+      if (!state?.top) { body.replaceChildren(); hint.textContent = "Choose an input above."; return; }
       const [why, not] = Array.isArray(state.target) ? state.target : [state.target, null];
       const ask = async (target, versus = null) => { await sea.stop(); trigger("why", { target, versus }); };
-      const list = bars(state.top, (target) => ask(target), why, not);
-      state.top.forEach(([target, label], i) => {
+      const rows = state.top.some(([target]) => target === why) ? state.top : [...state.top, [why, page.labels?.[why] ?? `class ${why}`, state.chosen]];
+      const list = bars(rows, (target) => ask(target), why, not);
+      rows.forEach(([target, label], i) => {
         if (target === why || state.top.length < 2 || state.unit === "value") return;
         const off = target === not;
         list.children[i].append(make("button", {
@@ -68,6 +92,8 @@ Object.assign(window.sea, (() => {
           onclick: () => ask(why, off ? null : target),
         }, "not"));
       });
+      hint.textContent = not === null || state.top.length < 2 ? (state.top.length > 1 && state.unit !== "value" ? "A click asks why. “not” asks why the chosen one and not that." : "")
+        : `Why ${state.label}? Shares are of these two alone.`;
       body.replaceChildren(list);
     });
   }
@@ -82,7 +108,9 @@ Object.assign(window.sea, (() => {
     const strength = make("input", { type: "range", id: "sea-strength", min: 0, max: 100, value: 80, oninput: () => { page.strength = strength.value / 100; sea.refresh(); } });
     const frame = make("div", { class: "sea-frame" }, canvas, cells);
     const list = make("div", { class: "sea-list", role: "group", "aria-label": "Features, the best first" });
+    const ramp = make("canvas", { width: 256, height: 1, role: "img", "aria-label": "Colour scale from 0 to ten times the map's own mean" });
     const tools = make("div", { class: "sea-tools" },
+      make("span", { class: "sea-ramp" }, "0", ramp, "10× the mean"),
       make("label", { for: "sea-layer" }, "Map of ", layer), make("label", { for: "sea-strength" }, "Strength ", strength));
     element.replaceChildren(frame, list, read, tools);
 
@@ -95,7 +123,7 @@ Object.assign(window.sea, (() => {
     });
 
     function fit() {
-      const map = page.state?.map, grid = map?.grid && page.state.kind !== "table" ? map.grid : null;
+      const map = page.state?.map, grid = map?.grid && !["table", "text"].includes(page.state.kind) ? map.grid : null;
       const count = grid ? grid[0] * grid[1] : 0;
       if (cells.childElementCount !== count || cells.dataset.grid !== String(grid)) {
         cells.dataset.grid = String(grid);
@@ -113,6 +141,20 @@ Object.assign(window.sea, (() => {
       });
     }
 
+    // A text's words, marked by what they add.
+    function fillText() {
+      const { map } = page.state, most = Math.max(...map.gains.map(Math.abs)) || 1, lit = sea.best();
+      const gone = page.marked.size ? sea.removedCells() : new Set();
+      list.replaceChildren(...map.names.map((word, cell) => {
+        const share = Math.max(0, map.gains[map.order.indexOf(cell)]) / most;
+        return make("button", {
+          type: "button", class: `sea-word${lit.has(cell) ? " lit" : ""}${gone.has(cell) ? " gone" : ""}`, style: `--share:${Math.round(70 * Math.sqrt(share))}%`,
+          "aria-pressed": String(page.marked.has(cell)), "aria-label": sea.describe(cell), onclick: () => sea.mark(cell),
+          onmouseenter: () => { read.textContent = sea.describe(cell); }, onfocus: () => { read.textContent = sea.describe(cell); },
+        }, word.trim() || word);
+      }));
+    }
+
     // Features without a place: a bar each, the best first.
     function fillList() {
       const { map, values } = page.state, most = Math.max(...map.gains.map(Math.abs)) || 1, lit = sea.best();
@@ -125,9 +167,18 @@ Object.assign(window.sea, (() => {
       make("span", { class: "sea-track" }, make("span", { class: "sea-bar", style: `width:${(100 * Math.max(0, map.gains[rank])) / most}%` })))));
     }
 
+    // A list that is filled anew must not lose the reader's place.
+    function keepFocus(change) {
+      const at = [...list.children].indexOf(document.activeElement), label = document.activeElement?.getAttribute("aria-label");
+      change();
+      if (at >= 0) [...list.children].find((button) => button.getAttribute("aria-label") === label)?.focus();
+    }
+
     sea.add(() => {
       const state = page.state, drawn = state?.picture || state?.kind === "series";
-      frame.hidden = !drawn; tools.hidden = !state?.map || state.kind === "table"; list.hidden = state?.kind !== "table" || !state?.map;
+      frame.hidden = !drawn; const listed = ["table", "text"].includes(state?.kind);
+      tools.hidden = !state?.map || listed; list.hidden = !listed || !state?.map;
+      list.classList.toggle("words", state?.kind === "text");
       if (!state?.top) return;
       element.dataset.ready = state.map ? String(state.map.spent) : "";
       const names = (state.map?.layers ?? []).map((one) => one.name);
@@ -135,7 +186,13 @@ Object.assign(window.sea, (() => {
         layer.replaceChildren(...names.map((name) => make("option", { value: name }, name)));
       }
       layer.selectedIndex = Math.min(page.layer, names.length - 1);
-      if (state.kind === "table" && state.map) fillList();
+      if (state.map && !ramp.dataset.drawn) {
+        const colours = sea.decode(state.map.colours), context = ramp.getContext("2d"), image = context.createImageData(256, 1);
+        for (let i = 0; i < 256; i += 1) image.data.set([...colours.subarray(3 * i, 3 * i + 3), 255], 4 * i);
+        context.putImageData(image, 0, 0);
+        ramp.dataset.drawn = "yes";
+      }
+      if (listed && state.map) keepFocus(state.kind === "text" ? fillText : fillList);
       fit();
       if (drawn) {
         const own = state;
@@ -178,7 +235,7 @@ Object.assign(window.sea, (() => {
       onlySays.textContent = write(point?.[1]); goneSays.textContent = write(point?.[2]); predicts.textContent = write(map.line[page.p]);
       error.textContent = map.error === null ? "" : ` ± ${write(map.error)}`;
       body.dataset.measured = point ? String(page.p) : "";
-      pair.classList.toggle("bare", page.state.kind === "table");
+      pair.classList.toggle("bare", ["table", "text"].includes(page.state.kind));
       if (page.state.picture || page.state.kind === "series") {
         const lit = sea.best(), rest = new Set(map.order.slice(page.p));
         sea.drawInput(only, page.state, lit);

@@ -2,7 +2,7 @@
 
 There is no page in here: ``Session`` can be driven from a script, and is in the tests.
 
->>> from sea_nn.app.subjects import load_subject
+>>> from sea_nn.app.load import load_subject
 >>> session = Session(load_subject("fashion-cnn"))
 >>> session.choose(session.subject.examples[0])
 >>> session.top(1)[0].label
@@ -26,15 +26,10 @@ import torch
 from torch import Tensor
 
 from sea_nn.app.subjects import Given, Subject
-from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.features import Features
-from sea_nn.passes.outputs import Output, find_output, predict
-from sea_nn.questions.absent import Perturbation, prepare
-from sea_nn.questions.ask import find_way
+from sea_nn.passes.outputs import Output
 from sea_nn.questions.curve import predict_curve
-from sea_nn.sea import SEA
 
 BUDGETS = (34, 128, 512, 1024)
 MOST_ANSWERS = 4096
@@ -91,6 +86,8 @@ class Session:
 
     Attributes:
         subject: the model with its inputs.
+        choices: inputs to choose from: the subject's examples, or the rows of an upload.
+        upload: the name and content of the last upload, for another model to read.
         given: the input; None before ``choose``.
         target: the class explained, or (a, b) for "why a and not b".
         explanation: the newest one of ``given`` and ``target``, or None.
@@ -101,6 +98,8 @@ class Session:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
+        self.choices: Sequence[Given] = subject.examples
+        self.upload: tuple[str, bytes] | None = None
         self.given: Given | None = None
         self.target: int | tuple[int, int] = 0
         self.explanation: Explanation | None = None
@@ -109,7 +108,6 @@ class Session:
         self.evaluations = 0
         self.output: Output | None = None
         self._whole = torch.zeros(0)
-        self._hiding: Perturbation | None = None
         self._answers: OrderedDict[bytes, Tensor] = OrderedDict()
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -117,15 +115,21 @@ class Session:
     def choose(self, given: Given) -> None:
         """Take another input, and ask the model about it."""
         self.stop()
-        outputs = predict(self.subject.model, given.x)
+        outputs, output = self.subject.run(given)
         with self._lock:
-            self.output = find_output(outputs, self.subject.output)
+            self.output = output
             self.given, self.explanation, self.measured = given, None, {}
-            self._whole = outputs[0].cpu()
-            self._hiding = open_hiding(given.x)
+            self._whole = outputs
             self._answers.clear()
             self.evaluations += 1
             self.target = int(self._whole.argmax())
+
+    def read(self, name: str, content: bytes) -> None:
+        """Take the first input of an upload; if there are several, they become the choices."""
+        found = self.subject.read(name, content)
+        self.choose(found[0])
+        self.choices = found if len(found) > 1 else self.subject.examples
+        self.upload = (name, content)
 
     def top(self, count: int = 5, outputs: Tensor | None = None) -> list[Answer]:
         """The likeliest classes, best first; of other ``outputs`` [K] than the whole input's."""
@@ -141,6 +145,12 @@ class Session:
         assert self.output is not None
         outputs = self._whole if outputs is None else outputs
         return float(self.output.score(outputs.unsqueeze(0), torch.tensor([self.target])))
+
+    def score_class(self) -> float:
+        """What the model says of the (first) class explained, whatever it is explained against."""
+        assert self.output is not None
+        first = self.target if isinstance(self.target, int) else self.target[0]
+        return float(self.output.scores(self._whole.unsqueeze(0))[0, first])
 
     def name_target(self) -> str:
         """The target in words."""
@@ -181,15 +191,11 @@ class Session:
 
     def ask(self, sets: Tensor) -> Tensor:
         """The model's outputs with only these features left: bool [R, n] -> [R, K]; remembered."""
-        given, e, hiding = self._need_given(), self.need_explanation(), self._hiding
+        given, e = self._need_given(), self.need_explanation()
         keys = [bytes(row.byte().numpy()) for row in sets.cpu()]
         new = {k: i for i, k in enumerate(keys) if k not in self._answers}
-        if new and hiding is not None:
-            rows = sets[list(new.values())].to(given.x.device)
-            left = torch.cat([e.spread(row.unsqueeze(0)) for row in rows])
-            hidden = ~Features.of(given.x).over_input(left)
-            points = hiding.hide(hidden, torch.zeros(len(left), dtype=torch.long))
-            outputs = predict(self.subject.model, points).cpu()
+        if new:
+            outputs = self.subject.ask(given, e, sets[list(new.values())])
             with self._lock:
                 self._answers.update(zip(new, outputs, strict=True))
                 self.evaluations += len(new)
@@ -220,6 +226,20 @@ class Session:
         line: list[float] = predict_curve(e.function, e.order)[0][0].tolist()
         return line
 
+    def switch(self, subject: Subject) -> None:
+        """Ask another model about the same input, if it can read it; what was kept stays."""
+        self.stop()
+        name = None if self.given is None else self.given.name
+        with self._lock:
+            self.subject, self.choices = subject, subject.examples
+            self.given, self.explanation, self.measured = None, None, {}
+            self._answers.clear()
+        same = [given for given in subject.examples if given.name == name]
+        if not same and self.upload is not None:
+            self.read(*self.upload)
+        elif same or subject.examples:
+            self.choose((same or subject.examples)[0])
+
     def remove(self, cells: Sequence[int], keep: bool = False) -> list[Answer]:
         """The top five classes without some features, or with only these."""
         e = self.need_explanation()
@@ -229,14 +249,6 @@ class Session:
         left = torch.full((n,), not keep)
         left[list(cells)] = keep
         return self.top(5, self.ask(left.unsqueeze(0))[0])
-
-    def hidden_picture(self) -> Tensor | None:
-        """The picture as the model gets it where it is hidden, uint8 [H, W, 3]."""
-        image = self._need_given().image
-        if image is None:
-            return None
-        blurred = hide(image.permute(2, 0, 1).unsqueeze(0).float())
-        return blurred[0].round().clamp(0, 255).byte().permute(1, 2, 0)
 
     def need_explanation(self) -> Explanation:
         """The explanation; an error if there is none yet."""
@@ -265,7 +277,7 @@ class Session:
                     left = spent / max(before + done, 1) * (total - before - done)
                     steps.put(Step(before + done, total, left))
 
-                e = self._explain(given, target, budget, tell)
+                e = self.subject.explain(given, target, budget, tell)
                 done_before += budget
                 with self._lock:
                     if stop.is_set() or given is not self.given or target != self.target:
@@ -281,20 +293,6 @@ class Session:
         finally:
             steps.put(None)
 
-    def _explain(
-        self, given: Given, target: int | tuple[int, int], budget: int, tell: object
-    ) -> Explanation:
-        sea = SEA(self.subject.model, budget=budget, output=self.subject.output)
-        return sea.explain(
-            given.x,
-            target,
-            images=None if given.image is None else given.image.unsqueeze(0),
-            labels=self.subject.labels or None,
-            feature_names=self.subject.feature_names,
-            model_name=self.subject.name,
-            progress=tell,  # type: ignore[arg-type]
-        )
-
     def _read_curve(self, e: Explanation) -> dict[int, Evidence]:
         """What was asked along the order while explaining."""
         if e.curve is None or e.function is None:
@@ -307,7 +305,7 @@ class Session:
         return {p: Evidence(p, left, removed, line[p]) for p, left, removed in points}
 
     def _keep(self, given: Given, e: Explanation) -> None:
-        name = f"{given.name}: {self.name_target()}"
+        name = f"{self.name_target()} · {given.name} · {self.subject.name}"
         self.kept = [k for k in self.kept if k.name != name][1 - MOST_KEPT :]
         self.kept.append(Kept(name, given, e))
 
@@ -352,14 +350,3 @@ class Sessions:
             session = self._sessions.pop(key, None)
         if session is not None:
             session.stop()
-
-
-def open_hiding(x: Tensor) -> Perturbation:
-    """The way in which features of x are hidden, as ``SEA`` hides them by default."""
-    return prepare(x, find_way(SEAConfig().absent, Features.of(x).kind, None))
-
-
-def hide(x: Tensor) -> Tensor:
-    """Inputs x [N, ...] with everything hidden."""
-    everything = torch.ones_like(x, dtype=torch.bool)
-    return open_hiding(x).hide(everything, torch.arange(len(x)))

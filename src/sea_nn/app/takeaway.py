@@ -33,6 +33,9 @@ SIZES = {"column, 3.3 in": 3.3, "page, 6.9 in": 6.9, "slide, 10 in": 10.0}
 FORMATS = {"PNG": "image/png", "SVG": "image/svg+xml", "PDF": "application/pdf"}
 
 
+ENDING = ("print(e.summary())", 'e.plot("strip", "map.png")', 'e.save("explanation.safetensors")')
+
+
 def draw_figure(
     e: Explanation,
     kind: str = "PNG",
@@ -114,11 +117,23 @@ def write_code(session: Session) -> str:
     given, e = session.given, session.explanation
     if given is None or e is None:
         return ""
+    budget = e.provenance.call.get("budget")
+    if given.text:
+        return "\n".join(
+            [
+                *session.subject.code,
+                "",
+                *given.code,
+                f"sea.budget = {budget}",
+                f"e = sea.explain([text], target={session.target!r})",
+                *ENDING,
+            ]
+        )
     call = ["x", f"target={session.target!r}"]
     call += ["labels=labels"] if session.subject.labels else []
     call += ["feature_names=names"] if session.subject.feature_names else []
     call += ["images=images"] if given.image is not None else []
-    options = [f"budget={e.provenance.call.get('budget')}"]
+    options = [f"budget={budget}"]
     options += [f"output={session.subject.output!r}"] if session.subject.output else []
     shown = "images = torch.from_numpy(loaded.preprocess.display(picture))[None]"
     lines = [
@@ -127,9 +142,7 @@ def write_code(session: Session) -> str:
         *given.code,
         *([] if given.image is None else [shown]),
         f"e = SEA(model, {', '.join(options)}).explain({', '.join(call)})",
-        "print(e.summary())",
-        'e.plot("strip", "map.png")',
-        'e.save("explanation.safetensors")',
+        *ENDING,
     ]
     imports = [line for line in lines if line.startswith(("import ", "from "))]
     imports += [] if given.image is None else ["import torch"]

@@ -1,4 +1,4 @@
-"""What people upload: pictures and tables as bytes, judged by content before they are decoded.
+"""What people upload: pictures, tables and texts, judged by content before they are decoded.
 
 Nothing is written to disk, no name decides what a file is, and what is too large is refused by its
 header: a small file may stand for gigabytes of pixels.
@@ -19,7 +19,7 @@ from sea_nn.vision.images import FORMATS, load_image
 MOST_BYTES = 10 << 20
 MOST_PIXELS = 40_000_000
 MOST_ROWS = 200
-MOST_COLUMNS = 10_000
+MOST_LETTERS = 5_000
 
 
 def read_picture(content: bytes) -> Image.Image:
@@ -61,11 +61,7 @@ def read_table(content: bytes, columns: int) -> tuple[list[str], Tensor]:
     >>> read_table(b"who,age,height\nAnn,31,1.7\nBob,40,1.8", 2)[0]
     ['Ann', 'Bob']
     """
-    check_size(content)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError("this is no text: send a CSV file in UTF-8") from error
+    text = _read_text(content)
     try:
         rows = [row for row in csv.reader(io.StringIO(text)) if any(cell.strip() for cell in row)]
     except csv.Error as error:
@@ -88,10 +84,30 @@ def read_table(content: bytes, columns: int) -> tuple[list[str], Tensor]:
     return names, torch.tensor(values)
 
 
+def read_words(content: bytes) -> str:
+    """Read a text of at most 5,000 letters.
+
+    >>> read_words(b" a text ")
+    'a text'
+    """
+    text = _read_text(content).strip()
+    if not 0 < len(text) <= MOST_LETTERS:
+        raise InputError(f"send a text of 1 to {MOST_LETTERS:,} letters; got {len(text):,}")
+    return text
+
+
 def check_size(content: bytes) -> None:
     """Refuse files that are empty or too large."""
     if not 0 < len(content) <= MOST_BYTES:
         raise InputError(f"send a file of 1 byte to {MOST_BYTES >> 20} MB; got {len(content):,}")
+
+
+def _read_text(content: bytes) -> str:
+    check_size(content)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError("this is no text: send a file in UTF-8") from error
 
 
 def _is_number(cell: str) -> bool:

@@ -13,7 +13,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from sea_nn.app.session import Evidence, Session, hide
+from sea_nn.app.session import Evidence, Kept, Session
+from sea_nn.app.subjects import Given, hide
 from sea_nn.app.takeaway import write_code
 from sea_nn.ensembling.agreement import agreement
 from sea_nn.explanation.explanation import Explanation
@@ -32,6 +33,7 @@ def encode_session(session: Session, key: str) -> dict[str, Any]:
     state: dict[str, Any] = {
         "key": key,
         "kind": session.subject.kind,
+        "kept": encode_kept(session),
         "model": session.subject.name,
         "input": given.name,
         "unit": "value" if session.output is None else session.output.unit,
@@ -39,18 +41,10 @@ def encode_session(session: Session, key: str) -> dict[str, Any]:
         "target": session.target,
         "label": session.name_target(),
         "whole": session.score(),
+        "chosen": session.score_class(),
         "evaluations": session.evaluations,
     }
-    if given.image is not None:
-        hidden = session.hidden_picture()
-        assert hidden is not None
-        state |= {"picture": to_url(given.image), "hidden": to_url(hidden)}
-    elif session.subject.kind in ("table", "series"):
-        state |= {
-            "values": to_array(given.x[0]).tolist(),
-            "absent": to_array(hide(given.x)[0]).tolist(),
-            "names": list(session.subject.feature_names or ()),
-        }
+    state |= encode_given(given)
     if e is not None:
         state["map"] = encode_explanation(e) | {
             "line": session.predict_line(),
@@ -64,7 +58,8 @@ def encode_session(session: Session, key: str) -> dict[str, Any]:
 def encode_explanation(e: Explanation) -> dict[str, Any]:
     """The maps and the order of an explanation of one input."""
     shape = e.feature_shape
-    names = [e.name_feature(k) for k in range(e.order.shape[1])] if e.kind == "table" else None
+    named = e.kind in ("table", "text")
+    names = [e.name_feature(k) for k in range(e.order.shape[1])] if named else None
     return {
         "kind": e.kind,
         "n": e.order.shape[1],
@@ -82,6 +77,29 @@ def encode_explanation(e: Explanation) -> dict[str, Any]:
         "checks": [[c.level, c.subject, c.message, c.advice] for c in e.checks],
         "spent": sum(e.provenance.evaluations.values()),
     }
+
+
+def encode_kept(session: Session) -> list[str]:
+    """What there is to compare, newest first: each map of each explanation that was kept."""
+    return [kept.name for kept in reversed(session.kept)]
+
+
+def encode_side(kept: Kept) -> dict[str, Any]:
+    """One side of a comparison."""
+    state = {"kind": kept.explanation.kind, "input": kept.given.name, "name": kept.name}
+    return state | encode_given(kept.given) | {"map": encode_explanation(kept.explanation)}
+
+
+def encode_given(given: Given) -> dict[str, Any]:
+    """The input itself, and as it looks where it is hidden."""
+    if given.image is not None:
+        hidden = hide(given.image.permute(2, 0, 1).unsqueeze(0).float())[0]
+        blurred = hidden.round().clamp(0, 255).byte().permute(1, 2, 0)
+        return {"picture": to_url(given.image), "hidden": to_url(blurred)}
+    if given.text:
+        return {"text": given.text}
+    values, absent = given.x[0], hide(given.x)[0]
+    return {"values": to_array(values).tolist(), "absent": to_array(absent).tolist()}
 
 
 def encode_layers(e: Explanation) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """``sea app``: a page to ask a model why."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,8 @@ from sea_nn.errors import MissingExtraError
 EXAMPLES = list_examples(
     "sea app",
     "sea app --model my_model.py:make_model",
+    "sea app --model efficientnet-lite0 --model resnet50  (to compare them)",
+    "sea app out/  (what 'sea run' has explained)",
     "sea app --host 0.0.0.0 --port 8000  (prints an address with a token)",
 )
 LOCAL = "127.0.0.1"
@@ -18,7 +21,20 @@ LOCAL = "127.0.0.1"
 
 @guard
 def app(
-    model: declarations.Model = declarations.DEFAULT_MODEL,
+    results: Annotated[
+        Path | None,
+        typer.Argument(help="A folder that 'sea run' wrote, to browse.", metavar="[OUT]"),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="NAME",
+            help="A name from 'sea models', or FILE.py:FUNCTION; may be given again, to compare.",
+            show_default=declarations.DEFAULT_MODEL,
+        ),
+    ] = None,
     device: declarations.Device = "auto",
     host: Annotated[
         str,
@@ -45,13 +61,16 @@ def app(
         raise MissingExtraError(
             f"the app needs gradio ({error}): pip install 'sea-nn[app]'"
         ) from error
-    from sea_nn.app.subjects import load_subject
+    from sea_nn.app.gallery import Gallery
+    from sea_nn.app.load import load_subject
     from sea_nn.cli.options import find_place
 
-    say(f"Loading {model} ...")
-    page = build_page([load_subject(model, find_place(device))])
+    gallery = None if results is None else Gallery(results)
+    place, names = find_place(device), model or [declarations.DEFAULT_MODEL]
+    say(f"Loading {', '.join(names)} ...")
+    page = build_page([load_subject(name, place) for name in names], gallery)
     address = serve(page, host, port)
-    say(f"Open {address}" + ("" if "token=" in address else " (Ctrl-C ends it)"))
+    say(f"Open {address} (Ctrl-C ends it)")
     if browser:
         import webbrowser
 

@@ -1,0 +1,140 @@
+"""What a run over a data set has explained, to browse: filters, sorting, pages, one opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from sea_nn.app.views import encode_explanation, to_url
+from sea_nn.datasets.read import ExplainedDataset, ExplainedInput, read_dataset
+from sea_nn.errors import InputError
+from sea_nn.show.panels import blend, heat, paint
+
+PAGE = 30
+SIDE = 112
+SORTS = {
+    "as they come": None,
+    "least agreement first": "agreement",
+    "least probable first": "probability",
+    "most probable first": "-probability",
+}
+FILTERS = ("all", "wrong", "disagreement", "failed checks", "errors")
+ANY = -1  # every class
+LITTLE = 0.2
+"""Members that agree less than this, by the mean of their rank correlations, disagree."""
+
+
+class Gallery:
+    """The results in a folder that ``sea run`` wrote, or is writing."""
+
+    def __init__(self, out: str | Path) -> None:
+        self.out = Path(out)
+        self.data = read_dataset(self.out)
+
+    def refresh(self) -> None:
+        """See what has been explained since."""
+        self.data = ExplainedDataset(self.out)
+
+    def classes(self) -> list[tuple[str, int]]:
+        """The classes that were explained, by name."""
+        table = self.data.to_arrow().to_pydict()
+        pairs = zip(table["target"], table["target_name"], strict=True)
+        found = {t: name or f"class {t}" for t, name in pairs if t is not None}
+        return sorted(((name, t) for t, name in found.items()), key=lambda pair: pair[0])
+
+    def select(
+        self, which: str = "all", target: int = ANY, sort: str = "as they come"
+    ) -> list[str]:
+        """The ids of the inputs to show."""
+        if which not in FILTERS or sort not in SORTS:
+            raise InputError(f"there is no filter {which!r:.40} or order {sort!r:.40}")
+        wanted: dict[str, Any] = {"failed": which == "errors"}
+        if which == "wrong":
+            wanted["correct"] = False
+        elif which == "disagreement":
+            wanted["agreement"] = (-1.0, LITTLE)
+        elif which == "failed checks":
+            wanted["checked"] = False
+        if target != ANY:
+            wanted["target"] = target
+        return self.data.select(sort=SORTS[sort], **wanted)
+
+    def show(self, ids: list[str], page: int = 0) -> dict[str, Any]:
+        """One page of thumbnails, with what is known of each."""
+        pages = max(1, -(-len(ids) // PAGE))
+        page = min(max(page, 0), pages - 1)
+        part = ids[page * PAGE : (page + 1) * PAGE]
+        return {
+            "count": len(ids),
+            "done": len(self.data),
+            "of": self.data.manifest.count,
+            "page": page,
+            "pages": pages,
+            "items": [_encode(self.data[id_]) for id_ in part],
+        }
+
+    def open(self, id_: str) -> dict[str, Any]:
+        """Everything about one input."""
+        one = self.data[id_]
+        facts = _encode(one) | {"checks": list(one.row["checks"] or ())}
+        if one.row["error"] is not None:
+            return facts
+        e = one.to_explanation()
+        found = encode_explanation(e)
+        found |= {"order": [], "gains": []}  # of every pixel: nobody reads them here
+        facts["map"] = found
+        facts |= {"kind": e.kind, "keep": one.row["keep"], "remove": one.row["remove"]}
+        if e.images is not None:
+            facts["picture"] = facts["hidden"] = to_url(e.images[0])
+        elif e.kind == "series":
+            facts["values"] = one.map.tolist()
+        return facts
+
+    def read(self, id_: str) -> tuple[str, bytes] | None:
+        """The input's own file, if it still lies where the run found it."""
+        path = self.data[id_].row["path"]
+        if path is None or not Path(path).is_file():
+            return None
+        return id_, Path(path).read_bytes()
+
+
+def _encode(one: ExplainedInput) -> dict[str, Any]:
+    row = one.row
+    return {
+        "id": one.id,
+        "label": row["target_name"] or f"class {row['target']}",
+        "score": row["probability"],
+        "correct": row["correct"],
+        "agreement": _finite(row["agreement"]),
+        "failed": len(row["checks"] or ()),
+        "error": row["error"],
+        "url": None if row["error"] else _draw(one),
+    }
+
+
+def _draw(one: ExplainedInput) -> str:
+    """The map over the thumbnail, or alone."""
+    values, thumbnail = one.map, one.thumbnail
+    values = values if values.ndim == 2 else values.reshape(1, -1)
+    if thumbnail is None:
+        painted = paint(heat(values, 0))
+        side = (SIDE, SIDE)
+        drawn = torch.from_numpy(painted).permute(2, 0, 1)[None].float()
+        painted = interpolate(drawn, side, mode="nearest")[0].permute(1, 2, 0).numpy()
+        return to_url(_to_bytes(painted))
+    size = (int(thumbnail.shape[0]), int(thumbnail.shape[1]))
+    small = interpolate(values[None, None].float(), size, mode="area")[0, 0]
+    return to_url(_to_bytes(blend(thumbnail.contiguous().numpy(), heat(small, 0))), SIDE)
+
+
+def _to_bytes(painted: np.ndarray[Any, Any]) -> Tensor:
+    return torch.from_numpy((painted * 255).round().astype(np.uint8))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and np.isfinite(value) else None
