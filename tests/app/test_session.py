@@ -1,11 +1,13 @@
 """A visitor's session, without a page: what is asked, remembered and forgotten."""
 
+import io
 import json
 import threading
 import time
 
 import pytest
 import torch
+from PIL import Image
 
 from sea_nn import SEA
 from sea_nn.app.load import Columns, load_subject, of_columns
@@ -37,7 +39,9 @@ def explained(clothes):
 
 
 def explain(session, target=None, budget=34):
-    return list(session.explain(target, (budget,)))
+    if target is not None:
+        session.aim(target)
+    return list(session.explain((budget,)))
 
 
 def test_map_is_that_of_the_same_call_in_python(explained, clothes):
@@ -152,6 +156,38 @@ def test_kept_explanations_are_few_and_each_once(session, monkeypatch):
         explain(session, target, budget=8)
     names = [kept.name for kept in session.kept]
     assert [name.partition(" · ")[0] for name in names] == ["Ankle boot", "T-shirt/top"]
+
+
+def test_classes_are_set_against_each_other(session, clothes):
+    whole = session.score()
+    explain(session, (9, 7))
+    e = SEA(clothes.model, budget=34).explain(session.given.x, (9, 7))
+    assert torch.equal(session.explanation.attribution, e.attribution)
+    assert session.score() == pytest.approx(float(e.score[0]), abs=1e-6)
+    assert session.score() > whole
+    assert session.name_target() == "Ankle boot and not Sneaker"
+
+
+@pytest.mark.parametrize("target", [10, -1, (9, 9), (9, 10)])
+def test_classes_that_are_not_there_are_refused(session, target):
+    with pytest.raises(InputError, match="classes 0 to 9"):
+        session.aim(target)
+
+
+def test_another_model_is_asked_about_the_same_input_if_it_can_read_it(session, clothes, tmp_path):
+    other = load_subject("fashion-cnn")
+    session.choose(clothes.examples[2])
+    session.switch(other)
+    assert (session.subject, session.given.name) == (other, "Trouser")
+    file = io.BytesIO()
+    Image.new("L", (28, 28), 90).save(file, "PNG")
+    session.read("own.png", file.getvalue())
+    session.switch(clothes)
+    assert session.given.name == "own.png"
+    session.switch(table())  # which cannot read a picture
+    assert session.given.name == "example 1"
+    session.read("rows.csv", b"1,2,3,4\n5,6,7,8")
+    assert [given.name for given in session.choices] == ["row 1", "row 2"]
 
 
 def test_sessions_make_room_for_new_ones(clothes):

@@ -29,7 +29,8 @@ def make():
 def session():
     session = Session(load_subject("fashion-cnn"))
     session.choose(session.subject.examples[1])
-    list(session.explain((5, 7), (34,)))
+    session.aim((5, 7))
+    list(session.explain((34,)))
     return session
 
 
@@ -54,7 +55,7 @@ def test_code_of_a_table_reads_the_upload_again(tmp_path, monkeypatch):
     subject = load_subject("own.py:make")
     session = Session(subject)
     session.choose(subject.read("rows.csv", (tmp_path / "rows.csv").read_bytes())[1])
-    list(session.explain(budgets=(16,)))
+    list(session.explain((16,)))
     found = {}
     exec(write_code(session), found)
     assert torch.equal(found["e"].attribution, session.explanation.attribution)

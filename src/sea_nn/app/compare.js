@@ -115,7 +115,7 @@ Object.assign(window.sea, (() => {
       grid.replaceChildren(...value.items.map((item) => make("button", { type: "button", class: "sea-item", "data-wrong": String(item.correct === false), onclick: () => trigger("open", { id: item.id }) },
         item.url ? make("img", { src: item.url, alt: "" }) : make("span", { class: "sea-broken" }, "no map"),
         make("b", {}, item.error ? "error" : `${item.label} ${item.score === null ? "" : item.score.toFixed(2).replace(/^0/, "")}`),
-        make("span", {}, item.error ?? [item.correct === false ? "wrong" : null, item.agreement === null ? null : `agree ${item.agreement.toFixed(2)}`, item.failed ? `${item.failed} checks failed` : null].filter(Boolean).join(", ")),
+        make("span", {}, item.error ?? [item.correct === false ? "wrong" : null, item.agreement === null ? null : `agree ${item.agreement.toFixed(2)}`, item.failed ? `${sea.plural(item.failed, "check")} failed` : null].filter(Boolean).join(", ")),
         make("span", { class: "sea-id" }, item.id))));
       element.dataset.count = String(value.items.length);
     };
@@ -141,14 +141,14 @@ Object.assign(window.sea, (() => {
         if (one.keep?.length) parts.push(curve(one));
       }
       parts.push(make("ul", { class: "sea-checks" }, ...(one.checks ?? []).map((text) => make("li", { "data-level": "fail" }, make("span", { class: "sea-level" }, "failed"), make("span", {}, text)))));
-      if (one.asks) parts.push(make("div", { class: "sea-buttons" }, make("button", { type: "button", id: "sea-ask", onclick: () => trigger("ask", { id: one.id }) }, "Ask the model about it")));
+      if (one.asks) parts.push(make("div", { class: "sea-buttons" }, make("button", { type: "button", id: "sea-ask", onclick: () => { sea.openView(0); trigger("ask", { id: one.id }); } }, "Ask the model about it")));
       element.replaceChildren(...parts);
     };
     function curve(one) {
       const x = (i) => 34 + (316 * i) / (one.keep.length - 1), y = (v) => 122 - 112 * v;
       const path = (values) => values.map((v, i) => `${i ? "L" : "M"}${x(i)},${y(v)}`).join("");
       return draw("svg", { viewBox: "0 0 360 150", class: "sea-curve", role: "img", "aria-label": "Probability along the order: kept and removed" },
-        ...[0, 0.5, 1].flatMap((v) => [draw("line", { x1: 34, x2: 350, y1: y(v), y2: y(v), class: "rule" }), draw("text", { x: 29, y: y(v) + 4, "text-anchor": "end", class: "tick" }, String(v))]),
+        ...[0, 0.5, 1].flatMap((v) => [draw("line", { x1: 34, x2: 350, y1: y(v), y2: y(v), class: "rule" }), draw("text", { x: 29, y: y(v) + 4, "text-anchor": "end", class: "tick" }, v.toFixed(2).replace(/^0/, ""))]),
         draw("path", { d: path(one.keep), class: "curve only" }), draw("path", { d: path(one.remove), class: "curve removed" }),
         draw("text", { x: 192, y: 140, "text-anchor": "middle", class: "tick" }, "share of the features: kept (solid), removed (dashed)"));
     }

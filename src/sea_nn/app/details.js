@@ -29,6 +29,12 @@ Object.assign(window.sea, (() => {
     sea.add(fill);
   }
 
+  // The three features that a layer puts first, where it has no picture.
+  function firstNames(map, index) {
+    const values = sea.decode(map.layers[index].data);
+    return [...values.keys()].sort((a, b) => values[b] - values[a]).slice(0, 3).map((cell) => (map.names?.[cell] ?? `${cell + 1}`).trim());
+  }
+
   // The members' maps on SEA's colour scale, and how far they agree with it.
   function members(element) {
     let shown = null;
@@ -42,8 +48,9 @@ Object.assign(window.sea, (() => {
         const canvas = make("canvas", { role: "img", "aria-label": `Map of ${layer.name}` });
         if (state.picture || state.kind === "series") sea.drawMap(canvas, state, index, null, 0.9);
         else canvas.hidden = true;
+        const first = canvas.hidden ? ` ${firstNames(map, index).join(", ")}` : "";
         const words = index === 0 ? "" : rank === null ? "no agreement to measure" : `agrees ${rank.toFixed(2)}`;
-        return make("figure", {}, canvas, make("figcaption", {}, make("b", {}, layer.name), make("span", {}, words)));
+        return make("figure", {}, canvas, make("figcaption", {}, make("b", {}, layer.name), ...[words, first].filter(Boolean).map((text) => make("span", {}, text))));
       });
       const mean = map.mean_agreement;
       const says = mean === null ? "" : `Rank correlation with SEA under each map; of the members with each other ${mean.toFixed(2)} on average.`;
@@ -55,6 +62,7 @@ Object.assign(window.sea, (() => {
     const marks = { ok: "fine", warn: "mind", fail: "failed" };
     sea.add(() => {
       const list = page.state?.map?.checks;
+      if (list && !list.length) { element.replaceChildren(make("p", { class: "sea-note" }, "Nothing to mind.")); return; }
       if (!list) { element.replaceChildren(make("p", { class: "sea-note" }, "They come with the map.")); return; }
       element.replaceChildren(make("ul", { class: "sea-checks" }, ...list.map(([level, subject, message, advice]) => make("li", { "data-level": level },
         make("span", { class: "sea-level" }, marks[level]), make("span", {}, make("b", {}, subject), ` ${message}`, advice ? `. ${advice[0].toUpperCase()}${advice.slice(1)}.` : ".")))));
@@ -77,5 +85,31 @@ Object.assign(window.sea, (() => {
     sea.add(() => { text.textContent = page.state?.map?.code ?? "It comes with the map."; copy.hidden = !page.state?.map?.code; });
   }
 
-  return { code, progress, members, checks, parcel };
+  // Views of the page; Gradio's own tabs lose what comes for one that is not shown.
+  function tabs(element, names, first) {
+    const buttons = names.map((name, i) => make("button", { type: "button", role: "tab", id: `tab-${i}`, "aria-controls": `view-${i}`, onclick: () => open(i) }, name));
+    const list = make("div", { role: "tablist", class: "sea-tabs", "aria-label": "Views", onkeydown: (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!step) return;
+      const next = (buttons.indexOf(document.activeElement) + step + names.length) % names.length;
+      open(next);
+      buttons[next].focus();
+    } }, ...buttons);
+    function open(number) {
+      names.forEach((_, i) => {
+        buttons[i].setAttribute("aria-selected", String(i === number));
+        buttons[i].tabIndex = i === number ? 0 : -1;
+        const panel = document.getElementById(`view-${i}`);
+        panel.hidden = i !== number;
+        panel.setAttribute("role", "tabpanel");
+        panel.setAttribute("aria-labelledby", `tab-${i}`);
+      });
+    }
+    element.replaceChildren(list);
+    sea.openView = open;
+    const wait = () => (names.every((_, i) => document.getElementById(`view-${i}`)) ? open(first) : setTimeout(wait, 20));
+    wait();
+  }
+
+  return { tabs, code, progress, members, checks, parcel };
 })());

@@ -1,7 +1,7 @@
 """What happens when a visitor does something: from the page's events to the session and back.
 
-Every handler of an event gives (what the session shows, how far it is), again and again while the
-model is asked. Functions for single questions (``ask``) return at once.
+Handlers that change something give (what there is to choose from, what the session shows, how far
+it is) again and again while the model is asked; single questions (``asks``) are answered at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sea_nn.app.takeaway import FORMATS, SIZES, draw_figure, save_explanation, s
 from sea_nn.app.views import encode_evidence, encode_session, encode_side, to_url
 from sea_nn.errors import InputError, SEAError
 
-Shown = tuple[Any, dict[str, Any]]
+Shown = tuple[Any, Any, dict[str, Any]]
 Body = dict[str, Any]
 
 
@@ -32,11 +32,97 @@ class Events:
     ) -> None:
         self.subjects, self.sessions, self.gallery = subjects, sessions, gallery
 
-    def begin(self, request: gr.Request) -> tuple[Any, Any]:
-        """A page was opened: a new session, and what there is to choose from."""
-        key, subject = _read_key(request), self.subjects[0]
-        session = self.sessions.start(key, subject)
-        return self._show_gallery(session), encode_session(session, key)
+    def begin(self, budget: int, request: gr.Request) -> Iterator[Shown]:
+        """A page was opened: a new session, and its first example for something to see."""
+        session = self.sessions.start(_read_key(request), self.subjects[0])
+
+        def choose_first(session: Session) -> None:
+            if session.choices and self.gallery is None:
+                session.choose(session.choices[0])
+
+        yield self._show_gallery(session), encode_session(session, _read_key(request)), {}
+        yield from self._go(request, budget, choose_first)
+
+    def leave(self, request: gr.Request) -> None:
+        """The page was closed."""
+        self.sessions.end(_read_key(request))
+
+    def choose(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+        """An example, or a row of an upload, was chosen."""
+
+        def choose(session: Session) -> None:
+            index = read_whole(event._data.get("index"))
+            if not 0 <= index < len(session.choices):
+                raise InputError("this input is no longer there: reload the page")
+            session.choose(session.choices[index])
+
+        return self._go(request, budget, choose)
+
+    def upload(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+        """A file was dropped, pasted or chosen; it comes as base64, and is never stored."""
+
+        def read(session: Session) -> None:
+            try:
+                content = base64.b64decode(str(event._data.get("data")), validate=True)
+            except binascii.Error as error:
+                raise InputError("the file did not arrive whole: send it again") from error
+            session.read(str(event._data.get("name"))[:80], content)
+
+        return self._go(request, budget, read)
+
+    def switch(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+        """Another model was chosen: it is asked about the same input, if it can read it."""
+
+        def switch(session: Session) -> None:
+            session.switch(self.subjects[read_whole(event._data.get("index"))])
+
+        return self._go(request, budget, switch)
+
+    def why(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+        """A class was clicked, or a second one for "and not"."""
+
+        def aim(session: Session) -> None:
+            target, versus = read_whole(event._data.get("target")), event._data.get("versus")
+            session.aim(target if versus is None else (target, read_whole(versus)))
+
+        return self._go(request, budget, aim)
+
+    def again(self, budget: int, request: gr.Request) -> Iterator[Shown]:
+        """Another budget was chosen."""
+        return self._go(request, budget, lambda session: None)
+
+    def ask_result(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+        """The model is to be asked about one of a run's results."""
+
+        def read(session: Session) -> None:
+            assert self.gallery is not None
+            found = self.gallery.read(str(event._data.get("id")))
+            if found is None:
+                raise InputError("the input's own file is no longer there")
+            session.read(*found)
+
+        return self._go(request, budget, read)
+
+    def _go(
+        self, request: gr.Request, budget: int, change: Callable[[Session], None]
+    ) -> Iterator[Shown]:
+        """Change the session, then explain what it is about: a first map soon, then a finer one."""
+        key = _read_key(request)
+        try:
+            session = self.sessions.find(key)
+            change(session)
+            start = {"running": session.given is not None, "done": 0, "total": budget}
+            yield self._show_gallery(session), encode_session(session, key), start
+            if session.given is None:
+                return
+            for step in session.explain(budgets=sorted({min(BUDGETS[0], budget), budget})):
+                said = {"running": True, "done": step.done, "total": step.total}
+                fresh = step.explanation is not None
+                state = encode_session(session, key) if fresh else gr.skip()
+                yield gr.skip(), state, said | {"left": step.seconds_left}
+            yield gr.skip(), encode_session(session, key), {"running": False}
+        except SEAError as error:
+            yield gr.skip(), gr.skip(), {"error": str(error)}
 
     def _show_gallery(self, session: Session) -> dict[str, Any]:
         return {
@@ -46,66 +132,6 @@ class Events:
             "models": [one.name for one in self.subjects],
             "model": session.subject.name,
         }
-
-    def switch(
-        self, budget: int, event: gr.EventData, request: gr.Request
-    ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """Another model was chosen: it is asked about the same input, if it has it."""
-        key = _read_key(request)
-        session = self.sessions.find(key)
-        session.switch(self.subjects[read_whole(event._data.get("index"))])
-        yield self._show_gallery(session), gr.skip(), {}
-        if session.given is not None:
-            for shown in self._explain(key, None, budget):
-                yield gr.skip(), *shown
-
-    def leave(self, request: gr.Request) -> None:
-        """The page was closed."""
-        self.sessions.end(_read_key(request))
-
-    def open_first(self, budget: int, request: gr.Request) -> Iterator[Shown]:
-        """Explain the first example, so that there is something to see."""
-        key = _read_key(request)
-        session = self.sessions.find(key)
-        if session.subject.examples:
-            session.choose(session.subject.examples[0])
-            yield from self._explain(key, None, budget)
-
-    def choose(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
-        """An example was chosen."""
-        key = _read_key(request)
-        session = self.sessions.find(key)
-        index = read_whole(event._data.get("index"))
-        if not 0 <= index < len(session.choices):
-            raise InputError("this input is no longer there: reload the page")
-        session.choose(session.choices[index])
-        yield from self._explain(key, None, budget)
-
-    def upload(
-        self, budget: int, event: gr.EventData, request: gr.Request
-    ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """A file was dropped, pasted or chosen; it comes as base64, and is never stored."""
-        key = _read_key(request)
-        session = self.sessions.find(key)
-        try:
-            content = base64.b64decode(str(event._data.get("data")), validate=True)
-            session.read(str(event._data.get("name"))[:80], content)
-        except (SEAError, binascii.Error) as error:
-            yield gr.skip(), gr.skip(), {"error": str(error)}
-            return
-        yield self._show_gallery(session), gr.skip(), {}
-        for shown in self._explain(key, None, budget):
-            yield gr.skip(), *shown
-
-    def why(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
-        """A class was clicked, or a second one for "and not"."""
-        target, versus = read_whole(event._data.get("target")), event._data.get("versus")
-        pair = target if versus is None else (target, read_whole(versus))
-        yield from self._explain(_read_key(request), pair, budget)
-
-    def again(self, budget: int, request: gr.Request) -> Iterator[Shown]:
-        """Another budget was chosen."""
-        yield from self._explain(_read_key(request), None, budget)
 
     def browse(self, which: str, target: int, sort: str) -> Body:
         """The first page of a run's results that fit; what was explained since is among them."""
@@ -125,21 +151,6 @@ class Events:
         id_ = str(event._data.get("id"))
         found = self.gallery.open(id_)
         return found | {"asks": bool(self.subjects) and self.gallery.read(id_) is not None}
-
-    def ask_result(
-        self, budget: int, event: gr.EventData, request: gr.Request
-    ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """The model is to be asked about one of the results."""
-        assert self.gallery is not None
-        key = _read_key(request)
-        session = self.sessions.find(key)
-        found = self.gallery.read(str(event._data.get("id")))
-        if found is None:
-            raise InputError("the input's own file is no longer there")
-        session.read(*found)
-        yield self._show_gallery(session), gr.skip(), {}
-        for shown in self._explain(key, None, budget):
-            yield gr.skip(), *shown
 
     def take_figure(
         self, kind: str, panels: list[str], colours: str, size: str, request: gr.Request
@@ -212,23 +223,6 @@ class Events:
 
     def _find(self, body: Body) -> Session:
         return self.sessions.find(str(body.get("key")))
-
-    def _explain(
-        self, key: str, target: int | tuple[int, int] | None, budget: int
-    ) -> Iterator[Shown]:
-        session = self.sessions.find(key)
-        yield encode_session(session, key), {"running": True, "done": 0, "total": budget}
-        try:
-            for step in session.explain(target, sorted({min(BUDGETS[0], budget), budget})):
-                said = {"running": True, "done": step.done, "total": step.total}
-                fresh = step.explanation is not None
-                yield (
-                    encode_session(session, key) if fresh else gr.skip(),
-                    said | {"left": step.seconds_left},
-                )
-            yield encode_session(session, key), {"running": False}
-        except SEAError as error:
-            yield encode_session(session, key), {"error": str(error)}
 
 
 def read_whole(value: Any) -> int:

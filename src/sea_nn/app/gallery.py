@@ -23,7 +23,7 @@ SORTS = {
     "least probable first": "probability",
     "most probable first": "-probability",
 }
-FILTERS = ("all", "wrong", "disagreement", "failed checks", "errors")
+FILTERS = ("all", "wrong", "members disagree", "failed checks", "no map")
 ANY = -1  # every class
 LITTLE = 0.2
 """Members that agree less than this, by the mean of their rank correlations, disagree."""
@@ -53,10 +53,10 @@ class Gallery:
         """The ids of the inputs to show."""
         if which not in FILTERS or sort not in SORTS:
             raise InputError(f"there is no filter {which!r:.40} or order {sort!r:.40}")
-        wanted: dict[str, Any] = {"failed": which == "errors"}
+        wanted: dict[str, Any] = {"failed": which == "no map"}
         if which == "wrong":
             wanted["correct"] = False
-        elif which == "disagreement":
+        elif which == "members disagree":
             wanted["agreement"] = (-1.0, LITTLE)
         elif which == "failed checks":
             wanted["checked"] = False
@@ -87,6 +87,8 @@ class Gallery:
         e = one.to_explanation()
         found = encode_explanation(e)
         found |= {"order": [], "gains": []}  # of every pixel: nobody reads them here
+        if one.members is None:
+            found["layers"] = found["layers"][:1]
         facts["map"] = found
         facts |= {"kind": e.kind, "keep": one.row["keep"], "remove": one.row["remove"]}
         if e.images is not None:

@@ -254,7 +254,7 @@ window.sea = (() => {
     const fresh = state?.picture !== page.state?.picture || state?.input !== page.state?.input || state?.model !== page.state?.model;
     if (fresh) { page.marked.clear(); page.said = null; page.layer = 0; }
     page.state = state;
-    if (state?.map) page.p = Math.min(page.p, state.map.n);
+    if (state?.map && page.n !== state.map.n) { page.n = state.map.n; page.p = Math.max(1, Math.round(page.n / 8)); }
     refresh();
     weigh();
   }

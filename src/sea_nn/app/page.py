@@ -6,6 +6,7 @@ what is known, in the session.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
@@ -36,27 +37,25 @@ def build_page(
     page: gr.Blocks
     with gr.Blocks(title="SEA: why does the model say that?", analytics_enabled=False) as page:
         gr.HTML(HEAD)
-        with gr.Tabs(elem_id="tabs", selected="data" if gallery else "ask"):
-            with gr.Tab("Ask", id="ask"):
-                picker, stage, progress, budget, classes = _build_ask(events)
-                _build_takeaway(events)
-            with gr.Tab("Compare", id="compare", render_children=True), _card():
-                _part("compare(element)", "compare")
-            if gallery is not None:
-                with gr.Tab("Data set", id="data"):
-                    opened = _build_gallery(page, events, gallery)
-                    everything = [picker, stage, progress]
-                    opened.ask(events.ask_result, [budget], everything, **WORK).then(
-                        None, js="() => document.querySelector('#tabs button[role=tab]').click()"
-                    )
-        shown = [stage, progress]
-        begun = page.load(events.begin, None, [picker, stage], **QUIET)
-        begun.then(events.open_first, [budget], shown, **WORK)
+        views = ["Ask", "Compare", *(["Data set"] if gallery else [])]
+        _part(f"tabs(element, {json.dumps(views)}, {2 if gallery else 0})", "tabs")
+        with gr.Column(elem_id="view-0"):
+            picker, stage, progress, budget, classes = _build_ask(events)
+            _build_takeaway(events)
+        with gr.Column(elem_id="view-1"), _card():
+            _part("compare(element)", "compare")
+        if gallery is not None:
+            with gr.Column(elem_id="view-2"):
+                opened = _build_gallery(page, events, gallery)
+        shown = [picker, stage, progress]
+        page.load(events.begin, [budget], shown, **WORK)
         picker.choose(events.choose, [budget], shown, **WORK)
-        picker.upload(events.upload, [budget], [picker, *shown], **WORK)
-        picker.switch(events.switch, [budget], [picker, *shown], **WORK)
+        picker.upload(events.upload, [budget], shown, **WORK)
+        picker.switch(events.switch, [budget], shown, **WORK)
         classes.why(events.why, [budget], shown, **WORK)
         budget.input(events.again, [budget], shown, **WORK)
+        if gallery is not None:
+            opened.ask(events.ask_result, [budget], shown, **WORK)
         page.unload(events.leave)
     page.queue(max_size=64)
     return page
@@ -97,15 +96,14 @@ def _build_takeaway(events: Events) -> None:
     """Files to take away."""
     with gr.Row():
         with _card("Take away", **LEFT):
+            kind = gr.Radio(list(FORMATS), value="PNG", label="Figure", elem_id="kind")
+            size = gr.Radio(list(SIZES), value=list(SIZES)[1], label="Width")
+            panels = gr.CheckboxGroup(list(PANELS), value=list(PANELS[:2]), label="Panels")
+            colours = gr.Radio(list(COLOURS), value=COLOURS[0], label="Colours")
             with gr.Row():
-                kind = gr.Radio(list(FORMATS), value="PNG", label="Figure", elem_id="kind")
-                size = gr.Radio(list(SIZES), value=list(SIZES)[1], label="Width")
-            panels = gr.CheckboxGroup(PANELS, value=PANELS[:2], label="Panels")
-            colours = gr.Radio(COLOURS, value=COLOURS[0], label="Colours")
-            with gr.Row():
-                figure = gr.Button("Figure", elem_id="take-figure", variant="primary")
-                file = gr.Button("Explanation (.safetensors)", elem_id="take-explanation")
-                report = gr.Button("Report (.html)", elem_id="take-report")
+                figure = gr.Button("Figure", elem_id="take-figure", size="sm")
+                file = gr.Button("Explanation", elem_id="take-explanation", size="sm")
+                report = gr.Button("Report", elem_id="take-report", size="sm")
             parcel = _part("parcel(element, props, watch)", "parcel")
         with _card("The same in Python", **RIGHT):
             _part("code(element)", "code")
@@ -118,12 +116,12 @@ def _build_gallery(page: gr.Blocks, events: Events, gallery: Gallery) -> Any:
     """A run's results: filters, thumbnails, and the one that was opened."""
     with _card():
         with gr.Row():
-            which = gr.Radio(FILTERS, value=FILTERS[0], label="Show", elem_id="which")
+            which = gr.Radio(list(FILTERS), value=FILTERS[0], label="Show", elem_id="which")
             target = gr.Dropdown(
                 [("every class", ANY), *gallery.classes()], value=ANY, label="Class"
             )
             sort = gr.Dropdown(list(SORTS), value=next(iter(SORTS)), label="Order", elem_id="sort")
-            again = gr.Button("Refresh", elem_id="refresh", min_width=80, scale=0)
+            again = gr.Button("Refresh", elem_id="refresh", size="sm", min_width=80, scale=0)
         results = _part("gallery(element, props, trigger, watch)", "gallery")
     with _card():
         opened = _part("opened(element, props, trigger, watch)", "opened")

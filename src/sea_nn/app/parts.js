@@ -40,7 +40,7 @@ Object.assign(window.sea, (() => {
       page.labels = value.labels ?? [];
       typing.hidden = value.kind !== "text"; own.parentNode.hidden = value.kind === "text";
       model.replaceChildren(...(value.models ?? []).map((name) => make("option", { selected: name === value.model }, name)));
-      models.hidden = (value.models ?? []).length < 2;
+      model.disabled = (value.models ?? []).length < 2;
       list.replaceChildren(...(value.examples ?? []).map((example, i) => make("button", {
         type: "button", class: "sea-thumb", "aria-label": `Explain ${example.name}`, title: example.name,
         onclick: async () => { await sea.stop(); trigger("choose", { index: i }); },

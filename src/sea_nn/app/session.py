@@ -115,6 +115,8 @@ class Session:
     def choose(self, given: Given) -> None:
         """Take another input, and ask the model about it."""
         self.stop()
+        if any(given is one for one in self.subject.examples):
+            self.upload = None
         outputs, output = self.subject.run(given)
         with self._lock:
             self.output = output
@@ -158,9 +160,19 @@ class Session:
             return self.subject.label(self.target)
         return " and not ".join(map(self.subject.label, self.target))
 
-    def explain(
-        self, target: int | tuple[int, int] | None = None, budgets: Sequence[int] = BUDGETS[:2]
-    ) -> Iterator[Step]:
+    def aim(self, target: int | tuple[int, int]) -> None:
+        """Take another class, or two: "why a and not b"."""
+        self.stop()
+        classes = (target,) if isinstance(target, int) else target
+        if len(set(classes)) < len(classes) or not all(
+            0 <= one < len(self._whole) for one in classes
+        ):
+            raise InputError(f"there are classes 0 to {len(self._whole) - 1}; got {target}")
+        with self._lock:
+            if target != self.target:
+                self.target, self.explanation, self.measured = target, None, {}
+
+    def explain(self, budgets: Sequence[int] = BUDGETS[:2]) -> Iterator[Step]:
         """Explain the input with each of the budgets in turn: a first map soon, then finer ones.
 
         Ends early, with what is there, when ``stop`` is called from another thread.
@@ -168,8 +180,6 @@ class Session:
         given = self._need_given()
         self.stop()
         with self._lock:
-            if target is not None and target != self.target:
-                self.target, self.explanation, self.measured = target, None, {}
             self._stop = stop = threading.Event()
         steps: queue.SimpleQueue[Step | BaseException | None] = queue.SimpleQueue()
         worker = threading.Thread(
@@ -234,10 +244,14 @@ class Session:
             self.subject, self.choices = subject, subject.examples
             self.given, self.explanation, self.measured = None, None, {}
             self._answers.clear()
+        if self.upload is not None:
+            try:
+                self.read(*self.upload)
+                return
+            except InputError:  # it is of another kind
+                self.upload = None
         same = [given for given in subject.examples if given.name == name]
-        if not same and self.upload is not None:
-            self.read(*self.upload)
-        elif same or subject.examples:
+        if same or subject.examples:
             self.choose((same or subject.examples)[0])
 
     def remove(self, cells: Sequence[int], keep: bool = False) -> list[Answer]:

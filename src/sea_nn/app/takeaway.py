@@ -146,4 +146,5 @@ def write_code(session: Session) -> str:
     ]
     imports = [line for line in lines if line.startswith(("import ", "from "))]
     imports += [] if given.image is None else ["import torch"]
-    return "\n".join([*sorted(imports), "", *(line for line in lines if line not in imports)])
+    imports = sorted(imports, key=lambda line: (line.startswith("from"), line))
+    return "\n".join([*imports, "", *(line for line in lines if line not in imports)])
