@@ -56,7 +56,7 @@ class Events:
                 raise InputError("this input is no longer there: reload the page")
             session.choose(session.choices[index])
 
-        return self._go(request, budget, choose)
+        yield from self._go(request, budget, choose)
 
     def upload(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
         """A file was dropped, pasted or chosen; it comes as base64, and is never stored."""
@@ -68,7 +68,7 @@ class Events:
                 raise InputError("the file did not arrive whole: send it again") from error
             session.read(str(event._data.get("name"))[:80], content)
 
-        return self._go(request, budget, read)
+        yield from self._go(request, budget, read)
 
     def switch(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
         """Another model was chosen: it is asked about the same input, if it can read it."""
@@ -76,7 +76,7 @@ class Events:
         def switch(session: Session) -> None:
             session.switch(self.subjects[read_whole(event._data.get("index"))])
 
-        return self._go(request, budget, switch)
+        yield from self._go(request, budget, switch)
 
     def why(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
         """A class was clicked, or a second one for "and not"."""
@@ -85,11 +85,11 @@ class Events:
             target, versus = read_whole(event._data.get("target")), event._data.get("versus")
             session.aim(target if versus is None else (target, read_whole(versus)))
 
-        return self._go(request, budget, aim)
+        yield from self._go(request, budget, aim)
 
     def again(self, budget: int, request: gr.Request) -> Iterator[Shown]:
         """Another budget was chosen."""
-        return self._go(request, budget, lambda session: None)
+        yield from self._go(request, budget, lambda session: None)
 
     def ask_result(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
         """The model is to be asked about one of a run's results."""
@@ -101,7 +101,7 @@ class Events:
                 raise InputError("the input's own file is no longer there")
             session.read(*found)
 
-        return self._go(request, budget, read)
+        yield from self._go(request, budget, read)
 
     def _go(
         self, request: gr.Request, budget: int, change: Callable[[Session], None]
