@@ -128,7 +128,7 @@ Object.assign(window.sea, (() => {
       const one = props.value ?? {};
       element.dataset.id = one.id ?? "";
       if (!one.id) { element.replaceChildren(); return; }
-      const parts = [make("h3", {}, one.id)];
+      const parts = [make("h2", { class: "sea-title" }, one.id)];
       if (one.error) parts.push(make("p", { class: "sea-problem" }, one.error));
       if (one.map) {
         const figures = one.map.layers.map((layer, index) => {

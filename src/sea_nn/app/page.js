@@ -70,8 +70,8 @@ window.sea = (() => {
   const edge = (k, cells, positions) => Math.ceil((k * positions) / cells) / positions;
 
   // The rectangle of a cell in a canvas of this size.
-  function box(cell, width, height) {
-    const { grid: [rows, columns], shape } = page.state.map;
+  function box(map, cell, width, height) {
+    const { grid: [rows, columns], shape } = map;
     const r = Math.floor(cell / columns), c = cell % columns;
     const x = width * edge(c, columns, shape[1]), y = height * edge(r, rows, shape[0]);
     return [x, y, width * edge(c + 1, columns, shape[1]) - x, height * edge(r + 1, rows, shape[0]) - y];
@@ -83,9 +83,9 @@ window.sea = (() => {
     return Array.from({ length: n }, (_, k) => `${edge(k + 1, n, shape[axis]) - edge(k, n, shape[axis])}fr`).join(" ");
   }
 
-  function clip(context, cells, width, height) {
+  function clip(context, map, cells, width, height) {
     context.beginPath();
-    for (const cell of cells) context.rect(...box(cell, width, height));
+    for (const cell of cells) context.rect(...box(map, cell, width, height));
     context.clip();
   }
 
@@ -130,7 +130,7 @@ window.sea = (() => {
     context.drawImage(left === null ? whole : hidden, 0, 0, canvas.width, canvas.height);
     if (left !== null && left.size) {
       context.save();
-      clip(context, left, canvas.width, canvas.height);
+      clip(context, state.map, left, canvas.width, canvas.height);
       context.drawImage(whole, 0, 0, canvas.width, canvas.height);
       context.restore();
     }
@@ -156,15 +156,15 @@ window.sea = (() => {
       context.globalAlpha = 1;
     }
     if (state.kind === "series") context.drawImage(still, 0, 0);
-    if (state.map && lit) outline(context, lit, width, height);
+    if (state.map && lit) outline(context, state.map, lit, width, height);
     return context;
   }
 
-  function outline(context, cells, width, height) {
-    const [, columns] = page.state.map.grid, unit = Math.max(2, width / 180);
+  function outline(context, map, cells, width, height) {
+    const [, columns] = map.grid, unit = Math.max(2, width / 180);
     const edges = new Path2D();
     for (const cell of cells) {
-      const [x, y, w, h] = box(cell, width, height), c = cell % columns;
+      const [x, y, w, h] = box(map, cell, width, height), c = cell % columns;
       const side = (other, ok, ...line) => {
         if (ok && cells.has(other)) return;
         edges.moveTo(line[0], line[1]); edges.lineTo(line[2], line[3]);
