@@ -64,7 +64,8 @@ def test_top_classes_are_sorted_probabilities_of_the_model(session, clothes):
 def test_first_map_comes_before_the_finer_one(session):
     steps = list(session.explain(budgets=(34, 128)))
     maps = [step.explanation for step in steps if step.explanation is not None]
-    assert [sum(e.provenance.evaluations.values()) for e in maps] == [33, 127]
+    first, finer = (sum(e.provenance.evaluations.values()) for e in maps)
+    assert first <= 34 < finer <= 128
     done = [step.done for step in steps]
     assert done == sorted(done)
     assert all(step.done <= step.total == 162 for step in steps)
@@ -74,7 +75,7 @@ def test_stop_keeps_the_map_that_is_there(session):
     for step in session.explain(budgets=(34, 1024)):
         if step.explanation is not None:
             session.stop()
-    assert sum(session.explanation.provenance.evaluations.values()) == 33
+    assert sum(session.explanation.provenance.evaluations.values()) <= 34
 
 
 def test_another_input_ends_the_work_on_the_first(session, clothes):
