@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from sea_nn import pipeline
 from sea_nn.config import SEAConfig, check_config, check_seed, check_whole
 from sea_nn.errors import InputError, MemberError
-from sea_nn.explanation.assemble import assemble, check_function, check_range, show_input
+from sea_nn.explanation.assemble import assemble, check_function, check_range
 from sea_nn.explanation.explanation import Explanation
+from sea_nn.explanation.parts import show_input
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.features import Features, Kind
 from sea_nn.features.kinds import VOLUME
@@ -34,6 +35,7 @@ from sea_nn.members.checks import Check, check_members
 from sea_nn.members.compute import check_input
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
+from sea_nn.members.several import Inputs, Several
 from sea_nn.passes.outputs import Output, Target
 from sea_nn.passes.reading import read_value
 from sea_nn.questions.absent import check_background
@@ -104,17 +106,19 @@ class SEA(Attribution):  # type: ignore[misc]
     @log_usage()  # type: ignore[untyped-decorator]  # NoiseTunnel looks for what it wraps
     def attribute(
         self,
-        inputs: Tensor | tuple[Tensor, ...],
+        inputs: Inputs,
         target: Target | Callable[[Any], Tensor] = None,
-        baselines: float | Tensor | tuple[Any, ...] | None = None,
+        baselines: Any = None,
         additional_forward_args: Any = None,
         internal_batch_size: int | None = None,
-        feature_mask: Tensor | tuple[Tensor, ...] | None = None,
-    ) -> Tensor | tuple[Tensor, ...]:
+        feature_mask: Any = None,
+    ) -> Inputs:
         """The map of each input, as Captum's methods give it: tensor in, tensor out.
 
         Args:
-            inputs: [N, C, H, W], [N, F], [N, C, T] or [N, C, D, H, W], or a tuple of one such.
+            inputs: [N, C, H, W], [N, F], [N, C, T] or [N, C, D, H, W]; or several of them, in a
+                tuple for a model's first arguments, or in a dict for its arguments by name.
+                Baselines, feature masks and background then are tuples or dicts alike.
             target: the class, one or a list of one an input; None for the predicted one. A tuple
                 (a, b), or a list of such, asks why a and not b: the log-odds of a against b, which
                 are the difference of their logits. A function from the model's output, of any
@@ -126,30 +130,36 @@ class SEA(Attribution):  # type: ignore[misc]
                 (a superpixel, the columns of a one-hot code) count as one.
 
         Returns:
-            [N, 1, H, W] for images, [N, 1, D, H, W] for volumes, the inputs' shape otherwise.
+            [N, 1, H, W] for images, [N, 1, D, H, W] for volumes, the inputs' shape otherwise; of
+            several inputs a tuple or dict of these, on one scale.
         """
-        packed = isinstance(inputs, tuple)
-        explanation = self.explain(
-            _single("inputs", inputs),
+        single = isinstance(inputs, tuple) and len(inputs) == 1
+        three = (inputs, baselines, feature_mask)
+        given = [v[0] if single and isinstance(v, tuple) else v for v in three]
+        e = self.explain(
+            given[0],
             target,
-            baselines=_single("baselines", baselines),
+            baselines=given[1],
             additional_forward_args=additional_forward_args,
             internal_batch_size=internal_batch_size,
-            feature_mask=_single("feature_mask", feature_mask),
+            feature_mask=given[2],
             quiet=True,
         )
-        return (explanation.attribution,) if packed else explanation.attribution
+        if not e.parts:
+            return (e.attribution,) if single else e.attribution
+        maps = [e.part(part.name).attribution for part in e.parts]
+        return dict(zip(inputs, maps, strict=True)) if isinstance(inputs, dict) else tuple(maps)
 
     def explain(
         self,
-        x: Tensor,
+        x: Inputs,
         target: Target | Callable[[Any], Tensor] = None,
         *,
-        baselines: float | Tensor | None = None,
+        baselines: Any = None,
         additional_forward_args: Any = None,
         internal_batch_size: int | None = None,
-        feature_mask: Tensor | None = None,
-        background: Tensor | None = None,
+        feature_mask: Any = None,
+        background: Any = None,
         kind: Kind | None = None,
         required: Tensor | None = None,
         forbidden: Tensor | None = None,
@@ -203,8 +213,17 @@ class SEA(Attribution):  # type: ignore[misc]
         With a budget, an interrupt (Ctrl-C) ends the questions: the explanation is of what was
         answered until then, and a check says so.
         """
-        check_input(x, internal_batch_size)
-        features = Features.of(x, kind=kind, feature_mask=feature_mask, names=feature_names)
+        model, output = self.forward_func, self.output
+        if not isinstance(x, Tensor):
+            several = Several.of(x, feature_mask, internal_batch_size)
+            feature_mask = None
+            baselines = several.pack_values("baselines", baselines)
+            background = several.pack_values("background", background)
+            model, x, features = several.wrap(model), several.rows, several.features
+            kind = features.kind
+        else:
+            check_input(x, internal_batch_size)
+            features = Features.of(x, kind=kind, feature_mask=feature_mask, names=feature_names)
         if x.ndim > VOLUME.axes and kind is None:
             raise InputError(
                 f"inputs are columns [N, F], series [N, C, T], images [N, C, H, W] or volumes "
@@ -213,7 +232,7 @@ class SEA(Attribution):  # type: ignore[misc]
         if background is not None:
             background = check_background(background, x)
             baselines = background.mean(0) if baselines is None else baselines
-        model, output = self.forward_func, self.output
+        own = model
         if callable(target):
             name = getattr(target, "__name__", "<lambda>")
             labels = labels or (None if name == "<lambda>" else [name])
@@ -276,12 +295,12 @@ class SEA(Attribution):  # type: ignore[misc]
         columns = features.kind.channels is None
         choices = cheap_members(model, columns) if self.chosen else [self.methods]
         found = self._explain_by(choices, model, x, target, **how)
-        if model is self.forward_func:
+        if model is own:
             self.output = found.members.output  # one meaning for all calls
         if quiet:
             return put(found, ())
         checks = check_members(found.members, model, x, **call)
-        if background is not None:
+        if background is not None and not features.parts:
             checks += check_range(x, background, features.names)
         return put(found, (*checks, *check_function(found)))
 
@@ -324,15 +343,4 @@ def quantus_explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.
     x = torch.as_tensor(inputs, dtype=torch.float32, device=device)
     target = torch.as_tensor(targets, device=device).long()
     maps = SEA(model, **chosen).attribute(x, target=target)
-    return np.asarray(_single("maps", maps).cpu())
-
-
-def _single(name: str, value: Any) -> Any:
-    if not isinstance(value, tuple):
-        return value
-    if len(value) != 1:
-        raise InputError(
-            f"SEA explains one input tensor; {name} is a tuple of {len(value)}. Pass the others "
-            "as additional_forward_args"
-        )
-    return value[0]
+    return np.asarray(maps.cpu())

@@ -22,8 +22,8 @@ from sea_nn.datasets.manifest import Manifest, find_device
 from sea_nn.datasets.storage import Array, Rows
 from sea_nn.ensembling.heatmaps import is_flat
 from sea_nn.errors import SEAError
-from sea_nn.explanation.assemble import show_input
 from sea_nn.explanation.explanation import Explanation
+from sea_nn.explanation.parts import show_input
 from sea_nn.metrics.sets import query_sets
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.outputs import predict, resolve_target

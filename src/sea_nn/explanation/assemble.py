@@ -3,15 +3,14 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from sea_nn.ensembling.ensemble import Ensemble
-from sea_nn.ensembling.heatmaps import scale
 from sea_nn.explanation.explanation import Explanation
+from sea_nn.explanation.parts import Part
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import name_class, rank_classes
-from sea_nn.features import find_kind, spread
+from sea_nn.features import spread
 from sea_nn.features.kinds import TABLE
 from sea_nn.members.checks import Check, Level
 from sea_nn.pipeline import Explained
@@ -62,7 +61,11 @@ def assemble(
         checks=tuple(checks),
         provenance=provenance,
         values=x.detach().clone() if features.kind.channels is None else None,
-        feature_names=features.names,
+        feature_names=None if features.parts else features.names,
+        parts=tuple(
+            Part(name, part.kind.name, part.kind.view, part.input_shape, part.kind.channels)
+            for name, part in zip(features.names or (), features.parts, strict=False)
+        ),
         kind=features.kind.name,
         view=features.kind.view,
         answers=answers,
@@ -107,15 +110,6 @@ def check_range(x: Tensor, background: Tensor, names: Sequence[str] | None) -> l
         advice = "the model may not know such values; nor does what is absent look like them"
         checks.append(Check("warn", f"input {i}", message, advice))
     return checks
-
-
-def show_input(x: Tensor) -> Tensor | None:
-    """Images and volumes of 1 or 3 channels as pictures, from least to largest value."""
-    if find_kind(x).view not in ("picture", "slices") or x.shape[1] not in (1, 3):
-        return None
-    stretched = scale(x.detach().float()).mul(255).round().to(torch.uint8)
-    colours = stretched if x.shape[1] == 3 else stretched.repeat_interleave(3, 1)
-    return colours.movedim(1, -1).contiguous().cpu()
 
 
 def _name(labels: Sequence[str], target: int | list[int]) -> str:

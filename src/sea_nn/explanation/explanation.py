@@ -21,6 +21,7 @@ from sea_nn.config import count_questions
 from sea_nn.ensembling.agreement import agreement, disagreement
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.files import read_parts, write_parts
+from sea_nn.explanation.parts import Part, cut_part
 from sea_nn.explanation.provenance import Provenance, to_text
 from sea_nn.explanation.ranking import Ranking
 from sea_nn.explanation.selection import pick_checks, trim_texts
@@ -90,6 +91,8 @@ class Explanation(FeatureSets):
         rival: of a contrast, the class that the target is explained against, int64 [N].
         texts: of texts, the words of each with the white space after them, one a position of the
             map. Positions behind a shorter text have no gain; ``e[i]`` leaves them out.
+        parts: of several inputs, what each is; their values lie side by side in the maps, [V], and
+            ``part`` has the explanation of one.
     """
 
     attribution: Tensor
@@ -118,6 +121,7 @@ class Explanation(FeatureSets):
     texts: tuple[tuple[str, ...], ...] | None = None
     asked: Asked | None = None
     against: Tensor | None = None
+    parts: tuple[Part, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -136,6 +140,10 @@ class Explanation(FeatureSets):
             elif isinstance(value, list):
                 object.__setattr__(self, item.name, tuple(value))
         check_parts(self)
+
+    def part(self, which: int | str) -> Explanation:
+        """Of several inputs, the explanation of one, by its number or name; one scale for all."""
+        return replace(self, **cut_part(self, which))
 
     @property
     def output(self) -> Output:

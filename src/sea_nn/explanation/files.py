@@ -26,6 +26,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import find_target, write_atomically
+from sea_nn.explanation.parts import Part
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import Ranking
 from sea_nn.features import number_cells
@@ -110,6 +111,8 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
         facts["function"] = {"link": function.link, "n_answers": function.n_answers}
     if e["texts"] is not None:
         facts["texts"] = e["texts"]
+    if e["parts"]:
+        facts["parts"] = [asdict(part) for part in e["parts"]]
     # One entry only: safetensors writes several in no fixed order, and equal explanations should
     # make equal files.
     with write_atomically(target) as file:
@@ -210,6 +213,8 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
     if facts.get("ranking"):
         names = tuple(_names(row) or () for row in facts["ranking"])
         found["ranking"] = Ranking(**_part(tensors, "ranking"), names=names)
+    if facts.get("parts"):
+        found["parts"] = tuple(Part(**part) for part in facts["parts"])
     if facts.get("texts") is not None:
         found["texts"] = tuple(_names(text) for text in facts["texts"])
     return {

@@ -20,6 +20,9 @@ def check_parts(e: Any) -> None:
         )
     if e.view not in VIEWS:
         raise InputError(f"view must be one of {', '.join(VIEWS)}; got {e.view!r}")
+    values = sum(math.prod(part.shape) for part in e.parts)
+    if e.parts and (e.values is None or values != math.prod(e.maps.shape[2:])):
+        raise InputError(f"parts hold {values} values; the maps are {list(e.maps.shape)}")
     count, m = e.attribution.shape[0], len(e.methods)
     if count < 1 or m < 1:
         raise InputError(f"an explanation needs an input and a method; got {count} and {m}")

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.features.groups import clip_grid, group_features, number_cells
-from sea_nn.features.kinds import Kind, find_kind
+from sea_nn.features.kinds import SEVERAL, Kind, find_kind
 
 MOST_CELLS = 64
 """How many features a table or series has by default when the model is asked."""
@@ -39,7 +39,9 @@ class Features:
         shape: of one map: (F,), (C, T), (H, W), (D, H, W).
         groups: the feature of each position, int64 [1, *shape]; None: one each.
         layout: the shape of the grid that features lie in; None where they have no neighbours.
-        names: of a table's columns or a series' channels.
+        names: of a table's columns or a series' channels; of several inputs, the inputs' own.
+        input_shape: of one input, channels included.
+        parts: of several inputs, the features of each; their values lie side by side in one row.
     """
 
     kind: Kind
@@ -47,6 +49,8 @@ class Features:
     groups: Tensor | None = None
     layout: tuple[int, ...] | None = None
     names: tuple[str, ...] | None = None
+    input_shape: tuple[int, ...] = ()
+    parts: tuple[Features, ...] = ()
 
     @classmethod
     def of(
@@ -80,9 +84,35 @@ class Features:
         named = None if names is None else tuple(map(str, names))
         if feature_mask is not None:
             groups = group_features(feature_mask, shape).to(x.device)
-            return cls(kind, shape, groups, names=named)
-        single = cls(kind, shape, names=named)
+            return cls(kind, shape, groups, names=named, input_shape=tuple(x.shape[1:]))
+        single = cls(kind, shape, names=named, input_shape=tuple(x.shape[1:]))
         return single if grid is None else single.on_grid(grid, x.device)
+
+    @classmethod
+    def join(
+        cls, parts: Sequence[Features], names: Sequence[str], device: torch.device | None = None
+    ) -> Features:
+        """The features of several inputs together: every part's own, one after another.
+
+        A map of them has every value of every input as a position, [V]; the channels of a pixel
+        are one feature.
+        """
+        numbers, first = [], 0
+        for part in parts:
+            own = torch.arange(part.n).view(1, *part.shape) if part.groups is None else part.groups
+            wide = part.over_input(own.to(device)).expand(1, *part.input_shape)
+            numbers.append(wide.flatten() + first)
+            first += part.n
+        groups = torch.cat(numbers).unsqueeze(0)
+        shape = (groups.shape[1],)
+        joined = None if first == shape[0] else groups
+        return cls(SEVERAL, shape, joined, None, tuple(names), shape, tuple(parts))
+
+    def split(self, rows: Tensor) -> list[Tensor]:
+        """Rows of several inputs' values, [N, V], as the inputs themselves."""
+        sizes = [math.prod(part.input_shape) for part in self.parts]
+        pairs = zip(rows.split(sizes, 1), self.parts, strict=True)
+        return [values.reshape(-1, *part.input_shape) for values, part in pairs]
 
     @property
     def n(self) -> int:
@@ -114,6 +144,9 @@ class Features:
         >>> Features.of(torch.zeros(1, 3, 100)).to_ask_about().layout
         (3, 21)
         """
+        if self.parts:
+            parts = [part.to_ask_about(None, device) for part in self.parts]
+            return Features.join(parts, self.names or (), device)
         if self.groups is not None:
             return self
         if len(self.shape) == 1:  # without neighbours: bands of columns only where they are many

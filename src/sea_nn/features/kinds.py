@@ -55,7 +55,9 @@ SERIES = Kind("series", 3, view="lines", absent="blur")
 IMAGE = Kind("image", 4, 1, "picture", "blur", asked=True)
 VOLUME = Kind("volume", 5, 1, "slices", "blur")
 TEXT = Kind("text", 2, view="words", absent="mask", asked=True)
-KINDS = {kind.name: kind for kind in (TABLE, SERIES, IMAGE, VOLUME, TEXT)}
+SEVERAL = Kind("several", 2, view="parts")
+"""Several inputs of one call, their values side by side: [N, V]."""
+KINDS = {kind.name: kind for kind in (TABLE, SERIES, IMAGE, VOLUME, TEXT, SEVERAL)}
 
 
 def find_kind(x: Tensor) -> Kind:

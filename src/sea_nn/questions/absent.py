@@ -188,6 +188,31 @@ class Interpolation:
 
 
 @dataclass(frozen=True)
+class SideBySide:
+    """Several inputs in one row: each has a way of its own to be absent."""
+
+    parts: tuple[Perturbation, ...]
+    split: Callable[[Tensor], Sequence[Tensor]]
+
+    @property
+    def n_draws(self) -> int:
+        """As many as the part with the most has; the others take theirs in turn."""
+        return max(part.n_draws for part in self.parts)
+
+    def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
+        """Return the rows with the values ``hidden``, bool [P, V], replaced."""
+        draw = torch.zeros_like(rows) if draw is None else draw
+        pairs = zip(self.parts, self.split(hidden), strict=True)
+        return torch.cat(
+            [part.hide(own, rows, draw % part.n_draws).flatten(1) for part, own in pairs], 1
+        )
+
+    def changed(self) -> Tensor:
+        """Return the positions that look different when hidden, part after part."""
+        return torch.cat([part.changed() for part in self.parts], 1)
+
+
+@dataclass(frozen=True)
 class Inpainting:
     """Hidden pixels become the weighted mean of their neighbours, hidden or not, plus ``noise``.
 

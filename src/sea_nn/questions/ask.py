@@ -18,7 +18,7 @@ from sea_nn.config import ABSENT
 from sea_nn.errors import InputError
 from sea_nn.features import Features, Kind
 from sea_nn.passes.outputs import Output, Target
-from sea_nn.questions.absent import prepare
+from sea_nn.questions.absent import Perturbation, SideBySide, prepare
 from sea_nn.questions.answers import Ask
 from sea_nn.questions.points import ask_points
 from sea_nn.questions.session import open_model
@@ -73,9 +73,9 @@ def make_ask_only(
     """
     x = x.detach()
     found, known = Features.of(x) if features is None else features, output
-    way = find_way(absent, found.kind, background, draws)
-    given: dict[str, Any] = {"baselines": baselines, "background": background}
-    hiding = prepare(x, way, draws=draws, seed=seed, **given)
+    hiding = prepare_absence(
+        x, found, absent, baselines=baselines, background=background, draws=draws, seed=seed
+    )
 
     def ask(sets: Tensor) -> Tensor:
         nonlocal known
@@ -127,6 +127,31 @@ def make_ask(model: Callable[..., Any], x: Tensor, target: Target, **options: An
 def ask_about_groups(ask: Ask | None, groups: Tensor) -> Ask | None:
     """Return ``ask`` for sets of groups, [N, R, k]; groups [1, *shape] number the features."""
     return None if ask is None else lambda sets: ask(sets[..., groups[0]])
+
+
+def prepare_absence(
+    x: Tensor,
+    features: Features,
+    absent: str,
+    *,
+    baselines: float | Tensor | None,
+    background: Tensor | None,
+    draws: int,
+    seed: int,
+) -> Perturbation:
+    """How what is left out of ``x`` becomes absent; several inputs each in a way of their own."""
+    given: dict[str, Any] = {"draws": draws, "seed": seed}
+    if not features.parts:
+        way = find_way(absent, features.kind, background, draws)
+        return prepare(x, way, baselines=baselines, background=background, **given)
+    inputs, parts = features.split(x), []
+    values = torch.as_tensor(0.0 if baselines is None else baselines).to(x).expand_as(x)
+    rows = None if background is None else features.split(background)
+    for k, (own, start) in enumerate(zip(inputs, features.split(values), strict=True)):
+        kind, others = features.parts[k].kind, None if rows is None else rows[k]
+        way = find_way(absent, kind, others, draws)
+        parts.append(prepare(own, way, baselines=start, background=others, **given))
+    return SideBySide(tuple(parts), features.split)
 
 
 def find_way(absent: str, kind: Kind, background: Tensor | None, draws: int = 1) -> str:

@@ -168,6 +168,9 @@ def plot_explanation(
             f"explanation[:8].plot({kind!r}), or write a report"
         )
     rows = [f"{e.name(i)} {e.write_score(i)}" for i in range(len(e))]
+    if e.parts and kind not in ("gains", "agreement"):
+        known = ", ".join(repr(part.name) for part in e.parts)
+        raise InputError(f"plot one of several inputs: explanation.part(...) of {known}")
     if kind == "gains":
         return plot_gains(e.gains, rows, path)
     if kind == "curve":

@@ -52,6 +52,12 @@ def write_report(
         raise InputError(f"side is the number of pixels maps keep a side, at least 16; got {side}")
     # Texts have words of their own, and so a number of features: each is a group for itself.
     batches = [one for batch in batches for one in ([batch] if batch.texts is None else batch)]
+    # Several inputs are shown one by one, each in its own view.
+    batches = [
+        one
+        for batch in batches
+        for one in ([batch.part(p.name) for p in batch.parts] if batch.parts else [batch])
+    ]
     total = sum(len(batch) for batch in batches)
     side = side or (FEW_SIDE if total <= FEW else MANY_SIDE)
 
