@@ -311,3 +311,16 @@ def test_card_of_a_notebook_needs_no_script_and_passes_axe(chromium, axe, tmp_pa
                 assert b.run("return document.documentElement.scrollWidth") <= width
                 faults = [f for f in b.find_faults(axe) if "page-has-heading" not in f]
                 assert faults == []
+
+
+def test_paper_is_light_whatever_the_screen_is(browse):
+    b = browse(explain_in_budget())
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    seen = {}
+    for media in ("screen", "print"):
+        b.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": dark})
+        seen[media] = b.run("return getComputedStyle(document.body).color")
+        shown = b.driver.find_element("id", "controls").is_displayed()
+        assert shown == (media == "screen")
+    b.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    assert seen == {"screen": "rgb(236, 236, 241)", "print": "rgb(27, 27, 32)"}
