@@ -198,3 +198,15 @@ def test_report_refuses_what_it_cannot_show(tmp_path):
     with pytest.raises(InputError, match="at least 16"):
         write_report(explain_images(), path, side=2)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_page_grows_by_its_inputs_alone(tmp_path):
+    e = explain_images(1, 64, 64, None)
+    sizes = [
+        write_report([e] * count, tmp_path / "r.html").stat().st_size for count in (1, 2, 48, 100)
+    ]
+    each = sizes[1] - sizes[0]
+    assert sizes[0] - each < 80_000  # style, scripts and colours
+    assert each < 8 * 64 * 64 * 1.4 + 10_000  # six maps and the order, a byte or two a pixel
+    assert sizes[2] == pytest.approx(sizes[0] + 47 * each, rel=0.01)
+    assert sizes[3] <= sizes[0] + 99 * each * 1.01
