@@ -1,4 +1,4 @@
-"""``python -m benchmarks [core|members|metrics|engine|compiled|gpu|datasets ...]``: tables in turn.
+"""``python -m benchmarks [core|members|metrics|engine|compiled|text|gpu|datasets ...]``.
 
 Each module has ``run()``, which gives its tables one by one; nothing is timed in
 the tests.

@@ -157,6 +157,7 @@ def test_explanations_of_texts_can_be_saved(parts, tmp_path):
     assert again.kind == "text"
     assert torch.equal(again.order, e.order)
     torch.testing.assert_close(again.attribution, e.attribution)
+    torch.testing.assert_close(again.against, e.against)
     assert again.summary() == e.summary()
 
 

@@ -11,6 +11,7 @@ from sea_bench.experiments.learned import LEARNED_EXPERIMENTS
 from sea_bench.experiments.pictures import PICTURE_EXPERIMENTS
 from sea_bench.experiments.spans import SERIES
 from sea_bench.experiments.studies import Study
+from sea_bench.experiments.text import TEXT
 from sea_bench.experiments.transformer import TRANSFORMER_EXPERIMENTS
 from sea_nn.errors import InputError
 
@@ -19,7 +20,7 @@ _ALL = (
     *(*LEARNED_EXPERIMENTS, *TRANSFORMER_EXPERIMENTS),
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
-STUDIES: dict[str, Study] = {one.name: one for one in (TABLES, SERIES)}
+STUDIES: dict[str, Study] = {one.name: one for one in (TABLES, SERIES, TEXT)}
 """Results on inputs that are no images."""
 
 

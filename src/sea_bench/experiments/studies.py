@@ -43,7 +43,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a study found: lines of Markdown, and the cases that its tables are of."""
+    """What a study found: cases that its tables are of, or tables of its own in ``more``."""
 
     cases: Sequence[Case]
     notes: Sequence[str] = ()
@@ -114,15 +114,17 @@ def run_study(
     if count < study.n_inputs:
         lines += [f"**A trial with {count} of {study.n_inputs} inputs a case.**", ""]
     for number, (name, arrow) in enumerate((("Insertion", "↑"), ("Deletion", "↓"))):
-        lines += [f"## {name} {arrow}", ""]
-        lines += _tabulate(found.cases, measured, number, study.against)
-    lines += [
-        *wrap(
+        if found.cases:
+            lines += [f"## {name} {arrow}", ""]
+            lines += _tabulate(found.cases, measured, number, study.against)
+    if found.cases:
+        means = (
             "Means over inputs ± half of the 95 % bootstrap interval. ▲ better, ▼ worse than "
             f"{study.against} by the 95 % interval of the paired difference. Numbers after a name "
             "are model evaluations an input; without one, see below. – not applicable."
-        ),
-        "",
+        )
+        lines += [*wrap(means), ""]
+    lines += [
         *found.more,
         "## How this was made",
         "",

@@ -101,7 +101,8 @@ def explain_texts(
         return
     for i, one in enumerate(e):
         say(f"{one.name(0)} {one.write_score(0)}", "bold")
-        out.print(print_words(e.texts[i] if e.texts else (), one.attribution[0]))
+        against = None if one.against is None else one.against[0]
+        out.print(print_words(e.texts[i] if e.texts else (), one.attribution[0], against))
         first = (
             f"{one.name_feature(k)} {gain:.2f}"
             for k, gain in zip(one.order[0, :5].tolist(), one.gains[0].tolist(), strict=False)

@@ -205,9 +205,10 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
             torch.from_numpy(tensors["asked.answers"]).double(),
             *(torch.from_numpy(tensors[f"asked.{k}"].astype(np.int64)) for k in ("keep", "remove")),
         )
+    if "against" in tensors:
+        found["against"] = torch.from_numpy(tensors["against"])
+    elif "asked.sets" in tensors or facts.get("texts") is not None:
         found["against"] = torch.zeros_like(attribution)
-        if "against" in tensors:
-            found["against"] = torch.from_numpy(tensors["against"])
     if "curve.counts" in tensors:
         found["curve"] = Curve(**_part(tensors, "curve"))
     if facts.get("ranking"):

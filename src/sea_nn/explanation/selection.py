@@ -39,7 +39,8 @@ def trim_texts(e: Any, cut: dict[str, Any], picked: Iterable[int]) -> dict[str, 
     there = cut["order"] < width
     count = len(cut["texts"])
     order = cut["order"][there].view(count, width)
-    trimmed = {name: cut[name][..., :width] for name in ("attribution", "maps")}
+    maps = ("attribution", "against", "maps")
+    trimmed = {name: cut[name][..., :width] for name in maps if cut[name] is not None}
     trimmed |= {"order": order, "gains": cut["gains"][there].view(count, width)}
     f = cut.get("function")
     if f is not None:

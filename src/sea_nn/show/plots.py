@@ -234,15 +234,17 @@ def _say_unit(e: Explanation) -> str:
 
 def _plot_texts(e: Explanation, rows: Sequence[str], path: str | Path | None) -> Plot:
     """Every text as SEA marks it, and below it as each member does."""
-    words, marks, titles = [], [], []
+    words, marks, against, titles = [], [], [], []
     for one, row in zip(e, rows, strict=True):
         pieces = one.texts[0] if one.texts is not None else ()
         layers = [("SEA", one.attribution[0]), *zip(one.methods, one.maps[0], strict=True)]
         for name, layer in layers:
             words.append(pieces)
             marks.append(layer)
+            own = one.against if name == "SEA" else None
+            against.append(torch.zeros_like(layer) if own is None else own[0])
             titles.append(f"{row}: {name}")
-    return plot_words(words, marks, labels=titles, path=path)
+    return plot_words(words, marks, against, titles, path)
 
 
 def _stack(

@@ -109,6 +109,7 @@ def _lay_out(one: ExplainedText, places: Sequence[int], width: int) -> dict[str,
     score = one.members.output.score(one.members.outputs.float(), one.members.target)
     return {
         "attribution": spread(learned.attribution.float()),
+        "against": spread(learned.against.float()),
         "maps": spread(one.heatmaps.float()),
         "order": torch.cat([index[learned.order], rest.long().unsqueeze(0)], 1),
         "gains": torch.cat([gains, gains.new_zeros(1, len(rest))], 1),
@@ -134,6 +135,9 @@ def _check(one: ExplainedText, number: int) -> list[Check]:
         )
         for c in one.checks
     ]  # fmt: skip
+    if one.learned.stopped:
+        message = f"not everything was asked: {one.learned.stopped}"
+        checks.append(Check("warn", subject, message, "its map stands on the answers until then"))
     change = float(f.all[0] - f.none[0])
     if bool(one.learned.clipped[0]):
         message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"

@@ -149,6 +149,8 @@ class TextSEA:
                     raise InputError(f"{where}{error}") from error
                 found.append(one)
                 said.append(label)
+                if one.learned.stopped:  # by Ctrl-C: what there is until now is the result
+                    break
         if self.output.notice:
             warnings.warn(self.output.notice, AssumptionWarning, stacklevel=2)
         return assemble_texts(

@@ -1,0 +1,131 @@
+"""The study of texts: marks, curves of words, and other methods, against slow forms."""
+
+import numpy as np
+import pytest
+import torch
+
+from sea_bench.data.toxic_spans import load_toxic_spans
+from sea_bench.experiments.text import tell_findings
+from sea_bench.experiments.text_maps import (
+    ABSENCES,
+    Marked,
+    compute_text_maps,
+    explain_by_kernel_shap,
+    fit_ridge,
+    match_marks,
+    score_text_maps,
+    with_absent,
+)
+from sea_nn.errors import InputError
+from sea_nn.text.model import TextModel
+from sea_nn.text.reading import read_text
+from tests.helpers.texts import make_classifier, make_tokenizer
+
+TEXT = "the film was bad , not good"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return TextModel(make_classifier(2), make_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def item():
+    marked = torch.tensor([False, True, False, True, False, False, True])
+    return Marked(read_text(make_tokenizer(), TEXT), marked)
+
+
+def test_marks_are_scored_as_scikit_learn_does():
+    metrics = pytest.importorskip("sklearn.metrics")
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        marked, values = random.random(12) < 0.4, random.random(12)
+        marked[0], marked[1] = True, False
+        order = torch.from_numpy(np.argsort(-values))
+        found = match_marks(order, torch.from_numpy(marked))
+        chosen = np.zeros(12, bool)
+        chosen[order[: marked.sum()]] = True
+        assert found["AUPRC"] == pytest.approx(metrics.average_precision_score(marked, values))
+        assert found["F1"] == pytest.approx(metrics.f1_score(marked, chosen))
+        assert found["IoU"] == pytest.approx(metrics.jaccard_score(marked, chosen))
+
+
+def test_ridge_is_scikit_learns():
+    linear = pytest.importorskip("sklearn.linear_model")
+    random = np.random.default_rng(0)
+    x, y, weights = random.random((30, 4)), random.random(30), random.random(30)
+    theirs = linear.Ridge(alpha=1.0).fit(x, y, sample_weight=weights).coef_
+    np.testing.assert_allclose(fit_ridge(x, y, weights), theirs, rtol=1e-8)
+
+
+def test_kernel_shap_of_few_words_is_exact(model, item):
+    from itertools import permutations
+
+    def say(left):
+        sets = torch.zeros(1, 7, dtype=torch.bool)
+        sets[0, list(left)] = True
+        return float(model.ask(item.reading, sets).double().softmax(1)[0, 1])
+
+    random = torch.Generator().manual_seed(0)
+    found = explain_by_kernel_shap(model, item.reading, 1, 128, random)
+    known = {frozenset(np.flatnonzero(bits)): None for bits in np.ndindex(*[2] * 7)}
+    known = {left: say(left) for left in known}
+    shapley = np.zeros(7)
+    orders = list(permutations(range(7)))
+    for order in orders:
+        left = frozenset()
+        for word in order:
+            shapley[word] += known[left | {word}] - known[left]
+            left = left | {word}
+    np.testing.assert_allclose(found.numpy(), shapley / len(orders), atol=1e-5)
+
+
+def test_curves_of_words_by_hand(model, item):
+    models = {absent: with_absent(model, absent) for absent in ABSENCES}
+    maps = compute_text_maps(model, item.reading, 1, budgets=(20,), larger=())
+    scores = score_text_maps(models, item, maps, 1)
+    for absent, asked in models.items():
+        for k, values in enumerate(maps.values()):
+            order, lost, lacking = values.argsort(descending=True, stable=True), [], []
+            whole = _say(asked, item, torch.ones(7, dtype=torch.bool))
+            for count in range(1, 7):
+                left = torch.zeros(7, dtype=torch.bool)
+                left[order[:count]] = True
+                lacking.append(whole - _say(asked, item, left))
+                lost.append(whole - _say(asked, item, ~left))
+            name = f"comprehensiveness:{absent}"
+            assert float(scores[name][k]) == pytest.approx(np.mean(lost), abs=1e-5)
+            name = f"sufficiency:{absent}"
+            assert float(scores[name][k]) == pytest.approx(np.mean(lacking), abs=1e-5)
+
+
+def _say(model, item, left):
+    return float(model.ask(item.reading, left.unsqueeze(0)).double().softmax(1)[0, 1])
+
+
+def test_the_findings_have_both_tables_and_no_sentence():
+    random = torch.Generator().manual_seed(0)
+    names = ("SEA, 128", "random", "mask, 128")
+    metrics = ("F1", "AUPRC", "IoU")
+    metrics += tuple(f"{c}:{a}" for c in ("comprehensiveness", "sufficiency") for a in ABSENCES)
+    values = {name: torch.rand(30, 3, generator=random) for name in metrics}
+    values["F1"][:, 1] = values["F1"][:, 0] - 0.2
+    known = {"n": 10, "accuracy": 0.9, "recall_toxic": 0.9, "recall_neutral": 0.9}
+    found = tell_findings((names, values), (names, values), {"n_train": 5, "dev": known})
+    lines = [line for line in found.more if line.startswith("| random")]
+    assert len(lines) == 4
+    assert lines[0].split(" | ")[1].endswith("▼")
+
+
+def test_sentences_are_cut_from_posts_with_their_marks(tmp_path):
+    text = "You are bad people here. This is quite fine though."
+    spans = list(range(8, 18))
+    (tmp_path / "dev.csv").write_text(f'spans,text\n"{spans}","{text}"\n')
+    first, second = load_toxic_spans("dev", tmp_path)
+    assert first.text == "You are bad people here."
+    assert first.marked == (False, False, True, True, False)
+    assert first.toxic
+    assert not second.toxic
+    (tmp_path / "dev.csv").write_text('spans,text\n"import os","a b c d"\n')
+    with pytest.raises(InputError, match="list of whole numbers"):
+        load_toxic_spans("dev", tmp_path)
