@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from sea_nn import DSF, SEA, SEAConfig, aggregate, ensemble, ensemble_class, maximize
+from sea_nn import (
+    DSF,
+    SEA,
+    Explanation,
+    SEAConfig,
+    aggregate,
+    ensemble,
+    ensemble_class,
+    maximize,
+    read_dataset,
+)
 from sea_nn.errors import AssumptionWarning, InputError, KindError
 from sea_nn.pipeline import learn
 from tests.helpers.functions import maps
@@ -65,6 +75,50 @@ def test_what_explain_cannot_use_is_named(given, message):
     sea = SEA(torch.nn.Linear(6, 2), ("saliency",), SEAConfig(epochs=2))
     with pytest.raises((InputError, KindError), match=message):
         sea.explain(**{"x": torch.rand(2, 6), **given})
+
+
+@pytest.mark.parametrize(
+    ("budget", "given", "message"),
+    [
+        (None, {"progress": 3}, "progress must be a function"),
+        (None, {"internal_batch_size": "all"}, "internal_batch_size must be a whole number"),
+        (None, {"feature_mask": "columns"}, "feature_mask must be a tensor of whole numbers"),
+        (None, {"feature_names": 3}, "names must be a list of names"),
+        (None, {"seconds": 3}, "seconds is for explanations with a budget"),
+        (40, {"on_round": 3}, "on_round must be a function"),
+        (40, {"seconds": "soon"}, "seconds must be a number"),
+        (40, {"tolerance": float("nan")}, "tolerance must be a number"),
+        (10**9, {"x": torch.rand(2, 40)}, "at most 100,000 are asked about 40 features"),
+    ],
+)
+def test_what_a_call_cannot_follow_is_named_before_the_work(budget, given, message):
+    def model(x):
+        raise AssertionError("the model was asked")
+
+    sea = SEA(model, ("saliency",), SEAConfig(epochs=2), budget=budget)
+    with pytest.raises((InputError, KindError), match=message):
+        sea.explain(**{"x": torch.rand(2, 6), **given})
+
+
+def test_a_budget_beyond_all_sets_asks_about_all_of_them():
+    e = SEA(torch.nn.Linear(4, 2), ("saliency",), budget=10**9).explain(torch.rand(1, 4))
+    assert e.asked.sets.shape[1] == 2**4 - 1  # the whole input is known
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Explanation.load(3),
+        lambda: read_dataset(3),
+        lambda: DSF(4)(None),
+        lambda: SEAConfig.from_dict(3),
+        lambda: SEAConfig.from_json(3),
+        lambda: SEAConfig.from_toml(None),
+    ],
+)
+def test_things_of_another_type_are_named(call):
+    with pytest.raises(KindError, match=r"got (int|NoneType)"):
+        call()
 
 
 def test_options_of_members_are_a_dict():

@@ -16,6 +16,12 @@ def test_presets_survive_json_and_toml(setting, reading):
     assert SEAConfig.from_json(mixed.to_json()) == mixed
 
 
+@pytest.mark.parametrize("make", [SEAConfig, SEAConfig().replace])
+def test_unknown_settings_are_named_beside_the_known_ones(make):
+    with pytest.raises(InputError, match="unknown setting epoch: the settings are solver, "):
+        make(epoch=3)
+
+
 def test_presets_are_the_papers_numbers():
     btd = SEAConfig.paper("btd")
     assert (btd.heatmap_weight, btd.margin_weight, btd.weight_decay) == (1, 100, 1e-3)

@@ -7,9 +7,11 @@
 """
 
 import dataclasses
+import functools
 import json
 import math
 import tomllib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,6 +205,7 @@ class SEAConfig:
 
     def replace(self, **changes: Any) -> "SEAConfig":
         """A copy with some fields changed."""
+        _check_names(changes)
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -212,11 +215,9 @@ class SEAConfig:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "SEAConfig":
         """Build from plain values; an unknown name is an error that lists the known ones."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        unknown = sorted(set(fields) - set(known))
-        if unknown:
-            raise InputError(
-                f"unknown setting {', '.join(unknown)}: the settings are {', '.join(known)}"
+        if not isinstance(fields, dict):
+            raise KindError(
+                f'settings are a dict, such as {{"epochs": 20}}; got {type(fields).__name__}'
             )
         return cls(**fields)
 
@@ -227,6 +228,7 @@ class SEAConfig:
     @classmethod
     def from_json(cls, text: str) -> "SEAConfig":
         """Read what ``to_json`` wrote."""
+        _check_text(text)
         try:
             fields = json.loads(text)
         except json.JSONDecodeError as error:
@@ -244,10 +246,39 @@ class SEAConfig:
     @classmethod
     def from_toml(cls, text: str) -> "SEAConfig":
         """Read what ``to_toml`` wrote."""
+        _check_text(text)
         try:
             return cls.from_dict(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"this is not TOML: {error}") from error
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise KindError(f"a configuration is read from a str; got {type(text).__name__}")
+
+
+def _check_names(settings: Iterable[str]) -> None:
+    known = [field.name for field in dataclasses.fields(SEAConfig)]
+    unknown = sorted(str(name) for name in settings if name not in known)
+    if unknown:
+        raise InputError(
+            f"unknown setting {', '.join(unknown)}: the settings are {', '.join(known)}"
+        )
+
+
+def _name_unknown(init: Callable[..., None]) -> Callable[..., None]:
+    """Python's own error for an unknown keyword does not list the known ones."""
+
+    @functools.wraps(init)
+    def checked(self: SEAConfig, *values: Any, **settings: Any) -> None:
+        _check_names(settings)
+        init(self, *values, **settings)
+
+    return checked
+
+
+SEAConfig.__init__ = _name_unknown(SEAConfig.__init__)  # type: ignore[method-assign]
 
 
 def _threshold_fits(threshold: int | float) -> bool:

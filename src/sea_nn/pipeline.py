@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from sea_nn import features as grouping
@@ -27,10 +26,12 @@ from sea_nn.members.member_maps import MemberMaps, to_heat, to_heatmaps
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Target
-from sea_nn.questions.answers import Answers, Ask, Asking, join_answers
-from sea_nn.questions.ask import ask_about_groups, choose_draws, make_ask, make_ask_only
+from sea_nn.questions.answers import Answers, Ask, Asking
+from sea_nn.questions.ask import ask_about_groups, make_ask
 from sea_nn.questions.asked import Asked
-from sea_nn.questions.learn import AnswersMap, check_budget, learn_from_answers
+from sea_nn.questions.budget import count_left, learn_within
+from sea_nn.questions.consult import consult
+from sea_nn.questions.learn import AnswersMap
 
 
 @dataclass(frozen=True)
@@ -109,26 +110,20 @@ def explain(
     entries, shape = expand_methods(methods, options), tuple(x.shape[1:])
     price = sum(entry.member.cost(entry.options, shape) for entry in entries)
     config = check_config(config).settle(price, features.kind.asked)
-    questions = config.questions if budget is None else check_budget(budget, price, constraints)
+    questions = config.questions
+    if budget is not None:
+        cells = features.to_ask_about(config.grid)
+        questions = count_left(budget, price, cells.n, constraints)
     tally = Tally(progress, price * len(x), questions * len(x))
+    running |= {"feature_mask": features.mask_input(), "kind": features.kind, **(call or {})}
     found = compute_maps(
-        model,
-        x,
-        target,
-        methods,
-        options=options,
-        feature_mask=features.mask_input(),
-        kind=features.kind,
-        progress=tally.members,
-        **(call or {}),
-        **running,
+        model, x, target, methods, options=options, progress=tally.members, **running
     )
     members_done = time.perf_counter()
-    heatmaps = to_heatmaps(found)
+    heatmaps, weights = to_heatmaps(found), vote(found)
     known: dict[str, Any] = {"outputs": found.outputs, "output": found.output}
     known |= {"absent": config.absent, "tick": tally.questions, **(call or {})}
     known |= {"features": features, "background": background, "seed": running.get("seed", 0)}
-    weights = vote(found)
 
     def finish(learned: Learned | AnswersMap) -> Explained:
         now = time.perf_counter()
@@ -146,32 +141,20 @@ def explain(
         ask = make_ask(model, x, found.target, **known) if config.rounds else None
         masks = {"weights": weights, "feature_mask": features.groups, **(constraints or {})}
         return finish(learn(heatmaps, config, ask=ask, **masks))
-    asked = features.to_ask_about(config.grid, x.device)
-    left = budget + -sum(found.evaluations.values()) // len(x)
-    draws = choose_draws(left, asked.n, config.absent, features.kind, background)
-    said, before = [], None
-    if previous is not None:
-        outputs, score = previous.read(found.output, found.target, found.outputs, asked.n)
-        said, before, draws = [outputs], (previous.sets, score), outputs.shape[2]
-
-    def keep(learned: AnswersMap) -> AnswersMap:
-        outputs = torch.cat(said, 1)[:, : learned.asked.sets.shape[1]]
-        return replace(learned, asked=replace(learned.asked, outputs=outputs, whole=found.outputs))
-
-    learned = learn_from_answers(
-        make_ask_only(model, x, found.target, draws=draws, keep=said.append, **known),
-        found.output.score(found.outputs, found.target),
+    learned = learn_within(
+        budget * len(x) - sum(found.evaluations.values()),
+        model,
+        x,
+        found.target,
         to_heat(found, weights),
-        left // draws,
-        link="value" if found.output.kind == "value" else "log-odds",
-        features=asked,
-        seed=running.get("seed", 0),
-        known=before,
-        on_round=None if on_round is None else lambda learned: on_round(finish(keep(learned))),
+        grid=config.grid,
+        previous=previous,
+        on_round=None if on_round is None else lambda learned: on_round(finish(learned)),
         seconds=None if seconds is None else seconds - (members_done - started),
         tolerance=tolerance,
+        **known,
     )
-    return finish(keep(learned))
+    return finish(learned)
 
 
 def learn(
@@ -203,29 +186,12 @@ def learn(
         ask = ask_about_groups(ask, groups)
     rows, weights, answers = heatmaps, check_weights(weights, heatmaps), None
     if ask is not None and config.rounds != 0 and heatmaps[:1, 0].numel() > 1:
-        rows, weights, answers = _consult(ask, heatmaps, weights, config, asking)
+        rows, weights, answers = consult(ask, heatmaps, weights, config, asking)
     options = {"required": required, "forbidden": forbidden, **options}
     result = ensemble(rows, config, weights=weights, quiet=True, **options)
-    if groups is None:
-        cells = None
-        if result.feature_shape != tuple(shape):  # pooled onto a grid
-            cells = grouping.number_cells(result.feature_shape, shape).unsqueeze(0)
-        return Learned(result, result.attribution, answers, cells)
-    return Learned(
-        result, grouping.spread(result.attribution, groups, tuple(shape)), answers, groups
-    )
-
-
-def _consult(
-    ask: Ask, heatmaps: Tensor, weights: Tensor, config: SEAConfig, asking: Asking
-) -> tuple[Tensor, Tensor, Answers]:
-    """Ask, join the answers to the heatmaps, learn a map from both, and ask again about that."""
-    share = weights / weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
-    heat = torch.einsum("nm,nm...->n...", share, heatmaps.to(share))
-    answers = Answers.of(ask, heat, config.regions, asking)
-    rows, counted = join_answers(answers, heatmaps, weights)
-    for _ in range(1, config.rounds or 1):
-        heat = ensemble(rows, config, weights=counted, keep_scorer=False, quiet=True).attribution
-        answers = answers + Answers.of(ask, heat, config.regions, asking)
-        rows, counted = join_answers(answers, heatmaps, weights)
-    return rows, counted, answers
+    painted, cells = result.attribution, groups
+    if groups is not None:
+        painted = grouping.spread(painted, groups, tuple(shape))
+    elif result.feature_shape != tuple(shape):  # pooled onto a grid
+        cells = grouping.number_cells(result.feature_shape, shape).unsqueeze(0)
+    return Learned(result, painted, answers, cells)

@@ -40,6 +40,7 @@ from sea_nn.passes.outputs import Output, Target
 from sea_nn.passes.reading import read_value
 from sea_nn.questions.absent import check_background
 from sea_nn.questions.asked import Asked
+from sea_nn.questions.budget import check_stops
 from sea_nn.text.explainer import TextSEA
 
 
@@ -232,6 +233,7 @@ class SEA(Attribution):  # type: ignore[misc]
         if background is not None:
             background = check_background(background, x)
             baselines = background.mean(0) if baselines is None else baselines
+        check_stops(self.budget, on_round, seconds, tolerance)
         own = model
         if callable(target):
             name = getattr(target, "__name__", "<lambda>")

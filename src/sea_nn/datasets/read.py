@@ -37,6 +37,7 @@ from sea_nn.datasets.storage import (
 from sea_nn.datasets.summary import Summary, summarize
 from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError, MissingExtraError
+from sea_nn.explanation.atomic import check_path
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 
@@ -141,7 +142,7 @@ class ExplainedDataset:
     """The results of a run. It sees the shards that were committed when it was opened."""
 
     def __init__(self, out: str | Path) -> None:
-        self.out = Path(out).expanduser().resolve()
+        self.out = check_path(out).expanduser().resolve()
         self.manifest = Manifest.read(self.out)
         self.shards = list_committed(self.out)
 

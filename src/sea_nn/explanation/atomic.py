@@ -27,16 +27,22 @@ _KINDS = {
 }
 
 
+def check_path(path: Any) -> Path:
+    """Return a path as a ``Path``, or say that it is none."""
+    if not isinstance(path, str | os.PathLike):
+        raise KindError(f"a file's path is a str or a Path; got {type(path).__name__}")
+    return Path(path)
+
+
 def find_target(path: Any) -> Path:
     """Return the place that ``path`` means, links followed, if a file may be written there.
 
     Raises:
         InputError: a folder, device, pipe or socket is there; it would be replaced.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise KindError(f"a file's path is a str or a Path; got {type(path).__name__}")
+    path = check_path(path)
     try:
-        target = Path(path).resolve()
+        target = path.resolve()
         kind = stat.S_IFMT(target.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return target

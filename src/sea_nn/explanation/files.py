@@ -25,7 +25,7 @@ from safetensors.numpy import save as serialize
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.explanation.atomic import find_target, write_atomically
+from sea_nn.explanation.atomic import check_path, find_target, write_atomically
 from sea_nn.explanation.parts import Part
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import Ranking
@@ -126,7 +126,7 @@ def read_parts(path: str | Path, make: Callable[..., Made]) -> Made:
     Raises:
         InputError: there is no such file, or what it holds is no explanation, or a damaged one.
     """
-    source = Path(path)
+    source = check_path(path)
     if source.is_dir():
         raise InputError(f"{source} is a folder; give the file that Explanation.save wrote")
     try:

@@ -15,7 +15,7 @@ A map has positions: pixels, voxels, columns, values of a series. One or more of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -81,6 +81,8 @@ class Features:
                 f"inputs of the kind {kind.name!r} have {kind.axes} axes; x is {list(x.shape)}"
             )
         shape = kind.map_shape(x)
+        if isinstance(names, str) or not (names is None or isinstance(names, Iterable)):
+            raise KindError(f"names must be a list of names; got {names!r}")
         named = None if names is None else tuple(map(str, names))
         if feature_mask is not None:
             groups = group_features(feature_mask, shape).to(x.device)

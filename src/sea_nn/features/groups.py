@@ -11,7 +11,12 @@ from sea_nn.errors import InputError, KindError
 
 def group_features(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A feature mask as group numbers 0 … k-1 over the map: int64 [1, *shape]."""
-    mask = torch.as_tensor(mask)
+    try:
+        mask = torch.as_tensor(mask)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise KindError(
+            f"feature_mask must be a tensor of whole numbers; got {type(mask).__name__}"
+        ) from error
     if mask.is_floating_point() or mask.is_complex():
         raise KindError(f"feature_mask must hold whole numbers; got {mask.dtype}")
     while mask.ndim > len(shape):

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from sea_nn.config import check_seed
+from sea_nn.config import check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import Kind, find_kind
 from sea_nn.members.member_maps import MemberMaps
@@ -115,6 +115,11 @@ class Tally:
     """Progress of a whole explanation: the members' evaluations, then the questions'."""
 
     def __init__(self, progress: Progress | None, members: int, questions: int) -> None:
+        if progress is not None and not callable(progress):
+            raise KindError(
+                "progress must be a function of (member, evaluations done, evaluations in all); "
+                f"got {type(progress).__name__}"
+            )
         self.progress, self.price, self.total = progress, members, members + questions
         self.asked = 0
 
@@ -164,8 +169,8 @@ def check_input(x: Any, limit: int | None = None) -> None:
         more = ", …" if len(bad) > 5 else ""
         where = f" (columns {', '.join(map(str, bad[:5]))}{more})" if bad else ""
         raise InputError(f"x holds NaN or infinite values{where}; clean the input first")
-    if limit is not None and limit < 1:
-        raise InputError(f"internal_batch_size must be at least 1, got {limit}")
+    if limit is not None:
+        check_whole("internal_batch_size", limit, 1)
 
 
 def _is_channels_last(first: int, second: int, last: int) -> bool:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.config import PAPER_WIDTHS, Init, check_init, check_seed, check_whole
-from sea_nn.errors import InputError
+from sea_nn.errors import InputError, KindError
 from sea_nn.submodular.activations import parse_activation
 from sea_nn.submodular.greedy_search import GreedySearch, Selection
 from sea_nn.submodular.ties import key_features, key_groups, sort_keys, top_features
@@ -86,7 +86,10 @@ class Scorer(nn.Module, ABC):
 
     def _as_input(self, x: Tensor) -> Tensor:
         reference = next(self.parameters())
-        x = torch.as_tensor(x).to(reference)
+        try:
+            x = torch.as_tensor(x).to(reference)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise KindError(f"x must be a tensor of numbers; got {type(x).__name__}") from error
         if x.ndim == 0 or x.shape[-1] != self.n:
             raise InputError(
                 f"the last axis of x must hold the {self.n} features; got shape {tuple(x.shape)}"
