@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from sea_nn.datasets.storage import list_committed, read_log
-from tests.datasets.small import hash_results, make_inputs, make_sea
+from sea_nn.sea import SEA
+from tests.datasets.small import Net, hash_results, make_inputs, make_sea
 
 pytest.importorskip(
     "pyarrow", reason="whole data sets need pyarrow: pip install 'sea-nn[datasets]'"
@@ -129,3 +130,23 @@ def test_a_second_signal_drops_the_open_shard(tmp_path, undisturbed):
     torch.set_num_threads(1)
     explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
     assert hash_results(out) == undisturbed
+
+
+def test_a_second_signal_does_not_commit_half_an_answer(tmp_path):
+    """A budget that is interrupted gives the map of the answers so far: no result of a run."""
+
+    calls = []  # shared with the copies of the model that a run makes
+
+    class Stopping(Net):
+        def forward(self, x):
+            calls.append(len(x))
+            if len(calls) == 20:
+                for _ in range(2):
+                    os.kill(os.getpid(), signal.SIGTERM)
+            return super().forward(x)
+
+    sea = SEA(Stopping().eval(), budget=64, output="logits")
+    sizes = {"batch_size": 2, "shard_size": 2, "internal_batch_size": 4}
+    with pytest.raises(KeyboardInterrupt):
+        explain_dataset(make_inputs(4), sea, tmp_path, **sizes, quiet=True)
+    assert list_committed(tmp_path) == []

@@ -159,6 +159,10 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+class _DropError(BaseException):
+    """Ends a run at once; not a KeyboardInterrupt, after which a budget gives what it has."""
+
+
 class Stop:
     """Whether the run should end, and by which signal."""
 
@@ -173,7 +177,7 @@ class Stop:
     def handle(self, number: int, _: FrameType | None) -> None:
         """Take a signal; the second one drops the open shards."""
         if self.signal:
-            raise KeyboardInterrupt
+            raise _DropError
         self.signal = number
         self.say("stopping once the open shards are written; again to drop them")
 
@@ -197,6 +201,8 @@ def watch_signals(say: Callable[[str], None]) -> Iterator[Stop]:
             for number in STOPS:
                 before[number] = signal.signal(number, stop.handle)
         yield stop
+    except _DropError:
+        raise KeyboardInterrupt from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -72,7 +72,7 @@ class ClassSummary:
         probability: mean probability of the class.
         agreement: mean Spearman correlation between members.
         mean_map: mean of maps that each sum to 1, on the grid.
-        class_map: the class-level SEA map on the grid.
+        class_map: the class-level SEA map on the grid; of fewer than five inputs the mean map.
         disagreement: where members disagree, on the grid; None without members' maps.
         keep: mean probability with only the top 1, 2, 5, 10, 20, 50 % left.
         remove: mean probability without them.
@@ -215,10 +215,13 @@ class _Gathered:
             curves = [row[side] for row in self.rows if row[side]]
             if curves:
                 setattr(found, side, tuple(torch.tensor(curves).mean(0).tolist()))
-        step = max(1, math.ceil(count / MOST))
-        heat = torch.stack(self.heatmaps[::step]).float()
-        heat = scale(heat.flatten(0, 1)).reshape(heat.shape)
-        found.class_map = ensemble_class(heat, config, keep_scorer=False, quiet=True).attribution[0]
+        found.class_map = mean
+        if count >= FEWEST:
+            step = max(1, math.ceil(count / MOST))
+            heat = torch.stack(self.heatmaps[::step]).float()
+            heat = scale(heat.flatten(0, 1)).reshape(heat.shape)
+            learned = ensemble_class(heat, config, keep_scorer=False, quiet=True)
+            found.class_map = learned.attribution[0]
         if self.spread is not None:
             found.disagreement = self.spread / count
         found.shortcuts = tuple(find_shortcuts(maps, self.outside))
