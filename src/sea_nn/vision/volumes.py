@@ -1,0 +1,89 @@
+"""Volumes from files: NIfTI by nibabel, DICOM series by pydicom; both read numbers, run nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError, MissingExtraError
+
+NIFTI = (".nii", ".nii.gz")
+
+
+def load_volume(path: str | Path) -> Tensor:
+    """Read a volume as float32 [1, D, H, W], in the values that the file says its numbers mean.
+
+    Args:
+        path: a NIfTI file (``.nii``, ``.nii.gz``), of which the last axis becomes D, or a folder
+            with the DICOM files of one series, ordered along the patient.
+    """
+    source = Path(path)
+    if source.is_dir():
+        values = _read_dicom(source)
+    elif source.name.lower().endswith(NIFTI):
+        values = _read_nifti(source)
+    else:
+        raise InputError(
+            f"a volume is a file of {' or '.join(NIFTI)}, or a folder of DICOM files; got {source}"
+        )
+    if not bool(np.isfinite(values).all()):
+        raise InputError(f"{source} holds NaN or infinite values; clean it first")
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))[None]
+
+
+def _read_nifti(source: Path) -> np.ndarray[Any, Any]:
+    try:
+        import nibabel
+    except ImportError as error:
+        raise MissingExtraError("NIfTI needs nibabel: pip install 'sea-nn[medical]'") from error
+    if not source.exists():
+        raise InputError(f"there is no file {str(source)!r}; check its name")
+    try:
+        found: Any = nibabel.load(source)
+        values = np.asarray(found.dataobj, dtype=np.float32)
+    except Exception as error:  # nibabel's own, zlib's, or of the file system
+        raise InputError(f"{source} could not be read as NIfTI: {error}") from error
+    if values.ndim != 3:
+        raise InputError(f"a volume has three axes; {source} has {list(values.shape)}: cut one out")
+    return np.moveaxis(values, 2, 0)
+
+
+def _read_dicom(source: Path) -> np.ndarray[Any, Any]:
+    try:
+        import pydicom
+    except ImportError as error:
+        raise MissingExtraError("DICOM needs pydicom: pip install 'sea-nn[medical]'") from error
+    slices = []
+    for path in sorted(p for p in source.iterdir() if p.is_file()):
+        try:
+            one = pydicom.dcmread(path)
+        except pydicom.errors.InvalidDicomError:
+            continue  # a readme, say
+        if hasattr(one, "PixelData"):
+            slices.append(one)
+    if not slices:
+        raise InputError(f"{source} holds no DICOM files with pictures")
+    if len({one.get("SeriesInstanceUID") for one in slices}) > 1:
+        raise InputError(f"{source} holds several series; give each a folder of its own")
+    shapes = {(one.Rows, one.Columns) for one in slices}
+    if len(shapes) > 1:
+        raise InputError(f"{source} holds slices of different sizes: {sorted(shapes)}")
+    slices.sort(key=_place)
+    parts = []
+    for one in slices:
+        slope, start = float(one.get("RescaleSlope", 1)), float(one.get("RescaleIntercept", 0))
+        parts.append(one.pixel_array.astype(np.float32) * slope + start)
+    return np.stack(parts)
+
+
+def _place(one: Any) -> float:
+    """Where a slice lies along the normal of its plane, or its number."""
+    position, plane = one.get("ImagePositionPatient"), one.get("ImageOrientationPatient")
+    if position is None or plane is None:
+        return float(one.get("InstanceNumber") or 0)
+    axes = np.asarray(plane, dtype=float)
+    return float(np.dot(np.cross(axes[:3], axes[3:]), np.asarray(position, dtype=float)))
