@@ -20,7 +20,7 @@ CHEAP = ("deeplift", "guided_grad_cam")
 OURS = tuple(Map(f"SEA {count}", "budget", (), budget=count) for count in BUDGETS)
 OUR_LABELS = tuple(one.label for one in OURS)
 FEW = (
-    Map("SEA on two members, 30 questions", "sea", CHEAP, SEAConfig()),
+    Map("two members, 30 questions", "sea", CHEAP, SEAConfig()),
     Map("mean of two members", "mean", CHEAP),
 )
 MEMBERS = (
@@ -101,19 +101,21 @@ def _predicts(name: str) -> Experiment:
     )
 
 
-def _budgets(name: str, fills: tuple[str, ...] = FILLS, **more: Any) -> Experiment:
+def _budgets(
+    name: str, fills: tuple[str, ...] = FILLS, setting: str = "imagenet", **more: Any
+) -> Experiment:
     return Experiment(
         f"budgets_{name}",
         f"The best map for every budget, {TITLES[name]}",
         "SEA(model, budget=B) against every member and aggregator of the package and the newest "
         "searches for regions, each at its own price.",
-        maps=(*OURS, *FEW, paper_sea("imagenet"), *MEMBERS, *AGGREGATES, *SAMPLED, *SEARCHES),
+        maps=(*OURS, *FEW, paper_sea(setting), *MEMBERS, *AGGREGATES, *SAMPLED, *SEARCHES),
         metrics=(
             "evaluations",
             "seconds",
             *(f"{what}:{fill}" for what in ("deletion", "insertion") for fill in fills),
             "aupc_windows:noise",
-            "pointing_game",
+            *(("pointing_game",) if PLACES[name].get("mask") else ()),
         ),
         against=OUR_LABELS[-1],
         ours=OUR_LABELS,
@@ -196,6 +198,7 @@ def _twice(name: str, data: str, title: str, classifier: str, correct: bool) -> 
 BOXED = {"mask_share": (0.01, 0.5)}
 LEARNED_EXPERIMENTS = (
     *map(_predicts, ("imagenet", "resnet50", "cub", "tiny_imagenet", "pets", "btd", "fmnist")),
+    _budgets("fmnist", SHARP_FILLS, setting="fmnist", n_inputs=16),
     _budgets("imagenet"),
     _budgets("pets", SHARP_FILLS, n_inputs=24),
     _budgets("cub", SHARP_FILLS, n_inputs=24),

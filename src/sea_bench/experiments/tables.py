@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -184,8 +185,8 @@ def _rank_ours(experiment: Experiment, scores: Scores) -> list[str]:
         for label in experiment.ours:
             k = scores.methods.index(label)
             low, high = float(apart.low[k]), float(apart.high[k])
-            digits = max(3, _digits(value))
-            sign = f"{float(apart.mean[k]):+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+            sign = f"{float(apart.mean[k]):+.3f} [{low:+.3f}, {high:+.3f}]"
+            sign = re.sub(r"(?<=[+-])0\.", ".", sign)  # a row has to fit into a line
             mark = _compare(metric, low, high)
             cells.append(f"**{sign}**" if "▲" in mark else f"*{sign}*" if mark else sign)
         found = f"{best} {value:.{_digits(value)}f}"
