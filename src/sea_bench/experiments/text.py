@@ -36,9 +36,8 @@ from sea_nn.vision.folders import find_cache
 TOXIC = 1  # the class
 N_TUNING = 48
 MARKS = ("F1", "AUPRC", "IoU")
-CURVES = ("comprehensiveness", "sufficiency")
+CURVES, SHOWN = ("comprehensiveness", "sufficiency"), ("mask", "delete")
 MEMBER_SETS = {
-    "saliency, input_x_gradient": ("saliency", "input_x_gradient"),
     "saliency": ("saliency",),
     "input_x_gradient": ("input_x_gradient",),
     "attention_lrp": ("attention_lrp",),
@@ -50,7 +49,8 @@ EXPLAINED = (
     "common ones by those in either; AUPRC: the area under precision and recall of marked words. "
     "Comprehensiveness: what the probability loses where the first words are absent; sufficiency: "
     "what it lacks where only they are left; both as means over all numbers of words, with "
-    "absent words masked, deleted or padded. Means over sentences ± half of the 95 % bootstrap "
+    "absent words masked or deleted (padded ones, which are measured too, give what deleted ones "
+    "do). Means over sentences ± half of the 95 % bootstrap "
     "interval. ▲ better, ▼ worse than {against} by the 95 % interval of the paired difference."
 )
 
@@ -92,9 +92,15 @@ def compute_for(
     part: str, models: Mapping[str, TextModel], item: Marked, seed: int
 ) -> dict[str, Tensor]:
     """The maps of a sentence: all methods, or for tuning what SEA could do otherwise."""
-    if part == "dev":
-        return compute_text_maps(models[DEFAULT_ABSENT], item.reading, TOXIC, seed=seed)
     maps = {}
+    if part == "dev":
+        for absent, model in models.items():
+            if absent != DEFAULT_ABSENT:
+                found = explain_by_sea(model, item.reading, TOXIC, 128, seed=seed)
+                maps[f"SEA, 128, asked by {absent}"] = found
+        model = models[DEFAULT_ABSENT]
+        maps["SEA, 512"] = explain_by_sea(model, item.reading, TOXIC, 512, seed=seed)
+        return maps | compute_text_maps(model, item.reading, TOXIC, seed=seed)
     for budget in (34, 128):
         for absent, model in models.items():
             found = explain_by_sea(model, item.reading, TOXIC, budget, seed=seed)
@@ -178,7 +184,7 @@ def tell_findings(tuning: Part, dev: Part, card: Mapping[str, Any]) -> Findings:
 def _tabulate(names: Sequence[str], values: Mapping[str, Tensor], against: str) -> list[str]:
     """Two tables: people's marks, and curves of words."""
     lines = []
-    for columns in (MARKS, tuple(f"{curve}:{absent}" for curve in CURVES for absent in ABSENCES)):
+    for columns in (MARKS, tuple(f"{c}:{absent}" for c in CURVES for absent in SHOWN)):
         lower = {name for name in columns if name.startswith("sufficiency")}
         head = [f"{name} {'↓' if name in lower else '↑'}" for name in columns]
         cells = [_column(values[name], names, against, name in lower) for name in columns]
