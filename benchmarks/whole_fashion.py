@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 
 from benchmarks.table import hardware, to_markdown
 from sea_bench.data.fashion import load_fashion
+from sea_bench.experiments.tables import wrap
 from sea_nn import SEA, SEAConfig, explain_dataset, read_dataset
 from sea_nn.datasets.storage import read_log
 from sea_nn.vision.models import load_model
@@ -94,7 +95,7 @@ def describe(out: Path) -> str:
         minutes = (event["time"] - samples[0]["time"]) / 60
         rows.append([f"{done:,}", f"{minutes:.1f}", f"{near['mib']:.0f}"])
     data = read_dataset(out)
-    table = data.to_arrow(["correct", "evaluations", "error"]).to_pydict()
+    table = data.to_arrow().to_pydict()
     size = sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
     explaining = sum(e["seconds"]["explain"] for e in commits)
     whole = (commits[-1]["time"] - samples[0]["time"]) / 60
@@ -110,13 +111,15 @@ def describe(out: Path) -> str:
         ["peak memory, MiB", f"{max(s['mib'] for s in samples):.0f}"],
         ["  of it before the first shard", f"{samples[0]['mib']:.0f}"],
     ]
-    head = "# All of Fashion-MNIST\n\nWritten by `python -m benchmarks.whole_fashion OUT --write`."
+    head = (
+        "# All of Fashion-MNIST\n\nWritten by `python -m benchmarks.whole_fashion OUT --write`.\n"
+    )
     note = (
         "The shipped classifier, one thread, members fast without questions, the keep and remove "
         f"curve, batches of {BATCH}, shards of {SHARD:,}, float16 maps. {hardware()}."
     )
     return (
-        f"{head} {note}\n\n"
+        "\n".join([head, *wrap(note), "", ""])
         + to_markdown("The run", "", ("", ""), facts)
         + "\n"
         + to_markdown("Memory", "", ("inputs", "minutes", "resident, MiB"), rows)
