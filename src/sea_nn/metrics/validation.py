@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.features.kinds import IMAGE, find_kind
 from sea_nn.metrics.catalogue import get_metric
 from sea_nn.metrics.metric import Metric
 from sea_nn.metrics.sensitivity import Recompute, drop_channel
@@ -21,14 +22,15 @@ def choose_metrics(metrics: Sequence[str | Metric] | None, x: Tensor) -> list[Me
     if not isinstance(x, Tensor) or not x.is_floating_point():
         kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise KindError(f"x must be a floating-point tensor [N, ...]; got {kind}")
-    if x.ndim not in (2, 3, 4) or x.numel() == 0:
+    if find_kind(x).name == "values" or x.numel() == 0:
         raise InputError(
-            f"x must be [N, F], [N, C, T] or [N, C, H, W] with N >= 1; got {list(x.shape)}"
+            f"x must be [N, F], [N, C, T], [N, C, H, W] or [N, C, D, H, W] with N >= 1; got "
+            f"{list(x.shape)}"
         )
     if isinstance(metrics, str | Metric):
         metrics = (metrics,)
     if metrics is None:
-        metrics = IMAGE_METRICS if x.ndim == 4 else OTHER_METRICS
+        metrics = IMAGE_METRICS if find_kind(x) is IMAGE else OTHER_METRICS
     chosen: dict[str, Metric] = {}
     for given in metrics:
         metric = get_metric(given)
@@ -109,7 +111,7 @@ def check_needs(
         "segments": (segments is not None, "superpixels: pass segments=, whole numbers"),
         "recompute": (recompute is not None, "recompute=, a function from inputs to maps"),
         "without": (without is not None, "without=, maps of the inputs without the object"),
-        "image": (x.ndim == 4, f"images [N, C, H, W], and x is {list(x.shape)}"),
+        "image": (find_kind(x) is IMAGE, f"images [N, C, H, W], and x is {list(x.shape)}"),
     }
     for need, (there, what) in given.items():
         lacking = [metric.name for metric in metrics if need in metric.needs]
