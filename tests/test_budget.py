@@ -72,7 +72,7 @@ def test_predictions_know_both_ends_and_come_with_an_error(model, x, explanation
 
 
 def test_without_a_budget_nothing_predicts_and_nothing_changes(model, x):
-    e = SEA(model).explain(x)
+    e = SEA(model, "paper").explain(x)
     assert e.function is None
     assert e.unit == ""
     assert e.methods == ("saliency", "integrated_gradients", "smooth_ig")
@@ -202,3 +202,29 @@ def test_a_budget_that_cannot_be_kept_is_refused(model, options, message):
 def test_constraints_do_not_go_with_a_budget(model, x):
     with pytest.raises(InputError, match="required and forbidden"):
         SEA(model, budget=64).explain(x, required=torch.ones(16, 16).bool())
+
+
+@pytest.mark.parametrize(
+    ("given", "budget"),
+    [
+        ({}, 512),
+        ({"methods": "fast"}, 34),
+        ({"methods": "thorough"}, 1024),
+        ({"methods": "paper"}, None),
+        ({"methods": "saliency"}, None),
+        ({"config": SEAConfig()}, None),
+        ({"methods": "saliency", "budget": 64}, 64),
+        ({"config": SEAConfig(), "budget": 64}, 64),
+    ],
+)
+def test_nothing_said_means_512_evaluations_and_members_or_a_config_the_paper(model, given, budget):
+    sea = SEA(model, **given)
+    assert sea.budget == budget
+    cheap = ("deeplift", "guided_grad_cam")
+    names = tuple(entry.label for entry in sea.entries)
+    assert (names == cheap) == (budget is not None and given.get("methods") != "saliency")
+
+
+def test_the_default_says_what_to_do_about_constraints(model, x):
+    with pytest.raises(InputError, match='methods="paper"'):
+        SEA(model).explain(x, required=torch.ones(16, 16).bool())

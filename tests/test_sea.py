@@ -224,7 +224,7 @@ def test_members_without_channels_explain_series():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
     x = torch.rand(2, 3, 16)
-    for methods in ("fast", "grad_cam"):
+    for methods in (ENSEMBLES["fast"], "grad_cam"):
         explanation = SEA(model, methods).explain(x)
         assert explanation.attribution.shape == x.shape
     x.zero_()
@@ -237,7 +237,7 @@ def test_a_ready_ensemble_goes_on_without_members_that_are_not_made_for_the_inpu
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 3))
     x = torch.rand(2, *shape)
-    explanation = SEA(model, name).explain(x)
+    explanation = SEA(model, name, SEAConfig()).explain(x)
     left_out = {check.subject for check in explanation.checks if check.level == "fail"}
     assert {*left_out, *explanation.methods} == set(ENSEMBLES[name])
     assert ("grad_cam" in left_out) is ("grad_cam" in ENSEMBLES[name])

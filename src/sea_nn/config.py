@@ -23,6 +23,11 @@ COUNTS = (4, 16, 64, 256)
 """How many regions there may be: squares, for images, of which a Hadamard matrix is at hand."""
 MOST_ROUNDS = 3  # more did not help (docs/results/tried.md)
 
+DEFAULT_BUDGET = 512
+"""Model evaluations an input where nobody says what to do: the function learned from answers."""
+POINTS = {"fast": 34, "thorough": 1024}
+"""Names of other budgets."""
+
 SOLVERS = ("mirror", "gradient", "adagrad")
 ABSENT = ("blur", "mean", "baseline", "noise", "interpolate", "background", "background_mean")
 # (heatmap weight, margin weight, weight decay, grid) as the paper states them.
@@ -298,6 +303,25 @@ def _number(name: str, value: object, least: float = -math.inf, above: float = -
             f"{name} must be {'above' if value <= above else 'at least'} "
             f"{max(least, above):g}; got {value!r}"
         )
+
+
+def choose_budget(
+    methods: Any, config: SEAConfig | None, budget: int | None
+) -> tuple[Any, int | None]:
+    """The members (None: cheap ones) and the budget (None: the paper's function) that are meant.
+
+    >>> choose_budget(None, None, None), choose_budget("fast", None, None)
+    ((None, 512), (None, 34))
+    >>> choose_budget("paper", None, None)
+    ('paper', None)
+    """
+    if budget is not None or config is not None:
+        return methods, budget
+    if methods is None:
+        return None, DEFAULT_BUDGET
+    if isinstance(methods, str) and methods in POINTS:
+        return None, POINTS[methods]
+    return methods, None
 
 
 def check_config(config: SEAConfig | None) -> SEAConfig:

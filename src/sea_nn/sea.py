@@ -22,7 +22,7 @@ from captum.log import log_usage
 from torch import Tensor, nn
 
 from sea_nn import pipeline
-from sea_nn.config import SEAConfig, check_config, check_seed, check_whole
+from sea_nn.config import SEAConfig, check_config, check_seed, check_whole, choose_budget
 from sea_nn.errors import InputError, MemberError
 from sea_nn.explanation.assemble import assemble, check_function, check_range
 from sea_nn.explanation.explanation import Explanation
@@ -50,15 +50,17 @@ class SEA(Attribution):  # type: ignore[misc]
     Args:
         model: a module, or any function from inputs to logits; dict, tuple and Hugging Face
             outputs are understood. It comes back as it was.
-        methods: "fast", "paper", "thorough", or names, (name, options) pairs and callables; left
-            out, "paper", or with a ``budget`` two cheap ones.
-        config: how the members' maps are ensembled, and whether the model is asked: for images it
-            is by default, 30 questions about halves of each (``SEAConfig.rounds``).
+        methods: "paper", or names, (name, options) pairs and callables; left out, two cheap ones.
+            "fast" and "thorough" are the budgets 34 and 1,024.
+        config: how the members' maps are ensembled without a budget, and whether the model is
+            asked: for images it is by default, 30 questions about halves of each
+            (``SEAConfig.rounds``). ``SEAConfig.paper`` has the paper's settings.
         budget: model evaluations an input, members and questions together. The function is then
             learned from the model's answers about sets, in as many questions as the members leave:
             gains are in log-odds and ``Explanation.predict`` says what the model would. Of
             ``config`` only ``absent`` and ``grid`` count. About 34, 128, 512 and 1,024 were
-            measured (docs/results/learned.md). None: the paper's function.
+            measured (docs/results/learned.md). Where neither budget, methods nor config are given,
+            it is 512; None beside one of these: the paper's function.
         options: options by member, for example ``{"rise": {"n_masks": 500}}``.
         output: what the model's outputs are: "logits" (a softmax follows), "probabilities",
             "sigmoid" (each column a logit of its own) or "value" (a regression). None: found from
@@ -84,6 +86,7 @@ class SEA(Attribution):  # type: ignore[misc]
         super().__init__(model)
         if isinstance(methods, Iterator):
             methods = tuple(methods)  # they are gone through more than once
+        methods, budget = choose_budget(methods, config, budget)
         self.budget, self.chosen = budget, methods is None and budget is not None
         if methods is None:
             methods = "paper" if budget is None else cheap_members(model)[0]
@@ -336,10 +339,10 @@ def quantus_explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.
         model: the model that Quantus passes.
         inputs: array or tensor [N, C, H, W].
         targets: classes [N].
-        **kwargs: ``methods``, ``config``, ``options``, ``output``, ``seed`` for ``SEA``; others are
-            ignored.
+        **kwargs: ``methods``, ``config``, ``budget``, ``options``, ``output``, ``seed`` for
+            ``SEA``; others are ignored.
     """
-    known = ("methods", "config", "options", "output", "seed")
+    known = ("methods", "config", "budget", "options", "output", "seed")
     chosen = {k: v for k, v in kwargs.items() if k in known}
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     x = torch.as_tensor(inputs, dtype=torch.float32, device=device)

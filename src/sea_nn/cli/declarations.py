@@ -19,8 +19,8 @@ Methods = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="fast, paper, thorough, or names from 'sea methods' with commas.",
-        show_default="paper",
+        help="paper, or names from 'sea methods' with commas; fast and thorough are budgets.",
+        show_default="two cheap ones",
     ),
 ]
 Budget = Annotated[
@@ -28,8 +28,8 @@ Budget = Annotated[
     typer.Option(
         min=1,
         metavar="NUMBER",
-        help="Model evaluations a picture, such as 128 or 512: learn from its answers.",
-        show_default="the members' and 30",
+        help="Model evaluations a picture, such as 128: learn from its answers about parts.",
+        show_default="512; none with --methods or --config",
     ),
 ]
 Assignments = Annotated[

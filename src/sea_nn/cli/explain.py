@@ -28,11 +28,11 @@ from sea_nn.errors import InputError
 
 EXAMPLES = list_examples(
     "sea explain --demo",
-    "sea explain cat.jpg 'photos/*.png' folder/ -o out --methods thorough",
+    "sea explain cat.jpg 'photos/*.png' folder/ -o out --methods paper",
     "sea explain cat.jpg --target tabby --grid 28x28 --top 20",
     "sea explain cat.jpg --methods saliency,rise --set rise.n_masks=500",
     "sea explain cat.jpg --target tabby --not 'Egyptian cat'",
-    "sea explain cat.jpg --budget 512",
+    "sea explain cat.jpg --budget 128",
     "sea explain boot.png --model fashion-cnn --json > boot.json",
     "sea explain x.png --model my_model.py:make_model",
     "sea explain --text 'Not bad at all.' --model hf:FOLDER --target positive",
@@ -158,6 +158,7 @@ def explain(
             )
         from sea_nn.cli import options, summary
         from sea_nn.cli.batches import Job, explain_pictures
+        from sea_nn.config import choose_budget
         from sea_nn.explanation.atomic import find_target
         from sea_nn.members.registry import expand_methods
         from sea_nn.sea import SEA
@@ -167,11 +168,13 @@ def explain(
         settings = options.read_settings(config, grid)
         n_top = None if top is None else options.parse_top(top)
         chosen = options.parse_assignments(assignments or ())
-        if budget is None or methods is not None:
-            expand_methods(methods or "paper", chosen)
+        if config is None:
+            methods, budget = choose_budget(methods, None, budget)
+        if methods is not None:
+            expand_methods(methods, chosen)
         loaded = options.load(model, device)
         options.check_grid(grid, loaded)
-        options.check_top(n_top, settings, loaded)
+        options.check_top(n_top, settings, loaded, budget is not None)
         means: dict[str, Any] = {"output": model_output, "seed": seed, "compile": compiled}
         job = Job(
             loaded,

@@ -123,12 +123,13 @@ def check_grid(grid: str | None, loaded: LoadedModel) -> None:
         )
 
 
-def check_top(top: int | float | None, settings: SEAConfig, loaded: LoadedModel) -> None:
+def check_top(
+    top: int | float | None, settings: SEAConfig, loaded: LoadedModel, asked: bool = False
+) -> None:
     """Refuse more features than there are now, not after the work is done."""
     _, height, width = loaded.preprocess.shape
-    rows, columns = (
-        (height, width) if settings.grid is None else clip_grid(settings.grid, (height, width))
-    )
+    grid = settings.grid or ((8, 8) if asked else None)
+    rows, columns = (height, width) if grid is None else clip_grid(grid, (height, width))
     if isinstance(top, int) and top > rows * columns:
         raise InputError(
             f"--top {top} asks for more than the {rows} x {columns} = {rows * columns} features "

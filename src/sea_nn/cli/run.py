@@ -100,14 +100,17 @@ def run(
     failed; 2: nothing could be done; 130 or 143: stopped.
     """
     from sea_nn.cli import options
+    from sea_nn.config import choose_budget
     from sea_nn.datasets.run import Outcome, explain_dataset
     from sea_nn.members.registry import expand_methods
     from sea_nn.sea import SEA
 
     settings = options.read_settings(config, grid)
     chosen = options.parse_assignments(assignments or ())
-    if budget is None or methods is not None:
-        expand_methods(methods or "paper", chosen)
+    if config is None:
+        methods, budget = choose_budget(methods, None, budget)
+    if methods is not None:
+        expand_methods(methods, chosen)
     loaded = options.load(model, device)
     options.check_grid(grid, loaded)
     wanted: str | int | None = target

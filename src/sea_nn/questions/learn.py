@@ -115,7 +115,7 @@ def learn_from_answers(
     if n > MOST_FEATURES:
         raise InputError(
             f"a budget is for at most {MOST_FEATURES} features, and there are {n}: give a coarser "
-            "feature_mask or grid, or leave out budget"
+            'feature_mask or grid, or say methods="paper"'
         )
     warm = features.sum(heat.double()) / features.count().to(heat.device)
 
@@ -245,5 +245,8 @@ def check_budget(budget: int, price: int, constraints: Mapping[str, Any] | None 
             f"{budget}), or cheaper methods"
         )
     if any((constraints or {}).get(name) is not None for name in ("required", "forbidden")):
-        raise InputError("required and forbidden do not go with a budget: leave out one of them")
+        raise InputError(
+            "required and forbidden do not go with a budget (512 where nothing else is said): say "
+            'methods="paper"'
+        )
     return budget - price

@@ -11,6 +11,7 @@ from torch import Tensor
 from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import AnswersFunction, Link, to_score
 
+SINGLE = 16  # features that greedy takes one by one
 MOST_REST = 3.0  # a rest beyond so many log-odds counts as this
 
 
@@ -145,14 +146,21 @@ def order_by_wish(
 def _take_in_turn(
     better: Callable[[Tensor, Tensor], Tensor], count: int, n: int, device: torch.device | None
 ) -> Tensor:
-    """Take the best feature again and again, by ``better(taken, each)`` [count, n]."""
+    """Take the best feature again and again, by ``better(taken, each)`` [count, n].
+
+    From ``SINGLE`` on the best two are taken at a time, later the best four: there the order hardly
+    matters, and each step costs the same.
+    """
     taken = torch.zeros(count, 1, n, dtype=torch.bool, device=device)
     each = torch.eye(n, dtype=torch.bool, device=device)
-    order = []
-    for _ in range(n):
-        best = better(taken, each).masked_fill(taken[:, 0], -torch.inf).argmax(1, keepdim=True)
-        taken = taken.scatter(2, best[:, :, None], True)
+    order, done = [], 0
+    while done < n:
+        many = min(n - done, 1 if done < SINGLE else 2 if done < 2 * SINGLE else 4)
+        found = better(taken, each).masked_fill(taken[:, 0], -torch.inf)
+        best = found.argmax(1, keepdim=True) if many == 1 else found.topk(many, 1).indices
+        taken = taken.scatter(2, best[:, None], True)
         order.append(best)
+        done += many
     return torch.cat(order, 1)
 
 
