@@ -86,7 +86,7 @@ def rate_table(folder: Path) -> Table:
     )
     loaded = load_model("efficientnet-lite0")
     photographs = write_photographs(folder / "photographs", 4)
-    lite = SEA(loaded.model, "fast", budget=None, output="logits")
+    lite = SEA(loaded.model, "fast", SEAConfig(), output="logits")
     name = "photographs, 4 JPEG files, lite0, members fast"
     rows.append(_compare(name, 4, 4, lite, photographs, folder, preprocess=loaded.preprocess))
     return (
