@@ -228,3 +228,22 @@ def test_nothing_said_means_512_evaluations_and_members_or_a_config_the_paper(mo
 def test_the_default_says_what_to_do_about_constraints(model, x):
     with pytest.raises(InputError, match='methods="paper"'):
         SEA(model).explain(x, required=torch.ones(16, 16).bool())
+
+
+def test_a_model_that_returns_nan_on_masked_inputs_is_named():
+    def fragile(x):
+        z = x.mean((1, 2, 3))
+        z = torch.where(z < 0.5, torch.nan, z)  # the whole input is fine
+        return torch.stack([z, -z], 1)
+
+    sea = SEA(fragile, "saliency", SEAConfig(absent="baseline"), budget=40)
+    with pytest.raises(InputError, match=r"NaN .* with\s+features hidden"):
+        sea.explain(torch.ones(1, 1, 8, 8))
+
+
+def test_probabilities_that_do_not_sum_to_one_are_refused():
+    def wrong(x):
+        return x.mean((1, 2, 3))[:, None].expand(-1, 2) * 0.7
+
+    with pytest.raises(InputError, match="sum to 1"):
+        SEA(wrong, budget=40, output="probabilities").explain(torch.ones(1, 1, 8, 8))
