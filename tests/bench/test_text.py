@@ -85,7 +85,7 @@ def test_curves_of_words_by_hand(model, item):
     maps = compute_text_maps(model, item.reading, 1, budgets=(20,), larger=())
     scores = score_text_maps(models, item, maps, 1)
     for absent, asked in models.items():
-        for k, values in enumerate(maps.values()):
+        for k, values in enumerate(list(maps.values())[:3]):
             order, lost, lacking = values.argsort(descending=True, stable=True), [], []
             whole = _say(asked, item, torch.ones(7, dtype=torch.bool))
             for count in range(1, 7):

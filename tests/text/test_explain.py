@@ -121,9 +121,9 @@ def test_one_text_has_one_number_a_word(parts):
 
 def test_texts_of_different_lengths_are_explained_as_if_alone(parts):
     sea = SEA.for_text(*parts, budget=20)
-    texts = [SHORT, TEXT, "bad"]
+    texts = [SHORT, TEXT]
     together = sea.explain(texts, target=0)
-    assert together.attribution.shape == (3, 10)
+    assert together.attribution.shape == (2, 10)
     for i, text in enumerate(texts):
         alone, one = sea.explain([text], target=0), together[i]
         assert one.texts == alone.texts
