@@ -267,6 +267,21 @@ def test_authors_reading_keeps_tied_features():
     assert kept[0] == shared[0]
 
 
+@pytest.mark.parametrize("reading", ["paper", "authors"])
+def test_the_order_of_the_columns_decides_only_ties_that_are_kept(reading):
+    """A step of 1e-8 leaves all weights within 2^-30 of each other: every feature ties."""
+    given_maps, turn = maps(1, m=2, shape=(60,)), torch.randperm(60)
+    config = SEAConfig(
+        learning_rate=1e-8, epochs=1, weight_decay=1.0, activation="power:-1", reading=reading
+    )
+    here, there = (ensemble(h, config) for h in (given_maps, given_maps[..., turn]))
+    weight = here.scorer.weight[0]
+    assert float(weight.max() / weight.min() - 1) < 2.0**-30
+    same = torch.isclose(there.attribution, here.attribution[:, turn], rtol=1e-3)
+    assert bool(same.all()) == (reading == "paper")
+    torch.testing.assert_close(there.gains, here.gains, rtol=1e-6, atol=0.0)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 100_000])
 @pytest.mark.parametrize("m", [1, 7])
 def test_any_number_of_features_and_methods(n, m):

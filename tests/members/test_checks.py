@@ -185,3 +185,24 @@ def test_deeplifts_sum_is_judged_input_by_input():
         compute_maps(model, x[i : i + 1], 0, ("deeplift",)).missed["deeplift"] for i in range(4)
     ]
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-3, atol=1e-4)
+
+
+class Normalised(nn.Module):
+    """Uses the statistics of the batch even in eval mode, or none."""
+
+    def __init__(self, training):
+        super().__init__()
+        torch.manual_seed(0)
+        self.training_always, self.norm, self.last = training, nn.BatchNorm2d(1), network()
+
+    def forward(self, x):
+        mean, var = self.norm.running_mean, self.norm.running_var
+        return self.last(nn.functional.batch_norm(x, mean, var, training=self.training_always))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_model_whose_rows_are_not_independent_is_named(training, count):
+    e = SEA(Normalised(training), ("saliency", "input_x_gradient")).explain(X[:count], target=0)
+    notes = [c.message for c in e.checks if c.subject == "model"]
+    assert any("rest of the batch" in note for note in notes) == training

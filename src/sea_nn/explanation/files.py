@@ -189,6 +189,8 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
         attribution = torch.from_numpy(tensors["attribution"])
     else:
         one = facts.get("one_channel", facts["kind"] == "image")
+        if not isinstance(one, bool):
+            raise ValueError(f"one_channel is {one!r}")
         full = (len(order), 1, *shape) if one else (len(order), *shape)
         attribution = _place(order, gains, features, full)
     plain = ("target", "score", "images", "values", "answers", "predict_error", "rival")

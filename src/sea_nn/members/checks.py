@@ -33,6 +33,8 @@ MOST_CHANCE = 0.5
 """Where chance reaches more than this rank correlation, agreement cannot be judged."""
 COMPLETENESS = 0.05
 """Integrated gradients and DeepLIFT should sum to the change of the output within this share."""
+SAME = 0.02
+"""Two answers about an input are the same within this share; half precision needs some."""
 MUCH = 0.25
 """A map whose sum misses more than this share of the change does not count."""
 
@@ -120,6 +122,7 @@ def check_members(
     if found.output.notice:
         what, _, advice = found.output.notice.partition(". ")
         checks.insert(0, Check("warn", "model", what, advice))
+    checks += _check_rows(found, model, x, options.get("additional_forward_args"))
     copies = {b: a for a, b, same in found.duplicates() if bool(same.all())}
     for name, maps in found.maps.items():
         seen = reduce_channels(maps, found.kind.channels)
@@ -153,6 +156,29 @@ def check_members(
         checks.append(_check_completeness(found, model, x, **options))
     checks += [c for name, missed in found.missed.items() for c in _check_missed(name, missed)]
     return checks
+
+
+@torch.no_grad()
+def _check_rows(
+    found: MemberMaps, model: Callable[..., Any], x: Tensor, args: Any = None
+) -> list[Check]:
+    """Warn of a model whose answer about an input depends on the rest of the batch, or on chance.
+
+    Members put points of many inputs into one batch, so that their maps of such a model mix inputs.
+    """
+    first = torch.zeros(2, dtype=torch.long, device=x.device)
+    pair = torch.cat([x[:1], x[:1] / 2]).detach()
+    with borrow(model, x, as_args(args)) as twin:
+        now = predict(twin, pair, select_args(as_args(args), first, len(x)))[0]
+    before = found.outputs[0].to(now)
+    if float((now - before).abs().max()) <= SAME * float(before.abs().max().clamp_min(1)):
+        return []
+    what = "its answer about an input changes with the rest of the batch, or by chance"
+    advice = (
+        "maps mix inputs: a normalisation by batch statistics, or dropout, runs in eval mode too; "
+        "switch it off, or explain inputs with internal_batch_size=1"
+    )
+    return [Check("warn", "model", what, advice)]
 
 
 def _check_missed(name: str, missed: Tensor) -> list[Check]:
