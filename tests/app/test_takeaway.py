@@ -30,7 +30,7 @@ def session():
     session = Session(load_subject("fashion-cnn"))
     session.choose(session.subject.examples[1])
     session.aim((5, 7))
-    list(session.explain((34,)))
+    list(session.explain(34))
     return session
 
 
@@ -48,6 +48,18 @@ def test_code_reproduces_the_map_on_the_screen(session, tmp_path, monkeypatch, c
     )
 
 
+def test_code_has_the_calls_whose_answers_were_used_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    session = Session(load_subject("fashion-cnn"))
+    session.choose(session.subject.examples[1])
+    list(session.explain(40))
+    session.aim(7)
+    list(session.explain(60))
+    found = {}
+    exec(write_code(session), found)
+    assert torch.equal(found["e"].attribution, session.explanation.attribution)
+
+
 def test_code_of_a_table_reads_the_upload_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(TABLE)
@@ -55,7 +67,7 @@ def test_code_of_a_table_reads_the_upload_again(tmp_path, monkeypatch):
     subject = load_subject("own.py:make")
     session = Session(subject)
     session.choose(subject.read("rows.csv", (tmp_path / "rows.csv").read_bytes())[1])
-    list(session.explain((16,)))
+    list(session.explain(16))
     found = {}
     exec(write_code(session), found)
     assert torch.equal(found["e"].attribution, session.explanation.attribution)

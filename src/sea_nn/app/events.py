@@ -14,7 +14,7 @@ from typing import Any
 import gradio as gr
 
 from sea_nn.app.gallery import Gallery
-from sea_nn.app.session import BUDGETS, Session, Sessions
+from sea_nn.app.session import Session, Sessions
 from sea_nn.app.subjects import Given, Subject
 from sea_nn.app.takeaway import FORMATS, SIZES, draw_figure, save_explanation, save_report
 from sea_nn.app.views import encode_evidence, encode_session, encode_side, to_url
@@ -115,7 +115,7 @@ class Events:
             yield self._show_gallery(session), encode_session(session, key), start
             if session.given is None:
                 return
-            for step in session.explain(budgets=sorted({min(BUDGETS[0], budget), budget})):
+            for step in session.explain(budget):
                 said = {"running": True, "done": step.done, "total": step.total}
                 fresh = step.explanation is not None
                 state = encode_session(session, key) if fresh else gr.skip()

@@ -9,7 +9,7 @@ That function may return whatever ``load_model`` takes; for a model of tables or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
@@ -39,6 +39,7 @@ EXAMPLES = (
     "Stir the onions in butter until they are soft, then add the stock.",
     "I expected little, and it was even worse: two hours I will never get back.",
 )
+FIRST = 34  # evaluations of a text's first map
 NO_TENSOR = torch.zeros(1, 0)
 
 
@@ -184,9 +185,19 @@ class TextSubject(Subject):
         return self._ask(reading, torch.ones(1, len(reading), dtype=torch.bool))[0], sea.output
 
     def explain(
-        self, given: Given, target: int | tuple[int, int], budget: int, progress: Progress
+        self,
+        given: Given,
+        target: int | tuple[int, int],
+        budget: int,
+        progress: Progress,
+        on_round: Callable[[Explanation], bool],
+        previous: Explanation | None = None,
     ) -> Explanation:
-        """The text's explanation with this many evaluations."""
+        """The text's explanation with this many evaluations, after a first one with few."""
+        if budget > FIRST:
+            first = self.explain(given, target, FIRST, progress, on_round)
+            if not on_round(first):
+                return first
         sea = self._read(given)[0]
         how: dict[str, Any] = {"features": sea.features, "absent": sea.absent, "seed": sea.seed}
         how |= {"methods": sea.methods, "options": sea.options, "output": sea.output.kind}

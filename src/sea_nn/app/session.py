@@ -7,7 +7,7 @@ There is no page in here: ``Session`` can be driven from a script, and is in the
 >>> session.choose(session.subject.examples[0])
 >>> session.top(1)[0].label
 'Ankle boot'
->>> explanation = [step for step in session.explain(budgets=(128,))][-1].explanation
+>>> explanation = list(session.explain(128))[-1].explanation
 >>> evidence = session.weigh(16)
 >>> evidence.only > evidence.removed
 True
@@ -78,7 +78,7 @@ class Kept:
 
 
 class StoppedError(Exception):
-    """The visitor pressed Stop."""
+    """The visitor pressed Stop, or is about something else."""
 
 
 class Session:
@@ -93,6 +93,7 @@ class Session:
         explanation: the newest one of ``given`` and ``target``, or None.
         measured: what was asked about the explanation's best p features, by p.
         kept: the last explanations, newest last.
+        calls: what was explained of this input: (target, budget, whether it was stopped).
         evaluations: of the model, in all.
     """
 
@@ -105,9 +106,11 @@ class Session:
         self.explanation: Explanation | None = None
         self.measured: dict[int, Evidence] = {}
         self.kept: list[Kept] = []
+        self.calls: list[tuple[int | tuple[int, int], int, bool]] = []
         self.evaluations = 0
         self.output: Output | None = None
         self._whole = torch.zeros(0)
+        self._previous: Explanation | None = None
         self._answers: OrderedDict[bytes, Tensor] = OrderedDict()
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -122,6 +125,7 @@ class Session:
             self.output = output
             self.given, self.explanation, self.measured = given, None, {}
             self._whole = outputs
+            self._previous, self.calls = None, []
             self._answers.clear()
             self.evaluations += 1
             self.target = int(self._whole.argmax())
@@ -172,19 +176,18 @@ class Session:
             if target != self.target:
                 self.target, self.explanation, self.measured = target, None, {}
 
-    def explain(self, budgets: Sequence[int] = BUDGETS[:2]) -> Iterator[Step]:
-        """Explain the input with each of the budgets in turn: a first map soon, then finer ones.
+    def explain(self, budget: int = BUDGETS[1]) -> Iterator[Step]:
+        """Explain the input: a map after each round of questions, the first one soon.
 
-        Ends early, with what is there, when ``stop`` is called from another thread.
+        What the model answered about this input before, for whatever class, counts as asked. Ends
+        early, with what is there, when ``stop`` is called from another thread.
         """
         given = self._need_given()
         self.stop()
         with self._lock:
             self._stop = stop = threading.Event()
         steps: queue.SimpleQueue[Step | BaseException | None] = queue.SimpleQueue()
-        worker = threading.Thread(
-            target=self._work, args=(given, tuple(budgets), stop, steps), daemon=True
-        )
+        worker = threading.Thread(target=self._work, args=(given, budget, stop, steps), daemon=True)
         worker.start()
         try:
             while (step := steps.get()) is not None:
@@ -273,39 +276,47 @@ class Session:
     def _work(
         self,
         given: Given,
-        budgets: tuple[int, ...],
+        budget: int,
         stop: threading.Event,
         steps: queue.SimpleQueue[Step | BaseException | None],
     ) -> None:
-        """Explain with each budget, and tell ``steps`` how it goes; None is the end."""
-        started, total = time.monotonic(), sum(budgets)
-        done_before = 0
-        target = self.target
+        """Explain, and tell ``steps`` how it goes; None is the end."""
+        started, target, previous = time.monotonic(), self.target, self._previous
+        known = 0 if previous is None or previous.function is None else previous.function.n_answers
+
+        newest: Explanation | None = None
+
+        def tell(member: str, done: int, total: int) -> None:
+            if stop.is_set():
+                raise StoppedError
+            left = (time.monotonic() - started) / max(done, 1) * max(0, total - known - done)
+            steps.put(Step(min(total, known + done), total, left))
+
+        def show(e: Explanation) -> bool:
+            nonlocal newest
+            with self._lock:
+                if given is not self.given or target != self.target:
+                    return False
+                newest = self.explanation = e
+                self.measured = self._read_curve(e)
+            spent = sum(e.provenance.evaluations.values())
+            steps.put(Step(min(budget, known + spent), budget, None, e))
+            return not stop.is_set()
+
         try:
-            for budget in budgets:
-
-                def tell(member: str, done: int, of: int, before: int = done_before) -> None:
-                    if stop.is_set():
-                        raise StoppedError
-                    spent = time.monotonic() - started
-                    left = spent / max(before + done, 1) * (total - before - done)
-                    steps.put(Step(before + done, total, left))
-
-                e = self.subject.explain(given, target, budget, tell)
-                done_before += budget
-                with self._lock:
-                    if stop.is_set() or given is not self.given or target != self.target:
-                        return
-                    self.explanation, self.measured = e, self._read_curve(e)
-                    self._keep(given, e)
-                    self.evaluations += sum(e.provenance.evaluations.values())
-                steps.put(Step(done_before, total, None, e))
+            show(self.subject.explain(given, target, budget, tell, show, previous))
         except StoppedError:
-            pass
+            pass  # the last round's map is there
         except BaseException as error:
             steps.put(error)
-        finally:
-            steps.put(None)
+        with self._lock:
+            if newest is not None:
+                self.evaluations += sum(newest.provenance.evaluations.values())
+            if newest is not None and given is self.given and target == self.target:
+                self._keep(given, newest)
+                self._previous = newest
+                self.calls.append((target, budget, stop.is_set()))
+        steps.put(None)
 
     def _read_curve(self, e: Explanation) -> dict[int, Evidence]:
         """What was asked along the order while explaining."""

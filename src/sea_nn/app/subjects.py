@@ -70,9 +70,15 @@ class Subject:
         return outputs[0].cpu(), find_output(outputs, self.output)
 
     def explain(
-        self, given: Given, target: int | tuple[int, int], budget: int, progress: Progress
+        self,
+        given: Given,
+        target: int | tuple[int, int],
+        budget: int,
+        progress: Progress,
+        on_round: Callable[[Explanation], bool],
+        previous: Explanation | None = None,
     ) -> Explanation:
-        """The input's explanation with this many evaluations."""
+        """The input's explanation with this many evaluations, as ``SEA.explain`` has it."""
         return SEA(self.model, budget=budget, output=self.output).explain(
             given.x,
             target,
@@ -81,6 +87,8 @@ class Subject:
             feature_names=self.feature_names,
             model_name=self.name,
             progress=progress,
+            on_round=on_round,
+            previous=previous,
         )
 
     def ask(self, given: Given, e: Explanation, sets: Tensor) -> Tensor:

@@ -129,11 +129,12 @@ def write_code(session: Session) -> str:
                 *ENDING,
             ]
         )
-    call = ["x", f"target={session.target!r}"]
+    chain = len(session.calls) > 1
+    call = ["x", "target=target", "previous=e"] if chain else ["x", f"target={session.target!r}"]
     call += ["labels=labels"] if session.subject.labels else []
     call += ["feature_names=names"] if session.subject.feature_names else []
     call += ["images=images"] if given.image is not None else []
-    options = [f"budget={budget}"]
+    options = ["budget=budget"] if chain else [f"budget={budget}"]
     options += [f"output={session.subject.output!r}"] if session.subject.output else []
     shown = "images = torch.from_numpy(loaded.preprocess.display(picture))[None]"
     lines = [
@@ -141,10 +142,20 @@ def write_code(session: Session) -> str:
         *session.subject.code,
         *given.code,
         *([] if given.image is None else [shown]),
-        f"e = SEA(model, {', '.join(options)}).explain({', '.join(call)})",
+        *_write_calls(session, f"e = SEA(model, {', '.join(options)}).explain({', '.join(call)})"),
         *ENDING,
     ]
     imports = [line for line in lines if line.startswith(("import ", "from "))]
     imports += [] if given.image is None else ["import torch"]
     imports = sorted(imports, key=lambda line: (line.startswith("from"), line))
     return "\n".join([*imports, "", *(line for line in lines if line not in imports)])
+
+
+def _write_calls(session: Session, call: str) -> list[str]:
+    """One call, or the calls whose answers were used again."""
+    by_hand = any(stopped for _, _, stopped in session.calls)
+    note = "  # one was stopped by hand: it asked fewer" if by_hand else ""
+    if len(session.calls) < 2:
+        return [call + note]
+    pairs = [(target, budget) for target, budget, _ in session.calls]
+    return ["e = None", f"for target, budget in {pairs}:{note}", f"    {call}"]
