@@ -1,4 +1,4 @@
-"""``python -m benchmarks [core|members|metrics|learning|engine|compiled|text|gpu|datasets ...]``.
+"""``python -m benchmarks [core|members|metrics|learning|engine|text|gpu|datasets|app ...]``.
 
 Each module has ``run()``, which gives its tables one by one; nothing is timed in
 the tests.

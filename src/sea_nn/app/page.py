@@ -57,7 +57,7 @@ def build_page(
         if gallery is not None:
             opened.ask(events.ask_result, [budget], shown, **WORK)
         page.unload(events.leave)
-    page.queue(max_size=64)
+    page.queue(max_size=32)  # no more than there are sessions: who waits keeps its place
     return page
 
 

@@ -343,7 +343,7 @@ class Session:
 class Sessions:
     """The visitors' sessions by key, at most ``most`` of them: the longest unused goes first."""
 
-    def __init__(self, most: int = 16) -> None:
+    def __init__(self, most: int = 32) -> None:
         self.most = most
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._lock = threading.Lock()
