@@ -195,7 +195,7 @@ def test_stop_keeps_the_map_that_is_there(ask):
     ask.wait(f"{DONE}", 60)
     assert ask.run("return sea.page.state.map.spent") < 1000
     ask.run("document.querySelectorAll('#budget input')[1].click()")
-    ask.wait(f"sea.page.state.map.code.includes('budget=128') && {DONE}", 60)
+    ask.wait(f"sea.page.state.map.code.includes('(9, 128)]') && {DONE}", 60)
 
 
 def test_explanations_of_a_visit_can_be_compared(ask):
