@@ -6,7 +6,7 @@ import torch
 from sea_nn.features import Features
 from sea_nn.questions.designs import around, choose_open
 from sea_nn.questions.finer import can_refine, count_questions, sort_finer
-from sea_nn.questions.painting import add_densities, blend, paint_in_order
+from sea_nn.questions.painting import add_densities, blend, find_trust, paint_in_order
 from sea_nn.questions.search import Search, plan_questions
 
 
@@ -30,16 +30,29 @@ def test_a_class_without_support_has_an_empty_map():
 
 
 def test_more_answers_follow_the_cells_fewer_the_heat():
-    earliness, heat = torch.tensor([[1.0, 0.5]]), torch.tensor([[1.0, 3.0]])
+    earliness, heat, one = torch.tensor([[1.0, 0.5]]), torch.tensor([[1.0, 3.0]]), torch.ones(1)
     for sharpness, first in ((0.5, 1), (50.0, 0)):
-        assert int(blend(earliness, heat, sharpness).argmax()) == first
-    assert bool(blend(earliness, torch.zeros(1, 2), 1.0).isfinite().all())
+        assert int(blend(earliness, heat, sharpness, one).argmax()) == first
+    assert int(blend(earliness, heat, 0.5, 0 * one).argmax()) == 0  # heat that is not trusted
+    assert bool(blend(earliness, torch.zeros(1, 2), 1.0, one).isfinite().all())
+
+
+def test_heat_is_trusted_as_far_as_the_answers_bear_it_out():
+    generator = torch.Generator().manual_seed(0)
+    sets = torch.rand(3, 200, 16, generator=generator) < torch.rand(200, 1, generator=generator)
+    worth = torch.rand(16, generator=generator).double()
+    scores = (sets.double() @ worth - 3).sigmoid()
+    heat = torch.stack([worth, 1 - worth, torch.ones(16).double()])  # right, wrong, says nothing
+    trust = find_trust(sets, scores, heat)
+    assert float(trust[0]) > 0.9
+    assert trust[1:].tolist() == [0, 0]  # though larger sets have more heat and higher scores
+    assert find_trust(sets, torch.ones(3, 200), heat).tolist() == [0, 0, 0]
 
 
 def test_regions_and_heat_are_added_as_densities():
     heat, effects = torch.zeros(1, 8, 8), torch.zeros(1, 8, 8)
     heat[0, 0, 0], effects[0, 4:, 4:] = 1.0, 1.0
-    both = add_densities(heat.double(), effects.double(), (2, 2))
+    both = add_densities(heat.double(), effects.double(), (2, 2), torch.ones(1))
     assert bool((both[0, 6, 6] > both[0, 2, 2]).all())
     assert int(both.argmax()) == 0  # one pixel holds all heat, the region has many
 

@@ -23,10 +23,16 @@ from sea_nn.features import Features, Kind
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve, ask_curve, choose_counts
 from sea_nn.questions.finer import can_refine, sort_finer
-from sea_nn.questions.painting import ANSWERS_A_NAT, add_densities, blend, paint_in_order
+from sea_nn.questions.painting import (
+    ANSWERS_A_NAT,
+    add_densities,
+    blend,
+    find_trust,
+    paint_in_order,
+)
 from sea_nn.questions.search import Plan, Search, plan_questions
 from sea_nn.submodular.answers_fit import fit_answers
-from sea_nn.submodular.answers_function import AnswersFunction, Link
+from sea_nn.submodular.answers_function import AnswersFunction, Link, to_score
 
 LEAST_QUESTIONS = 3
 MOST_FEATURES = 256
@@ -220,12 +226,15 @@ def _paint(
     """The gains of features, [N, n], over the positions."""
     if not can_refine(features):
         return features.paint(gains, heat)
+    sets, answers = search.asked
+    trust = find_trust(sets, to_score(answers, search.link), search.heat)
     if search.effects is not None and not search.best:
-        score = add_densities(heat, features.expand(search.effects), features.layout or ())
+        effects = features.expand(search.effects)
+        score = add_densities(heat, effects, features.layout or (), trust)
     else:
         found, order = (features, search.order) if fine is None else fine
         earliness = found.expand(1 - order.argsort(1).double() / found.n)
-        score = blend(earliness, heat, search.asked[1].shape[1] / ANSWERS_A_NAT)
+        score = blend(earliness, heat, answers.shape[1] / ANSWERS_A_NAT, trust)
     return paint_in_order(score, gains, features.count().to(heat.device))
 
 

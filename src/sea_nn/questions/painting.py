@@ -18,21 +18,47 @@ from sea_nn.ensembling.heatmaps import smooth
 ANSWERS_A_NAT = 16  # answers that weigh as much as heat that is e times as high
 SAY = 1.0  # the mass of the effects of regions for one of the members' heat
 SOFTNESS = 0.25  # blur of a region's edge, in widths of a cell
+LEAST_TRUST = 0.02  # so that the positions of a cell have an order
 FLOOR = 0.03  # of the mean heat: positions below are alike
 TILT = 0.02  # of a value: so much the positions of equal gains differ, the first from the last
 
 
-def blend(earliness: Tensor, heat: Tensor, sharpness: float) -> Tensor:
+def find_trust(sets: Tensor, scores: Tensor, heat: Tensor) -> Tensor:
+    """How far the answers bear the members' heat out, 0 to 1: [N].
+
+    Twice the correlation of the heat in a set with the score of it, both without what the size of
+    the set explains: members that look elsewhere than the model have no say in the map.
+
+    Args:
+        sets: what was left, [N, R, n].
+        scores: the model's scores of these, [N, R].
+        heat: the mean heat of features, [N, n].
+    """
+    sets = sets.double()
+    size = sets.mean(2)
+    warm = (sets @ heat.double()[:, :, None])[:, :, 0]
+    size, warm, told = (v - v.mean(1, keepdim=True) for v in (size, warm, scores.double()))
+    square = size.square().sum(1, keepdim=True).clamp(min=1e-300)
+    warm, told = (v - (v * size).sum(1, keepdim=True) / square * size for v in (warm, told))
+    both = (warm.square().sum(1) * told.square().sum(1)).sqrt()
+    return torch.where(both > 1e-12, 2 * (warm * told).sum(1) / both.clamp(min=1e-300), 0).clamp(
+        0, 1
+    )
+
+
+def blend(earliness: Tensor, heat: Tensor, sharpness: float, trust: Tensor) -> Tensor:
     """How early a position comes: by its feature's place, and by the logarithm of its heat.
 
     Args:
         earliness: of each position's feature in the order, 1 for the first down to 0, [N, *shape].
         heat: where members see evidence, >= 0, [N, *shape].
         sharpness: how much the order counts beside the heat's logarithm.
+        trust: the weight of the heat, [N].
     """
-    mean = heat.flatten(1).mean(1).view(-1, *[1] * (heat.ndim - 1))
+    each = (-1, *[1] * (heat.ndim - 1))
+    mean = heat.flatten(1).mean(1).view(each)
     warmth = torch.where(mean > 0, heat / mean.clamp(min=1e-300), 1.0) + FLOOR
-    return sharpness * earliness + warmth.log()
+    return sharpness * earliness + trust.view(each).clamp(min=LEAST_TRUST) * warmth.log()
 
 
 def paint_in_order(score: Tensor, gains: Tensor, sizes: Tensor) -> Tensor:
@@ -60,17 +86,18 @@ def paint_in_order(score: Tensor, gains: Tensor, sizes: Tensor) -> Tensor:
     return torch.zeros_like(values).scatter(1, order, values).reshape(score.shape)
 
 
-def add_densities(heat: Tensor, effects: Tensor, cells: Sequence[int]) -> Tensor:
+def add_densities(heat: Tensor, effects: Tensor, cells: Sequence[int], trust: Tensor) -> Tensor:
     """Heat and effects of regions, both [N, H, W], each as a density: how early a position comes.
 
     Args:
         heat: where members see evidence, >= 0.
         effects: of each position's region, in any unit; their edges are softened.
         cells: how many cells lie along each axis.
+        trust: the weight of the heat, [N].
     """
     for axis, count in zip((1, 2), cells, strict=True):
         effects = smooth(effects, axis, SOFTNESS * effects.shape[axis] / count)
     effects = effects - effects.amin((1, 2), keepdim=True)
     parts = (part / part.sum((1, 2), keepdim=True).clamp(min=1e-300) for part in (heat, effects))
     warm, told = parts
-    return warm + SAY * told
+    return trust.view(-1, 1, 1).clamp(min=LEAST_TRUST) * warm + SAY * told
