@@ -85,6 +85,8 @@ def test_what_explain_cannot_use_is_named(given, message):
         (None, {"feature_mask": "columns"}, "feature_mask must be a tensor of whole numbers"),
         (None, {"feature_names": 3}, "names must be a list of names"),
         (None, {"seconds": 3}, "seconds is for explanations with a budget"),
+        (None, {"labels": 3}, "labels must be a list"),
+        (40, {"previous": 3}, "previous must be an Explanation"),
         (40, {"on_round": 3}, "on_round must be a function"),
         (40, {"seconds": "soon"}, "seconds must be a number"),
         (40, {"tolerance": float("nan")}, "tolerance must be a number"),

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from sea_nn.ensembling.ensemble import Ensemble, ensemble, ensemble_class
     from sea_nn.explanation.explanation import Explanation
     from sea_nn.members.checks import Check
+    from sea_nn.metrics.quantus import quantus_explain
     from sea_nn.passes.arrays import NumpyModel
-    from sea_nn.sea import SEA, quantus_explain
+    from sea_nn.sea import SEA
     from sea_nn.submodular.dsf import DSF, CollapsedDSF
     from sea_nn.submodular.greedy import maximize
     from sea_nn.submodular.greedy_search import Selection
@@ -47,7 +48,8 @@ _HOMES = {
     "explanation.explanation": ("Explanation",),
     "members.checks": ("Check",),
     "passes.arrays": ("NumpyModel",),
-    "sea": ("SEA", "quantus_explain"),
+    "metrics.quantus": ("quantus_explain",),
+    "sea": ("SEA",),
     "submodular.dsf": ("DSF", "CollapsedDSF"),
     "submodular.greedy": ("maximize",),
     "submodular.greedy_search": ("Selection",),

@@ -11,11 +11,9 @@ torch.Size([2, 1, 8, 8])
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import captum
-import numpy as np
 import torch
 from captum.attr import Attribution
 from captum.log import log_usage
@@ -24,10 +22,16 @@ from torch import Tensor, nn
 from sea_nn import pipeline
 from sea_nn.config import SEAConfig, check_config, check_seed, check_whole, choose_budget
 from sea_nn.errors import InputError, MemberError
-from sea_nn.explanation.assemble import assemble, check_function, check_range
+from sea_nn.explanation.assemble import (
+    assemble,
+    check_function,
+    check_labels,
+    check_range,
+    describe_run,
+    find_asked,
+)
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import show_input
-from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.features import Features, Kind
 from sea_nn.features.kinds import VOLUME
 from sea_nn.members.cheap import cheap_members
@@ -39,7 +43,6 @@ from sea_nn.members.several import Inputs, Several
 from sea_nn.passes.outputs import Output, Target
 from sea_nn.passes.reading import read_value
 from sea_nn.questions.absent import check_background
-from sea_nn.questions.asked import Asked
 from sea_nn.questions.budget import check_stops
 from sea_nn.text.explainer import TextSEA
 
@@ -236,6 +239,7 @@ class SEA(Attribution):  # type: ignore[misc]
         if background is not None:
             background = check_background(background, x)
             baselines = background.mean(0) if baselines is None else baselines
+        check_labels(labels)
         check_stops(self.budget, on_round, seconds, tolerance)
         own = model
         if callable(target):
@@ -261,7 +265,7 @@ class SEA(Attribution):  # type: ignore[misc]
             "seed": self.seed,
             "compile": self.compile,
             "on_error": "skip" if self.chosen else on_error,
-            "previous": self._find_asked(previous),
+            "previous": find_asked(previous, self.budget),
             "on_round": None if on_round is None else lambda found: on_round(put(found, ())),
             "seconds": seconds,
             "tolerance": tolerance,
@@ -274,25 +278,20 @@ class SEA(Attribution):  # type: ignore[misc]
                 images=images,
                 labels=labels,
                 checks=checks,
-                provenance=Provenance(
-                    config=found.config.to_dict(),
-                    members=found.members.options,
-                    call={
+                provenance=describe_run(
+                    found,
+                    {
                         "baselines": baselines,
                         "feature_mask": feature_mask,
                         **({} if background is None else {"background": background}),
                         "autocast": self.autocast,
                         "compile": self.compile,
-                        "output": found.members.output.kind,
                         **({} if self.budget is None else {"budget": self.budget}),
                     },
-                    versions={**find_versions(), "captum": captum.__version__},
+                    captum=captum.__version__,
                     seed=self.seed,
-                    seconds=found.seconds,
-                    evaluations=found.evaluations,
                     model=model_name or type(self.forward_func).__name__,
                     device=str(x.device),
-                    created=datetime.now(UTC).isoformat(timespec="seconds"),
                 ),
             )
 
@@ -309,16 +308,6 @@ class SEA(Attribution):  # type: ignore[misc]
             checks += check_range(x, background, features.names)
         return put(found, (*checks, *check_function(found)))
 
-    def _find_asked(self, previous: Explanation | None) -> Asked | None:
-        if previous is None:
-            return None
-        if self.budget is None or previous.asked is None:
-            raise InputError(
-                "previous is for explanations with a budget: SEA(model, budget=512).explain(x, "
-                "previous=e), where e has one as well"
-            )
-        return previous.asked
-
     def _explain_by(
         self, choices: Sequence[Methods], *given: Any, **how: Any
     ) -> pipeline.Explained:
@@ -330,22 +319,3 @@ class SEA(Attribution):  # type: ignore[misc]
             except MemberError as error:
                 first = first or error
         raise first or MemberError("no members were given")
-
-
-def quantus_explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray[Any, Any]:
-    """An ``explain_func`` for Quantus: SEA maps [N, 1, H, W] as a numpy array.
-
-    Args:
-        model: the model that Quantus passes.
-        inputs: array or tensor [N, C, H, W].
-        targets: classes [N].
-        **kwargs: ``methods``, ``config``, ``budget``, ``options``, ``output``, ``seed`` for
-            ``SEA``; others are ignored.
-    """
-    known = ("methods", "config", "budget", "options", "output", "seed")
-    chosen = {k: v for k, v in kwargs.items() if k in known}
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    x = torch.as_tensor(inputs, dtype=torch.float32, device=device)
-    target = torch.as_tensor(targets, device=device).long()
-    maps = SEA(model, **chosen).attribute(x, target=target)
-    return np.asarray(maps.cpu())

@@ -1,19 +1,22 @@
 """From what the pipeline found to an ``Explanation``."""
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from torch import Tensor
 
 from sea_nn.ensembling.ensemble import Ensemble
+from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import Part
-from sea_nn.explanation.provenance import Provenance
+from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.explanation.ranking import name_class, rank_classes
 from sea_nn.features import spread
 from sea_nn.features.kinds import TABLE
 from sea_nn.members.checks import Check, Level
 from sea_nn.pipeline import Explained
+from sea_nn.questions.asked import Asked
 from sea_nn.questions.learn import CLIP, AnswersMap
 
 
@@ -72,6 +75,40 @@ def assemble(
         ranking=rank_classes(found.members.outputs, found.members.output, labels),
         **own,
     )
+
+
+def describe_run(found: Explained, call: dict[str, Any], captum: str, **about: Any) -> Provenance:
+    """How an explanation was made, from settings to seconds; ``about`` are further fields of it."""
+    return Provenance(
+        config=found.config.to_dict(),
+        members=found.members.options,
+        call={**call, "output": found.members.output.kind},
+        versions={**find_versions(), "captum": captum},
+        seconds=found.seconds,
+        evaluations=found.evaluations,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        **about,
+    )
+
+
+def find_asked(previous: Any, budget: int | None) -> Asked | None:
+    """The questions of an earlier explanation, or why they cannot be used."""
+    if previous is None:
+        return None
+    if not isinstance(previous, Explanation):
+        raise KindError(f"previous must be an Explanation; got {type(previous).__name__}")
+    if budget is None or previous.asked is None:
+        raise InputError(
+            "previous is for explanations with a budget: SEA(model, budget=512).explain(x, "
+            "previous=e), where e has one as well"
+        )
+    return previous.asked
+
+
+def check_labels(labels: Any) -> None:
+    """Refuse names of classes that are no list."""
+    if isinstance(labels, str) or not (labels is None or hasattr(labels, "__getitem__")):
+        raise KindError(f"labels must be a list of the classes' names; got {labels!r}")
 
 
 def check_function(found: Explained) -> list[Check]:

@@ -31,6 +31,7 @@ from sea_nn.metrics.validation import check_maps, match_masks
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.noise import random_map
 from sea_nn.passes.outputs import Target, TensorModel, predict, resolve_target
+from sea_nn.sea import SEA
 
 Explain = Callable[[torch.nn.Module, Tensor, Tensor], Tensor]
 """From (model, x, target) to maps [N, H, W] or attributions [N, C, H, W]."""
@@ -250,3 +251,22 @@ def _import() -> Any:
     except ImportError as error:
         raise MissingExtraError("this needs Quantus: pip install 'sea-nn[eval]'") from error
     return quantus
+
+
+def quantus_explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray[Any, Any]:
+    """An ``explain_func`` for Quantus: SEA maps [N, 1, H, W] as a numpy array.
+
+    Args:
+        model: the model that Quantus passes.
+        inputs: array or tensor [N, C, H, W].
+        targets: classes [N].
+        **kwargs: ``methods``, ``config``, ``budget``, ``options``, ``output``, ``seed`` for
+            ``SEA``; others are ignored.
+    """
+    known = ("methods", "config", "budget", "options", "output", "seed")
+    chosen = {k: v for k, v in kwargs.items() if k in known}
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    x = torch.as_tensor(inputs, dtype=torch.float32, device=device)
+    target = torch.as_tensor(targets, device=device).long()
+    maps = SEA(model, **chosen).attribute(x, target=target)
+    return np.asarray(maps.cpu())
