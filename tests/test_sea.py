@@ -190,7 +190,7 @@ def test_a_dead_input_costs_the_others_nothing(cnn, x):
     torch.testing.assert_close(e.attribution[:1], alone.attribution, rtol=1e-4, atol=1e-4)
     dead = [c for c in e.checks if c.subject == "input 1"]
     assert "does not react" in dead[0].message
-    assert not any(c.subject == "input 0" for c in e.checks)
+    assert not any(c.subject == "input 0" and "react" in c.message for c in e.checks)
 
 
 def test_quantus_accepts_it(cnn, x):
