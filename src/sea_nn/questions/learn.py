@@ -105,7 +105,8 @@ def learn_from_answers(
         features: what is asked about; None for ``Features.to_ask_about``: every position where
             there are up to 64, else 8 x 8 cells of images, 4 x 4 x 4 of volumes, 64 groups of
             neighbours of others.
-        seed: starts the draws of sets.
+        seed: has no say in the sets: they are one fixed design, since other draws give other maps
+            (docs/results/learned.md).
         known: sets that were asked before, bool [N, R, n], the empty one first, and their scores,
             [N, R]: they count as questions.
         on_round: is given what the answers say after each round, and may return False to stop.
@@ -137,7 +138,7 @@ def learn_from_answers(
     sets, answers = known[0][:, 1:], known[1][:, 1:]
     before = [[part] if part.shape[1] else [] for part in (sets, answers)]
     more = sets.shape[1]  # the draws of a search that goes on are not those that it began with
-    search = Search(ask, known[1][:, 0], all_, warm, features.layout, link, seed + more, *before)
+    search = Search(ask, known[1][:, 0], all_, warm, features.layout, link, more, *before)
     image = can_refine(features)
     counts = choose_counts(questions, n)
     plan = plan_questions(questions - 1 - more, n, image=image)
