@@ -25,7 +25,7 @@ from benchmarks.table import Table, hardware, to_markdown
 from sea_nn import DSF, SEAConfig, ensemble, maximize
 from sea_nn.metrics import score_maps
 from sea_nn.passes import cuda_graphs, forms
-from sea_nn.questions import session
+from sea_nn.questions import opening
 from sea_nn.submodular import bounds, greedy_search
 from sea_nn.vision.models import load_model
 
@@ -34,7 +34,7 @@ SECONDS = 170  # on a GPU, what might end later is left out
 Part = list[tuple[Any, str, Any]]
 
 NEVER = 1 << 60
-NORMS: Part = [(forms, "fold", lambda task, gradients: None), (session, "FOLD_FROM", NEVER)]
+NORMS: Part = [(forms, "fold", lambda task, gradients: None), (opening, "FOLD_FROM", NEVER)]
 FIRST: Part = [(cuda_graphs.Kept, "find_first", lambda self, task: None)]
 GRAPHS: Part = [
     (cuda_graphs, "_try", lambda record, task: None),

@@ -32,7 +32,7 @@ from sea_nn.metrics.validation import (
 from sea_nn.passes.noise import random_map
 from sea_nn.passes.outputs import Target
 from sea_nn.questions.absent import Bounds, positions
-from sea_nn.questions.session import Evaluators, open_model
+from sea_nn.questions.opening import Evaluators, open_model
 
 # Ranking takes some 50 bytes a position and method; these keep a block of inputs under 0.5 GB on a
 # CPU and 4 GB on a GPU.

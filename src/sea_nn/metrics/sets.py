@@ -19,8 +19,8 @@ from sea_nn.metrics.map_batch import MapBatch, PerturbationKind, ask_sets
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.outputs import Target, take
 from sea_nn.questions.absent import Bounds, positions
+from sea_nn.questions.opening import open_model
 from sea_nn.questions.points import PointOutputs
-from sea_nn.questions.session import open_model
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 ``make_ask`` gives the function that the pipeline asks with, and ``Answers`` holds what came back
 about halves of each input and joins it to the members' heatmaps (``join_answers``). ``absent`` has
 the ways to hide features, ``points`` asks about any number of variants of the inputs, and
-``session`` opens a model for that. Metrics ask by the same means.
+``opening`` opens a model for that. Metrics ask by the same means.
 """
 
 from sea_nn.questions.answers import Answers, Ask, Asking, join_answers

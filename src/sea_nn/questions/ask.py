@@ -20,8 +20,8 @@ from sea_nn.features import Features, Kind
 from sea_nn.passes.outputs import Output, Target
 from sea_nn.questions.absent import Perturbation, SideBySide, prepare
 from sea_nn.questions.answers import Ask
+from sea_nn.questions.opening import open_model
 from sea_nn.questions.points import ask_points
-from sea_nn.questions.session import open_model
 
 LEAST_DRAWS, MOST_DRAWS = 8, 16
 QUESTIONS_PER_FEATURE = 10

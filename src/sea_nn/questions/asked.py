@@ -55,7 +55,7 @@ class Asked:
         if self.outputs is None or self.whole is None:
             raise InputError(
                 "previous was loaded from a file, which does not hold the model's outputs: give "
-                "an explanation of this session"
+                "an explanation that was made, not loaded"
             )
         count, per_input = self.sets.shape[:2]
         if self.sets.shape[2] != n or self.whole.shape != whole.shape:

@@ -12,7 +12,7 @@ from sea_nn.errors import InputError
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.outputs import Output, take
 from sea_nn.questions.absent import Perturbation, positions
-from sea_nn.questions.session import use_fold
+from sea_nn.questions.opening import use_fold
 
 ScoreKind = Literal["probability", "logit"]
 
