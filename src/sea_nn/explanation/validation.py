@@ -57,7 +57,8 @@ def check_parts(e: Any) -> None:
         expected |= {"asked.sets": (count, per_input, n), "asked.answers": (count, per_input)}
     if e.ranking is not None:
         given |= {"ranking.classes": e.ranking.classes, "ranking.scores": e.ranking.scores}
-        names, k = e.ranking.names, e.ranking.classes.shape[-1]
+        names = e.ranking.names
+        k = len(names[0])
         if [len(row) for row in names] != [k] * count:
             raise InputError(f"ranking.names must be {count} rows of {k}; got {names!r}")
         expected |= dict.fromkeys(("ranking.classes", "ranking.scores"), (count, k))
