@@ -42,7 +42,7 @@ def find_target(path: Any) -> Path:
     """
     path = check_path(path)
     try:
-        target = path.resolve()
+        target: Path = path.resolve()
         kind = stat.S_IFMT(target.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return target
