@@ -35,7 +35,7 @@ from sea_nn.explanation.parts import show_input
 from sea_nn.features import Features, Kind
 from sea_nn.features.kinds import VOLUME
 from sea_nn.members.cheap import cheap_members
-from sea_nn.members.checks import Check, check_members
+from sea_nn.members.checks import Check, check_members, check_rows
 from sea_nn.members.compute import check_input
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
@@ -304,6 +304,8 @@ class SEA(Attribution):  # type: ignore[misc]
         if quiet:
             return put(found, ())
         checks = check_members(found.members, model, x, **call)
+        if getattr(found.learned, "stopped", "") != "interrupted":  # then no more is asked
+            checks += check_rows(found.members, model, x, additional_forward_args)
         if background is not None and not features.parts:
             checks += check_range(x, background, features.names)
         return put(found, (*checks, *check_function(found)))

@@ -76,6 +76,7 @@ def examine(
     found = compute_maps(model, x, target, methods, on_error="skip", **options)
     return (
         *check_model(model, x, options.get("additional_forward_args")),
+        *check_rows(found, model, x, options.get("additional_forward_args")),
         *check_members(found, model, x, **options),
     )
 
@@ -122,7 +123,6 @@ def check_members(
     if found.output.notice:
         what, _, advice = found.output.notice.partition(". ")
         checks.insert(0, Check("warn", "model", what, advice))
-    checks += _check_rows(found, model, x, options.get("additional_forward_args"))
     copies = {b: a for a, b, same in found.duplicates() if bool(same.all())}
     for name, maps in found.maps.items():
         seen = reduce_channels(maps, found.kind.channels)
@@ -159,7 +159,7 @@ def check_members(
 
 
 @torch.no_grad()
-def _check_rows(
+def check_rows(
     found: MemberMaps, model: Callable[..., Any], x: Tensor, args: Any = None
 ) -> list[Check]:
     """Warn of a model whose answer about an input depends on the rest of the batch, or on chance.
