@@ -46,7 +46,10 @@ def start(*arguments):
             yield next(m[0] for m in map(re.compile(r"http://\S+").search, lines) if m)
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
+            try:
+                assert process.wait(30) == 130
+            finally:
+                process.kill()
 
 
 @pytest.fixture(scope="module")
