@@ -32,7 +32,7 @@ def _spent(e):
 def test_every_round_gives_an_explanation_and_costs_nothing_more(model, x, whole):
     seen = []
     e = SEA(model, budget=128).explain(x, target=[0, 1], on_round=seen.append)
-    assert len(seen) == 3
+    assert len(seen) >= 3
     assert all(isinstance(part, Explanation) for part in seen)
     asked = [part.function.n_answers for part in seen]
     assert asked == sorted(set(asked))

@@ -14,6 +14,7 @@ from sea_bench.data import ImageSet, Item
 from sea_bench.experiments import EXPERIMENTS, Experiment, Map, find_experiments, run_experiment
 from sea_bench.experiments import inputs as inputs_module
 from sea_bench.experiments import run as run_module
+from sea_bench.experiments.catalogue import STUDIES
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
 from sea_bench.experiments.maps import draw_squares, merge
@@ -404,4 +405,4 @@ def test_the_list_tells_what_was_run(tmp_path):
     assert result.exit_code == 0
     for name in EXPERIMENTS:
         assert name in result.output
-    assert result.output.count("not yet") == len(EXPERIMENTS)
+    assert result.output.count("not yet") == len(EXPERIMENTS) + len(STUDIES)

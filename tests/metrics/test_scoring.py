@@ -21,7 +21,7 @@ from sea_nn.metrics import (
     score_maps,
 )
 from sea_nn.metrics.faithfulness import aupc_windows, deletion
-from sea_nn.questions import points, session
+from sea_nn.questions import opening, points
 from tests.helpers.samples import build
 from tests.helpers.scoring import Plain, case, draw, small_model
 from tests.reference import metrics as slow
@@ -207,11 +207,11 @@ def test_norms_folded_for_speed_change_no_score(monkeypatch):
         0, nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten(), nn.Linear(64, 3)
     )
     model[1].running_var.fill_(0.1)
-    monkeypatch.setattr(session, "FOLD_FROM", 4)
+    monkeypatch.setattr(opening, "FOLD_FROM", 4)
     folded = []
 
     def spy(task, passes):
-        fast = session.use_fold(task, passes)
+        fast = opening.use_fold(task, passes)
         folded.append(fast.folded is not None)
         return fast
 

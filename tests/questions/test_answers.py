@@ -250,7 +250,7 @@ def test_sea_asks_about_tables_series_and_images(shape: tuple[int, ...]) -> None
 
 def test_questions_cost_at_most_a_tenth_of_the_paper_ensemble() -> None:
     x = seeded(1, 1, 8, 8).float()
-    spent = SEA(Softmax(64)).explain(x).provenance.evaluations
+    spent = SEA(Softmax(64), "paper").explain(x).provenance.evaluations
     asked = spent.pop("sea")
     assert 0 < asked <= sum(spent.values()) / 10
 

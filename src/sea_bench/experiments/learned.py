@@ -63,10 +63,10 @@ PLACES: dict[str, dict[str, Any]] = {
     "imagenet": {"data": "imagenet", "classifier": "efficientnet-lite0", "mask": "box"},
     "pets": {"data": "pets", "classifier": "efficientnet-lite0", "mask": "pet"},
     "cub": {"data": "cub20", "classifier": "cub20", "mask": "bird"},
-    "lgg": {"data": "lgg", "classifier": "lgg", "mask": "tumour"},
+    "lgg": {"data": "lgg", "classifier": "lgg@5", "mask": "tumour"},
     "resnet50": {"data": "imagenet", "classifier": "resnet50"},
     "tiny_imagenet": {"data": "tiny_imagenet", "classifier": "tiny_imagenet"},
-    "btd": {"data": "btd", "classifier": "btd", "correct": False},
+    "btd": {"data": "btd", "classifier": "btd@5", "correct": False},
     "fmnist": {"data": "fashion_sample", "classifier": "fashion"},
 }
 TITLES = {name: one.title for name, one in PICTURES.items()} | {

@@ -35,6 +35,7 @@ from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import AnswersFunction, Link, to_score
 
 LEAST_QUESTIONS = 3
+LEAST_MORE = 16  # questions left by an earlier search that are worth another round
 MOST_FEATURES = 256
 CLIP = 1e-6
 """Probabilities count as at least this and at most one minus this: log-odds up to 13.8."""
@@ -142,10 +143,11 @@ def learn_from_answers(
     image = can_refine(features)
     counts = choose_counts(questions, n)
     plan = plan_questions(questions - 1 - more, n, image=image)
-    if more >= 2**n - 2:
+    left = questions - 1 - more - 2 * len(counts)
+    if more >= 2**n - 2 or (more and left < LEAST_MORE):
         plan = Plan()
     elif not plan.every:
-        plan = plan_questions(questions - 1 - more - 2 * len(counts), n, image=image)
+        plan = plan_questions(left, n, image=image)
     stopped, fine = "", None
     try:
         for _ in search.rounds(plan):

@@ -295,7 +295,7 @@ class Search:
         ranks = ranks.repeat_interleave(len(SHARES), 0).movedim(0, 1)  # [N, wishes x shares, n]
         keeps = torch.arange(ranks.shape[1], device=ranks.device) < len(SHARES)
         start = self.none if self.link == "value" else torch.zeros_like(self.none)
-        start, whole = (start, self.all) if self.link == "value" else (start, self.all.sigmoid())
+        whole = to_score(self.all, self.link)
         share = torch.tensor(SHARES * 2, device=ranks.device, dtype=start.dtype)
         least = start[:, None] + share * (whole - start)[:, None]
         low = torch.zeros(count, len(keeps), dtype=torch.int64, device=ranks.device)

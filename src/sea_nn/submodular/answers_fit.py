@@ -242,7 +242,8 @@ def group_units(
     noise = torch.full_like(y, 1.0 / 64)
     if counted is not None:
         noise = noise.masked_fill(~counted, 1e9)
-    dual = torch.linalg.solve(kernel + torch.diag_embed(noise), y[:, :, None])
+    root = torch.linalg.cholesky(kernel + torch.diag_embed(noise))
+    dual = torch.cholesky_solve(y[:, :, None], root)
     effect = EFFECTS * (s.mT @ dual)[:, :, 0]
     pair = PAIRS * (s.mT @ (dual * s))
     least = torch.minimum(effect[:, :, None], effect[:, None])
