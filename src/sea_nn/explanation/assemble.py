@@ -19,6 +19,8 @@ from sea_nn.pipeline import Explained
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.learn import CLIP, AnswersMap
 
+ROUNDING = 1e-5  # a change of the answer below this share of it is the arithmetic's
+
 
 def assemble(
     found: Explained,
@@ -126,9 +128,10 @@ def check_function(found: Explained) -> list[Check]:
         if bool(result.clipped[i]):
             message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
             checks.append(Check("warn", f"input {i}", message, "gains are lower bounds"))
-        if change <= 0:
+        size = max(abs(float(f.all[i])), abs(float(f.none[i])), f.link == "log-odds")
+        if change <= ROUNDING * size:
             message = f"the whole input says no more for the target than an empty one: {change:.3g}"
-            advice = "its map is zero; explain another target, or set SEAConfig.absent"
+            advice = "its map says nothing; explain another target, or set SEAConfig.absent"
             checks.append(Check("warn", f"input {i}", message, advice))
     return checks
 
