@@ -10,18 +10,17 @@ from sea_nn.cli import app
 from sea_nn.errors import InputError
 from sea_nn.members.compute import compute_maps, from_captum
 from sea_nn.questions.absent import blur
+from tests.helpers.networks import build_pooled, draw_bright
 
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    layers = (nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten())
-    return nn.Sequential(*layers, nn.Linear(128, 3)).eval()
+    return build_pooled()
 
 
 @pytest.fixture(scope="module")
 def x():
-    return torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(1)) * 4
+    return draw_bright()
 
 
 def _difference(model, x, a, b):

@@ -35,3 +35,15 @@ def count(model: nn.Module) -> tuple[nn.Module, list[int]]:
 def linear() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+
+
+def build_pooled() -> nn.Module:
+    """A convolution, pooled to 4 x 4, and a linear layer: one channel to three classes."""
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten())
+    return nn.Sequential(*layers, nn.Linear(128, 3)).eval()
+
+
+def draw_bright() -> torch.Tensor:
+    """Two images [2, 1, 16, 16] that ``build_pooled`` answers differently."""
+    return torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(1)) * 4

@@ -13,15 +13,15 @@ from sea_bench.experiments.pictures import PICTURES
 from sea_bench.experiments.predictions import ESTIMATE, PREDICTED
 from sea_bench.experiments.standard_maps import AGGREGATES, IG, OPTIMAL_NOTE, SG, VG, paper_sea
 from sea_nn.config import SEAConfig
+from sea_nn.members.cheap import CONVOLUTIONAL
 
 BUDGETS = (34, 128, 512, 1024)
 ANSWERS = (30, 128, 378, 1000)
-CHEAP = ("deeplift", "guided_grad_cam")
 OURS = tuple(Map(f"SEA {count}", "budget", (), budget=count) for count in BUDGETS)
 OUR_LABELS = tuple(one.label for one in OURS)
 FEW = (
-    Map("two members, 30 questions", "sea", CHEAP, SEAConfig()),
-    Map("mean of two members", "mean", CHEAP),
+    Map("two members, 30 questions", "sea", CONVOLUTIONAL, SEAConfig()),
+    Map("mean of two members", "mean", CONVOLUTIONAL),
 )
 MEMBERS = (
     *(VG, IG, SG),
@@ -101,6 +101,12 @@ def _predicts(name: str) -> Experiment:
     )
 
 
+def budget_metrics(fills: tuple[str, ...] = FILLS) -> tuple[str, ...]:
+    """Return what maps of a price are compared by, with positions hidden by these fills."""
+    curves = (f"{what}:{fill}" for what in ("deletion", "insertion") for fill in fills)
+    return ("evaluations", "seconds", *curves, "aupc_windows:noise")
+
+
 def _budgets(
     name: str, fills: tuple[str, ...] = FILLS, setting: str = "imagenet", **more: Any
 ) -> Experiment:
@@ -111,10 +117,7 @@ def _budgets(
         "searches for regions, each at its own price.",
         maps=(*OURS, *FEW, paper_sea(setting), *MEMBERS, *AGGREGATES, *SAMPLED, *SEARCHES),
         metrics=(
-            "evaluations",
-            "seconds",
-            *(f"{what}:{fill}" for what in ("deletion", "insertion") for fill in fills),
-            "aupc_windows:noise",
+            *budget_metrics(fills),
             *(("pointing_game",) if PLACES[name].get("mask") else ()),
         ),
         against=OUR_LABELS[-1],

@@ -96,19 +96,17 @@ def compute_for(
     if part == "dev":
         for absent, model in models.items():
             if absent != DEFAULT_ABSENT:
-                found = explain_by_sea(model, item.reading, TOXIC, 128, seed=seed)
+                found = explain_by_sea(model, item.reading, TOXIC, 128)
                 maps[f"SEA, 128, asked by {absent}"] = found
         model = models[DEFAULT_ABSENT]
-        maps["SEA, 512"] = explain_by_sea(model, item.reading, TOXIC, 512, seed=seed)
+        maps["SEA, 512"] = explain_by_sea(model, item.reading, TOXIC, 512)
         return maps | compute_text_maps(model, item.reading, TOXIC, seed=seed)
     for budget in (34, 128):
         for absent, model in models.items():
-            found = explain_by_sea(model, item.reading, TOXIC, budget, seed=seed)
+            found = explain_by_sea(model, item.reading, TOXIC, budget)
             maps[f"{absent}, {budget}"] = found
         for label, methods in MEMBER_SETS.items():
-            found = explain_by_sea(
-                models[DEFAULT_ABSENT], item.reading, TOXIC, budget, methods, seed
-            )
+            found = explain_by_sea(models[DEFAULT_ABSENT], item.reading, TOXIC, budget, methods)
             maps[f"{label}, {budget}"] = found
     return maps
 

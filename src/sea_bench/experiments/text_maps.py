@@ -46,13 +46,11 @@ def explain_by_sea(
     target: int,
     budget: int,
     methods: Sequence[str] = DEFAULT_METHODS,
-    seed: int = 0,
 ) -> Tensor:
     """SEA's order as numbers, the first word largest: [n]."""
     chosen = torch.tensor([target], device=model.device)
     found = explain_text(
         model, reading, lambda _: chosen, LOGITS, methods=methods, options={}, budget=budget,
-        seed=seed,
     )  # fmt: skip
     order = found.learned.order[0].cpu()
     return torch.empty(len(order), dtype=torch.float64).scatter_(
@@ -124,10 +122,7 @@ def compute_text_maps(
 ) -> dict[str, Tensor]:
     """Maps of one sentence by every method, [n] each."""
     random = torch.Generator().manual_seed(seed)
-    maps = {
-        f"SEA, {budget}": explain_by_sea(model, reading, target, budget, seed=seed)
-        for budget in budgets
-    }
+    maps = {f"SEA, {budget}": explain_by_sea(model, reading, target, budget) for budget in budgets}
     maps |= explain_by_members(model, reading, target)
     for budget in (*budgets, *larger):
         maps[f"LIME, {budget}"] = explain_by_lime(model, reading, target, budget, random)

@@ -3,28 +3,23 @@
 from sea_bench.experiments.experiment import Experiment, Map
 from sea_bench.experiments.learned import (
     BLUR_NOTE,
-    FILLS,
+    MEMBERS,
     OUR_LABELS,
     OURS,
     SAMPLED,
     SEARCH_NOTE,
     SEARCHES,
+    budget_metrics,
 )
-from sea_bench.experiments.standard_maps import AGGREGATES, IG, OPTIMAL_NOTE, SG, VG, paper_sea
+from sea_bench.experiments.standard_maps import AGGREGATES, OPTIMAL_NOTE, paper_sea
 
 ATTENTION = (
     Map("attention rollout", "member", ("attention_rollout",)),
     Map("attention×gradient", "member", ("attention_gradient",)),
     Map("attention LRP", "member", ("attention_lrp",)),
 )
-MEMBERS = (
-    *(VG, IG, SG, *ATTENTION),
-    Map("SmoothGrad", "member", ("smoothgrad",)),
-    Map("input×gradient", "member", ("input_x_gradient",)),
-    Map("Grad-CAM", "member", ("grad_cam",)),
-    Map("gradient SHAP", "member", ("gradient_shap",)),
-    Map("occlusion", "member", ("occlusion",)),
-)
+RULES = ("DeepLIFT", "guided backprop", "deconvolution", "guided Grad-CAM")  # of rectifiers
+FITTING = (*(one for one in MEMBERS if one.label not in RULES), *ATTENTION)
 CHOSEN_NOTE = (
     "The two members of a budget (attention×gradient, attention LRP) were chosen on the first 400 "
     "test images; 4 % of the inputs here can be among them."
@@ -37,13 +32,8 @@ TRANSFORMER_EXPERIMENTS = (
         "searches for regions, each at its own price.",
         data="fashion",
         classifier="fashion/vit",
-        maps=(*OURS, paper_sea("fmnist"), *MEMBERS, *AGGREGATES, *SAMPLED, *SEARCHES),
-        metrics=(
-            "evaluations",
-            "seconds",
-            *(f"{what}:{fill}" for what in ("deletion", "insertion") for fill in FILLS),
-            "aupc_windows:noise",
-        ),
+        maps=(*OURS, paper_sea("fmnist"), *FITTING, *AGGREGATES, *SAMPLED, *SEARCHES),
+        metrics=budget_metrics(),
         against=OUR_LABELS[-1],
         ours=OUR_LABELS,
         n_inputs=200,

@@ -148,7 +148,6 @@ def learn_within(
         left // draws,
         link="value" if output.kind == "value" else "log-odds",
         features=asked,
-        seed=seed,
         known=before,
         on_round=None if on_round is None else lambda learned: on_round(keep(learned)),
         seconds=seconds,

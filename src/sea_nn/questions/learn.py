@@ -88,7 +88,6 @@ def learn_from_answers(
     *,
     link: Link = "log-odds",
     features: Features | None = None,
-    seed: int = 0,
     known: tuple[Tensor, Tensor] | None = None,
     on_round: OnRound | None = None,
     seconds: float | None = None,
@@ -106,14 +105,13 @@ def learn_from_answers(
         features: what is asked about; None for ``Features.to_ask_about``: every position where
             there are up to 64, else 8 x 8 cells of images, 4 x 4 x 4 of volumes, 64 groups of
             neighbours of others.
-        seed: has no say in the sets: they are one fixed design, since other draws give other maps
-            (docs/results/learned.md).
         known: sets that were asked before, bool [N, R, n], the empty one first, and their scores,
             [N, R]: they count as questions.
         on_round: is given what the answers say after each round, and may return False to stop.
         seconds: ask no more after this time.
         tolerance: ask no more once the error of every input is at most this.
 
+    The sets are one fixed design, since other draws give other maps (docs/results/learned.md).
     An interrupt (Ctrl-C) ends the questions: what was learned until then is returned.
     """
     if features is None:

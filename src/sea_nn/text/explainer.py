@@ -172,7 +172,7 @@ class TextSEA:
     ) -> tuple[ExplainedText, str]:
         """One text, and the name of what is explained of it."""
         how: dict[str, Any] = {"methods": self.methods, "options": self.options}
-        how |= {"budget": self.budget, "seed": self.seed, "tick": tick}
+        how |= {"budget": self.budget, "tick": tick}
         if not self.language:
             reading = read_text(self.tokenizer, text, features, limit=self.limit)
             numbers = {name: k for k, name in enumerate(names or ())}

@@ -56,7 +56,6 @@ def explain_text(
     methods: Sequence[str],
     options: Mapping[str, Mapping[str, Any]],
     budget: int,
-    seed: int = 0,
     tick: Callable[[str, int], None] = lambda member, count: None,
 ) -> ExplainedText:
     """Explain one text with ``budget`` evaluations, members and questions together.
@@ -70,7 +69,6 @@ def explain_text(
         methods: members.
         options: of members.
         budget: evaluations.
-        seed: starts the draws of sets.
         tick: told a member's name ("sea" for questions) and the evaluations just made.
     """
     per_question, before = len(group_tails(ends)), model.evaluations
@@ -127,7 +125,6 @@ def explain_text(
         heat,
         max(1, (budget - (model.evaluations - before)) // per_question),
         link=link,
-        seed=seed,
         features=Features(TEXT, (n,)),
     )
     seconds["sea"] = time.perf_counter() - started
