@@ -1,4 +1,4 @@
-"""``python -m benchmarks [core|members|metrics|learning|engine|text|gpu|datasets|app ...]``.
+"""``python -m benchmarks [core|members|metrics|learning|engine|compiled|text|gpu|datasets|app ...]``.
 
 Each module has ``run()``, which gives its tables one by one; nothing is timed in
 the tests.
@@ -11,7 +11,7 @@ import importlib
 
 from benchmarks.table import hardware, to_markdown
 
-NAMES = ("core", "members", "metrics", "learning")
+NAMES = ("core", "members", "metrics", "learning", "engine")
 
 
 def main() -> None:

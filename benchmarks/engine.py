@@ -172,12 +172,15 @@ HEADER = [
 Case = tuple[nn.Module, Tensor, Tensor]
 
 
-def load_cases(sizes: tuple[int, ...] = (1, 8, 32)) -> dict[tuple[str, int], Case]:
+def load_cases(
+    sizes: tuple[int, ...] = (1, 8, 32),
+    names: tuple[str, ...] = ("efficientnet-lite0", "resnet50"),
+) -> dict[tuple[str, int], Case]:
     """Return model, inputs and classes by the model's name and the number of images."""
-    cases = {}
-    for name in ("efficientnet-lite0", "resnet50"):
-        loaded = load_model(name, "cuda")
-        every = views(loaded.preprocess, max(sizes)).cuda()
+    cases, device = {}, "cuda" if torch.cuda.is_available() else "cpu"
+    for name in names:
+        loaded = load_model(name, device)
+        every = views(loaded.preprocess, max(sizes)).to(device)
         with torch.no_grad():
             target = loaded.model(every).argmax(1)
         for size in sizes:

@@ -185,7 +185,8 @@ def _try(call: Callable[[], Tensor]) -> Tensor | None:
 
 
 def clock() -> float:
-    torch.cuda.synchronize()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return time.perf_counter()
 
 

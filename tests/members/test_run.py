@@ -9,8 +9,10 @@ from torch import nn
 
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.members import gradients
+from sea_nn.members.checks import vote
 from sea_nn.members.compute import compute_maps
 from sea_nn.members.registry import expand_methods, get, names
+from sea_nn.vision.shipped import load_cnn, load_sample
 from tests.helpers.networks import build, count, images, linear
 
 MEMBERS = tuple(name for name in names() if "attention" not in get(name).needs)
@@ -154,6 +156,13 @@ def test_failures_are_skipped_with_their_reasons():
         compute_maps(model, images(), methods=chosen)
     with pytest.raises(InputError, match="on_error"):
         compute_maps(model, images(), on_error="ignore")
+
+
+def test_a_map_left_out_for_its_infinite_values_has_no_vote():
+    x = load_sample().images[:2].half()
+    result = compute_maps(load_cnn().half(), x, 0, ("saliency", "deeplift"), on_error="skip")
+    assert "infinite" in result.failed["deeplift"]
+    assert vote(result).shape == (2, 1)
 
 
 def test_a_plain_function_is_a_model_for_members_that_only_ask_it():

@@ -248,7 +248,8 @@ class Pending:
             result.maps[label] = maps
             result.evaluations[label] = self.evaluations[label]
             result.seconds[label] = _measure(*self.spans[label])
-        result = replace(result, missed=self.missed)
+        missed = {label: self.missed[label] for label in result.maps if label in self.missed}
+        result = replace(result, missed=missed)
         if not result.maps:
             reasons = "; ".join(f"{label}: {why}" for label, why in result.failed.items())
             raise MemberError(f"no member could explain this model. {reasons}")
