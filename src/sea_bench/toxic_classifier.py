@@ -60,6 +60,7 @@ def train_toxic_classifier(folder: Path, seed: int = 0) -> None:
             id2label={0: "neutral", 1: "toxic"},
             label2id={"neutral": 0, "toxic": 1},
         )
+        model.to("cuda" if torch.cuda.is_available() else "cpu")
         n_train = _tune(model, tokenizer, training, seed)
     model.eval()
     card = {
@@ -95,8 +96,8 @@ def _tune(model: Any, tokenizer: Any, training: list[Sentence], seed: int) -> in
         batches = [b[i : i + BATCH] for b in blocks for i in range(0, len(b), BATCH)]
         for k in torch.randperm(len(batches), generator=generator).tolist():
             part = [training[i] for i in batches[k]]
-            given = _tokenize(tokenizer, part)
-            labels = torch.tensor([int(s.toxic) for s in part])
+            given = _tokenize(tokenizer, part).to(model.device)
+            labels = torch.tensor([int(s.toxic) for s in part], device=model.device)
             loss = model(**given, labels=labels).loss
             adam.zero_grad()
             loss.backward()
@@ -110,7 +111,7 @@ def _tune(model: Any, tokenizer: Any, training: list[Sentence], seed: int) -> in
 def measure_accuracy(model: Any, tokenizer: Any, sentences: list[Sentence]) -> dict[str, float]:
     """Accuracy, and the recall of both classes."""
     said = torch.cat([
-        model(**_tokenize(tokenizer, sentences[i : i + 64])).logits.argmax(1)
+        model(**_tokenize(tokenizer, sentences[i : i + 64]).to(model.device)).logits.argmax(1).cpu()
         for i in range(0, len(sentences), 64)
     ])  # fmt: skip
     true = torch.tensor([int(s.toxic) for s in sentences])

@@ -16,6 +16,7 @@ from sea_bench.experiments.text_maps import (
     score_text_maps,
     with_absent,
 )
+from sea_bench.experiments.text_tables import CURVES
 from sea_nn.errors import InputError
 from sea_nn.text.model import TextModel
 from sea_nn.text.reading import read_text
@@ -32,7 +33,7 @@ def model():
 @pytest.fixture(scope="module")
 def item():
     marked = torch.tensor([False, True, False, True, False, False, True])
-    return Marked(read_text(make_tokenizer(), TEXT), marked)
+    return Marked(read_text(make_tokenizer(), TEXT), marked, 1)
 
 
 def test_marks_are_scored_as_scikit_learn_does():
@@ -67,7 +68,7 @@ def test_kernel_shap_of_few_words_is_exact(model, item):
         return float(model.ask(item.reading, sets).double().softmax(1)[0, 1])
 
     random = torch.Generator().manual_seed(0)
-    found = explain_by_kernel_shap(model, item.reading, 1, 128, random)
+    found = explain_by_kernel_shap(model, item, 128, random)
     known = {frozenset(np.flatnonzero(bits)): None for bits in np.ndindex(*[2] * 7)}
     known = {left: say(left) for left in known}
     shapley = np.zeros(7)
@@ -82,8 +83,8 @@ def test_kernel_shap_of_few_words_is_exact(model, item):
 
 def test_curves_of_words_by_hand(model, item):
     models = {absent: with_absent(model, absent) for absent in ABSENCES}
-    maps = compute_text_maps(model, item.reading, 1, budgets=(20,), larger=())
-    scores = score_text_maps(models, item, maps, 1)
+    maps = compute_text_maps(model, item, budgets=(20,))
+    scores = score_text_maps(models, item, maps)
     for absent, asked in models.items():
         for k, values in enumerate(list(maps.values())[:3]):
             order, lost, lacking = values.argsort(descending=True, stable=True), [], []
@@ -103,17 +104,17 @@ def _say(model, item, left):
     return float(model.ask(item.reading, left.unsqueeze(0)).double().softmax(1)[0, 1])
 
 
-def test_the_findings_have_both_tables_and_no_sentence():
+def test_the_findings_have_all_tables_and_no_sentence():
     random = torch.Generator().manual_seed(0)
     names = ("SEA, 128", "random", "mask, 128")
     metrics = ("F1", "AUPRC", "IoU")
-    metrics += tuple(f"{c}:{a}" for c in ("comprehensiveness", "sufficiency") for a in ABSENCES)
+    metrics += tuple(f"{c}:{a}" for c in CURVES for a in ABSENCES)
     values = {name: torch.rand(30, 3, generator=random) for name in metrics}
     values["F1"][:, 1] = values["F1"][:, 0] - 0.2
     known = {"n": 10, "accuracy": 0.9, "recall_toxic": 0.9, "recall_neutral": 0.9}
     found = tell_findings((names, values), (names, values), {"n_train": 5, "dev": known})
     lines = [line for line in found.more if line.startswith("| random")]
-    assert len(lines) == 4
+    assert len(lines) == 6
     assert lines[0].split(" | ")[1].endswith("▼")
 
 

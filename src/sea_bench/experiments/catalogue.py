@@ -12,6 +12,7 @@ from sea_bench.experiments.pictures import PICTURE_EXPERIMENTS
 from sea_bench.experiments.spans import SERIES
 from sea_bench.experiments.studies import Study
 from sea_bench.experiments.text import TEXT
+from sea_bench.experiments.topics import TOPIC_TEXTS
 from sea_bench.experiments.transformer import TRANSFORMER_EXPERIMENTS
 from sea_nn.errors import InputError
 
@@ -20,7 +21,7 @@ _ALL = (
     *(*LEARNED_EXPERIMENTS, *TRANSFORMER_EXPERIMENTS),
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
-STUDIES: dict[str, Study] = {one.name: one for one in (TABLES, SERIES, TEXT)}
+STUDIES: dict[str, Study] = {one.name: one for one in (TABLES, SERIES, TEXT, TOPIC_TEXTS)}
 """Results on inputs that are no images."""
 
 

@@ -30,7 +30,7 @@ MEASURING = frozenset(
     f"{name}.py"
     for name in (
         *("copies", "experiment", "explainer", "maps", "measurements"),
-        *("predictions", "region_searches", "stability"),
+        *("predictions", "region_searches", "stability", "text_maps"),
     )
 )
 

@@ -7,106 +7,91 @@ sentences of the training file that the classifier was not trained on.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sea_bench.data.toxic_spans import Sentence, load_toxic_spans
-from sea_bench.experiments.store import Store, hash_source, make_key
-from sea_bench.experiments.studies import Findings, Study, Tell, table
+from sea_bench.experiments.studies import Findings, Study, Tell
 from sea_bench.experiments.tables import wrap
 from sea_bench.experiments.text_maps import (
     ABSENCES,
     Marked,
     compute_text_maps,
     explain_by_sea,
-    score_text_maps,
     with_absent,
 )
+from sea_bench.experiments.text_tables import EXPLAINED, Part, measure_texts, tabulate_texts
 from sea_bench.toxic_classifier import find_toxic_classifier, split_training
-from sea_nn.metrics.bootstrap import bootstrap_difference, bootstrap_mean
 from sea_nn.text.explainer import DEFAULT_ABSENT, DEFAULT_METHODS
 from sea_nn.text.load import load_text_model
 from sea_nn.text.model import TextModel
 from sea_nn.text.reading import read_text
-from sea_nn.vision.folders import find_cache
 
 TOXIC = 1  # the class
 N_TUNING = 48
-MARKS = ("F1", "AUPRC", "IoU")
-CURVES, SHOWN = ("comprehensiveness", "sufficiency"), ("mask", "delete")
+SHOWN = ("mask", "delete")
 MEMBER_SETS = {
     "saliency": ("saliency",),
     "input_x_gradient": ("input_x_gradient",),
     "attention_lrp": ("attention_lrp",),
-    "saliency, input_x_gradient, attention_lrp": ("saliency", "input_x_gradient", "attention_lrp"),
+    "saliency, input_x_gradient, attention_lrp": (*DEFAULT_METHODS, "attention_lrp"),
     "saliency, input_x_gradient, attention_rollout": (*DEFAULT_METHODS, "attention_rollout"),
 }
-EXPLAINED = (
-    "F1: of as many first words as people marked, the share that they marked; IoU: the same words, "
-    "common ones by those in either; AUPRC: the area under precision and recall of marked words. "
-    "Comprehensiveness: what the probability loses where the first words are absent; sufficiency: "
-    "what it lacks where only they are left; both as means over all numbers of words, with "
-    "absent words masked or deleted (padded ones, which are measured too, give what deleted ones "
-    "do). Means over sentences ± half of the 95 % bootstrap "
-    "interval. ▲ better, ▼ worse than {against} by the 95 % interval of the paired difference."
-)
-
-Part = tuple[Sequence[str], Mapping[str, Tensor]]
-"""Names of maps, and by metric their values, [N, m]."""
 
 
 def study_text(limit: int, seed: int, tell: Tell) -> Findings:
     """Train the classifier if there is none, explain the sentences, and make the tables."""
-    where = "cuda" if torch.cuda.is_available() else "cpu"
     tell("training the classifier, if there is none", 0, limit)
-    folder = find_toxic_classifier()
-    loaded, tokenizer = load_text_model(folder)
-    base = TextModel(loaded.to(where), tokenizer)
-    models: dict[str, TextModel] = {how: with_absent(base, how) for how in ABSENCES}
-    card = json.loads((folder / "card.json").read_text())
-    store = Store(find_cache("bench"))
+    models, tokenizer, card = load_classifier()
     found: dict[str, Part] = {}
     for part, count in (("tuning", min(limit, N_TUNING)), ("dev", limit)):
-        items = choose_sentences(base, tokenizer, part, count, seed)
-        rows: list[dict[str, Tensor]] = []
-        names: list[str] = []
-        settings = {"study": "text", "part": part, "seed": seed, "source": hash_source()}
-        for number, item in enumerate(items):
-            tell(f"{part} sentence {number}", number, len(items))
-            key = make_key({**settings, "card": card}, number, item.reading.given["input_ids"])
-            known = store.read(key)
-            if known is None:
-                maps = compute_for(part, models, item, seed)
-                known = score_text_maps(models, item, maps, TOXIC), {"names": list(maps)}
-                store.write(key, *known)
-            rows.append(known[0])
-            names = known[1]["names"]
-        found[part] = names, {k: torch.stack([row[k] for row in rows]) for k in rows[0]}
+        items = choose_sentences(models[DEFAULT_ABSENT], tokenizer, part, count, seed)
+        found[part] = measure_part(part, items, models, card, seed, tell)
     return tell_findings(found["tuning"], found["dev"], card)
 
 
-def compute_for(
-    part: str, models: Mapping[str, TextModel], item: Marked, seed: int
-) -> dict[str, Tensor]:
-    """The maps of a sentence: all methods, or for tuning what SEA could do otherwise."""
+def load_classifier() -> tuple[dict[str, TextModel], Any, dict[str, Any]]:
+    """The classifier by the way in which words are absent, its tokenizer and its card."""
+    where = "cuda" if torch.cuda.is_available() else "cpu"
+    folder = find_toxic_classifier()
+    loaded, tokenizer = load_text_model(folder)
+    base = TextModel(loaded.to(where), tokenizer)
+    card = json.loads((folder / "card.json").read_text())
+    return {how: with_absent(base, how) for how in ABSENCES}, tokenizer, card
+
+
+def measure_part(
+    part: str,
+    items: list[Marked],
+    models: Mapping[str, TextModel],
+    card: Mapping[str, Any],
+    seed: int,
+    tell: Tell,
+) -> Part:
+    """The scores of sentences for tuning, or of development."""
+    settings = {"study": part, "seed": seed, "card": card}
+    compute = compute_choices if part == "tuning" else compute_all
+    return measure_texts(items, models, lambda item: compute(models, item, seed), settings, tell)
+
+
+def compute_all(models: Mapping[str, TextModel], item: Marked, seed: int) -> dict[str, Tensor]:
+    """The maps of a sentence by all methods."""
+    others = [how for how in models if how != DEFAULT_ABSENT]
+    maps = {f"SEA, 128, asked by {a}": explain_by_sea(models[a], item, 128) for a in others}
+    return maps | compute_text_maps(models[DEFAULT_ABSENT], item, seed=seed)
+
+
+def compute_choices(models: Mapping[str, TextModel], item: Marked, seed: int) -> dict[str, Tensor]:
+    """The maps that SEA could give with other members, or with words absent in another way."""
     maps = {}
-    if part == "dev":
-        for absent, model in models.items():
-            if absent != DEFAULT_ABSENT:
-                found = explain_by_sea(model, item.reading, TOXIC, 128)
-                maps[f"SEA, 128, asked by {absent}"] = found
-        model = models[DEFAULT_ABSENT]
-        maps["SEA, 512"] = explain_by_sea(model, item.reading, TOXIC, 512)
-        return maps | compute_text_maps(model, item.reading, TOXIC, seed=seed)
     for budget in (34, 128):
         for absent, model in models.items():
-            found = explain_by_sea(model, item.reading, TOXIC, budget)
-            maps[f"{absent}, {budget}"] = found
+            maps[f"{absent}, {budget}"] = explain_by_sea(model, item, budget)
         for label, methods in MEMBER_SETS.items():
-            found = explain_by_sea(models[DEFAULT_ABSENT], item.reading, TOXIC, budget, methods)
+            found = explain_by_sea(models[DEFAULT_ABSENT], item, budget, methods)
             maps[f"{label}, {budget}"] = found
     return maps
 
@@ -139,7 +124,7 @@ def _read(tokenizer: Any, sentence: Sentence) -> Marked | None:
     reading = read_text(tokenizer, sentence.text)
     if reading.spans != sentence.words:
         return None
-    return Marked(reading, torch.tensor(sentence.marked))
+    return Marked(reading, torch.tensor(sentence.marked), TOXIC)
 
 
 def tell_findings(tuning: Part, dev: Part, card: Mapping[str, Any]) -> Findings:
@@ -149,17 +134,17 @@ def tell_findings(tuning: Part, dev: Part, card: Mapping[str, Any]) -> Findings:
     more = [
         f"## {n_dev} development sentences",
         "",
-        *_tabulate(*dev, "SEA, 128"),
+        *tabulate_texts(dev, "SEA, 128", SHOWN),
         *wrap(EXPLAINED.format(against="SEA, 128")),
         "",
-        f"## Chosen on {n_tuning} other sentences",
+        f"## Other choices, on {n_tuning} other sentences",
         "",
         *wrap(
             "SEA with other members, or with words absent in another way when the model is asked. "
             "The default members are saliency and input_x_gradient, in one pass."
         ),
         "",
-        *_tabulate(*tuning, f"{DEFAULT_ABSENT}, 128"),
+        *tabulate_texts(tuning, f"{DEFAULT_ABSENT}, 128", SHOWN),
     ]
     notes = [
         "data: toxic_spans, SemEval-2021 task 5 (CC0 1.0); the language is offensive, so that no "
@@ -170,40 +155,13 @@ def tell_findings(tuning: Part, dev: Part, card: Mapping[str, Any]) -> Findings:
         f"{known['recall_toxic']:.1%}, others {known['recall_neutral']:.1%})",
         "explained are sentences of 4 to 64 words that people marked in part and that the "
         "classifier calls toxic, for the class toxic",
-        "numbers after a name are model evaluations a sentence; of the members, leave_one_out "
-        "takes one a word, integrated_gradients 16 or 50, the others one",
+        "of the members, leave_one_out takes one evaluation a word, integrated_gradients 16 or 50, "
+        "the others one; they are ranked by their signed values, SEA by its order",
         f"SEA, LIME and Kernel SHAP ask with absent words by {DEFAULT_ABSENT!r}; LIME with its "
         "package's defaults for texts, Kernel SHAP exact where sets are no more than its samples",
-        "members are ranked by their signed values, SEA by its order",
+        "curves with padded words are measured too, and give what deleted ones do",
     ]
     return Findings((), notes, more)
-
-
-def _tabulate(names: Sequence[str], values: Mapping[str, Tensor], against: str) -> list[str]:
-    """Two tables: people's marks, and curves of words."""
-    lines = []
-    for columns in (MARKS, tuple(f"{c}:{absent}" for c in CURVES for absent in SHOWN)):
-        lower = {name for name in columns if name.startswith("sufficiency")}
-        head = [f"{name} {'↓' if name in lower else '↑'}" for name in columns]
-        cells = [_column(values[name], names, against, name in lower) for name in columns]
-        rows = [[name, *row] for name, *row in zip(names, *cells, strict=True)]
-        lines += [*table(["order by", *head], rows), ""]
-    return lines
-
-
-def _column(values: Tensor, names: Sequence[str], against: str, lower: bool) -> list[str]:
-    mean = bootstrap_mean(values)
-    apart = bootstrap_difference(values, list(names).index(against))
-    best = mean.mean.argmin() if lower else mean.mean.argmax()
-    cells = []
-    for k in range(len(names)):
-        half = float(mean.high[k] - mean.low[k]) / 2
-        text = f"{float(mean.mean[k]):.3f} ± {half:.3f}"
-        text = f"**{text}**" if k == int(best) else text
-        low, high = float(apart.low[k]), float(apart.high[k])
-        mark = "" if low <= 0 <= high else " ▲" if (low > 0) != lower else " ▼"
-        cells.append(text + mark)
-    return cells
 
 
 TEXT = Study(
