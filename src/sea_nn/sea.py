@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from sea_nn import pipeline
 from sea_nn.config import SEAConfig, check_config, check_seed, check_whole, choose_budget
-from sea_nn.errors import InputError, MemberError
+from sea_nn.errors import MemberError
 from sea_nn.explanation.assemble import (
     assemble,
     check_function,
@@ -33,7 +33,6 @@ from sea_nn.explanation.assemble import (
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import show_input
 from sea_nn.features import Features, Kind
-from sea_nn.features.kinds import VOLUME
 from sea_nn.members.cheap import cheap_members
 from sea_nn.members.checks import Check, check_members, check_rows
 from sea_nn.members.compute import check_input
@@ -231,11 +230,6 @@ class SEA(Attribution):  # type: ignore[misc]
         else:
             check_input(x, internal_batch_size)
             features = Features.of(x, kind=kind, feature_mask=feature_mask, names=feature_names)
-        if x.ndim > VOLUME.axes and kind is None:
-            raise InputError(
-                f"inputs are columns [N, F], series [N, C, T], images [N, C, H, W] or volumes "
-                f"[N, C, D, H, W]; got {list(x.shape)}: give their kind="
-            )
         if background is not None:
             background = check_background(background, x)
             baselines = background.mean(0) if baselines is None else baselines
@@ -295,7 +289,7 @@ class SEA(Attribution):  # type: ignore[misc]
                 ),
             )
 
-        images = show_input(x) if images is None and not quiet else images
+        images = show_input(x, features.kind) if images is None and not quiet else images
         columns = features.kind.channels is None
         choices = cheap_members(model, columns) if self.chosen else [self.methods]
         found = self._explain_by(choices, model, x, target, **how)
@@ -307,7 +301,7 @@ class SEA(Attribution):  # type: ignore[misc]
         if getattr(found.learned, "stopped", "") != "interrupted":  # then no more is asked
             checks += check_rows(found.members, model, x, additional_forward_args)
         if background is not None and not features.parts:
-            checks += check_range(x, background, features.names)
+            checks += check_range(x, background, features)
         return put(found, (*checks, *check_function(found)))
 
     def _explain_by(

@@ -150,7 +150,7 @@ def test_a_metric_equals_its_plain_loop(case, name):
         def fill(hidden, i=i):
             flat = torch.zeros(1, 144, dtype=torch.bool)
             flat[0, list(hidden)] = True
-            return perturbation.hide(flat.view(1, 12, 12), torch.tensor([i]))[0]
+            return perturbation.hide(flat.view(1, 1, 12, 12), torch.tensor([i]))[0]
 
         expected = reference(
             Given(

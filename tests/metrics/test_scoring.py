@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from sea_nn import SEA
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics import (
     METRICS,
@@ -276,17 +277,20 @@ def test_an_argument_for_all_inputs_is_not_one_of_a_block_s(monkeypatch):
     torch.testing.assert_close(ask(), whole)
 
 
-def test_columns_and_series_can_be_scored():
-    table, series = draw(3, 6), draw(3, 2, 10)
-    for x, n in ((table, 6), (series, 10)):
+def test_maps_of_every_kind_can_be_scored_by_the_positions_that_sea_gives_them():
+    series = draw(3, 2, 10)
+    for x, shape in ((draw(3, 6), [6]), (series, [2, 10]), (draw(3, 1, 4, 4, 2), [4, 4, 2])):
         model = build(1, nn.Flatten(), nn.Linear(x[0].numel(), 1))
         names = ["deletion:mean,steps=5", "gini"]
-        scores = score_maps(model, x, None, {"a": draw(3, n)}, names, output="value")
+        scores = score_maps(model, x, None, {"a": draw(3, *shape)}, names, output="value")
         curve = scores.curves["deletion:mean,steps=5"].values
         torch.testing.assert_close(curve[:, 0, 0], model(x).detach().squeeze(1))
         assert scores.metrics["deletion:mean,steps=5"].direction == "lower"
+        e = SEA(model, "saliency", output="value").explain(x, quiet=True)
+        score_maps(model, x, None, {"sea": e.attribution}, names, output="value")
+    model = build(1, nn.Flatten(), nn.Linear(20, 1))
     with pytest.raises(InputError, match="images"):
-        score_maps(model, series, None, {"a": draw(3, 10)}, ["aupc_windows:mean"])
+        score_maps(model, series, None, {"a": draw(3, 2, 10)}, ["aupc_windows:mean"])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

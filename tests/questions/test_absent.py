@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.questions.absent import PERTURBATIONS, blur, pixel_bounds, positions, prepare
+from sea_nn.questions.absent import PERTURBATIONS, blur, pixel_bounds, prepare
 from sea_nn.questions.inpainting import inpaint
 from tests.reference import metrics as slow
 
@@ -16,7 +16,7 @@ def images(count=3, channels=3, height=9, width=7, seed=0):
 
 
 def hide_all(perturbation, x):
-    hidden = torch.ones(len(x), *positions(x), dtype=torch.bool)
+    hidden = torch.ones_like(x, dtype=torch.bool)
     return perturbation.hide(hidden, torch.arange(len(x)))
 
 
@@ -49,12 +49,12 @@ def test_noise_fills_the_bounds_and_belongs_to_the_input():
 
 def test_only_hidden_positions_change_and_all_their_channels():
     x = images()
-    hidden = torch.zeros(2, 9, 7, dtype=torch.bool)
-    hidden[0, 1, 2] = hidden[1, 0, 0] = True
+    hidden = torch.zeros(2, 1, 9, 7, dtype=torch.bool)
+    hidden[0, 0, 1, 2] = hidden[1, 0, 0, 0] = True
     for kind in PERTURBATIONS:
         points = prepare(x, kind).hide(hidden, torch.tensor([2, 0]))
         same = points == x[[2, 0]]
-        assert same[~hidden.unsqueeze(1).expand_as(same)].all()
+        assert same[~hidden.expand_as(same)].all()
         assert not same[0, :, 1, 2].any() or kind == "black"
 
 
@@ -139,9 +139,9 @@ def test_inpainting_an_image_hidden_altogether_gives_its_mean_colour():
 def test_inpainting_adds_a_little_noise_that_all_methods_share():
     x = images()
     perturbation = prepare(x, "inpaint", bounds=(0.0, 1.0))
-    hidden = torch.rand(3, 9, 7, generator=torch.Generator().manual_seed(2)) < 0.4
+    hidden = torch.rand(3, 1, 9, 7, generator=torch.Generator().manual_seed(2)) < 0.4
     rows = torch.arange(3)
     once, again = perturbation.hide(hidden, rows), perturbation.hide(hidden, rows)
     assert torch.equal(once, again)
-    noise = (once - inpaint(x, hidden))[hidden.unsqueeze(1).expand_as(x)]
+    noise = (once - inpaint(x, hidden[:, 0]))[hidden.expand_as(x)]
     assert 0.007 < float(noise.std()) < 0.013

@@ -12,7 +12,7 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import Part
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.explanation.ranking import name_class, rank_classes
-from sea_nn.features import spread
+from sea_nn.features import Features, spread
 from sea_nn.features.kinds import TABLE
 from sea_nn.members.checks import Check, Level
 from sea_nn.pipeline import Explained
@@ -136,10 +136,11 @@ def check_function(found: Explained) -> list[Check]:
     return checks
 
 
-def check_range(x: Tensor, background: Tensor, names: Sequence[str] | None) -> list[Check]:
+def check_range(x: Tensor, background: Tensor, features: Features) -> list[Check]:
     """Warn of a table's values that the background does not have the like of."""
-    if x.ndim != TABLE.axes:
+    if features.kind is not TABLE:
         return []
+    names = features.names
     low, high = background.aminmax(dim=0)
     outside, checks = (x < low) | (x > high), []
     for i in outside.any(1).nonzero().flatten().tolist():

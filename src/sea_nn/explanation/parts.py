@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
-from sea_nn.features import find_kind
+from sea_nn.features import Kind, find_kind
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,12 @@ def cut_part(e: Any, which: int | str) -> dict[str, Any]:
     }
 
 
-def show_input(x: Tensor) -> Tensor | None:
+def show_input(x: Tensor, kind: Kind | None = None) -> Tensor | None:
     """Images and volumes of 1 or 3 channels as pictures, from least to largest value."""
-    if find_kind(x).view not in ("picture", "slices") or x.shape[1] not in (1, 3):
+    kind = find_kind(x) if kind is None else kind
+    axis = kind.channels
+    if axis is None or kind.view not in ("picture", "slices") or x.shape[axis] not in (1, 3):
         return None
     stretched = scale(x.detach().float()).mul(255).round().to(torch.uint8)
-    colours = stretched if x.shape[1] == 3 else stretched.repeat_interleave(3, 1)
-    return colours.movedim(1, -1).contiguous().cpu()
+    colours = stretched if x.shape[axis] == 3 else stretched.repeat_interleave(3, axis)
+    return colours.movedim(axis, -1).contiguous().cpu()

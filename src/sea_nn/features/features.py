@@ -23,7 +23,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.features.groups import clip_grid, group_features, number_cells
-from sea_nn.features.kinds import SEVERAL, Kind, find_kind
+from sea_nn.features.kinds import SEVERAL, UNKNOWN, Kind, find_kind
 
 MOST_CELLS = 64
 """How many features a table or series has by default when the model is asked."""
@@ -72,6 +72,11 @@ class Features:
             names: of columns or channels.
         """
         kind = find_kind(x) if kind is None else kind
+        if kind == find_kind(x) and kind.name == UNKNOWN:
+            raise InputError(
+                f"inputs are columns [N, F], series [N, C, T], images [N, C, H, W] or volumes "
+                f"[N, C, D, H, W]; got {list(x.shape)}: give their kind="
+            )
         if not isinstance(kind, Kind):
             raise KindError(
                 f'kind must be a Kind, such as Kind("image", axes=4, channels=1); got {kind!r}'
@@ -163,7 +168,7 @@ class Features:
 
     def over_input(self, mask: Tensor) -> Tensor:
         """A mask over maps, [P, *shape], as one that broadcasts to the inputs."""
-        return mask if self.kind.channels is None else mask.unsqueeze(self.kind.channels)
+        return self.kind.over_input(mask)
 
     def mask_input(self) -> Tensor | None:
         """The features' numbers, shaped to broadcast to the inputs, for members; None: one each."""

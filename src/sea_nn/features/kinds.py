@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 
+UNKNOWN = "values"  # the kind of inputs with more axes than any other
 VIEWS = ("bars", "lines", "picture", "slices", "words", "parts")
 
 
@@ -49,6 +50,31 @@ class Kind:
         """The shape of one map of inputs ``x``: (F,), (C, T), (H, W), (D, H, W)."""
         return tuple(s for axis, s in enumerate(x.shape) if axis not in (0, self.channels))
 
+    def over_input(self, mask: Tensor) -> Tensor:
+        """A mask over maps, [P, *shape], as one that broadcasts to inputs."""
+        return mask if self.channels is None else mask.unsqueeze(self.channels)
+
+    def over_map(self, marked: Tensor) -> Tensor:
+        """Marks of single values, bool like the inputs, as marks of positions, [N, *shape]."""
+        return marked if self.channels is None else marked.any(self.channels)
+
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        """The axes along which positions have neighbours: time, rows and columns, depth.
+
+        >>> [kind.neighbours for kind in (TABLE, SERIES, IMAGE)]
+        [(), (2,), (2, 3)]
+        """
+        return tuple(axis for axis in range(2, self.axes) if axis != self.channels)
+
+    @property
+    def scale_axes(self) -> tuple[int, ...]:
+        """The axes of values in one unit: a channel's own, or all of an input without neighbours.
+
+        An input's own mean and extremes are taken along these.
+        """
+        return self.neighbours or tuple(range(1, self.axes))
+
 
 TABLE = Kind("table", 2)
 SERIES = Kind("series", 3, view="lines", absent="blur")
@@ -61,5 +87,5 @@ KINDS = {kind.name: kind for kind in (TABLE, SERIES, IMAGE, VOLUME, TEXT, SEVERA
 
 
 def find_kind(x: Tensor) -> Kind:
-    """The kind of inputs with as many axes as ``x``."""
-    return next((kind for kind in KINDS.values() if kind.axes == x.ndim), Kind("values", x.ndim))
+    """The kind of inputs with as many axes as ``x``: the one place where axes tell it."""
+    return next((kind for kind in KINDS.values() if kind.axes == x.ndim), Kind(UNKNOWN, x.ndim))

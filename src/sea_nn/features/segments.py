@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError, MemberError, MissingExtraError
-from sea_nn.features.kinds import IMAGE
+from sea_nn.features.kinds import Kind, find_kind
 
 MAX_SEGMENTS = 4096
 
@@ -53,7 +53,12 @@ def number_segments(mask: Tensor) -> Tensor:
     return numbers
 
 
-def segment(x: Tensor, feature_mask: Tensor | None = None, n_segments: int = 50) -> list[Tensor]:
+def segment(
+    x: Tensor,
+    feature_mask: Tensor | None = None,
+    n_segments: int = 50,
+    kind: Kind | None = None,
+) -> list[Tensor]:
     """Return the segments of every input of x [N, ...], each a tensor that broadcasts to x[i].
 
     Args:
@@ -61,6 +66,7 @@ def segment(x: Tensor, feature_mask: Tensor | None = None, n_segments: int = 50)
         feature_mask: the caller's segments, whole numbers that broadcast to `x`, if any.
         n_segments: about how many superpixels to make of an image [C, H, W]; inputs of other kinds
             have one segment a feature.
+        kind: of the inputs; left out, found from x.
     """
     if feature_mask is not None:
         if not _broadcasts(feature_mask.shape, x.shape):
@@ -72,7 +78,7 @@ def segment(x: Tensor, feature_mask: Tensor | None = None, n_segments: int = 50)
             feature_mask = feature_mask.unsqueeze(0)
         masks = feature_mask if len(feature_mask) == len(x) else [feature_mask[0]] * len(x)
         segments = [number_segments(mask.to(x.device)) for mask in masks]
-    elif x.ndim == IMAGE.axes:
+    elif (find_kind(x) if kind is None else kind).view == "picture":
         segments = [superpixels(image, n_segments).to(x.device) for image in x]
     else:
         every = torch.arange(x[0].numel(), device=x.device).view(x.shape[1:])

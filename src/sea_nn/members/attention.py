@@ -152,7 +152,7 @@ class RecordAttention(_Attentive):
 
 def _map_tokens(task: Evaluator, spread: Callable[[list[Tensor], list[Tensor]], Tensor]) -> Tensor:
     """Run the model, let ``spread`` say how tokens flow, [N, T, T], and lay them on the input."""
-    if task.x.ndim != 4:
+    if task.kind.view != "picture":
         raise UnfitError(f"attention is laid on images [N, C, H, W]; got {list(task.x.shape)}")
     size = (task.x.shape[2], task.x.shape[3])
     maps = task.x.new_zeros(len(task.x), 1, *size)

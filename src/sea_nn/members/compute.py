@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from sea_nn.config import check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import Kind, find_kind
+from sea_nn.features.kinds import IMAGE, TABLE
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress, Work
@@ -89,10 +90,11 @@ def compute_maps(
             autocast=precision,
             output=Output(output) if isinstance(output, str) else output,
             seed=check_seed(seed),
+            kind=find_kind(x) if kind is None else kind,
         )
         found = Work(entries, task, target, compile, progress, on_error).do()
     found.output.warn()
-    return replace(found, kind=find_kind(x) if kind is None else kind)
+    return replace(found, kind=task.kind)
 
 
 def from_captum(attribution: type[Any], **options: Any) -> Callable[..., Tensor]:
@@ -155,7 +157,8 @@ def check_input(x: Any, limit: int | None = None) -> None:
             f"x must hold at least one input: [N, F], [N, C, T] or [N, C, H, W] with N >= 1; got "
             f"shape {list(x.shape)}. For a single input use x.unsqueeze(0)"
         )
-    if x.ndim == 4 and _is_channels_last(*x.shape[1:]):
+    kind = find_kind(x)
+    if kind is IMAGE and _is_channels_last(*x.shape[1:]):
         raise InputError(
             f"images are [N, C, H, W], and x {list(x.shape)} looks like [N, H, W, C]: give "
             "x.permute(0, 3, 1, 2); if the model itself wants channels last, wrap it: "
@@ -165,7 +168,7 @@ def check_input(x: Any, limit: int | None = None) -> None:
         raise InputError("x is on the meta device and holds no numbers; move it to cpu or cuda")
     finite = x.isfinite()
     if not bool(finite.all()):
-        bad = (~finite).any(0).nonzero().flatten().tolist() if x.ndim == 2 else []
+        bad = (~finite).any(0).nonzero().flatten().tolist() if kind is TABLE else []
         more = ", …" if len(bad) > 5 else ""
         where = f" (columns {', '.join(map(str, bad[:5]))}{more})" if bad else ""
         raise InputError(f"x holds NaN or infinite values{where}; clean the input first")

@@ -50,7 +50,7 @@ def grad_cam(
         task.sweep(len(task.x), visit, gradient=False)
         return maps
 
-    if task.x.ndim not in (3, 4, 5):
+    if not task.kind.neighbours:
         raise UnfitError(
             f"grad_cam needs inputs with positions, [N, channels, ...]; got {list(task.x.shape)}. "
             "Use saliency, integrated_gradients or smooth_ig"
@@ -97,7 +97,7 @@ def find_layer(task: Evaluator, reshape: Reshape | None = None) -> tuple[str, nn
             handle.remove()
     for layer, output in reversed(seen):
         try:
-            grid = _to_grid(output, task.x, reshape)
+            grid = _to_grid(output, task, reshape)
         except MemberError:
             continue
         if grid.shape[2:].numel() < 2 or not score.requires_grad:
@@ -105,7 +105,7 @@ def find_layer(task: Evaluator, reshape: Reshape | None = None) -> tuple[str, nn
         grad = torch.autograd.grad(score, output, retain_graph=True, allow_unused=True)[0]
         if grad is None:
             continue
-        if isinstance(layer, CONVOLUTIONS) or bool(_to_grid(grad, task.x, reshape).any()):
+        if isinstance(layer, CONVOLUTIONS) or bool(_to_grid(grad, task, reshape).any()):
             return names[layer], layer
     raise UnfitError(
         "grad_cam found no convolution or token layer that the score depends on; name one with "
@@ -144,18 +144,19 @@ def _class_map(
         handle.remove()
     if grad is None:
         raise MemberError(f"the score does not depend on layer {name!r}; name another")
-    active, slope = _to_grid(kept[0].detach(), task.x, reshape), _to_grid(grad, task.x, reshape)
+    active, slope = _to_grid(kept[0].detach(), task, reshape), _to_grid(grad, task, reshape)
     weight = slope.mean(tuple(range(2, slope.ndim)), keepdim=True)
     return (weight * active).sum(1, keepdim=True).to(task.x.dtype)
 
 
-def _to_grid(output: Tensor, x: Tensor, reshape: Reshape | None) -> Tensor:
+def _to_grid(output: Tensor, task: Evaluator, reshape: Reshape | None) -> Tensor:
     """Return a layer's output as [N, channels, *positions] with as many axes as the input."""
+    x = task.x
     if reshape is not None:
         output = reshape(output)
-    elif x.ndim == 4 and output.ndim == 3:
+    elif task.kind.view == "picture" and output.ndim == 3:  # tokens [N, T, D]
         output = lay_tokens(output, x.shape[2], x.shape[3])
-    if output.ndim != x.ndim:
+    if output.ndim != task.kind.axes:
         raise MemberError(
             f"the layer's output {list(output.shape)} has no positions to match the input "
             f"{list(x.shape)}; name another layer, or pass reshape= to lay it on a grid"

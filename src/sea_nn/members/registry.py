@@ -17,6 +17,7 @@ from typing import Any
 from torch import nn
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.features.kinds import IMAGE
 from sea_nn.members import attention, gradients, masking, surrogates
 from sea_nn.members import backprop_rules as rules
 from sea_nn.members import grad_cam as cam
@@ -269,7 +270,7 @@ def _resolve(method: Any, place: int) -> tuple[Member, Options]:
 
 
 def _count_segments(options: Options, shape: Shape) -> int:
-    return int(options["n_segments"]) if len(shape) == 3 else math.prod(shape)
+    return int(options["n_segments"]) if len(shape) == IMAGE.axes - 1 else math.prod(shape)
 
 
 _GRADIENT, _MODULE = ("gradient",), ("gradient", "module")

@@ -302,7 +302,7 @@ def _explain(entry: Entry, task: Evaluator) -> Tensor:
         raise MemberError(
             f"{entry.label} failed on this model with {type(error).__name__}: {error}{ADVICE}"
         ) from error
-    return check_maps(entry.label, maps, task.x)
+    return check_maps(entry.label, maps, task.x, task.kind)
 
 
 def _give_model(task: Evaluator) -> TensorModel:

@@ -164,7 +164,7 @@ def _explain_each(
     task: Evaluator, n_segments: int, explain: Callable[[Evaluator, Tensor], Matrix]
 ) -> Tensor:
     maps = torch.zeros_like(task.x)
-    for i, segments in enumerate(segment(task.x, task.feature_mask, n_segments)):
+    for i, segments in enumerate(segment(task.x, task.feature_mask, n_segments, task.kind)):
         coefficients = torch.as_tensor(explain(task.row(i), segments)).to(task.x)
         maps[i] = coefficients[segments]
     return maps

@@ -6,14 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import MemberError, UnfitError
-from sea_nn.features import find_kind
+from sea_nn.features import Kind, find_kind
+from sea_nn.features.kinds import SERIES
 from sea_nn.members.registry import Member, get, names
 from sea_nn.passes.evaluator import Evaluator
 
 
 def check_needs(member: Member, task: Evaluator) -> None:
     """Refuse inputs and models that a member is not made for, and name the members that are."""
-    kind = find_kind(task.x)
+    kind = task.kind
     if "image" in member.needs and kind.view != "picture":
         others = [n for n in names() if "image" not in get(n).needs]
         raise UnfitError(
@@ -28,15 +29,17 @@ def check_needs(member: Member, task: Evaluator) -> None:
         )
 
 
-def check_maps(label: str, maps: Any, x: Tensor) -> Tensor:
+def check_maps(label: str, maps: Any, x: Tensor, kind: Kind) -> Tensor:
     """Return what a member gave as maps of the shape of x, or with one channel."""
     if not isinstance(maps, Tensor):
         raise MemberError(f"{label} must return a tensor of maps, got {type(maps).__name__}")
     maps = maps.detach()
-    if maps.ndim == x.ndim - 1 and x.ndim > 2:
-        maps = maps.unsqueeze(1)
-    single = x.ndim > 2 and maps.shape == (len(x), 1, *x.shape[2:])
-    if single and find_kind(x).channels is None:
+    axis = kind.channels or 1  # a series' members may give one map for all channels, too
+    one = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    if maps.shape == (*x.shape[:axis], *x.shape[axis + 1 :]) != x.shape[:1]:
+        maps = maps.unsqueeze(axis)
+    single = kind.axes > 2 and maps.shape == one
+    if single and kind.channels is None:
         maps = maps.expand_as(x)  # each channel of a series has features of its own
     elif maps.shape != x.shape and not single:
         raise MemberError(
@@ -52,6 +55,6 @@ def find_mismatch(model: Any, x: Tensor) -> str:
     """Say how a model and its inputs do not fit together, where that can be seen."""
     first = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     if first is None or (first.device == x.device and first.dtype == x.dtype):
-        single = x.ndim == 3 and len(x) in (1, 3)
+        single = find_kind(x) is SERIES and len(x) in (1, 3)
         return " (is the batch axis missing? a single image is x[None])" if single else ""
     return f" (the model is {first.dtype} on {first.device}: move one to the other)"

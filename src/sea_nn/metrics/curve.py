@@ -11,8 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sea_nn.features import Kind
 from sea_nn.passes.evaluator import Evaluator
-from sea_nn.questions.absent import Perturbation, positions
+from sea_nn.questions.absent import Perturbation
 from sea_nn.questions.points import PointOutputs, ask_hidden, ask_points
 
 
@@ -22,16 +23,20 @@ def trace(
     step_maps: Tensor,
     steps: int,
     *,
+    kind: Kind,
     insert: bool = False,
     whole: Callable[[], PointOutputs] | None = None,
 ) -> PointOutputs:
     """Return the answers after 0, 1, ..., ``steps`` steps, [N, m, steps + 1].
 
-    ``step_maps`` are int16 [N, m, n], see ``order``. To ``insert``, start with everything hidden,
-    and each step shows what it would hide; ``whole`` gives the answers of ``ask_hidden``, if known.
+    ``step_maps`` are int16 [N, m, n], see ``order``, over maps of inputs of this ``kind``. To
+    ``insert``, start with everything hidden, and each step shows what it would hide; ``whole``
+    gives the answers of ``ask_hidden``, if known.
     """
     n_inputs, n_maps = step_maps.shape[:2]
-    changed = perturbation.changed()
+    changed = kind.over_map(perturbation.changed())
+    shape = changed.shape[1:]
+    changed = changed.flatten(1)
     bins = step_maps.long().clamp_(max=steps + 1)
     source = changed.to(torch.int32).unsqueeze(1).expand(step_maps.shape)
     new = source.new_zeros(n_inputs, n_maps, steps + 2).scatter_add_(-1, bins, source)
@@ -46,7 +51,7 @@ def trace(
     def build(part: slice) -> Tensor:
         hidden = flat.index_select(0, numbers[part]) <= last_step[part, None]
         hidden = ~hidden if insert else hidden
-        return perturbation.hide(hidden.view(-1, *positions(evaluator.x)), rows[part])
+        return perturbation.hide(kind.over_input(hidden.view(-1, *shape)), rows[part])
 
     answers = PointOutputs.empty((n_inputs, n_maps, steps + 1), evaluator.x)
     asked = ask_points(evaluator, rows, build)

@@ -195,7 +195,8 @@ def _curve_metric(
             elif segments is None:
                 raise InputError(f"{name} by superpixel needs segments=, whole numbers [N, H, W]")
             else:
-                segments = segments.flatten(segments.ndim - len(batch.shape))
+                own = segments.shape != batch.shape  # one for each input
+                segments = segments.flatten(1 if own else 0)
             step_maps, last = batch.segment_steps(segments, steps, str(key[0]))
         curve = batch.trace(key, kind, step_maps, last, insert).read_as(score)
         axis = tuple(step / last for step in range(last + 1))
@@ -242,8 +243,6 @@ def _window_curve(
     edge: bool,
     score: ScoreKind,
 ) -> tuple[Tensor, Tensor]:
-    if len(batch.shape) != 2:
-        raise InputError(f"windows are for images [N, C, H, W]; x is {list(batch.x.shape)}")
     side = size if size is not None else 8 if min(batch.shape) < 64 else 16
     step_maps, found = batch.window_steps(side, points - 1, edge)
     answers = batch.trace(("windows", side, points, edge), kind, step_maps, points - 1)

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
+from sea_nn.features import Kind, find_kind
 from sea_nn.metrics import curve, order
 from sea_nn.metrics.sensitivity import Recompute
 from sea_nn.passes.evaluator import Evaluator
-from sea_nn.questions.absent import Bounds, Perturbation, positions, prepare
+from sea_nn.questions.absent import Bounds, Perturbation, prepare
 from sea_nn.questions.points import PointOutputs, ask_hidden, ask_points
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class MapBatch:
         seed: of every random draw.
         first: the number of the first input in the whole set.
         part: which of the inputs of the call these are.
+        kind: of the inputs; None: found from x.
     """
 
     x: Tensor
@@ -66,6 +68,7 @@ class MapBatch:
     seed: int = 0
     first: int = 0
     part: slice = field(default_factory=lambda: slice(None))
+    kind: Kind | None = None
     _shared: dict[Any, Any] = field(default_factory=dict)
 
     def perturbation(self, kind: PerturbationKind) -> Perturbation:
@@ -75,7 +78,14 @@ class MapBatch:
             values = kind[self.part]
         return self._share(
             ("perturbation", _key(kind)),
-            lambda: prepare(self.x, values, bounds=self.bounds, seed=self.seed, first=self.first),
+            lambda: prepare(
+                self.x,
+                values,
+                bounds=self.bounds,
+                seed=self.seed,
+                first=self.first,
+                kind=self.kind,
+            ),
         )
 
     def pixel_steps(self, steps: int) -> tuple[Tensor, int]:
@@ -113,6 +123,7 @@ class MapBatch:
                 self.perturbation(kind),
                 step_maps.flatten(2),
                 steps,
+                kind=self.find_kind(),
                 insert=insert,
                 whole=lambda: self.whole(kind),
             ),
@@ -133,7 +144,11 @@ class MapBatch:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the positions."""
-        return positions(self.x)
+        return self.find_kind().map_shape(self.x)
+
+    def find_kind(self) -> Kind:
+        """The inputs' kind."""
+        return find_kind(self.x) if self.kind is None else self.kind
 
     @property
     def n(self) -> int:
@@ -151,7 +166,7 @@ def ask_sets(batch: MapBatch, kind: PerturbationKind, sets: Tensor, keep: bool) 
     perturbation, count = batch.perturbation(kind), sets.shape[1]
     rows = torch.arange(len(sets), device=sets.device).repeat_interleave(count)
     hidden = sets.flatten(0, 1)
-    hidden = ~hidden if keep else hidden
+    hidden = batch.find_kind().over_input(~hidden if keep else hidden)
     answers = ask_points(
         batch.need_model(), rows, lambda part: perturbation.hide(hidden[part], rows[part])
     )

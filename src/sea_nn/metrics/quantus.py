@@ -23,6 +23,7 @@ from torch import Tensor
 
 from sea_nn.ensembling.heatmaps import reduce_channels
 from sea_nn.errors import InputError, MissingExtraError
+from sea_nn.features.kinds import IMAGE, find_kind
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.metric import Metric
 from sea_nn.metrics.scores import Scores
@@ -121,14 +122,14 @@ def score_with_quantus(
         raise InputError(
             f"there is no metric {unknown[0]!r} here; choose from {', '.join(QUANTUS)}"
         )
-    if x.ndim != 4:
+    if find_kind(x) is not IMAGE:
         raise InputError(f"Quantus metrics are for images [N, C, H, W]; x is {list(x.shape)}")
-    methods = check_maps(x, maps, random, allow_zero=False)
+    methods = check_maps(x, maps, random, allow_zero=False, kind=IMAGE)
     explainers = dict(explain or {})
     if random and RANDOM not in methods:
         methods[RANDOM] = random_map((len(x), *x.shape[2:]), seed).to(x)
         explainers.setdefault(RANDOM, _explain_at_random(seed))
-    masks = match_masks(masks, x)
+    masks = match_masks(masks, x, IMAGE)
     for name in metrics:
         _check_needs(name, methods, masks, explainers)
     values: dict[str, Tensor] = {}

@@ -17,11 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sea_nn.features import Kind
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.metric import Metric
 from sea_nn.metrics.scores import Curve, Scores
 from sea_nn.metrics.sensitivity import RANDOM, Recompute
 from sea_nn.metrics.validation import (
+    check_kind,
     check_maps,
     check_needs,
     check_segments,
@@ -31,7 +33,7 @@ from sea_nn.metrics.validation import (
 )
 from sea_nn.passes.noise import random_map
 from sea_nn.passes.outputs import Target
-from sea_nn.questions.absent import Bounds, positions
+from sea_nn.questions.absent import Bounds
 from sea_nn.questions.opening import Evaluators, open_model
 
 # Ranking takes some 50 bytes a position and method; these keep a block of inputs under 0.5 GB on a
@@ -63,14 +65,16 @@ def score_maps(
     autocast: bool | torch.dtype = False,
     output: str | None = None,
     progress: Progress | None = None,
+    kind: Kind | None = None,
 ) -> Scores:
     """Score the maps of several methods on the same inputs, on the device that x is on.
 
     Args:
         model: a module or callable in the sense of ``TensorModel``; None if no metric asks it.
-        x: inputs [N, F], [N, C, T] or [N, C, H, W].
+        x: inputs [N, F], [N, C, T], [N, C, H, W] or [N, C, D, H, W].
         target: the class explained: one, one an input, or None for the predicted one.
-        maps: by method, [N, *positions] or [N, 1, *positions]; larger is more relevant.
+        maps: by method, [N, *positions] or [N, 1, *positions]; larger is more relevant. The
+            positions are those of ``SEA``'s maps: columns, steps of each channel, pixels, voxels.
         metrics: names (see ``get_metric``, ``describe_metrics``) or ``Metric`` objects; left out,
             AUPC by windows, deletion and insertion.
         masks: where the object is, bool [N, *positions]; for "jaccard" also graded annotations.
@@ -91,25 +95,28 @@ def score_maps(
         output: what the model's outputs are: "logits", "probabilities", "sigmoid" or "value"; None
             to find out, with an ``AssumptionWarning`` where something is assumed.
         progress: called with (metric, inputs done, inputs in all) after each block of inputs.
+        kind: of the inputs, as for ``SEA.explain``.
 
     Raises:
         InputError, KindError: the call is wrong; the message says what was expected.
     """
-    chosen = choose_metrics(metrics, x)
-    methods = check_maps(x, maps, random, allow_zero)
-    check_needs(chosen, x, model, masks, segments, recompute, without)
-    check_segments(segments, x)
+    kind = check_kind(x, kind)
+    chosen = choose_metrics(metrics, kind)
+    methods = check_maps(x, maps, random, allow_zero, kind)
+    check_needs(chosen, x, kind, model, masks, segments, recompute, without)
+    check_segments(segments, x, kind)
+    shape = kind.map_shape(x)
     names = tuple(methods) + ((RANDOM,) if random and RANDOM not in methods else ())
-    masks = match_masks(masks, x)
-    others = None if without is None else check_without(without, methods, x)
-    own_segments = segments is not None and segments.ndim > len(positions(x))
+    masks = match_masks(masks, x, kind)
+    others = None if without is None else check_without(without, methods, x, kind)
+    own_segments = segments is not None and segments.shape != shape
 
     def join(maps: Mapping[str, Tensor], part: slice, seed: int) -> Tensor:
         """Return the maps of all methods, the random one among them, [N, m, *positions]."""
         stacked = [maps[name][part].to(x.device) for name in names if name in maps]
         if len(stacked) < len(names):
-            shape = (part.stop - part.start, *positions(x))
-            stacked.append(random_map(shape, seed, first + part.start, x.device))
+            count = part.stop - part.start
+            stacked.append(random_map((count, *shape), seed, first + part.start, x.device))
         return torch.stack(stacked, 1)
 
     collector = _Collector(names)
@@ -119,7 +126,7 @@ def score_maps(
             given = {"args": additional_forward_args, "limit": internal_batch_size}
             given |= {"autocast": autocast, "output": output, "tick": collector.tick}
             evaluators = stack.enter_context(open_model(model, x, target, **given))
-        for part in _cut(x, len(names)):
+        for part in _cut(x, math.prod(shape) * len(names)):
             own = segments[part] if segments is not None and own_segments else segments
             batch = MapBatch(
                 x=x[part].detach(),
@@ -134,6 +141,7 @@ def score_maps(
                 seed=seed,
                 first=first + part.start,
                 part=part,
+                kind=kind,
             )
             for metric in chosen:
                 collector.add(metric, batch)
@@ -144,10 +152,10 @@ def score_maps(
     return collector.finish(chosen)
 
 
-def _cut(x: Tensor, n_methods: int) -> Iterator[slice]:
-    """Yield blocks of inputs whose maps can be ranked at once."""
+def _cut(x: Tensor, values: int) -> Iterator[slice]:
+    """Yield blocks of inputs whose maps, with so many values each, can be ranked at once."""
     room = CUDA_BLOCK if x.is_cuda else CPU_BLOCK
-    size = max(1, room // (math.prod(positions(x)) * n_methods))
+    size = max(1, room // values)
     for start in range(0, len(x), size):
         yield slice(start, min(start + size, len(x)))
 

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.features import find_kind
 from sea_nn.metrics.map_batch import MapBatch, PerturbationKind, ask_sets
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.outputs import Target, take
-from sea_nn.questions.absent import Bounds, positions
+from sea_nn.questions.absent import Bounds
 from sea_nn.questions.opening import open_model
 from sea_nn.questions.points import PointOutputs
 
@@ -89,13 +90,15 @@ def compute_drops(
 def _check_sets(sets: Tensor, x: Tensor) -> None:
     if sets.dtype != torch.bool:
         raise KindError(f"sets must be bool [N, k, *positions]; got {sets.dtype}")
-    if sets.ndim < 2 or (len(sets), *sets.shape[2:]) != (len(x), *positions(x)):
+    shape = find_kind(x).map_shape(x)
+    if sets.ndim < 2 or (len(sets), *sets.shape[2:]) != (len(x), *shape):
         raise InputError(
             f"sets must be [N, k, *positions] with N = {len(x)} and positions "
-            f"{list(positions(x))}; got {list(sets.shape)}"
+            f"{list(shape)}; got {list(sets.shape)}"
         )
 
 
 def _make_batch(evaluator: Evaluator, bounds: Bounds | None, seed: int) -> MapBatch:
-    nothing = evaluator.x.new_empty(len(evaluator.x), 0, *positions(evaluator.x))
-    return MapBatch(evaluator.x, nothing, (), evaluator, bounds=bounds, seed=seed)
+    x = evaluator.x
+    nothing = x.new_empty(len(x), 0, *find_kind(x).map_shape(x))
+    return MapBatch(x, nothing, (), evaluator, bounds=bounds, seed=seed)

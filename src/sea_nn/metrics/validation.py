@@ -7,30 +7,36 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features.kinds import IMAGE, find_kind
+from sea_nn.features import Kind, find_kind
+from sea_nn.features.kinds import UNKNOWN
 from sea_nn.metrics.catalogue import get_metric
 from sea_nn.metrics.metric import Metric
 from sea_nn.metrics.sensitivity import Recompute, drop_channel
-from sea_nn.questions.absent import positions
 
 IMAGE_METRICS = ("aupc_windows:black", "aupc_windows:noise", "deletion:blur", "insertion:blur")
 OTHER_METRICS = ("deletion:mean", "insertion:mean")
 
 
-def choose_metrics(metrics: Sequence[str | Metric] | None, x: Tensor) -> list[Metric]:
-    """Return the metrics asked for, each once, or those that suit the kind of input."""
+def check_kind(x: Tensor, kind: Kind | None) -> Kind:
+    """Return the kind of the inputs, or say why they have none."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise KindError(f"x must be a floating-point tensor [N, ...]; got {kind}")
-    if find_kind(x).name == "values" or x.numel() == 0:
+        got = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise KindError(f"x must be a floating-point tensor [N, ...]; got {got}")
+    kind = find_kind(x) if kind is None else kind
+    if kind.name == UNKNOWN or x.numel() == 0:
         raise InputError(
             f"x must be [N, F], [N, C, T], [N, C, H, W] or [N, C, D, H, W] with N >= 1; got "
             f"{list(x.shape)}"
         )
+    return kind
+
+
+def choose_metrics(metrics: Sequence[str | Metric] | None, kind: Kind) -> list[Metric]:
+    """Return the metrics asked for, each once, or those that suit the kind of input."""
     if isinstance(metrics, str | Metric):
         metrics = (metrics,)
     if metrics is None:
-        metrics = IMAGE_METRICS if find_kind(x) is IMAGE else OTHER_METRICS
+        metrics = IMAGE_METRICS if kind.view == "picture" else OTHER_METRICS
     chosen: dict[str, Metric] = {}
     for given in metrics:
         metric = get_metric(given)
@@ -46,7 +52,7 @@ def choose_metrics(metrics: Sequence[str | Metric] | None, x: Tensor) -> list[Me
 
 
 def check_maps(
-    x: Tensor, maps: Mapping[str, Tensor], random: bool, allow_zero: bool
+    x: Tensor, maps: Mapping[str, Tensor], random: bool, allow_zero: bool, kind: Kind
 ) -> dict[str, Tensor]:
     """Return the maps as floats [N, *positions], or say what is wrong with them."""
     if not isinstance(maps, Mapping):
@@ -55,7 +61,7 @@ def check_maps(
         )
     if not maps and not random:
         raise InputError("maps must hold at least one method's maps")
-    expected = (len(x), *positions(x))
+    expected = (len(x), *kind.map_shape(x))
     checked: dict[str, Tensor] = {}
     for name, values in maps.items():
         if not isinstance(values, Tensor) or values.is_complex() or values.is_meta:
@@ -98,6 +104,7 @@ def _inspect(maps: Mapping[str, Tensor]) -> list[list[bool]]:
 def check_needs(
     metrics: Sequence[Metric],
     x: Tensor,
+    kind: Kind,
     model: Any,
     masks: Tensor | None,
     segments: Tensor | None,
@@ -111,7 +118,7 @@ def check_needs(
         "segments": (segments is not None, "superpixels: pass segments=, whole numbers"),
         "recompute": (recompute is not None, "recompute=, a function from inputs to maps"),
         "without": (without is not None, "without=, maps of the inputs without the object"),
-        "image": (find_kind(x) is IMAGE, f"images [N, C, H, W], and x is {list(x.shape)}"),
+        "image": (kind.view == "picture", f"images [N, C, H, W], and x is {list(x.shape)}"),
     }
     for need, (there, what) in given.items():
         lacking = [metric.name for metric in metrics if need in metric.needs]
@@ -119,22 +126,22 @@ def check_needs(
             raise InputError(f"{', '.join(lacking)} cannot be scored without {what}")
 
 
-def match_masks(masks: Tensor | None, x: Tensor) -> Tensor | None:
+def match_masks(masks: Tensor | None, x: Tensor, kind: Kind) -> Tensor | None:
     """Return the masks as [N, *positions]."""
     if masks is None:
         return None
-    expected = (len(x), *positions(x))
+    expected = (len(x), *kind.map_shape(x))
     one = drop_channel(masks, len(expected))
     if one.shape != expected:
         raise InputError(f"masks must be {list(expected)}, as x has it; got {list(masks.shape)}")
     return one
 
 
-def check_segments(segments: Tensor | None, x: Tensor) -> None:
+def check_segments(segments: Tensor | None, x: Tensor, kind: Kind) -> None:
     """Refuse segments that do not fit the inputs."""
     if segments is None:
         return
-    shape = positions(x)
+    shape = kind.map_shape(x)
     if segments.shape not in ((len(x), *shape), shape):
         raise InputError(
             f"segments must be {[len(x), *shape]} or {list(shape)}; got {list(segments.shape)}"
@@ -142,10 +149,10 @@ def check_segments(segments: Tensor | None, x: Tensor) -> None:
 
 
 def check_without(
-    without: Mapping[str, Tensor], maps: Mapping[str, Tensor], x: Tensor
+    without: Mapping[str, Tensor], maps: Mapping[str, Tensor], x: Tensor, kind: Kind
 ) -> dict[str, Tensor]:
     """Return the maps of the inputs without the object, for the same methods."""
     missing = [name for name in maps if name not in without]
     if missing:
         raise InputError(f"without= has no maps for {', '.join(map(repr, missing))}")
-    return check_maps(x, {name: without[name] for name in maps}, True, allow_zero=True)
+    return check_maps(x, {name: without[name] for name in maps}, True, True, kind)

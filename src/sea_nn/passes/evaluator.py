@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError, MemberError
+from sea_nn.features import Kind, find_kind
 from sea_nn.passes import batching, noise
 from sea_nn.passes.compiled import Compiled, fix_shape
 from sea_nn.passes.description import list_modules
@@ -31,6 +32,7 @@ from sea_nn.passes.tracing import is_frozen_norm
 T = TypeVar("T")
 FACTS = ("norms", "convolutional", "recurrent", "output")
 """Keys of what is shared about the model, whatever its inputs."""
+UNSET = Kind("", 2)
 FOOTPRINT = "footprint"
 """Begins the keys of what one input takes."""
 
@@ -90,6 +92,7 @@ class Evaluator:
         first: the first layer if it runs apart: gradients are those of what it gives, then.
         kept: what is kept with the model between calls, on a GPU.
         compiled: runs gradient passes as compiled code, or None.
+        kind: of the inputs; left out, found from x.
     """
 
     model: TensorModel
@@ -110,6 +113,10 @@ class Evaluator:
     first: FirstLayer | None = None
     kept: Recorder | None = None
     compiled: Compiled | None = None
+    kind: Kind = UNSET
+
+    def __post_init__(self) -> None:
+        self.kind = find_kind(self.x) if self.kind is UNSET else self.kind
 
     @property
     def module(self) -> nn.Module | None:

@@ -1,13 +1,13 @@
 """Ways for features to be absent: blur, mean, baseline, noise, draws from data and others.
 
 >>> x = torch.arange(8.0).view(1, 2, 2, 2)
->>> hidden = torch.tensor([[[True, False], [False, False]]])
+>>> hidden = torch.tensor([[[[True, False], [False, False]]]])
 >>> prepare(x, "mean").hide(hidden, torch.tensor([0]))[0, :, 0, 0]
 tensor([1.5000, 5.5000])
 
 Inputs are columns [N, F], series [N, C, T], images [N, C, H, W] or volumes [N, C, D, H, W]. What is
-hidden is given over the values of the inputs, or over *positions* (times, pixels, voxels), of which
-all channels are then hidden together. ``WAYS`` has every way by name.
+hidden is given by masks that broadcast to the inputs (``Kind.over_input`` makes them of sets of
+positions). ``WAYS`` has every way by name.
 """
 
 import math
@@ -20,6 +20,8 @@ from torch import Tensor
 
 from sea_nn.ensembling.heatmaps import smooth
 from sea_nn.errors import InputError, KindError
+from sea_nn.features import Kind, find_kind
+from sea_nn.features.kinds import TABLE
 from sea_nn.passes.noise import normal, uniform
 from sea_nn.questions.inpainting import inpaint
 
@@ -40,18 +42,14 @@ class Perturbation(Protocol):
         """How many versions of the hidden values there are; an answer is the mean over them."""
 
     def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
-        """Return the inputs ``rows`` [P] with the positions ``hidden``, bool [P, ...], replaced.
+        """Return the inputs ``rows`` [P] with the values ``hidden``, bool [P, ...], replaced.
 
+        ``hidden`` has the axes of the inputs, of size 1 where it is the same along an axis.
         ``draw`` [P] says by which version, 0 … n_draws - 1; None for the first.
         """
 
     def changed(self) -> Tensor:
-        """Return the positions that look different when hidden, bool [N, n]."""
-
-
-def positions(x: Tensor) -> tuple[int, ...]:
-    """Return the shape of an input's positions: (F,), (T,) or (H, W)."""
-    return tuple(x.shape[1:] if x.ndim == 2 else x.shape[2:])
+        """Return the values that look different when hidden, bool like the inputs."""
 
 
 def pixel_bounds(mean: Sequence[float], std: Sequence[float]) -> Bounds:
@@ -74,11 +72,12 @@ class Given:
     baselines: float | Tensor | None = None
     background: Tensor | None = None
     draws: int = 1
+    kind: Kind = TABLE
 
 
 def prepare(
     x: Tensor,
-    kind: str | Tensor,
+    way: str | Tensor,
     *,
     bounds: Bounds | None = None,
     seed: int = 0,
@@ -86,12 +85,13 @@ def prepare(
     baselines: float | Tensor | None = None,
     background: Tensor | None = None,
     draws: int = 1,
+    kind: Kind | None = None,
 ) -> Perturbation:
-    """Return the perturbation ``kind`` of the inputs ``x``.
+    """Return the perturbation of the inputs ``x`` by a way to be absent.
 
     Args:
         x: inputs [N, F], [N, C, T], [N, C, H, W] or [N, C, D, H, W].
-        kind: a name from ``WAYS``, or a tensor that broadcasts to ``x``.
+        way: a name from ``WAYS``, or a tensor that broadcasts to ``x``.
         bounds: the lowest and the highest value a channel can have, numbers or one a channel (see
             ``pixel_bounds``); left out, each input's own extremes of each channel.
         seed: starts the noise, and the choice of rows from the background.
@@ -99,20 +99,22 @@ def prepare(
         baselines: the values of "baseline": None for 0, a number or a tensor.
         background: other inputs, [B, ...], for "background" and "background_mean".
         draws: how many rows of the background stand in for what is absent, at most.
+        kind: of the inputs; left out, found from x.
     """
-    if isinstance(kind, Tensor):
-        return Fill(x, _expand(kind, x))
-    if not isinstance(kind, str):
+    if isinstance(way, Tensor):
+        return Fill(x, _expand(way, x))
+    if not isinstance(way, str):
         raise KindError(
             f"a perturbation is a name ({', '.join(WAYS)}) or a tensor of values, not "
-            f"{type(kind).__name__}"
+            f"{type(way).__name__}"
         )
-    if kind not in WAYS:
+    if way not in WAYS:
         raise InputError(
-            f"there is no perturbation {kind!r}; choose from {', '.join(WAYS)}, or pass a "
+            f"there is no perturbation {way!r}; choose from {', '.join(WAYS)}, or pass a "
             "tensor of the values that hidden positions take"
         )
-    return WAYS[kind].make(x, Given(bounds, seed, first, baselines, background, draws))
+    kind = find_kind(x) if kind is None else kind
+    return WAYS[way].make(x, Given(bounds, seed, first, baselines, background, draws, kind))
 
 
 @dataclass(frozen=True)
@@ -124,13 +126,12 @@ class Fill:
     n_draws: int = 1
 
     def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
-        """Return the inputs ``rows`` with the positions ``hidden`` replaced."""
-        return torch.where(_over_channels(hidden, self.x), self.values[rows], self.x[rows])
+        """Return the inputs ``rows`` with the values ``hidden`` replaced."""
+        return torch.where(hidden, self.values[rows], self.x[rows])
 
     def changed(self) -> Tensor:
-        """Return the positions whose value differs from the fill, bool [N, n]."""
-        different = self.x != self.values
-        return different.flatten(1) if self.x.ndim == 2 else different.any(1).flatten(1)
+        """Return which values differ from the fill, bool like x."""
+        return self.x != self.values
 
 
 @dataclass(frozen=True)
@@ -146,14 +147,13 @@ class Draws:
         return len(self.others)
 
     def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
-        """Return the inputs ``rows`` with the positions ``hidden`` of the inputs ``draw``."""
+        """Return the inputs ``rows`` with the values ``hidden`` those of the inputs ``draw``."""
         draw = torch.zeros_like(rows) if draw is None else draw
-        return torch.where(_over_channels(hidden, self.x), self.others[draw], self.x[rows])
+        return torch.where(hidden, self.others[draw], self.x[rows])
 
     def changed(self) -> Tensor:
-        """Return the positions that differ from one of the others at least, bool [N, n]."""
-        parts = [Fill(self.x, one.expand_as(self.x)).changed() for one in self.others]
-        return torch.stack(parts).any(0)
+        """Return which values differ from one of the others at least, bool like x."""
+        return torch.stack([self.x != one for one in self.others]).any(0)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Interpolation:
     def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
         """Return the series ``rows`` with the steps ``hidden`` interpolated."""
         x = self.x[rows]
-        hidden = _over_channels(hidden, self.x).expand_as(x)
+        hidden = hidden.expand_as(x)
         steps, length = torch.arange(x.shape[2], device=x.device), x.shape[2]
         left = torch.where(hidden, -1, steps).cummax(2).values
         right = torch.where(hidden, length, steps).flip(2).cummin(2).values.flip(2)
@@ -184,7 +184,7 @@ class Interpolation:
 
     def changed(self) -> Tensor:
         """Every step: what a hidden one becomes depends on the others."""
-        return torch.ones(len(self.x), self.x.shape[2], dtype=torch.bool, device=self.x.device)
+        return torch.ones_like(self.x, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ class SideBySide:
         )
 
     def changed(self) -> Tensor:
-        """Return the positions that look different when hidden, part after part."""
-        return torch.cat([part.changed() for part in self.parts], 1)
+        """Return the values that look different when hidden, part after part."""
+        return torch.cat([part.changed().flatten(1) for part in self.parts], 1)
 
 
 @dataclass(frozen=True)
@@ -227,39 +227,34 @@ class Inpainting:
     def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
         """Return the inputs ``rows`` with the pixels ``hidden`` in-painted."""
         x = self.x[rows]
-        return torch.where(hidden.unsqueeze(1), inpaint(x, hidden) + self.noise[rows], x)
+        holes = hidden[:, 0].expand(x[:, 0].shape)
+        return torch.where(hidden, inpaint(x, holes) + self.noise[rows], x)
 
     def changed(self) -> Tensor:
         """Every pixel: what a hidden one becomes depends on the others."""
-        return torch.ones(len(self.x), self.x[0, 0].numel(), dtype=torch.bool, device=self.x.device)
+        return torch.ones_like(self.x, dtype=torch.bool)
 
 
-def blur(x: Tensor, sigma: float | None = None) -> Tensor:
+def blur(x: Tensor, sigma: float | None = None, kind: Kind | None = None) -> Tensor:
     """Return series, images or volumes blurred by a Gaussian, renormalised at the borders.
 
     Args:
         x: [N, C, T], [N, C, H, W] or [N, C, D, H, W].
         sigma: standard deviation in positions; left out, a tenth of the longer side.
+        kind: of the inputs; left out, found from x.
     """
-    if x.ndim < 3:
+    axes = (find_kind(x) if kind is None else kind).neighbours
+    if not axes:
         raise InputError(
             f"blur is for series [N, C, T], images [N, C, H, W] and volumes; x is {list(x.shape)}: "
             'choose "mean", "baseline" or "background"'
         )
-    sigma = BLUR_SHARE * max(x.shape[2:]) if sigma is None else sigma
+    sigma = BLUR_SHARE * max(x.shape[axis] for axis in axes) if sigma is None else sigma
     if not (sigma > 0 and math.isfinite(sigma)):
         raise InputError(f"sigma must be a positive number of positions; got {sigma}")
-    for axis in range(2, x.ndim):
+    for axis in axes:
         x = smooth(x, axis, sigma)
     return x.contiguous()
-
-
-def _mean(x: Tensor) -> Tensor:
-    return x.mean(tuple(range(1 if x.ndim == 2 else 2, x.ndim)), keepdim=True)
-
-
-def _over_channels(hidden: Tensor, x: Tensor) -> Tensor:
-    return hidden if hidden.ndim == x.ndim else hidden.unsqueeze(1)
 
 
 def _expand(values: Tensor, x: Tensor) -> Tensor:
@@ -275,14 +270,12 @@ def _expand(values: Tensor, x: Tensor) -> Tensor:
     return values.expand(len(x), *values.shape[1:])
 
 
-def _resolve_bounds(x: Tensor, bounds: Bounds | None) -> tuple[Tensor, Tensor]:
+def _resolve_bounds(x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
     """Return the lowest and the highest value, shaped to broadcast to x behind its first axis."""
-    axes = 1 if x.ndim == 2 else 2
-    if bounds is None:
-        flat = x.flatten(axes) if x.ndim > 2 else x
-        shape = (*x.shape[:axes], *(1,) * (x.ndim - axes))
-        return flat.amin(-1).view(shape), flat.amax(-1).view(shape)
-    low, high = (torch.as_tensor(bound, dtype=x.dtype, device=x.device) for bound in bounds)
+    if given.bounds is None:
+        axes = given.kind.scale_axes
+        return x.amin(axes, keepdim=True), x.amax(axes, keepdim=True)
+    low, high = (torch.as_tensor(bound, dtype=x.dtype, device=x.device) for bound in given.bounds)
     if any(bound.ndim > 1 or bound.numel() not in (1, x.shape[1]) for bound in (low, high)):
         raise InputError(
             f"bounds must be two numbers, or two with one number for each of the {x.shape[1]} "
@@ -298,14 +291,14 @@ def _resolve_bounds(x: Tensor, bounds: Bounds | None) -> tuple[Tensor, Tensor]:
 
 
 def _make_noise(x: Tensor, given: Given) -> Perturbation:
-    low, high = _resolve_bounds(x, given.bounds)
+    low, high = _resolve_bounds(x, given)
     values = uniform("noise", x.shape, given.seed, given.first, x.device)
     return Fill(x, torch.lerp(low, high, values.to(x.dtype)))
 
 
 def _make_inpainting(x: Tensor, given: Given) -> Perturbation:
-    low, high = _resolve_bounds(x, given.bounds)
-    if x.ndim != 4:
+    low, high = _resolve_bounds(x, given)
+    if given.kind.view != "picture":
         raise InputError(f"inpaint is for images [N, C, H, W]; x has the shape {list(x.shape)}")
     noise = normal("inpaint", x.shape, given.seed, given.first, x.device).to(x.dtype)
     return Inpainting(x, noise * INPAINT_NOISE * (high - low))
@@ -317,7 +310,7 @@ def _make_baseline(x: Tensor, given: Given) -> Perturbation:
 
 
 def _make_interpolation(x: Tensor, given: Given) -> Perturbation:
-    if x.ndim != 3:
+    if given.kind.view != "lines":
         raise InputError(f"interpolate is for series [N, C, T]; x has the shape {list(x.shape)}")
     return Interpolation(x)
 
@@ -363,12 +356,15 @@ class Way:
 
 WAYS: dict[str, Way] = {
     "black": Way(
-        "the lowest value of each channel", lambda x, g: Fill(x, _resolve_bounds(x, g.bounds)[0])
+        "the lowest value of each channel", lambda x, g: Fill(x, _resolve_bounds(x, g)[0])
     ),
-    "mean": Way("the input's own mean of each channel", lambda x, _: Fill(x, _mean(x))),
+    "mean": Way(
+        "the input's own mean of each channel",
+        lambda x, g: Fill(x, x.mean(g.kind.scale_axes, keepdim=True)),
+    ),
     "blur": Way(
         "the input blurred, standard deviation a tenth of the longer side",
-        lambda x, _: Fill(x, blur(x)),
+        lambda x, g: Fill(x, blur(x, kind=g.kind)),
     ),
     "noise": Way("uniform noise between the bounds, drawn once an input", _make_noise),
     "inpaint": Way(

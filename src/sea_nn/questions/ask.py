@@ -143,14 +143,16 @@ def prepare_absence(
     given: dict[str, Any] = {"draws": draws, "seed": seed}
     if not features.parts:
         way = find_way(absent, features.kind, background, draws)
-        return prepare(x, way, baselines=baselines, background=background, **given)
+        given |= {"kind": features.kind, "baselines": baselines, "background": background}
+        return prepare(x, way, **given)
     inputs, parts = features.split(x), []
     values = torch.as_tensor(0.0 if baselines is None else baselines).to(x).expand_as(x)
     rows = None if background is None else features.split(background)
     for k, (own, start) in enumerate(zip(inputs, features.split(values), strict=True)):
         kind, others = features.parts[k].kind, None if rows is None else rows[k]
         way = find_way(absent, kind, others, draws)
-        parts.append(prepare(own, way, baselines=start, background=others, **given))
+        own_given = {"kind": kind, "baselines": start, "background": others, **given}
+        parts.append(prepare(own, way, **own_given))
     return SideBySide(tuple(parts), features.split)
 
 

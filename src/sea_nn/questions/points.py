@@ -11,7 +11,7 @@ from torch import Tensor
 from sea_nn.errors import InputError
 from sea_nn.passes.evaluator import Evaluator
 from sea_nn.passes.outputs import Output, take
-from sea_nn.questions.absent import Perturbation, positions
+from sea_nn.questions.absent import Perturbation
 from sea_nn.questions.opening import use_fold
 
 ScoreKind = Literal["probability", "logit"]
@@ -106,9 +106,8 @@ def ask_hidden(evaluator: Evaluator, perturbation: Perturbation) -> PointOutputs
     rows = torch.arange(len(evaluator.x), device=evaluator.x.device)
 
     def build(part: slice) -> Tensor:
-        hidden = torch.ones((), dtype=torch.bool, device=evaluator.x.device)
-        shape = (len(rows[part]), *positions(evaluator.x))
-        return perturbation.hide(hidden.expand(shape), rows[part])
+        hidden = torch.ones_like(evaluator.x[rows[part]], dtype=torch.bool)
+        return perturbation.hide(hidden, rows[part])
 
     return ask_points(evaluator, rows, build)
 
