@@ -57,7 +57,6 @@ class Tally:
     equal: int = 0
     struck: int = 0
     points: int = 0
-    runs: int = 0
     again: list[int] = field(default_factory=list)
     kept: list[float] = field(default_factory=list)
     seconds: float = 0.0
@@ -69,8 +68,12 @@ class Tally:
         kept = f"{min(self.kept, default=0):.0%} to {max(self.kept, default=0):.0%}"
         return (
             f"| {self.name} | {self.points} | {self.struck} | {kept} | {self.equal} of "
-            f"{self.runs} | {mean:.1f} | {most} | {self.note} |"
+            f"{self.points} | {mean:.1f} | {most} | {self.note} |"
         )
+
+
+Act = Callable[[Path, random.Random], tuple[bool, float]]
+"""Runs a data set and breaks it: whether the fault came in time, and the share done by then."""
 
 
 def start(out: Path, *options: str) -> BaseProcess:
@@ -131,19 +134,18 @@ def strike(
     points: int,
     folder: Path,
     wanted: dict[str, str],
-    act: Callable[[Path, random.Random], int],
+    act: Act,
     note: str = "",
-    strikes: int = 1,
 ) -> Tally:
-    """Do one kind of fault at so many random points, ``strikes`` of them in each run."""
+    """Do one kind of fault at so many random points, each in a run of its own."""
     tally, chance, begun = Tally(name, note=note), random.Random(name), time.monotonic()
-    for point in range(points // strikes):
+    for point in range(points):
         out = folder / name.replace(" ", "_") / str(point) / "out"
         out.parent.mkdir(parents=True)
-        tally.points += strikes
-        tally.runs += 1
-        tally.struck += act(out, chance)
-        tally.kept.append(len(list_committed(out)) / (COUNT // 2))
+        tally.points += 1
+        struck, done = act(out, chance)
+        tally.struck += struck
+        tally.kept.append(done)
         finish(out)
         tally.equal += hash_results(out) == wanted and not list(out.rglob(".sea-*"))
         tally.again.append(count_again(out))
@@ -160,82 +162,88 @@ def end(process: BaseProcess, number: int) -> None:
     wait(process)
 
 
-STRIKES = 4  # faults in one run on Ray, whose start takes most of the time
+def count_done(out: Path) -> float:
+    """The share of the shards that is there."""
+    return len(list_committed(out)) / (COUNT // 2)
 
 
-def choose_points(chance: random.Random, count: int) -> list[float]:
-    """Random moments of a run, in order, in shards."""
-    return sorted(chance.uniform(1, COUNT // 2 - 2) for _ in range(count))
-
-
-def signal_driver(number: int) -> Callable[[Path, random.Random], int]:
-    def act(out: Path, chance: random.Random) -> int:
+def signal_driver(number: int) -> Act:
+    def act(out: Path, chance: random.Random) -> tuple[bool, float]:
         process = start(out, *SLOW)
         struck = wait_until(out, chance.uniform(0, COUNT // 2 - 1), process)
+        done = count_done(out)
         end(process, number)
-        return struck
+        return struck, done
 
     return act
 
 
-def on_cluster(out: Path, workers: int = 2) -> BaseProcess:
-    return start(out, "--workers", str(workers), "--address", f"127.0.0.1:{PORT}", *SLOW)
+def on_cluster(out: Path) -> BaseProcess:
+    return start(out, "--workers", "2", "--address", f"127.0.0.1:{PORT}", "--slow", "0.03")
 
 
-def kill_driver(out: Path, chance: random.Random) -> int:
-    struck = 0
-    for point in choose_points(chance, STRIKES):
-        process = on_cluster(out)
-        struck += wait_until(out, point, process)
-        end(process, signal.SIGKILL)
-        time.sleep(2)  # Ray ends the workers of a driver that is gone
-    return struck
+def kill_driver(out: Path, chance: random.Random) -> tuple[bool, float]:
+    process = on_cluster(out)
+    struck = wait_until(out, chance.uniform(0, COUNT // 2 - 2), process)
+    done = count_done(out)
+    end(process, signal.SIGKILL)
+    time.sleep(2)  # Ray ends the workers of a driver that is gone
+    return struck, done
 
 
-def kill_worker(out: Path, chance: random.Random) -> int:
-    process, struck = on_cluster(out), 0
-    for point in choose_points(chance, STRIKES):
-        struck += wait_until(out, point, process)
-        logs = [int(p.stem.rpartition("-")[2]) for p in (out / "log").glob("*.jsonl")]
+def kill_worker(out: Path, chance: random.Random) -> tuple[bool, float]:
+    process = on_cluster(out)
+    struck = wait_until(out, chance.uniform(1, COUNT // 2 - 2), process)
+    done = count_done(out)
+    kill([chance.choice([w for w in find_workers(out) if Path(f"/proc/{w}").exists()])])
+    return wait(process) == 0 and struck, done
+
+
+def kill_node(out: Path, chance: random.Random) -> tuple[bool, float]:
+    """The head has room for one of the two workers; the other one's whole node is killed."""
+    node = start_ray("--address", f"127.0.0.1:{PORT}", "--num-cpus", "1")
+    process = on_cluster(out)
+    while process.is_alive() and set(find_workers(out)).isdisjoint(find_children(node.pid)):
+        time.sleep(0.02)
+    there = len(list_committed(out))
+    struck = wait_until(out, chance.uniform(there, COUNT // 2 - 1), process)
+    done = count_done(out)
+    kill([*find_children(node.pid), node.pid])
+    node.wait(TIMEOUT)
+    return wait(process) == 0 and struck, done
+
+
+def find_workers(out: Path) -> list[int]:
+    """The processes that have begun a shard."""
+    return [int(p.stem.rpartition("-")[2]) for p in (out / "log").glob("*.jsonl")]
+
+
+def kill(processes: list[int]) -> None:
+    for pid in processes:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(chance.choice([w for w in logs if Path(f"/proc/{w}").exists()]), signal.SIGKILL)
-    wait(process)
-    return struck
+            os.kill(pid, signal.SIGKILL)
 
 
-def kill_node(out: Path, chance: random.Random) -> int:
-    process, struck = None, 0
-    for point in choose_points(chance, STRIKES):
-        node = start_ray("--address", f"127.0.0.1:{PORT}", "--num-cpus", "1")
-        time.sleep(8)
-        process = process or on_cluster(out, 3)
-        struck += wait_until(out, point, process)
-        for pid in (*find_children(node.pid), node.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        node.wait(TIMEOUT)
-    assert process is not None
-    wait(process)
-    return struck
+NEEDED = 230  # kB that 19 of the 20 shards take
 
 
-def fill_disk(out: Path, chance: random.Random) -> int:
+def fill_disk(out: Path, chance: random.Random) -> tuple[bool, float]:
     """Run on a tmpfs that is too small, then make it larger."""
     place = out.parent
-    room = chance.randrange(60, 400)
+    room = chance.randrange(40, NEEDED)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}k", "none", place], check=True)
     process = start(out)
-    struck = wait(process) != 0
+    struck, done = wait(process) != 0, count_done(out)
     subprocess.run(["mount", "-o", "remount,size=64m", place], check=True)
-    return struck
+    return struck, done
 
 
-def lose_power(out: Path, chance: random.Random) -> int:
+def lose_power(out: Path, chance: random.Random) -> tuple[bool, float]:
     """End a process inside a random write; what was not synced is lost or cut short."""
     step = chance.randrange(6, 6 + 6 * (COUNT // 2))
     process = FORK.Process(target=run_victim, args=(out, step))
     process.start()
-    return wait(process) == 99
+    return wait(process) == 99, count_done(out)
 
 
 def run_victim(out: Path, step: int) -> None:
@@ -301,15 +309,14 @@ def start_ray(*options: str) -> subprocess.Popen[bytes]:
 
 
 @contextlib.contextmanager
-def head_node() -> Iterator[None]:
-    head = start_ray("--head", "--port", str(PORT), "--num-cpus", "2", "--include-dashboard=false")
+def head_node(cpus: int) -> Iterator[None]:
+    more = ("--num-cpus", str(cpus), "--include-dashboard=false")
+    head = start_ray("--head", "--port", str(PORT), *more)
     try:
         time.sleep(12)
         yield
     finally:
-        for pid in (*find_children(head.pid), head.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill([*find_children(head.pid), head.pid])
         head.wait(TIMEOUT)
 
 
@@ -320,11 +327,10 @@ inputs in {shards} shards, batches of 2, on {cores} cores. Each fault strikes at
 the run (power loss: at a random sync or rename), and the same command is then started again in one
 process. **Equal**: every Parquet and safetensors file is, byte for byte, that of a run that nothing
 disturbed, and no draft is left. **Done again**: shards that were begun twice. A process has up to
-two open shards, one being explained and one being written. Ray: 2 workers on a head node, four
-faults one after another in each run; for the lost node a second node process on this machine with a
-third worker, all of whose processes are killed, and another such node after it.
+two open shards, one being explained and one being written. Ray: 2 workers on a head node; for the
+lost node one of them on a second node process on this machine, all of whose processes are killed.
 
-| fault | points | struck in time | shards there | runs equal | done again a run, mean | most | |
+| fault | points | struck in time | shards done by then | runs equal | done again a run, mean | most | |
 |---|---:|---:|---|---:|---:|---:|---|
 {rows}
 """
@@ -342,23 +348,22 @@ def main() -> None:
     reference.parent.mkdir()
     finish(reference)
     wanted = hash_results(reference)
-    faults: dict[str, tuple[Callable[[Path, random.Random], int], str, bool]] = {
-        "kill -9 of the process": (signal_driver(signal.SIGKILL), "", False),
-        "SIGTERM": (signal_driver(signal.SIGTERM), "finishes the open shard", False),
-        "power loss in a write": (lose_power, "what was not synced is cut or gone", False),
-        "full disk": (fill_disk, "tmpfs of 60 to 400 kB", False),
-        "kill -9 of a Ray worker": (kill_worker, "the run itself goes on", True),
-        "kill -9 of the Ray driver": (kill_driver, "", True),
-        "kill -9 of a Ray node": (kill_node, "the run itself goes on", True),
+    faults: dict[str, tuple[Act, str, int]] = {  # with the processors of a head node, 0: no Ray
+        "kill -9 of the process": (signal_driver(signal.SIGKILL), "", 0),
+        "SIGTERM": (signal_driver(signal.SIGTERM), "finishes the open shard", 0),
+        "power loss in a write": (lose_power, "what was not synced is cut or gone", 0),
+        "full disk": (fill_disk, f"tmpfs of 40 to {NEEDED} kB", 0),
+        "kill -9 of a Ray worker": (kill_worker, "the run itself goes on", 2),
+        "kill -9 of the Ray driver": (kill_driver, "", 2),
+        "kill -9 of a Ray node": (kill_node, "the run itself goes on", 1),
     }
     rows = []
-    for on_ray in (False, True):
-        with head_node() if on_ray else contextlib.nullcontext():
-            for name, (act, note, needs_ray) in faults.items():
-                if needs_ray == on_ray and given.only in name:
-                    strikes = STRIKES if on_ray else 1
-                    found = strike(name, given.points, folder, wanted, act, note, strikes)
-                    rows.append(found.row())
+    for cpus in (0, 2, 1):
+        chosen = [name for name in faults if faults[name][2] == cpus and given.only in name]
+        with head_node(cpus) if cpus and chosen else contextlib.nullcontext():
+            for name in chosen:
+                act, note, _ = faults[name]
+                rows.append(strike(name, given.points, folder, wanted, act, note).row())
     text = HEAD.format(
         points=given.points, count=COUNT, shards=COUNT // 2, cores=os.cpu_count(),
         rows="\n".join(rows),

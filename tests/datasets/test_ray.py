@@ -45,7 +45,7 @@ def test_a_killed_worker_is_replaced_and_the_bytes_are_the_same(tmp_path, undist
     assert process.returncode == 0, text
     assert "was lost" in text
     assert hash_results(out) == undisturbed
-    assert sum(count - 1 for count in count_begun(out).values()) <= 1
+    assert sum(count - 1 for count in count_begun(out).values()) <= 2  # at work, being written
 
 
 def test_a_killed_driver_is_followed_by_a_run_in_one_process(tmp_path, undisturbed):
@@ -87,11 +87,11 @@ def test_progress_has_a_line_for_each_worker():
 
     progress = Progress(10, quiet=True)
     for worker, count in (("a:1", 2), ("b:2", 3)):
-        progress.join(worker)
+        progress.join(worker, "here")
         progress.tick(worker, count)
     first, second = progress.describe_workers()
-    assert first.startswith("worker a:1: 2 inputs")
-    assert second.startswith("worker b:2: 3 inputs")
+    assert first.startswith("worker a:1 on here: 2 inputs")
+    assert second.startswith("worker b:2 on here: 3 inputs")
     progress.commit(Done(0, "b:2", 2, 1, 40, 100, {}))
     assert progress.describe().startswith("2 of 10 inputs, 40 evaluations, 1 failed")
     progress.leave("a:1")

@@ -1,8 +1,8 @@
-"""The engine for many processes and machines: Ray actors work through the shard plan.
+"""The engine for many processes and machines: Ray's tasks work through the shard plan.
 
-Plain actors rather than Ray Data: a shard's Parquet part is the one record of what is done, so a
+Plain tasks rather than Ray Data: a shard's Parquet part is the one record of what is done, so a
 second one (Ray Data's checkpoints) could only disagree with it; and with no read and write tasks
-beside the actors there is nothing to starve. All machines must see the run's folder.
+beside the workers there is nothing to starve. All machines must see the run's folder.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import copy
 import importlib.util
 import os
+import platform
 import sys
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from torch import nn
@@ -24,11 +25,9 @@ from sea_nn.datasets.manifest import Manifest
 from sea_nn.datasets.progress import Progress
 from sea_nn.datasets.shard import Job
 from sea_nn.datasets.storage import MANIFEST
-from sea_nn.datasets.worker import Done, Task, Worker
+from sea_nn.datasets.worker import ATTEMPTS, Done, Plan, Task, work
 from sea_nn.errors import InputError, MissingExtraError, SEAError
 
-ATTEMPTS = 3
-"""How many workers a shard may outlive before it is given up."""
 STALL = 180.0
 """Seconds without any worker after which the run ends with an explanation."""
 STORE = 128 << 20  # bytes of Ray's object store when it is started here; the model travels by it
@@ -38,23 +37,10 @@ class WorkerLossError(SEAError, RuntimeError):
     """Workers could not be had, or kept dying."""
 
 
-@dataclass
-class _Slot:
-    """A worker process: its name once it is ready, what it does, and what it will do next."""
-
-    actor: Any
-    waiting: Any
-    name: str = ""
-    task: Task | None = None
-    following: Task | None = None
-    asked: Any = None
-    explained: int = 0
-
-
 def run_on_ray(
     job: Job,
     tasks: Sequence[Task],
-    finished: Callable[[Done], None],
+    tell: Callable[..., None],
     stopping: Callable[[], bool],
     progress: Progress,
     workers: int,
@@ -65,67 +51,61 @@ def run_on_ray(
     Args:
         job: the run.
         tasks: shards to do.
-        finished: is called for each committed shard.
+        tell: is told what workers say, see ``Plan``.
         stopping: whether to begin nothing more.
-        progress: is told of workers.
+        progress: is told of lost workers.
         workers: how many processes.
         address: of a Ray cluster; None starts Ray on this machine.
 
     Returns:
         The shards that were given up, as no worker outlived them.
     """
-    queue, attempts, slots = deque(tasks), Counter[int](), list[_Slot]()
     given_up: list[int] = []
     with _connect(workers, address, job) as ray:
         on_gpu = job.manifest.settings.device == "cuda"
-        make = ray.remote(
-            num_cpus=0 if on_gpu else 1, num_gpus=int(on_gpu), max_restarts=0, max_concurrency=2
-        )(_Actor)
-        sent = ray.put(_pack(ray, job))
+        needs = {"num_cpus": 0 if on_gpu else 1, "num_gpus": int(on_gpu), "max_retries": 0}
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=True
+        )
+        plan = ray.remote(num_cpus=0, scheduling_strategy=here)(_SharedPlan).remote(tasks, workers)
+        sent, names = ray.put(_pack(ray, job)), map(str, count(1))
+        running: dict[Any, str] = {}
 
-        def hire() -> _Slot:
-            actor = make.remote(sent)
-            return _Slot(actor, actor.hello.remote())
+        def hire() -> None:
+            name = next(names)
+            running[ray.remote(**needs)(_work).remote(sent, plan, name)] = name
 
-        slots += [hire() for _ in range(min(workers, len(queue)))]
-        lost, seen = 0, time.monotonic()
+        for _ in range(min(workers, len(tasks))):
+            hire()
+        losses, seen = 0, time.monotonic()  # since the last commit, and since workers were there
         try:
-            while True:
-                halted = stopping()
-                for slot in slots:
-                    _feed(slot, queue, len(slots), halted)
-                if (halted or not queue) and not any(slot.task for slot in slots):
-                    return given_up
-                waiting = {slot.waiting: slot for slot in slots if slot.waiting is not None}
-                arrived, _ = ray.wait(list(waiting), num_returns=1, timeout=1.0)
-                for slot in map(waiting.__getitem__, arrived):
-                    seen = time.monotonic()
+            while running:
+                ended, _ = ray.wait(list(running), timeout=1.0)
+                for event, *facts in ray.get(plan.take_news.remote(stopping())):
+                    tell(event, *facts)
+                    losses = 0 if event == "commit" else losses
+                for future in ended:
+                    name = running.pop(future)
                     try:
-                        answer = ray.get(slot.waiting)
+                        ray.get(future)  # there was no more to do
                     except ray.exceptions.RayTaskError as error:
                         known = isinstance(error.cause, SEAError | OSError)
                         raise (error.cause if known else error) from error
                     except ray.exceptions.RayError as error:
-                        lost += 1
-                        progress.say(f"worker {slot.name} was lost ({type(error).__name__})")
-                        progress.leave(slot.name)
-                        if lost > ATTEMPTS * (len(attempts) + workers):
+                        progress.say(f"worker {name} was lost ({type(error).__name__})")
+                        progress.leave(name)
+                        losses += 1
+                        if losses > ATTEMPTS * (workers + 1):
                             raise WorkerLossError(
-                                f"{lost} workers were lost; what is committed stays. The logs of "
-                                f"Ray say why ({error})"
+                                f"{losses} workers were lost and nothing was done; what is "
+                                f"committed stays. The logs of Ray say why ({error})"
                             ) from error
-                        given_up += _return(slot, queue, attempts, progress)
-                        slots[slots.index(slot)] = hire()
-                        continue
-                    slot.waiting = None
-                    if slot.task is None:
-                        slot.name = answer
-                        progress.join(slot.name)
-                    else:
-                        slot.task = None
-                        finished(answer)
-                _ask(ray, slots, progress)
-                if any(slot.name for slot in slots):
+                        shard = ray.get(plan.lose.remote(name))
+                        if shard is not None:
+                            progress.say(f"shard {shard} was given up: {ATTEMPTS} workers died")
+                            given_up.append(shard)
+                        hire()
+                if progress.workers:
                     seen = time.monotonic()
                 elif time.monotonic() - seen > STALL:
                     raise WorkerLossError(
@@ -133,96 +113,63 @@ def run_on_ray(
                         f"{ray.available_resources()} free, and a worker needs "
                         f"1 {'GPU' if on_gpu else 'CPU'}"
                     )
+            for event, *facts in ray.get(plan.take_news.remote(False)):
+                tell(event, *facts)
         finally:
-            for slot in slots:
-                ray.kill(slot.actor)
+            for future in running:
+                ray.cancel(future, force=True)
+    return given_up
 
 
-def _feed(slot: _Slot, queue: deque[Task], n_slots: int, halted: bool) -> None:
-    """Give a worker that is ready its next shard, and the one after to read ahead."""
-    if slot.waiting is not None:
-        return
-    task, slot.following = slot.following, None
-    if halted:
-        if task is not None:
-            queue.appendleft(task)
-        return
-    if task is None and queue:
-        task = queue.popleft()
-    if task is None:
-        return
-    if len(queue) > n_slots:  # near the end, nobody should hold work that others lack
-        slot.following = queue.popleft()
-    slot.task, slot.waiting = task, slot.actor.do.remote(task, slot.following)
+class _SharedPlan(Plan):
+    """The plan as an actor on the driver's machine: it keeps events until the driver asks."""
+
+    def __init__(self, tasks: Sequence[Task], n_workers: int) -> None:
+        self.news: list[tuple[Any, ...]] = []
+        self.stop = False
+        keep: Callable[..., None] = lambda *event: self.news.append(event)  # noqa: E731
+        super().__init__(tasks, n_workers, keep, lambda: self.stop)
+
+    def take_news(self, stop: bool) -> list[tuple[Any, ...]]:
+        """What happened since the last time; ``stop`` ends handing out shards."""
+        self.stop |= stop
+        news, self.news = self.news, []
+        return news
 
 
-def _return(
-    slot: _Slot, queue: deque[Task], attempts: Counter[int], progress: Progress
-) -> list[int]:
-    """Put back what a lost worker had; a shard that no worker outlives is given up."""
-    if slot.following is not None:
-        queue.appendleft(slot.following)
-    if slot.task is None:
-        return []
-    shard = slot.task.shard
-    attempts[shard] += 1
-    if attempts[shard] < ATTEMPTS:
-        queue.appendleft(slot.task)
-        return []
-    progress.say(f"shard {shard} was given up: {ATTEMPTS} workers died with it")
-    return [shard]
+class _RemotePlan:
+    """A worker's way to the plan."""
+
+    def __init__(self, plan: Any) -> None:
+        self.plan = plan
+
+    def next(self, worker: str) -> tuple[Task | None, Task | None]:
+        import ray
+
+        found: tuple[Task | None, Task | None] = ray.get(self.plan.next.remote(worker))
+        return found
+
+    def commit(self, done: Done) -> None:
+        import ray
+
+        ray.get(self.plan.commit.remote(done))
+
+    def tell(self, *event: Any) -> None:
+        self.plan.tell.remote(*event)
 
 
-def _ask(ray: Any, slots: Sequence[_Slot], progress: Progress) -> None:
-    """Take what workers say of how many inputs they explained, and ask again."""
-    for slot in slots:
-        if slot.asked is not None and ray.wait([slot.asked], timeout=0)[0]:
-            try:
-                count = ray.get(slot.asked)
-            except ray.exceptions.RayError:
-                continue  # it is lost, and will be replaced
-            progress.tick(slot.name, count - slot.explained)
-            slot.asked, slot.explained = None, count
-        if slot.name and slot.asked is None:
-            slot.asked = slot.actor.count.remote()
-
-
-class _Actor:
-    """A worker process; ``count`` is answered while ``do`` is at work."""
-
-    def __init__(self, job: Job) -> None:
-        self.job, self.explained = job, 0
-        model = job.sea.forward_func
-        if job.manifest.settings.device == "cuda" and isinstance(model, nn.Module):
-            model.to("cuda")  # the one that Ray gave to this process
-        self.worker: Worker | None = None
-
-    def hello(self) -> str:
-        """Check that this machine sees the run's folder; return the worker's name."""
-        out = self.job.out
-        if not (out / MANIFEST).is_file() or Manifest.read(out).created != (
-            self.job.manifest.created
-        ):
-            import platform
-
-            raise InputError(
-                f"{platform.node()} does not see the run's folder {out}: choose one on storage "
-                "that all machines share"
-            )
-        self.worker = Worker(self.job, self._tick)
-        return self.worker.name
-
-    def _tick(self, count: int) -> None:
-        self.explained += count
-
-    def count(self) -> int:
-        """How many inputs were explained."""
-        return self.explained
-
-    def do(self, task: Task, following: Task | None) -> Done:
-        """Do a shard; meanwhile read the one that follows."""
-        assert self.worker is not None, "hello comes first"
-        return self.worker.do(task, following).get()
+def _work(job: Job, plan: Any, name: str) -> None:
+    """A worker process: check that this machine sees the run's folder, then work."""
+    out = job.out
+    if not (out / MANIFEST).is_file() or Manifest.read(out).created != job.manifest.created:
+        raise InputError(
+            f"{platform.node()} does not see the run's folder {out}: choose one on storage that "
+            "all machines share"
+        )
+    model = job.sea.forward_func
+    if job.manifest.settings.device == "cuda" and isinstance(model, nn.Module):
+        model.to("cuda")  # the one that Ray gave to this process
+    work(job, _RemotePlan(plan), name)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ MOST_NAMED = 8  # workers with a line of their own
 class _Pace:
     """What one worker has done: inputs explained, and those of them that are committed."""
 
+    host: str
     explained: int = 0
     committed: int = 0
     started: float = field(default_factory=time.monotonic)
@@ -49,7 +50,7 @@ class Progress:
         self.failed = self.evaluations = 0
         self.started = self._told = time.monotonic()
         self.workers: dict[str, _Pace] = {}
-        self._bar = None if quiet or not sys.stderr.isatty() else _Bar(total)
+        self._bar = None if quiet or not sys.stderr.isatty() else _start_bar(total)
 
     def __enter__(self) -> Progress:
         return self
@@ -58,9 +59,9 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def join(self, worker: str) -> None:
+    def join(self, worker: str, host: str) -> None:
         """A worker is ready."""
-        self.workers[worker] = _Pace()
+        self.workers[worker] = _Pace(host)
 
     def leave(self, worker: str) -> None:
         """A worker was lost, and with it what it had not committed."""
@@ -68,16 +69,15 @@ class Progress:
 
     def tick(self, worker: str, count: int) -> None:
         """A worker explained so many more inputs; their shard is not committed yet."""
-        pace = self.workers.setdefault(worker, _Pace())
-        pace.explained, pace.last = pace.explained + count, time.monotonic()
-        self._show()
+        if worker in self.workers:
+            pace = self.workers[worker]
+            pace.explained, pace.last = pace.explained + count, time.monotonic()
+            self._show()
 
     def commit(self, done: Done) -> None:
         """A shard was committed."""
-        pace = self.workers.setdefault(done.worker, _Pace())
-        pace.committed += done.n_inputs
-        if pace.explained < pace.committed:
-            pace.explained, pace.last = pace.committed, time.monotonic()
+        if done.worker in self.workers:
+            self.workers[done.worker].committed += done.n_inputs
         self.done += done.n_inputs
         self.failed += done.failed
         self.evaluations += done.evaluations
@@ -86,7 +86,7 @@ class Progress:
     def say(self, text: str) -> None:
         """One line that stays."""
         if self._bar is not None:
-            self._bar.say(text)
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
         elif not self.quiet:
             print(text, file=sys.stderr, flush=True)
 
@@ -109,48 +109,35 @@ class Progress:
             rates = sorted(pace.rate for pace in self.workers.values())
             return [f"{len(rates)} workers, {rates[0]:.2f} to {rates[-1]:.2f} inputs/s each"]
         return [
-            f"worker {name}: {pace.explained} inputs, {pace.rate:.2f}/s"
-            for name, pace in sorted(self.workers.items())
+            f"worker {name} on {pace.host}: {pace.explained} inputs, {pace.rate:.2f}/s"
+            for name, pace in self.workers.items()
         ]
 
     def _explained(self) -> int:
         return self.done + sum(p.explained - p.committed for p in self.workers.values())
 
     def _show(self) -> None:
-        now = time.monotonic()
+        lines = [self.describe(), *self.describe_workers()]
         if self._bar is not None:
-            self._bar.update(self._explained(), [self.describe(), *self.describe_workers()])
-        elif now - self._told >= EVERY:
-            self._told = now
-            self.say("; ".join([self.describe(), *self.describe_workers()]))
+            text = "\n".join(lines)
+            self._bar.update(self._bar.task_ids[0], completed=self._explained(), description=text)
+        elif time.monotonic() - self._told >= EVERY:
+            self._told = time.monotonic()
+            self.say("; ".join(lines))
 
 
-class _Bar:
-    """A bar with lines below it, on a terminal."""
+def _start_bar(total: int) -> Any:
+    """A bar with lines beside it, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    def __init__(self, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-        text = TextColumn("{task.description}", markup=False)
-        console = Console(stderr=True)
-        self.bar = Progress(
-            BarColumn(), TaskProgressColumn(), text, console=console, transient=True
-        )
-        self.bar.add_task("starting", total=total)
-        self.bar.start()
-
-    def update(self, done: int, lines: list[str]) -> None:
-        """Show the state."""
-        self.bar.update(self.bar.task_ids[0], completed=done, description="\n".join(lines))
-
-    def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def stop(self) -> None:
-        """Take it away."""
-        self.bar.stop()
+    text = TextColumn("{task.description}", markup=False)
+    bar = Progress(
+        BarColumn(), TaskProgressColumn(), text, console=Console(stderr=True), transient=True
+    )
+    bar.add_task("starting", total=total)
+    bar.start()
+    return bar
 
 
 def _duration(seconds: float) -> str:

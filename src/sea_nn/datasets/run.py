@@ -35,7 +35,7 @@ from sea_nn.datasets.progress import Progress, watch_signals
 from sea_nn.datasets.shard import Job
 from sea_nn.datasets.sources import open_source
 from sea_nn.datasets.storage import MANIFEST, list_committed, lock, read_rows, remove_drafts
-from sea_nn.datasets.worker import Done, Task, Worker, run_here
+from sea_nn.datasets.worker import Done, Plan, Task, work
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.outputs import Output, TensorModel, find_last_operation, find_output, predict
@@ -281,13 +281,15 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
         watch_signals(progress.say) as stop,
     ):
 
-        def finished(done: Done) -> None:
-            outcome.n_fresh += done.n_inputs
-            outcome.evaluations += done.evaluations
-            outcome.bytes += done.bytes
-            progress.commit(done)
-            if done.failed == done.n_inputs > 1:
-                progress.say(f"every input of shard {done.shard} failed: {done.example}")
+        def tell(event: str, *facts: Any) -> None:
+            getattr(progress, event)(*facts)
+            if event == "commit":
+                done: Done = facts[0]
+                outcome.n_fresh += done.n_inputs
+                outcome.evaluations += done.evaluations
+                outcome.bytes += done.bytes
+                if done.failed == done.n_inputs > 1:
+                    progress.say(f"every input of shard {done.shard} failed: {done.example}")
 
         if before and tasks:
             progress.say(f"{before} of {manifest.count} inputs were done before; going on")
@@ -296,10 +298,10 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
                 from sea_nn.datasets.cluster import run_on_ray
 
                 outcome.given_up = tuple(
-                    run_on_ray(job, tasks, finished, stop.is_set, progress, workers, address)
+                    run_on_ray(job, tasks, tell, stop.is_set, progress, workers, address)
                 )
             elif tasks:
-                run_here(job, tasks, finished, stop.is_set, progress.tick)
+                work(job, Plan(tasks, 1, tell, stop.is_set), "1")
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -339,24 +341,22 @@ def _estimate(job: Job, workers: int) -> Estimate:
     left = manifest.count - sum(len(manifest.numbers(shard)) for shard in there)
     count = min(manifest.count, max(2, batch))
     warm = count if manifest.settings.device == "cuda" else 1
-    done = []
+    told: list[Any] = []
     for n_inputs in (warm, count):  # the first one also pays for preparations
         with tempfile.TemporaryDirectory() as place:
             few = replace(job, manifest=replace(manifest, count=n_inputs), out=Path(place))
-            worker = Worker(few)
-            done.append(worker.do(Task(0)).get())
-            worker.close()
-    sizes = done[1].seconds
-    each = (sizes["explain"] + sizes["wait"]) / count
+            work(few, Plan([Task(0)], 1, lambda *event: told.append(event), lambda: False), "1")
+    done: Done = told[-1][1]  # the last event is a commit
+    each = (done.seconds["explain"] + done.seconds["wait"]) / count
     # A Parquet file of no rows takes most of the bytes that one of a few rows does.
-    fixed = max(0, min(done[1].bytes, PART) - 1)
+    fixed = max(0, min(done.bytes, PART) - 1)
     shards = manifest.n_shards - len(there)
     return Estimate(
         manifest.count,
         left,
         manifest.n_shards,
-        round(done[1].evaluations / count * left),
+        round(done.evaluations / count * left),
         each * left / workers,
-        round((done[1].bytes - fixed) / count * left) + shards * fixed,
+        round((done.bytes - fixed) / count * left) + shards * fixed,
         count,
     )

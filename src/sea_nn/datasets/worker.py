@@ -1,22 +1,24 @@
-"""A worker does shards in turn: while one is explained, the next is read and the last written."""
+"""A worker does shards in turn: while one is explained, the next is read and the last written.
+
+Workers ask a ``Plan`` what to do. In one process they call it directly; with Ray it is an actor.
+"""
 
 from __future__ import annotations
 
-import os
 import platform
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from multiprocessing.pool import AsyncResult, ThreadPool
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from sea_nn.datasets.items import Item, ItemError
 from sea_nn.datasets.shard import Job, explain_inputs, load_input
 from sea_nn.datasets.storage import (
     Log,
@@ -28,6 +30,9 @@ from sea_nn.datasets.storage import (
     tensors_path,
 )
 from sea_nn.errors import MemberError
+
+ATTEMPTS = 3
+"""How many workers may die with a shard before it is given up."""
 
 
 @dataclass(frozen=True)
@@ -63,96 +68,162 @@ class Done:
     example: str = ""
 
 
-class Worker:
-    """Does shards in one process; ``tick`` is told how many inputs were explained."""
+class Orders(Protocol):
+    """What a worker needs of the plan."""
 
-    def __init__(self, job: Job, tick: Callable[[int], None] = lambda count: None) -> None:
-        self.job, self.tick = job, tick
-        self.log = Log(job.out)
-        self.name = f"{platform.node()}:{os.getpid()}"
-        self._readers, self._writer = ThreadPool(job.source.threads), ThreadPool(1)
-        self._ahead: dict[Task, AsyncResult[list[Item | ItemError]]] = {}
+    def next(self, worker: str) -> tuple[Task | None, Task | None]:
+        """The shard to do now, and the one to read meanwhile; None: there is no more."""
 
-    def do(self, task: Task, following: Task | None = None) -> AsyncResult[Done]:
-        """Explain a shard and begin to read the next; the result is there once it is committed."""
-        self.log.write("begin", shard=task.shard)
-        for wanted in (task, following):
-            if wanted is not None and wanted not in self._ahead:
-                # Reading runs one shard ahead, no further: memory stays flat.
-                read = partial(load_input, self.job)
-                self._ahead[wanted] = self._readers.map_async(read, self._numbers(wanted))
-        times = [time.perf_counter()]
-        items = self._ahead.pop(task).get()
-        times.append(time.perf_counter())
-        with use_threads(self.job.manifest.threads):
-            loaded = dict(zip(self._numbers(task), items, strict=True))
-            found = explain_inputs(self.job, loaded, self.tick)
-        times.append(time.perf_counter())
-        seconds = {"wait": times[1] - times[0], "explain": times[2] - times[1]}
-        self._check(task, found)
-        return self._writer.apply_async(self._commit, (task, found, seconds))
+    def commit(self, done: Done) -> None:
+        """A shard was committed."""
 
-    def close(self) -> None:
-        """Wait for what is being written, and read nothing more."""
-        self._readers.terminate()
-        self._writer.close()
-        self._writer.join()
-        self.log.close()
-
-    def _numbers(self, task: Task) -> Sequence[int]:
-        return self.job.manifest.numbers(task.shard) if task.only is None else task.only
-
-    def _check(self, task: Task, found: Rows) -> None:
-        """Stop a run whose model cannot explain anything, before it fills with errors."""
-        kinds = {row.get("error_kind") for row in found.rows}
-        if task.only is not None or "model" not in kinds or None in kinds:
-            return
-        if not list_committed(self.job.out):
-            first = next(r["error"] for r in found.rows if r["error_kind"] == "model")
-            raise MemberError(f"no input of shard {task.shard} could be explained: {first}")
-
-    def _commit(self, task: Task, found: Rows, seconds: dict[str, float]) -> Done:
-        started, whole = time.perf_counter(), found
-        if task.only is not None:
-            whole = _merge(self.job, task.shard, found)
-        size = commit(self.job.out, task.shard, whole)
-        errors = [row["error"] for row in found.rows if "error" in row]
-        done = Done(
-            task.shard,
-            self.name,
-            len(found.rows),
-            len(errors),
-            sum(row["evaluations"] for row in found.rows),
-            size,
-            {**seconds, "write": time.perf_counter() - started},
-            errors[0] if errors else "",
-        )
-        self.log.write("commit", **asdict(done), processor=time.process_time())
-        return done
+    def tell(self, event: str, *facts: Any) -> None:
+        """ "join": a worker is there; "tick": it explained so many more inputs."""
 
 
-def run_here(
-    job: Job,
-    tasks: Sequence[Task],
-    finished: Callable[[Done], None],
-    stopping: Callable[[], bool],
-    tick: Callable[[str, int], None],
-) -> None:
-    """Do all tasks in this process; once ``stopping`` is true, end after the open shard."""
-    worker = Worker(job, lambda count: tick(worker.name, count))
-    writing: AsyncResult[Done] | None = None
+@dataclass
+class _Held:
+    """What a worker has: shards that it began and did not commit, and the one to read ahead."""
+
+    begun: list[Task] = field(default_factory=list)
+    ahead: Task | None = None
+
+
+class Plan:
+    """Hands out the shards of a run; events go to ``tell``, for someone to show.
+
+    Args:
+        tasks: what there is to do.
+        n_workers: how many share it.
+        tell: takes the name of an event and its facts.
+        stopping: whether to hand out nothing more.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        n_workers: int,
+        tell: Callable[..., None],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self.queue, self.n_workers = deque(tasks), n_workers
+        self._tell, self.stopping = tell, stopping
+        self.held: dict[str, _Held] = {}
+        self.attempts = Counter[int]()
+
+    def next(self, worker: str) -> tuple[Task | None, Task | None]:
+        """The shard that a worker is to do now, and the one that it should read meanwhile."""
+        held = self.held.setdefault(worker, _Held())
+        task, held.ahead = held.ahead, None
+        if self.stopping():
+            return None, None
+        if task is None and self.queue:
+            task = self.queue.popleft()
+        if task is not None:
+            held.begun.append(task)
+            if len(self.queue) >= self.n_workers:  # near the end, nobody holds what others lack
+                held.ahead = self.queue.popleft()
+        return task, held.ahead
+
+    def tell(self, event: str, *facts: Any) -> None:
+        """Something happened."""
+        self._tell(event, *facts)
+
+    def commit(self, done: Done) -> None:
+        """A worker committed a shard."""
+        held = self.held[done.worker]
+        held.begun = [task for task in held.begun if task.shard != done.shard]
+        self.tell("commit", done)
+
+    def lose(self, worker: str) -> int | None:
+        """Take back what a lost worker had; a shard that kills all workers is given up."""
+        held = self.held.pop(worker, _Held())
+        back = held.begun + ([] if held.ahead is None else [held.ahead])
+        given_up = None
+        if held.begun:  # the last one was at work; those before it were being written
+            shard = held.begun[-1].shard
+            self.attempts[shard] += 1
+            if self.attempts[shard] >= ATTEMPTS:
+                given_up = shard
+        self.queue.extendleft(reversed([task for task in back if task.shard != given_up]))
+        return given_up
+
+
+def work(job: Job, plan: Orders, name: str) -> None:
+    """Do what the plan says until there is no more."""
+    log, reading = Log(job.out), dict[Task, AsyncResult[Any]]()
+    readers, writer = ThreadPool(job.source.threads), ThreadPool(1)
+    writing: AsyncResult[None] | None = None
+    plan.tell("join", name, platform.node())
     try:
-        for task, following in zip(tasks, (*tasks[1:], None), strict=True):
-            if stopping():
+        while True:
+            task, following = plan.next(name)
+            if task is None:
                 break
-            next_writing = worker.do(task, following)
+            log.write("begin", shard=task.shard)
+            for wanted in (task, following):
+                if wanted is not None and wanted not in reading:
+                    # Reading runs one shard ahead, no further: memory stays flat.
+                    numbers = _numbers(job, wanted)
+                    reading[wanted] = readers.map_async(partial(load_input, job), numbers)
+            started = time.perf_counter()
+            loaded = dict(zip(_numbers(job, task), reading.pop(task).get(), strict=True))
+            waited = time.perf_counter() - started
+            with use_threads(job.manifest.threads):
+                found = explain_inputs(job, loaded, lambda count: plan.tell("tick", name, count))
+            seconds = {"wait": waited, "explain": time.perf_counter() - started - waited}
+            _check(job, task, found)
             if writing is not None:
-                finished(writing.get())
-            writing = next_writing
+                writing.get()  # it may have failed
+            writing = writer.apply_async(_commit, (job, plan, log, name, task, found, seconds))
         if writing is not None:
-            finished(writing.get())
+            writing.get()
     finally:
-        worker.close()
+        readers.terminate()
+        writer.close()
+        writer.join()
+        log.close()
+
+
+def _numbers(job: Job, task: Task) -> Sequence[int]:
+    return job.manifest.numbers(task.shard) if task.only is None else task.only
+
+
+def _check(job: Job, task: Task, found: Rows) -> None:
+    """Stop a run whose model cannot explain anything, before it fills with errors."""
+    kinds = {row.get("error_kind") for row in found.rows}
+    if task.only is not None or "model" not in kinds or None in kinds:
+        return
+    if not list_committed(job.out):
+        first = next(r["error"] for r in found.rows if r["error_kind"] == "model")
+        raise MemberError(f"no input of shard {task.shard} could be explained: {first}")
+
+
+def _commit(
+    job: Job,
+    plan: Orders,
+    log: Log,
+    name: str,
+    task: Task,
+    found: Rows,
+    seconds: dict[str, float],
+) -> None:
+    started = time.perf_counter()
+    whole = found if task.only is None else _merge(job, task.shard, found)
+    size = commit(job.out, task.shard, whole)
+    errors = [row["error"] for row in found.rows if "error" in row]
+    done = Done(
+        task.shard,
+        name,
+        len(found.rows),
+        len(errors),
+        sum(row["evaluations"] for row in found.rows),
+        size,
+        {**seconds, "write": time.perf_counter() - started},
+        errors[0] if errors else "",
+    )
+    log.write("commit", **asdict(done), processor=time.process_time())
+    plan.commit(done)
 
 
 @contextmanager
