@@ -116,7 +116,7 @@ def test_results_of_a_run_can_be_filtered_sorted_and_opened(b):
     b.wait("document.querySelectorAll('.sea-item').length === 8")
     b.run("document.querySelectorAll('.sea-item')[7].click()")
     b.wait("document.querySelector('#opened [data-id=\"8-175.png\"] canvas')")
-    assert "agreement" in b.run("return document.getElementById('opened').textContent").lower()
+    assert "The model says Bag" in b.run("return document.getElementById('opened').textContent")
 
 
 def test_model_is_asked_about_an_opened_result(b):

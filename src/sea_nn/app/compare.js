@@ -7,7 +7,7 @@ Object.assign(window.sea, (() => {
   // Two of this visit's explanations (or of their members): side by side, blinking, swiped.
   function compare(element) {
     const sides = ["a", "b"].map((name) => {
-      const which = make("select", { id: `sea-${name}`, onchange: () => fetchBoth() });
+      const which = make("select", { id: `sea-${name}`, onchange: () => { chosen = true; fetchBoth(); } });
       const layer = make("select", { id: `sea-${name}-layer`, "aria-label": `Map of ${name.toUpperCase()}`, onchange: () => show() });
       const canvas = make("canvas", { role: "img", "aria-label": `Map ${name.toUpperCase()}` });
       const title = make("figcaption", {});
@@ -18,8 +18,9 @@ Object.assign(window.sea, (() => {
     const other = make("button", { type: "button", onclick: () => { shown = 1 - shown; place(); } }, "Show the other");
     const frame = make("div", { class: "sea-compare" }, ...sides.map((side) => side.figure));
     const note = make("p", { class: "sea-note", role: "status" });
-    element.replaceChildren(make("div", { class: "sea-choices" }, ...sides.map((side) => side.choice)), make("div", { class: "sea-buttons" }, ...modes, other, swipe), frame, note);
-    let states = null, mode = "Side by side", shown = 0, timer = null, asked = "";
+    const choices = make("div", { class: "sea-choices" }, ...sides.map((side) => side.choice)), buttons = make("div", { class: "sea-buttons" }, ...modes, other, swipe);
+    element.replaceChildren(choices, buttons, frame, note);
+    let states = null, mode = "Side by side", shown = 0, timer = null, asked = "", chosen = false, says = "";
 
     function setMode(word) {
       mode = word;
@@ -33,6 +34,8 @@ Object.assign(window.sea, (() => {
       swipe.hidden = mode !== "Swipe"; other.hidden = mode !== "Blink";
       frame.dataset.mode = mode;
       frame.dataset.shown = mode === "Blink" ? "ab"[shown] : "";
+      // A caption under two pictures in one place would be cut with them.
+      note.textContent = mode === "Swipe" && states ? `On the left ${sides[0].title.textContent}; on the right ${sides[1].title.textContent}. ${says}` : says;
       sides[0].figure.style.clipPath = mode === "Swipe" ? `inset(0 ${100 - swipe.value}% 0 0)` : "";
       sides.forEach((side, i) => { side.figure.style.visibility = mode === "Blink" && i !== shown ? "hidden" : ""; });
     }
@@ -47,7 +50,8 @@ Object.assign(window.sea, (() => {
       sides.forEach((side, i) => {
         const names = states[i].map.layers.map((one) => one.name), before = side.layer.selectedIndex;
         side.layer.replaceChildren(...names.map((name) => make("option", {}, name)));
-        side.layer.selectedIndex = before > 0 && before < names.length ? before : 0;
+        // Two maps of one explanation: SEA beside a member.
+        side.layer.selectedIndex = before > 0 && before < names.length ? before : a === b && !chosen ? i : 0;
       });
       show();
     }
@@ -59,7 +63,7 @@ Object.assign(window.sea, (() => {
         if (state.picture || state.values?.[0]?.length) sea.drawMap(side.canvas, state, index, null, 0.9);
         else side.title.append(listBest(state));
       });
-      note.textContent = `One colour scale for both: multiples of each map's own mean. Rank correlation of the two maps: ${correlate() ?? "not to be had"}.`;
+      says = `One colour scale for both: multiples of each map's own mean. Rank correlation of the two maps: ${correlate() ?? "not to be had"}.`;
       element.dataset.shown = sides.map((side) => side.which.value + side.layer.value).join("|");
       place();
     }
@@ -82,18 +86,20 @@ Object.assign(window.sea, (() => {
       for (let i = 0; i < x.length; i += 1) { up += (x[i] - mean) * (y[i] - mean); sx += (x[i] - mean) ** 2; sy += (y[i] - mean) ** 2; }
       return sx && sy ? (up / Math.sqrt(sx * sy)).toFixed(2) : null;
     }
-    let known = "";
+    let known = null;
     sea.add(() => {
       const kept = page.state?.kept ?? [];
       if (kept.join("\n") === known) return;
       known = kept.join("\n");
+      // The two newest, until the reader chooses.
       sides.forEach((side, i) => {
-        const before = side.which.value;
+        const before = side.which.value, newest = kept[Math.min(i, kept.length - 1)] ?? "";
         side.which.replaceChildren(...kept.map((name) => make("option", { value: name }, name)));
-        side.which.value = kept.includes(before) && i === 0 ? before : kept[Math.min(i, kept.length - 1)] ?? "";
+        side.which.value = chosen && kept.includes(before) ? before : newest;
+        if (!chosen) side.layer.selectedIndex = 0;
       });
-      frame.hidden = !kept.length;
-      note.textContent = kept.length ? "" : "Explain something first: every map of this visit can be compared.";
+      frame.hidden = choices.hidden = buttons.hidden = !kept.length;
+      note.textContent = says = kept.length ? "" : "Explain something first: then inputs, classes, models and members of this visit can be compared here.";
       if (kept.length) fetchBoth();
     });
     place();
@@ -124,11 +130,13 @@ Object.assign(window.sea, (() => {
   }
 
   function opened(element, props, trigger, watch) {
+    let shown = null;
     const fill = () => {
-      const one = props.value ?? {};
+      const one = props.value ?? {}, card = document.getElementById("opened-card");
       element.dataset.id = one.id ?? "";
+      if (card) card.hidden = !one.id;
       if (!one.id) { element.replaceChildren(); return; }
-      const parts = [make("h2", { class: "sea-title" }, one.id)];
+      const parts = [make("h2", { class: "sea-title", tabindex: -1 }, one.id)];
       if (one.error) parts.push(make("p", { class: "sea-problem" }, one.error));
       if (one.map) {
         const figures = one.map.layers.map((layer, index) => {
@@ -136,13 +144,15 @@ Object.assign(window.sea, (() => {
           sea.drawMap(canvas, one, index, null, 0.9);
           return make("figure", {}, canvas, make("figcaption", {}, make("b", {}, layer.name)));
         });
-        parts.push(make("p", {}, `${one.label}, ${one.score?.toFixed(2)}${one.correct === false ? ", wrong" : ""}. Agreement of the members: ${one.agreement?.toFixed(2) ?? "not known"}.`));
-        if (one.picture || one.kind === "series") parts.push(make("div", { class: "sea-members" }, ...figures));
-        if (one.keep?.length) parts.push(curve(one));
+        const agree = one.agreement === null ? "" : ` Agreement of the members: ${one.agreement.toFixed(2)}.`;
+        parts.push(make("p", {}, `The model says ${one.label}${one.score === null ? "" : `, ${one.score.toFixed(2)}`}${one.correct === false ? `, which is wrong${one.truth ? `: it is ${one.truth}` : ""}` : ""}.${agree}`));
+        const drawn = one.picture || one.kind === "series";
+        parts.push(make("div", { class: "sea-opened" }, drawn ? make("div", { class: "sea-members" }, ...figures) : null, one.keep?.length ? curve(one) : null));
       }
       parts.push(make("ul", { class: "sea-checks" }, ...(one.checks ?? []).map((text) => make("li", { "data-level": "fail" }, make("span", { class: "sea-level" }, "failed"), make("span", {}, text)))));
       if (one.asks) parts.push(make("div", { class: "sea-buttons" }, make("button", { type: "button", id: "sea-ask", onclick: () => { sea.openView(0); trigger("ask", { id: one.id }); } }, "Ask the model about it")));
       element.replaceChildren(...parts);
+      if (one.id !== shown) { shown = one.id; card.scrollIntoView({ block: "nearest" }); parts[0].focus({ preventScroll: true }); }
     };
     function curve(one) {
       const x = (i) => 34 + (316 * i) / (one.keep.length - 1), y = (v) => 122 - 112 * v;
@@ -150,7 +160,7 @@ Object.assign(window.sea, (() => {
       return draw("svg", { viewBox: "0 0 360 150", class: "sea-curve", role: "img", "aria-label": "Probability along the order: kept and removed" },
         ...[0, 0.5, 1].flatMap((v) => [draw("line", { x1: 34, x2: 350, y1: y(v), y2: y(v), class: "rule" }), draw("text", { x: 29, y: y(v) + 4, "text-anchor": "end", class: "tick" }, v.toFixed(2).replace(/^0/, ""))]),
         draw("path", { d: path(one.keep), class: "curve only" }), draw("path", { d: path(one.remove), class: "curve removed" }),
-        draw("text", { x: 192, y: 140, "text-anchor": "middle", class: "tick" }, "share of the features: kept (solid), removed (dashed)"));
+        draw("text", { x: 192, y: 140, "text-anchor": "middle", class: "tick" }, "best features: only these left (solid), removed (dashed)"));
     }
     watch("value", fill);
     fill();

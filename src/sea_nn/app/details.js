@@ -22,7 +22,8 @@ Object.assign(window.sea, (() => {
         text.textContent = `${value.done} of ${value.total} evaluations${left}`;
       } else {
         const spent = page.state?.map?.spent;
-        text.textContent = spent ? `Map of ${plural(spent, "evaluation")}` : "";
+        const before = page.state?.map?.reused ? `, with ${plural(page.state.map.reused, "answer")} from before` : "";
+        text.textContent = spent ? `Map of ${plural(spent, "evaluation")}${before}` : "";
       }
     };
     watch("value", fill);
@@ -65,12 +66,15 @@ Object.assign(window.sea, (() => {
       if (list && !list.length) { element.replaceChildren(make("p", { class: "sea-note" }, "Nothing to mind.")); return; }
       if (!list) { element.replaceChildren(make("p", { class: "sea-note" }, "They come with the map.")); return; }
       element.replaceChildren(make("ul", { class: "sea-checks" }, ...list.map(([level, subject, message, advice]) => make("li", { "data-level": level },
-        make("span", { class: "sea-level" }, marks[level]), make("span", {}, make("b", {}, subject), ` ${message}`, advice ? `. ${advice[0].toUpperCase()}${advice.slice(1)}.` : ".")))));
+        make("span", { class: "sea-level" }, marks[level]), make("span", {}, make("b", {}, subject), `: ${message}`, advice ? `. ${advice[0].toUpperCase()}${advice.slice(1)}.` : ".")))));
     });
   }
 
   function parcel(element, props, watch) {
-    watch("value", () => { if (props.value?.error) element.textContent = props.value.error; else { element.textContent = ""; sea.save(props.value); } });
+    const note = make("p", { class: "sea-note", role: "status" });
+    element.replaceChildren(note);
+    watch("value", () => { note.textContent = props.value?.error ?? (props.value?.name ? `Saved as ${props.value.name}.` : ""); sea.save(props.value); });
+    sea.add(() => { const only = document.getElementById("picture-only"); if (only) only.hidden = !["image", undefined].includes(page.state?.kind); });
   }
 
   // The Python that gives what is on the screen.

@@ -106,21 +106,32 @@ class Events:
     def _go(
         self, request: gr.Request, budget: int, change: Callable[[Session], None]
     ) -> Iterator[Shown]:
-        """Change the session, then explain what it is about: a first map soon, then a finer one."""
-        key = _read_key(request)
+        """Change the session, then explain what it is about: a first map soon, then a finer one.
+
+        When the visitor asks for something else meanwhile, that has the page.
+        """
+        key, mine = _read_key(request), object()
         try:
             session = self.sessions.find(key)
-            change(session)
+            session.newest = mine
+            with session.changing:  # a slow change must not undo a later one
+                if session.newest is mine:
+                    change(session)
+            if session.newest is not mine:
+                return
             start = {"running": session.given is not None, "done": 0, "total": budget}
             yield self._show_gallery(session), encode_session(session, key), start
             if session.given is None:
                 return
             for step in session.explain(budget):
+                if session.newest is not mine:
+                    return
                 said = {"running": True, "done": step.done, "total": step.total}
                 fresh = step.explanation is not None
                 state = encode_session(session, key) if fresh else gr.skip()
                 yield gr.skip(), state, said | {"left": step.seconds_left}
-            yield gr.skip(), encode_session(session, key), {"running": False}
+            if session.newest is mine:
+                yield gr.skip(), encode_session(session, key), {"running": False}
         except SEAError as error:
             yield gr.skip(), gr.skip(), {"error": str(error)}
 

@@ -82,6 +82,8 @@ class Gallery:
         """Everything about one input."""
         one = self.data[id_]
         facts = _encode(one) | {"checks": list(one.row["checks"] or ())}
+        truth, names = one.row["label"], self.data.manifest.labels
+        facts["truth"] = names[truth] if truth is not None and truth < len(names) else None
         if one.row["error"] is not None:
             return facts
         e = one.to_explanation()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -235,7 +236,7 @@ def of_texts(name: str, sea: TextSEA, examples: Sequence[str] = EXAMPLES) -> Sub
 
     def read(file: str, content: bytes) -> list[Given]:
         text = read_words(content)
-        return [give(text[:40], text, f"text = {text!r}")]
+        return [give(shorten(text, 60, placeholder=" …"), text, f"text = {text!r}")]
 
     labels = sea._name_labels(None) or ()
     return TextSubject(
@@ -244,7 +245,9 @@ def of_texts(name: str, sea: TextSEA, examples: Sequence[str] = EXAMPLES) -> Sub
         sea.model,
         tuple(map(str, labels)),
         read,
-        tuple(give(text[:40], text, f"text = {text!r}") for text in examples),
+        tuple(
+            give(shorten(text, 60, placeholder=" …"), text, f"text = {text!r}") for text in examples
+        ),
         code=(
             "from sea_nn.vision.models import run_factory",
             f"sea = run_factory({name!r})",

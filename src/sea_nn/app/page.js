@@ -4,7 +4,7 @@ window.sea = (() => {
   "use strict";
   const page = { state: null, p: 8, layer: 0, strength: 0.8, marked: new Set(), keep: false, said: null };
   const parts = [];
-  let server = null, asking = false, wanted = null;
+  let server = null, asking = false, wanted = null, trying = false, changed = false, brush = null;
 
   function make(tag, attributes = {}, ...children) {
     const node = document.createElement(tag);
@@ -95,7 +95,7 @@ window.sea = (() => {
   }
 
   function drawLines(context, state, values, width, height) {
-    const band = height / values.length, ink = getComputedStyle(document.body).color;
+    const band = height / values.length, { color, backgroundColor } = getComputedStyle(document.body);
     values.forEach((line, c) => {
       const own = state.values[c], low = Math.min(...own), high = Math.max(...own), span = high - low || 1;
       context.beginPath();
@@ -104,7 +104,9 @@ window.sea = (() => {
         const y = (c + 0.9 - (0.8 * (v - low)) / span) * band;
         t ? context.lineTo(x, y) : context.moveTo(x, y);
       });
-      context.strokeStyle = ink; context.lineWidth = 2; context.stroke();
+      // A halo, for a line must be seen on the page and on the hottest colour.
+      context.strokeStyle = backgroundColor; context.lineWidth = 5; context.stroke();
+      context.strokeStyle = color; context.lineWidth = 2; context.stroke();
     });
   }
 
@@ -205,11 +207,18 @@ window.sea = (() => {
     asking = false;
   }
 
+  // Ask the model without what is marked; what changes meanwhile is asked about afterwards.
   async function tryOut() {
-    if (!page.marked.size) { page.said = null; refresh(); return; }
-    const sent = [...page.marked];
-    const reply = await server.remove({ key: page.state.key, cells: sent, keep: page.keep }).catch(() => null);
-    if (sent.length === page.marked.size && reply) { page.said = reply; refresh(); }
+    changed = true;
+    if (trying) return;
+    trying = true;
+    while (changed) {
+      changed = false;
+      const cells = [...page.marked];
+      const reply = cells.length ? await server.remove({ key: page.state.key, cells, keep: page.keep }).catch(() => null) : null;
+      if (!changed) { page.said = cells.length ? reply ?? { error: "The server did not answer." } : null; refresh(); }
+    }
+    trying = false;
   }
 
   function setP(p) {
@@ -218,11 +227,23 @@ window.sea = (() => {
     weigh();
   }
 
-  function mark(cell) {
-    page.marked.has(cell) ? page.marked.delete(cell) : page.marked.add(cell);
+  function mark(cell, on = !page.marked.has(cell)) {
+    on ? page.marked.add(cell) : page.marked.delete(cell);
+    page.said = null;
     refresh();
     tryOut();
   }
+
+  // Keys, fingers and screen readers click; a mouse or a pen also brushes over several.
+  function brushable(cell) {
+    const paints = (event) => event.pointerType !== "touch" && event.buttons === 1;
+    return {
+      onclick: (event) => { if (event.detail === 0 || brush === null) mark(cell); brush = null; },
+      onpointerdown: (event) => { if (paints(event)) { brush = !page.marked.has(cell); mark(cell, brush); } },
+      onpointerenter: (event) => { if (paints(event) && brush !== null) mark(cell, brush); },
+    };
+  }
+  document.addEventListener("pointerdown", () => { brush = null; }, true);
 
   function clear() { page.marked.clear(); page.said = null; refresh(); }
 
@@ -231,7 +252,8 @@ window.sea = (() => {
     const place = map.names?.[cell]
       ?? (map.grid ? `row ${Math.floor(cell / map.grid[1]) + 1}, column ${(cell % map.grid[1]) + 1}` : `${noun(1)} ${cell + 1}`);
     const unit = map.unit ? ` ${map.unit}` : "";
-    return `${place}: ${rank + 1}. of ${map.n}, adds ${gain.toPrecision(3)}${unit}`;
+    const against = map.against?.[cell] ? `, speaks against it by ${map.against[cell].toPrecision(3)}` : "";
+    return `${place.trim()}: ${rank + 1}. of ${map.n}, adds ${Number(gain.toPrecision(3))}${unit}${against}`;
   }
 
   // A bar for each class; `pick` makes them buttons.
@@ -269,9 +291,13 @@ window.sea = (() => {
 
   return {
     page, make, draw, decode, write, plural, noun, load, paint, best, removedCells, drawInput, drawMap, measured, tracks, describe, bars,
-    setP, mark, clear, tryOut, refresh, show, save, isShare,
+    setP, mark, brushable, clear, tryOut, refresh, show, save, isShare,
     add(part) { parts.push(part); part(); },
-    connect(given) { server = given; },
+    connect(given) {
+      server = given;
+      // Light or dark is a class of the body, and canvases are drawn in its colours.
+      new MutationObserver(refresh).observe(document.body, { attributeFilter: ["class"] });
+    },
     call: (name, body) => server?.[name]({ ...body, key: page.state?.key }).catch(() => null),
     stop: () => server?.stop({ key: page.state?.key }).catch(() => null),
   };

@@ -20,13 +20,16 @@ from sea_nn.app.subjects import Subject
 from sea_nn.app.takeaway import COLOURS, FORMATS, PANELS, SIZES
 
 SCRIPTS = ("page.js", "parts.js", "details.js", "compare.js")
-LEFT: dict[str, Any] = {"scale": 6, "min_width": 320}
-RIGHT: dict[str, Any] = {"scale": 5, "min_width": 320}
 HEAD = """<header class="sea-head"><h1>Why does the model say that?</h1>
 <p>Which parts of the input, for which class, and what it says without them.</p></header>"""
-QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+QUIET: dict[str, Any] = {
+    "show_progress": "hidden",
+    "api_visibility": "private",
+    "trigger_mode": "multiple",
+}
 WORK = {**QUIET, "concurrency_id": "explain", "concurrency_limit": 2}
-"""How events are shown and queued; two explanations at a time are enough for a machine."""
+"""How events are shown and queued; two explanations at a time are enough for a machine. With
+Gradio's own trigger mode a click is lost while the one before it is at work."""
 
 
 def build_page(
@@ -65,8 +68,8 @@ def _build_ask(events: Events) -> tuple[Any, Any, Any, Any, Any]:
     """Input, classes, map and evidence."""
     with _card():
         picker = _part("picker(element, props, trigger, watch)", "picker")
-    with gr.Row(elem_classes="sea-main"):
-        with gr.Column(elem_classes="sea-side", **LEFT):
+    with gr.Row(elem_classes="sea-two"):
+        with gr.Column(elem_classes="sea-side"):
             with _card(order=2):
                 call = "stage(element, props, watch, server)"
                 stage = _part(call, "stage", server_functions=events.asks())
@@ -79,33 +82,39 @@ def _build_ask(events: Events) -> tuple[Any, Any, Any, Any, Any]:
                 )
             with _card("Try it yourself", order=4):
                 _part("trial(element)", "trial")
-        with gr.Column(elem_classes="sea-side", **RIGHT):
+        with gr.Column(elem_classes="sea-side"):
             with _card("The model says", order=1):
                 classes = _part("classes(element, trigger)", "classes")
             with _card("Is it true? Ask the model", order=3):
                 _part("evidence(element)", "evidence")
-    with gr.Row():
-        with _card("Members and their agreement", **LEFT):
+    with gr.Row(elem_classes="sea-two"):
+        with _card("Members and their agreement"):
             _part("members(element)", "members")
-        with _card("Checks", **RIGHT):
+        with _card("Checks"):
             _part("checks(element)", "checks")
     return picker, stage, progress, budget, classes
 
 
 def _build_takeaway(events: Events) -> None:
     """Files to take away."""
-    with gr.Row():
-        with _card("Take away", **LEFT):
-            kind = gr.Radio(list(FORMATS), value="PNG", label="Figure", elem_id="kind")
-            size = gr.Radio(list(SIZES), value=list(SIZES)[1], label="Width")
-            panels = gr.CheckboxGroup(list(PANELS), value=list(PANELS[:2]), label="Panels")
-            colours = gr.Radio(list(COLOURS), value=COLOURS[0], label="Colours")
+    with gr.Row(elem_classes="sea-two"):
+        with _card("Take away"):
+            kind = gr.Radio(
+                list(FORMATS), value="PNG", label="Format of the figure", elem_id="kind"
+            )
+            size = gr.Radio(list(SIZES), value=list(SIZES)[1], label="Width", elem_id="width")
+            with gr.Column(elem_id="picture-only"):
+                panels = gr.CheckboxGroup(
+                    list(PANELS), value=list(PANELS[:2]), label="Panels", elem_id="panels"
+                )
+                shades = [(name.removesuffix("_r").lower(), name) for name in COLOURS]
+                colours = gr.Radio(shades, value=COLOURS[0], label="Colours", elem_id="colours")
             with gr.Row():
-                figure = gr.Button("Figure", elem_id="take-figure", size="sm")
-                file = gr.Button("Explanation", elem_id="take-explanation", size="sm")
-                report = gr.Button("Report", elem_id="take-report", size="sm")
+                figure = gr.Button("Save figure", elem_id="take-figure", size="sm")
+                file = gr.Button("Save explanation", elem_id="take-explanation", size="sm")
+                report = gr.Button("Save report", elem_id="take-report", size="sm")
             parcel = _part("parcel(element, props, watch)", "parcel")
-        with _card("The same in Python", **RIGHT):
+        with _card("The same in Python"):
             _part("code(element)", "code")
     figure.click(events.take_figure, [kind, panels, colours, size], parcel, **QUIET)
     file.click(events.take_explanation, None, parcel, **QUIET)
@@ -115,19 +124,18 @@ def _build_takeaway(events: Events) -> None:
 def _build_gallery(page: gr.Blocks, events: Events, gallery: Gallery) -> Any:
     """A run's results: filters, thumbnails, and the one that was opened."""
     with _card():
-        with gr.Row():
-            which = gr.Radio(list(FILTERS), value=FILTERS[0], label="Show", elem_id="which")
-            target = gr.Dropdown(
-                [("every class", ANY), *gallery.classes()], value=ANY, label="Class"
-            )
+        which = gr.Radio(list(FILTERS), value=FILTERS[0], label="Show", elem_id="which")
+        with gr.Row(elem_classes="sea-pick"):
+            classes = [("every class", ANY), *gallery.classes()]
+            target = gr.Dropdown(classes, value=ANY, label="Class", elem_id="class")
             sort = gr.Dropdown(list(SORTS), value=next(iter(SORTS)), label="Order", elem_id="sort")
             again = gr.Button("Refresh", elem_id="refresh", size="sm", min_width=80, scale=0)
         results = _part("gallery(element, props, trigger, watch)", "gallery")
-    with _card():
+    with _card(name="opened-card"):
         opened = _part("opened(element, props, trigger, watch)", "opened")
-    chosen = [which, target, sort]
+    chosen, browse = [which, target, sort], events.browse
     for event in (page.load, which.input, target.input, sort.input, again.click):
-        event(events.browse, chosen, results, **QUIET)
+        event(browse, chosen, results, **QUIET)
     results.turn(events.turn, chosen, results, **QUIET)
     results.open(events.open_result, None, opened, **QUIET)
     return opened
@@ -138,10 +146,10 @@ def read_asset(name: str) -> str:
     return (files("sea_nn.app") / name).read_text(encoding="utf-8")
 
 
-def _card(title: str = "", order: int | None = None, **place: Any) -> gr.Column:
+def _card(title: str = "", order: int | None = None, name: str | None = None) -> gr.Column:
     """A column with a border and a heading; ``order`` is its place in a narrow window."""
     names = ["sea-card", *([] if order is None else [f"sea-order-{order}"])]
-    card = gr.Column(elem_classes=names, **place)
+    card = gr.Column(elem_classes=names, elem_id=name, min_width=0)
     if title:
         with card:
             gr.HTML(f'<h2 class="sea-title">{title}</h2>')

@@ -103,7 +103,9 @@ Object.assign(window.sea, (() => {
     sea.connect(server);
     const canvas = make("canvas", { role: "img", "aria-label": "The input, with the map over it" });
     const cells = make("div", { class: "sea-cells", role: "group", "aria-label": "Cells: arrow keys move, space marks" });
-    const read = make("p", { class: "sea-read", role: "status" });
+    const read = make("p", { class: "sea-read" });
+    const hint = () => `Point at one of the ${noun()} to read its rank and what it adds.`;
+    const reads = (cell) => ({ onmouseenter: () => { read.textContent = sea.describe(cell); }, onfocus: () => { read.textContent = sea.describe(cell); } });
     const layer = make("select", { id: "sea-layer", onchange: () => { page.layer = layer.selectedIndex; sea.refresh(); } });
     const strength = make("input", { type: "range", id: "sea-strength", min: 0, max: 100, value: 80, oninput: () => { page.strength = strength.value / 100; sea.refresh(); } });
     const frame = make("div", { class: "sea-frame" }, canvas, cells);
@@ -113,6 +115,7 @@ Object.assign(window.sea, (() => {
       make("span", { class: "sea-ramp" }, "0", ramp, "10× the mean"),
       make("label", { for: "sea-layer" }, "Map of ", layer), make("label", { for: "sea-strength" }, "Strength ", strength));
     element.replaceChildren(frame, list, read, tools);
+    let shown = null;
 
     cells.addEventListener("keydown", (event) => {
       const columns = page.state?.map?.grid?.[1];
@@ -129,8 +132,7 @@ Object.assign(window.sea, (() => {
         cells.dataset.grid = String(grid);
         cells.style.gridTemplate = grid ? `${sea.tracks(0)} / ${sea.tracks(1)}` : "";
         cells.replaceChildren(...Array.from({ length: count }, (_, cell) => make("button", {
-          type: "button", class: "sea-cell", tabindex: cell ? -1 : 0, onclick: () => sea.mark(cell),
-          onmouseenter: () => { read.textContent = sea.describe(cell); }, onfocus: () => { read.textContent = sea.describe(cell); },
+          type: "button", class: "sea-cell", tabindex: cell ? -1 : 0, ...sea.brushable(cell), ...reads(cell),
         })));
       }
       const gone = page.marked.size ? sea.removedCells() : new Set();
@@ -146,14 +148,15 @@ Object.assign(window.sea, (() => {
       const { map } = page.state, most = Math.max(...map.gains.map(Math.abs)) || 1, lit = sea.best();
       const gone = page.marked.size ? sea.removedCells() : new Set();
       list.replaceChildren(...map.names.map((word, cell) => {
-        const share = Math.max(0, map.gains[map.order.indexOf(cell)]) / most;
+        const gain = Math.max(0, map.gains[map.order.indexOf(cell)]) - (map.against?.[cell] ?? 0), share = Math.min(1, Math.abs(gain) / most);
         return make("button", {
-          type: "button", class: `sea-word${lit.has(cell) ? " lit" : ""}${gone.has(cell) ? " gone" : ""}`, style: `--share:${Math.round(70 * Math.sqrt(share))}%`,
-          "aria-pressed": String(page.marked.has(cell)), "aria-label": sea.describe(cell), onclick: () => sea.mark(cell),
-          onmouseenter: () => { read.textContent = sea.describe(cell); }, onfocus: () => { read.textContent = sea.describe(cell); },
+          type: "button", class: `sea-word${gain < 0 ? " against" : ""}${lit.has(cell) ? " lit" : ""}${gone.has(cell) ? " gone" : ""}`, style: `--share:${Math.round(70 * Math.sqrt(share))}%`,
+          "aria-pressed": String(page.marked.has(cell)), "aria-label": sea.describe(cell), onclick: () => sea.mark(cell), ...reads(cell),
         }, word.trim() || word);
       }));
     }
+
+    const bar = (gain, most, side = "") => make("span", { class: `sea-bar${side}`, style: `width:${Math.min(100, (100 * Math.max(0, gain)) / most)}%` });
 
     // Features without a place: a bar each, the best first.
     function fillList() {
@@ -161,10 +164,10 @@ Object.assign(window.sea, (() => {
       const gone = page.marked.size ? sea.removedCells() : new Set();
       list.replaceChildren(...map.order.map((cell, rank) => make("button", {
         type: "button", class: `sea-feature${lit.has(cell) ? " lit" : ""}${gone.has(cell) ? " gone" : ""}`, "aria-pressed": String(page.marked.has(cell)),
-        "aria-label": sea.describe(cell), onclick: () => sea.mark(cell), onmouseenter: () => { read.textContent = sea.describe(cell); },
+        "aria-label": sea.describe(cell), onclick: () => sea.mark(cell), ...reads(cell),
       }, make("span", { class: "sea-name" }, map.names?.[cell] ?? `${noun(1)} ${cell + 1}`),
       make("span", { class: "sea-value" }, values && map.names ? Number(Number(values[cell]).toPrecision(4)).toString() : ""),
-      make("span", { class: "sea-track" }, make("span", { class: "sea-bar", style: `width:${(100 * Math.max(0, map.gains[rank])) / most}%` })))));
+      make("span", { class: "sea-track" }, bar(map.gains[rank], most), map.against?.[cell] ? bar(map.against[cell], most, " against") : null))));
     }
 
     // A list that is filled anew must not lose the reader's place.
@@ -177,6 +180,10 @@ Object.assign(window.sea, (() => {
     sea.add(() => {
       const state = page.state, drawn = state?.picture || state?.kind === "series";
       frame.hidden = !drawn; const listed = ["table", "text"].includes(state?.kind);
+      if (!state?.top) read.textContent = "Choose an example above, or bring your own: the map appears here.";
+      else if (!state.map) read.textContent = "";
+      else if (state.map !== shown) read.textContent = hint();
+      shown = state?.map;
       tools.hidden = !state?.map || listed; list.hidden = !listed || !state?.map;
       list.classList.toggle("words", state?.kind === "text");
       if (!state?.top) return;
@@ -202,7 +209,6 @@ Object.assign(window.sea, (() => {
           canvas.getContext("2d").drawImage(context.canvas, 0, 0);
         });
       }
-      if (!state.map) read.textContent = "";
     });
     watch("value", () => sea.show(props.value));
     sea.show(props.value);
@@ -273,16 +279,19 @@ Object.assign(window.sea, (() => {
     const how = ["remove", "keep"].map((word) => make("button", {
       type: "button", "aria-pressed": "false", onclick: () => { page.keep = word === "keep"; sea.refresh(); sea.tryOut(); },
     }, word === "keep" ? "Keep only them" : "Remove them"));
-    const reset = make("button", { type: "button", class: "quiet", onclick: sea.clear }, "Clear");
+    const reset = make("button", { type: "button", onclick: sea.clear }, "Clear");
     const says = make("div", { role: "status" });
-    element.replaceChildren(make("div", { class: "sea-buttons" }, ...how, reset), says);
+    const buttons = make("div", { class: "sea-buttons" }, ...how, reset);
+    element.replaceChildren(buttons, says);
     sea.add(() => {
+      buttons.hidden = !page.state?.map;
       how.forEach((button, i) => button.setAttribute("aria-pressed", String(page.keep === Boolean(i))));
       const count = page.marked.size;
       reset.hidden = !count;
       element.dataset.count = page.said ? String(count) : "";
       if (!page.state?.map || !count) {
-        says.replaceChildren(make("p", { class: "sea-note" }, `Click ${noun()} of the input: the model is asked again.`));
+        const how = ["image", "series"].includes(page.state?.kind) ? `Click ${noun()}, or brush over them` : `Click ${noun()}`;
+        says.replaceChildren(make("p", { class: "sea-note" }, page.state?.map ? `${how}: the model is asked again.` : "As soon as there is a map, parts of the input can be removed."));
         return;
       }
       const words = page.keep ? `With only ${count} ${noun(count)} left` : `Without ${count} ${noun(count)}`;

@@ -95,6 +95,8 @@ class Session:
         kept: the last explanations, newest last.
         calls: what was explained of this input: (target, budget, whether it was stopped).
         evaluations: of the model, in all.
+        newest: the visitor's last request; what an older one finds is no longer shown.
+        changing: held while a request changes the input or the class.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -108,6 +110,8 @@ class Session:
         self.kept: list[Kept] = []
         self.calls: list[tuple[int | tuple[int, int], int, bool]] = []
         self.evaluations = 0
+        self.newest: object = None
+        self.changing = threading.Lock()
         self.output: Output | None = None
         self._whole = torch.zeros(0)
         self._previous: Explanation | None = None

@@ -18,6 +18,7 @@ from sea_nn.app.subjects import Given, hide
 from sea_nn.app.takeaway import write_code
 from sea_nn.ensembling.agreement import agreement
 from sea_nn.explanation.explanation import Explanation
+from sea_nn.members.checks import Check
 from sea_nn.show.nouns import name_features_of
 from sea_nn.show.panels import COLOURS, heat, name_method, to_array
 
@@ -60,6 +61,7 @@ def encode_explanation(e: Explanation) -> dict[str, Any]:
     shape = e.feature_shape
     named = e.kind in ("table", "text")
     names = [e.name_feature(k) for k in range(e.order.shape[1])] if named else None
+    signed, spent = named and e.features is None, e.provenance.evaluations
     return {
         "kind": e.kind,
         "n": e.order.shape[1],
@@ -68,14 +70,16 @@ def encode_explanation(e: Explanation) -> dict[str, Any]:
         "names": names,
         "noun": list(name_features_of(e)),
         "order": e.order[0].tolist(),
-        "gains": [float(f"{gain:.4g}") for gain in e.gains[0].tolist()],
+        "gains": _round(e.gains),
+        "against": _round(e.against) if signed and e.against is not None else None,
         "unit": e.unit,
         "layers": encode_layers(e),
         "colours": encode_colours(),
         "agreement": [_finite(rank) for rank in _agree_with_sea(e)],
         "mean_agreement": _finite(float(e.mean_agreement()[0])),
-        "checks": [[c.level, c.subject, c.message, c.advice] for c in e.checks],
-        "spent": sum(e.provenance.evaluations.values()),
+        "checks": [_encode_check(check) for check in e.checks],
+        "spent": sum(spent.values()),
+        "reused": 0 if e.asked is None else max(0, e.asked.sets.shape[1] - spent.get("sea", 0)),
     }
 
 
@@ -149,6 +153,16 @@ def _agree_with_sea(e: Explanation) -> list[float]:
     sea = e.attribution.reshape(1, 1, *e.shape).to(e.maps)
     mean = agreement(torch.cat([sea, e.mean_map.unsqueeze(1).to(e.maps)], 1))[0, 0, 1]
     return [*e.agreement_with_sea[0, 0].tolist(), float(mean)]
+
+
+def _encode_check(check: Check) -> list[str]:
+    """A check's level, subject, message and advice; a message need not repeat its subject."""
+    subject, message = name_method(check.subject), check.message
+    return [check.level, subject, message.removeprefix(f"{check.subject} "), check.advice]
+
+
+def _round(values: Tensor) -> list[float]:
+    return [float(f"{value:.4g}") for value in values[0].flatten().tolist()]
 
 
 def _to_text(values: np.ndarray[Any, Any]) -> str:
