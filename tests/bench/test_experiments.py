@@ -252,7 +252,7 @@ def test_a_limit_above_the_data_takes_what_there_is():
 def test_missing_data_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("SEA_NN_DATA", str(tmp_path))
     with pytest.raises(InputError, match=r"brain_tumor_detection"):
-        run(tmp_path, EXPERIMENTS["aupc_btd"], limit=1)
+        run(tmp_path, EXPERIMENTS["budgets_btd"], limit=1)
     result = CliRunner().invoke(app, ["bench", "human", "--limit", "1", "-o", str(tmp_path)])
     assert result.exit_code == 2
     assert "human_attention" in result.output
@@ -384,11 +384,11 @@ def test_time_and_steepness_are_measured(tmp_path):
 
 
 def test_names_groups_and_typing_errors():
-    assert [one.name for one in find_experiments("aupc_fmnist")] == ["aupc_fmnist"]
-    assert len(find_experiments("localisation")) == 4
+    assert [one.name for one in find_experiments("budgets_fmnist")] == ["budgets_fmnist"]
+    assert len(find_experiments("mass")) == 4
     assert len(find_experiments("all")) == len(EXPERIMENTS)
-    with pytest.raises(InputError, match="did you mean 'aupc_fmnist'"):
-        find_experiments("aupc_fminst")
+    with pytest.raises(InputError, match="did you mean 'budgets_fmnist'"):
+        find_experiments("budgets_fminst")
 
 
 def test_bad_numbers_are_refused(tmp_path):

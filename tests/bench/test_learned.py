@@ -55,14 +55,17 @@ def test_a_search_takes_every_cell_once_where_all_tie(name):
 
 
 def test_a_budget_map_is_what_a_user_gets():
-    experiment = small(maps=(Map("VG", "member", ("saliency",)), Map("b", "budget", (), budget=20)))
+    maps = (Map("b", "budget", (), budget=20), Map("k", "keep", (), budget=20))
+    experiment = small(maps=(*maps, Map("VG", "member", ("saliency",))))
     inputs = choose_inputs(experiment, 2)
     batch = inputs.read(range(2))
     found, seconds = Explainer(experiment, inputs).explain_timed(batch.x, batch.target)
-    mine = SEA(inputs.loaded.model, budget=20).attribute(batch.x, batch.target)
-    assert torch.equal(found["b"], mine[:, 0])
+    mine = SEA(inputs.loaded.model, budget=20).explain(batch.x, batch.target)
+    assert torch.equal(found["b"], mine.attribution[:, 0])
+    order = mine.average(found["k"][:, None])[:, 0].argsort(1, descending=True)
+    assert torch.equal(order, mine.top(1.0, keep=True))
     assert seconds["b"] > 0
-    assert experiment.count_evaluations(experiment.maps[1], (1, 28, 28)) == 20
+    assert experiment.count_evaluations(experiment.maps[0], (1, 28, 28)) == 20
 
 
 @pytest.mark.parametrize("wish", ["half", "most", "break"])
@@ -141,7 +144,7 @@ def test_the_page_says_how_far_ours_are_from_the_best_of_the_others(tmp_path):
 
 
 def test_the_groups_of_the_learned_function():
-    counts = {"predicts": 7, "budgets": 5, "mass": 4, "smallest": 1, "twice": 2}
+    counts = {"predicts": 7, "budgets": 7, "mass": 4, "smallest": 1, "twice": 2}
     assert {group: len(find_experiments(group)) for group in counts} == counts
 
 

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -280,34 +277,6 @@ def test_time_steps_are_whole_numbers(steps):
     ticks = figure.axes[0].get_xticks()
     assert len(ticks)
     assert (ticks == ticks.round()).all()
-
-
-def test_labels_of_costs_lie_on_no_other_text_and_on_no_point():
-    from sea_bench.experiments.default_sea import COST
-    from sea_bench.experiments.figures import draw_cost
-    from sea_nn.metrics import Scores
-
-    table = Path(__file__).parents[2] / "docs" / "results" / "cost_imagenet.csv"
-    with table.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    methods = tuple(dict.fromkeys(row["method"] for row in rows))
-    values = {
-        name: torch.tensor([float(row[name]) for row in rows]).double().reshape(-1, len(methods))
-        for name in list(rows[0])[4:]
-    }
-    arrows = {name: SimpleNamespace(arrow="", middle="mean") for name in values}
-    figure = draw_cost(SimpleNamespace(experiment=COST), Scores(methods, arrows, values))
-    assert_readable(figure)
-    boxes = texts(figure)
-    for axes in figure.axes:
-        labels = [(t, box) for t, box in boxes if t in axes.texts]
-        assert len(labels) == len(COST.maps)
-        for line in axes.lines:
-            if line.get_marker() != "o":
-                continue
-            x, y = axes.transData.transform(np.column_stack(line.get_data()))[0]
-            for text, box in labels:
-                assert not box.contains(x, y), f"{text.get_text()!r} lies on a point"
 
 
 def test_gains_survive_zeros_and_a_single_feature():

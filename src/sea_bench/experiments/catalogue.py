@@ -4,11 +4,9 @@ import difflib
 from collections.abc import Iterable
 
 from sea_bench.experiments.columns import TABLES
-from sea_bench.experiments.default_sea import DEFAULT_EXPERIMENTS
 from sea_bench.experiments.experiment import Experiment
-from sea_bench.experiments.fashion import FASHION_EXPERIMENTS
 from sea_bench.experiments.learned import LEARNED_EXPERIMENTS
-from sea_bench.experiments.pictures import PICTURE_EXPERIMENTS
+from sea_bench.experiments.paper_tables import PAPER_EXPERIMENTS
 from sea_bench.experiments.spans import SERIES
 from sea_bench.experiments.studies import Study
 from sea_bench.experiments.text import TEXT
@@ -16,10 +14,7 @@ from sea_bench.experiments.topics import TOPIC_TEXTS
 from sea_bench.experiments.transformer import TRANSFORMER_EXPERIMENTS
 from sea_nn.errors import InputError
 
-_ALL = (
-    *(*FASHION_EXPERIMENTS, *PICTURE_EXPERIMENTS, *DEFAULT_EXPERIMENTS),
-    *(*LEARNED_EXPERIMENTS, *TRANSFORMER_EXPERIMENTS),
-)
+_ALL = (*LEARNED_EXPERIMENTS, *TRANSFORMER_EXPERIMENTS, *PAPER_EXPERIMENTS)
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
 STUDIES: dict[str, Study] = {one.name: one for one in (TABLES, SERIES, TEXT, TOPIC_TEXTS)}
 """Results on inputs that are no images."""
@@ -30,8 +25,8 @@ def find_experiments(name: str) -> list[Experiment]:
 
     A group is named by what its names start with, up to "_".
 
-    >>> [one.name for one in find_experiments("localisation")]
-    ['localisation_pets', 'localisation_cub', 'localisation_lgg', 'localisation_imagenet']
+    >>> [one.name for one in find_experiments("mass")]
+    ['mass_imagenet', 'mass_pets', 'mass_cub', 'mass_lgg']
     """
     if name == "all":
         return list(_ALL)

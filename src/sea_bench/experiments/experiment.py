@@ -21,25 +21,23 @@ class Map:
             ``sea_nn.ensembling.aggregators``, "sea_step" (the time of SEA without its
             members), "sea_random" (SEA on heatmaps of noise), or a map of the whole
             class, learned on training inputs: "class_sea", "class_mean", "other_class_sea"
-            (SEA's of the next class); or "budget", ``SEA(model, budget=...)`` as users call it.
+            (SEA's of the next class); "budget", ``SEA(model, budget=...)`` as users call it; or
+            "keep" or "break", the order of its ``top(p, keep=True)`` or ``keep=False``.
         members: whose heatmaps it is made of.
         config: of SEA, or of a "mean" that joins answers as SEA does; None for other maps.
             Its ``rounds`` say whether the model is asked.
-        choices: other values for the settings of ``sea_nn.questions.answers.Asking``, by name.
-        budget: of a "budget" map, its evaluations an input; SEA chooses the members.
+        budget: of the last three, evaluations an input; SEA chooses the members.
     """
 
     label: str
     how: str
     members: tuple[str, ...] = PAPER_MEMBERS
     config: SEAConfig | None = None
-    choices: Mapping[str, float] = field(default_factory=dict)
     budget: int = 0
 
     def describe(self) -> dict[str, Any]:
         """All of it as plain values, for cache keys."""
-        plain = {**asdict(self), "choices": dict(self.choices)}
-        return {**plain, "config": None if self.config is None else self.config.to_dict()}
+        return {**asdict(self), "config": None if self.config is None else self.config.to_dict()}
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,7 @@ class Experiment:
         blocks: inputs computed together.
         n_train: training inputs of a class, for maps of a class.
         pairs: random pairs for the Lipschitz estimate.
-        figures: of "dots", "curves", "strip", "overlay", "class_maps", "top_k", "cells",
-            "cost".
+        figures: of "dots", "curves", "strip", "overlay", "class_maps", "top_k", "cells".
         paper: the paper's figures by metric and label.
         paper_data: what the paper measured on, where that is not the same.
         notes: what a reader should know.

@@ -21,6 +21,9 @@ from sea_nn.metrics import compute_drops
 from sea_nn.questions.ask import make_ask
 from sea_nn.sea import SEA
 
+WISHES = {"budget": None, "keep": True, "break": False}
+"""Ways to make a map of a budget: what its order serves, None for both wishes."""
+
 
 @dataclass(frozen=True)
 class Explainer:
@@ -50,8 +53,8 @@ class Explainer:
             started = _read_clock(x)
             if one.how == "member":
                 made = to_heatmaps(select(found, one.members))[:, 0]
-            elif one.how == "budget":
-                made = self.spend(one.budget, x, target).attribution[:, 0]
+            elif one.how in WISHES:
+                made = self._order(one, x, target)
             elif one.how in CLASS_MAPS:
                 made = torch.stack([self.class_maps[one.label][int(k)] for k in target])
             else:
@@ -65,6 +68,15 @@ class Explainer:
         """Explain inputs as a user does who gives SEA so many evaluations an input."""
         sea = SEA(self.inputs.loaded.model, budget=budget, seed=self.seed)
         return sea.explain(x, target, quiet=True)
+
+    def _order(self, one: Map, x: Tensor, target: Tensor) -> Tensor:
+        """The map of a budget, or the order of its sets for one wish, [N, H, W]."""
+        found, wish = self.spend(one.budget, x, target), WISHES[one.how]
+        if wish is None:
+            return found.attribution[:, 0]
+        order = found.top(1.0, keep=wish)
+        falling = torch.linspace(1, 0, order.shape[1], device=order.device).expand(order.shape)
+        return found.spread(torch.zeros_like(falling).scatter(1, order, falling))
 
     def compute_members(
         self, x: Tensor, target: Tensor, members: Sequence[str] | None = None

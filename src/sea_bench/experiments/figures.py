@@ -1,6 +1,5 @@
 """The figures of a result."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -10,8 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.patheffects import withStroke
-from matplotlib.transforms import Bbox
 from torch import Tensor
 
 from sea_bench.experiments.explainer import Explainer
@@ -265,77 +262,7 @@ def _explain(
     return images, maps, [explainer.inputs.name_class(number) for number in chosen]
 
 
-def draw_cost(explainer: Explainer, scores: Scores) -> Plot:
-    """Each metric's means against the model evaluations that a map costs, ensembles joined."""
-    names = list(scores.metrics)
-    figure, panels = _lay_out(len(names), 2, 3.7, 2.1, 0.5, 0.62, 0.32, 0.46, -0.3)
-    shape = (3, 224, 224)
-    costs = {
-        one.label: explainer.experiment.count_evaluations(one, shape)
-        for one in explainer.experiment.maps
-    }
-    kinds = {"SEA": SERIES[0], "Agg-Mean": SERIES[1]}
-    for place, (name, axes) in enumerate(zip(names, panels, strict=True)):
-        estimate = scores.estimate(name)
-        means = {label: float(estimate.mean[scores.methods.index(label)]) for label in costs}
-        for label, cost in costs.items():
-            k = scores.methods.index(label)
-            colour = kinds.get(label.partition(", ")[0], FAINT)
-            low, high = float(estimate.low[k]), float(estimate.high[k])
-            axes.plot([cost, cost], [low, high], color=colour, lw=0.7, alpha=0.4)
-            axes.plot(cost, means[label], "o", color=colour, ms=3.6)
-        for kind, colour in kinds.items():
-            line = sorted((costs[k], means[k]) for k in costs if k.startswith(f"{kind}, "))
-            x, y = zip(*line, strict=True)
-            axes.plot(x, y, "-", color=colour, lw=1.2, zorder=1, label=kind)
-        if not place:
-            axes.legend(loc="lower left", frameon=False, fontsize=SIZE - 1)
-        axes.set_xscale("log")
-        axes.set_xlabel("model evaluations an input", labelpad=1)
-        axes.set_title(f"{name} {scores.metrics[name].arrow}", fontsize=SIZE, loc="left", pad=4)
-        style_axes(axes)
-        points = {label: (float(cost), means[label]) for label, cost in costs.items()}
-        colours = {label: kinds.get(label.partition(", ")[0], INK) for label in costs}
-        _label_points(axes, points, colours)
-    return figure
-
-
-def _label_points(
-    axes: Axes, points: dict[str, tuple[float, float]], colours: dict[str, str]
-) -> None:
-    """Write each label (without its kind: "SEA, ") by its point, where no point and no text is.
-
-    The nearest free place is taken; a thin line leads to one that is not close. Lengths are in
-    points.
-    """
-    size, scale = SIZE - 1.5, 72 / axes.figure.dpi
-    axes.autoscale_view()
-    frame, legend = axes.get_window_extent(), axes.get_legend()
-    places = {label: axes.transData.transform(at) * scale for label, at in points.items()}
-    taken = [Bbox([place - 3, place + 3]) for place in places.values()]
-    taken += [] if legend is None else [Bbox(legend.get_window_extent().get_points() * scale)]
-    around = [(x, y) for x in (5, -5, 13, -13, 24, -24) for y in range(-42, 43, 3)]
-    white = [withStroke(linewidth=2, foreground="white")]  # lines may pass below
-    for label, place in places.items():
-        text = label.partition(", ")[2] or label
-        width, half = 72 * measure(text, size), 0.65 * size
-        for x, y in sorted(around, key=lambda shift: abs(math.hypot(*shift) - 9)):
-            left = place[0] + x - (width if x < 0 else 0)
-            box = Bbox.from_extents(left, place[1] + y - half, left + width, place[1] + y + half)
-            inside = all(frame.contains(*corner) for corner in box.corners() / scale)
-            if inside and not box.count_overlaps(taken):
-                break
-        taken.append(box)
-        style: dict[str, Any] = {"xy": points[label], "xytext": (x, y), "color": colours[label]}
-        style |= {"textcoords": "offset points", "fontsize": size, "path_effects": white}
-        axes.annotate(text, ha="left" if x > 0 else "right", va="center", **style)
-        if math.hypot(x, y) > 11:
-            thin = {"arrowstyle": "-", "lw": 0.5, "color": colours[label]}
-            axes.annotate("", arrowprops=thin | {"shrinkA": 0, "shrinkB": 2}, **style)
-
-
 _FIGURES: dict[str, Draw] = {
-    "cost": draw_cost,
     "dots": draw_dots,
     "curves": draw_curves,
     "strip": draw_strip,

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from sea_nn.ensembling.heatmaps import scale, to_heatmap
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.metrics import random_map
 from sea_nn.pipeline import learn
-from sea_nn.questions.answers import Answers, Ask, Asking, join_answers
+from sea_nn.questions.answers import Answers, Ask, join_answers
 
 CLASS_MAPS = ("class_sea", "class_mean", "other_class_sea")
 ClassMaps = Mapping[str, Mapping[int, Tensor]]
@@ -41,8 +40,7 @@ def merge(
     how much each member counts in SEA, [m] or [N, m]; ``removal`` is used by "optimal" alone.
     """
     if one.how in ("sea", "sea_step", "sea_random"):
-        how: dict[str, Any] = {"asking": Asking(**one.choices), "keep_scorer": keep_scorer}
-        return learn(heatmaps, config, weights=weights, ask=ask, **how).ensemble
+        return learn(heatmaps, config, weights=weights, ask=ask, keep_scorer=keep_scorer).ensemble
     if ask is not None and config is not None:
         return _average(heatmaps, ask, config)
     loss = None

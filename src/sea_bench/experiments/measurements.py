@@ -10,11 +10,11 @@ from torch import Tensor
 
 from sea_bench.experiments.copies import COPIED, describe_copies, measure_copies
 from sea_bench.experiments.experiment import Experiment, Map
-from sea_bench.experiments.explainer import Explainer
+from sea_bench.experiments.explainer import WISHES, Explainer
 from sea_bench.experiments.inputs import Batch
 from sea_bench.experiments.maps import draw_heatmaps
 from sea_bench.experiments.predictions import PREDICTED, describe_prediction, measure_predictions
-from sea_bench.experiments.stability import compare_maps
+from sea_bench.experiments.stability import compare_with_default
 from sea_nn.ensembling.agreement import sharpen
 from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
@@ -145,7 +145,7 @@ _QUANTITIES = {
 
 _LIKENESS = {
     "spearman": "Rank correlation of all positions of the two maps.",
-    "top_50": "Share of the 50 most relevant positions that the two maps have in common.",
+    "top_1%": "Share of the top 1 % of the positions that the two maps have in common.",
 }
 
 
@@ -219,7 +219,9 @@ def _time(one: Map, explainer: Explainer, batch: Batch, rows: slice) -> float:
     found = explainer.compute_members(x, target, one.members) if one.how == "sea_step" else None
     _wait(x)
     started = time.perf_counter()
-    if not one.members:
+    if one.how in WISHES:
+        explainer.spend(one.budget, x, target)
+    elif not one.members:
         random_map((len(x), *x.shape[2:]), explainer.seed, batch.number, x.device)
     else:
         found = found or explainer.compute_members(x, target, one.members)
@@ -267,8 +269,8 @@ def measure_lipschitz(explainer: Explainer, batch: Batch) -> Scores:
 
 
 def measure_stability(explainer: Explainer, batch: Batch) -> Scores:
-    """Compare SEA's map with the maps it makes when nothing that matters is changed."""
-    return _as_scores(explainer.experiment, compare_maps(explainer, batch), random=False)
+    """Compare the default's map with those it makes when nothing that matters is changed."""
+    return _as_scores(explainer.experiment, compare_with_default(explainer, batch), random=False)
 
 
 def _as_scores(

@@ -1,15 +1,16 @@
 """The maps that compete in most experiments, and what their results say alike.
 
 Maps have the paper's names: VG vanilla gradient, IG integrated gradients, SG smooth integrated
-gradients, Agg-Mean their pixel-wise mean. "SEA" is the package's default, which asks the model 30
-questions an input; "SEA, silent" asks none; "SEA (paper)" has the paper's solver and settings.
+gradients, Agg-Mean their pixel-wise mean. "SEA" is the package's default, ``SEA(model)``; "SEA 0.1"
+was that of release 0.1, VG, IG and SG with 30 questions; "SEA (paper)" has the paper's solver and
+settings.
 """
 
 from sea_bench.experiments.experiment import Map
-from sea_nn.config import SEAConfig
+from sea_nn.config import DEFAULT_BUDGET, SEAConfig
 
-SEA = Map("SEA", "sea", config=SEAConfig())
-SILENT = Map("SEA, silent", "sea", config=SEAConfig(rounds=0))
+SEA = Map("SEA", "budget", (), budget=DEFAULT_BUDGET)
+FIRST = Map("SEA 0.1", "sea", config=SEAConfig())
 VG = Map("VG", "member", ("saliency",))
 IG = Map("IG", "member", ("integrated_gradients",))
 SG = Map("SG", "member", ("smooth_ig",))
@@ -41,19 +42,8 @@ def cite(*numbers: float) -> dict[str, float]:
     return dict(zip(labels, numbers, strict=True))
 
 
-AUPC_TITLE = "Area under the perturbation curve"
-AUPC_QUESTION = (
-    "Does hiding what a map calls relevant change the classifier's answer? Perturbation decides "
-    "much, so there are several, and a random map."
-)
 OPTIMAL_NOTE = (
     "optimal: the convex combination of the members that best predicts by how much the class's "
     "logit falls when each of 100 random squares is blurred (Decker et al. 2024, faithfulness); "
     "it costs these 100 forward passes an input beyond its members."
 )
-ASKED_NOTE = (
-    "SEA and Agg-Mean + answers asked the model 30 questions an input, with blur: their blur "
-    "columns are no evidence, the others are. SEA, silent is SEA without questions."
-)
-# In-painting (ROAD) hides pixels without sharp edges, which no network has seen in training.
-SMOOTH_METRICS = ("deletion:mean", "insertion:mean", "deletion:inpaint", "insertion:inpaint")

@@ -18,16 +18,16 @@ from sea_nn.cli.terminal import (
 
 EXAMPLES = list_examples(
     "sea bench list",
-    "sea bench aupc_fmnist --limit 20 -o trial",
-    "sea bench aupc_cub --device cuda",
-    "sea bench localisation",
+    "sea bench budgets_fmnist --limit 4 -o trial",
+    "sea bench budgets_cub --device cuda",
+    "sea bench mass",
 )
 
 
 @guard
 def bench(
     name: Annotated[
-        str, typer.Argument(help="An experiment, a group such as 'localisation', 'all' or 'list'.")
+        str, typer.Argument(help="An experiment, a group such as 'mass', 'all' or 'list'.")
     ],
     limit: Annotated[
         int | None,

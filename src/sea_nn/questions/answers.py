@@ -37,7 +37,7 @@ ROOM = 1 << 23  # numbers of sets worked on at once
 
 @dataclass(frozen=True)
 class Asking:
-    """How inputs are divided and answers weighed; chosen on tuning inputs (sea bench choices_).
+    """How inputs are divided and answers weighed; chosen on tuning inputs (docs/results/tried.md).
 
     Attributes:
         even: the part of a cut that follows area; the rest follows the members' heat.

@@ -1,0 +1,222 @@
+"""The paper's tables beyond AUPC, and how steady the default's map is."""
+
+from dataclasses import replace
+
+from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.stability import LABELS, METRICS
+from sea_bench.experiments.standard_maps import (
+    AGGREGATES,
+    FIRST,
+    IG,
+    MEAN,
+    OPTIMAL_NOTE,
+    OTHERS,
+    SEA,
+    SG,
+    TABLE_1,
+    VG,
+    paper_sea,
+)
+from sea_nn.config import SEAConfig
+
+LAMBDAS = (1.0, 10.0, 100.0)
+ABLATION = (11.91, 10.75, 11.47, 11.55, 11.43, 11.23, 11.46, 11.39, 11.15)
+CELLS = {f"λ1={a:g}, λ2={b:g}": (a, b) for a in LAMBDAS for b in LAMBDAS}
+BTD = SEAConfig.paper("btd")
+SECONDS = {"SEA (paper)": 14.5, "LIME": 0.39, "SG": 0.025, "IG": 0.011, "VG": 0.002}
+GRID_NOTE = (
+    "SEA (paper) works on a grid of 28 × 28 cells, as in the paper. A map of cells is steadier "
+    "than one of pixels, whatever made it."
+)
+FASHION = {"data": "fashion", "classifier": "fashion"}
+
+TIME = Experiment(
+    "time",
+    "Computation time, Fashion-MNIST",
+    "What does each method cost, and what does SEA add to its members?",
+    **FASHION,
+    maps=(
+        SEA,
+        FIRST,
+        paper_sea("fmnist"),
+        Map("SEA (paper), its step alone", "sea_step", config=SEAConfig.paper("fmnist")),
+        *(VG, IG, SG, *AGGREGATES, *OTHERS),
+    ),
+    metrics=("seconds_single", "seconds_batched"),
+    n_inputs=20,
+    kind="time",
+    blocks=10,
+    figures=(),
+    paper={"seconds_single": SECONDS},
+    notes=(
+        "The paper's times are the least of its four data sets, on a GTX 1080 Ti.",
+        "Times of aggregates and of SEA include those of their members, unless it says 'its step "
+        "alone'.",
+        OPTIMAL_NOTE,
+    ),
+)
+LIPSCHITZ = Experiment(
+    "lipschitz",
+    "How steep is the paper's function? Fashion-MNIST",
+    "Lemma 1 bounds how much the learned function can change. Its exact constant is its slope at "
+    "the empty set; the paper estimates it from random pairs of points.",
+    **FASHION,
+    maps=(
+        FIRST,
+        Map("SEA 0.1, log(1+x)", "sea", config=SEAConfig(activation="log1p")),
+        paper_sea("fmnist"),
+        Map("random", "sea_random", config=SEAConfig(rounds=0)),
+    ),
+    metrics=("lipschitz", "lipschitz_sampled", "lipschitz_relative", "sampled_relative"),
+    against=FIRST.label,
+    n_inputs=3,
+    kind="lipschitz",
+    pairs=10**6,
+    blocks=1,
+    figures=(),
+    paper={"lipschitz_sampled": {"SEA (paper)": 6.54}},
+    paper_data="one ImageNet image on a 28 × 28 grid",
+    notes=(
+        "random: a function learned, as SEA's is, from heatmaps of noise.",
+        "Pairs are drawn evenly from [0, 1]^784, as in the paper, 10^6 for each input; all of "
+        "them lie near the middle of the cube, so they never see the steep corner at 0.",
+    ),
+)
+CLASS_MAPS = Experiment(
+    "class_maps",
+    "Class-level maps: Trouser, Coat, Sneaker",
+    "One map is learned for a class from 200 training inputs. How well does it explain test "
+    "inputs of the class that it never saw?",
+    **FASHION,
+    maps=(
+        FIRST,
+        Map("SEA of the class", "class_sea", config=SEAConfig()),
+        Map("Agg-Mean of the class", "class_mean"),
+        Map("SEA of another class", "other_class_sea", config=SEAConfig()),
+        MEAN,
+    ),
+    metrics=("aupc_windows:black", "deletion:black", "insertion:black", "insertion:blur"),
+    against=FIRST.label,
+    n_inputs=500,
+    blocks=20,
+    classes=("Trouser", "Coat", "Sneaker"),
+    n_train=200,
+    figures=("class_maps",),
+)
+TOP_K = Experiment(
+    "top_k",
+    "The top k pixels: Sandal and Bag",
+    "How far apart do the first pixels of each map lie?",
+    **FASHION,
+    maps=(SEA, FIRST, paper_sea("fmnist"), *TABLE_1),
+    metrics=("spacing@5", "spacing@7", "spacing@10"),
+    n_inputs=500,
+    classes=("Sandal", "Bag"),
+    blocks=50,
+    figures=("top_k",),
+    notes=("Distance alone is no merit: a random choice is the most spread of all.",),
+)
+WEIGHTS = Experiment(
+    "ablation_btd",
+    "The weights of the two terms, brain tumour detection",
+    "How much do λ1 (heatmaps) and λ2 (binarised heatmaps) matter to the paper's solver?",
+    data="btd",
+    classifier="btd/vgg@5",
+    correct=False,
+    maps=(
+        FIRST,
+        *(
+            Map(label, "sea", config=BTD.replace(heatmap_weight=a, margin_weight=b))
+            for label, (a, b) in CELLS.items()
+        ),
+        MEAN,
+    ),
+    metrics=("aupc_pixels:black", "aupc_pixels:mean"),
+    against=FIRST.label,
+    figures=("cells",),
+    paper={"aupc_pixels:black": dict(zip(CELLS, ABLATION, strict=True))},
+)
+ROBUSTNESS = Experiment(
+    "robustness_cub",
+    "Robustness to noise, birds",
+    "How much of the top 5000 pixels stays when noise of ±0.02 of the pixel range is added?",
+    data="cub20",
+    classifier="cub20",
+    maps=(SEA, FIRST, paper_sea("cub"), *TABLE_1),
+    metrics=("robustness:k=5000",),
+    n_inputs=48,
+    blocks=48,
+    figures=(),
+    paper={"robustness:k=5000": {"SEA (paper)": 0.294, "Agg-Mean": 0.269, "SG": 0.179}},
+    paper_data="all 200 classes of CUB, ResNet-18",
+    notes=(GRID_NOTE, "The noise of SG's own samples depends on the input, so it changes too."),
+)
+INPUT_DEPENDENCE = Experiment(
+    "input_dependence",
+    "Input dependence rate, objects pasted on scenes",
+    "How often does an object that means nothing to a classifier of scenes get less attribution "
+    "than the scene had there without it?",
+    data="objects_on_scenes",
+    classifier="scenes",
+    maps=(SEA, FIRST, paper_sea("imagenet"), *TABLE_1),
+    metrics=("input_dependence",),
+    n_inputs=96,
+    blocks=48,
+    mask="object",
+    figures=(),
+    paper={"input_dependence": {"SEA (paper)": 0.87, "Agg-Mean": 0.84, "IG": 0.84, "SG": 0.79}},
+    paper_data="100 images of BAM",
+    notes=("This is not BAM: other scenes, other objects, another classifier.",),
+)
+HUMAN = Experiment(
+    "human",
+    "Agreement with people",
+    "Do the most relevant positions lie where people look?",
+    data="human_attention",
+    classifier="efficientnet-lite0",
+    maps=(SEA, FIRST, paper_sea("imagenet"), *TABLE_1),
+    metrics=("jaccard",),
+    n_inputs=25,
+    blocks=25,
+    correct=False,
+    mask="humanPC",
+    figures=("curves",),
+    notes=(
+        "25 photographs with maps of human attention (Langlois et al. 2021): not the 98 annotated "
+        "images of Mohseni et al. that the paper used.",
+        "They have no labels; the class explained is the one predicted.",
+    ),
+)
+STEADY = Experiment(
+    "stability_imagenet",
+    "Does the map stay the same? ImageNet",
+    "The default's map against the map it gives in double precision; with TF32 off; on the other "
+    "device; one input at a time; with another seed. A random map shows what chance would give.",
+    data="imagenet",
+    classifier="efficientnet-lite0",
+    maps=tuple(replace(SEA, label=label) for label in LABELS),
+    metrics=METRICS,
+    kind="stability",
+    against=LABELS[0],
+    n_inputs=16,
+    blocks=16,
+    figures=(),
+    notes=(
+        "Other device: this machine's CPU and GPU; the CPU twice where there is no GPU.",
+        "TF32 rounds the operands of convolutions on a GPU; a CPU has nothing to turn off.",
+    ),
+)
+STEADY_FASHION = replace(
+    STEADY,
+    name="stability_fmnist",
+    title="Does the map stay the same? Fashion-MNIST",
+    data="fashion_sample",
+    classifier="fashion",
+    n_inputs=64,
+    blocks=64,
+)
+
+PAPER_EXPERIMENTS = (
+    *(TIME, LIPSCHITZ, CLASS_MAPS, TOP_K, WEIGHTS, ROBUSTNESS, INPUT_DEPENDENCE, HUMAN),
+    *(STEADY, STEADY_FASHION),
+)
