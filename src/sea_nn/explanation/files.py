@@ -78,7 +78,12 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
         tensors["against"] = _array(e["against"], np.float32)
     asked: Asked | None = e["asked"]
     if asked is not None:
-        tensors["asked.sets"] = np.packbits(_array(asked.sets, np.uint8), axis=2)
+        whole = asked.sets.dtype == torch.bool
+        tensors["asked.sets"] = (
+            np.packbits(_array(asked.sets, np.uint8), axis=2)
+            if whole
+            else _array(asked.sets, np.float16)
+        )
         tensors["asked.answers"] = _array(asked.answers, np.float32)
         tensors["asked.keep"] = _array(asked.keep, _narrowest(n))
         tensors["asked.remove"] = _array(asked.remove, _narrowest(n))
@@ -201,9 +206,8 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
     if facts.get("function"):
         found["function"] = AnswersFunction(**_part(tensors, "function"), **facts["function"])
     if "asked.sets" in tensors:
-        bits = np.unpackbits(tensors["asked.sets"], axis=2)[:, :, : order.shape[1]]
         found["asked"] = Asked(
-            torch.from_numpy(bits).bool(),
+            _read_sets(tensors["asked.sets"], order.shape[1]),
             torch.from_numpy(tensors["asked.answers"]).double(),
             *(torch.from_numpy(tensors[f"asked.{k}"].astype(np.int64)) for k in ("keep", "remove")),
         )
@@ -234,6 +238,13 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
         "kind": facts["kind"],
         "view": facts.get("view", ""),
     }
+
+
+def _read_sets(stored: np.ndarray[Any, Any], n: int) -> Tensor:
+    """Sets of n features from bits, or their shares from numbers: [N, R, n]."""
+    if stored.dtype == np.uint8:
+        return torch.from_numpy(np.unpackbits(stored, axis=2)[:, :, :n]).bool()
+    return torch.from_numpy(stored).float()
 
 
 def _part(tensors: dict[str, np.ndarray[Any, Any]], name: str) -> dict[str, Any]:

@@ -121,7 +121,8 @@ class FeatureSets:
         start = to_score(f.none, f.link) if f.link == "value" else torch.zeros_like(f.none)
         least = start + share * (to_score(f.all, f.link) - start)
         fits = scores >= least.to(scores) if keep else scores < least.to(scores)
-        chosen = sets if keep else ~sets
+        fits &= ((sets == 0) | (sets == 1)).all(2)  # halves of images cut through features
+        chosen = sets.bool() if keep else ~sets.bool()
         size = chosen.sum(2).masked_fill(~fits, chosen.shape[2] + 1)
         # Of sets of one size, that which does it best.
         better = scores if keep else -scores

@@ -28,6 +28,7 @@ from torch.nn.functional import cosine_similarity
 
 from sea_nn.ensembling.heatmaps import scale, smooth
 from sea_nn.errors import InputError
+from sea_nn.questions.halves import count_bands, divide
 
 Ask = Callable[[Tensor], Tensor]
 """From sets, bool [N, R, *shape], to how much more the model needs each than the rest, [N, R]."""
@@ -141,26 +142,6 @@ def join_answers(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[T
     return torch.cat([heatmaps, drawn.unsqueeze(1)], 1), torch.cat([pulls, said], 1)
 
 
-def divide(heat: Tensor, count: int = 16, even: float = Asking.even) -> Tensor:
-    """Number the region of each feature: [N, *shape] -> int64 [N, *shape], at most ``count``.
-
-    Images are cut into as many rows as columns, series by channels and time in the same way, tables
-    into bands of columns. A cut takes equal parts of area and heat, evenly mixed: regions are
-    smaller where members look.
-    """
-    flat = heat.detach().to(torch.float64)
-    shape = flat.shape
-    flat = flat.reshape(shape[0], -1, shape[-1])
-    n_rows, n_columns = _count_bands(flat, count)
-    rows, columns = _cut(flat.sum(2), n_rows, even), _cut(flat.sum(1), n_columns, even)
-    return (rows.unsqueeze(2) * n_columns + columns.unsqueeze(1)).reshape(shape)
-
-
-def _count_bands(flat: Tensor, count: int) -> tuple[int, int]:
-    n_rows = min(math.isqrt(count), flat.shape[1])
-    return n_rows, min(count // n_rows, flat.shape[2])
-
-
 def split(regions: Tensor, count: int = 16) -> Tensor:
     """The halves asked about: regions [N, *shape] -> bool [N, count - 1, *shape]."""
     chosen = _design(count, regions.device) > 0
@@ -175,23 +156,11 @@ def _design(count: int, device: torch.device) -> Tensor:
     return signs[1:]
 
 
-def _cut(heat: Tensor, count: int, even: float) -> Tensor:
-    """Bands 0 ... count - 1 along an axis with this heat: [N, L] -> int64 [N, L]."""
-    length = heat.shape[1]
-    if length <= count:
-        return torch.arange(length, device=heat.device).expand(len(heat), -1)
-    total = heat.sum(1, keepdim=True)
-    level = torch.full_like(heat, 1 / length)
-    share = even * level + (1 - even) * torch.where(total > 0, heat / total, level)
-    middle = share.cumsum(1) - share / 2
-    return (middle * count).long().clamp(0, count - 1)
-
-
 def _soften(drawn: Tensor, count: int, softness: float) -> Tensor:
     """Blur the regions' edges, each axis by a part of a region's width there."""
     if drawn.ndim == 2:
         return drawn  # columns of a table have no neighbours
     flat = drawn.reshape(len(drawn), -1, drawn.shape[-1])
-    for axis, bands in zip((1, 2), _count_bands(flat, count), strict=True):
+    for axis, bands in zip((1, 2), count_bands(flat, count), strict=True):
         flat = smooth(flat, axis, softness * flat.shape[axis] / bands)
     return flat.reshape(drawn.shape)

@@ -17,7 +17,8 @@ class Asked:
     """The questions about N inputs of n features, and what the model said.
 
     Attributes:
-        sets: what was left, bool [N, R, n]; the first is the empty set.
+        sets: what was left, bool [N, R, n], or the share of each feature, 0 to 1, where halves
+            of images were asked about; the first is the empty set.
         answers: the log-odds (or value) of what is explained, float64 [N, R].
         keep: features in the order that keeps the score best, int64 [N, n].
         remove: features in the order whose removal breaks it first, int64 [N, n].

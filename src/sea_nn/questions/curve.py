@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SHARES = (1 / 4, 1 / 8, 1 / 2, 1 / 16, 1 / 32, 1 / 64)
 """Shares of the features to ask about, the most telling first."""
-SPARE = 24  # questions an input for each of these shares, of which it costs two
+SPARE = 31  # questions an input for each of these shares, of which it costs two
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Curve:
 
 
 def choose_counts(questions: int, n: int) -> tuple[int, ...]:
-    """The numbers of features to ask about, two questions each, and at most a twelfth of all.
+    """The numbers of features to ask about, two questions each, and at most a fifteenth of all.
 
     >>> choose_counts(30, 64), choose_counts(124, 64), choose_counts(508, 64)
-    ((16,), (2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32))
+    ((), (4, 8, 16, 32), (1, 2, 4, 8, 16, 32))
     """
     counts = {round(share * n) for share in SHARES[: questions // SPARE]}
     return tuple(sorted(p for p in counts if 0 < p < n))

@@ -56,23 +56,26 @@ def around(
     return shaken.argsort(2, descending=True).argsort(2) < size
 
 
-def choose_open(sets: Tensor, kept: Tensor, removed: Tensor, count: int) -> Tensor:
-    """The sets whose answers are the least sure: bool [N, R, n] -> [N, count, n].
+def choose_open(
+    sets: Tensor, kept: Tensor, removed: Tensor, count: int, generators: list[torch.Generator]
+) -> Tensor:
+    """Sets with unsure answers: bool [N, R, n] -> [N, count, n], each one of R / count candidates.
 
-    An answer near 0 or 1 says little about the order. Sets are taken in proportion to p (1 - p) of
-    what is expected, by even steps through the sum of these: nothing is drawn.
+    An answer near 0 or 1 says little about the order. A candidate is taken with a probability in
+    proportion to p (1 - p) of what is expected; the draws do not depend on what is expected, so
+    that answers which differ by rounding choose the same sets.
 
     Args:
-        sets: to choose from.
+        sets: to choose from; every ``count``-th is a candidate for the same place.
         kept: the probability expected with only a set left, [N, R].
         removed: that without it, [N, R].
-        count: how many to choose.
+        count: how many to choose; R is a multiple of it.
+        generators: one an input, on the CPU.
     """
     open_ = kept * (1 - kept) + removed * (1 - removed) + 0.02
-    share = (open_ / open_.sum(1, keepdim=True)).cumsum(1)
-    steps = (torch.arange(count, device=sets.device) + 0.5) / count
-    chosen = torch.searchsorted(share, steps.expand(len(sets), -1).to(share).contiguous())
-    chosen = chosen.clamp(max=sets.shape[1] - 1)
+    noise = torch.stack([torch.empty(sets.shape[1]).exponential_(generator=g) for g in generators])
+    drawn = (open_ / noise.to(open_)).view(len(sets), -1, count)
+    chosen = drawn.argmax(1) * count + torch.arange(count, device=sets.device)
     return sets.gather(1, chosen[:, :, None].expand(-1, -1, sets.shape[2]))
 
 

@@ -23,14 +23,9 @@ from sea_nn.features import Features, Kind
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve, ask_curve, choose_counts
 from sea_nn.questions.finer import can_refine, sort_finer
-from sea_nn.questions.painting import (
-    ANSWERS_A_NAT,
-    add_densities,
-    blend,
-    find_trust,
-    paint_in_order,
-)
-from sea_nn.questions.search import Plan, Search, plan_questions
+from sea_nn.questions.halves import ask_halves, recall_halves
+from sea_nn.questions.painting import ANSWERS_A_NAT, blend, find_trust, paint_in_order
+from sea_nn.questions.search import HALVE_UP_TO, Plan, Search, plan_questions
 from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import AnswersFunction, Link, to_score
 
@@ -125,8 +120,11 @@ def learn_from_answers(
         )
     warm = features.sum(heat.double()) / features.count().to(heat.device)
 
+    def ask_positions(sets: Tensor) -> Tensor:
+        return to_answers(ask_only(sets), link)
+
     def ask(sets: Tensor) -> Tensor:
-        return to_answers(ask_only(features.expand(sets)), link)
+        return ask_positions(features.expand(sets))
 
     all_, started = to_answers(whole, link), time.perf_counter()
     if known is None:
@@ -140,15 +138,20 @@ def learn_from_answers(
     search = Search(ask, known[1][:, 0], all_, warm, features.layout, link, more, *before)
     image = can_refine(features)
     counts = choose_counts(questions, n)
-    plan = plan_questions(questions - 1 - more, n, image=image)
+    plan = plan_questions(questions - 1 - more, n)
     left = questions - 1 - more - 2 * len(counts)
     if more >= 2**n - 2 or (more and left < LEAST_MORE):
         plan = Plan()
+        if image and more < HALVE_UP_TO:
+            recall_halves(search, features, heat)
     elif not plan.every:
-        plan = plan_questions(left, n, image=image)
+        plan = plan_questions(left, n, image=image, first=not more)
+    rounds = search.rounds(plan)
+    if plan.halves:
+        rounds = ask_halves(search, ask_positions, features, heat, plan.halves, plan.regions)
     stopped, fine = "", None
     try:
-        for _ in search.rounds(plan):
+        for _ in rounds:
             if on_round is None and tolerance is None and seconds is None:
                 continue
             stopped = _stop(search, features, heat, whole, started, on_round, seconds, tolerance)
@@ -227,12 +230,10 @@ def _paint(
     """The gains of features, [N, n], over the positions."""
     if not can_refine(features):
         return features.paint(gains, heat)
-    sets, answers = search.asked
-    trust = find_trust(sets, to_score(answers, search.link), search.heat)
-    if search.effects is not None and not search.best:
-        effects = features.expand(search.effects)
-        score = add_densities(heat, effects, features.layout or (), trust)
-    else:
+    score = search.early
+    if score is None:
+        sets, answers = search.asked
+        trust = find_trust(sets, to_score(answers, search.link), search.heat)
         found, order = (features, search.order) if fine is None else fine
         earliness = found.expand(1 - order.argsort(1).double() / found.n)
         score = blend(earliness, heat, answers.shape[1] / ANSWERS_A_NAT, trust)

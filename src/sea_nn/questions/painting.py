@@ -8,16 +8,13 @@ serves deletion and insertion alike (docs/results/learned.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from sea_nn.ensembling.heatmaps import smooth
 
 ANSWERS_A_NAT = 16  # answers that weigh as much as heat that is e times as high
-SAY = 1.0  # the mass of the effects of regions for one of the members' heat
-SOFTNESS = 0.25  # blur of a region's edge, in widths of a cell
+SOFTNESS = 1 / 32  # blur of a region's edge, in parts of the image's side
 LEAST_TRUST = 0.02  # so that the positions of a cell have an order
 FLOOR = 0.03  # of the mean heat: positions below are alike
 TILT = 0.02  # of a value: so much the positions of equal gains differ, the first from the last
@@ -86,18 +83,19 @@ def paint_in_order(score: Tensor, gains: Tensor, sizes: Tensor) -> Tensor:
     return torch.zeros_like(values).scatter(1, order, values).reshape(score.shape)
 
 
-def add_densities(heat: Tensor, effects: Tensor, cells: Sequence[int], trust: Tensor) -> Tensor:
+def add_densities(heat: Tensor, effects: Tensor, trust: Tensor, say: float) -> Tensor:
     """Heat and effects of regions, both [N, H, W], each as a density: how early a position comes.
 
     Args:
         heat: where members see evidence, >= 0.
         effects: of each position's region, in any unit; their edges are softened.
-        cells: how many cells lie along each axis.
         trust: the weight of the heat, [N].
+        say: the mass of the effects for one of the heat.
     """
-    for axis, count in zip((1, 2), cells, strict=True):
-        effects = smooth(effects, axis, SOFTNESS * effects.shape[axis] / count)
+    for axis in (1, 2):
+        effects = smooth(effects, axis, SOFTNESS * effects.shape[axis])
     effects = effects - effects.amin((1, 2), keepdim=True)
-    parts = (part / part.sum((1, 2), keepdim=True).clamp(min=1e-300) for part in (heat, effects))
-    warm, told = parts
-    return trust.view(-1, 1, 1).clamp(min=LEAST_TRUST) * warm + SAY * told
+    warm, told = (
+        part / part.sum((1, 2), keepdim=True).clamp(min=1e-300) for part in (heat, effects)
+    )
+    return trust.view(-1, 1, 1).clamp(min=LEAST_TRUST) * warm + say * told

@@ -1,6 +1,6 @@
 """Ask the model in rounds, each where the answers so far leave the order of the features open.
 
-Few questions are about halves of 16 regions (``halve``). More come in rounds: the sets of a round
+Few questions are about halves of regions (``halves.py``). More come in rounds: the sets of a round
 lie around the present order, those with the least sure answers (``climb``); then windows of
 neighbours in the order are sorted by what the model says of their halves (``sort``), and at last
 quarters of its first cells (``finer.py``). How many of what was chosen on tuning inputs
@@ -17,10 +17,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.questions import finer
-from sea_nn.questions.answers import divide, split
 from sea_nn.questions.designs import (
     around,
-    balanced_signs,
     choose_open,
     every_set,
     find_effects,
@@ -43,8 +41,8 @@ AskOnly = Callable[[Tensor], Tensor]
 """From sets, bool [N, R, n], to the log-odds (or value) with only these features left, [N, R]."""
 
 CORRECT_FROM = 64  # answers from which the correction orders better than f alone
-HALVE_UP_TO = 40  # questions below which halves of regions tell more than sets around an order
-REGIONS = 16
+HALVE_UP_TO = 140  # questions below which halves of regions tell more than sets around an order
+REGIONS = ((60, 64), (0, 16))  # from so many questions on, halves are of so many regions
 SORT_FROM, SORT_ALL_FROM = 400, 800  # questions from which the first half or all of it is sorted
 FINER = {800: 5}  # windows of quarter cells from so many questions on
 POOL = 8  # sets to choose each from by what f expects
@@ -58,7 +56,8 @@ class Plan:
     """How a number of questions is spent.
 
     Attributes:
-        halves: splits of 16 regions into halves, each half asked about.
+        halves: splits of regions into halves, each half asked about.
+        regions: how many regions these are.
         pairs: sets, each with its complement, in each round of ``climb``.
         lows: where the windows start that are sorted then.
         finer: windows of quarter cells that are sorted last.
@@ -67,6 +66,7 @@ class Plan:
     """
 
     halves: int = 0
+    regions: int = 0
     pairs: tuple[int, ...] = ()
     lows: tuple[int, ...] = ()
     finer: int = 0
@@ -74,8 +74,14 @@ class Plan:
     confirm: bool = False
 
 
-def plan_questions(questions: int, n: int, *, image: bool = False) -> Plan:
-    """Spend at most so many questions on n features; ``image``: cells that have quarters.
+def plan_questions(questions: int, n: int, *, image: bool = False, first: bool = True) -> Plan:
+    """Spend at most so many questions on n features.
+
+    Args:
+        questions: how many.
+        n: the number of features.
+        image: whether these are cells that have quarters.
+        first: whether nothing was asked before.
 
     >>> plan_questions(28, 64, image=True).halves
     14
@@ -86,8 +92,9 @@ def plan_questions(questions: int, n: int, *, image: bool = False) -> Plan:
         return Plan()
     if n < 20 and 2**n - 2 <= questions:
         return Plan(every=True)
-    if image and n >= 2 * REGIONS and questions < HALVE_UP_TO:
-        return Plan(halves=min(questions // 2, REGIONS - 1))
+    if image and first and questions < HALVE_UP_TO:
+        count = next(count for least, count in REGIONS if questions >= least)
+        return Plan(halves=min(questions // 2, count - 1), regions=count)
     confirm = questions >= CONFIRM_FROM
     questions -= count_confirming(n) if confirm else 0
     width, lows = windows(n)
@@ -98,12 +105,9 @@ def plan_questions(questions: int, n: int, *, image: bool = False) -> Plan:
         lows = [low for low in lows if low <= n // 2 - width // 2]
     fine = max((k for least, k in FINER.items() if image and questions >= least), default=0)
     pairs = (questions - len(lows) * price - finer.count_questions(fine)) // 2
-    rounds = 2 if pairs <= 20 else 6
-    if pairs < rounds:
-        return Plan(pairs=(pairs,), lows=tuple(lows), finer=fine, confirm=confirm)
-    first = pairs // 2 if rounds == 2 else pairs // 4
-    rest = (pairs - first) // (rounds - 1)
-    return Plan(0, (first, *[rest] * (rounds - 1)), tuple(lows), fine, confirm=confirm)
+    # More rounds are no better, and each lets small differences of the answers grow.
+    halved = (pairs // 2, pairs - pairs // 2) if pairs > 1 else (pairs,)
+    return Plan(pairs=halved, lows=tuple(lows), finer=fine, confirm=confirm)
 
 
 def count_confirming(n: int) -> int:
@@ -159,7 +163,7 @@ class Search:
     def __post_init__(self) -> None:
         count, n = self.heat.shape
         self.wishes: Wishes | None = None
-        self.effects: Tensor | None = None  # of regions of few questions, by feature
+        self.early: Tensor | None = None  # by halves, how early each position comes, [N, *shape]
         self.best: Predictor | None = None
         self.places = None if self.layout is None else place_units(n, self.layout)
         self.near = None if self.layout is None else smooth_cells(self.layout)
@@ -183,9 +187,6 @@ class Search:
             sets = sets[mixed].to(self.heat.device)
             self.put(sets.expand(len(self.heat), -1, -1))
             self.order = self.find_order()
-            yield
-        if plan.halves:
-            self.halve(plan.halves)
             yield
         for count in plan.pairs:
             self.climb(count)
@@ -213,28 +214,13 @@ class Search:
 
     def put(self, sets: Tensor) -> Tensor:
         """Ask about sets, keep the answers, and return them, [N, R]."""
-        answers = self.ask(sets).detach().double()
+        self.keep(sets, self.ask(sets))
+        return self.answers[-1]
+
+    def keep(self, sets: Tensor, answers: Tensor) -> None:
+        """Keep sets, or the shares of features that were left, and what was said of them."""
         self.sets.append(sets)
-        self.answers.append(answers)
-        return answers
-
-    def halve(self, splits: int) -> None:
-        """Ask about halves of 16 regions of cells, cut by heat; their effects order the features.
-
-        Few answers do not tell cells apart: the regions' effects, added to the members' heat, do
-        better (docs/results/learned.md).
-        """
-        count, n = self.heat.shape
-        regions = divide(self.heat.view(count, *(self.layout or (n,))), REGIONS).flatten(1)
-        kept, removed = self.put(paired(split(regions, REGIONS)[:, :splits])).chunk(2, 1)
-        value = to_score(kept, self.link) - to_score(removed, self.link)
-        effects = value @ balanced_signs(REGIONS, value.device)[:splits] / REGIONS
-        effects = effects.gather(1, regions)
-        self.effects = effects - effects.amin(1, keepdim=True)
-        total = self.effects.sum(1, keepdim=True)
-        share = self.heat / self.heat.sum(1, keepdim=True).clamp(min=1e-300)
-        share = share + torch.where(total > 0, self.effects / total.clamp(min=1e-300), 0.0)
-        self.order = share.argsort(dim=1, descending=True, stable=True)
+        self.answers.append(answers.detach().double())
 
     def climb(self, count: int) -> None:
         """Ask about ``count`` sets around the order, and their complements; find a new order."""
@@ -247,13 +233,16 @@ class Search:
         most = max(1, round(LARGEST * self.heat.shape[1]))
         sets = around(score, count * (POOL if screen else 1), 1.0, self.generators, most)
         if screen and self.best is not None:
-            sets = choose_open(sets, self.best.score(sets), self.best.score(~sets), count)
+            expected = self.best.score(sets), self.best.score(~sets)
+            sets = choose_open(sets, *expected, count, self.generators)
         self.put(paired(sets))
         self.order = self.find_order()
 
     def sort(self, low: int, width: int) -> None:
         """Sort a window of the order by how its features answer for halves of it."""
         order = self.order.clone()
+        # Features of a window by number: which halves are asked about does not hang on their order.
+        order[:, low : low + width] = order[:, low : low + width].sort(1).values
         kept, removed = self.put(paired(halves(order, low, width))).chunk(2, 1)
         effects = find_effects(to_score(kept, self.link) - to_score(removed, self.link), width)
         window = order[:, low : low + width]
