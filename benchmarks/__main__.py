@@ -1,4 +1,4 @@
-"""``python -m benchmarks [core|members|metrics|learning|engine|compiled|text|gpu|datasets|app ...]``.
+"""``python -m benchmarks [NAME ...]``: the modules beside this one, or those of ``make bench``.
 
 Each module has ``run()``, which gives its tables one by one; nothing is timed in
 the tests.

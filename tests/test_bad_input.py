@@ -7,12 +7,14 @@ import torch
 from sea_nn import (
     DSF,
     SEA,
+    CollapsedDSF,
     Explanation,
     SEAConfig,
     aggregate,
     ensemble,
     ensemble_class,
     maximize,
+    quantus_explain,
     read_dataset,
 )
 from sea_nn.errors import AssumptionWarning, InputError, KindError
@@ -26,6 +28,11 @@ def edited(value, *index):
     bad = GOOD.clone()
     bad[index] = value
     return bad
+
+
+@pytest.fixture(scope="module")
+def explained():
+    return SEA(torch.nn.Linear(5, 2), ("saliency",), budget=20).explain(torch.rand(2, 5))
 
 
 ERRORS = {
@@ -105,6 +112,44 @@ def test_what_a_call_cannot_follow_is_named_before_the_work(budget, given, messa
 def test_a_budget_beyond_all_sets_asks_about_all_of_them():
     e = SEA(torch.nn.Linear(4, 2), ("saliency",), budget=10**9).explain(torch.rand(1, 4))
     assert e.asked.sets.shape[1] == 2**4 - 1  # the whole input is known
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda array: SEAConfig(solver=array),
+        lambda array: SEAConfig(regions=torch.ones(2)),
+        lambda array: SEAConfig(activation=array),
+        lambda array: DSF(4, init=array),
+        lambda array: maximize(DSF(4), 2, method=array),
+        lambda array: CollapsedDSF(array),
+        lambda array: quantus_explain(array, array, array),
+    ],
+)
+def test_an_array_in_the_place_of_something_else_is_refused_in_words(call):
+    with pytest.raises((InputError, KindError), match=r"must be|unknown activation|torch modules"):
+        call(np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda e: e.average(None), "maps must be a dense tensor; got NoneType"),
+        (lambda e: e.average(torch.ones(2, 5)), r"maps must be \[2, k, 5\]; got \[2, 5\]"),
+        (lambda e: e.spread([1.0]), "values must be a dense tensor; got list"),
+        (lambda e: e.spread(torch.ones(1, 5)), r"values must be \[2, 5\]; got \[1, 5\]"),
+        (lambda e: e.name("first"), "from 0 to 1; got 'first'"),
+        (lambda e: e.write_score(2), "from 0 to 1; got 2"),
+        (lambda e: e.name_feature(-1), "from 0 to 4; got -1"),
+        (lambda e: e.member_top_masks(3), "sizes must be a list"),
+        (lambda e: e.smallest(share="half"), "above 0 and below 1; got 'half'"),
+        (lambda e: e.plot(path=3), "path must be a file's name"),
+        (lambda e: e.plot(kind=np.zeros(2)), "unknown kind of plot"),
+    ],
+)
+def test_what_an_explanation_is_asked_wrongly_is_said(explained, call, message):
+    with pytest.raises((InputError, KindError), match=message):
+        call(explained)
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ class SEAConfig:
         _choice("absent", self.absent, ABSENT)
         if self.rounds is not None:
             check_whole("rounds", self.rounds, 0)
-        if self.regions not in COUNTS:
+        if not isinstance(self.regions, int) or self.regions not in COUNTS:
             raise InputError(
                 f"regions must be one of {', '.join(map(str, COUNTS))}, got {self.regions!r}"
             )
@@ -291,7 +291,7 @@ def _threshold_fits(threshold: int | float) -> bool:
 
 
 def _choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
@@ -361,7 +361,7 @@ def count_questions(regions: int) -> int:
 
 def check_init(init: Init) -> tuple[float, float]:
     """Return (low, high) of a starting rule: "ones" or a pair of non-negative numbers."""
-    if init == "ones":
+    if isinstance(init, str) and init == "ones":
         return 1.0, 1.0
     if isinstance(init, (tuple, list)) and len(init) == 2:
         real = all(isinstance(x, (int, float)) and math.isfinite(x) for x in init)
@@ -374,7 +374,7 @@ def check_init(init: Init) -> tuple[float, float]:
 
 def check_activation(name: str) -> float | None:
     """Return p of the activation "power:p", None for "sqrt" and "log1p"; refuse all others."""
-    if name in ("sqrt", "log1p"):
+    if isinstance(name, str) and name in ("sqrt", "log1p"):
         return None
     if isinstance(name, str) and name.startswith("power:"):
         try:

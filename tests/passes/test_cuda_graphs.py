@@ -320,6 +320,19 @@ def test_what_is_kept_goes_with_the_model(recorder, monkeypatch):
     assert len(replay._KEPT) == 0
 
 
+def test_all_recordings_of_a_device_use_one_stream(monkeypatch):
+    """Each stream costs 32 MiB for good: cuBLAS keeps a workspace for it."""
+    device, made = [0], []
+    monkeypatch.setattr(recording, "_ASIDE", {})
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: device[0])
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: made.append(device) or object())
+    first = recording.find_side_stream()
+    assert recording.find_side_stream() is first
+    device[0] = 1
+    assert recording.find_side_stream() is not first
+    assert made == [0, 1]
+
+
 def test_nothing_is_kept_on_a_cpu():
     for _ in range(3):
         explain(build(), images())

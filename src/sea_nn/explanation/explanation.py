@@ -186,6 +186,7 @@ class Explanation(FeatureSets):
 
     def name(self, i: int) -> str:
         """The name of input i's target class, or its number; of a regression "value"."""
+        self._check_input(i)
         if self.labels is not None:
             return self.labels[i]
         target, value = int(self.target[i]), self.output.kind == "value"
@@ -198,11 +199,16 @@ class Explanation(FeatureSets):
 
     def write_score(self, i: int) -> str:
         """Input i's score as text: a probability with two decimals, a value with four digits."""
+        self._check_input(i)
         score = float(self.score[i])
         return f"{score:.4g}" if self.output.kind == "value" else f"{score:.2f}"
 
     def name_feature(self, k: int, i: int = 0) -> str:
         """The name of a feature: its columns', text i's word, or its place in the feature space."""
+        self._check_input(i)
+        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < self.order.shape[1]:
+            n = self.order.shape[1]
+            raise InputError(f"k must be a feature's number, from 0 to {n - 1}; got {k!r}")
         if self.texts is not None:
             return self.texts[i][k].strip() if k < len(self.texts[i]) else ""
         if len(self.feature_shape) == 1:
@@ -218,6 +224,12 @@ class Explanation(FeatureSets):
             channel = self.feature_names[row] if self.feature_names else f"channel {row}"
             return f"{channel} at {column}"
         return f"({', '.join(map(str, place))})"
+
+    def _check_input(self, i: int) -> None:
+        if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < len(self):
+            raise NoSuchInputError(
+                f"i must be an input's number, from 0 to {len(self) - 1}; got {i!r}"
+            )
 
     def mean_agreement(self) -> Tensor:
         """The mean rank correlation of all pairs of members: [N]; nan where there is no pair."""

@@ -63,13 +63,7 @@ class FeatureSets:
             far it is off.
         """
         f = self._find_function()
-        if not isinstance(sets, Tensor):
-            raise KindError(f"sets must be a tensor; got {type(sets).__name__}")
-        if sets.shape[:1] + sets.shape[2:] != (len(self), *self.shape):
-            raise InputError(
-                f"sets must be [{len(self)}, R, {', '.join(map(str, self.shape))}]; got "
-                f"{list(sets.shape)}"
-            )
+        self._check_shape("sets", sets, "R", *self.shape)
         left = self.average(sets.to(f.weight))
         return f.score(left).float()
 
@@ -114,7 +108,7 @@ class FeatureSets:
             share: of a probability, or of a value's change from an empty input.
         """
         asked, f = self._find_asked(), self._find_function()
-        if not 0 < share < 1:
+        if not isinstance(share, float) or not 0 < share < 1:
             raise InputError(f"share is a part of the score, above 0 and below 1; got {share!r}")
         sets = torch.cat([asked.sets, torch.ones_like(asked.sets[:, :1])], 1)
         scores = to_score(torch.cat([asked.answers, f.all.to(asked.answers)], 1), f.link)
@@ -142,6 +136,8 @@ class FeatureSets:
         Returns:
             bool [N, m + 2, len(sizes), *shape].
         """
+        if not isinstance(sizes, (list, tuple)) or not sizes:
+            raise InputError(f"sizes must be a list of counts or shares; got {sizes!r}")
         counts = [self.count(size) for size in sizes]
         others = torch.cat([self.maps, self.mean_map.unsqueeze(1)], dim=1)
         # A map that is zero everywhere has no top: ties would light its first features.
@@ -159,6 +155,7 @@ class FeatureSets:
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every position its feature's value: [N, n] -> [N, *shape]."""
+        self._check_shape("values", values, self.order.shape[1])
         if self.features is None:
             return values.reshape(len(self), *self.shape)
         index = self.features.flatten(1).expand(len(self), -1).to(values.device, torch.int64)
@@ -166,6 +163,7 @@ class FeatureSets:
 
     def average(self, maps: Tensor) -> Tensor:
         """Average maps over each feature's positions: [N, k, *shape] -> [N, k, n]."""
+        self._check_shape("maps", maps, "k", *self.shape)
         flat = maps.flatten(2)
         if self.features is None:
             return flat
@@ -183,6 +181,16 @@ class FeatureSets:
         """
         running = self.gains.to(torch.float64).cumsum(1)
         return (running < running[:, -1:] / 2).sum(1) + 1
+
+    def _check_shape(self, name: str, value: Tensor, *sizes: int | str) -> None:
+        """Refuse what is no tensor of N rows of these sizes, a letter being any size."""
+        if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_meta:
+            raise KindError(f"{name} must be a dense tensor; got {type(value).__name__}")
+        wanted = (len(self), *sizes)
+        same = [a == b or isinstance(b, str) for a, b in zip(value.shape, wanted, strict=False)]
+        if value.ndim != len(wanted) or not all(same):
+            shape = ", ".join(map(str, wanted))
+            raise InputError(f"{name} must be [{shape}]; got {list(value.shape)}")
 
     def _find_function(self) -> AnswersFunction:
         if self.function is None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sea_nn.ensembling.heatmaps import reduce_channels
-from sea_nn.errors import InputError, MissingExtraError
+from sea_nn.errors import InputError, KindError, MissingExtraError
 from sea_nn.features.kinds import IMAGE, find_kind
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.metric import Metric
@@ -264,6 +264,8 @@ def quantus_explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.
         **kwargs: ``methods``, ``config``, ``budget``, ``options``, ``output``, ``seed`` for
             ``SEA``; others are ignored.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise KindError(f"Quantus explains torch modules; got {type(model).__name__}")
     known = ("methods", "config", "budget", "options", "output", "seed")
     chosen = {k: v for k, v in kwargs.items() if k in known}
     device = next((p.device for p in model.parameters()), torch.device("cpu"))

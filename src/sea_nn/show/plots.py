@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from sea_nn.errors import InputError
+from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation, PlotKind
 from sea_nn.questions.curve import predict_curve
 from sea_nn.show.bars import plot_bars, plot_series, plot_tiers
@@ -159,7 +159,9 @@ def plot_explanation(
     ``p`` are the sizes that "top" shows, as counts or fractions of the features.
     """
     e = explanation
-    if kind not in get_args(PlotKind):
+    if path is not None and not isinstance(path, (str, Path)):
+        raise KindError(f"path must be a file's name; got {type(path).__name__}")
+    if not isinstance(kind, str) or kind not in get_args(PlotKind):
         kinds = ", ".join(get_args(PlotKind))
         raise InputError(f"unknown kind of plot {kind!r}; choose one of: {kinds}")
     if len(e) > MOST_ROWS:

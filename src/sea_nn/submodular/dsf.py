@@ -305,6 +305,8 @@ class CollapsedDSF(Scorer):
         bias: Tensor | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(weight, Tensor) or not weight.is_floating_point() or not weight.ndim:
+            raise KindError(f"weight must be a float tensor [n] or [N, n]; got {weight!r}")
         self.n, self.widths = weight.shape[-1], tuple(widths)
         self.batch = weight.shape[0] if weight.ndim == 2 else None
         self.activation = parse_activation(activation)

@@ -32,7 +32,7 @@ def maximize(f: Scorer, budget: int, method: str = "auto") -> Selection:
     Returns:
         ``Selection(order, gains)``, [k] each, or [N, k] for a batch.
     """
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise InputError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
     if not isinstance(f, Scorer):
         raise KindError(f"maximize takes a DSF or a CollapsedDSF; got {type(f).__name__}")
