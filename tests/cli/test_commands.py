@@ -296,7 +296,7 @@ def test_a_model_that_expects_other_pictures_says_so(sea, clothes, tmp_path):
     _, err = sea(
         "explain", clothes / "boot.png", "--model", f"{path}:make", "-o", tmp_path / "out", code=2
     )
-    assert "Assumed, as make() returns a module alone" in err
+    assert "Assumed, as make() returns no Preprocess" in err
     assert "could not run on pictures of [3, 224, 224]" in " ".join(err.split())
     assert "let its function return (module, Preprocess)" in " ".join(err.split())
     _, again = sea(

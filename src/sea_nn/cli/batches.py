@@ -1,12 +1,14 @@
 """The work behind ``sea explain``: pictures in, a folder of results for each, what came of it."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
+from torch import Tensor
 
 from sea_nn.cli.options import ask, find_device
 from sea_nn.cli.pictures import EXPLANATION, MAP, STRIP, TOP, Picture
@@ -18,6 +20,7 @@ from sea_nn.sea import SEA
 from sea_nn.show.panels import blend, heat, to_array
 from sea_nn.vision.images import Preprocess
 from sea_nn.vision.models import LoadedModel
+from sea_nn.vision.tiles import explain_tiles
 
 MAP_SIDE = 672  # pixels that the longer side of a small map is enlarged to, about
 N_GUESSES = 3
@@ -30,7 +33,8 @@ class Job:
     """What to do with every picture; their folders go into ``out``.
 
     A target of None is the predicted class, a pair one class and not another; ``top`` is a number
-    (int) or share (float) of features for ``top.png`` beside the usual ones.
+    (int) or share (float) of features for ``top.png`` beside the usual ones. With ``tile``,
+    pictures keep their size and are explained by tiles of the model's.
     """
 
     loaded: LoadedModel
@@ -38,6 +42,7 @@ class Job:
     out: Path
     target: int | tuple[int, int] | None = None
     top: int | float | None = None
+    tile: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,16 +109,14 @@ def _explain_batch(
 
     preprocess, device = job.loaded.preprocess, find_device(job.loaded)
     x = torch.stack([preprocess(image) for _, image in opened]).to(device)
+    told: dict[str, Any] = {"labels": job.loaded.labels or None, "model_name": job.loaded.name}
+    told |= {"progress": tick, "on_error": "skip"}
     try:
-        explanation = job.sea.explain(
-            x,
-            job.target,
-            images=torch.stack([torch.from_numpy(preprocess.display(im)) for _, im in opened]),
-            labels=job.loaded.labels or None,
-            model_name=job.loaded.name,
-            progress=tick,
-            on_error="skip",
-        )
+        if job.tile:
+            explanation = _explain_tiles(job, opened[0][1], x, told)
+        else:
+            shown = [torch.from_numpy(preprocess.display(image)) for _, image in opened]
+            explanation = job.sea.explain(x, job.target, images=torch.stack(shown), **told)
     except (SEAError, torch.cuda.OutOfMemoryError) as error:
         if len(opened) > 1:  # find the one to blame; the others must not suffer
             for suspect in opened:
@@ -140,8 +143,26 @@ def _explain_batch(
                 raise
             outcome.failed.append((picture, describe_error(error)))
             continue
-        note = _describe_view(preprocess, opened[i][1])
+        note = "" if job.tile else _describe_view(preprocess, opened[i][1])
         outcome.finished.append(Finished(picture, folder, one, note))
+
+
+def _explain_tiles(job: Job, image: Image.Image, x: Tensor, told: Mapping[str, Any]) -> Explanation:
+    """Explain one picture at its own size; the class is that of the picture as usually seen, x."""
+    if isinstance(job.target, tuple):
+        raise InputError("--tile explains one class; leave out --not")
+    _, height, width = job.loaded.preprocess.shape
+    size = (image.height, image.width)
+    if height != width or min(size) < height:
+        raise InputError(
+            f"--tile needs a model of square pictures and a picture as large; {job.loaded.name} "
+            f"takes {height} x {width} pixels, and this picture has {size[0]} x {size[1]}"
+        )
+    target = int(ask(job.loaded, x).argmax(1)) if job.target is None else job.target
+    whole = replace(job.loaded.preprocess, resize=size, crop=size)
+    shown = torch.from_numpy(whole.display(image)).unsqueeze(0)
+    large = whole(image).unsqueeze(0).to(x.device)
+    return explain_tiles(job.sea, large, target, height, images=shown, **told)
 
 
 def _describe_view(preprocess: Preprocess, image: Image.Image) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from sea_nn.cli import declarations
+from sea_nn.cli.files import find_volumes
 from sea_nn.cli.pictures import gather_pictures
 from sea_nn.cli.terminal import (
     BAD_INPUT,
@@ -35,6 +36,8 @@ EXAMPLES = list_examples(
     "sea explain cat.jpg --budget 128",
     "sea explain boot.png --model fashion-cnn --json > boot.json",
     "sea explain x.png --model my_model.py:make_model",
+    "sea explain slide.tif --tile --target 3",
+    "sea explain scan.nii.gz dicom_folder/ --model my_model.py:make_model",
     "sea explain --text 'Not bad at all.' --model hf:FOLDER --target positive",
 )
 REPORT = "report.html"
@@ -44,7 +47,10 @@ REPORT = "report.html"
 def explain(
     inputs: Annotated[
         list[str] | None,
-        typer.Argument(help="Pictures, folders of them, or globs.", metavar="PICTURES"),
+        typer.Argument(
+            help="Pictures, folders of them, or globs; or volumes: NIfTI files, folders of DICOM.",
+            metavar="PICTURES",
+        ),
     ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", metavar="", help="Explain a shipped picture; needs no file.")
@@ -97,6 +103,14 @@ def explain(
             show_default="1 on a CPU, 8 on a GPU",
         ),
     ] = None,
+    tile: Annotated[
+        bool,
+        typer.Option(
+            "--tile",
+            metavar="",
+            help="Explain pictures at their own size, in overlapping tiles of the model's size.",
+        ),
+    ] = False,
     recursive: Annotated[
         bool, typer.Option("--recursive", "-r", metavar="", help="Look into folders' folders too.")
     ] = False,
@@ -114,8 +128,9 @@ def explain(
 
     Each picture gets a folder with map.png (the SEA map over the picture), strip.png (SEA beside
     its members), top.png (the features that matter most) and explanation.safetensors; one
-    report.html shows them all. Exit code 0: all explained; 1: some failed; 2: nothing could be
-    done; 130: interrupted. Texts get explanation.safetensors, words.png and report.html.
+    report.html shows them all. Volumes get strip.png, their slices, instead of pictures; the model
+    takes them as [1, 1, D, H, W] in the file's units. Texts get words.png. Exit code 0: all
+    explained; 1: some failed; 2: nothing could be done; 130: interrupted.
     """
     stdout = sys.stdout
     # A user's own model file may print; with --json that must not end up in the document.
@@ -144,6 +159,32 @@ def explain(
                 model_output=model_output,
                 device=device,
                 seed=seed,
+                report=None if no_report else REPORT,
+                document=stdout if as_json else None,
+            )
+        return
+    volumes = find_volumes(inputs or ())
+    if volumes:
+        given = {"pictures": len(volumes) < len(inputs or ()), "--demo": demo, "--grid": grid}
+        given |= {"--top": top, "--batch": batch, "--tile": tile, "--recursive": recursive}
+        strange = [name for name, value in given.items() if value]
+        if strange:
+            raise InputError(f"{strange[0]} do not go with volumes: explain these by themselves")
+        from sea_nn.cli.volumes import explain_volumes
+
+        with quiet:
+            explain_volumes(
+                volumes,
+                model,
+                output,
+                methods=methods,
+                budget=budget,
+                assignments=assignments or (),
+                config=config,
+                target=target,
+                rival=rival,
+                device=device,
+                means={"output": model_output, "seed": seed, "compile": compiled},
                 report=None if no_report else REPORT,
                 document=stdout if as_json else None,
             )
@@ -182,11 +223,12 @@ def explain(
             output,
             options.find_target(target, rival, loaded),
             n_top,
+            tile,
         )
         prepare_folder(output)
         if not no_report:
             find_target(output / REPORT)
-        size = batch or options.choose_batch(options.find_device(loaded))
+        size = 1 if tile else batch or options.choose_batch(options.find_device(loaded))
         with Bar(len(pictures)) as bar:
             outcome = explain_pictures(job, pictures, size, bar)
         report, problem = None, ""

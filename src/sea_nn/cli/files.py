@@ -7,6 +7,8 @@ from pathlib import Path
 from sea_nn.cli.terminal import show
 from sea_nn.errors import InputError
 
+NIFTI, DICOM = (".nii", ".nii.gz"), (".dcm", ".ima")
+
 
 def find_files(
     patterns: Iterable[str], suffixes: Collection[str], noun: str, recursive: bool = False
@@ -56,6 +58,17 @@ def _list(suffixes: Collection[str]) -> str:
     return " ".join(sorted(suffixes))
 
 
+def find_volumes(patterns: Iterable[str]) -> list[Path]:
+    """Those of the arguments that are volumes: NIfTI files, and folders with DICOM files."""
+    found = []
+    for pattern in patterns:
+        path = Path(pattern).expanduser()
+        dicom = path.is_dir() and any(p.suffix.lower() in DICOM for p in path.iterdir())
+        if dicom or path.name.lower().endswith(NIFTI):
+            found.append(path)
+    return found
+
+
 def name_folders(paths: Iterable[Path], taken: Iterable[str] = ()) -> list[str]:
     """A folder name for each file, its stem; equal ones are numbered so that none is shared.
 
@@ -66,7 +79,7 @@ def name_folders(paths: Iterable[Path], taken: Iterable[str] = ()) -> list[str]:
     names = []
     for path in paths:
         # Windows cannot open names that end in a dot or a space.
-        stem = path.stem.rstrip(". ") or "picture"
+        stem = path.stem.removesuffix(".nii").rstrip(". ") or "picture"
         name, again = stem, 2
         while name.casefold() in used:
             name, again = f"{stem}-{again}", again + 1

@@ -38,7 +38,7 @@ __all__ = ["LoadedModel", "load_imagenet_labels", "load_model", "model_names"]
 _LITE_SIDES = {0: 224, 1: 240, 2: 260}
 _RESNET_FILE = "resnet50_imagenet.safetensors"
 _ASSUMED = (
-    "Assumed, as {0}() returns a module alone: short side 256, centre 224 x 224, ImageNet's mean "
+    "Assumed, as {0}() returns no Preprocess: short side 256, centre 224 x 224, ImageNet's mean "
     "and standard deviation. Return (module, Preprocess(...)) to say what it was trained with"
 )
 
@@ -64,9 +64,9 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
     timm:NAME                 such as ``timm:mobilenetv3_small_100``, pretrained
     hf:NAME                   such as ``hf:google/vit-base-patch16-224``
     FILE.py:FUNCTION          your own: a function without arguments that returns a module,
-                              (module, Preprocess), (module, Preprocess, labels) or a
-                              ``LoadedModel``; of a module alone, ImageNet's usual preprocessing
-                              is assumed, and ``notice`` says so
+                              (module, labels), (module, Preprocess), (module, Preprocess,
+                              labels) or a ``LoadedModel``; without a Preprocess, ImageNet's usual
+                              one is assumed, and ``notice`` says so
     ========================  ====================================================================
 
     The global random state is left as it was.
@@ -208,13 +208,18 @@ def to_loaded(made: object, name: str) -> LoadedModel:
         case nn.Module():
             usual = Preprocess(resize=256, crop=224)
             return LoadedModel(made, usual, (), name, path, _ASSUMED.format(function))
+        case (nn.Module() as model, (list() | tuple()) as labels):
+            usual = Preprocess(resize=256, crop=224)
+            told = _ASSUMED.format(function)
+            return LoadedModel(model, usual, tuple(labels), name, path, told)
         case (nn.Module() as model, Preprocess() as preprocess):
             return LoadedModel(model, preprocess, (), name, path)
         case (nn.Module() as model, Preprocess() as preprocess, (list() | tuple()) as labels):
             return LoadedModel(model, preprocess, tuple(labels), name, path)
     raise KindError(
-        f"{function}() in {path} must return a torch module, (module, Preprocess), (module, "
-        f"Preprocess, labels) or a LoadedModel; it returned {_describe_kind(made)}."
+        f"{function}() in {path} must return a torch module, (module, labels), (module, "
+        f"Preprocess), (module, Preprocess, labels) or a LoadedModel; it returned "
+        f"{_describe_kind(made)}."
     )
 
 

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
+from sea_nn.explanation import Explanation
+from sea_nn.explanation.parts import show_input
+from sea_nn.features.kinds import IMAGE, find_kind
 
 if TYPE_CHECKING:
     from sea_nn.sea import SEA
 
 
-def explain_tiles(sea: SEA, x: Tensor, target: int, size: int, overlap: float = 0.5) -> Tensor:
-    """The map of large images [N, C, H, W] for one class, from maps of tiles: [N, 1, H, W].
+def explain_tiles(
+    sea: SEA,
+    x: Tensor,
+    target: int,
+    size: int,
+    overlap: float = 0.5,
+    *,
+    images: Tensor | None = None,
+    **told: Any,
+) -> Explanation:
+    """Explain large images [N, C, H, W] for one class from their tiles.
 
     Every tile of ``size`` pixels a side is explained by itself, as the model sees it by itself; a
     tile counts by the model's score for the class, and where tiles overlap their maps are averaged.
-    What the model would say of the whole is not asked: it cannot be.
+    What the model would say of the whole is not asked: it cannot be. The explanation's score is
+    the largest of the tiles', its features are the pixels, in the order of the map.
 
     Args:
         sea: explains a tile.
@@ -26,8 +42,10 @@ def explain_tiles(sea: SEA, x: Tensor, target: int, size: int, overlap: float = 
         target: the class. Tiles without it have low scores, and so count little.
         size: of a tile, in pixels: what the model takes.
         overlap: the part that neighbours share, from 0 up to below 1.
+        images: the images to show, uint8 [N, H, W, 3].
+        told: further arguments of ``SEA.explain``: ``labels``, ``model_name``, ``progress``, …
     """
-    if x.ndim != 4 or min(x.shape[2:]) < size:
+    if find_kind(x) is not IMAGE or min(x.shape[2:]) < size:
         raise InputError(
             f"images must be [N, C, H, W] of at least {size} x {size} pixels; got {list(x.shape)}"
         )
@@ -35,16 +53,43 @@ def explain_tiles(sea: SEA, x: Tensor, target: int, size: int, overlap: float = 
         raise InputError(f"overlap must be from 0 up to below 1; got {overlap}")
     if isinstance(target, bool) or not isinstance(target, int):
         raise InputError(f"tiles need one class for all of them, a number; got {target!r}")
-    total, weight = torch.zeros_like(x[:, :1]), torch.zeros_like(x[:, :1])
     step = max(1, round(size * (1 - overlap)))
+    total, weight = torch.zeros_like(x[:, :1]), torch.zeros_like(x[:, :1])
+    maps: dict[str, Tensor] = {}
+    seconds, evaluations = Counter[str](), Counter[str]()
+    scores: list[Tensor] = []
     for top in find_starts(x.shape[2], size, step):
         for left in find_starts(x.shape[3], size, step):
             place = (..., slice(top, top + size), slice(left, left + size))
-            e = sea.explain(x[place], target, quiet=True)
-            score = e.score.to(x).view(-1, 1, 1, 1)
-            total[place] += score * e.attribution.to(x)
+            e = sea.explain(x[place], target, quiet=True, **told)
+            score = e.score.to(x)
+            total[place] += score.view(-1, 1, 1, 1) * e.attribution.to(x)
             weight[place] += 1
-    return total / weight
+            for name, own in zip(e.methods, e.maps.unbind(1), strict=True):
+                kept = maps.setdefault(name, torch.zeros_like(total[:, 0]))
+                kept[place] += score.view(-1, 1, 1) * own.to(x)
+            seconds.update(e.provenance.seconds)
+            evaluations.update(e.provenance.evaluations)
+            scores.append(score)
+    attribution = total / weight
+    gains, order = attribution.flatten(1).sort(stable=True, dim=1, descending=True)
+    call = {**e.provenance.call, "tile": size, "overlap": overlap}
+    stacked = scale(torch.stack(list(maps.values()), 1) / weight, 2)
+    return Explanation(
+        attribution=attribution,
+        maps=stacked,
+        methods=tuple(maps),
+        target=e.target,
+        score=torch.stack(scores).amax(0),
+        order=order,
+        gains=gains,
+        feature_shape=tuple(x.shape[2:]),
+        images=show_input(x) if images is None else images,
+        labels=e.labels,
+        provenance=replace(
+            e.provenance, call=call, seconds=dict(seconds), evaluations=dict(evaluations)
+        ),
+    )
 
 
 def find_starts(length: int, size: int, step: int) -> list[int]:
