@@ -233,9 +233,9 @@ PAPER_FMNIST = (3.46, 3.62, 3.68, 3.57, 3.51, 3.69, 4.39, 4.48)
 BOXED = {"mask_share": (0.01, 0.5)}
 LEARNED_EXPERIMENTS = (
     *map(_predicts, ("imagenet", "resnet50", "cub", "tiny_imagenet", "pets", "btd", "fmnist")),
-    _budgets("imagenet", n_inputs=64),
-    _budgets("pets"),
-    _budgets("cub", "aupc_authors:noise", setting="cub", figures=PAPER_CUB),
+    _budgets("imagenet", n_inputs=48),
+    _budgets("pets", n_inputs=16),
+    _budgets("cub", "aupc_authors:noise", setting="cub", figures=PAPER_CUB, n_inputs=16),
     _budgets(
         "tiny_imagenet",
         "aupc_authors:noise",

@@ -29,12 +29,13 @@ GRID_NOTE = (
     "than one of pixels, whatever made it."
 )
 FASHION = {"data": "fashion", "classifier": "fashion"}
+SAMPLE = {"data": "fashion_sample", "classifier": "fashion"}
 
 TIME = Experiment(
     "time",
     "Computation time, Fashion-MNIST",
     "What does each method cost, and what does SEA add to its members?",
-    **FASHION,
+    **SAMPLE,
     maps=(
         SEA,
         FIRST,
@@ -107,10 +108,10 @@ TOP_K = Experiment(
     "top_k",
     "The top k pixels: Sandal and Bag",
     "How far apart do the first pixels of each map lie?",
-    **FASHION,
+    **SAMPLE,
     maps=(SEA, FIRST, paper_sea("fmnist"), *TABLE_1),
     metrics=("spacing@5", "spacing@7", "spacing@10"),
-    n_inputs=500,
+    n_inputs=40,
     classes=("Sandal", "Bag"),
     blocks=50,
     figures=("top_k",),

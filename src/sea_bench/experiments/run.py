@@ -111,7 +111,8 @@ def describe_settings(explainer: Explainer) -> dict[str, Any]:
     """Return everything but the input that determines a result, as plain values."""
     experiment, inputs = explainer.experiment, explainer.inputs
     options = {k: v for k, v in experiment.options.items() if k in experiment.members}
-    entries = expand_methods([find_method(name) for name in experiment.members], options)
+    methods = [find_method(name) for name in experiment.members]
+    entries = expand_methods(methods, options) if methods else ()
     settings = {
         "kind": experiment.kind,
         "data": experiment.data,
