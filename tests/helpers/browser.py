@@ -7,10 +7,9 @@ people with a screen reader or poor sight could not use.
 
 from __future__ import annotations
 
+import gzip
 import json
-import os
 import shutil
-import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,6 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 OWN = ("data:", "file:", "about:", "blob:", "chrome:")  # a page itself, and the browser's own
-AXE = "axe-core@4.10.3"
 
 
 @pytest.fixture(scope="session")
@@ -46,18 +44,9 @@ def chromium(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def axe(tmp_path_factory):
-    """The source of axe-core: the file SEA_NN_AXE names, else fetched by npm into a temp folder."""
-    if "SEA_NN_AXE" in os.environ:
-        return Path(os.environ["SEA_NN_AXE"]).read_text("utf-8")
-    if not (shutil.which("node") and shutil.which("npm")):
-        pytest.skip("checks of accessibility need node and npm, which fetch axe-core")
-    folder = tmp_path_factory.mktemp("axe")
-    command = ["npm", "install", "--no-save", "--ignore-scripts", "--no-audit", "--prefix", folder]
-    got = subprocess.run([*command, AXE], cwd=folder, capture_output=True, text=True, timeout=120)
-    if got.returncode:
-        pytest.skip(f"npm could not fetch {AXE}: {got.stderr.strip()[-200:]}")
-    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
+def axe():
+    """The source of axe-core 4.10.3 (npm, MPL 2.0), which comes with the tests."""
+    return gzip.decompress((Path(__file__).parent / "axe.min.js.gz").read_bytes()).decode()
 
 
 class Browser:
@@ -84,6 +73,12 @@ class Browser:
             f"const c = document.getElementById('{name}'); c.value = '{value}';"
             f"c.dispatchEvent(new Event('{event}', {{bubbles: true}}))"
         )
+
+    def press(self, *keys):
+        """Press keys, one after another, wherever the focus is."""
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.driver, duration=0).send_keys(*keys).perform()
 
     def text(self, name):
         return self.run(f"return document.getElementById('{name}').textContent")

@@ -23,6 +23,11 @@ CLOSED = ("upload", "file=", "file/", "proxy=", "stream/", "vibe", "deep_link", 
 """Doors of Gradio's that this page has no use for: nothing is stored, so nothing is fetched."""
 
 
+BEGIN = "/gradio_api/startup-events"
+"""Gradio calls its own server here, without a token, before anybody can come: it starts the queue
+and says nothing."""
+
+
 class TooLargeError(Exception):
     """More came than was allowed, or was said to come."""
 
@@ -48,7 +53,8 @@ class Gate:
         if self.token is None and not is_local(headers.get("host", "")):
             await _say(send, 403, "This page is for the machine it runs on: open it as localhost.")
             return
-        if self.token is not None and not self._knows(headers):
+        begins = scope["path"] == BEGIN and scope["method"] == "GET"
+        if self.token is not None and not begins and not self._knows(headers):
             if self._brings(scope):
                 cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
                 await _say(send, 303, "", [("set-cookie", cookie), ("location", "/")])

@@ -95,6 +95,7 @@ class Session:
         kept: the last explanations, newest last.
         calls: what was explained of this input: (target, budget, whether it was stopped).
         evaluations: of the model, in all.
+        reused: the answers that were paid for before the explanation.
         newest: the visitor's last request; what an older one finds is no longer shown.
         changing: held while a request changes the input or the class.
     """
@@ -109,7 +110,7 @@ class Session:
         self.measured: dict[int, Evidence] = {}
         self.kept: list[Kept] = []
         self.calls: list[tuple[int | tuple[int, int], int, bool]] = []
-        self.evaluations = 0
+        self.evaluations = self.reused = 0
         self.newest: object = None
         self.changing = threading.Lock()
         self.output: Output | None = None
@@ -286,8 +287,8 @@ class Session:
     ) -> None:
         """Explain, and tell ``steps`` how it goes; None is the end."""
         started, target, previous = time.monotonic(), self.target, self._previous
-        known = 0 if previous is None or previous.function is None else previous.function.n_answers
-
+        asked = None if previous is None else previous.asked
+        known = 0 if asked is None or asked.outputs is None else asked.sets.shape[1]
         newest: Explanation | None = None
 
         def tell(member: str, done: int, total: int) -> None:
@@ -301,7 +302,7 @@ class Session:
             with self._lock:
                 if given is not self.given or target != self.target:
                     return False
-                newest = self.explanation = e
+                newest, self.explanation, self.reused = e, e, known
                 self.measured = self._read_curve(e)
             spent = sum(e.provenance.evaluations.values())
             steps.put(Step(min(budget, known + spent), budget, None, e))

@@ -51,6 +51,7 @@ def encode_session(session: Session, key: str) -> dict[str, Any]:
             "line": session.predict_line(),
             "error": None if e.predict_error is None else _finite(float(e.predict_error[0])),
             "code": write_code(session),
+            "reused": session.reused,
             "measured": [encode_evidence(found) for found in session.measured.values()],
         }
     return state
@@ -61,7 +62,7 @@ def encode_explanation(e: Explanation) -> dict[str, Any]:
     shape = e.feature_shape
     named = e.kind in ("table", "text")
     names = [e.name_feature(k) for k in range(e.order.shape[1])] if named else None
-    signed, spent = named and e.features is None, e.provenance.evaluations
+    signed = named and e.features is None
     return {
         "kind": e.kind,
         "n": e.order.shape[1],
@@ -78,8 +79,7 @@ def encode_explanation(e: Explanation) -> dict[str, Any]:
         "agreement": [_finite(rank) for rank in _agree_with_sea(e)],
         "mean_agreement": _finite(float(e.mean_agreement()[0])),
         "checks": [_encode_check(check) for check in e.checks],
-        "spent": sum(spent.values()),
-        "reused": 0 if e.asked is None else max(0, e.asked.sets.shape[1] - spent.get("sea", 0)),
+        "spent": sum(e.provenance.evaluations.values()),
     }
 
 

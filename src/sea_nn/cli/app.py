@@ -16,7 +16,7 @@ EXAMPLES = list_examples(
     "sea app out/  (what 'sea run' has explained)",
     "sea app --host 0.0.0.0 --port 8000  (prints an address with a token)",
 )
-LOCAL = "127.0.0.1"
+LOCAL, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 
 
 @guard
@@ -71,6 +71,8 @@ def app(
     page = build_page([load_subject(name, place) for name in names], gallery)
     address = serve(page, host, port)
     say(f"Open {address} (Ctrl-C ends it)")
+    if host == EVERYWHERE:
+        say("From another machine, write this one's name or address in the place of localhost.")
     if browser:
         import webbrowser
 

@@ -1,0 +1,245 @@
+"""Views of the page: tables, series, texts, comparing, results of a run; for everyone."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sea_nn import read_dataset
+from sea_nn.app import gallery
+from tests.app.conftest import DONE
+
+# The server runs beside the tests, and Gradio warns of pandas.
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def test_table_has_bars_rows_to_choose_and_a_trial(ask):
+    ask.choose_model(1)
+    assert ask.texts(".sea-feature .sea-name")[0] == "<b>a</b>"
+    gains = dict(
+        zip(*ask.run("const m = sea.page.state.map; return [m.order, m.gains]"), strict=True)
+    )
+    widths = ask.run(
+        "return [...document.querySelectorAll('.sea-feature .sea-bar:first-child')]"
+        ".map(bar => parseFloat(bar.style.width))"
+    )
+    wanted = [100 * max(0, gain) / max(gains.values()) for gain in gains.values()]
+    assert widths == pytest.approx(wanted, abs=0.1)
+    assert ask.run("return document.getElementById('picture-only').hidden")
+    ask.bring("rows.csv", b"a,b,c\n0,5,1\n4,1,1\n")
+    ask.wait(f"sea.page.state.input === 'row 1' && {DONE}", 60)
+    assert ask.texts(".sea-thumb") == ["row 1", "row 2"]
+    assert ask.texts("#classes .sea-name")[0] == "y"
+    ask.run("document.querySelectorAll('.sea-feature')[0].click()")
+    ask.wait("document.querySelector('#trial [data-count=\"1\"]')")
+
+
+def test_series_has_lines_with_shaded_spans_and_a_trial(ask):
+    ask.choose_model(2)
+    assert ask.texts("#classes .sea-name")[0] == "peak"
+    rows, columns = ask.run("return sea.page.state.map.grid")
+    best = ask.run("return sea.page.state.map.order[0]")
+    assert (best // columns, 4 <= best % columns * 16 // columns < 8) == (0, True)
+    drawn = (
+        "const c = document.querySelector('.sea-frame canvas'); const d = c.getContext('2d')"
+        ".getImageData(0, 0, c.width, c.height).data; return new Set(d).size"
+    )
+    ask.wait(f"(() => {{ {drawn} }})() > 20")  # lines, and more than two shades of heat
+    ask.run("document.querySelectorAll('.sea-cell')[arguments[0]].click()", best)
+    ask.wait("document.querySelector('#trial [data-count=\"1\"]')")
+    assert ask.run("return document.querySelectorAll('.sea-cell').length") == rows * columns
+
+
+def test_text_has_coloured_words_typing_and_a_trial(ask):
+    ask.choose_model(3)
+    assert not ask.run("return document.querySelector('.sea-typing').hidden")
+    ask.set("sea-typed", "the film was not bad, <b>very</b> good acting!")
+    ask.run("document.querySelector('.sea-typing button').click()")
+    ask.wait(f"sea.page.state.input.startsWith('the film') && {DONE}", 60)
+    words = ["the", "film", "was", "not", "bad,", "<b>very</b>", "good", "acting!"]
+    assert ask.texts(".sea-word") == words
+    order, gains, against = ask.run(
+        "const m = sea.page.state.map; return [m.order, m.gains, m.against]"
+    )
+    net = {k: max(0, g) - against[k] for k, g in zip(order, gains, strict=True)}
+    shares = ask.run(
+        "return [...document.querySelectorAll('.sea-word')].map(word =>"
+        " [word.classList.contains('against'), word.style.getPropertyValue('--share')])"
+    )
+    most = max(map(abs, gains))
+    for k, (contra, share) in enumerate(shares):
+        wanted = 70 * min(1, abs(net[k]) / most) ** 0.5
+        assert (contra, float(share.rstrip("%"))) == (net[k] < 0, pytest.approx(wanted, abs=0.6))
+    best = order[0]
+    ask.run("document.querySelectorAll('.sea-word')[arguments[0]].focus()", best)
+    assert ask.texts(".sea-read")[0].startswith(f"{words[best]}: 1. of 8, adds ")
+    ask.run("document.querySelectorAll('.sea-word')[arguments[0]].click()", best)
+    ask.wait("document.querySelector('#trial [data-count=\"1\"]')")
+    assert len(ask.texts("#trial .sea-name")) == 3
+    ask.set("sea-p", 3)
+    ask.wait("document.querySelector('#evidence [data-measured=\"3\"]')")
+
+
+def compare(b, first, second, layers=("SEA", "SEA")):
+    """Choose two of the explanations that were kept, by what their names hold."""
+    b.open_tab(1)
+    kept = b.run("return sea.page.state.kept")
+    for side, wanted, layer in zip("ab", (first, second), layers, strict=True):
+        name = next(name for name in kept if all(part in name for part in wanted))
+        b.set(f"sea-{side}", name, "change")
+        title = (
+            f"document.querySelectorAll('#compare figcaption')['ab'.indexOf('{side}')].textContent"
+        )
+        b.wait(f"{title}.includes('{name}')")
+        b.set(f"sea-{side}-layer", layer, "change")
+    return b.texts("#compare figcaption"), b.texts("#compare .sea-note")[0]
+
+
+def test_inputs_classes_models_and_methods_are_compared(ask):
+    own = ask.run("return sea.page.state.kept[0]")
+    assert "Ankle boot" in own
+    ask.run("document.querySelectorAll('.sea-thumb')[1].click()")
+    ask.wait(f"sea.page.state.input === 'Sandal' && {DONE}", 60)
+    ask.open_tab(1)
+    newest = [f"Sandal · Sandal · {own.split(' · ')[2]}", own]
+    assert [ask.run(f"return document.getElementById('sea-{s}').value") for s in "ab"] == newest
+    titles, says = compare(ask, ("Sandal · Sandal",), ("Ankle boot ·",))
+    assert titles == [f"A: SEA of {newest[0]}", f"B: SEA of {own}"]
+    assert "One colour scale for both" in says
+    assert float(says.rpartition(": ")[2].rstrip(".")) < 1
+    titles, says = compare(ask, ("Sandal · Sandal",), ("Sandal · Sandal",), ("SEA", "deeplift"))
+    assert titles[1].startswith("B: deeplift of Sandal")
+    assert float(says.rpartition(": ")[2].rstrip(".")) < 1
+    ask.open_tab(0)
+    ask.run("document.querySelector('#classes .sea-not').click()")
+    ask.wait(f"Array.isArray(sea.page.state.target) && {DONE}", 60)
+    titles, _ = compare(ask, ("Sandal and not", "Sandal"), ("Sandal · Sandal",))
+    assert "Sandal and not" in titles[0]
+    ask.open_tab(0)
+    ask.choose_model(1)
+    titles, _ = compare(ask, ("own.py:table",), ("fashion-cnn",))
+    assert "own.py:table" in titles[0]
+    assert "fashion-cnn" in titles[1]
+
+
+def test_comparison_blinks_and_swipes(ask):
+    ask.open_tab(1)
+    ask.run("[...document.querySelectorAll('#compare button')][2].click()")
+    ask.run(
+        "const s = document.querySelector('#compare input[type=range]'); s.value = 30;"
+        "s.dispatchEvent(new Event('input'))"
+    )
+    assert "70%" in ask.run("return document.querySelector('#compare figure').style.clipPath")
+    assert ask.texts("#compare .sea-note")[0].startswith("On the left A: SEA of ")
+    ask.run("[...document.querySelectorAll('#compare button')][1].click()")
+    first = ask.run("return document.querySelector('.sea-compare').dataset.shown")
+    ask.wait(f"document.querySelector('.sea-compare').dataset.shown !== '{first}'")
+    ask.run("[...document.querySelectorAll('#compare button')][0].click()")
+
+
+def items(b):
+    return b.texts("#gallery .sea-id")
+
+
+def wait_for_items(b, ids):
+    shown = "[...document.querySelectorAll('#gallery .sea-id')].map(n => n.textContent)"
+    b.wait(f"JSON.stringify({shown}) === '{json.dumps(ids, separators=(',', ':'))}'")
+
+
+def choose_option(b, name, option):
+    """Choose from one of Gradio's lists, by keys."""
+    from selenium.webdriver import Keys
+
+    b.run(f"const i = document.querySelector('#{name} input'); i.focus(); i.click()")
+    b.wait(f"document.querySelectorAll('#{name} [role=option]').length")
+    for _ in range(20):
+        b.press(Keys.ARROW_DOWN)
+        if option in b.run(f"return document.querySelector('#{name} .active')?.textContent ?? ''"):
+            break
+    b.press(Keys.ENTER)
+
+
+def test_results_are_filtered(b, results, monkeypatch):
+    data = read_dataset(results)
+    by_agreement = data.select(failed=False, sort="agreement")
+    monkeypatch.setattr(gallery, "LITTLE", data[by_agreement[1]].row["agreement"])
+    b.open_tab(2)
+    b.run("document.querySelectorAll('#which input')[0].click()")
+    b.wait("document.querySelector('#gallery').textContent.includes('5 shown')")
+    wanted = {1: ["Sneaker/101.png"], 4: ["Bag/broken.png"], 3: []}
+    for number, ids in wanted.items():
+        b.run("document.querySelectorAll('#which input')[arguments[0]].click()", number)
+        wait_for_items(b, ids)
+    b.run("document.querySelectorAll('#which input')[2].click()")
+    wait_for_items(b, sorted(by_agreement[:2]))
+    b.run("document.querySelectorAll('#which input')[0].click()")
+    choose_option(b, "class", "Sandal")
+    wait_for_items(b, ["Sandal/100.png", "Sneaker/101.png"])
+    choose_option(b, "class", "every class")
+    b.wait("document.querySelector('#gallery').textContent.includes('5 shown')")
+
+
+def test_results_are_sorted_and_turned_page_by_page(b, results):
+    b.open_tab(2)
+    choose_option(b, "sort", "least probable first")
+    data = read_dataset(results)
+    up = data.select(failed=False, sort="probability")
+    wait_for_items(b, up[:4])
+    b.run("[...document.querySelectorAll('#gallery button')].at(-1).click()")
+    b.wait("document.querySelector('#gallery').textContent.includes('Page 2 of 2')")
+    assert items(b) == up[4:]
+    b.run("[...document.querySelectorAll('#gallery button')].at(-2).click()")
+    b.wait("document.querySelector('#gallery').textContent.includes('Page 1 of 2')")
+    choose_option(b, "sort", "most probable first")
+    wait_for_items(b, up[:0:-1])
+    choose_option(b, "sort", "least agreement first")
+    wait_for_items(b, data.select(failed=False, sort="agreement")[:4])
+    choose_option(b, "sort", "as they come")
+    wait_for_items(b, data.select(failed=False)[:4])
+
+
+def test_result_is_opened_and_the_model_is_asked_about_it(ask):
+    b = ask
+    b.open_tab(2)
+    b.run("document.querySelectorAll('#which input')[1].click()")
+    b.wait("document.querySelectorAll('#gallery .sea-item').length === 1")
+    b.run("document.querySelector('#gallery .sea-item').click()")
+    b.wait("document.querySelector('#opened [data-id=\"Sneaker/101.png\"] canvas')")
+    says = b.texts("#opened p")[0]
+    assert says.startswith("The model says Sandal, ")
+    assert "which is wrong: it is Sneaker. Agreement of the members: " in says
+    b.run("document.querySelectorAll('#which input')[0].click()")
+    b.run("document.getElementById('sea-ask').click()")
+    b.wait(f"sea.page.state?.input === 'Sneaker/101.png' && {DONE}", 60)
+    assert b.texts("#classes .sea-name")[0] == "Sandal"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_view_is_for_everyone_and_fits_its_window(ask, axe, dark):
+    width, height = (1400, 1000) if dark else (400, 800)
+    # Colours fade from light to dark, and axe must not see the middle.
+    still = "* { transition: none !important }"
+    ask.run(f"document.head.insertAdjacentHTML('beforeend', '<style>{still}</style>')")
+    ask.run(f"document.body.classList.toggle('dark', {str(dark).lower()})")
+
+    def check():
+        ask.wait(f"document.documentElement.scrollWidth <= {width}")
+        assert ask.find_faults(axe) == []
+
+    with ask.window(width, height, dark):
+        for view in range(3):
+            ask.open_tab(view)
+            check()
+        ask.open_tab(0)
+        for model in (1, 2, 3):
+            ask.choose_model(model)
+            check()
+    ask.run("document.body.classList.remove('dark')")
+
+
+def test_package_data_has_every_script_of_the_page():
+    from sea_nn.app.page import SCRIPTS, read_asset
+
+    folder = Path(__file__).parents[2] / "src" / "sea_nn" / "app"
+    assert sorted(SCRIPTS) == sorted(path.name for path in folder.glob("*.js"))
+    assert all(map(read_asset, (*SCRIPTS, "page.css")))
