@@ -15,12 +15,13 @@ ROOT = Path(__file__).parents[1]
 ROOMS = sorted(path.parent.name for path in (ROOT / "src" / "sea_nn").glob("*/__init__.py"))
 
 
-def loaded_after(code: str) -> set[str]:
-    program = f"import sys; {code}; print(*sys.modules)"
+def loaded_after(*codes: str) -> list[set[str]]:
+    """The modules loaded after each of several statements of one process."""
+    program = "; ".join(["import sys", *(f"{code}; print(*sys.modules)" for code in codes)])
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    return set(done.stdout.split())
+    return [set(line.split()) for line in done.stdout.splitlines()]
 
 
 def test_every_public_name_is_there():
@@ -33,14 +34,19 @@ def test_every_public_name_is_there():
 
 def test_each_part_loads_only_what_it_needs():
     heavy = {"captum", "matplotlib", "PIL", "safetensors", "typer", "rich"}
-    assert not loaded_after("import sea_nn") & {*heavy, "torch"}
-    core = loaded_after("from sea_nn import DSF, SEAConfig, ensemble, maximize")
+    package, core, explanation = loaded_after(
+        "import sea_nn",
+        "from sea_nn import DSF, SEAConfig, ensemble, maximize",
+        "from sea_nn import Explanation",
+    )
+    assert not package & {*heavy, "torch"}
     assert "torch" in core
     assert not core & heavy
-    assert not loaded_after("from sea_nn import Explanation") & {"captum", "matplotlib", "typer"}
+    assert not explanation & {"captum", "matplotlib", "typer"}
+    nothing, cli = loaded_after("pass", "import sea_nn.cli")
     ours = {"sea_nn", "typer", "rich", "click", "shellingham", "annotated_doc"}
-    known = {*ours, *sys.stdlib_module_names, *(m.split(".")[0] for m in loaded_after("pass"))}
-    assert {m.split(".")[0] for m in loaded_after("import sea_nn.cli")} <= known
+    known = {*ours, *sys.stdlib_module_names, *(m.split(".")[0] for m in nothing)}
+    assert {m.split(".")[0] for m in cli} <= known
 
 
 def test_the_version_is_known_without_an_installation(monkeypatch):

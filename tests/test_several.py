@@ -35,7 +35,7 @@ def inputs():
 
 def test_a_tuple_or_dict_in_is_a_tuple_or_dict_out_on_one_scale(inputs):
     image, row = inputs
-    sea = SEA(Both(), config=SEAConfig(absent="baseline"), budget=256)
+    sea = SEA(Both(), config=SEAConfig(absent="baseline"), budget=128)
     maps = sea.attribute(inputs, target=1)
     assert [tuple(m.shape) for m in maps] == [(2, 1, 8, 8), (2, 3)]
     named = sea.attribute({"row": row, "image": image}, target=1)
@@ -50,7 +50,7 @@ def test_a_tuple_or_dict_in_is_a_tuple_or_dict_out_on_one_scale(inputs):
 
 
 def test_the_function_is_learned_over_all_features_together(inputs):
-    sea = SEA(Both(), config=SEAConfig(absent="baseline"), budget=256)
+    sea = SEA(Both(), config=SEAConfig(absent="baseline"), budget=128)
     e = sea.explain(inputs, target=1)
     assert e.kind == "several"
     assert e.order.shape == (2, 64 + 3)
@@ -82,7 +82,7 @@ def test_parts_are_explanations_of_their_kind_and_survive_a_file(tmp_path, input
 
 def test_baselines_masks_and_background_go_by_input(inputs):
     image, row = inputs
-    sea = SEA(Both(), budget=128)
+    sea = SEA(Both(), budget=40)
     mask = {"image": torch.arange(8) // 4, "row": torch.tensor([0, 0, 1])}
     given = {"image": image, "row": row}
     e = sea.explain(given, target=1, feature_mask=mask)

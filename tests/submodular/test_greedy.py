@@ -215,6 +215,8 @@ def test_algorithm_1_is_the_papers(f):
 @pytest.mark.parametrize(("activation", "name"), [("sqrt", "sqrt"), ("log1p", "log")])
 def test_one_layer_equals_apricot(activation, name):
     """A one-layer DSF with unit top weights is apricot's feature-based function."""
+    numba = pytest.importorskip("numba", reason="apricot-select is an extra of the tests")
+    numba.config.DISABLE_JIT = True  # compiling takes ten seconds, the search a tenth of one
     apricot = pytest.importorskip("apricot", reason="apricot-select is an extra of the tests")
     data = np.random.default_rng(0).random((200, 30)) ** 2
     theirs = apricot.FeatureBasedSelection(40, concave_func=name, optimizer="naive").fit(data)
