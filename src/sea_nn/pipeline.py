@@ -26,7 +26,7 @@ from sea_nn.members.member_maps import MemberMaps, to_heat, to_heatmaps
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Target
-from sea_nn.questions.answers import Answers, Ask, Asking
+from sea_nn.questions.answers import Ask, Asking, HalfAnswers
 from sea_nn.questions.ask import ask_about_groups, make_ask
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.budget import count_left, learn_within
@@ -48,7 +48,7 @@ class Learned:
 
     ensemble: Ensemble
     attribution: Tensor
-    answers: Answers | None
+    answers: HalfAnswers | None
     features: Tensor | None
 
 

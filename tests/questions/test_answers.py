@@ -10,7 +10,7 @@ from sea_nn import SEA, SEAConfig, ensemble
 from sea_nn.config import count_questions
 from sea_nn.errors import InputError
 from sea_nn.pipeline import learn
-from sea_nn.questions.answers import Answers, divide, join_answers, split
+from sea_nn.questions.answers import HalfAnswers, divide, join_answers, split
 from sea_nn.questions.ask import make_ask
 
 
@@ -50,7 +50,7 @@ def test_each_split_halves_the_regions_and_no_two_repeat_each_other(
 @pytest.mark.parametrize("count", [16, 64])
 def test_the_regions_effects_are_exact_where_effects_add_up(count: int) -> None:
     heat, truth = seeded(3, 12, 20), seeded(3, 12, 20, seed=1) - 0.3
-    answers = Answers.of(additive(truth), heat, count)
+    answers = HalfAnswers.of(additive(truth), heat, count)
     regions = answers.regions[0].flatten(1)
     effects = torch.zeros(3, count, dtype=torch.float64).scatter_add_(1, regions, truth.flatten(1))
     first = torch.stack([(regions == k).long().argmax(1) for k in range(count)], 1)
@@ -84,7 +84,7 @@ def test_small_inputs_have_as_many_regions_as_they_can(shape: tuple[int, ...], c
 def test_a_member_that_foretells_the_answers_counts_for_more() -> None:
     truth = seeded(2, 16, 16)
     heatmaps = torch.stack([truth, 1 - truth, seeded(2, 16, 16, seed=3)], 1)
-    answers = Answers.of(additive(truth - 0.5), heatmaps.mean(1))
+    answers = HalfAnswers.of(additive(truth - 0.5), heatmaps.mean(1))
     cosine = answers.agreement(heatmaps)
     assert bool((cosine[:, 0] > cosine[:, 2]).all() and (cosine[:, 2] > cosine[:, 1]).all())
     rows, weights = join_answers(answers, heatmaps, torch.ones(2, 3, dtype=torch.float64))
@@ -97,7 +97,7 @@ def test_a_member_that_foretells_the_answers_counts_for_more() -> None:
 
 def test_a_method_without_a_vote_has_none_after_the_answers_either() -> None:
     heatmaps = seeded(1, 3, 8, 8)
-    answers = Answers.of(additive(heatmaps[:, 0]), heatmaps.mean(1))
+    answers = HalfAnswers.of(additive(heatmaps[:, 0]), heatmaps.mean(1))
     _, weights = join_answers(
         answers, heatmaps, torch.tensor([[1.0, 0.0, 1.0]], dtype=torch.float64)
     )
@@ -147,7 +147,7 @@ def test_answers_about_smaller_regions_count_for_more() -> None:
     heatmaps, weights = seeded(1, 2, 16, 16), torch.ones(1, 2, dtype=torch.float64)
     said = []
     for count in (16, 64):
-        answers = Answers.of(lambda sets: torch.zeros(sets.shape[:2]), heatmaps.mean(1), count)
+        answers = HalfAnswers.of(lambda sets: torch.zeros(sets.shape[:2]), heatmaps.mean(1), count)
         said.append(float(join_answers(answers, heatmaps, weights)[1][0, -1]))
     assert said[1] / said[0] == pytest.approx((63 / 15) ** 0.5)
 
@@ -258,13 +258,13 @@ def test_questions_cost_at_most_a_tenth_of_the_paper_ensemble() -> None:
 def test_inputs_nobody_votes_for_have_no_map_and_no_nan():
     heatmaps = seeded(2, 3, 8, 8)
     weights = torch.tensor([[1.0, 1, 1], [0, 0, 0]]).double()
-    answers = Answers.of(additive(seeded(2, 8, 8, seed=1)), heatmaps.mean(1))
+    answers = HalfAnswers.of(additive(seeded(2, 8, 8, seed=1)), heatmaps.mean(1))
     rows, pulls = join_answers(answers, heatmaps, weights)
     assert rows.isfinite().all()
     assert pulls.isfinite().all()
     assert (pulls[1] == 0).all()
     alone = join_answers(
-        Answers.of(additive(seeded(2, 8, 8, seed=1)[:1]), heatmaps[:1].mean(1)),
+        HalfAnswers.of(additive(seeded(2, 8, 8, seed=1)[:1]), heatmaps[:1].mean(1)),
         heatmaps[:1],
         weights[:1],
     )

@@ -125,7 +125,7 @@ def test_it_predicts_sets_it_was_not_asked_about():
     assert bool((estimate < 0.25).all())
 
 
-def test_fewer_answers_than_folds_have_no_error_estimate():
+def test_fewer_answers_than_groups_have_no_error_estimate():
     sets, answers, none, all_, _ = _problem(asked=2)
     assert bool(held_out_error(sets, answers, none, all_).isnan().all())
 

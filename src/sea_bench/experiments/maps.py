@@ -14,7 +14,7 @@ from sea_nn.ensembling.heatmaps import scale, to_heatmap
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.metrics import random_map
 from sea_nn.pipeline import learn
-from sea_nn.questions.answers import Answers, Ask, join_answers
+from sea_nn.questions.answers import Ask, HalfAnswers, join_answers
 
 CLASS_MAPS = ("class_sea", "class_mean", "other_class_sea")
 ClassMaps = Mapping[str, Mapping[int, Tensor]]
@@ -55,7 +55,7 @@ def merge(
 def _average(heatmaps: Tensor, ask: Ask, config: SEAConfig) -> Ensemble:
     """Agg-Mean with the answers that SEA gets, and the weights that it gives them."""
     weights = torch.ones(heatmaps.shape[:2], dtype=torch.float64, device=heatmaps.device)
-    answers = Answers.of(ask, heatmaps.mean(1), config.regions)
+    answers = HalfAnswers.of(ask, heatmaps.mean(1), config.regions)
     rows, pulls = join_answers(answers, heatmaps, weights)
     # SEA's weights allow for the slope of its function; a mean has none.
     heat = rows.flatten(2).mean(2).to(pulls).clamp_min(torch.finfo(pulls.dtype).tiny)

@@ -24,7 +24,7 @@ from sea_bench.experiments.store import Store, hash_source, hash_weights, make_k
 from sea_bench.experiments.tables import count_published, describe_making, write_csv, write_page
 from sea_nn.errors import InputError
 from sea_nn.members.registry import expand_methods
-from sea_nn.metrics import Curve, Scores
+from sea_nn.metrics import MetricCurve, Scores
 from sea_nn.vision.folders import find_cache
 
 Progress = Callable[[str, int, int], None]
@@ -190,7 +190,7 @@ def _split(scores: Scores) -> list[Scores]:
             scores.methods,
             scores.metrics,
             {name: values[row : row + 1] for name, values in scores.values.items()},
-            {k: Curve(c.axis, c.values[row : row + 1]) for k, c in scores.curves.items()},
+            {k: MetricCurve(c.axis, c.values[row : row + 1]) for k, c in scores.curves.items()},
             notes=scores.notes,
         )
         for row in rows
@@ -222,7 +222,7 @@ def _load(experiment: Experiment, store: Store, key: str) -> Scores | None:
         metrics,
         {name: tensors[f"values {name}"].unsqueeze(0) for name in metrics},
         {
-            name: Curve(tensors[f"axis {name}"], tensors[f"curve {name}"].unsqueeze(0))
+            name: MetricCurve(tensors[f"axis {name}"], tensors[f"curve {name}"].unsqueeze(0))
             for name in metrics
             if f"curve {name}" in tensors
         },

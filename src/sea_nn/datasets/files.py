@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 
-from sea_nn.datasets.items import Item, ItemError, Reader, Source, fold, hash_bytes
+from sea_nn.datasets.items import Item, ItemError, Reader, Source, hash_bytes, plain_name
 from sea_nn.datasets.storage import MANIFEST, import_arrow
 from sea_nn.errors import InputError
 from sea_nn.vision.images import load_image
@@ -76,7 +76,7 @@ def open_pictures(
             "pictures need a preprocess, from a Pillow image to the model's input: pass "
             "preprocess=load_model(...).preprocess, or your own function"
         )
-    known, preprocess = {fold(n) for n in reader.label_names or ()}, reader.preprocess
+    known, preprocess = {plain_name(n) for n in reader.label_names or ()}, reader.preprocess
     digest, digests = _hash_files(paths)
 
     def read(index: int) -> Item:
@@ -85,7 +85,7 @@ def open_pictures(
         if digest(path) != digests[index]:
             raise ItemError("changed", f"{path} was changed after the run began")
         label = None if labels is None else labels[index]
-        if labels is None and fold(path.parent.name) in known:
+        if labels is None and plain_name(path.parent.name) in known:
             label = path.parent.name
         return Item(preprocess(picture), reader.find_label(label))
 

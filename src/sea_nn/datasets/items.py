@@ -133,10 +133,10 @@ class Reader:
             if self.own_names is None or not 0 <= int(text) < len(self.own_names):
                 return int(text)
             text = self.own_names[int(text)]
-        names = [fold(name) for name in self.label_names or ()]
-        if fold(text) in names:
-            return names.index(fold(text))
-        if names and fold(text) not in MISSING:
+        names = [plain_name(name) for name in self.label_names or ()]
+        if plain_name(text) in names:
+            return names.index(plain_name(text))
+        if names and plain_name(text) not in MISSING:
             raise ItemError("class", f"the model has no class named {text!r}")
         return None
 
@@ -161,7 +161,7 @@ class Reader:
         raise KindError(f"an input must be a tensor, an array or a picture; got {type(value)}")
 
 
-def fold(name: str) -> str:
+def plain_name(name: str) -> str:
     """A class's name without case and underscores, to compare names of several origins."""
     return name.casefold().replace("_", " ")
 

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from torch.utils.data.dataloader import default_collate
 
 from sea_nn.datasets.files import open_files, open_pictures
-from sea_nn.datasets.items import Prepare, Reader, Source, fold, hash_bytes, hash_tensor
+from sea_nn.datasets.items import Prepare, Reader, Source, hash_bytes, hash_tensor, plain_name
 from sea_nn.errors import InputError, KindError
 
 N_PROBES = 16
@@ -87,8 +87,8 @@ def _find_names(data: Any, reader: Reader) -> Sequence[str] | None:
     features: Any = getattr(data, "features", None)  # Hugging Face's; torchvision has ``classes``
     key = reader.find_column(features) if isinstance(features, dict) else None
     names = getattr(features[key], "names", None) if key else getattr(data, "classes", None)
-    known = {fold(name) for name in reader.label_names or ()}
-    if isinstance(names, list | tuple) and names and {fold(str(n)) for n in names} <= known:
+    known = {plain_name(name) for name in reader.label_names or ()}
+    if isinstance(names, list | tuple) and names and {plain_name(str(n)) for n in names} <= known:
         return [str(n) for n in names]
     return None
 

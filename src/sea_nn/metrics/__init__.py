@@ -28,7 +28,7 @@ from sea_nn.metrics.concentration import (
 )
 from sea_nn.metrics.map_batch import MapBatch, MetricValues, ask_sets
 from sea_nn.metrics.metric import Metric
-from sea_nn.metrics.scores import Curve, Scores
+from sea_nn.metrics.scores import MetricCurve, Scores
 from sea_nn.metrics.scoring import score_maps
 from sea_nn.metrics.sensitivity import add_noise, input_dependence, overlap_top
 from sea_nn.metrics.sets import SetOutputs, compute_drops, query_sets
@@ -39,10 +39,10 @@ __all__ = [
     "METRICS",
     "PERTURBATIONS",
     "Agreement",
-    "Curve",
     "Estimate",
     "MapBatch",
     "Metric",
+    "MetricCurve",
     "MetricValues",
     "Scores",
     "SetOutputs",

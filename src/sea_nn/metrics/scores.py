@@ -14,7 +14,7 @@ from sea_nn.metrics.metric import Metric
 
 
 @dataclass(frozen=True)
-class Curve:
+class MetricCurve:
     """The curves behind a metric's values.
 
     Attributes:
@@ -43,7 +43,7 @@ class Scores:
     methods: tuple[str, ...]
     metrics: Mapping[str, Metric]
     values: Mapping[str, Tensor]
-    curves: Mapping[str, Curve] = field(default_factory=dict)
+    curves: Mapping[str, MetricCurve] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     evaluations: Mapping[str, int] = field(default_factory=dict)
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -109,7 +109,9 @@ class Scores:
             metrics=one.metrics,
             values={name: torch.cat([part.values[name] for part in parts]) for name in one.values},
             curves={
-                name: Curve(curve.axis, torch.cat([part.curves[name].values for part in parts]))
+                name: MetricCurve(
+                    curve.axis, torch.cat([part.curves[name].values for part in parts])
+                )
                 for name, curve in one.curves.items()
             },
             seconds={name: sum(part.seconds[name] for part in parts) for name in one.seconds},

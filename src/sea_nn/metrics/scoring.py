@@ -20,7 +20,7 @@ from torch import Tensor
 from sea_nn.features import Kind
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.metric import Metric
-from sea_nn.metrics.scores import Curve, Scores
+from sea_nn.metrics.scores import MetricCurve, Scores
 from sea_nn.metrics.sensitivity import RANDOM, Recompute
 from sea_nn.metrics.validation import (
     check_kind,
@@ -191,7 +191,7 @@ class _Collector:
             values[metric.name] = table
             found = [part.curve for part in parts if part.curve is not None]
             if found:
-                curves[metric.name] = Curve(torch.tensor(parts[0].axis), torch.cat(found))
+                curves[metric.name] = MetricCurve(torch.tensor(parts[0].axis), torch.cat(found))
             said = dict.fromkeys(note for part in parts for note in part.notes)
             undefined = int(table.isnan().any(1).sum())
             if undefined:

@@ -12,7 +12,7 @@ painted, are one more heatmap; and a member that predicts the answers counts for
 >>> truth = torch.arange(64.0).reshape(1, 8, 8)
 >>> def ask(sets):
 ...     return torch.where(sets, truth.unsqueeze(1), -truth.unsqueeze(1)).flatten(2).sum(2)
->>> answers = Answers.of(ask, heat)
+>>> answers = HalfAnswers.of(ask, heat)
 >>> effects = answers.map()[0]
 >>> bool(effects[-1, -1] > effects[0, 0])
 True
@@ -54,7 +54,7 @@ class Asking:
 
 
 @dataclass(frozen=True)
-class Answers:
+class HalfAnswers:
     """What the model said about halves of N inputs, in one round or several.
 
     Attributes:
@@ -77,7 +77,7 @@ class Answers:
         heat: Tensor,
         count: int = 16,
         asking: Asking = Asking(),  # noqa: B008
-    ) -> "Answers":
+    ) -> "HalfAnswers":
         """Divide the inputs by their heat, [N, *shape], and ask about all splits."""
         regions = divide(heat, count, asking.even)
         sets = split(regions, count)
@@ -91,8 +91,8 @@ class Answers:
             raise InputError("ask returned NaN or infinite answers; does the model on such inputs?")
         return cls((regions,), sets, answers.detach().to(torch.float64), count, asking)
 
-    def __add__(self, other: "Answers") -> "Answers":
-        return Answers(
+    def __add__(self, other: "HalfAnswers") -> "HalfAnswers":
+        return HalfAnswers(
             self.regions + other.regions,
             torch.cat([self.sets, other.sets], 1),
             torch.cat([self.preference, other.preference], 1),
@@ -120,7 +120,7 @@ class Answers:
         return cosine_similarity(torch.cat(expected), self.preference.unsqueeze(1), dim=2)
 
 
-def join_answers(answers: Answers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+def join_answers(answers: HalfAnswers, heatmaps: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Join the answers to the heatmaps [N, m, *shape] and weights [N, m]: m + 1 rows each.
 
     A row pulls on a feature by its weight, its value there and the slope of f at the row, which

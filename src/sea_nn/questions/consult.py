@@ -5,12 +5,12 @@ from torch import Tensor
 
 from sea_nn.config import SEAConfig
 from sea_nn.ensembling.ensemble import ensemble
-from sea_nn.questions.answers import Answers, Ask, Asking, join_answers
+from sea_nn.questions.answers import Ask, Asking, HalfAnswers, join_answers
 
 
 def consult(
     ask: Ask, heatmaps: Tensor, weights: Tensor, config: SEAConfig, asking: Asking
-) -> tuple[Tensor, Tensor, Answers]:
+) -> tuple[Tensor, Tensor, HalfAnswers]:
     """Ask, join the answers to the heatmaps, learn a map from both, and ask again about that.
 
     Args:
@@ -25,10 +25,10 @@ def consult(
     """
     share = weights / weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
     heat = torch.einsum("nm,nm...->n...", share, heatmaps.to(share))
-    answers = Answers.of(ask, heat, config.regions, asking)
+    answers = HalfAnswers.of(ask, heat, config.regions, asking)
     rows, counted = join_answers(answers, heatmaps, weights)
     for _ in range(1, config.rounds or 1):
         heat = ensemble(rows, config, weights=counted, keep_scorer=False, quiet=True).attribution
-        answers = answers + Answers.of(ask, heat, config.regions, asking)
+        answers = answers + HalfAnswers.of(ask, heat, config.regions, asking)
         rows, counted = join_answers(answers, heatmaps, weights)
     return rows, counted, answers

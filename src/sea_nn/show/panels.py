@@ -187,13 +187,13 @@ def panel_grid(
     gap, edge, line = 0.06, 0.05, SIZE * 1.22 / 72
     widest = min(widest, HIGHEST / aspect)
     columns, rows = len(titles), len(row_labels)
-    folds = math.ceil(columns / (most or columns))
-    across = math.ceil(columns / folds)
+    lines = math.ceil(columns / (most or columns))
+    across = math.ceil(columns / lines)
     # The label band depends on the panels' height and the panels' width on the band: three lines
     # of band is the most there can be, so start from there and give back what is not used.
     room = WIDTH - 2 * edge - gap * (across - 1)
     panel = min(widest, (room - (3 * line + gap if any(row_labels) else 0)) / across)
-    labels = [wrap(label, panel * aspect * folds) for label in row_labels]
+    labels = [wrap(label, panel * aspect * lines) for label in row_labels]
     depth = max(label.count("\n") + 1 for label in labels) if any(labels) else 0
     band = depth * line + gap if depth else 0.0
     panel = min(widest, (room - band) / across)
@@ -205,11 +205,11 @@ def panel_grid(
 
     # Titles stand above the first row of every block; without blocks, above the first of all,
     # unless lines with titles of their own follow it.
-    length = rows // len(headings) if headings else (1 if folds > 1 else rows)
+    length = rows // len(headings) if headings else (1 if lines > 1 else rows)
     blocks = rows // length
     heading, apart = (line + 0.04 if headings else 0.0), (0.1 if blocks > 1 else 0.0)
     width = 2 * edge + band + across * panel + gap * (across - 1)
-    height = 2 * edge + rows * folds * tall + gap * (rows * folds - 1) + footer
+    height = 2 * edge + rows * lines * tall + gap * (rows * lines - 1) + footer
     height += blocks * (sum(above) + heading) + (blocks - 1) * apart
     figure = Plot(figsize=(width, height), dpi=DPI)
     axes = np.empty((rows, columns), dtype=object)

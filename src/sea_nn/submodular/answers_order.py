@@ -171,24 +171,24 @@ def held_out_error(
     all: Tensor,
     *,
     heat: Tensor | None = None,
-    folds: int = 4,
+    groups: int = 4,
     link: Link = "log-odds",
     **options: Any,
 ) -> Tensor:
     """The root mean square error of f's score on answers left out of its fit, [N].
 
-    Arguments as for ``fit_answers``. Answers are dealt to the folds in turn; each fold is scored by
-    a fit to the others, so the error is a little larger than that of the fit to all. nan where
-    there are fewer answers than folds.
+    Arguments as for ``fit_answers``. Answers are dealt to groups in turn; each group is scored by a
+    fit to the others, so the error is a little larger than that of the fit to all. nan where
+    there are fewer answers than groups.
     """
     count, per_input = answers.shape
-    if per_input < folds:
+    if per_input < groups:
         return torch.full((count,), torch.nan, dtype=torch.float64, device=answers.device)
-    deal = torch.arange(per_input, device=answers.device) % folds
-    out = (deal == torch.arange(folds, device=answers.device)[:, None]).repeat_interleave(count, 0)
-    many = [t.repeat(folds, *[1] * (t.ndim - 1)) for t in (sets, answers, none, all)]
-    warm = None if heat is None else heat.repeat(folds, 1)
+    deal = torch.arange(per_input, device=answers.device) % groups
+    out = (deal == torch.arange(groups, device=answers.device)[:, None]).repeat_interleave(count, 0)
+    many = [t.repeat(groups, *[1] * (t.ndim - 1)) for t in (sets, answers, none, all)]
+    warm = None if heat is None else heat.repeat(groups, 1)
     f = fit_answers(*many, heat=warm, counted=~out, link=link, **options)
     error = f.score(many[0]) - to_score(many[1].to(f.weight), link)
-    square = (error.square() * out).view(folds, count, per_input).sum((0, 2))
+    square = (error.square() * out).view(groups, count, per_input).sum((0, 2))
     return (square / per_input).sqrt()
