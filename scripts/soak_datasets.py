@@ -206,7 +206,7 @@ def kill_node(out: Path, chance: random.Random) -> tuple[bool, float]:
     while process.is_alive() and set(find_workers(out)).isdisjoint(find_children(node.pid)):
         time.sleep(0.02)
     there = len(list_committed(out))
-    struck = wait_until(out, chance.uniform(there, COUNT // 2 - 1), process)
+    struck = wait_until(out, chance.uniform(there, max(there, COUNT // 2 - 5)), process)
     done = count_done(out)
     kill([*find_children(node.pid), node.pid])
     node.wait(TIMEOUT)
@@ -330,7 +330,7 @@ disturbed, and no draft is left. **Done again**: shards that were begun twice. A
 two open shards, one being explained and one being written. Ray: 2 workers on a head node; for the
 lost node one of them on a second node process on this machine, all of whose processes are killed.
 
-| fault | points | struck in time | shards done by then | runs equal | done again a run, mean | most | |
+| fault | points | struck in time | done by then | runs equal | done again a run, mean | most | |
 |---|---:|---:|---|---:|---:|---:|---|
 {rows}
 """
