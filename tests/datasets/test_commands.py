@@ -36,7 +36,7 @@ def test_run_and_summary_of_a_folder(pictures, tmp_path):
     (pictures / "broken.png").write_bytes(b"not a picture")
     dry = sea("run", pictures, "-o", out, *OPTIONS, "--dry-run")
     assert dry.exit_code == 0, dry.output
-    assert "5 inputs" in dry.output
+    assert "inputs: 5" in dry.output
     assert not out.exists()
     first = sea("run", pictures, "-o", out, *OPTIONS)
     assert first.exit_code == 0, first.output

@@ -9,6 +9,8 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
+from sea_nn import SEA, explain_dataset, read_dataset
+from sea_nn.datasets.pages import write_pages
 from sea_nn.datasets.sources import open_source
 from sea_nn.errors import InputError, KindError
 from sea_nn.vision.images import Preprocess
@@ -72,6 +74,27 @@ def test_a_broken_picture_fails_alone(pictures):
     with pytest.raises(InputError):
         source.read(1)
     assert source.read(0).x.shape == (1, 8, 8)
+
+
+def test_a_folder_of_volumes_is_explained(tmp_path):
+    """NIfTI files, whatever lies beside them, through to the page of the summary."""
+    nibabel = pytest.importorskip("nibabel", reason="NIfTI needs nibabel: sea-nn[medical]")
+    x = torch.rand(3, 4, 6, 5, generator=torch.Generator().manual_seed(0))
+    for i, values in enumerate(x):
+        name = f"{i}.nii.gz" if i else "0.nii"
+        nibabel.Nifti1Image(values.permute(1, 2, 0).numpy(), np.eye(4)).to_filename(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("of three patients")
+    source = open_source(tmp_path)
+    assert list(source.ids) == ["0.nii", "1.nii.gz", "2.nii.gz"]
+    assert torch.allclose(source.read(1).x, x[1:2])
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(120, 2))
+    sea = SEA(model, ("saliency", "input_x_gradient"))
+    explain_dataset(tmp_path, sea, tmp_path / "out", quiet=True)
+    found = read_dataset(tmp_path / "out")
+    assert found["2.nii.gz"].map.shape == (4, 6, 5)
+    assert found["2.nii.gz"].thumbnail.shape == (6, 5, 3)  # the middle slice
+    assert found["2.nii.gz"].to_explanation().attribution.shape == (1, 1, 4, 6, 5)
+    assert write_pages(found.summary(), tmp_path / "pages").is_file()
 
 
 def test_a_table_of_paths(pictures, tmp_path):

@@ -25,8 +25,8 @@ def run(
     source: Annotated[
         str,
         typer.Argument(
-            help="A folder or glob of pictures, a CSV or Parquet table (of paths or features), or "
-            ".safetensors/.npz files.",
+            help="A folder or glob of pictures or NIfTI volumes, a CSV or Parquet table (of paths "
+            "or features), or .safetensors/.npz files.",
             metavar="SOURCE",
         ),
     ],
@@ -141,7 +141,7 @@ def run(
     if not isinstance(outcome, Outcome):
         return
     if outcome.n_failed:
-        say(f"{outcome.n_failed} inputs failed; --retry-errors explains them again", "yellow", err)
+        say(f"Failed: {outcome.n_failed}; --retry-errors explains these again", "yellow", err)
     if outcome.n_done:
         say(f"See what they say by class: sea summary {show(output)}")
     if outcome.given_up or (strict and outcome.n_failed):

@@ -1,4 +1,4 @@
-"""Data sets that lie in files: folders and globs of pictures, tables, tensors."""
+"""Data sets that lie in files: folders and globs of pictures or volumes, tables, tensors."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from sea_nn.datasets.items import Item, ItemError, Reader, Source, hash_bytes, p
 from sea_nn.datasets.storage import MANIFEST, import_arrow
 from sea_nn.errors import InputError
 from sea_nn.vision.images import load_image
+from sea_nn.vision.volumes import NIFTI, load_volume
 
 PICTURES = frozenset((".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp"))
 TABLES = frozenset((".csv", ".tsv", ".parquet"))
@@ -42,17 +43,21 @@ def open_files(text: str, reader: Reader) -> Source:
         found = [path]
     else:
         found = [Path(p) for p in sorted(glob.glob(str(path), recursive=True)) if os.path.isfile(p)]
-    pictures = [p for p in found if p.suffix.lower() in PICTURES]
-    tensors = [p for p in found if p.suffix.lower() in TENSORS]
-    if pictures and tensors:
-        raise InputError(f"{text} holds both pictures and tensor files; name one kind by a glob")
-    base = path if path.is_dir() else None
-    if tensors:
-        return _open_tensor_files(tensors, text, reader, base)
-    if not pictures:
-        known = " ".join(sorted(PICTURES | TABLES | TENSORS))
+    kinds = {
+        "pictures": [p for p in found if p.suffix.lower() in PICTURES],
+        "tensor files": [p for p in found if p.suffix.lower() in TENSORS],
+        "volumes": [p for p in found if p.name.lower().endswith(NIFTI)],
+    }
+    there = [kind for kind, paths in kinds.items() if paths]
+    if not there:
+        known = " ".join(sorted({*PICTURES, *TABLES, *TENSORS, *NIFTI}))
         raise InputError(f"{text} holds no pictures, tables or tensor files; known are {known}")
-    return open_pictures(pictures, text, reader, base)
+    if len(there) > 1:
+        raise InputError(f"{text} holds {' and '.join(there)}; name one kind by a glob")
+    base = path if path.is_dir() else None
+    if there == ["tensor files"]:
+        return _open_tensor_files(kinds["tensor files"], text, reader, base)
+    return open_pictures(kinds[there[0]], text, reader, base)
 
 
 def _list_folder(folder: Path) -> list[Path]:
@@ -70,24 +75,28 @@ def open_pictures(
     labels: Sequence[Any] | None = None,
     ids: Sequence[str] | None = None,
 ) -> Source:
-    """Picture files; without labels, a folder named like a class is the label."""
-    if reader.preprocess is None:
+    """Files of one input each; without labels, a folder named like a class is the label.
+
+    Pictures go through the reader's preprocess; NIfTI volumes are taken as they are.
+    """
+    volumes = all(path.name.lower().endswith(NIFTI) for path in paths)
+    if reader.preprocess is None and not volumes:
         raise InputError(
             "pictures need a preprocess, from a Pillow image to the model's input: pass "
             "preprocess=load_model(...).preprocess, or your own function"
         )
-    known, preprocess = {plain_name(n) for n in reader.label_names or ()}, reader.preprocess
+    known = {plain_name(n) for n in reader.label_names or ()}
     digest, digests = _hash_files(paths)
 
     def read(index: int) -> Item:
         path = paths[index]
-        picture = load_image(path)
+        x = load_volume(path) if volumes else reader.to_tensor(load_image(path))
         if digest(path) != digests[index]:
             raise ItemError("changed", f"{path} was changed after the run began")
         label = None if labels is None else labels[index]
         if labels is None and plain_name(path.parent.name) in known:
             label = path.parent.name
-        return Item(preprocess(picture), reader.find_label(label))
+        return Item(x, reader.find_label(label))
 
     if ids is None:
         ids = [_text(p if base is None else p.relative_to(base)) for p in paths]

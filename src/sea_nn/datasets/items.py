@@ -117,7 +117,7 @@ class Reader:
             entry, label = entry[keys[0]], None if key is None else entry[key]
         elif isinstance(entry, tuple | list) and len(entry) in (1, 2):
             entry, label = entry[0], entry[1] if len(entry) == 2 else None
-        return Item(self._to_tensor(entry), self.find_label(label))
+        return Item(self.to_tensor(entry), self.find_label(label))
 
     def find_column(self, names: Mapping[str, Any]) -> str | None:
         """Which of these holds the true class."""
@@ -140,7 +140,8 @@ class Reader:
             raise ItemError("class", f"the model has no class named {text!r}")
         return None
 
-    def _to_tensor(self, value: Any) -> Tensor:
+    def to_tensor(self, value: Any) -> Tensor:
+        """An array or picture as the model's input."""
         if isinstance(value, np.ndarray | np.generic | list | tuple):
             value = torch.as_tensor(np.asarray(value))
         if isinstance(value, Tensor):

@@ -22,6 +22,7 @@ from sea_nn.datasets.storage import MANIFEST, list_committed, read_inputs, read_
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.explanation.provenance import find_versions
+from sea_nn.features import find_kind
 from sea_nn.sea import SEA
 
 FORMAT, VERSION = "sea_nn.dataset", 1
@@ -218,7 +219,8 @@ def choose_settings(sea: SEA, shape: Sequence[int], **given: Any) -> Settings:
     large = int(torch.Size(shape).numel()) >= LARGE
     batch = given["batch_size"] or {"cpu": 4 if large else 64}.get(device, 64 if large else 256)
     shard = given["shard_size"] or (64 if large else 512)
-    asks = len(shape) == 3 and (sea.output is None or sea.output.kind != "value")
+    picture = find_kind(torch.empty(1, *shape, device="meta")).view == "picture"
+    asks = picture and (sea.output is None or sea.output.kind != "value")
     filled = {
         "sea": describe_sea(sea),
         "target": "predicted" if given["target"] is None else given["target"],

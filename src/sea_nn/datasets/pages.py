@@ -89,11 +89,15 @@ def draw_class(c: ClassSummary) -> bytes:
 
 
 def _colour(values: Tensor) -> Any:
+    if values.ndim == 3:  # of a volume, seen along its depth
+        values = values.amax(0)
     flat = values if values.ndim == 2 else values.reshape(1, -1)
     return paint(heat(flat, 0))
 
 
 def _overlay(thumbnail: Tensor | None, small: Tensor) -> Any:
+    if small.ndim == 3:
+        small = small[len(small) // 2]  # the slice that the picture shows
     if thumbnail is None or small.ndim != 2:
         return _colour(small)
     size = (int(thumbnail.shape[0]), int(thumbnail.shape[1]))

@@ -40,6 +40,7 @@ from sea_nn.errors import InputError, MissingExtraError
 from sea_nn.explanation.atomic import check_path
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
+from sea_nn.features import find_kind
 
 
 @dataclass(frozen=True)
@@ -89,19 +90,19 @@ class ExplainedInput:
         A run that did not keep its members' maps shows its own map in their place.
         """
         values, manifest = self.map, self._manifest
-        image, flat = len(manifest.shape) == 3, values.flatten()
+        kind, flat = find_kind(torch.empty(1, *manifest.shape, device="meta")), values.flatten()
         order = flat.argsort(descending=True, stable=True)
         members, methods = self.members, self.methods
         if members is None:
             members, methods = scale(values.unsqueeze(0)), ("SEA's own map",)
         name = self.row["target_name"] or f"class {self.row['target']}"
-        picture = self.thumbnail if image else None
+        picture = self.thumbnail if kind.view == "picture" else None
         if picture is not None:
             large = interpolate(picture.permute(2, 0, 1)[None].float(), tuple(values.shape))
             picture = large.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
         sea = manifest.settings.sea
         return Explanation(
-            attribution=values[None, None] if image else values[None],
+            attribution=values[None] if kind.channels is None else values[None, None],
             maps=members[None],
             methods=methods,
             target=torch.tensor([self.row["target"]]),

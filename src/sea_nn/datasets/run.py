@@ -77,7 +77,7 @@ class Outcome:
     def __str__(self) -> str:
         lines = [
             f"{self.n_done} of {self.n_inputs} inputs are in {self.out} ({self.n_fresh} now, "
-            f"{self.evaluations} evaluations, {self.seconds:.1f} s, {self.bytes / 1e6:.1f} MB)"
+            f"{self.evaluations} evaluations, {self.seconds:.1f} s, {_show_size(self.bytes)})"
         ]
         for kind, (count, example) in sorted(self.errors.items()):
             lines.append(f"failed ({kind}): {count}, for example: {example}")
@@ -110,10 +110,14 @@ class Estimate:
 
     def __str__(self) -> str:
         return (
-            f"{self.n_inputs} inputs in {self.n_shards} shards, {self.n_left} to do: "
+            f"inputs: {self.n_inputs}, shards: {self.n_shards}, to do: {self.n_left} with "
             f"{self.evaluations} evaluations, about {self.seconds:.0f} s, "
-            f"{self.bytes / 1e6:.1f} MB (from {self.sample} inputs)"
+            f"{_show_size(self.bytes)} (measured on {self.sample})"
         )
+
+
+def _show_size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
 
 def explain_dataset(
@@ -221,10 +225,10 @@ def _load_sample(source: Source, count: int) -> list[Tensor]:
         except Exception as error:  # it gets its own row later
             first = first or f"{source.ids[index]}: {error}"
             continue
-        if x.ndim not in (1, 2, 3) or x.numel() == 0:
+        if x.ndim not in (1, 2, 3, 4) or x.numel() == 0:
             raise InputError(
-                f"an input must be columns [F], a series [C, T] or an image [C, H, W]; "
-                f"{source.ids[index]} is {list(x.shape)}"
+                f"an input must be columns [F], a series [C, T], an image [C, H, W] or a volume "
+                f"[C, D, H, W]; {source.ids[index]} is {list(x.shape)}"
             )
         if not found or (x.shape == found[0].shape and bool(x.isfinite().all())):
             found.append(x)
@@ -292,7 +296,8 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
                     progress.say(f"every input of shard {done.shard} failed: {done.example}")
 
         if before and tasks:
-            progress.say(f"{before} of {manifest.count} inputs were done before; going on")
+            again = f"; {redone} that failed are tried again" if redone else ""
+            progress.say(f"{before} of {manifest.count} inputs were done before{again}")
         try:
             if tasks and (workers > 1 or address is not None):
                 from sea_nn.datasets.cluster import run_on_ray

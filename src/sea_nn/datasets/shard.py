@@ -263,9 +263,14 @@ def widen(values: Array) -> Tensor:
 
 
 def _shrink(pictures: Tensor | None, channels: int) -> Array | None:
-    """Pictures, uint8 [N, H, W, 3], at most 96 pixels a side, [N, h, w, 1 or 3]."""
+    """Pictures, uint8 [N, H, W, 3], at most 96 pixels a side, [N, h, w, 1 or 3].
+
+    Of volumes the middle slice.
+    """
     if pictures is None:
         return None
+    if pictures.ndim == 5:
+        pictures = pictures[:, pictures.shape[1] // 2]
     pictures = pictures[..., :channels]
     height, width = pictures.shape[1:3]
     factor = THUMBNAIL / max(height, width)
