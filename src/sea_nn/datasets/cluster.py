@@ -64,10 +64,9 @@ def run_on_ray(
     with _connect(workers, address, job) as ray:
         on_gpu = job.manifest.settings.device == "cuda"
         needs = {"num_cpus": 0 if on_gpu else 1, "num_gpus": int(on_gpu), "max_retries": 0}
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=True
-        )
-        plan = ray.remote(num_cpus=0, scheduling_strategy=here)(_SharedPlan).remote(tasks, workers)
+        # On the head node: without that one there is no cluster anyway.
+        at_head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
+        plan = ray.remote(**at_head)(_SharedPlan).remote(tasks, workers)
         sent, names = ray.put(_pack(ray, job)), map(str, count(1))
         running: dict[Any, str] = {}
 
@@ -122,7 +121,7 @@ def run_on_ray(
 
 
 class _SharedPlan(Plan):
-    """The plan as an actor on the driver's machine: it keeps events until the driver asks."""
+    """The plan as an actor: it keeps events until the driver asks."""
 
     def __init__(self, tasks: Sequence[Task], n_workers: int) -> None:
         self.news: list[tuple[Any, ...]] = []
