@@ -34,8 +34,8 @@ from sea_nn.vision.images import load_image
 from sea_nn.vision.models import LoadedModel
 
 MODELS = {"imagenet": "efficientnet-lite0", "birds": "cub20", "pets": "efficientnet-lite0"}
-BATCH = {"cuda": 256, "cpu": 4}
-LAST = 40  # seconds before the end at which no shard is begun any more
+BATCH = {"cuda": 128, "cpu": 4}
+LAST = 17  # seconds before the end at which no shard is begun any more
 EVERY = 0.2  # seconds between samples of the GPU's state
 
 
