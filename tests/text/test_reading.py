@@ -55,7 +55,7 @@ def test_an_empty_text_is_refused(text):
 
 
 def test_what_is_no_text_is_refused():
-    with pytest.raises(KindError, match="string; got list"):
+    with pytest.raises(KindError, match="of them; got list"):
         read_text(make_tokenizer(), ["a"])
 
 

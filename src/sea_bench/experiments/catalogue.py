@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from sea_bench.experiments.columns import TABLES
 from sea_bench.experiments.experiment import Experiment
+from sea_bench.experiments.language import LANGUAGE
 from sea_bench.experiments.learned import LEARNED_EXPERIMENTS
 from sea_bench.experiments.paper_tables import PAPER_EXPERIMENTS
 from sea_bench.experiments.spans import SERIES
@@ -16,7 +17,7 @@ from sea_nn.errors import InputError
 
 _ALL = (*LEARNED_EXPERIMENTS, *TRANSFORMER_EXPERIMENTS, *PAPER_EXPERIMENTS)
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
-STUDIES: dict[str, Study] = {one.name: one for one in (TABLES, SERIES, TEXT, TOPIC_TEXTS)}
+STUDIES: dict[str, Study] = {one.name: one for one in (TABLES, SERIES, TEXT, TOPIC_TEXTS, LANGUAGE)}
 """Results on inputs that are no images."""
 
 

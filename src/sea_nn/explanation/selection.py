@@ -42,6 +42,13 @@ def trim_texts(e: Any, cut: dict[str, Any], picked: Iterable[int]) -> dict[str, 
     maps = ("attribution", "against", "maps")
     trimmed = {name: cut[name][..., :width] for name in maps if cut[name] is not None}
     trimmed |= {"order": order, "gains": cut["gains"][there].view(count, width)}
+    asked = cut.get("asked")
+    if asked is not None:
+        orders = {
+            name: order[order < width].view(count, width)
+            for name, order in (("keep", asked.keep), ("remove", asked.remove))
+        }
+        trimmed["asked"] = replace(asked, sets=asked.sets[..., :width], **orders)
     f = cut.get("function")
     if f is not None:
         weight, against = f.weight[:, :width], f.against[:, :width]

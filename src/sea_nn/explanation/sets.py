@@ -38,6 +38,7 @@ class FeatureSets:
     features: Tensor | None
     function: AnswersFunction | None
     asked: Asked | None
+    texts: tuple[tuple[str, ...], ...] | None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -117,6 +118,8 @@ class FeatureSets:
         fits = scores >= least.to(scores) if keep else scores < least.to(scores)
         fits &= ((sets == 0) | (sets == 1)).all(2)  # halves of images cut through features
         chosen = sets.bool() if keep else ~sets.bool()
+        if self.texts is not None:  # pieces of a text that take no part are in no set
+            chosen &= asked.sets.bool().any(1, keepdim=True)
         size = chosen.sum(2).masked_fill(~fits, chosen.shape[2] + 1)
         # Of sets of one size, that which does it best.
         better = scores if keep else -scores

@@ -29,14 +29,18 @@ class Reading(nn.Module):
 
     def forward(self, x: Tensor, *args: Any) -> Tensor:
         """Return [N]; `args` go to the model unchanged."""
-        value = self.read(self.model(x, *args))
-        if not isinstance(value, Tensor) or value.shape != (len(x),):
-            got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise InputError(
-                "a target that is a function must return one number an input, a tensor "
-                f"[{len(x)}]; got {got}"
-            )
-        return value
+        return check_value(self.read(self.model(x, *args)), len(x))
+
+
+def check_value(value: Any, count: int) -> Tensor:
+    """Return what a target that is a function gave, if it is one number an input."""
+    if not isinstance(value, Tensor) or value.shape != (count,):
+        got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise InputError(
+            f"a target that is a function must return one number an input, a tensor [{count}]; "
+            f"got {got}"
+        )
+    return value
 
 
 def read_value(model: Callable[..., Any], read: Callable[[Any], Tensor]) -> Callable[..., Any]:

@@ -14,11 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import rank_classes
 from sea_nn.features.kinds import TEXT
-from sea_nn.members.checks import Check
+from sea_nn.members.checks import Check, Level
+from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
 from sea_nn.questions.learn import CLIP
 from sea_nn.submodular.answers_function import AnswersFunction
@@ -65,6 +67,11 @@ def assemble_texts(
     joined: dict[str, Any] = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
     targets = torch.cat([one.members.target for one in found])
     rival = targets[:, 1] if targets.ndim == 2 else None
+    rows_asked = max(one.learned.asked.sets.shape[1] for one in found)
+    asked = [
+        _widen_asked(one, places, width, rows_asked)
+        for one, (_, places) in zip(found, cut, strict=True)
+    ]
     functions = [
         _widen(one.learned.function, places, width)
         for one, (_, places) in zip(found, cut, strict=True)
@@ -93,6 +100,7 @@ def assemble_texts(
         view=TEXT.view,
         texts=tuple(tuple(pieces) for pieces, _ in cut),
         function=replace(functions[0], **parts),
+        asked=Asked(*(torch.cat(own) for own in zip(*asked, strict=True))),
     )
 
 
@@ -126,6 +134,48 @@ def _widen(f: AnswersFunction, places: Sequence[int], width: int) -> AnswersFunc
     return replace(f, weight=weight, against=against)
 
 
+def _widen_asked(
+    one: ExplainedText, places: Sequence[int], width: int, rows: int
+) -> tuple[Tensor, ...]:
+    """What was asked about one text, over the pieces: the parts of an ``Asked``.
+
+    The whole text comes last, so that pieces which take no part are those in no set. Where other
+    texts were asked more, the empty set is there again.
+    """
+    asked, index = one.learned.asked, torch.tensor(places)
+    rest = torch.tensor(sorted(set(range(width)) - set(places)), dtype=torch.int64)
+    again = torch.arange(rows) * (torch.arange(rows) < asked.sets.shape[1])
+    whole = torch.ones_like(asked.sets[:, :1])
+    sets = asked.sets.new_zeros(1, rows + 1, width)
+    sets[:, :, index] = torch.cat([asked.sets[:, again], whole], 1)
+    answers = torch.cat([asked.answers[:, again], one.learned.function.all.view(1, 1)], 1)
+    orders = (torch.cat([index[o], rest[None]], 1) for o in (asked.keep, asked.remove))
+    assert asked.outputs is not None
+    assert asked.whole is not None
+    outputs = torch.cat([asked.outputs[:, again], asked.whole[:, None, None]], 1)
+    return sets, answers, *orders, outputs, asked.whole
+
+
+def find_earlier(e: Explanation, reading: Reading) -> Asked:
+    """What was asked about one text, from its explanation: ``_widen_asked`` undone.
+
+    The questions are about the text's features again, the empty set comes once, and the whole
+    text, which is no question, is left out.
+    """
+    asked, (pieces, places) = e.asked, cut_pieces(reading)
+    if asked is None or asked.outputs is None:
+        raise InputError(
+            "previous was loaded from a file, which does not hold the model's outputs: give an "
+            "explanation that was made, not loaded"
+        )
+    if e.texts is None or list(e.texts[0]) != pieces:
+        raise InputError("previous is of another text, or of other features of it")
+    sets = asked.sets[0, :-1][:, places]
+    once = [0, *(1 + sets[1:].any(1).nonzero().flatten()).tolist()]
+    outputs, answers = asked.outputs[:, :-1][:, once], asked.answers[:, :-1][:, once]
+    return replace(asked, sets=sets[once][None], answers=answers, outputs=outputs)
+
+
 def _check(one: ExplainedText, number: int) -> list[Check]:
     """What to know of one text, under its number."""
     subject, f = f"input {number}", one.learned.function
@@ -136,8 +186,9 @@ def _check(one: ExplainedText, number: int) -> list[Check]:
         for c in one.checks
     ]  # fmt: skip
     if one.learned.stopped:
-        message = f"not everything was asked: {one.learned.stopped}"
-        checks.append(Check("warn", subject, message, "its map stands on the answers until then"))
+        message = f"questions ended after {f.n_answers}: {one.learned.stopped}"
+        level: Level = "warn" if one.learned.stopped == "interrupted" else "ok"
+        checks.append(Check(level, subject, message, "its map is of what was answered until then"))
     change = float(f.all[0] - f.none[0])
     if bool(one.learned.clipped[0]):
         message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"

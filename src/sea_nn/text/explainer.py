@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,18 +12,20 @@ from torch import Tensor, nn
 
 from sea_nn.config import check_seed, check_whole
 from sea_nn.errors import AssumptionWarning, InputError, KindError
+from sea_nn.explanation.assemble import find_asked
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.members.checks import Check
 from sea_nn.members.run import Progress
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.outputs import Output
+from sea_nn.questions.budget import check_stops
 from sea_nn.text.absent import ABSENT, Absent
-from sea_nn.text.assemble import assemble_texts
+from sea_nn.text.assemble import assemble_texts, find_earlier
 from sea_nn.text.learn import ExplainedText, explain_text
 from sea_nn.text.members import check_methods
 from sea_nn.text.model import TextModel
-from sea_nn.text.reading import FEATURES, read_text
+from sea_nn.text.reading import FEATURES, Reading, read_text
 from sea_nn.text.targets import find_classes, find_ends, name_classes, split_targets
 
 DEFAULT_METHODS = ("saliency", "input_x_gradient")
@@ -98,33 +100,60 @@ class TextSEA:
 
     def explain(
         self,
-        texts: Sequence[str] | str,
+        texts: Sequence[str | tuple[str, str]] | str,
         target: Any = None,
         *,
         labels: Sequence[str] | None = None,
         model_name: str = "",
         progress: Progress | None = None,
         internal_batch_size: int | None = None,
+        previous: Explanation | None = None,
+        on_round: Callable[[Explanation], bool | None] | None = None,
+        seconds: float | None = None,
+        tolerance: float | None = None,
     ) -> Explanation:
         """Explain what the model says of each text.
 
         Args:
-            texts: a list of texts, or one.
+            texts: a list of texts, or one. A pair (question, document) in the list is read as the
+                tokenizer reads pairs, and the words of both are explained.
             target: of a classifier a class, by number or name; of a language model a continuation
                 such as " Paris", or a token's number. A tuple (a, b): why a and not b. A list has
-                one target for each text. None: what the model predicts.
+                one target for each text. None: what the model predicts. A function from a
+                classifier's output to numbers [N] explains these.
             labels: names of all the model's classes; left out, the model's own.
             model_name: what to call the model in reports.
             progress: called with (member, evaluations done, evaluations in all).
             internal_batch_size: the most variants in one pass; by default by their lengths.
+            previous: an explanation of the same texts: what the model answered then counts as
+                asked, of a classifier whatever the target was.
+            on_round: is given the explanation of the text at hand after each round of questions,
+                and may return False to ask no more about it.
+            seconds: ask no more after this time in all; each text has an equal share of what is
+                left.
+            tolerance: ask no more about a text once its ``predict_error`` is at most this.
+
+        An interrupt (Ctrl-C) ends the questions: the explanation is of the texts until then.
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
         if not texts:
             raise InputError("there is no text to explain")
         started = time.perf_counter()
+        check_stops(self.budget, on_round, seconds, tolerance)
+        find_asked(previous, self.budget)
+        if previous is not None and len(previous) != len(texts):
+            raise InputError(f"previous is of {len(previous)} texts, and there are {len(texts)}")
+        value = target if callable(target) else None
+        names, output = self._name_labels(labels), self.output
+        if value is not None:
+            if self.language:
+                raise KindError("a language model's target is a continuation, not a function")
+            name = getattr(value, "__name__", "<lambda>")
+            names = ("value" if name == "<lambda>" else name,)
+            target, output = 0, Output("value")
         targets, spans = split_targets(target, len(texts)), self._split_features(len(texts))
-        names = self._name_labels(labels)
-        found, said = [], []
+        found: list[ExplainedText] = []
+        said: list[str] = []
         done, total = 0, self.budget * len(texts)
 
         def tick(member: str, count: int) -> None:
@@ -140,48 +169,82 @@ class TextSEA:
                 language=self.language,
                 absent=self.absent,
                 batch=internal_batch_size,
+                value=value,
             )
+
+            def put(some: Sequence[ExplainedText], labels: Sequence[str]) -> Explanation:
+                took = time.perf_counter() - started
+                told = self._tell(some, model_name, took, model, output)
+                return assemble_texts(
+                    some, labels, classes=names, checks=self.notes, provenance=told
+                )
+
             for i, text in enumerate(texts):
+                passed = time.perf_counter() - started
+                share = None if seconds is None else max(0.0, seconds - passed) / (len(texts) - i)
+                stops = {"seconds": share, "tolerance": tolerance, "tick": tick}
                 try:
-                    one, label = self._explain_one(model, text, spans[i], targets[i], names, tick)
+                    one, label = self._explain_one(
+                        model,
+                        text,
+                        spans[i],
+                        targets[i],
+                        names,
+                        output,
+                        None if previous is None else previous[i],
+                        None
+                        if on_round is None
+                        else lambda one, label: on_round(put([one], [label])),
+                        stops,
+                    )
                 except InputError as error:
                     where = f"text {i}: " if len(texts) > 1 else ""
                     raise InputError(f"{where}{error}") from error
                 found.append(one)
                 said.append(label)
-                if one.learned.stopped:  # by Ctrl-C: what there is until now is the result
+                if one.learned.stopped == "interrupted":
                     break
-        if self.output.notice:
-            warnings.warn(self.output.notice, AssumptionWarning, stacklevel=2)
-        return assemble_texts(
-            found,
-            said,
-            classes=names,
-            checks=self.notes,
-            provenance=self._tell(found, model_name, time.perf_counter() - started, model),
-        )
+        if output.notice:
+            warnings.warn(output.notice, AssumptionWarning, stacklevel=2)
+        return put(found, said)
 
     def _explain_one(
         self,
         model: TextModel,
-        text: str,
+        text: str | tuple[str, str],
         features: Any,
         target: Any,
         names: Sequence[str] | None,
-        tick: Any,
+        output: Output,
+        previous: Explanation | None,
+        on_round: Callable[[ExplainedText, str], bool | None] | None,
+        stops: Mapping[str, Any],
     ) -> tuple[ExplainedText, str]:
         """One text, and the name of what is explained of it."""
         how: dict[str, Any] = {"methods": self.methods, "options": self.options}
-        how |= {"budget": self.budget, "tick": tick}
+        how |= {"budget": self.budget, **stops}
+
+        def go_on(reading: Reading, name: Callable[[ExplainedText], str]) -> dict[str, Any]:
+            """The questions asked before, and what each round is told to."""
+            told = None if on_round is None else lambda one: on_round(one, name(one))
+            if previous is None:
+                return {"on_round": told}
+            if previous.provenance.config.get("absent") != self.absent:
+                raise InputError(f"previous was asked without absent={self.absent!r}")
+            return {"on_round": told, "previous": find_earlier(previous, reading)}
+
         if not self.language:
             reading = read_text(self.tokenizer, text, features, limit=self.limit)
             numbers = {name: k for k, name in enumerate(names or ())}
 
             def choose(columns: Tensor) -> Tensor:
-                return find_classes(target, columns, numbers, self.output)
+                return find_classes(target, columns, numbers, output)
 
-            one = explain_text(model, reading, choose, self.output, **how)
-            return one, name_classes(one.members.target, names)
+            def name(one: ExplainedText) -> str:
+                return name_classes(one.members.target, names)
+
+            one = explain_text(model, reading, choose, output, **how, **go_on(reading, name))
+            return one, name(one)
         given = None if target is None else find_ends(target, self.tokenizer)
         room = None
         if self.limit is not None:
@@ -191,15 +254,19 @@ class TextSEA:
         )
         ends = given if given is not None else [(model.next_token(reading),)]
         pair = [[0, 1]] if len(ends) == 2 else [0]
+        label = ", not ".join(repr(self.tokenizer.decode(list(end))) for end in ends)
+        if previous is not None and previous.name(0) != label:
+            raise InputError(f"previous explains {previous.name(0)}, and now it is {label}")
         one = explain_text(
             model,
             reading,
             lambda columns: columns.new_tensor(pair).long(),
-            self.output,
+            output,
             ends=ends,
             **how,
+            **go_on(reading, lambda _: label),
         )
-        return one, ", not ".join(repr(self.tokenizer.decode(list(end))) for end in ends)
+        return one, label
 
     def _find_start(self) -> int:
         """What a language model reads where all words are absent."""
@@ -236,7 +303,12 @@ class TextSEA:
         return None if not known else tuple(str(known[k]) for k in sorted(known))
 
     def _tell(
-        self, found: Sequence[ExplainedText], name: str, seconds: float, model: TextModel
+        self,
+        found: Sequence[ExplainedText],
+        name: str,
+        seconds: float,
+        model: TextModel,
+        output: Output,
     ) -> Provenance:
         """Where the explanation comes from."""
         spent: dict[str, int] = {}
@@ -249,7 +321,7 @@ class TextSEA:
         return Provenance(
             config={"absent": self.absent},
             members={name: self.options.get(name, {}) for name in self.methods},
-            call={"output": self.output.kind, "budget": self.budget, "features": features},
+            call={"output": output.kind, "budget": self.budget, "features": features},
             versions=find_versions(),
             seed=self.seed,
             seconds={**took, "total": seconds},

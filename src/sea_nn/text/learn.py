@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from sea_nn.features.kinds import TEXT
 from sea_nn.members.checks import Check, vote
 from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.passes.outputs import Output, take
+from sea_nn.questions.asked import Asked
 from sea_nn.questions.learn import AnswersMap, check_budget, learn_from_answers
 from sea_nn.submodular.answers_function import Link
 from sea_nn.text.members import MEMBERS, Question, find_price
@@ -57,6 +58,10 @@ def explain_text(
     options: Mapping[str, Mapping[str, Any]],
     budget: int,
     tick: Callable[[str, int], None] = lambda member, count: None,
+    previous: Asked | None = None,
+    on_round: Callable[[ExplainedText], bool | None] | None = None,
+    seconds: float | None = None,
+    tolerance: float | None = None,
 ) -> ExplainedText:
     """Explain one text with ``budget`` evaluations, members and questions together.
 
@@ -70,8 +75,12 @@ def explain_text(
         options: of members.
         budget: evaluations.
         tick: told a member's name ("sea" for questions) and the evaluations just made.
+        previous: questions about this text and the model's outputs; they count as asked.
+        on_round: is given what was found after each round, and may return False to stop.
+        seconds: ask no more after this time, the members' included.
+        tolerance: ask no more once the error is at most this.
     """
-    per_question, before = len(group_tails(ends)), model.evaluations
+    per_question, before, began = len(group_tails(ends)), model.evaluations, time.perf_counter()
     check_budget(budget, per_question * find_price(methods, options, len(reading)))
     target: Tensor | None = None
     columns: Tensor | None = None
@@ -84,7 +93,7 @@ def explain_text(
         return take(found, target.expand(len(found), *target.shape[1:]))
 
     question = Question(model, reading, ends, read)
-    maps, seconds, evaluations, failed = {}, {}, {}, {}
+    maps, took, evaluations, failed = {}, {}, {}, {}
     for name in methods:
         started, spent = time.perf_counter(), model.evaluations
         try:
@@ -92,7 +101,7 @@ def explain_text(
             maps[name] = found.detach().float().cpu().unsqueeze(0)
         except UnfitError as error:
             failed[name] = str(error)
-        seconds[name] = time.perf_counter() - started
+        took[name] = time.perf_counter() - started
         evaluations[name] = model.evaluations - spent
         tick(name, evaluations[name])
     if not maps:
@@ -109,12 +118,27 @@ def explain_text(
     # One text's function is small: it is learned on the CPU, wherever the model runs.
     chosen, columns = target.cpu(), columns.cpu()
 
+    said: list[Tensor] = []
+    known = None
+    if previous is not None:
+        earlier, score = previous.read(output, chosen, columns, n)
+        said, known = [earlier[0, :, 0]], (previous.sets, score)
+
     def ask_only(sets: Tensor) -> Tensor:
         found = model.ask(reading, sets[0], ends).float().cpu()
+        said.append(found)
         tick("sea", per_question * len(found))
         return output.score(found, chosen.expand(len(found), *chosen.shape[1:])).unsqueeze(0)
 
-    ran = (maps, seconds, evaluations, failed, chosen, columns, output, options)
+    def finish(learned: AnswersMap) -> ExplainedText:
+        took["sea"] = time.perf_counter() - started
+        evaluations["sea"] = model.evaluations - spent
+        answered = torch.cat(said)[: learned.asked.sets.shape[1]]
+        asked = replace(learned.asked, outputs=answered[None, :, None], whole=columns)
+        learned = replace(learned, asked=asked)
+        return ExplainedText(reading, members, heatmaps, learned, tuple(_check(reading, members)))
+
+    ran = (maps, took, evaluations, failed, chosen, columns, output, options)
     members = MemberMaps(*ran, kind=TEXT)
     heatmaps = to_heatmaps(members)
     heat = torch.einsum("nm,nm...->n...", vote(members), heatmaps.to(torch.float64))
@@ -126,10 +150,12 @@ def explain_text(
         max(1, (budget - (model.evaluations - before)) // per_question),
         link=link,
         features=Features(TEXT, (n,)),
+        known=known,
+        on_round=None if on_round is None else lambda learned: on_round(finish(learned)),
+        seconds=None if seconds is None else max(0.0, seconds - (time.perf_counter() - began)),
+        tolerance=tolerance,
     )
-    seconds["sea"] = time.perf_counter() - started
-    evaluations["sea"] = model.evaluations - spent
-    return ExplainedText(reading, members, heatmaps, learned, tuple(_check(reading, members)))
+    return finish(learned)
 
 
 def _check(reading: Reading, members: MemberMaps) -> list[Check]:

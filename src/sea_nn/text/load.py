@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch import nn
 from sea_nn.errors import InputError, MissingExtraError
 from sea_nn.text.zero_shot import ZeroShot
 
+SAFE = {"local_files_only": True, "trust_remote_code": False}
 UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
 
 
@@ -31,9 +34,12 @@ def load_text_model(
     """The model in a folder that ``save_pretrained`` wrote, and its tokenizer.
 
     Nothing is fetched, no pickle is opened and no code of the folder runs. An encoder without a
-    head becomes a classifier of ``labels`` (``ZeroShot``).
+    head becomes a classifier of ``labels`` (``ZeroShot``). A ``.gguf`` file is a language model
+    with its tokenizer; it needs the packages gguf and accelerate.
     """
     path = Path(folder).expanduser()
+    if path.suffix == ".gguf" and path.is_file():
+        return _load_gguf(path)
     if not path.is_dir():
         raise InputError(
             f"there is no folder {str(folder)!r}: a text model is read from a folder on this "
@@ -49,22 +55,39 @@ def load_text_model(
             "model.save_pretrained(folder)"
         )
     transformers = import_transformers()
-    safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    with _loading(transformers, path):
+        config = transformers.AutoConfig.from_pretrained(path, **SAFE)
+        make = transformers.AutoModel if labels else _find_loader(transformers, config)
+        model = make.from_pretrained(path, use_safetensors=True, **SAFE).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **SAFE)
+    return (ZeroShot(model, tokenizer, labels) if labels else model), tokenizer
+
+
+def _load_gguf(path: Path) -> tuple[nn.Module, Any]:
+    transformers = import_transformers()
+    for needed in ("gguf", "accelerate"):
+        if importlib.util.find_spec(needed) is None:
+            raise MissingExtraError(f"{path.name} needs {needed}: pip install 'sea-nn[gguf]'")
+    where: dict[str, Any] = {**SAFE, "gguf_file": path.name}
+    with _loading(transformers, path):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **where)
+        model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, **where).eval()
+    return model, tokenizer
+
+
+@contextmanager
+def _loading(transformers: Any, path: Path) -> Iterator[None]:
+    """Without progress bars, and with an error for people where it fails."""
     bars = transformers.utils.logging
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
     try:
-        config = transformers.AutoConfig.from_pretrained(path, **safe)
-        make = transformers.AutoModel if labels else _find_loader(transformers, config)
-        model = make.from_pretrained(path, use_safetensors=True, **safe)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **safe)
+        yield
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(f"transformers could not load {path}: {error}") from error
     finally:
         if shown:
             bars.enable_progress_bar()
-    model.eval()
-    return (ZeroShot(model, tokenizer, labels) if labels else model), tokenizer
 
 
 def _find_loader(transformers: Any, config: Any) -> Any:

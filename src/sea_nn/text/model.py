@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sea_nn.errors import InputError, KindError, UnfitError
 from sea_nn.members.attention import HoldAttention, RecordAttention
+from sea_nn.passes.reading import check_value
 from sea_nn.text.absent import Absent, Rows, hide
 from sea_nn.text.reading import START, Reading
 
@@ -35,6 +36,7 @@ class TextModel:
         language: whether it is a causal language model; else a classifier.
         absent: what becomes of absent words.
         batch: the most rows in one pass; left out, by the number of tokens.
+        value: of a classifier, a function from its output to numbers [N]: they are its one column.
     """
 
     def __init__(
@@ -45,8 +47,10 @@ class TextModel:
         language: bool = False,
         absent: Absent = "mask",
         batch: int | None = None,
+        value: Callable[[Any], Tensor] | None = None,
     ) -> None:
         self.module, self.language, self.absent, self.batch = module, language, absent, batch
+        self.value = value
         self.device = next((p.device for p in module.parameters()), torch.device("cpu"))
         self.mask: int | None = tokenizer.mask_token_id
         self.pad = find_pad(tokenizer)
@@ -99,7 +103,10 @@ class TextModel:
     def _forward(self, given: dict[str, Tensor], lengths: Tensor, ends: Sequence[End]) -> Tensor:
         """One pass: [B, K, 1] of a classifier, [B, 1, ends] of a language model."""
         if not self.language:
-            logits = find_logits(self.module(**given, **self.plain))
+            output = self.module(**given, **self.plain)
+            if self.value is not None:
+                return check_value(self.value(output), len(lengths)).view(-1, 1, 1)
+            logits = find_logits(output)
             if logits.ndim != 2 or logits.shape[0] != len(lengths):
                 raise InputError(
                     f"a text classifier gives [N, classes]; this model's logits are "

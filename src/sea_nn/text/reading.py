@@ -58,7 +58,7 @@ class Reading:
 
 def read_text(
     tokenizer: Any,
-    text: str,
+    text: str | tuple[str, str],
     features: str | Sequence[Sequence[int]] = "words",
     *,
     limit: int | None = None,
@@ -69,18 +69,24 @@ def read_text(
 
     Args:
         tokenizer: of Hugging Face.
-        text: one text.
+        text: one text, or a pair that the tokenizer joins (question and document): it counts as one
+            text of two lines.
         features: "words", "tokens", "sentences" or spans (start, end) in characters. More than 256
             words or tokens are joined to groups of neighbours.
         limit: the most tokens that the model reads; a longer text is cut.
         keep_end: cut the beginning, not the end.
         start: the token that stands where no other is left, where the tokenizer adds none.
     """
-    if not isinstance(text, str):
-        raise KindError(f"a text is a string; got {type(text).__name__}")
-    if not text.strip():
+    both = text if isinstance(text, tuple) and len(text) == 2 else (text,)
+    if not all(isinstance(one, str) for one in both):
+        raise KindError(
+            f"a text is a string, or a pair (question, document) of them; got "
+            f"{', '.join(type(one).__name__ for one in both)}"
+        )
+    if not all(one.strip() for one in both):
         raise InputError("the text is empty: give at least one word")
-    given, special, places, notes = _tokenize(tokenizer, text)
+    given, special, places = _tokenize(tokenizer, both)
+    text, notes = "\n".join(both), []
     if limit is not None and len(special) > limit:
         kept = _cut(special, limit, keep_end)
         lost = len(special) - len(kept)
@@ -127,14 +133,17 @@ def find_special_ids(tokenizer: Any) -> set[int]:
     return set(tokenizer.all_special_ids) - unknown
 
 
-Tokens = tuple[dict[str, Tensor], Tensor, list[Span], list[tuple[str, str]]]
+Tokens = tuple[dict[str, Tensor], Tensor, list[Span]]
 
 
-def _tokenize(tokenizer: Any, text: str) -> Tokens:
-    """(What the tokenizer gave, which tokens are special, where each stands, notes)."""
+def _tokenize(tokenizer: Any, both: Sequence[str]) -> Tokens:
+    """(What the tokenizer gave, which tokens are special, where each stands in the lines)."""
     fast = bool(getattr(tokenizer, "is_fast", False))
+    if len(both) > 1 and not fast:
+        raise InputError(f"pairs need a fast tokenizer; {type(tokenizer).__name__} is none")
     try:
-        found = dict(tokenizer(text, return_offsets_mapping=fast, verbose=False))
+        encoded = tokenizer(*both, return_offsets_mapping=fast, verbose=False)
+        found = dict(encoded)
     except (TypeError, ValueError, NotImplementedError) as error:
         raise KindError(
             f"the tokenizer must be one of Hugging Face's; {type(tokenizer).__name__} could not "
@@ -144,9 +153,12 @@ def _tokenize(tokenizer: Any, text: str) -> Tokens:
     given = {name: torch.tensor(values, dtype=torch.int64) for name, values in found.items()}
     known = find_special_ids(tokenizer)
     special = torch.tensor([i in known for i in given["input_ids"].tolist()], dtype=torch.bool)
-    if offsets is not None:
-        return given, special, [(int(a), int(b)) for a, b in offsets], []
-    return given, special, _align(tokenizer, text, given["input_ids"], special), []
+    if offsets is None:
+        return given, special, _align(tokenizer, both[0], given["input_ids"], special)
+    lines = encoded.sequence_ids() if len(both) > 1 else [0] * len(offsets)
+    shift = [len(both[0]) + 1 if line == 1 else 0 for line in lines]
+    places = [(int(a) + s, int(b) + s) for (a, b), s in zip(offsets, shift, strict=True)]
+    return given, special, places
 
 
 def _align(tokenizer: Any, text: str, ids: Tensor, special: Tensor) -> list[Span]:

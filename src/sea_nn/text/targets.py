@@ -24,6 +24,8 @@ def split_targets(target: Any, n_texts: int) -> list[TextTarget]:
     each = [tuple(one) if isinstance(one, list) else one for one in each]
     if len(each) != n_texts:
         raise InputError(f"target is a list of {len(each)}, and there are {n_texts} texts")
+    if len({isinstance(one, tuple) for one in each}) > 1:
+        raise InputError("targets of one call are all single, or all pairs (a, b): call twice")
     return each
 
 

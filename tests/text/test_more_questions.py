@@ -1,0 +1,168 @@
+"""Texts explained in rounds, from earlier answers, for functions of the output, and as pairs."""
+
+import pytest
+import torch
+
+from sea_nn import SEA, Explanation
+from sea_nn.errors import InputError, KindError
+from tests.helpers.texts import (
+    TEXT,
+    SlowTokenizer,
+    make_byte_tokenizer,
+    make_classifier,
+    make_language_model,
+    make_tokenizer,
+)
+
+SHORT = "film was not bad"
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return make_classifier(), make_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def first(parts):
+    """An explanation of two texts of 4 and 10 words, the second cut short."""
+    return SEA.for_text(*parts, budget=24).explain([SHORT, TEXT], target=0)
+
+
+def test_a_function_on_each_round_sees_the_text_and_may_end_its_questions(parts):
+    seen = []
+
+    def watch(e):
+        seen.append(e)
+        return len(seen) < 2
+
+    e = SEA.for_text(*parts, budget=64).explain([TEXT], target=0, on_round=watch)
+    assert [one.texts for one in seen] == [e.texts] * 2
+    assert e.function.n_answers == seen[-1].function.n_answers < 60
+    assert seen[0].asked.sets.shape[1] < seen[1].asked.sets.shape[1]
+    assert any("on_round asked for no more" in check.message for check in e.checks)
+
+
+def test_time_and_tolerance_end_the_questions(parts):
+    sea = SEA.for_text(*parts, budget=64)
+    whole = sea.explain([TEXT], target=0)
+    for stop in ({"seconds": 0.0}, {"tolerance": 10.0}):
+        e = sea.explain([TEXT], target=0, **stop)
+        assert e.function.n_answers < whole.function.n_answers
+        assert e.attribution.shape == whole.attribution.shape
+    with pytest.raises(InputError, match="seconds must be"):
+        sea.explain([TEXT], seconds=-1)
+
+
+def test_earlier_answers_count_as_asked(parts, first):
+    sea = SEA.for_text(*parts, budget=24)
+    again = sea.explain([SHORT, TEXT], target=0, previous=first)
+    assert again.provenance.evaluations["sea"] == 0
+    assert torch.equal(again.order, first.order)
+    torch.testing.assert_close(again.attribution, first.attribution)
+    other = sea.explain([SHORT, TEXT], target=1, previous=first)
+    assert other.provenance.evaluations["sea"] == 0
+    fresh = sea.explain([SHORT], target=1)  # every subset of 4 words was asked
+    torch.testing.assert_close(other[0].attribution, fresh.attribution, atol=1e-4, rtol=1e-3)
+    more = SEA.for_text(*parts, budget=100).explain([SHORT, TEXT], target=0, previous=first)
+    assert 0 < more.provenance.evaluations["sea"] <= 100
+
+
+def test_earlier_answers_about_something_else_are_refused(parts, first, tmp_path):
+    sea = SEA.for_text(*parts, budget=24)
+    with pytest.raises(InputError, match="2 texts, and there are 1"):
+        sea.explain([SHORT], previous=first)
+    with pytest.raises(InputError, match="another text"):
+        sea.explain(["film was not good", TEXT], previous=first)
+    with pytest.raises(InputError, match="absent='delete'"):
+        SEA.for_text(*parts, budget=24, absent="delete").explain([SHORT, TEXT], previous=first)
+    loaded = Explanation.load(first.save(tmp_path / "e.safetensors"))
+    with pytest.raises(InputError, match="loaded from a file"):
+        sea.explain([SHORT, TEXT], previous=loaded)
+    with pytest.raises(KindError, match="must be an Explanation"):
+        sea.explain([SHORT], previous="e")
+
+
+def test_a_language_model_goes_on_with_the_same_continuation():
+    sea = SEA.for_text(make_language_model(), make_byte_tokenizer(), budget=24)
+    e = sea.explain(["the film was"], target=(" good", " bad"))
+    again = sea.explain(["the film was"], target=(" good", " bad"), previous=e)
+    assert again.provenance.evaluations["sea"] == 0
+    with pytest.raises(InputError, match="previous explains"):
+        sea.explain(["the film was"], target=" bad", previous=e)
+    with pytest.raises(KindError, match="not a function"):
+        sea.explain(["the film was"], target=lambda out: out)
+
+
+def test_words_that_keep_and_words_that_break_the_class(first):
+    for i, n in enumerate((4, 10)):
+        one = first[i]
+        for keep in (True, False):
+            assert sorted(one.top(n, keep=keep)[0].tolist()) == list(range(n))
+        least = one.smallest(keep=True, share=0.9)
+        assert 0 <= int(least.count) <= n
+        assert float(least.score) >= 0.9 * float(one.score)
+    assert first.top(3, keep=True).shape == (2, 3)
+
+
+def test_the_smallest_set_counts_no_words_that_take_no_part(parts):
+    sea = SEA.for_text(*parts, budget=20, features=[(0, 4), (5, 8)])
+    e = sea.explain(["film was not bad"], target=0)
+    assert len(e.texts[0]) == 3
+    for keep in (True, False):
+        assert int(e.smallest(keep=keep, share=0.99).count) <= 2
+        assert not e.smallest(keep=keep, share=0.99).mask[0, 2]
+
+
+def test_a_function_of_the_output_is_explained(parts):
+    model, tokenizer = parts
+
+    def margin(output):
+        return output.logits[:, 2] - output.logits[:, 0]
+
+    e = SEA.for_text(model, tokenizer, budget=20).explain([SHORT], target=margin)
+    said = model(**tokenizer(SHORT, return_tensors="pt")).logits[0].detach()
+    assert float(e.score[0]) == pytest.approx(float(said[2] - said[0]), abs=1e-4)
+    assert e.labels == ("margin",)
+    assert e.unit == "value"
+    pair = SEA.for_text(model, tokenizer, budget=20).explain([SHORT], target=(2, 0))
+    assert torch.equal(e.order, pair.order)
+    with pytest.raises(InputError, match=r"one number an input, a tensor \[1\]"):
+        SEA.for_text(model, tokenizer, budget=20).explain([SHORT], target=lambda out: out.logits)
+
+
+def test_a_pair_of_texts_is_read_as_the_tokenizer_reads_pairs(parts):
+    model, tokenizer = parts
+    e = SEA.for_text(model, tokenizer, budget=40).explain([("was it bad", "the film was bad")])
+    assert [len(piece.split()) for piece in e.texts[0]] == [1] * 7
+    assert "".join(e.texts[0]) == "was it bad\nthe film was bad"
+    given = tokenizer("was it bad", "the film was bad", return_tensors="pt")
+    said = model(**given).logits[0].detach().softmax(0)
+    assert float(e.score[0]) == pytest.approx(float(said.max()), abs=1e-5)
+    several = SEA.for_text(model, tokenizer, budget=20).explain([("bad", "film"), SHORT])
+    assert [len(text) for text in several.texts] == [2, 4]
+    with pytest.raises(InputError, match="fast tokenizer"):
+        SEA.for_text(model, SlowTokenizer(), budget=20).explain([("bad", "film")])
+    with pytest.raises(KindError, match="pair"):
+        SEA.for_text(model, tokenizer, budget=20).explain([("bad", "film", "plot")])
+
+
+def test_targets_of_one_call_are_of_one_kind(parts):
+    with pytest.raises(InputError, match="all single, or all pairs"):
+        SEA.for_text(*parts, budget=20).explain([SHORT, TEXT], target=[0, (1, 2)])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("bad \U0001f44e\U0001f3fd film", ["bad", "\U0001f44e\U0001f3fd", "film"]),
+        ("fi\u0301lm ba\u0308d", ["fi\u0301lm", "ba\u0308d"]),
+        ("\u05e1\u05e8\u05d8 \u05e8\u05e2 film", ["\u05e1\u05e8\u05d8", "\u05e8\u05e2", "film"]),
+        ("\u0641\u064a\u0644 film", ["\u0641\u064a\u0644", "film"]),
+        ("bad\u200b film\ttoo\r\n", ["bad\u200b", "film", "too"]),
+    ],
+)  # fmt: skip
+def test_every_script_keeps_its_words_whole(parts, text, words):
+    e = SEA.for_text(*parts, budget=20).explain([text])
+    assert "".join(e.texts[0]) == text
+    assert [piece.strip() for piece in e.texts[0]] == words
+    assert torch.isfinite(e.attribution).all()
