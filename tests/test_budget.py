@@ -209,6 +209,7 @@ def test_constraints_do_not_go_with_a_budget(model, x):
         ({}, 512),
         ({"methods": "fast"}, 34),
         ({"methods": "thorough"}, 1024),
+        ({"methods": "fast", "config": SEAConfig(absent="mean")}, 34),
         ({"methods": "paper"}, None),
         ({"methods": "saliency"}, None),
         ({"config": SEAConfig()}, None),

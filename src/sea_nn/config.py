@@ -25,7 +25,7 @@ MOST_ROUNDS = 3  # more did not help (docs/results/tried.md)
 
 DEFAULT_BUDGET = 512
 """Model evaluations an input where nobody says what to do: the function learned from answers."""
-POINTS = {"fast": 34, "thorough": 1024}
+BUDGETS = {"fast": 34, "thorough": 1024}
 """Names of other budgets."""
 
 SOLVERS = ("mirror", "gradient", "adagrad")
@@ -315,13 +315,13 @@ def choose_budget(
     >>> choose_budget("paper", None, None)
     ('paper', None)
     """
+    if isinstance(methods, str) and methods in BUDGETS:
+        if budget is not None:
+            raise InputError(f"methods={methods!r} is a budget of {BUDGETS[methods]}: say it once")
+        return None, BUDGETS[methods]
     if budget is not None or config is not None:
         return methods, budget
-    if methods is None:
-        return None, DEFAULT_BUDGET
-    if isinstance(methods, str) and methods in POINTS:
-        return None, POINTS[methods]
-    return methods, None
+    return (None, DEFAULT_BUDGET) if methods is None else (methods, None)
 
 
 def check_config(config: SEAConfig | None) -> SEAConfig:

@@ -221,7 +221,8 @@ def test_doctor_ends_with_1_only_if_a_check_fails(sea, clothes, tmp_path):
 def test_methods_models_and_options_are_listed_completely(sea):
     out, _ = sea("methods")
     assert all(name in out for name in (*names(), *ENSEMBLES, "301", "arXiv:1312.6034"))
-    assert "For images 30 (fast, paper) or 90 (thorough) questions" in out
+    assert "For images 30 questions" in out
+    assert "fast 34, thorough 1,024" in out
     out, _ = sea("models")
     assert set(SOURCES) == set(model_names())
     assert all(name in out for name in model_names())

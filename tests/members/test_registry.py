@@ -58,10 +58,6 @@ def test_ready_ensembles_and_their_options():
     assert ENSEMBLES["paper"] == ("saliency", "integrated_gradients", "smooth_ig")
     for ensemble, members in ENSEMBLES.items():
         assert tuple(entry.label for entry in expand_methods(ensemble)) == members
-    fast = sum(entry.member.cost(entry.options) for entry in expand_methods("fast"))
-    assert fast <= 5
-    thorough = {e.label: e.options for e in expand_methods("thorough", {"rise": {"cells": 5}})}
-    assert thorough["rise"] == {"n_masks": 400, "cells": 5, "keep": 0.5}
     (entry,) = expand_methods([("smooth_ig", {"preset": "paper", "n_steps": 9})])
     expected = {"n_samples": 3, "noise": 0.15, "stdev": 1.0, "n_steps": 9, "per_point": False}
     assert entry.options == expected

@@ -254,7 +254,7 @@ def test_an_in_place_model_neither_fails_nor_changes_the_input():
         ({"x": torch.zeros(1, 3, 5, 5)}, InputError, r"could not run on x.*\[1, 3, 5, 5\]"),
         ({"x": images().double()}, InputError, "the model is torch.float32 on cpu"),
         ({"target": 3}, InputError, "valid targets are 0 to 2"),
-        ({"methods": ()}, InputError, "methods is empty.*saliency.*thorough"),
+        ({"methods": ()}, InputError, "methods is empty.*saliency.*paper"),
         ({"methods": ""}, InputError, "methods is empty"),
         ({"methods": "salency"}, InputError, "did you mean 'saliency'.*Members: saliency"),
         ({"methods": [("rise", 3)]}, KindError, "pair"),

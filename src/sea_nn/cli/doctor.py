@@ -33,7 +33,7 @@ def doctor(
         str,
         typer.Option(
             metavar="NAMES",
-            help="fast, paper, thorough, all, or names from 'sea methods' with commas.",
+            help="paper, all, or names from 'sea methods' with commas.",
         ),
     ] = "paper",
     assignments: Annotated[

@@ -52,7 +52,7 @@ def methods(
     ] = None,
 ) -> None:
     """List the members that an ensemble can have, with their costs, and the ready ensembles."""
-    from sea_nn.config import SEAConfig
+    from sea_nn.config import BUDGETS, SEAConfig
     from sea_nn.members.registry import ENSEMBLES, expand_methods, get, names
 
     if name is not None:
@@ -68,15 +68,14 @@ def methods(
     out.print(table)
     ready = make_table("Ready ensembles", "name", "passes", "members")
     ready.columns[1].justify = "right"
-    asked: dict[int, list[str]] = {}
     for name in ENSEMBLES:
         entries = expand_methods(name)
         cost = sum(entry.member.cost(entry.options) for entry in entries)
         ready.add_row(name, f"{cost:,}", ", ".join(entry.label for entry in entries))
-        asked.setdefault(SEAConfig().settle(cost).questions, []).append(name)
     out.print(ready)
-    counts = " or ".join(f"{n} ({', '.join(which)})" for n, which in asked.items())
-    say(f"For images {counts} questions to the model come on top, each of them a pass")
+    asked, budgets = SEAConfig().settle(cost).questions, [f"{k} {n:,}" for k, n in BUDGETS.items()]
+    say(f"For images {asked} questions to the model come on top, each of them a pass")
+    say(f"Budgets, members and questions together, of --methods: {', '.join(budgets)}")
     say(
         "Passes: evaluations of the model (forward, or forward and backward) of one 224x224 picture"
     )

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import nn
 
+from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError, KindError
 from sea_nn.features.kinds import IMAGE
 from sea_nn.members import attention, gradients, masking, surrogates
@@ -137,17 +138,8 @@ class Entry:
 _MEMBERS: dict[str, Member] = {}
 
 ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "fast": ("saliency", "input_x_gradient", "grad_cam"),
-        "paper": ("saliency", "integrated_gradients", "smooth_ig"),
-        "thorough": (
-            *("saliency", "integrated_gradients", "smooth_ig"),
-            *("grad_cam", "occlusion", "rise"),
-        ),
-    }
+    {"paper": ("saliency", "integrated_gradients", "smooth_ig")}
 )
-# RISE's own 4000 masks would take nine tenths of the time of the ensemble.
-_ENSEMBLE_OPTIONS: Mapping[str, Mapping[str, Options]] = {"thorough": {"rise": {"n_masks": 400}}}
 
 
 def register(
@@ -171,8 +163,10 @@ def register(
     """
     if not callable(function):
         raise KindError(f"member {name!r} must be callable, got {type(function).__name__}")
-    if not name or name in ENSEMBLES or "," in name:
-        raise InputError(f"{name!r} cannot name a member: it is empty, an ensemble or has a comma")
+    if not name or name in (*ENSEMBLES, *BUDGETS) or "," in name:
+        raise InputError(
+            f"{name!r} cannot name a member: it is empty, an ensemble, a budget or has a comma"
+        )
     if name in _MEMBERS and not replace:
         raise InputError(f"a member named {name!r} exists; pass replace=True to replace it")
     _MEMBERS[name] = Member(
@@ -196,13 +190,13 @@ def get(name: str) -> Member:
     """
     if name in _MEMBERS:
         return _MEMBERS[name]
-    near = difflib.get_close_matches(str(name), (*ENSEMBLES, *_MEMBERS), n=3, cutoff=0.4)
+    near = difflib.get_close_matches(str(name), (*ENSEMBLES, *BUDGETS, *_MEMBERS), 3, 0.4)
     guess = f" did you mean {near[0]!r}?" if near else ""
     ordered = [n for n in near if n in _MEMBERS]
     ordered += [other for other in _MEMBERS if other not in near]
     raise InputError(
-        f"there is no member {name!r};{guess} Members: {', '.join(ordered)}; ready ensembles: "
-        f"{', '.join(ENSEMBLES)}"
+        f"there is no member {name!r};{guess} Members: {', '.join(ordered)}; a ready ensemble: "
+        f"{', '.join(ENSEMBLES)}; budgets of SEA: {', '.join(BUDGETS)}"
     )
 
 
@@ -212,19 +206,17 @@ def expand_methods(
     """Return the members that `methods` names, in order, with their options settled.
 
     Args:
-        methods: an ensemble's name ("fast", "paper", "thorough"), a member's name, several with
-            commas, or a sequence of names, (name, options) pairs, members and callables.
-        options: further options by name; they win over those of the ensemble and the pairs.
+        methods: "paper", a member's name, several with commas, or a sequence of names,
+            (name, options) pairs, members and callables.
+        options: further options by name; they win over those of the pairs.
     """
     if not isinstance(options, Mapping | None):
         raise KindError(
             f"options must be a dict from member to its options; got {type(options).__name__}"
         )
     given = dict(options or {})
-    extra: Mapping[str, Options] = {}
     ready = isinstance(methods, str) and methods in ENSEMBLES
     if isinstance(methods, str):
-        extra = _ENSEMBLE_OPTIONS.get(methods, {})
         methods = ENSEMBLES.get(methods) or [n.strip() for n in methods.split(",") if n.strip()]
     elif callable(methods) or isinstance(methods, Member):
         methods = [methods]
@@ -238,7 +230,7 @@ def expand_methods(
         label, again = member.name, 2
         while any(entry.label == label for entry in entries):
             label, again = f"{member.name}_{again}", again + 1
-        chosen = {**extra.get(label, {}), **own, **given.pop(label, {})}
+        chosen = {**own, **given.pop(label, {})}
         entries.append(Entry(label, member, member.settle(chosen), ready))
     if not entries:
         raise InputError(
