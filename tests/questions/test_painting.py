@@ -21,6 +21,10 @@ def test_a_map_keeps_the_order_of_its_score_and_sums_to_the_gains():
     map_ = paint_in_order(score, gains, sizes).float()
     assert torch.equal(map_.flatten(1).argsort(1), score.flatten(1).argsort(1))
     torch.testing.assert_close(map_.sum((1, 2)), gains.sum(1))
+    # the k largest have what the first features of their area gain, up to the tilt
+    found = map_.flatten(1).sort(dim=1, descending=True).values.cumsum(1)
+    wanted = (gains / 9).repeat_interleave(9, 1).cumsum(1)
+    torch.testing.assert_close(found, wanted.float(), rtol=0.03, atol=0.03)
     # equal gains keep their order without being told apart by more than the tilt
     top = map_.flatten(1).topk(18, 1).values
     assert bool((top[:, 0] < 1.05 * top[:, -1]).all())

@@ -76,7 +76,8 @@ class Explanation(FeatureSets):
             maps; None if it was not asked.
         function: with a budget, the functions learned from the model's answers: ``predict`` asks
             them, and gains are in their ``unit``; a feature's gain is then the sum of the
-            attribution of its positions.
+            attribution of its positions. Of cells of images that is so for the first ones
+            together: the k largest pixels sum to what the first cells of their area gain.
         predict_error: root mean square error of ``predict``, from answers left out of its fit, [N].
         kind: of the inputs: "image", "table", "series", "volume" or another; left out, found from
             the attribution's axes.

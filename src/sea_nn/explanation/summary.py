@@ -45,12 +45,15 @@ def _describe_function(e: Any) -> list[str]:
     total, error = (f.all - f.none).mean(), "not known"
     if e.predict_error is not None and not bool(e.predict_error.isnan().all()):
         error = f"{float(e.predict_error.nanmean()):.3f}"
-    return [
+    lines = [
         f"the model answered {f.n_answers} questions about sets of features of each input",
         f"gains are in {f.link}, {float(total):.2f} in all on average: the model's own "
         "difference between the whole input and an empty one",
         f"error of predicted scores: {error}",
     ]
+    if e.kind == "image" and e.features is not None:
+        lines.insert(2, "the largest pixels together have what the first cells of their area gain")
+    return lines
 
 
 def _describe_evidence(e: Any) -> tuple[str, list[str]]:

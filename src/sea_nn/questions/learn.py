@@ -44,10 +44,11 @@ class AnswersMap:
         function: the learned functions.
         order: features, the best first, [N, n].
         gains: what each adds after those before it, in the function's unit, [N, n].
-        attribution: gains over the positions of the map, [N, *shape]; it sums to the gains. Of
-            images, positions come in the order of their features and of heat
-            (``paint_in_order``); otherwise each feature's gain is the sum of its positions'. Zero
-            where a class has less support than the empty input.
+        attribution: gains over the positions of the map, [N, *shape]; it sums to the gains. The
+            sum over a feature is its gain, but of cells of images, where pixels have an order
+            of their own, by cell and heat: there the k largest pixels sum to what the first
+            cells of the same area gain (``paint_in_order``), and the sum over a cell is only
+            near its gain. Zero where a class has less support than the empty input.
         error: root mean square error of the score on answers left out of the fit, [N].
         feature_shape: the shape of the feature space; its product is n.
         features: the feature of each position, int64 [1, *shape]; None: one each.

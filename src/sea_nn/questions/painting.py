@@ -2,8 +2,9 @@
 
 Features have an order, and their gains never grow along it; positions have the members' heat. A
 position comes the earlier the earlier its feature does and the warmer it is, and the k-th position
-gets the k-th largest of the features' gains by position: the map sums to the gains, and its order
-serves deletion and insertion alike (docs/results/learned.md).
+gets the k-th largest of the features' gains by position. So the k largest positions sum, up to the
+tilt, to what the first features of the same area gain, and the map to all gains; its order serves
+deletion and insertion alike (docs/results/learned.md).
 """
 
 from __future__ import annotations
