@@ -7,7 +7,7 @@ from sea_nn.features import Features
 from sea_nn.questions.designs import around, choose_open
 from sea_nn.questions.finer import can_refine, count_questions, sort_finer
 from sea_nn.questions.learn import learn_from_answers
-from sea_nn.questions.painting import add_densities, blend, find_trust, paint_in_order
+from sea_nn.questions.painting import add_densities, blend, correlate, paint_in_order
 from sea_nn.questions.search import plan_questions
 
 
@@ -48,10 +48,11 @@ def test_heat_is_trusted_as_far_as_the_answers_bear_it_out():
     worth = torch.rand(16, generator=generator).double()
     scores = (sets.double() @ worth - 3).sigmoid()
     heat = torch.stack([worth, 1 - worth, torch.ones(16).double()])  # right, wrong, says nothing
-    trust = find_trust(sets, scores, heat)
-    assert float(trust[0]) > 0.9
-    assert trust[1:].tolist() == [0, 0]  # though larger sets have more heat and higher scores
-    assert find_trust(sets, torch.ones(3, 200), heat).tolist() == [0, 0, 0]
+    agreed = correlate(sets, scores, heat)
+    assert float(agreed[0]) > 0.5
+    assert float(agreed[1]) < -0.5  # though larger sets have more heat and higher scores
+    assert float(agreed[2]) == 0
+    assert correlate(sets, torch.ones(3, 200), heat).tolist() == [0, 0, 0]
 
 
 def test_regions_and_heat_are_added_as_densities():

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sea_nn.features import Features
 from sea_nn.questions.designs import balanced_signs
-from sea_nn.questions.painting import add_densities, find_trust
+from sea_nn.questions.painting import add_densities, correlate
 from sea_nn.questions.search import Search
 from sea_nn.submodular.answers_function import to_score
 
@@ -70,7 +70,10 @@ def order_by_effects(
 ) -> None:
     """Let heat and effects, both [N, *shape], say how early positions and features come."""
     sets, answers = search.asked
-    trust = find_trust(sets, to_score(answers, search.link), search.heat)
+    agreed = correlate(sets, to_score(answers, search.link), search.heat)
+    # Heat counts in full from half a standard error of the correlation on, and not at all below
+    # minus that: few answers cannot say that it is wrong.
+    trust = (0.5 + agreed * (answers.shape[1] / 2) ** 0.5).clamp(0, 1)
     search.early = add_densities(heat.double(), effects, trust, say)
     mean = features.sum(search.early) / features.count().to(heat.device)
     search.order = mean.argsort(dim=1, descending=True, stable=True)

@@ -24,7 +24,7 @@ from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve, ask_curve, choose_counts
 from sea_nn.questions.finer import can_refine, sort_finer
 from sea_nn.questions.halves import ask_halves, recall_halves
-from sea_nn.questions.painting import ANSWERS_A_NAT, blend, find_trust, paint_in_order
+from sea_nn.questions.painting import ANSWERS_A_NAT, blend, correlate, paint_in_order
 from sea_nn.questions.search import HALVE_UP_TO, Plan, Search, plan_questions
 from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import AnswersFunction, Link, to_score
@@ -234,7 +234,7 @@ def _paint(
     score = search.early
     if score is None:
         sets, answers = search.asked
-        trust = find_trust(sets, to_score(answers, search.link), search.heat)
+        trust = (2 * correlate(sets, to_score(answers, search.link), search.heat)).clamp(0, 1)
         found, order = (features, search.order) if fine is None else fine
         earliness = found.expand(1 - order.argsort(1).double() / found.n)
         score = blend(earliness, heat, answers.shape[1] / ANSWERS_A_NAT, trust)

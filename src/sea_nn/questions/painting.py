@@ -21,11 +21,11 @@ FLOOR = 0.03  # of the mean heat: positions below are alike
 TILT = 0.02  # of a value: so much the positions of equal gains differ, the first from the last
 
 
-def find_trust(sets: Tensor, scores: Tensor, heat: Tensor) -> Tensor:
-    """How far the answers bear the members' heat out, 0 to 1: [N].
+def correlate(sets: Tensor, scores: Tensor, heat: Tensor) -> Tensor:
+    """How far the answers bear the members' heat out, -1 to 1: [N].
 
-    Twice the correlation of the heat in a set with the score of it, both without what the size of
-    the set explains: members that look elsewhere than the model have no say in the map.
+    The correlation of the heat in a set with the score of it, both without what the size of the set
+    explains: members that look elsewhere than the model shall have no say in the map.
 
     Args:
         sets: what was left, [N, R, n].
@@ -39,9 +39,7 @@ def find_trust(sets: Tensor, scores: Tensor, heat: Tensor) -> Tensor:
     square = size.square().sum(1, keepdim=True).clamp(min=1e-300)
     warm, told = (v - (v * size).sum(1, keepdim=True) / square * size for v in (warm, told))
     both = (warm.square().sum(1) * told.square().sum(1)).sqrt()
-    return torch.where(both > 1e-12, 2 * (warm * told).sum(1) / both.clamp(min=1e-300), 0).clamp(
-        0, 1
-    )
+    return torch.where(both > 1e-12, (warm * told).sum(1) / both.clamp(min=1e-300), 0.0)
 
 
 def blend(earliness: Tensor, heat: Tensor, sharpness: float, trust: Tensor) -> Tensor:
