@@ -21,7 +21,7 @@ def x():
 
 @pytest.fixture(scope="module")
 def whole(model, x):
-    return SEA(model, budget=128).explain(x, target=[0, 1])
+    return SEA(model, budget=96).explain(x, target=[0, 1])
 
 
 def _spent(e):
@@ -30,7 +30,7 @@ def _spent(e):
 
 def test_every_round_gives_an_explanation_and_costs_nothing_more(model, x, whole):
     seen = []
-    e = SEA(model, budget=128).explain(x, target=[0, 1], on_round=seen.append)
+    e = SEA(model, budget=96).explain(x, target=[0, 1], on_round=seen.append)
     assert len(seen) >= 3
     assert all(isinstance(part, Explanation) for part in seen)
     asked = [part.function.n_answers for part in seen]
@@ -58,14 +58,14 @@ def test_rounds_of_a_sweep_are_told_too(model, x):
     ],
 )
 def test_questions_end_when_told_and_a_check_says_so(model, x, whole, options, why):
-    e = SEA(model, budget=128).explain(x, target=[0, 1], **options)
+    e = SEA(model, budget=96).explain(x, target=[0, 1], **options)
     assert _spent(e) < _spent(whole)
     assert e.function.n_answers > 0
     assert any(why in check.message for check in e.checks)
 
 
 def test_a_tolerance_out_of_reach_changes_nothing(model, x, whole):
-    e = SEA(model, budget=128).explain(x, target=[0, 1], tolerance=1e-9, seconds=1e6)
+    e = SEA(model, budget=96).explain(x, target=[0, 1], tolerance=1e-9, seconds=1e6)
     assert torch.equal(e.gains, whole.gains)
 
 
@@ -85,7 +85,7 @@ class _Interrupting(nn.Module):
 
 def test_an_interrupt_returns_what_was_answered(model, x, whole):
     _Interrupting.passed = 0
-    e = SEA(_Interrupting(model, 160), budget=128).explain(x, target=[0, 1])
+    e = SEA(_Interrupting(model, 120), budget=96).explain(x, target=[0, 1])
     assert 0 < e.function.n_answers < whole.function.n_answers
     assert bool(e.attribution.any())
     assert any("interrupted" in check.message for check in e.checks)
@@ -95,11 +95,11 @@ def test_an_interrupt_returns_what_was_answered(model, x, whole):
 def test_an_interrupt_before_any_answer_is_the_callers(model, x):
     _Interrupting.passed = 0
     with pytest.raises(KeyboardInterrupt):
-        SEA(_Interrupting(model, 1), budget=128).explain(x)
+        SEA(_Interrupting(model, 1), budget=96).explain(x)
 
 
 def test_another_class_needs_no_new_question(model, x, whole):
-    e = SEA(model, budget=128).explain(x, target=2, previous=whole)
+    e = SEA(model, budget=96).explain(x, target=2, previous=whole)
     assert e.provenance.evaluations["sea"] <= 2 * len(whole.curve.counts) * len(x)
     assert e.function.n_answers == whole.function.n_answers
     assert torch.equal(e.asked.sets, whole.asked.sets)
@@ -107,7 +107,7 @@ def test_another_class_needs_no_new_question(model, x, whole):
 
 
 def test_two_classes_and_their_contrast_are_answered_by_the_same_questions(model, x, whole):
-    sea = SEA(model, budget=128)
+    sea = SEA(model, budget=96)
     a, b, pair = (sea.explain(x, target=t, previous=whole) for t in (0, 1, (0, 1)))
     z = pair.asked.outputs[:, :, 0]
     torch.testing.assert_close(
@@ -118,16 +118,16 @@ def test_two_classes_and_their_contrast_are_answered_by_the_same_questions(model
 
 
 def test_a_larger_budget_goes_on_from_the_questions_asked(model, x, whole):
-    e = SEA(model, budget=200).explain(x, target=[0, 1], previous=whole)
+    e = SEA(model, budget=140).explain(x, target=[0, 1], previous=whole)
     before = whole.asked.sets.shape[1]
     assert torch.equal(e.asked.sets[:, :before], whole.asked.sets)
     torch.testing.assert_close(e.asked.answers[:, :before], whole.asked.answers)
     assert e.function.n_answers > whole.function.n_answers
-    assert before + _spent(e) / 2 <= 204
+    assert before + _spent(e) / 2 <= 144
 
 
 def test_previous_explanations_that_do_not_fit_are_refused(model, x, whole, tmp_path):
-    sea = SEA(model, budget=128)
+    sea = SEA(model, budget=96)
     with pytest.raises(InputError, match="other inputs"):
         sea.explain(x.flip(0), previous=whole)
     with pytest.raises(InputError, match="the same inputs"):
@@ -139,5 +139,5 @@ def test_previous_explanations_that_do_not_fit_are_refused(model, x, whole, tmp_
 
 
 def test_parts_of_a_batch_can_go_on_alone(model, x, whole):
-    e = SEA(model, budget=128).explain(x[1:], target=1, previous=whole[1])
+    e = SEA(model, budget=96).explain(x[1:], target=1, previous=whole[1])
     torch.testing.assert_close(e.asked.answers, whole[1].asked.answers)

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import sea_nn
-from sea_nn import SEA, Explanation
+from sea_nn import SEA, Explanation, explain_dataset, read_dataset
+from sea_nn.app.load import Columns, of_columns
+from sea_nn.app.session import Session
 from sea_nn.cli import app
 from sea_nn.errors import AssumptionWarning, InputError, KindError
 from sea_nn.members.checks import examine
@@ -292,6 +294,40 @@ def test_of_several_values_the_caller_chooses(x):
         SEA(build("logits"), FAST, output="value").explain(x)
     e = SEA(build("logits"), FAST, output="value").explain(x, 2)
     assert e.name(0) == "output 2"
+
+
+# --- a budget, data sets, the page -------------------------------------------------------------
+
+
+def test_a_budget_learns_the_score_of_every_kind(kind, x):
+    model = build(kind)
+    e = SEA(model, budget=24, output=kind).explain(x[:2], 0)
+    said = truth(kind, model(x[:2]).detach())[:, 0]
+    torch.testing.assert_close(e.score, said)
+    whole = torch.ones(2, 1, *e.shape, dtype=torch.bool)
+    torch.testing.assert_close(e.predict(whole)[:, 0], said, atol=1e-4, rtol=1e-4)
+    assert e.unit == ("value" if kind == "value" else "log-odds")
+
+
+def test_rows_of_a_data_set_have_the_score(kind, x, tmp_path):
+    pytest.importorskip("pyarrow", reason="whole data sets need pyarrow")
+    model = build(kind)
+    explain_dataset(x, SEA(model, FAST, output=kind), tmp_path / "out", quiet=True)
+    said = truth(kind, model(x).detach())
+    for i, one in enumerate(read_dataset(tmp_path / "out")):
+        target = one.row["target"]
+        assert one.row["probability"] == pytest.approx(float(said[i, target]), abs=1e-6)
+        assert one.to_explanation().output.kind == kind
+
+
+def test_the_page_shows_the_score(kind):
+    row = torch.rand(1, 6, generator=torch.Generator().manual_seed(0))
+    model = build(kind, 6)
+    session = Session(of_columns("mine", model, Columns("abcdef", examples=row, output=kind)))
+    session.choose(session.subject.examples[0])
+    said = truth(kind, model(row).detach())[0]
+    for answer in session.top():
+        assert answer.score == pytest.approx(float(said[answer.target]), abs=1e-6)
 
 
 # --- words, files, command line ----------------------------------------------------------------
