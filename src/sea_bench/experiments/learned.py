@@ -70,6 +70,7 @@ CHOSEN_NOTE = (
     "How questions are spent and maps drawn was chosen on tuning pictures (the end of the order), "
     "none of which is here."
 )
+TIME_NOTE = "Seconds: in blocks, on a device shared with other work; compare them roughly."
 FILLS = ("blur", "mean", "inpaint", "noise")
 PLACES: dict[str, dict[str, Any]] = {
     "imagenet": {"data": "imagenet", "classifier": "efficientnet-lite0", "mask": "box"},
@@ -151,7 +152,7 @@ def _budgets(
         ours=OUR_LABELS,
         blocks=64,
         figures=(),
-        notes=(BLUR_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE),
+        notes=(BLUR_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE, TIME_NOTE),
         **{**PLACES[name], "n_inputs": 32, **more},
     )
 
