@@ -70,6 +70,10 @@ CHOSEN_NOTE = (
     "How questions are spent and maps drawn was chosen on tuning pictures (the end of the order), "
     "none of which is here."
 )
+WISH_NOTE = (
+    "SEA B, to keep and to break: the order of ``top(p, keep=True)`` and ``top(p, keep=False)``, "
+    "which serves one wish alone; they stand beside the others and do not compete."
+)
 TIME_NOTE = "Seconds: in blocks, on a device shared with other work; compare them roughly."
 FILLS = ("blur", "mean", "inpaint", "noise")
 PLACES: dict[str, dict[str, Any]] = {
@@ -194,9 +198,10 @@ def _smallest(name: str, **more: Any) -> Experiment:
         ),
         against=OUR_LABELS[-1],
         ours=OUR_LABELS,
+        aside=tuple(one.label for one in WISHED),
         blocks=64,
         figures=(),
-        notes=(BLUR_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE),
+        notes=(BLUR_NOTE, WISH_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE),
         **{**PLACES[name], "mask": None, "n_inputs": 32, **more},
     )
 
