@@ -199,7 +199,7 @@ def _check_agreement(maps: list[Tensor]) -> list[Check]:
         return []
     mean, chance = mean_agreement(torch.stack(maps, 1))
     low = (mean <= chance) & (chance <= MOST_CHANCE)
-    advice = "the map looks as sharp as any other but shows little that members share"
+    advice = "the map shows little that members share: it rests on the model's answers, if any"
     return [
         Check(
             "warn",
