@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -11,10 +12,14 @@ from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import Batch
 from sea_nn.ensembling.agreement import spearman
 from sea_nn.metrics import overlap_top, random_map
+from sea_nn.questions import search
 from sea_nn.sea import SEA
 
 SHARE = 0.01
-LABELS = ("float64", "TF32 off", "other device", "one at a time", "another seed", "random map")
+LABELS = (
+    *("float64", "TF32 off", "other device", "one at a time", "another seed", "other sets"),
+    "random map",
+)
 METRICS = ("spearman", "top_1%")
 
 
@@ -30,12 +35,15 @@ def compare_with_default(explainer: Explainer, batch: Batch) -> dict[str, list[l
     other = "cpu" if x.is_cuda else "cuda" if torch.cuda.is_available() else "cpu"
     with _without_tf32():
         exact = run(model, x, target)
+    with patch.object(search, "DESIGN", 1):
+        drawn = run(model, x, target)
     made = {
         "float64": run(copy.deepcopy(model).double(), x.double(), target),
         "TF32 off": exact,
         "other device": run(copy.deepcopy(model).to(other), x.to(other), target.to(other)),
         "one at a time": torch.cat([run(model, x[[i]], target[[i]]) for i in range(len(x))]),
         "another seed": run(model, x, target, seed + 1),
+        "other sets": drawn,
         "random map": random_map(tuple(own.shape), seed, batch.number, own.device).to(own),
     }
     table: dict[str, list[list[float]]] = {name: [] for name in METRICS}

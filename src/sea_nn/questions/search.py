@@ -45,6 +45,7 @@ HALVE_UP_TO = 140  # questions below which halves of regions tell more than sets
 REGIONS = ((60, 64), (0, 16))  # from so many questions on, halves are of so many regions
 SORT_FROM, SORT_ALL_FROM = 400, 800  # questions from which the first half or all of it is sorted
 FINER = {800: 5}  # windows of quarter cells from so many questions on
+DESIGN = 0  # of the sets: another number draws others, for measurements of what that does
 POOL = 8  # sets to choose each from by what f expects
 LARGEST = 0.6  # share of the features in the largest set of a round
 CONFIRM_FROM = 250  # questions from which some are spent on the sizes of smallest sets
@@ -167,7 +168,7 @@ class Search:
         self.best: Predictor | None = None
         self.places = None if self.layout is None else place_units(n, self.layout)
         self.near = None if self.layout is None else smooth_cells(self.layout)
-        self.generators = [torch.Generator().manual_seed(self.seed) for _ in range(count)]
+        self.generators = [torch.Generator().manual_seed(self.seed + DESIGN) for _ in range(count)]
         self.order = self.heat.argsort(dim=1, descending=True, stable=True)
         if self.sets:
             self.order = self.find_order()
