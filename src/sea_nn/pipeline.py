@@ -2,7 +2,8 @@
 
     members -> heatmaps and votes -> questions to the model -> one learned f an input -> map
 
-``explain`` goes all the way; ``learn`` is its second half, for heatmaps that are there already.
+With a budget, the default, f is learned from the answers (``questions/learn.py``); without one from
+heatmaps and a few answers, by ``learn``, which also serves heatmaps that are there already.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sea_nn import SEAConfig, ensemble, ensemble_class
@@ -21,11 +21,10 @@ from tests.reference import paper
 SMALL = {"widths": (8, 6, 4), "thresholds": (2, 4, 7)}
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("weights", [(10.0, 10.0, 1e-6), (1.0, 100.0, 1e-3), (0.1, 10.0, 1e-6)])
-def test_the_papers_training_and_map_to_the_last_digits(seed, weights):
+def test_the_papers_training_and_map_to_the_last_digits(weights):
     """Collapsed training against the full network, torch's Adagrad, and Algorithm 1 as printed."""
-    given_maps = maps(1, seed=seed)
+    given_maps = maps(1)
     heatmap_weight, margin_weight, decay = weights
     net = paper.Network(30, SMALL["widths"])
     losses = paper.train(
@@ -170,6 +169,7 @@ def test_work_on_cores_keeps_its_order_and_the_callers_threads(two_threads):
 
 
 @pytest.mark.parametrize("name", ["default", "gradient"])
+@settings(max_examples=8)
 @given(seed=st.integers(0, 99))
 def test_permuting_features_permutes_the_map(name, seed):
     given_maps = maps(1, shape=(25,), seed=seed)
