@@ -113,6 +113,8 @@ def describe(name: str, data: ExplainedDataset, measured: Mapping[str, Any]) -> 
 
 
 def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
     spread = 1.96 * float(np.std(values)) / math.sqrt(len(values))
     return f"{np.mean(values):.3f} ± {spread:.3f}"
 

@@ -77,12 +77,14 @@ def run_on_ray(
         for _ in range(min(workers, len(tasks))):
             hire()
         losses, seen = 0, time.monotonic()  # since the last commit, and since workers were there
+        left = len(tasks)
         try:
-            while running:
+            while running and left:
                 ended, _ = ray.wait(list(running), timeout=1.0)
                 for event, *facts in ray.get(plan.take_news.remote(stopping())):
                     tell(event, *facts)
-                    losses = 0 if event == "commit" else losses
+                    if event == "commit":
+                        losses, left = 0, left - 1
                 for future in ended:
                     name = running.pop(future)
                     try:
@@ -103,6 +105,7 @@ def run_on_ray(
                         if shard is not None:
                             progress.say(f"shard {shard} was given up: {ATTEMPTS} workers died")
                             given_up.append(shard)
+                            left -= 1
                         hire()
                 if progress.workers:
                     seen = time.monotonic()
@@ -114,6 +117,9 @@ def run_on_ray(
                     )
             for event, *facts in ray.get(plan.take_news.remote(False)):
                 tell(event, *facts)
+            if running:  # they end by themselves, but for those that never found room
+                _, unused = ray.wait(list(running), num_returns=len(running), timeout=2.0)
+                running = {future: running[future] for future in unused}
         finally:
             for future in running:
                 ray.cancel(future, force=True)
