@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
+from sea_bench.experiments.brains import SEVERAL, VOLUMES
 from sea_bench.experiments.columns import TABLES
 from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.language import LANGUAGE
@@ -17,7 +18,8 @@ from sea_nn.errors import InputError
 
 _ALL = (*LEARNED_EXPERIMENTS, *TRANSFORMER_EXPERIMENTS, *PAPER_EXPERIMENTS)
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
-STUDIES: dict[str, Study] = {one.name: one for one in (TABLES, SERIES, TEXT, TOPIC_TEXTS, LANGUAGE)}
+_KINDS = (TABLES, SERIES, TEXT, TOPIC_TEXTS, LANGUAGE, VOLUMES, SEVERAL)
+STUDIES: dict[str, Study] = {one.name: one for one in _KINDS}
 """Results on inputs that are no images."""
 
 

@@ -273,8 +273,10 @@ class Search:
 
     def find_wishes(self) -> Wishes:
         """The orders of the two wishes, and evidence against, by the answers so far."""
-        best, f = self.find_predictor()
+        best = self.find_predictor()[0]
         count, n = self.heat.shape
+        asked = (*self.asked, self.none, self.all)
+        f = fit_answers(*asked, against=True, free=True, **self.known)
         return Wishes(*order_by_wish(best, count, n, self.heat.device), f.find_against())
 
     def confirm(self) -> None:

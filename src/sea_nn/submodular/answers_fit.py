@@ -40,6 +40,7 @@ def fit_answers(
     counted: Tensor | None = None,
     link: Link = "log-odds",
     against: bool = False,
+    free: bool = False,
     steps: int | None = None,
 ) -> AnswersFunction:
     """Learn the function of every input from answers, in float64; nothing is drawn at random.
@@ -56,6 +57,8 @@ def fit_answers(
         counted: which answers count, bool [N, R]; None: all.
         link: "log-odds", or "value" for answers that are values.
         against: also learn evidence against the class; f is then no longer monotone.
+        free: let that evidence be as large as the answers say. Otherwise a strong prior holds it
+            near 0, which predicts and orders better where there is none.
         steps: steps of Adam; None: 50, or 200 where units are found from the answers.
 
     >>> sets = torch.tensor([[[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1]]])
@@ -67,7 +70,13 @@ def fit_answers(
     count, per_input, n = sets.shape
     rows = max(1, ROOM // max(1, per_input * n))
     if count > rows:
-        same: dict[str, Any] = {"places": places, "link": link, "against": against, "steps": steps}
+        same: dict[str, Any] = {
+            "places": places,
+            "link": link,
+            "against": against,
+            "steps": steps,
+            "free": free,
+        }
         parts = []
         for part in (slice(i, i + rows) for i in range(0, count, rows)):
             own = [None if t is None else t[part] for t in (heat, counted)]
@@ -90,7 +99,7 @@ def fit_answers(
             weigh=None if counted is None else counted.to(answers),
             link=link,
             against=against,
-            precisions=(FOUND, FOUND) if found else (SHARED, OWN),
+            precisions=(*((FOUND, FOUND) if found else (SHARED, OWN)), FOUND if free else AGAINST),
         )
         usual = FOUND_STEPS if found else STEPS
         fit.descend(usual if steps is None else steps, FOUND_RATE if found else RATE)
@@ -109,14 +118,14 @@ class _Fit:
         weigh: Tensor | None,
         link: Link,
         against: bool,
-        precisions: tuple[float, float],
+        precisions: tuple[float, float, float],
     ) -> None:
         self.x, self.wanted, self.base, self.weigh = x, wanted, base, weigh
         (self.none, self.all), self.link, self.against = ends, link, against
         count, n, units = base.shape
         # A feature's factors in all units and in one, sizes and shares of units, the toe, g.
         self.sizes = (n, n * units, units, units, 1, n if against else 0)
-        every = (*precisions, SIZE, SIZE, TOE, AGAINST)
+        every = (*precisions[:2], SIZE, SIZE, TOE, precisions[2])
         self.free = x.new_zeros(count, sum(self.sizes))
         self.precision = torch.cat(
             [x.new_full((k,), p) for k, p in zip(self.sizes, every, strict=True)]
