@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from captum.attr import LayerIntegratedGradients
+from captum.attr import DeepLift, LayerIntegratedGradients
 
 from sea_nn.errors import InputError
 from sea_nn.text.members import MEMBERS, Question, check_methods, find_price
@@ -129,3 +129,27 @@ def test_unknown_members_and_options_are_refused():
         check_methods(("saliency",), {"integrated_gradients": {"n_steps": 0}})
     with pytest.raises(InputError, match="at least one"):
         check_methods((), {})
+
+
+def test_deep_lift_has_no_rule_for_a_transformer(question):
+    """Why it is no member: of attention and norms it takes the gradient, so it does not add up."""
+    reading = question.reading
+    embedded, _ = question.model.embed(reading)
+    absent = question.model.embed_absent().expand_as(embedded)
+    start = torch.where((reading.owner < 0)[:, None], embedded, absent)
+
+    class ByEmbeddings(torch.nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, embedded):
+            mask = torch.ones(embedded.shape[:2], dtype=torch.int64)
+            return self.model(inputs_embeds=embedded, attention_mask=mask).logits
+
+    model, point = ByEmbeddings(question.model.module), embedded[None].clone().requires_grad_()
+    with pytest.warns(UserWarning, match="hooks"):
+        theirs = DeepLift(model).attribute(point, start[None], target=1)[0]
+    with torch.no_grad():
+        change = float((model(embedded[None]) - model(start[None]))[0, 1])
+    assert abs(float(theirs.detach().sum()) - change) > 0.25 * abs(change)
