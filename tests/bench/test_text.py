@@ -1,10 +1,14 @@
 """The study of texts: marks, curves of words, and other methods, against slow forms."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 from sea_bench.data.toxic_spans import load_toxic_spans
+from sea_bench.experiments.studies import run_study
+from sea_bench.experiments.text import TEXT as STUDY
 from sea_bench.experiments.text import tell_findings
 from sea_bench.experiments.text_maps import (
     ABSENCES,
@@ -130,3 +134,29 @@ def test_sentences_are_cut_from_posts_with_their_marks(tmp_path):
     (tmp_path / "dev.csv").write_text('spans,text\n"import os","a b c d"\n')
     with pytest.raises(InputError, match="list of whole numbers"):
         load_toxic_spans("dev", tmp_path)
+
+
+def test_the_study_writes_its_page_from_data_and_a_classifier(tmp_path, monkeypatch):
+    folder = tmp_path / "classifier"
+    classifier = make_classifier(2)
+    classifier.classifier.bias.data[1] += 9  # calls everything toxic
+    classifier.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    known = {"n": 1, "accuracy": 1.0, "recall_toxic": 1.0, "recall_neutral": 1.0}
+    (folder / "card.json").write_text(json.dumps({"n_train": 0, "dev": known}))
+    data = tmp_path / "data" / "toxic_spans"
+    data.mkdir(parents=True)
+    for part in ("train", "dev"):
+        (data / f"{part}.csv").write_text('spans,text\n"[4, 5, 6, 7]","the film was bad"\n')
+    monkeypatch.setenv("SEA_NN_DATA", str(data.parent))
+    monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("sea_bench.experiments.text.find_toxic_classifier", lambda: folder)
+    told = []
+    out = {"out": tmp_path, "command": "sea bench text", "tell": lambda *a: told.append(a)}
+    page = run_study(STUDY, limit=1, seed=0, **out).read_text()
+    assert "## 1 development sentences" in page
+    assert "| SEA, 512 |" in page
+    assert "the film" not in page
+    before = len(list((tmp_path / "cache").rglob("*.safetensors")))
+    run_study(STUDY, limit=1, seed=0, **out)  # remembered: nothing is measured again
+    assert before == len(list((tmp_path / "cache").rglob("*.safetensors"))) == 2
