@@ -123,6 +123,8 @@ def test_a_budget_beyond_all_sets_asks_about_all_of_them():
         lambda array: DSF(4, init=array),
         lambda array: maximize(DSF(4), 2, method=array),
         lambda array: CollapsedDSF(array),
+        lambda array: SEA(torch.nn.Linear(2, 2), torch.tensor(0.0)),
+        lambda array: SEA(torch.nn.Linear(2, 2), compile=array),
         lambda array: quantus_explain(array, array, array),
     ],
 )

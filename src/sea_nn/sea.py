@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from sea_nn import pipeline
 from sea_nn.config import SEAConfig, check_config, check_seed, check_whole, choose_budget
-from sea_nn.errors import MemberError
+from sea_nn.errors import KindError, MemberError
 from sea_nn.explanation.assemble import (
     assemble,
     check_function,
@@ -99,6 +99,8 @@ class SEA(Attribution):  # type: ignore[misc]
         self.methods, self.config = methods, check_config(config)
         self.options, self.seed = options, check_seed(seed)
         self.output = None if output is None else Output(output)
+        if not isinstance(compile, bool):
+            raise KindError(f"compile must be True or False; got {type(compile).__name__}")
         self.autocast, self.compile = autocast, compile
 
     @staticmethod

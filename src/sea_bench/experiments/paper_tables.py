@@ -1,6 +1,7 @@
 """The paper's tables beyond AUPC, and how steady the default's map is."""
 
 from dataclasses import replace
+from typing import Any
 
 from sea_bench.experiments.experiment import Experiment, Map
 from sea_bench.experiments.stability import LABELS, METRICS
@@ -28,8 +29,8 @@ GRID_NOTE = (
     "SEA (paper) works on a grid of 28 × 28 cells, as in the paper. A map of cells is steadier "
     "than one of pixels, whatever made it."
 )
-FASHION = {"data": "fashion", "classifier": "fashion"}
-SAMPLE = {"data": "fashion_sample", "classifier": "fashion"}
+FASHION: dict[str, Any] = {"data": "fashion", "classifier": "fashion"}
+SAMPLE: dict[str, Any] = {"data": "fashion_sample", "classifier": "fashion"}
 
 TIME = Experiment(
     "time",

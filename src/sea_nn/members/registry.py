@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError, KindError
@@ -220,7 +220,7 @@ def expand_methods(
         methods = ENSEMBLES.get(methods) or [n.strip() for n in methods.split(",") if n.strip()]
     elif callable(methods) or isinstance(methods, Member):
         methods = [methods]
-    elif not isinstance(methods, Iterable):
+    elif not isinstance(methods, Iterable) or isinstance(methods, Tensor):
         raise KindError(
             f"methods must be names, (name, options) pairs or callables, got {methods!r}"
         )
