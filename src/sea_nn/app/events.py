@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from sea_nn.app.takeaway import FORMATS, SIZES, draw_figure, save_explanation, s
 from sea_nn.app.views import encode_evidence, encode_session, encode_side, to_url
 from sea_nn.errors import InputError, SEAError
 
+PAUSE = 0.2
+"""Seconds between two reports of progress: each costs about as much as an evaluation."""
 Shown = tuple[Any, Any, dict[str, Any]]
 Body = dict[str, Any]
 
@@ -123,11 +126,15 @@ class Events:
             yield self._show_gallery(session), encode_session(session, key), start
             if session.given is None:
                 return
+            told = time.monotonic()
             for step in session.explain(budget):
                 if session.newest is not mine:
                     return
-                said = {"running": True, "done": step.done, "total": step.total}
                 fresh = step.explanation is not None
+                if not fresh and time.monotonic() - told < PAUSE:
+                    continue
+                told = time.monotonic()
+                said = {"running": True, "done": step.done, "total": step.total}
                 state = encode_session(session, key) if fresh else gr.skip()
                 yield gr.skip(), state, said | {"left": step.seconds_left}
             if session.newest is mine:
