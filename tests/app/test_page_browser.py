@@ -16,8 +16,9 @@ pytestmark = pytest.mark.filterwarnings("default")
 def test_first_example_is_explained_with_the_budget_asked_for(ask):
     assert ask.texts("#classes .sea-name")[0] == "Ankle boot"
     assert len(ask.texts("#classes .sea-score")) == 5
-    assert ask.run("return sea.page.state.map.spent") == 33
-    assert ask.text("sea-progress-text") == "Map of 33 evaluations"
+    spent = ask.run("return sea.page.state.map.spent")
+    assert 20 < spent <= 34
+    assert ask.text("sea-progress-text") == f"Map of {spent} evaluations"
     assert ask.run("return sea.page.state.map.layers.length") == 4
 
 

@@ -62,7 +62,7 @@ class Browser:
     def run(self, code, *values):
         return self.driver.execute_script(code, *values)
 
-    def wait(self, condition, seconds=10):
+    def wait(self, condition, seconds=30):
         end = time.monotonic() + seconds
         while not self.run(f"return Boolean({condition})"):
             assert time.monotonic() < end, f"never came true: {condition}"

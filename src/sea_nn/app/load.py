@@ -40,7 +40,6 @@ EXAMPLES = (
     "Stir the onions in butter until they are soft, then add the stock.",
     "I expected little, and it was even worse: two hours I will never get back.",
 )
-FIRST = 34  # evaluations of a text's first map
 NO_TENSOR = torch.zeros(1, 0)
 
 
@@ -194,11 +193,7 @@ class TextSubject(Subject):
         on_round: Callable[[Explanation], bool],
         previous: Explanation | None = None,
     ) -> Explanation:
-        """The text's explanation with this many evaluations, after a first one with few."""
-        if budget > FIRST:
-            first = self.explain(given, target, FIRST, progress, on_round)
-            if not on_round(first):
-                return first
+        """The text's explanation with this many evaluations."""
         sea = self._read(given)[0]
         how: dict[str, Any] = {"features": sea.features, "absent": sea.absent, "seed": sea.seed}
         how |= {"methods": sea.methods, "options": sea.options, "output": sea.output.kind}
@@ -208,6 +203,8 @@ class TextSubject(Subject):
             labels=self.labels or None,
             model_name=self.name,
             progress=progress,
+            on_round=on_round,
+            previous=previous,
         )
 
     def ask(self, given: Given, e: Explanation, sets: Tensor) -> Tensor:

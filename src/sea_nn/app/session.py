@@ -294,8 +294,10 @@ class Session:
         def tell(member: str, done: int, total: int) -> None:
             if stop.is_set():
                 raise StoppedError
-            left = (time.monotonic() - started) / max(done, 1) * max(0, total - known - done)
-            steps.put(Step(min(total, known + done), total, left))
+            steps.put(Step(min(total, known + done), total, wait(done, total)))
+
+        def wait(done: int, total: int) -> float:
+            return (time.monotonic() - started) / max(done, 1) * max(0, total - known - done)
 
         def show(e: Explanation) -> bool:
             nonlocal newest
@@ -305,7 +307,7 @@ class Session:
                 newest, self.explanation, self.reused = e, e, known
                 self.measured = self._read_curve(e)
             spent = sum(e.provenance.evaluations.values())
-            steps.put(Step(min(budget, known + spent), budget, None, e))
+            steps.put(Step(min(budget, known + spent), budget, wait(spent, budget), e))
             return not stop.is_set()
 
         try:

@@ -118,18 +118,13 @@ def write_code(session: Session) -> str:
     if given is None or e is None:
         return ""
     budget = e.provenance.call.get("budget")
-    if given.text:
-        return "\n".join(
-            [
-                *session.subject.code,
-                "",
-                *given.code,
-                f"sea.budget = {budget}",
-                f"e = sea.explain([text], target={session.target!r})",
-                *ENDING,
-            ]
-        )
     chain = len(session.calls) > 1
+    if given.text:
+        calls = [f"sea.budget = {budget}", f"e = sea.explain([text], target={session.target!r})"]
+        if chain:
+            calls = ["sea.budget = budget", "e = sea.explain([text], target=target, previous=e)"]
+        lines = [*session.subject.code, "", *given.code, *_write_calls(session, *calls), *ENDING]
+        return "\n".join(lines)
     call = ["x", "target=target", "previous=e"] if chain else ["x", f"target={session.target!r}"]
     call += ["labels=labels"] if session.subject.labels else []
     call += ["feature_names=names"] if session.subject.feature_names else []
@@ -151,11 +146,11 @@ def write_code(session: Session) -> str:
     return "\n".join([*imports, "", *(line for line in lines if line not in imports)])
 
 
-def _write_calls(session: Session, call: str) -> list[str]:
-    """One call, or the calls whose answers were used again."""
+def _write_calls(session: Session, *call: str) -> list[str]:
+    """One call, in one line or more, or the calls whose answers were used again."""
     by_hand = any(stopped for _, _, stopped in session.calls)
     note = "  # one was stopped by hand: it asked fewer" if by_hand else ""
     if len(session.calls) < 2:
-        return [call + note]
+        return [*call[:-1], call[-1] + note]
     pairs = [(target, budget) for target, budget, _ in session.calls]
-    return ["e = None", f"for target, budget in {pairs}:{note}", f"    {call}"]
+    return ["e = None", f"for target, budget in {pairs}:{note}", *(f"    {line}" for line in call)]
