@@ -118,7 +118,8 @@ class Session:
         self._previous: Explanation | None = None
         self._answers: OrderedDict[bytes, Tensor] = OrderedDict()
         self._stop = threading.Event()
-        self._lock = threading.Lock()
+        self._worker: threading.Thread | None = None
+        self._starting, self._lock = threading.Lock(), threading.Lock()
 
     def choose(self, given: Given) -> None:
         """Take another input, and ask the model about it."""
@@ -188,12 +189,15 @@ class Session:
         early, with what is there, when ``stop`` is called from another thread.
         """
         given = self._need_given()
-        self.stop()
-        with self._lock:
-            self._stop = stop = threading.Event()
         steps: queue.SimpleQueue[Step | BaseException | None] = queue.SimpleQueue()
-        worker = threading.Thread(target=self._work, args=(given, budget, stop, steps), daemon=True)
-        worker.start()
+        with self._starting:
+            self.stop()
+            if self._worker is not None:
+                self._worker.join()  # what it has found by now is there, and serves this one
+            self._stop = stop = threading.Event()
+            work = (given, budget, stop, steps)
+            self._worker = worker = threading.Thread(target=self._work, args=work, daemon=True)
+            worker.start()
         try:
             while (step := steps.get()) is not None:
                 if isinstance(step, BaseException):
