@@ -197,11 +197,14 @@ def order_by_methods(p: Problem, seed: int) -> tuple[dict[str, Tensor], dict[str
     call: dict[str, Any] = {"output": "logits", "seed": seed, "kind": p.cells.kind}
     call |= {"baselines": others.mean(0)}
 
-    def put(name: str, raw: Tensor) -> None:
+    def put(name: str, raw: Tensor, whole: bool = False) -> None:
+        """Keep a map; ``whole``: each of its values is its cell's, not a part of it."""
         channels = p.cells.kind.channels
         own = raw.clamp(min=0)
         if channels is not None:
             own = own.expand_as(p.rows).sum(channels)
+        if whole:
+            own = own / p.cells.expand(p.cells.count().to(own)[None])
         maps[name] = own
         orders[name] = rank(p.cells.sum(own.double()))
 
@@ -213,7 +216,7 @@ def order_by_methods(p: Problem, seed: int) -> tuple[dict[str, Tensor], dict[str
             p.packed, p.rows, p.target, (name,), options={name: {"n_samples": 128}},
             feature_mask=p.cells.mask_input(), **call,
         )  # fmt: skip
-        put(f"{name}, 128", found.maps[name])
+        put(f"{name}, 128", found.maps[name], whole=True)
     return orders, maps
 
 
