@@ -74,6 +74,8 @@ def test_what_is_not_a_tensor_is_refused_or_read():
         ({"x": torch.rand(2, 6, device="meta")}, "meta device"),
         ({"x": torch.rand(2, 6).to_sparse()}, "sparse or nested"),
         ({"kind": "table"}, "kind must be a Kind"),
+        ({"kind": np.zeros(2)}, "kind must be a Kind"),
+        ({"background": torch.rand(2, 6, device="meta")}, "background must be"),
         ({"images": "picture.png"}, "images must be a tensor; got str"),
         ({"required": torch.ones(6, dtype=torch.bool), "epsilon": "small"}, "epsilon must be"),
     ],

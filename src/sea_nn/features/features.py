@@ -72,14 +72,14 @@ class Features:
             names: of columns or channels.
         """
         kind = find_kind(x) if kind is None else kind
+        if not isinstance(kind, Kind):
+            raise KindError(
+                f'kind must be a Kind, such as Kind("image", axes=4, channels=1); got {kind!r}'
+            )
         if kind == find_kind(x) and kind.name == UNKNOWN:
             raise InputError(
                 f"inputs are columns [N, F], series [N, C, T], images [N, C, H, W] or volumes "
                 f"[N, C, D, H, W]; got {list(x.shape)}: give their kind="
-            )
-        if not isinstance(kind, Kind):
-            raise KindError(
-                f'kind must be a Kind, such as Kind("image", axes=4, channels=1); got {kind!r}'
             )
         if kind.axes != x.ndim:
             raise InputError(

@@ -333,7 +333,8 @@ def check_background(background: Tensor | None, x: Tensor) -> Tensor:
             f"features that are absent by the background need background=, inputs like x: "
             f"[B, {', '.join(map(str, x.shape[1:]))}]"
         )
-    if not isinstance(background, Tensor) or not background.is_floating_point():
+    plain = isinstance(background, Tensor) and not background.is_meta
+    if not plain or not background.is_floating_point():
         raise KindError("background must be a floating-point tensor of inputs like x")
     if background.shape[1:] != x.shape[1:] or len(background) == 0:
         raise InputError(
