@@ -1,12 +1,15 @@
 """Learn functions from answers: Adam on the squared error of the score, by hand-written gradients.
 
 Autograd would start ten times as many kernels as the arithmetic needs, and on a GPU their number
-is the price of a fit.
+is the price of a fit: there a step is recorded once and repeated.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -141,18 +144,29 @@ class _Fit:
 
     def descend(self, steps: int, first_rate: float) -> None:
         """Take steps of Adam, each shorter than the one before."""
-        first, second = torch.zeros_like(self.free), torch.zeros_like(self.free)
-        for step in range(steps):
-            slope = self.slope()
-            first.lerp_(slope, 1 - BETAS[0])
-            second.mul_(BETAS[1]).addcmul_(slope, slope, value=1 - BETAS[1])
-            rate = (
-                first_rate
-                * (0.5 + 0.5 * math.cos(math.pi * step / steps))
-                / (1 - BETAS[0] ** (step + 1))
-            )
-            root = second.sqrt().mul_((1 - BETAS[1] ** (step + 1)) ** -0.5).add_(EPSILON)
-            self.free.addcdiv_(first, root, value=-rate)
+        self.first, self.second = torch.zeros_like(self.free), torch.zeros_like(self.free)
+        rates = [
+            first_rate * (0.5 + 0.5 * math.cos(math.pi * k / steps)) / (1 - BETAS[0] ** (k + 1))
+            for k in range(steps)
+        ]
+        scales = [(1 - BETAS[1] ** (k + 1)) ** -0.5 for k in range(steps)]
+        self.schedule = self.free.new_tensor([rates, scales]).T
+        self.at = torch.zeros(1, dtype=torch.int64, device=self.free.device)
+        if self.free.is_cuda and steps > 2:
+            repeat_on_gpu(self.step, steps, self.free.device)
+        else:
+            for _ in range(steps):
+                self.step()
+
+    def step(self) -> None:
+        """Take the next step of Adam."""
+        slope = self.slope()
+        self.first.lerp_(slope, 1 - BETAS[0])
+        self.second.mul_(BETAS[1]).addcmul_(slope, slope, value=1 - BETAS[1])
+        rate, scale = self.schedule.index_select(0, self.at)[0].unbind()
+        root = self.second.sqrt().mul_(scale).add_(EPSILON)
+        self.free.sub_((self.first * rate).div_(root))
+        self.at.add_(1)
 
     def function(self) -> AnswersFunction:
         """The functions that the parameters stand for."""
@@ -221,6 +235,30 @@ class _Fit:
         moves = (by_value * (1 + rise * by_rest)).sum(1, keepdim=True)
         free = (self.all > self.none) & (k < LAST_TOE)
         return torch.where(free, stays + moves, 0.0)
+
+
+def repeat_on_gpu(step: Callable[[], None], times: int, device: torch.device) -> None:
+    """Run a step again and again: recorded once (a CUDA graph), it is launched as a whole.
+
+    The step works in place, waits for nothing, and launches the same kernels each time.
+    """
+    side = _side_stream(device, threading.get_ident())
+    side.wait_stream(torch.cuda.current_stream(device))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(side):
+        step()  # what is set up on first use must not be recorded
+        graph.capture_begin(capture_error_mode="thread_local")
+        step()
+        graph.capture_end()
+        for _ in range(times - 1):
+            graph.replay()
+    side.synchronize()  # the graph's memory goes with it
+
+
+@functools.cache
+def _side_stream(device: torch.device, thread: int) -> torch.cuda.Stream:
+    """A stream to record on, always the same for a thread: each holds memory of its own."""
+    return torch.cuda.Stream(device)
 
 
 def group_units(
