@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
@@ -24,6 +25,7 @@ from benchmarks.real_run import MODELS
 from benchmarks.table import to_markdown
 from sea_bench import data as sets
 from sea_bench.classifiers import load_classifier
+from sea_bench.data.items import fit_mask
 from sea_nn import read_dataset
 from sea_nn.datasets.read import ExplainedDataset
 from sea_nn.datasets.storage import read_log
@@ -67,8 +69,8 @@ def read_masks(name: str, side: int) -> dict[str, Tensor]:
     preprocess = load_classifier(MODELS[name]).preprocess
     masks = {}
     for item in sets.load("cub20" if name == "birds" else name, split="all"):
-        mask = item.view(preprocess).mask
-        assert mask is not None
+        with Image.open(item.path) as picture:  # type: ignore[arg-type]
+            mask = fit_mask(item.read_mask(), picture.size, preprocess)
         masks[item.name] = adaptive_avg_pool2d(mask[None, None], side)[0, 0] >= 0.5
     return masks
 
@@ -82,6 +84,8 @@ def find_inside(data: ExplainedDataset, masks: Mapping[str, Tensor]) -> list[tup
             mask = masks.get(row["id"])
             if mask is not None and row["error"] is None:
                 one = tensors["map"][row["place"]]
+                if not bool(one.any()):
+                    continue  # no evidence anywhere
                 found.append((float(one[mask].sum() / one.sum()), float(mask.float().mean())))
     return found
 

@@ -174,6 +174,21 @@ def test_a_dead_input_is_an_error(tmp_path):
     assert read_dataset(tmp_path)["1"].row["error"] is None
 
 
+def test_a_map_of_zeros_is_a_failed_check(tmp_path):
+    """As for a picture that scores no more than the same one with nothing left of it."""
+    sea = make_sea()
+    explain = sea.explain
+
+    def explain_first_alone(*args, **options):
+        e = explain(*args, **options)
+        e.attribution[1:] = 0
+        return e
+
+    sea.explain = explain_first_alone
+    run(make_inputs(2), tmp_path, sea)
+    assert [one.row["checks"] for one in read_dataset(tmp_path)] == [[], ["SEA: flat"]]
+
+
 def test_memory_that_does_not_suffice_halves_the_batch(tmp_path):
     class Small(Net):
         def forward(self, x):

@@ -212,6 +212,9 @@ def _pack(
     found = []
     for i, item in enumerate(items.values()):
         target, predicted = int(e.target[i]), int(answer.predicted[i])
+        checks = [f"{n}: flat" for n, f in zip(e.methods, flat[i], strict=True) if f]
+        if not bool(e.attribution[i].any()):  # nothing raises the score above that of no feature
+            checks.append("SEA: flat")
         row: dict[str, Any] = {
             "target": target,
             "target_name": names[target] if 0 <= target < len(names) else None,
@@ -220,7 +223,7 @@ def _pack(
             "correct": None if item.label is None else predicted == item.label,
             "agreement": None if agreement[i] != agreement[i] else agreement[i],
             "predict_error": None if error is None else float(error[i]),
-            "checks": [f"{n}: flat" for n, f in zip(e.methods, flat[i], strict=True) if f],
+            "checks": checks,
             "evaluations": answer.evaluations,
         }
         if answer.curve is not None:
