@@ -102,9 +102,7 @@ def describe(name: str, data: ExplainedDataset, measured: Mapping[str, Any]) -> 
     return [
         name,
         f"{len(data)} of {data.manifest.count}",
-        str(sum(e is not None for e in table["error"])),
         _mean([float(c) for c in table["correct"] if c is not None]),
-        str(max(table["evaluations"])),
         f"{took:.0f}",
         f"{len(data) / took:.1f}",
         f"{explain / took:.0%}",
@@ -214,7 +212,7 @@ def main() -> None:
         "the driver, start included. Score: the model's probability of the class it predicts; "
         "then with only the top 10 % of the map left, and without them (blur). Error: of what "
         "`predict` says of sets that the fit left out, root mean square, in probability.",
-        ("data", "inputs", "failed", "right", "evaluations", "seconds", "a second", "explaining",
+        ("data", "inputs", "right", "seconds", "a second", "explaining",
          "model", "GPU", "score", "top 10 % left", "without them", "error of predict"),
         rows,
     )  # fmt: skip

@@ -175,7 +175,6 @@ def test_a_dead_input_is_an_error(tmp_path):
 
 
 def test_a_map_of_zeros_is_a_failed_check(tmp_path):
-    """As for a picture that scores no more than the same one with nothing left of it."""
     sea = make_sea()
     explain = sea.explain
 

@@ -213,7 +213,7 @@ def _pack(
     for i, item in enumerate(items.values()):
         target, predicted = int(e.target[i]), int(answer.predicted[i])
         checks = [f"{n}: flat" for n, f in zip(e.methods, flat[i], strict=True) if f]
-        if not bool(e.attribution[i].any()):  # nothing raises the score above that of no feature
+        if not bool(e.attribution[i].any()):  # no feature is worth anything
             checks.append("SEA: flat")
         row: dict[str, Any] = {
             "target": target,
