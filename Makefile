@@ -11,7 +11,7 @@ demo: $(VENV)/.demo
 	$(BIN)/sea explain --demo -o out/demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks

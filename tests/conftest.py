@@ -15,6 +15,14 @@ settings.load_profile("default")
 torch.set_num_threads(1)  # tensors here are small: a second thread only waits for the first
 
 
+def pytest_collection_modifyitems(config, items):
+    """With ``--dist loadgroup`` all browser tests go to one process: one browser, one server."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            if "chromium" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group("browser"))
+
+
 @pytest.fixture
 def recorder(monkeypatch):
     """Record on a CPU."""
