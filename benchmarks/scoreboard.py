@@ -64,22 +64,65 @@ def read(path: Path) -> tuple[list[str], dict[str, torch.Tensor]]:
     return methods, values
 
 
-def compare(metric: str, values: torch.Tensor, methods: list[str]) -> list[str]:
-    """The best of the other maps, then each budget's mean, marked by the paired difference."""
+def judge(metric: str, values: torch.Tensor, own: int, others: list[int]) -> tuple[int, int]:
+    """The best of the others, and 1, 0 or -1: our map is clearly better, not told apart, worse."""
     sign = 1 if find_metric(metric).direction == "higher" else -1
     means = values.double().nanmean(0)
-    others = [k for k, name in enumerate(methods) if not name.startswith(OUR_LABELS)]
     best = max(others, key=lambda k: sign * float(means[k]))
-    cells = [f"{methods[best]} {float(means[best]):.3f}"]
+    found = bootstrap_difference(values[:, [own, best]].double(), 1)
+    low, high = float(found.low[0]), float(found.high[0])
+    return best, 0 if low <= 0 <= high else sign if low > 0 else -sign
+
+
+def list_others(
+    methods: list[str], price: torch.Tensor | None = None, most: float = 0
+) -> list[int]:
+    """The places of all maps but SEA's budgets, or of those that cost at most so much."""
+    found = [k for k, name in enumerate(methods) if not name.startswith(OUR_LABELS)]
+    return found if price is None else [k for k in found if float(price[k]) <= most]
+
+
+def compare(metric: str, values: torch.Tensor, methods: list[str]) -> list[str]:
+    """The best of the other maps, then each budget's mean, marked by the paired difference."""
+    means, cells, others = values.double().nanmean(0), list[str](), list_others(methods)
     for label in OUR_LABELS:
         own = methods.index(label)
-        found = bootstrap_difference(values[:, [own, best]].double(), 1)
-        low, high = float(found.low[0]), float(found.high[0])
+        best, won = judge(metric, values, own, others)
         text = f"{float(means[own]):.3f}"
-        if low > 0 or high < 0:
-            text = f"**{text}**" if (low > 0) == (sign > 0) else f"*{text}*"
-        cells.append(text)
-    return cells
+        cells.append(f"**{text}**" if won > 0 else f"*{text}*" if won < 0 else text)
+    return [f"{methods[best]} {float(means[best]):.3f}", *cells]
+
+
+def count_by_price() -> list[str]:
+    """For every set and budget, how many metrics are won, even and lost, at two prices."""
+    said = (
+        "How many metrics of a set a budget is clearly first in / not told apart from the first / "
+        "clearly behind in: against every other map, and against those that cost at most as many "
+        "evaluations."
+    )
+    lines = ["", "## By budget", "", *wrap(said), ""]
+    lines += ["| data, inputs | against | " + " | ".join(OUR_LABELS) + " |"]
+    lines += ["|---|---|" + "---|" * len(OUR_LABELS)]
+    for path in sorted(FOLDER.glob("budgets_*.csv")):
+        methods, values = read(path)
+        price = values["evaluations"][0]
+        metrics = [one for one in values if one not in NOT_COUNTED]
+        for cheap in (False, True):
+            cells = []
+            for own in map(methods.index, OUR_LABELS):
+                others = list_others(methods, price if cheap else None, float(price[own]))
+                won = [judge(one, values[one], own, others)[1] for one in metrics]
+                cells.append(f"{won.count(1)} / {won.count(0)} / {won.count(-1)}")
+            against = "the same price" if cheap else "any price"
+            label = name_set(path, "budgets")
+            row = (f"{label}, {len(values[metrics[0]])}", against, *cells)
+            lines.append("| " + " | ".join(row) + " |")
+    return lines
+
+
+def name_set(path: Path, kind: str) -> str:
+    """What a table is about."""
+    return TITLES.get(path.stem.removeprefix(f"{kind}_"), "Fashion-MNIST, ViT")
 
 
 def write() -> Path:
@@ -87,18 +130,18 @@ def write() -> Path:
     lines: list[str] = []
     counts = {label: [0, 0, 0] for label in OUR_LABELS}
     for title, (kind, note) in SECTIONS.items():
+        if not list(FOLDER.glob(f"{kind}_*.csv")):
+            continue
         lines += ["", f"## {title}", "", *wrap(note), ""]
         lines += ["| data, inputs | metric | best other | " + " | ".join(OUR_LABELS) + " |"]
         lines += ["|---|---|---|" + "---:|" * len(OUR_LABELS)]
         for path in sorted(FOLDER.glob(f"{kind}_*.csv")):
             methods, values = read(path)
-            name = path.stem.removeprefix(f"{kind}_")
             for metric in (one for one in values if one not in NOT_COUNTED[:2]):
                 cells = compare(metric, values[metric], methods)
                 about, n = find_metric(metric), len(values[metric])
                 short = metric.partition(":SEA")[0]
-                label = TITLES.get(name, "Fashion-MNIST, ViT")
-                row = (f"{label}, {n}", f"{short} {about.arrow}", *cells)
+                row = (f"{name_set(path, kind)}, {n}", f"{short} {about.arrow}", *cells)
                 lines.append("| " + " | ".join(row) + " |")
                 for count, cell in zip(counts.values(), cells[1:], strict=True):
                     place = 0 if "**" in cell else 2 if "*" in cell else 1
@@ -111,7 +154,7 @@ def write() -> Path:
     for part in (*HEAD, f"Of all rows below: {'; '.join(summary)}."):
         head += ["", *wrap(part)]
     pages = sorted(p for p in FOLDER.glob("*.md") if p.name != "README.md")
-    lines = [*head, *lines, "", "## All pages", ""]
+    lines = [*head, *count_by_price(), *lines, "", "## All pages", ""]
     lines += [
         f"- [{p.stem}]({p.name}): {p.read_text().splitlines()[0].lstrip('# ')}" for p in pages
     ]

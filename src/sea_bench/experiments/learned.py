@@ -110,7 +110,7 @@ def _predicts(name: str) -> Experiment:
         kind="predictions",
         against="f",
         aside=(ESTIMATE,),
-        n_inputs=48,
+        n_inputs=32,
         blocks=64,
         figures=(),
         notes=(
@@ -220,7 +220,7 @@ def _twice(name: str, data: str, title: str, classifier: str, correct: bool) -> 
         kind="copies",
         against="f of SEA 512",
         aside=(MODEL,),
-        n_inputs=48,
+        n_inputs=32,
         blocks=64,
         correct=correct,
         figures=(),

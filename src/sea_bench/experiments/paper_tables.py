@@ -162,8 +162,8 @@ INPUT_DEPENDENCE = Experiment(
     classifier="scenes",
     maps=(SEA, FIRST, paper_sea("imagenet"), *TABLE_1),
     metrics=("input_dependence",),
-    n_inputs=96,
-    blocks=48,
+    n_inputs=64,
+    blocks=64,
     mask="object",
     figures=(),
     paper={"input_dependence": {"SEA (paper)": 0.87, "Agg-Mean": 0.84, "IG": 0.84, "SG": 0.79}},
@@ -215,8 +215,8 @@ STEADY_FASHION = replace(
     title="Does the map stay the same? Fashion-MNIST",
     data="fashion_sample",
     classifier="fashion",
-    n_inputs=64,
-    blocks=64,
+    n_inputs=32,
+    blocks=32,
 )
 
 PAPER_EXPERIMENTS = (
