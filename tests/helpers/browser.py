@@ -120,9 +120,11 @@ class Browser:
     def find_faults(self, axe):
         """What axe-core finds wrong with the page: one line a fault, with where it is."""
         # By the protocol, not by a script element: the page's own policy allows none.
-        self.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
+        if not self.run("return Boolean(window.axe)"):
+            self.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
         found = self.driver.execute_async_script(
-            "const done = arguments[0]; axe.run().then(r => done(r.violations.flatMap(v =>"
+            "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then("
+            "r => done(r.violations.flatMap(v =>"
             " v.nodes.map(n => `${v.id}: ${n.target.join(' ')}: ${n.failureSummary}`))),"
             " e => done([String(e)]))"
         )
