@@ -190,7 +190,8 @@ def _rank_ours(experiment: Experiment, scores: Scores) -> list[str]:
             mark = _compare(metric, low, high)
             cells.append(f"**{sign}**" if "▲" in mark else f"*{sign}*" if mark else sign)
         found = f"{best} {value:.{_digits(value)}f}"
-        lines.append(f"| {name} {metric.arrow} | {found} | " + " | ".join(cells) + " |")
+        short = name.partition(":SEA")[0]
+        lines.append(f"| {short} {metric.arrow} | {found} | " + " | ".join(cells) + " |")
     return lines
 
 
