@@ -243,8 +243,7 @@ def test_tuning_inputs_come_from_the_other_end_of_every_part(trained):
     assert not {i.name for i in reported.items} & {i.name for i in tuned.items}
 
 
-def test_the_small_sets_are_used_in_parts_and_never_to_tune():
-    for experiment in EXPERIMENTS.values():
-        if experiment.data in ("btd", "lgg"):
-            assert len(list_parts(experiment.classifier)) == 5
-            assert not experiment.tuning
+def test_the_small_sets_are_never_used_to_tune():
+    small = [e for e in EXPERIMENTS.values() if e.data in ("btd", "lgg")]
+    assert len(small) >= 3
+    assert not [e.name for e in small if e.tuning]

@@ -151,6 +151,7 @@ def test_the_study_writes_its_page_from_data_and_a_classifier(tmp_path, monkeypa
     monkeypatch.setenv("SEA_NN_DATA", str(data.parent))
     monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("sea_bench.experiments.text.find_toxic_classifier", lambda: folder)
+    monkeypatch.setattr("sea_bench.experiments.text.MEMBER_SETS", {"saliency": ("saliency",)})
     told = []
     out = {"out": tmp_path, "command": "sea bench text", "tell": lambda *a: told.append(a)}
     page = run_study(STUDY, limit=1, seed=0, **out).read_text()
