@@ -151,11 +151,14 @@ def learn_from_answers(
     if plan.halves:
         rounds = ask_halves(search, ask_positions, features, heat, plan.halves, plan.regions)
     stopped, fine = "", None
+    found: AnswersMap | None = None
     try:
         for _ in rounds:
-            if on_round is None and tolerance is None and seconds is None:
-                continue
-            stopped = _stop(search, features, heat, whole, started, on_round, seconds, tolerance)
+            if on_round is not None:
+                found = _read(search, features, heat, whole)
+                if on_round(found) is False:
+                    stopped = "on_round asked for no more"
+            stopped = stopped or _stop(search, started, seconds, tolerance)
             if stopped:
                 break
         if plan.finer and not stopped:
@@ -163,22 +166,19 @@ def learn_from_answers(
     except KeyboardInterrupt:
         stopped = "interrupted"
     curve = ask_curve(search, search.order, () if stopped else counts, plan.every and not stopped)
-    return replace(_read(search, features, heat, whole, fine), curve=curve, stopped=stopped)
+    answered = 1 + search.asked[1].shape[1]
+    if (
+        found is None
+        or fine
+        or found.order is not search.order
+        or found.asked.sets.shape[1] != answered
+    ):
+        found = _read(search, features, heat, whole, fine)
+    return replace(found, curve=curve, stopped=stopped)
 
 
-def _stop(
-    search: Search,
-    features: Features,
-    heat: Tensor,
-    whole: Tensor,
-    started: float,
-    on_round: OnRound | None,
-    seconds: float | None,
-    tolerance: float | None,
-) -> str:
+def _stop(search: Search, started: float, seconds: float | None, tolerance: float | None) -> str:
     """Why a search should end after a round; "" if it should go on."""
-    if on_round is not None and on_round(_read(search, features, heat, whole)) is False:
-        return "on_round asked for no more"
     if tolerance is not None and bool((search.find_error() <= tolerance).all()):
         return "the error is below the tolerance"
     if seconds is not None and time.perf_counter() - started > seconds:
