@@ -127,7 +127,11 @@ def test_every_term_explains_itself(browse, way):
         if not node.is_displayed():
             continue
         b.run("arguments[0].scrollIntoView({block: 'center'})", node)
-        time.sleep(0.05)  # scrolling hides what is shown
+        # Scrolling hides what is shown, and is told of with the next frame.
+        b.driver.execute_async_script(
+            "const done = arguments[0];"
+            "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)))"
+        )
         if way == "keyboard":
             b.run("arguments[0].focus()", node)
         elif way == "touch":

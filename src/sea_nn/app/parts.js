@@ -57,11 +57,15 @@ Object.assign(window.sea, (() => {
   function classes(element, trigger) {
     const body = make("div", {});
     const names = make("datalist", { id: "sea-names" });
-    const other = make("input", { type: "text", id: "sea-other", list: "sea-names", autocomplete: "off", placeholder: "name of a class", onchange: () => {
+    const other = make("input", { type: "text", id: "sea-other", list: "sea-names", autocomplete: "off", placeholder: "name of a class" });
+    const take = () => {
       const target = page.labels.indexOf(other.value.trim());
       problem.textContent = target < 0 && other.value ? `There is no class named "${other.value}".` : "";
       if (target >= 0) { other.value = ""; sea.stop().then(() => trigger("why", { target, versus: null })); }
-    } });
+    };
+    other.onchange = take;
+    // While suggestions are shown, the Enter key closes them and is no change yet.
+    other.onkeydown = (event) => { if (event.key === "Enter") take(); };
     const problem = make("p", { class: "sea-problem", role: "status" });
     const more = make("div", { class: "sea-more" }, make("label", { for: "sea-other" }, "Another class"), other, names, problem);
     const hint = make("p", { class: "sea-note" });
