@@ -39,6 +39,8 @@ def chromium(tmp_path_factory):
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     driver = webdriver.Chrome(options=options, service=service)
+    # Elements get the focus even while another window is in front.
+    driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
     yield driver
     driver.quit()
 
@@ -62,9 +64,9 @@ class Browser:
     def run(self, code, *values):
         return self.driver.execute_script(code, *values)
 
-    def wait(self, condition, seconds=30):
+    def wait(self, condition, seconds=30, *values):
         end = time.monotonic() + seconds
-        while not self.run(f"return Boolean({condition})"):
+        while not self.run(f"return Boolean({condition})", *values):
             assert time.monotonic() < end, f"never came true: {condition}"
             time.sleep(0.02)
 

@@ -133,7 +133,12 @@ def test_every_term_explains_itself(browse, way):
             "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)))"
         )
         if way == "keyboard":
-            b.run("arguments[0].focus()", node)
+            b.wait(
+                "(document.activeElement.blur(), arguments[0].focus(),"
+                " !document.getElementById('tip').hidden)",
+                2,
+                node,
+            )
         elif way == "touch":
             box = b.run(
                 "const r = arguments[0].getBoundingClientRect(); return [r.x + 4, r.y + 4]", node
