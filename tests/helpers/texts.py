@@ -11,6 +11,7 @@ WORDS = ("good", "bad", "film", "plot", "not", "very", "the", "was", "act", "##i
 MARKS = (".", ",", "!", "?")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TEXT = "the film was not bad , very good acting !"
+SHORT = "film was not bad"
 
 
 def make_tokenizer(mask=True, length=64):

@@ -10,6 +10,7 @@ from sea_nn import SEA, Explanation
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.text import ZeroShot
 from tests.helpers.texts import (
+    SHORT,
     TEXT,
     SlowTokenizer,
     make_byte_tokenizer,
@@ -18,8 +19,6 @@ from tests.helpers.texts import (
     make_tokenizer,
     transformers,
 )
-
-SHORT = "film was not bad"
 
 
 @pytest.fixture(scope="module")

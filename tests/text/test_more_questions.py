@@ -6,6 +6,7 @@ import torch
 from sea_nn import SEA, Explanation
 from sea_nn.errors import InputError, KindError
 from tests.helpers.texts import (
+    SHORT,
     TEXT,
     SlowTokenizer,
     make_byte_tokenizer,
@@ -13,8 +14,6 @@ from tests.helpers.texts import (
     make_language_model,
     make_tokenizer,
 )
-
-SHORT = "film was not bad"
 
 
 @pytest.fixture(scope="module")
