@@ -34,10 +34,10 @@ SECONDS = 170  # on a GPU, what might end later is left out
 Part = list[tuple[Any, str, Any]]
 
 NEVER = 1 << 60
-NORMS: Part = [(forms, "fold", lambda task, gradients: None), (opening, "FOLD_FROM", NEVER)]
-FIRST: Part = [(cuda_graphs.Kept, "find_first", lambda self, task: None)]
+NORMS: Part = [(forms, "fold", lambda evaluator, gradients: None), (opening, "FOLD_FROM", NEVER)]
+FIRST: Part = [(cuda_graphs.Kept, "find_first", lambda self, evaluator: None)]
 GRAPHS: Part = [
-    (cuda_graphs, "_try", lambda record, task: None),
+    (cuda_graphs, "_try", lambda record, evaluator: None),
     (cuda_graphs, "FEW", 0),
 ]
 

@@ -224,11 +224,11 @@ def pass_rate(model: nn.Module, x: Tensor, target: Tensor, points: int) -> float
 
     count = min(points, 8 * STEPS)
     with borrow(model, x) as twin:
-        task = Evaluator(TensorModel(twin, check=False), x, target, x)
-        task = run_by(task, fold(task, gradients=True))
-        batch = task.arrange(x[:1].expand(count, -1, -1, -1))
+        evaluator = Evaluator(TensorModel(twin, check=False), x, target, x)
+        evaluator = run_by(evaluator, fold(evaluator, gradients=True))
+        batch = evaluator.arrange(x[:1].expand(count, -1, -1, -1))
         classes = target[:1].repeat(count)
-        bare = Recording(lambda: task.slope(batch, classes), x.device)
+        bare = Recording(lambda: evaluator.slope(batch, classes), x.device)
         start = clock()
         for _ in range(3):
             bare.replay()

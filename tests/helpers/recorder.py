@@ -57,7 +57,7 @@ def find_kept(model: nn.Module) -> replay.Kept:
     return replay._KEPT[borrowing._IDLE[model].module]
 
 
-def make_task(model, x: Tensor, **options) -> Evaluator:
+def make_evaluator(model, x: Tensor, **options) -> Evaluator:
     target = torch.zeros(len(x), dtype=torch.long, device=x.device)
     model = copy_twin(model.requires_grad_(False))
     with torch.no_grad():

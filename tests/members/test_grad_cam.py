@@ -25,8 +25,10 @@ def test_grad_cam_passes_over_a_squeeze_of_one_position():
             return self.head(x.relu().mean((2, 3)))
 
     model, x = Squeeze(), torch.randn(2, 3, 12, 12)
-    task = Evaluator(TensorModel(model), x, torch.zeros(2, dtype=torch.long), model(x).detach())
-    assert find_layer(task)[0] == "stem"
+    evaluator = Evaluator(
+        TensorModel(model), x, torch.zeros(2, dtype=torch.long), model(x).detach()
+    )
+    assert find_layer(evaluator)[0] == "stem"
 
 
 class Block(nn.Module):
@@ -68,8 +70,8 @@ class Transformer(nn.Module):
 def test_grad_cam_reads_the_last_tokens_that_count(pool, layer, prefix):
     model, x = Transformer(pool).double(), torch.randn(2, 3, 16, 24, dtype=torch.float64)
     target = torch.tensor([1, 3])
-    task = Evaluator(TensorModel(model), x, target, model(x).detach())
-    assert find_layer(task)[0] == layer
+    evaluator = Evaluator(TensorModel(model), x, target, model(x).detach())
+    assert find_layer(evaluator)[0] == layer
     found = ours(model, x, target, "grad_cam")
     assert found.shape == (2, 1, 16, 24)
 

@@ -211,8 +211,8 @@ def test_norms_folded_for_speed_change_no_score(monkeypatch):
     monkeypatch.setattr(opening, "FOLD_FROM", 4)
     folded = []
 
-    def spy(task, passes):
-        fast = opening.use_fold(task, passes)
+    def spy(evaluator, passes):
+        fast = opening.use_fold(evaluator, passes)
         folded.append(fast.folded is not None)
         return fast
 

@@ -35,15 +35,19 @@ def test_memory_is_measured_and_divided():
 def test_a_pass_stays_within_the_budget(monkeypatch):
     plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(400, 3))
     (counting, sizes), x = count(plain.requires_grad_(False)), images(2)
-    task = Evaluator(TensorModel(counting), x, torch.zeros(2, dtype=torch.long), x.new_zeros(2, 3))
-    monkeypatch.setattr(memory, "CPU_BUDGET", 7 * task.footprint().gradient)
+    evaluator = Evaluator(
+        TensorModel(counting), x, torch.zeros(2, dtype=torch.long), x.new_zeros(2, 3)
+    )
+    monkeypatch.setattr(memory, "CPU_BUDGET", 7 * evaluator.footprint().gradient)
     compute_maps(counting, x, 0, "integrated_gradients")
     assert max(sizes) == 7
 
 
 def test_a_full_gpu_makes_the_pieces_smaller():
     x = torch.randn(5, 4)
-    task = Evaluator(TensorModel(nn.Linear(4, 2)), x, torch.zeros(5, dtype=torch.long), x[:, :2])
+    evaluator = Evaluator(
+        TensorModel(nn.Linear(4, 2)), x, torch.zeros(5, dtype=torch.long), x[:, :2]
+    )
     visited: list[tuple[int, int]] = []
 
     def visit(start: int, stop: int) -> None:
@@ -51,14 +55,14 @@ def test_a_full_gpu_makes_the_pieces_smaller():
             raise torch.cuda.OutOfMemoryError("full")
         visited.append((start, stop))
 
-    task.sweep(5, visit, size=5)
+    evaluator.sweep(5, visit, size=5)
     assert visited == [(0, 2), (2, 4), (4, 5)]
 
     def never(start: int, stop: int) -> None:
         raise torch.cuda.OutOfMemoryError("full")
 
     with pytest.raises(MemberError, match="no room for a single input"):
-        task.sweep(5, never, size=5)
+        evaluator.sweep(5, never, size=5)
 
 
 def test_new_sizes_of_inputs_leave_no_tensors_behind():

@@ -17,7 +17,7 @@ from sea_nn.passes import borrowing, forms, recording
 from sea_nn.passes import cuda_graphs as replay
 from sea_nn.passes.sameness import same_gradients
 from sea_nn.passes.tracing import Layers, recall_layers
-from tests.helpers.recorder import Again, build, compare, find_kept, images, make_task
+from tests.helpers.recorder import Again, build, compare, find_kept, images, make_evaluator
 
 PAPER = ("saliency", "integrated_gradients", ("smooth_ig", {"n_samples": 2, "n_steps": 20}))
 
@@ -101,18 +101,18 @@ def test_a_model_that_changes_is_folded_and_recorded_anew(recorder, change):
 
 
 def test_the_description_sees_what_a_recording_could_not(recorder):
-    task = make_task(build(), images())
-    state = replay.describe(task)
-    assert replay.describe(task) == state
+    evaluator = make_evaluator(build(), images())
+    state = replay.describe(evaluator)
+    assert replay.describe(evaluator) == state
     benchmark = torch.backends.cudnn.benchmark
     try:
         torch.backends.cudnn.benchmark = not benchmark
-        assert replay.describe(task) != state
+        assert replay.describe(evaluator) != state
     finally:
         torch.backends.cudnn.benchmark = benchmark
-    weight = task.module[0].weight
+    weight = evaluator.module[0].weight
     weight.data = weight.data.clone()
-    assert replay.describe(task) != state
+    assert replay.describe(evaluator) != state
 
 
 SETTINGS = {"scale": 1.0}
@@ -205,7 +205,7 @@ def test_models_that_someone_listens_to_are_never_recorded(recorder):
     assert recorder.made == 4
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
     try:
-        assert not replay.is_eligible(make_task(model, x))
+        assert not replay.is_eligible(make_evaluator(model, x))
     finally:
         handle.remove()
 
@@ -294,16 +294,18 @@ def test_a_model_that_cannot_be_recorded_runs_as_it_is_and_is_not_tried_again(
 
 def test_passes_make_room_for_others_and_large_ones_are_not_kept(recorder, monkeypatch):
     model = build()
-    task = make_task(model, images())
-    need = task.footprint().gradient
+    evaluator = make_evaluator(model, images())
+    need = evaluator.footprint().gradient
     monkeypatch.setattr(replay, "find_room", lambda device: 40 * need)
-    kept = replay.keep(task, None)
-    assert kept.find_pass(task, 21) is None
+    kept = replay.keep(evaluator, None)
+    assert kept.find_pass(evaluator, 21) is None
     for size in (20, 12, 8):
-        kept.find_pass(task, size).run(task, images()[:1], task.target[:1])
+        kept.find_pass(evaluator, size).run(evaluator, images()[:1], evaluator.target[:1])
     assert [kind[0] for kind in kept.passes] == [20, 12, 8]
-    kept.find_pass(task, 20).run(task, images()[:1], task.target[:1])  # 12 now rested longest
-    kept.find_pass(task, 11)
+    kept.find_pass(evaluator, 20).run(
+        evaluator, images()[:1], evaluator.target[:1]
+    )  # 12 now rested longest
+    kept.find_pass(evaluator, 11)
     assert [kind[0] for kind in kept.passes] == [20, 8, 11]
     replay.release()
     assert not kept.passes

@@ -15,7 +15,7 @@ from sea_nn.passes.cuda_graphs import split_first
 from sea_nn.passes.first_layer import choose_layout
 from sea_nn.passes.gradient_sums import add_up
 from sea_nn.passes.tracing import trace
-from tests.helpers.recorder import build, find_kept, images, make_task
+from tests.helpers.recorder import build, find_kept, images, make_evaluator
 
 METHODS = (
     "integrated_gradients",
@@ -93,7 +93,7 @@ def test_the_first_convolution_is_found(name):
     model, x = APART[name]().eval(), images()
     name = trace(model).first
     assert name == next(n for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
-    first = split_first(make_task(model, x), name)
+    first = split_first(make_evaluator(model, x), name)
     rows = first.push(x)
     with torch.no_grad():
         assert torch.allclose(first.rest(rows.clone()), model(x), atol=1e-6)
@@ -240,8 +240,8 @@ def test_passes_with_and_without_the_layer_are_told_apart_where_shapes_are_alike
 def test_a_layer_whose_output_is_written_over_gives_a_copy():
     writing = Rest(lambda m, x: m.last(torch.relu_(m.first(x)).flatten(1)))
     model, x = writing.eval(), images()
-    assert split_first(make_task(model, x), "first").overwrites
-    assert not split_first(make_task(Rest().eval(), x), "first").overwrites
+    assert split_first(make_evaluator(model, x), "first").overwrites
+    assert not split_first(make_evaluator(Rest().eval(), x), "first").overwrites
     expected = explain(lambda v: model(v), x)
     for _ in range(3):
         found = explain(model, x)

@@ -352,9 +352,9 @@ def test_own_weights_go_forward_where_a_device_rounds(monkeypatch, rounds):
     monkeypatch.setattr(forms, "may_round", lambda device: rounds)
     model, x = chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), torch.randn(1, 2, 7, 7).double()
     with borrow(model, x) as twin:
-        task = Evaluator(TensorModel(twin), x, torch.tensor([0]), twin(x))
-        assert ("forward" in forms.fold(task, gradients=True).module[3].__dict__) is rounds
-        assert "forward" not in forms.fold(task, gradients=False).module[3].__dict__
+        evaluator = Evaluator(TensorModel(twin), x, torch.tensor([0]), twin(x))
+        assert ("forward" in forms.fold(evaluator, gradients=True).module[3].__dict__) is rounds
+        assert "forward" not in forms.fold(evaluator, gradients=False).module[3].__dict__
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])

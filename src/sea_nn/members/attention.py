@@ -25,7 +25,7 @@ ACTIVATIONS = (functional.gelu, functional.silu, functional.relu, torch.relu, to
 INVERSE_ROOTS = (torch.rsqrt, Tensor.rsqrt)  # of norms that are written by hand
 
 
-def attention_rollout(task: Evaluator) -> Tensor:
+def attention_rollout(evaluator: Evaluator) -> Tensor:
     """Return how much of each patch reaches the output through attention alone, [N, 1, H, W].
 
     Heads are averaged, the residual counts as half of each layer, and layers are multiplied. The
@@ -39,10 +39,10 @@ def attention_rollout(task: Evaluator) -> Tensor:
             flow = mixed / mixed.sum(2, keepdim=True) @ flow
         return flow
 
-    return task.share("attention_rollout", lambda: _map_tokens(task, spread))
+    return evaluator.share("attention_rollout", lambda: _map_tokens(evaluator, spread))
 
 
-def attention_gradient(task: Evaluator) -> Tensor:
+def attention_gradient(evaluator: Evaluator) -> Tensor:
     """Return attention weighted by the class's gradient and rolled out, [N, 1, H, W].
 
     Of attention times gradient the positive part counts, averaged over heads and added along the
@@ -55,10 +55,10 @@ def attention_gradient(task: Evaluator) -> Tensor:
             flow = flow + (layer * slope).clamp(min=0).mean(1) @ flow
         return flow - _identity(flow)
 
-    return task.share("attention_gradient", lambda: _map_tokens(task, spread))
+    return evaluator.share("attention_gradient", lambda: _map_tokens(evaluator, spread))
 
 
-def attention_lrp(task: Evaluator) -> Tensor:
+def attention_lrp(evaluator: Evaluator) -> Tensor:
     """Return input times gradient, with attention, norms and activations held as they are.
 
     Softmax weights, the norms' deviations and the activations' ratios f(x) / x count as constants
@@ -68,22 +68,22 @@ def attention_lrp(task: Evaluator) -> Tensor:
     seen: list[bool] = []
 
     def compute() -> Tensor:
-        total = torch.zeros_like(task.x)
+        total = torch.zeros_like(evaluator.x)
 
         def visit(start: int, stop: int) -> None:
-            rows = torch.arange(start, stop, device=task.x.device)
-            points = task.x[start:stop].detach().clone().requires_grad_(True)
-            with task.differentiable(), HoldAttention(seen):
-                score = task.score(task.forward(points, rows), rows).sum()
+            rows = torch.arange(start, stop, device=evaluator.x.device)
+            points = evaluator.x[start:stop].detach().clone().requires_grad_(True)
+            with evaluator.differentiable(), HoldAttention(seen):
+                score = evaluator.score(evaluator.forward(points, rows), rows).sum()
                 slope = torch.autograd.grad(score, points)[0]
             total[start:stop] = slope * points.detach()
 
-        task.sweep(len(task.x), visit)
+        evaluator.sweep(len(evaluator.x), visit)
         if not seen:
             raise UnfitError(_missing("attention_lrp"))
         return total
 
-    return task.share("attention_lrp", compute)
+    return evaluator.share("attention_lrp", compute)
 
 
 class _Attentive(TorchFunctionMode):
@@ -150,18 +150,20 @@ class RecordAttention(_Attentive):
         return by_head.reshape(weights.shape)
 
 
-def _map_tokens(task: Evaluator, spread: Callable[[list[Tensor], list[Tensor]], Tensor]) -> Tensor:
+def _map_tokens(
+    evaluator: Evaluator, spread: Callable[[list[Tensor], list[Tensor]], Tensor]
+) -> Tensor:
     """Run the model, let ``spread`` say how tokens flow, [N, T, T], and lay them on the input."""
-    if task.kind.view != "picture":
-        raise UnfitError(f"attention is laid on images [N, C, H, W]; got {list(task.x.shape)}")
-    size = (task.x.shape[2], task.x.shape[3])
-    maps = task.x.new_zeros(len(task.x), 1, *size)
+    if evaluator.kind.view != "picture":
+        raise UnfitError(f"attention is laid on images [N, C, H, W]; got {list(evaluator.x.shape)}")
+    size = (evaluator.x.shape[2], evaluator.x.shape[3])
+    maps = evaluator.x.new_zeros(len(evaluator.x), 1, *size)
 
     def visit(start: int, stop: int) -> None:
-        rows = torch.arange(start, stop, device=task.x.device)
-        points = task.x[start:stop].detach().clone().requires_grad_(True)
-        with task.differentiable(), RecordAttention(stop - start) as record:
-            score = task.score(task.forward(points, rows), rows).sum()
+        rows = torch.arange(start, stop, device=evaluator.x.device)
+        points = evaluator.x[start:stop].detach().clone().requires_grad_(True)
+        with evaluator.differentiable(), RecordAttention(stop - start) as record:
+            score = evaluator.score(evaluator.forward(points, rows), rows).sum()
         weights = record.weights
         if not weights and not record.windowed:
             raise UnfitError(_missing("attention"))
@@ -177,7 +179,7 @@ def _map_tokens(task: Evaluator, spread: Callable[[list[Tensor], list[Tensor]], 
             grid = _read(flow, size)
         maps[start:stop] = functional.interpolate(grid, size, mode="bilinear", align_corners=False)
 
-    task.sweep(len(task.x), visit)
+    evaluator.sweep(len(evaluator.x), visit)
     return maps
 
 

@@ -36,38 +36,38 @@ ROUNDING = 1e-3
 Hook = Callable[..., Any]
 
 
-def guided_backprop(task: Evaluator) -> Tensor:
+def guided_backprop(evaluator: Evaluator) -> Tensor:
     """Return the gradient with negative gradients cut at every rectifier."""
 
     def hook(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (_CutNegative.apply(inputs[0]), *inputs[1:])  # type: ignore[no-untyped-call]
 
     def compute() -> Tensor:
-        with _attach(task, RECTIFIERS, hook, "guided_backprop", before=True) as mine:
-            return sum_gradients(mine, 1, lambda part: task.x[part.rows])
+        with _attach(evaluator, RECTIFIERS, hook, "guided_backprop", before=True) as mine:
+            return sum_gradients(mine, 1, lambda part: evaluator.x[part.rows])
 
-    return task.share("guided_backprop", compute)
+    return evaluator.share("guided_backprop", compute)
 
 
-def deconvolution(task: Evaluator) -> Tensor:
+def deconvolution(evaluator: Evaluator) -> Tensor:
     """Return the deconvnet signal: rectifiers pass positive gradients whatever they saw."""
 
     def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Any:
         return _PassPositive.apply(inputs[0], output.detach())  # type: ignore[no-untyped-call]
 
-    with _attach(task, RECTIFIERS, hook, "deconvolution") as mine:
-        return sum_gradients(mine, 1, lambda part: task.x[part.rows])
+    with _attach(evaluator, RECTIFIERS, hook, "deconvolution") as mine:
+        return sum_gradients(mine, 1, lambda part: evaluator.x[part.rows])
 
 
-def deeplift(task: Evaluator) -> Tensor:
+def deeplift(evaluator: Evaluator) -> Tensor:
     """Return DeepLIFT contributions (rescale rule) against the baseline.
 
     Each activation is replaced by the slope between its values at the input and at the baseline,
     so the map adds up to the difference of the two scores where all non-linear steps are modules
     of a known type. Attention, layer norms and products of activations are not: the share that the
-    map misses is left in the task's cache (`MISSED`).
+    map misses is left in the evaluator's cache (`MISSED`).
     """
-    if any(isinstance(m, nn.Softmax) for m in task.model.modules()):
+    if any(isinstance(m, nn.Softmax) for m in evaluator.model.modules()):
         raise MemberError(
             "deeplift explains scores before a softmax, and this model contains nn.Softmax; "
             "leave that layer out, or use integrated_gradients"
@@ -80,43 +80,43 @@ def deeplift(task: Evaluator) -> Tensor:
             return _RescalePool.apply(inputs[0], module)  # type: ignore[no-untyped-call]
         return _Rescale.apply(inputs[0], module.forward)  # type: ignore[no-untyped-call]
 
-    base, total = task.baseline(), torch.zeros_like(task.x)
-    change, outputs = task.x.new_zeros(len(task.x)), list[Tensor]()
+    base, total = evaluator.baseline(), torch.zeros_like(evaluator.x)
+    change, outputs = evaluator.x.new_zeros(len(evaluator.x)), list[Tensor]()
 
     def visit(start: int, stop: int) -> None:
-        rows = torch.arange(start, stop, device=task.x.device)
-        pairs = torch.cat([task.x[start:stop], base[start:stop]])
+        rows = torch.arange(start, stop, device=evaluator.x.device)
+        pairs = torch.cat([evaluator.x[start:stop], base[start:stop]])
         outputs.clear()
         total[start:stop] = mine.gradient(pairs, rows.repeat(2))[: len(rows)]
         score = mine.score(outputs[0], rows.repeat(2)).to(change)
         change[start:stop] = score[: len(rows)] - score[len(rows) :]
 
-    with _attach(task, (*ACTIVATIONS, *POOLS), hook, "deeplift") as mine:
+    with _attach(evaluator, (*ACTIVATIONS, *POOLS), hook, "deeplift") as mine:
         handle = mine.model.register_forward_hook(lambda _, __, out: outputs.append(out.detach()))
         try:
             # Each item is an input and its baseline.
-            mine.sweep(len(task.x), visit, weight=2)
+            mine.sweep(len(evaluator.x), visit, weight=2)
         finally:
             handle.remove()
-    maps = total * (task.x - base)
+    maps = total * (evaluator.x - base)
     missed = (maps.flatten(1).sum(1) - change).abs()
     rounding = ROUNDING * maps.abs().flatten(1).sum(1)
     share = missed / change.abs().clamp_min(torch.finfo(change.dtype).tiny)
-    task.cache[MISSED] = torch.where(missed > rounding, share, 0.0)
+    evaluator.cache[MISSED] = torch.where(missed > rounding, share, 0.0)
     return maps
 
 
 @contextmanager
 def _attach(
-    task: Evaluator,
+    evaluator: Evaluator,
     kinds: tuple[type[nn.Module], ...],
     hook: Hook,
     member: str,
     before: bool = False,
 ) -> Iterator[Evaluator]:
-    """Yield the task on a model that works out of place, with the hook on its layers."""
-    task = out_of_place(task, member)
-    found = [m for m in task.model.modules() if isinstance(m, kinds)]
+    """Yield the evaluator on a model that works out of place, with the hook on its layers."""
+    evaluator = out_of_place(evaluator, member)
+    found = [m for m in evaluator.model.modules() if isinstance(m, kinds)]
     if not found:
         names = ", ".join(kind.__name__ for kind in kinds)
         raise MemberError(
@@ -129,7 +129,7 @@ def _attach(
         for m in found
     ]
     try:
-        yield task
+        yield evaluator
     finally:
         for handle in handles:
             handle.remove()

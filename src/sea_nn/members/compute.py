@@ -77,7 +77,7 @@ def compute_maps(
         raise KindError(f"compile=True is for a torch.nn.Module, got {type(model).__name__}")
     args = as_args(additional_forward_args)
     with torch.inference_mode(False), borrow(model, x, args) as twin:
-        task = Evaluator(
+        evaluator = Evaluator(
             # Checked for NaN in a first look only: every further one would make a GPU wait.
             TensorModel(twin, check=False),
             x.detach().clone(),
@@ -92,9 +92,9 @@ def compute_maps(
             seed=check_seed(seed),
             kind=find_kind(x) if kind is None else kind,
         )
-        found = Work(entries, task, target, compile, progress, on_error).do()
+        found = Work(entries, evaluator, target, compile, progress, on_error).do()
     found.output.warn()
-    return replace(found, kind=task.kind)
+    return replace(found, kind=evaluator.kind)
 
 
 def from_captum(attribution: type[Any], **options: Any) -> Callable[..., Tensor]:

@@ -21,12 +21,15 @@ Reshape = Callable[[Tensor], Tensor]
 
 
 def grad_cam(
-    task: Evaluator, layer: str | None = None, reshape: Reshape | None = None, relu: bool = True
+    evaluator: Evaluator,
+    layer: str | None = None,
+    reshape: Reshape | None = None,
+    relu: bool = True,
 ) -> Tensor:
     """Return the class activation map of a layer, enlarged to the input's size, [N, 1, ...].
 
     Args:
-        task: the inputs and the model.
+        evaluator: the inputs and the model.
         layer: the layer's name as in `model.named_modules()`. Left out, it is the last one that
             the model runs with a spatial output which the score depends on: a convolution, or a
             layer norm over tokens.
@@ -36,43 +39,43 @@ def grad_cam(
     """
 
     def compute() -> Tensor:
-        name, module = _named_layer(task, layer) if layer else find_layer(task, reshape)
-        size = task.x.shape[2:]
-        maps = task.x.new_zeros(len(task.x), 1, *size)
+        name, module = _named_layer(evaluator, layer) if layer else find_layer(evaluator, reshape)
+        size = evaluator.x.shape[2:]
+        maps = evaluator.x.new_zeros(len(evaluator.x), 1, *size)
 
         def visit(start: int, stop: int) -> None:
-            cam = _class_map(task, name, module, start, stop, reshape)
+            cam = _class_map(evaluator, name, module, start, stop, reshape)
             cam = cam.clamp(min=0) if relu else cam
             mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[len(size)]
             maps[start:stop] = functional.interpolate(cam, size, mode=mode, align_corners=False)
 
         # The graph starts at the layer, so a pass costs little more than a forward pass.
-        task.sweep(len(task.x), visit, gradient=False)
+        evaluator.sweep(len(evaluator.x), visit, gradient=False)
         return maps
 
-    if not task.kind.neighbours:
+    if not evaluator.kind.neighbours:
         raise UnfitError(
-            f"grad_cam needs inputs with positions, [N, channels, ...]; got {list(task.x.shape)}. "
-            "Use saliency, integrated_gradients or smooth_ig"
+            "grad_cam needs inputs with positions, [N, channels, ...]; got "
+            f"{list(evaluator.x.shape)}. Use saliency, integrated_gradients or smooth_ig"
         )
-    return task.share(("grad_cam", layer, reshape, relu), compute)
+    return evaluator.share(("grad_cam", layer, reshape, relu), compute)
 
 
 def guided_grad_cam(
-    task: Evaluator, layer: str | None = None, reshape: Reshape | None = None
+    evaluator: Evaluator, layer: str | None = None, reshape: Reshape | None = None
 ) -> Tensor:
     """Return guided backprop times Grad-CAM; either is reused if it is a member too."""
-    return guided_backprop(task) * grad_cam(task, layer, reshape)
+    return guided_backprop(evaluator) * grad_cam(evaluator, layer, reshape)
 
 
-def find_layer(task: Evaluator, reshape: Reshape | None = None) -> tuple[str, nn.Module]:
+def find_layer(evaluator: Evaluator, reshape: Reshape | None = None) -> tuple[str, nn.Module]:
     """Return the name and module of the layer that Grad-CAM reads if none is named.
 
     The model runs once on one input; among convolutions and layer norms, the last to run whose
     output has more than one position, and whose positions the score depends on, is taken. (The
     last norms of a transformer with a class token fail the second test: only that token counts.)
     """
-    module = _require_module(task)
+    module = _require_module(evaluator)
     kinds = (*CONVOLUTIONS, nn.LayerNorm)
     names: dict[nn.Module, str] = {}
     for name, layer in module.named_modules():
@@ -88,16 +91,16 @@ def find_layer(task: Evaluator, reshape: Reshape | None = None) -> tuple[str, nn
         return tracked.clone()  # what follows may work in place
 
     handles = [m.register_forward_hook(hook) for m in names]
-    rows = torch.zeros(1, dtype=torch.long, device=task.x.device)
+    rows = torch.zeros(1, dtype=torch.long, device=evaluator.x.device)
     try:
-        with task.differentiable():
-            score = task.score(task.forward(task.x[:1].clone(), rows), rows).sum()
+        with evaluator.differentiable():
+            score = evaluator.score(evaluator.forward(evaluator.x[:1].clone(), rows), rows).sum()
     finally:
         for handle in handles:
             handle.remove()
     for layer, output in reversed(seen):
         try:
-            grid = _to_grid(output, task, reshape)
+            grid = _to_grid(output, evaluator, reshape)
         except MemberError:
             continue
         if grid.shape[2:].numel() < 2 or not score.requires_grad:
@@ -105,7 +108,7 @@ def find_layer(task: Evaluator, reshape: Reshape | None = None) -> tuple[str, nn
         grad = torch.autograd.grad(score, output, retain_graph=True, allow_unused=True)[0]
         if grad is None:
             continue
-        if isinstance(layer, CONVOLUTIONS) or bool(_to_grid(grad, task, reshape).any()):
+        if isinstance(layer, CONVOLUTIONS) or bool(_to_grid(grad, evaluator, reshape).any()):
             return names[layer], layer
     raise UnfitError(
         "grad_cam found no convolution or token layer that the score depends on; name one with "
@@ -115,7 +118,12 @@ def find_layer(task: Evaluator, reshape: Reshape | None = None) -> tuple[str, nn
 
 
 def _class_map(
-    task: Evaluator, name: str, module: nn.Module, start: int, stop: int, reshape: Reshape | None
+    evaluator: Evaluator,
+    name: str,
+    module: nn.Module,
+    start: int,
+    stop: int,
+    reshape: Reshape | None,
 ) -> Tensor:
     """Return the map of inputs start to stop at the layer's own resolution, [P, 1, ...]."""
     kept: list[Tensor] = []
@@ -132,31 +140,32 @@ def _class_map(
         return type(output)((leaf.clone(), *output[1:]))
 
     handle = module.register_forward_hook(hook)
-    rows = torch.arange(start, stop, device=task.x.device)
+    rows = torch.arange(start, stop, device=evaluator.x.device)
     try:
-        with task.differentiable():
-            outputs = task.forward(task.arrange(task.x[start:stop]), rows)
+        with evaluator.differentiable():
+            outputs = evaluator.forward(evaluator.arrange(evaluator.x[start:stop]), rows)
             if not kept:
                 raise MemberError(f"the model never runs layer {name!r}; name another")
-            score = task.score(outputs, rows).sum()
+            score = evaluator.score(outputs, rows).sum()
             grad = torch.autograd.grad(score, kept[0], allow_unused=True)[0]
     finally:
         handle.remove()
     if grad is None:
         raise MemberError(f"the score does not depend on layer {name!r}; name another")
-    active, slope = _to_grid(kept[0].detach(), task, reshape), _to_grid(grad, task, reshape)
+    active = _to_grid(kept[0].detach(), evaluator, reshape)
+    slope = _to_grid(grad, evaluator, reshape)
     weight = slope.mean(tuple(range(2, slope.ndim)), keepdim=True)
-    return (weight * active).sum(1, keepdim=True).to(task.x.dtype)
+    return (weight * active).sum(1, keepdim=True).to(evaluator.x.dtype)
 
 
-def _to_grid(output: Tensor, task: Evaluator, reshape: Reshape | None) -> Tensor:
+def _to_grid(output: Tensor, evaluator: Evaluator, reshape: Reshape | None) -> Tensor:
     """Return a layer's output as [N, channels, *positions] with as many axes as the input."""
-    x = task.x
+    x = evaluator.x
     if reshape is not None:
         output = reshape(output)
-    elif task.kind.view == "picture" and output.ndim == 3:  # tokens [N, T, D]
+    elif evaluator.kind.view == "picture" and output.ndim == 3:  # tokens [N, T, D]
         output = lay_tokens(output, x.shape[2], x.shape[3])
-    if output.ndim != task.kind.axes:
+    if output.ndim != evaluator.kind.axes:
         raise MemberError(
             f"the layer's output {list(output.shape)} has no positions to match the input "
             f"{list(x.shape)}; name another layer, or pass reshape= to lay it on a grid"
@@ -179,8 +188,8 @@ def lay_tokens(tokens: Tensor, height: int, width: int) -> Tensor:
     )
 
 
-def _named_layer(task: Evaluator, layer: str) -> tuple[str, nn.Module]:
-    modules = dict(_require_module(task).named_modules())
+def _named_layer(evaluator: Evaluator, layer: str) -> tuple[str, nn.Module]:
+    modules = dict(_require_module(evaluator).named_modules())
     if layer in modules:
         return layer, modules[layer]
     names = [name for name in modules if name]
@@ -191,10 +200,10 @@ def _named_layer(task: Evaluator, layer: str) -> tuple[str, nn.Module]:
     )
 
 
-def _require_module(task: Evaluator) -> nn.Module:
-    if task.module is None:
+def _require_module(evaluator: Evaluator) -> nn.Module:
+    if evaluator.module is None:
         raise MemberError(
             "grad_cam reads a layer, so it needs a torch.nn.Module, not a plain function; use "
             "saliency, integrated_gradients or occlusion"
         )
-    return task.module
+    return evaluator.module

@@ -22,39 +22,39 @@ COPIES = 1 << 30
 """Bytes that noisy copies of inputs, and maps of theirs, may take at once."""
 
 
-def saliency(task: Evaluator) -> Tensor:
+def saliency(evaluator: Evaluator) -> Tensor:
     """Return the signed gradient of the class score (VG in the paper)."""
     # Whoever computed it: the first member that uses it is the one to count it.
-    task.share("gradient counted", lambda: task.tick(len(task.x)))
-    return input_gradients(task)
+    evaluator.share("gradient counted", lambda: evaluator.tick(len(evaluator.x)))
+    return input_gradients(evaluator)
 
 
-def input_x_gradient(task: Evaluator) -> Tensor:
+def input_x_gradient(evaluator: Evaluator) -> Tensor:
     """Return input times gradient; the gradient is the one `saliency` computed, if it ran."""
-    return task.x * saliency(task)
+    return evaluator.x * saliency(evaluator)
 
 
-def integrated_gradients(task: Evaluator, n_steps: int = 50) -> Tensor:
+def integrated_gradients(evaluator: Evaluator, n_steps: int = 50) -> Tensor:
     """Return the path integral of the gradient from the baseline, by Gauss-Legendre quadrature."""
-    return _follow(task, *_quadrature(task, n_steps))
+    return _follow(evaluator, *_quadrature(evaluator, n_steps))
 
 
-def _follow(task: Evaluator, steps: Tensor, weights: Tensor) -> Tensor:
+def _follow(evaluator: Evaluator, steps: Tensor, weights: Tensor) -> Tensor:
     """Return the integral along the line from each baseline to its input, by these nodes."""
-    base = task.baseline()
-    path = task.x - base
+    base = evaluator.baseline()
+    path = evaluator.x - base
 
     def points(part: Part) -> Tensor:
-        made = task.empty(len(part.rows))
+        made = evaluator.empty(len(part.rows))
         for row, place, numbers in part.cut(len(steps)):
             torch.addcmul(base[row], _column(steps[numbers], base), path[row], out=made[place])
         return made
 
-    return sum_gradients(task, len(steps), points, weights=weights) * path
+    return sum_gradients(evaluator, len(steps), points, weights=weights) * path
 
 
 def smooth_ig(
-    task: Evaluator,
+    evaluator: Evaluator,
     n_samples: int = 5,
     noise: float = 0.15,
     stdev: float | None = None,
@@ -68,7 +68,7 @@ def smooth_ig(
     with `n_steps` times as many draws behind it, other draws change it far less.
 
     Args:
-        task: the inputs and the model.
+        evaluator: the inputs and the model.
         n_samples: paths an input.
         noise: standard deviation of the noise as a share of the input's own range, max - min.
         stdev: standard deviation in the input's units; replaces `noise`.
@@ -76,9 +76,9 @@ def smooth_ig(
         per_point: draw for every point of a path; else once for a path, as NoiseTunnel does.
     """
     if not per_point:
-        return _average_paths(task, _Noisy(task, n_samples, noise, stdev), n_steps)
-    steps, weights = _quadrature(task, n_steps)
-    base, around = task.baseline(), _Noisy(task, n_samples * n_steps, noise, stdev)
+        return _average_paths(evaluator, _Noisy(evaluator, n_samples, noise, stdev), n_steps)
+    steps, weights = _quadrature(evaluator, n_steps)
+    base, around = evaluator.baseline(), _Noisy(evaluator, n_samples * n_steps, noise, stdev)
     path: list[Tensor] = []
 
     def points(part: Part) -> Tensor:
@@ -86,7 +86,7 @@ def smooth_ig(
         return base[part.rows] + _column(steps[part.steps % n_steps], base) * path[0]
 
     total = sum_gradients(
-        task,
+        evaluator,
         n_samples * n_steps,
         points,
         lambda grads, part: grads * _column(weights[part.steps % n_steps], base) * path[0],
@@ -94,30 +94,36 @@ def smooth_ig(
     return total / n_samples
 
 
-def _average_paths(task: Evaluator, copies: "_Noisy", n_steps: int) -> Tensor:
+def _average_paths(evaluator: Evaluator, copies: "_Noisy", n_steps: int) -> Tensor:
     """Return the mean of integrated gradients over noisy copies of every input."""
-    nodes, total, count = _quadrature(task, n_steps), torch.empty_like(task.x), copies.n_samples
+    nodes, count = _quadrature(evaluator, n_steps), copies.n_samples
+    total = torch.empty_like(evaluator.x)
 
     def visit(first: int, last: int) -> None:
-        rows = torch.arange(first, last, device=task.x.device).repeat_interleave(count)
-        maps = _follow(task.select(rows, copies.of(first, last)), *nodes)
+        rows = torch.arange(first, last, device=evaluator.x.device).repeat_interleave(count)
+        maps = _follow(evaluator.select(rows, copies.of(first, last)), *nodes)
         total[first:last] = maps.unflatten(0, (last - first, count)).mean(1)
 
-    size = 4 * count * task.x[0].numel() * task.x.element_size()  # copies, paths, sums and maps
+    size = 4 * count * evaluator.x[0].nbytes  # copies, paths, sums and maps
     # The passes say what they cost themselves.
-    replace(task, tick=lambda count: None).sweep(len(task.x), visit, size=max(1, COPIES // size))
+    replace(evaluator, tick=lambda count: None).sweep(
+        len(evaluator.x), visit, size=max(1, COPIES // size)
+    )
     return total
 
 
 def smoothgrad(
-    task: Evaluator, n_samples: int = 50, noise: float = 0.15, stdev: float | None = None
+    evaluator: Evaluator, n_samples: int = 50, noise: float = 0.15, stdev: float | None = None
 ) -> Tensor:
     """Return the mean signed gradient over noisy copies; the options are those of `smooth_ig`."""
-    return sum_gradients(task, n_samples, _Noisy(task, n_samples, noise, stdev).take) / n_samples
+    return (
+        sum_gradients(evaluator, n_samples, _Noisy(evaluator, n_samples, noise, stdev).take)
+        / n_samples
+    )
 
 
 def gradient_shap(
-    task: Evaluator,
+    evaluator: Evaluator,
     n_samples: int = 200,
     noise: float = 0.0,
     stdev: float | None = None,
@@ -128,17 +134,18 @@ def gradient_shap(
     `baselines` [B, ...] is a pool that all inputs draw from. Left out, each input has the one that
     the call gives it.
     """
-    pool = None if baselines is None else _check_pool(task, baselines)
-    base, around = task.baseline() if pool is None else pool, _Noisy(task, n_samples, noise, stdev)
-    picks, place = draw_baselines(task.keys(), len(base), n_samples)
+    pool = None if baselines is None else _check_pool(evaluator, baselines)
+    base = evaluator.baseline() if pool is None else pool
+    around = _Noisy(evaluator, n_samples, noise, stdev)
+    picks, place = draw_baselines(evaluator.keys(), len(base), n_samples)
     path: list[Tensor] = []
 
     def points(part: Part) -> Tensor:
         start = base[part.rows if pool is None else picks[part.rows, part.steps]]
         path[:] = [around.take(part) - start]
-        return start + _column(place[part.rows, part.steps].to(task.x), base) * path[0]
+        return start + _column(place[part.rows, part.steps].to(evaluator.x), base) * path[0]
 
-    return sum_gradients(task, n_samples, points, lambda grads, _: grads * path[0]) / n_samples
+    return sum_gradients(evaluator, n_samples, points, lambda grads, _: grads * path[0]) / n_samples
 
 
 def draw_baselines(keys: Tensor, count: int, n_samples: int) -> tuple[Tensor, Tensor]:
@@ -147,8 +154,8 @@ def draw_baselines(keys: Tensor, count: int, n_samples: int) -> tuple[Tensor, Te
     return picks, draw_uniform(keys, -2, n_samples)
 
 
-def _quadrature(task: Evaluator, n_steps: int) -> tuple[Tensor, Tensor]:
-    return _place_nodes(n_steps, task.x.dtype, task.x.device)
+def _quadrature(evaluator: Evaluator, n_steps: int) -> tuple[Tensor, Tensor]:
+    return _place_nodes(n_steps, evaluator.x.dtype, evaluator.x.device)
 
 
 @lru_cache(maxsize=64)
@@ -164,9 +171,11 @@ def _place_nodes(n_steps: int, dtype: torch.dtype, device: torch.device) -> tupl
 class _Noisy:
     """Noisy copies of the inputs: for each input `n_samples` of its own, made where needed."""
 
-    def __init__(self, task: Evaluator, n_samples: int, noise: float, stdev: float | None) -> None:
-        self.x, self.n_samples = task.x, n_samples
-        self.keys, self.scale = task.keys(), _noise_scale(task, noise, stdev)
+    def __init__(
+        self, evaluator: Evaluator, n_samples: int, noise: float, stdev: float | None
+    ) -> None:
+        self.x, self.n_samples = evaluator.x, n_samples
+        self.keys, self.scale = evaluator.keys(), _noise_scale(evaluator, noise, stdev)
         self.still = not noise if stdev is None else not stdev
 
     def of(self, first: int, last: int) -> Tensor:
@@ -184,19 +193,19 @@ class _Noisy:
         return inputs + self.scale[part.rows] * draws.to(self.x)
 
 
-def _noise_scale(task: Evaluator, noise: float, stdev: float | None) -> Tensor:
+def _noise_scale(evaluator: Evaluator, noise: float, stdev: float | None) -> Tensor:
     """Return the standard deviation for every input, [N, 1, ...]."""
-    flat = task.x.flatten(1)
+    flat = evaluator.x.flatten(1)
     scale = noise * (flat.amax(1) - flat.amin(1))
     if stdev is not None:
         scale = torch.full_like(scale, stdev)
-    return _column(scale, task.x)
+    return _column(scale, evaluator.x)
 
 
-def _check_pool(task: Evaluator, baselines: Any) -> Tensor:
-    shape = task.x.shape[1:]
-    base = torch.as_tensor(baselines).detach().to(task.x)
-    if base.ndim < task.x.ndim:
+def _check_pool(evaluator: Evaluator, baselines: Any) -> Tensor:
+    shape = evaluator.x.shape[1:]
+    base = torch.as_tensor(baselines).detach().to(evaluator.x)
+    if base.ndim < evaluator.x.ndim:
         base = base.expand(1, *shape)
     if base.shape[1:] != shape or len(base) == 0:
         raise InputError(

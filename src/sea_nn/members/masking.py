@@ -15,37 +15,37 @@ from sea_nn.passes.masked import ask_masked
 Sizes = int | Sequence[int] | None
 
 
-def occlusion(task: Evaluator, window: Sizes = None, stride: Sizes = None) -> Tensor:
+def occlusion(evaluator: Evaluator, window: Sizes = None, stride: Sizes = None) -> Tensor:
     """Return how much the class score falls when a sliding window is hidden.
 
     Args:
-        task: the inputs and the model.
+        evaluator: the inputs and the model.
         window: the window's size in positions, all channels at once. Left out, an eighth of each
             axis; a single feature for inputs without positions, [N, F].
         stride: its step. Left out, half the window.
 
     Where windows overlap the map is their mean; at the far edge they are cut off.
     """
-    slices = _windows(tuple(task.x.shape[1:]), window, stride)
-    rows = torch.arange(len(task.x), device=task.x.device)
-    before = task.score(task.outputs, rows).to(task.x.dtype)
-    total, cover = torch.zeros_like(task.x), torch.zeros_like(task.x[0])
+    slices = _windows(tuple(evaluator.x.shape[1:]), window, stride)
+    rows = torch.arange(len(evaluator.x), device=evaluator.x.device)
+    before = evaluator.score(evaluator.outputs, rows).to(evaluator.x.dtype)
+    total, cover = torch.zeros_like(evaluator.x), torch.zeros_like(evaluator.x[0])
 
     def masks(start: int, stop: int) -> Tensor:
-        keep = task.x.new_ones(stop - start, *task.x.shape[1:])
+        keep = evaluator.x.new_ones(stop - start, *evaluator.x.shape[1:])
         for mask, place in zip(keep, slices[start:stop], strict=True):
             mask[place] = 0
         return keep
 
-    for start, stop, _, scores in ask_masked(task, len(slices), masks):
+    for start, stop, _, scores in ask_masked(evaluator, len(slices), masks):
         fall = before[:, None] - scores
         for k, place in enumerate(slices[start:stop]):
-            total[:, *place] += fall[:, k].view(-1, *(1,) * (task.x.ndim - 1))
+            total[:, *place] += fall[:, k].view(-1, *(1,) * (evaluator.x.ndim - 1))
             cover[place] += 1
     return total / cover
 
 
-def rise(task: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float = 0.5) -> Tensor:
+def rise(evaluator: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float = 0.5) -> Tensor:
     """Return RISE: the mean of random smooth masks, weighed by the class's probability.
 
     All inputs share the masks, as in the authors' code: masks for each of them would take longer to
@@ -53,7 +53,7 @@ def rise(task: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float = 0.5
     therefore the same in all maps and does not average out over inputs; more masks make it smaller.
 
     Args:
-        task: the inputs [N, C, H, W] and the model.
+        evaluator: the inputs [N, C, H, W] and the model.
         n_masks: random masks.
         cells: cells along each axis of the coarse random grid.
         keep: the probability that a cell is kept.
@@ -61,25 +61,25 @@ def rise(task: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float = 0.5
     Returns:
         Maps [N, 1, H, W], not negative.
     """
-    height, width = task.x.shape[2:]
+    height, width = evaluator.x.shape[2:]
     step = (math.ceil(height / cells), math.ceil(width / cells))
-    random = task.generator()
-    grids = (torch.rand(n_masks, 1, cells + 1, cells + 1, generator=random) < keep).to(task.x)
-    shift_y = torch.randint(0, step[0], (n_masks,), generator=random).to(task.x.device)
-    shift_x = torch.randint(0, step[1], (n_masks,), generator=random).to(task.x.device)
+    random = evaluator.generator()
+    grids = (torch.rand(n_masks, 1, cells + 1, cells + 1, generator=random) < keep).to(evaluator.x)
+    shift_y = torch.randint(0, step[0], (n_masks,), generator=random).to(evaluator.x.device)
+    shift_x = torch.randint(0, step[1], (n_masks,), generator=random).to(evaluator.x.device)
     large = ((cells + 1) * step[0], (cells + 1) * step[1])
-    along_y = torch.arange(height, device=task.x.device)
-    along_x = torch.arange(width, device=task.x.device)
+    along_y = torch.arange(height, device=evaluator.x.device)
+    along_x = torch.arange(width, device=evaluator.x.device)
 
     def masks(start: int, stop: int) -> Tensor:
         smooth = functional.interpolate(grids[start:stop], large, mode="bilinear")
-        which = torch.arange(stop - start, device=task.x.device)
+        which = torch.arange(stop - start, device=evaluator.x.device)
         y = shift_y[start:stop, None] + along_y
         x = shift_x[start:stop, None] + along_x
         return smooth[which[:, None, None], 0, y[:, :, None], x[:, None, :]].unsqueeze(1)
 
-    total = task.x.new_zeros(len(task.x), height * width)
-    for _, _, mask, scores in ask_masked(task, n_masks, masks, probability=True):
+    total = evaluator.x.new_zeros(len(evaluator.x), height * width)
+    for _, _, mask, scores in ask_masked(evaluator, n_masks, masks, probability=True):
         total += scores @ mask.flatten(1)
     return (total / (n_masks * keep)).view(-1, 1, height, width)
 

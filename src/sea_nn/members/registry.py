@@ -35,7 +35,7 @@ class Member:
 
     Attributes:
         name: what it is called everywhere.
-        function: `(task, **options) -> maps` for the members of this package, or
+        function: `(evaluator, **options) -> maps` for the members of this package, or
             `(model, x, target, **options) -> maps` for the others.
         evaluations: model evaluations for one input, a number or a function of the options and
             the input's shape. One evaluation is one forward, or forward and backward, pass.

@@ -39,15 +39,15 @@ class Work:
     def __init__(
         self,
         entries: Sequence[Entry],
-        task: Evaluator,
+        evaluator: Evaluator,
         target: Target,
         compiles: bool,
         progress: Progress | None,
         on_error: str,
     ) -> None:
-        self.entries, self.task, self.target = entries, task, target
+        self.entries, self.evaluator, self.target = entries, evaluator, target
         self.progress, self.on_error = progress, on_error
-        n_inputs, shape = len(task.x), tuple(task.x.shape[1:])
+        n_inputs, shape = len(evaluator.x), tuple(evaluator.x.shape[1:])
         self.costs = {e.label: n_inputs * e.member.cost(e.options, shape) for e in entries}
         # Members that make many passes and do not read the layers themselves. A single gradient is
         # left alone: it would show the rounding of folded weights, which means over many even out.
@@ -58,7 +58,7 @@ class Work:
             and "convolution" not in e.member.needs
             and self.costs[e.label] > n_inputs * 4
         }
-        self.compiles = compiles and is_private(task.module)
+        self.compiles = compiles and is_private(evaluator.module)
 
     def do(self) -> MemberMaps:
         """Ask the model about the inputs, then run the members."""
@@ -70,40 +70,40 @@ class Work:
 
     def _do(self) -> MemberMaps:
         fast = sum(self.costs[label] for label in self.many) >= FOLD_FROM
-        kept = cuda_graphs.recall(self.task) if fast else None
-        most = min(cuda_graphs.FEW, self.task.limit or cuda_graphs.FEW)
-        if kept is not None and len(self.task.x) <= most:
+        kept = cuda_graphs.recall(self.evaluator) if fast else None
+        most = min(cuda_graphs.FEW, self.evaluator.limit or cuda_graphs.FEW)
+        if kept is not None and len(self.evaluator.x) <= most:
             found = self._do_again(kept)
             if found is not None:
                 return found
             kept = None
-        task = _ask(self.task, self.target)
+        evaluator = _ask(self.evaluator, self.target)
         if not fast:
-            return self._run(task, None).finish()
-        if kept is not None and not kept.confirm(task):  # a look folds the weights as well
-            cuda_graphs.forget(task)
+            return self._run(evaluator, None).finish()
+        if kept is not None and not kept.confirm(evaluator):  # a look folds the weights as well
+            cuda_graphs.forget(evaluator)
             kept = None
         if kept is not None:
-            return self._finish(replace(task, kept=kept), kept.fold)
-        fold = compiled.recall_fold(task.module) if self.compiles else None
-        fold = fold or forms.fold(task, gradients=True)
-        return self._finish(replace(task, kept=cuda_graphs.keep(task, fold)), fold)
+            return self._finish(replace(evaluator, kept=kept), kept.fold)
+        fold = compiled.recall_fold(evaluator.module) if self.compiles else None
+        fold = fold or forms.fold(evaluator, gradients=True)
+        return self._finish(replace(evaluator, kept=cuda_graphs.keep(evaluator, fold)), fold)
 
-    def _finish(self, task: Evaluator, fold: Fold | None) -> MemberMaps:
+    def _finish(self, evaluator: Evaluator, fold: Fold | None) -> MemberMaps:
         """Run the members by a fold if that is the model, and by the model as it is if not."""
-        if self.compiles and task.module is not None:
-            compiled.keep_fold(task.module, fold)
-        pending = self._run(task, fold)
+        if self.compiles and evaluator.module is not None:
+            compiled.keep_fold(evaluator.module, fold)
+        pending = self._run(evaluator, fold)
         if pending.is_true():
             pending.remember()
             return pending.finish()
-        self._refuse(task)
-        return self._run(replace(task, kept=None), None).finish()
+        self._refuse(evaluator)
+        return self._run(replace(evaluator, kept=None), None).finish()
 
-    def _refuse(self, task: Evaluator) -> None:
-        cuda_graphs.forget(task)
-        if task.module is not None:
-            refuse_layers(task.module)
+    def _refuse(self, evaluator: Evaluator) -> None:
+        cuda_graphs.forget(evaluator)
+        if evaluator.module is not None:
+            refuse_layers(evaluator.module)
 
     def _do_again(self, kept: cuda_graphs.Kept) -> MemberMaps | None:
         """Run the members on what a recording says of the inputs; None if the model says other.
@@ -112,52 +112,56 @@ class Work:
         kernels one by one takes longer than running them.
         """
         # A cache of its own: what members share must not outlive a recording that was wrong.
-        task = replace(self.task, kept=kept, cache=dict(self.task.cache))
+        evaluator = replace(self.evaluator, kept=kept, cache=dict(self.evaluator.cache))
         if self.target is not None:  # checked before the look, as checking waits for the GPU
-            unknown = task.x.new_empty(len(task.x), kept.n_classes)
-            task.target = resolve_target(unknown, self.target, task.output)
+            unknown = evaluator.x.new_empty(len(evaluator.x), kept.n_classes)
+            evaluator.target = resolve_target(unknown, self.target, evaluator.output)
         try:
-            plain, folded = kept.look(task)
+            plain, folded = kept.look(evaluator)
         except Exception:  # the model's own error, which asking it explains, or no room
             return None
-        task.outputs = plain
+        evaluator.outputs = plain
         if self.target is None:
-            task.target = resolve_target(plain, None, task.output)
+            evaluator.target = resolve_target(plain, None, evaluator.output)
         outcome: Pending | Exception
         try:
-            outcome = self._run(task, kept.fold, folded)
+            outcome = self._run(evaluator, kept.fold, folded)
         except Exception as error:
             outcome = error
-        asked = _ask(self.task, self.target)
-        alike = same_outputs(plain, asked.outputs, task.autocast)
-        if not bool(alike) or not torch.equal(asked.target, task.target):
-            cuda_graphs.forget(self.task)
+        asked = _ask(self.evaluator, self.target)
+        alike = same_outputs(plain, asked.outputs, evaluator.autocast)
+        if not bool(alike) or not torch.equal(asked.target, evaluator.target):
+            cuda_graphs.forget(self.evaluator)
             return None
         if isinstance(outcome, Exception):
             raise outcome
         if not outcome.is_true():
-            self._refuse(self.task)
+            self._refuse(self.evaluator)
             return None
         outcome.remember()
         return replace(outcome.finish(), outputs=asked.outputs, output=asked.meaning())
 
-    def _run(self, task: Evaluator, fold: Fold | None, outputs: Tensor | None = None) -> "Pending":
+    def _run(
+        self, evaluator: Evaluator, fold: Fold | None, outputs: Tensor | None = None
+    ) -> "Pending":
         """Run the members: those that make many passes by the fold, the others by the model.
 
         Args:
-            task: the model and the inputs.
+            evaluator: the model and the inputs.
             fold: the model with its norms folded, or None.
             outputs: what the fold says of the inputs, if known.
         """
         total, done = sum(self.costs.values()), 0
-        pending, quick = Pending(task, self.on_error), forms.run_by(task, fold)
-        if fold is not None or (task.kept is not None and task.kept.find_first(quick) is not None):
+        pending, quick = Pending(evaluator, self.on_error), forms.run_by(evaluator, fold)
+        if fold is not None or (
+            evaluator.kept is not None and evaluator.kept.find_first(quick) is not None
+        ):
             try:
-                pending.true = forms.check(task, quick, outputs)
+                pending.true = forms.check(evaluator, quick, outputs)
             except Exception:  # no gradient, or a layer that is called as none of ours is
                 pending.true = torch.tensor(False)
             # A GPU is not waited for; it is asked when all of the members are done.
-            if task.x.device.type != "cuda" and not pending.is_true():
+            if evaluator.x.device.type != "cuda" and not pending.is_true():
                 return pending
         if self.compiles and quick.module is not None:
             quick = replace(quick, compiled=compiled.Compiled(quick.model, quick.module))
@@ -169,9 +173,11 @@ class Work:
                 spent += count
                 self._tell(label, done + min(spent, self.costs[label]), total)
 
-            began = _mark(task.x.device)
+            began = _mark(evaluator.x.device)
             try:
-                maps = _explain(entry, replace(quick if label in self.many else task, tick=tick))
+                maps = _explain(
+                    entry, replace(quick if label in self.many else evaluator, tick=tick)
+                )
             except Exception as error:
                 unfit = entry.optional and isinstance(error, UnfitError)
                 if self.on_error == "raise" and not unfit:
@@ -179,8 +185,8 @@ class Work:
                 pending.failed[label] = str(error).removesuffix(ADVICE)
             else:
                 pending.add(label, maps, spent, began)
-                if MISSED in task.cache:
-                    pending.missed[label] = task.cache.pop(MISSED)
+                if MISSED in evaluator.cache:
+                    pending.missed[label] = evaluator.cache.pop(MISSED)
             done += self.costs[label]
             self._tell(label, done, total)
         return pending
@@ -206,8 +212,8 @@ class _ToldError(BaseException):
 class Pending:
     """Maps that a GPU may still be working on: the next member is sent off without waiting."""
 
-    def __init__(self, task: Evaluator, on_error: str) -> None:
-        self.task, self.on_error = task, on_error
+    def __init__(self, evaluator: Evaluator, on_error: str) -> None:
+        self.evaluator, self.on_error = evaluator, on_error
         self.true: Tensor | None = None
         self.maps: dict[str, Tensor] = {}
         self.finite: dict[str, Tensor] = {}
@@ -222,8 +228,8 @@ class Pending:
 
     def remember(self) -> None:
         """Keep with the model that its fast passes are its own."""
-        if self.true is not None and self.task.kept is not None:
-            self.task.kept.prove(self.task)
+        if self.true is not None and self.evaluator.kept is not None:
+            self.evaluator.kept.prove(self.evaluator)
 
     def add(self, label: str, maps: Tensor, spent: int, began: Any) -> None:
         """Take the maps of a member that has made `spent` evaluations since `began`."""
@@ -233,7 +239,7 @@ class Pending:
 
     def finish(self) -> MemberMaps:
         """Wait for the maps and look for values that are no numbers."""
-        asked = self.task
+        asked = self.evaluator
         result = MemberMaps({}, {}, {}, self.failed, asked.target, asked.outputs, asked.meaning())
         for label, maps in self.maps.items():
             if not bool(self.finite[label]):
@@ -274,51 +280,53 @@ def _measure(began: Any, ended: Any) -> float:
     return float(began.elapsed_time(ended)) / 1e3
 
 
-def _explain(entry: Entry, task: Evaluator) -> Tensor:
+def _explain(entry: Entry, evaluator: Evaluator) -> Tensor:
     """Run one member and check what it returns."""
     member, settings = entry.member, dict(entry.options)
-    check_needs(member, task)
+    check_needs(member, evaluator)
     if member.native and "baselines" in settings and "baselines" not in member.defaults:
         # Shared results never depend on the baselines, so the cache stays.
-        task = replace(task, baselines=settings.pop("baselines"))
+        evaluator = replace(evaluator, baselines=settings.pop("baselines"))
     try:
         if member.native:
-            maps = member.function(task, **settings)
+            maps = member.function(evaluator, **settings)
         else:
-            if task.args:
+            if evaluator.args:
                 raise MemberError(
                     f"{entry.label} is called with the model and its first input alone, and this "
                     "model takes additional_forward_args; write them into the model you pass, or "
                     "leave it out"
                 )
-            model, target = _give_model(task), task.target.clone()
+            model, target = _give_model(evaluator), evaluator.target.clone()
             if target.ndim == 2:
                 model, target = _contrast(entry, model, target)
-            maps = member.function(model, task.x.clone(), target, **settings)
-            task.tick(len(task.x) * member.cost(entry.options, tuple(task.x.shape[1:])))
+            maps = member.function(model, evaluator.x.clone(), target, **settings)
+            evaluator.tick(
+                len(evaluator.x) * member.cost(entry.options, tuple(evaluator.x.shape[1:]))
+            )
     except SEAError:
         raise
     except Exception as error:
         raise MemberError(
             f"{entry.label} failed on this model with {type(error).__name__}: {error}{ADVICE}"
         ) from error
-    return check_maps(entry.label, maps, task.x, task.kind)
+    return check_maps(entry.label, maps, evaluator.x, evaluator.kind)
 
 
-def _give_model(task: Evaluator) -> TensorModel:
+def _give_model(evaluator: Evaluator) -> TensorModel:
     """Return a model for a callable to do with as it likes, where there is a copy to give.
 
     Methods that hook activations need layers that do not write in place; they get them where that
     leaves the model what it is.
     """
-    if task.module is None or not is_private(task.module):
-        return task.model
+    if evaluator.module is None or not is_private(evaluator.module):
+        return evaluator.model
     try:
-        own = forms.out_of_place(task, "it")
+        own = forms.out_of_place(evaluator, "it")
     except UnfitError:
-        own = task
-    if own is task:
-        return TensorModel(copy_twin(task.module), check=False)
+        own = evaluator
+    if own is evaluator:
+        return TensorModel(copy_twin(evaluator.module), check=False)
     return own.model
 
 
@@ -334,22 +342,24 @@ def _contrast(entry: Entry, model: TensorModel, pairs: Tensor) -> tuple[TensorMo
     return TensorModel(difference, check=False), torch.zeros_like(pairs[:, 0])
 
 
-def _ask(task: Evaluator, target: Target) -> Evaluator:
+def _ask(evaluator: Evaluator, target: Target) -> Evaluator:
     """Ask the model about the inputs once, with the errors that a first call meets explained."""
-    x = task.x
+    x = evaluator.x
     try:
         size = 1
         if len(x) > 1:
-            need = replace(task, autocast=None).footprint()
-            size = batching.chunk_size(len(x), need.forward, need.elements, x.device, task.limit)
-        outputs = predict(task.model, task.arrange(x), task.args, batch_size=size)
+            need = replace(evaluator, autocast=None).footprint()
+            size = batching.chunk_size(
+                len(x), need.forward, need.elements, x.device, evaluator.limit
+            )
+        outputs = predict(evaluator.model, evaluator.arrange(x), evaluator.args, batch_size=size)
     except (SEAError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:
         raise InputError(
             f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}"
-            f"{find_mismatch(task.model.model, x)}: {error}"
+            f"{find_mismatch(evaluator.model.model, x)}: {error}"
         ) from error
-    output = task.find_output(outputs)
+    output = evaluator.find_output(outputs)
     classes = resolve_target(outputs, target, output)
-    return replace(task, outputs=outputs, target=classes, output=output)
+    return replace(evaluator, outputs=outputs, target=classes, output=output)

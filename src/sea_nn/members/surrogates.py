@@ -25,7 +25,7 @@ SWEEPS = 10_000
 
 
 def lime(
-    task: Evaluator,
+    evaluator: Evaluator,
     n_samples: int = 1000,
     kernel_width: float = 0.25,
     alpha: float | None = None,
@@ -34,7 +34,7 @@ def lime(
     """Return LIME: lasso weights of the segments, fitted to random on/off samples.
 
     Args:
-        task: the inputs and the model.
+        evaluator: the inputs and the model.
         n_samples: samples an input.
         kernel_width: a sample at cosine distance d from the input weighs
             exp(-d² / (2 · kernel_width²)).
@@ -60,14 +60,14 @@ def lime(
         penalty = 0.01 * float(scores.std()) if alpha is None else alpha
         return fit_lasso(_to_numpy(on), scores, _collect(weights), penalty)
 
-    return _explain_each(task, n_segments, explain)
+    return _explain_each(evaluator, n_segments, explain)
 
 
-def kernel_shap(task: Evaluator, n_samples: int | None = None, n_segments: int = 50) -> Tensor:
+def kernel_shap(evaluator: Evaluator, n_samples: int | None = None, n_segments: int = 50) -> Tensor:
     """Return Kernel SHAP: Shapley values of the segments by weighted least squares.
 
     Args:
-        task: the inputs and the model.
+        evaluator: the inputs and the model.
         n_samples: sets of segments an input; left out, 2048 + 2 · segments as in the authors' code,
             or all sets, for exact Shapley values, if that is fewer.
         n_segments: superpixels of an image, about.
@@ -80,7 +80,7 @@ def kernel_shap(task: Evaluator, n_samples: int | None = None, n_segments: int =
         answers = [scores[0] for _, _, _, scores in ask_masked(one, len(on), switch)]
         return fit_linear(_to_numpy(on), _collect(answers), weights)
 
-    return _explain_each(task, n_segments, explain)
+    return _explain_each(evaluator, n_segments, explain)
 
 
 def count_coalitions(n_features: int, n_samples: int | None = None) -> int:
@@ -161,11 +161,13 @@ def fit_lasso(inputs: Matrix, answers: Matrix, weights: Matrix, alpha: float) ->
 
 
 def _explain_each(
-    task: Evaluator, n_segments: int, explain: Callable[[Evaluator, Tensor], Matrix]
+    evaluator: Evaluator, n_segments: int, explain: Callable[[Evaluator, Tensor], Matrix]
 ) -> Tensor:
-    maps = torch.zeros_like(task.x)
-    for i, segments in enumerate(segment(task.x, task.feature_mask, n_segments, task.kind)):
-        coefficients = torch.as_tensor(explain(task.row(i), segments)).to(task.x)
+    maps = torch.zeros_like(evaluator.x)
+    for i, segments in enumerate(
+        segment(evaluator.x, evaluator.feature_mask, n_segments, evaluator.kind)
+    ):
+        coefficients = torch.as_tensor(explain(evaluator.row(i), segments)).to(evaluator.x)
         maps[i] = coefficients[segments]
     return maps
 

@@ -12,16 +12,16 @@ from sea_nn.members.registry import Member, get, names
 from sea_nn.passes.evaluator import Evaluator
 
 
-def check_needs(member: Member, task: Evaluator) -> None:
+def check_needs(member: Member, evaluator: Evaluator) -> None:
     """Refuse inputs and models that a member is not made for, and name the members that are."""
-    kind = task.kind
+    kind = evaluator.kind
     if "image" in member.needs and kind.view != "picture":
         others = [n for n in names() if "image" not in get(n).needs]
         raise UnfitError(
             f"{member.name} explains images [N, C, H, W], and the input is a {kind.name} of shape "
-            f"{list(task.x.shape)}; members for it: {', '.join(others)}"
+            f"{list(evaluator.x.shape)}; members for it: {', '.join(others)}"
         )
-    if "module" in member.needs and task.module is None:
+    if "module" in member.needs and evaluator.module is None:
         others = [n for n in names() if "module" not in get(n).needs]
         raise UnfitError(
             f"{member.name} looks inside the model, so it needs a torch.nn.Module and not a plain "

@@ -51,7 +51,7 @@ class Pass:
         self.recording: Recording | None = None
         self.turns, self.used, self.tried = 0, 0.0, False
 
-    def run(self, task: Evaluator, points: Tensor, classes: Tensor) -> Tensor:
+    def run(self, evaluator: Evaluator, points: Tensor, classes: Tensor) -> Tensor:
         """Return d score / d input at `points`; the next run overwrites a replay's answer.
 
         Fewer points than the pass has room for leave the rest as it was, for no one to read.
@@ -63,12 +63,14 @@ class Pass:
         if self.turns >= 2 and not self.tried and is_alone():
             self.tried = True
             self.recording = _try(
-                lambda: Recording(lambda: task.slope(self.points, self.classes), task.x.device),
-                task,
+                lambda: Recording(
+                    lambda: evaluator.slope(self.points, self.classes), evaluator.x.device
+                ),
+                evaluator,
             )
         if self.recording is not None:
             return self.recording.replay()[:count]
-        return task.slope(self.points, self.classes)[:count]
+        return evaluator.slope(self.points, self.classes)[:count]
 
 
 class Kept:
@@ -87,30 +89,30 @@ class Kept:
         """The twin."""
         return self._root()
 
-    def find_first(self, task: Evaluator) -> FirstLayer | None:
+    def find_first(self, evaluator: Evaluator) -> FirstLayer | None:
         """Return the first layer to run apart for inputs of this shape, sought once.
 
         Args:
-            task: the inputs, and the folded model if there is one.
+            evaluator: the inputs, and the folded model if there is one.
         """
-        kind = self._kind(task)
+        kind = self._kind(evaluator)
         if kind not in self.layers:
             name = None
-            if self.root is not None and not any(kind[2:]) and not task.args:
+            if self.root is not None and not any(kind[2:]) and not evaluator.args:
                 name = recall_layers(self.root).first
-            self.layers[kind] = None if name is None else split_first(task, name)
+            self.layers[kind] = None if name is None else split_first(evaluator, name)
         return self.layers[kind]
 
-    def look(self, task: Evaluator) -> tuple[Tensor, Tensor]:
+    def look(self, evaluator: Evaluator) -> tuple[Tensor, Tensor]:
         """Fold the weights as they are now, and answer as the model is and as it is folded.
 
         This is recorded: one replay folds, asks and answers.
 
         Returns:
-            The outputs for the task's inputs and those by folded weights, both [N, classes]; they
-            are only true if the model itself says the same.
+            The inputs' outputs and those by folded weights, both [N, classes]; only true if the
+            model itself says the same.
         """
-        x = task.x
+        x = evaluator.x
         kind = (x.shape, x.dtype)
         known = kind in self.looks
         fixed, recording = self.looks.pop(kind) if known else (x.clone(), None)
@@ -119,90 +121,96 @@ class Kept:
         def ask() -> Tensor:
             rows = torch.arange(len(fixed), device=fixed.device)
             with torch.no_grad():
-                plain = task.model(task.arrange(fixed)).to(fixed.dtype)
+                plain = evaluator.model(evaluator.arrange(fixed)).to(fixed.dtype)
                 if self.fold is None:
                     return torch.cat([plain, plain])
                 self.fold.refresh()
-                fast = run_by(task, self.fold)
+                fast = run_by(evaluator, self.fold)
                 return torch.cat([plain, fast.forward(fast.arrange(fixed), rows)])
 
         # The first time as it is: what is wrong with the input must not look like a recording's.
         answers = ask() if recording is None else recording.replay().clone()
         if recording is None and is_alone():
-            recording = _try(lambda: Recording(ask, fixed.device), task)
+            recording = _try(lambda: Recording(ask, fixed.device), evaluator)
         if not known and len(self.looks) == LOOKS:
             del self.looks[next(iter(self.looks))]
         self.looks[kind] = (fixed, recording)  # the one used last comes last
         return answers[: len(x)], answers[len(x) :]
 
-    def is_proved(self, task: Evaluator) -> bool:
+    def is_proved(self, evaluator: Evaluator) -> bool:
         """Whether the gradients of its fast forms were the model's before, for such inputs.
 
         Which layers are merged does not depend on values, so that they are compared once for a
         twin; outputs are compared in every call.
         """
-        return self._kind(task) in self.proved
+        return self._kind(evaluator) in self.proved
 
-    def prove(self, task: Evaluator) -> None:
+    def prove(self, evaluator: Evaluator) -> None:
         """Remember that they were."""
-        self.proved.add(self._kind(task))
+        self.proved.add(self._kind(evaluator))
 
-    def _kind(self, task: Evaluator) -> Any:
+    def _kind(self, evaluator: Evaluator) -> Any:
         # What the layer gives must be what the rest reads: with a type of their own, it is not.
-        caller = torch.is_autocast_enabled(task.x.device.type)
-        return task.x.shape[1:], task.x.dtype, task.autocast, caller
+        caller = torch.is_autocast_enabled(evaluator.x.device.type)
+        return evaluator.x.shape[1:], evaluator.x.dtype, evaluator.autocast, caller
 
-    def start(self, task: Evaluator) -> "Runner":
+    def start(self, evaluator: Evaluator) -> "Runner":
         """Return what runs the gradient passes of one sweep."""
-        return Runner(self, task)
+        return Runner(self, evaluator)
 
     def release(self) -> None:
         """Give back the memory of everything recorded, for any model."""
         release()
 
-    def confirm(self, task: Evaluator) -> bool:
+    def confirm(self, evaluator: Evaluator) -> bool:
         """Whether the recorded look says of the first input what the model has said."""
-        plain, folded = self.look(replace(task, x=task.x[:1], kept=self))
-        own = task.outputs[:1]
-        same = same_outputs(plain, own, task.autocast) & same_outputs(folded, own, task.autocast)
+        plain, folded = self.look(replace(evaluator, x=evaluator.x[:1], kept=self))
+        own = evaluator.outputs[:1]
+        same = same_outputs(plain, own, evaluator.autocast) & same_outputs(
+            folded, own, evaluator.autocast
+        )
         return bool(same)
 
-    def find_pass(self, task: Evaluator, size: int) -> Pass | None:
+    def find_pass(self, evaluator: Evaluator, size: int) -> Pass | None:
         """Return the pass for `size` points like the inputs, or None if it would be too large."""
-        form = (task.folded is not None, task.first is not None, task.compiled is not None)
-        kind = (size, task.x.shape[1:], task.x.dtype, task.target.ndim, *form)
+        form = (
+            evaluator.folded is not None,
+            evaluator.first is not None,
+            evaluator.compiled is not None,
+        )
+        kind = (size, evaluator.x.shape[1:], evaluator.x.dtype, evaluator.target.ndim, *form)
         if kind not in self.passes:
-            if size > count_room(task):
+            if size > count_room(evaluator):
                 return None
-            cost = size * task.footprint().gradient
-            _make_room(find_room(task.x.device) - cost)
-            points = task.arrange(task.x[:1].expand(size, *task.x.shape[1:]))
-            self.passes[kind] = Pass(points, task.target[[0] * size], cost)
+            cost = size * evaluator.footprint().gradient
+            _make_room(find_room(evaluator.x.device) - cost)
+            points = evaluator.arrange(evaluator.x[:1].expand(size, *evaluator.x.shape[1:]))
+            self.passes[kind] = Pass(points, evaluator.target[[0] * size], cost)
         return self.passes[kind]
 
 
-def split_first(task: Evaluator, name: str) -> FirstLayer | None:
+def split_first(evaluator: Evaluator, name: str) -> FirstLayer | None:
     """Return the layer of that name and the module without it, or None where that cannot run.
 
     Args:
-        task: the model, its norms folded or not, and the inputs that it is for.
+        evaluator: the model, its norms folded or not, and the inputs that it is for.
         name: the layer's, found by `sea_nn.passes.tracing`.
     """
-    module = task.module
+    module = evaluator.module
     if module is None:
         return None
-    shared = () if task.folded is None else task.folded.tensors()
+    shared = () if evaluator.folded is None else evaluator.folded.tensors()
     layer, rest = module.get_submodule(name), copy_twin(module, shared=shared)
     rest.get_submodule(name).__dict__["forward"] = pass_on
-    x = task.arrange(task.x[:1])
+    x = evaluator.arrange(evaluator.x[:1])
     try:
-        output = task.arrange(FirstLayer(layer, rest).push(x))
+        output = evaluator.arrange(FirstLayer(layer, rest).push(x))
         count = max(1, min(POINTS, ANSWERS // (output.numel() * output.element_size())))
         layout = choose_layout(layer, x.expand(count, *x.shape[1:]))
         shape, version = tuple(output.shape[1:]), output._version
         with torch.no_grad():
             rows = torch.zeros(1, dtype=torch.long, device=x.device)
-            replace(task, model=TensorModel(rest, check=False)).forward(output, rows)
+            replace(evaluator, model=TensorModel(rest, check=False)).forward(output, rows)
     except Exception:  # room, or a shape, that was not expected: the layer stays where it is
         return None
     return FirstLayer(layer, rest, layout, shape, overwrites=output._version != version)
@@ -211,10 +219,10 @@ def split_first(task: Evaluator, name: str) -> FirstLayer | None:
 class Runner:
     """The gradient passes of one sweep, replayed where the model allows it."""
 
-    def __init__(self, kept: Kept, task: Evaluator) -> None:
-        self.task, self.size = task, 0
+    def __init__(self, kept: Kept, evaluator: Evaluator) -> None:
+        self.evaluator, self.size = evaluator, 0
         # Asked anew for every sweep: a member may have put hooks on the model.
-        free = task.module is not None and not is_heard(task.module)
+        free = evaluator.module is not None and not is_heard(evaluator.module)
         self.kept = kept if free and kept.root not in _REFUSED else None
 
     def divide(self, total: int, alone: bool) -> int | None:
@@ -226,10 +234,10 @@ class Runner:
                 kernels a GPU chose for so many inputs. A caller's limit may ask for more.
         """
         at_most = 1 if alone else FEW_PASSES
-        most = 0 if self.kept is None else count_room(self.task)
+        most = 0 if self.kept is None else count_room(self.evaluator)
         if not most or total > at_most * most:
             return None
-        most = min(most, self.task.limit or most)
+        most = min(most, self.evaluator.limit or most)
         return math.ceil(total / math.ceil(total / most))
 
     def __call__(self, points: Tensor, rows: Tensor, last: bool) -> Tensor:
@@ -239,44 +247,46 @@ class Runner:
         a GPU has its kernels ready.
         """
         if self.kept is None:
-            return self.task.gradient(points, rows)
+            return self.evaluator.gradient(points, rows)
         count = len(points)
         self.size = max(count, self.size) if last else count
-        found = self.kept.find_pass(self.task, self.size)
+        found = self.kept.find_pass(self.evaluator, self.size)
         if found is not None:
-            return found.run(self.task, points, self.task.target[rows])
+            return found.run(self.evaluator, points, self.evaluator.target[rows])
         if count < self.size:
             full = torch.arange(self.size, device=points.device).clamp(max=count - 1)
             points, rows = points[full], rows[full]
-        return self.task.gradient(points, rows)[:count]
+        return self.evaluator.gradient(points, rows)[:count]
 
 
 _KEPT: "WeakKeyDictionary[nn.Module, Kept]" = WeakKeyDictionary()
 _REFUSED: "WeakSet[nn.Module]" = WeakSet()
 
 
-def recall(task: Evaluator) -> Kept | None:
-    """Return what was kept for the task's model if that looks the same; yet to be confirmed."""
-    kept = _KEPT.get(task.module) if task.module is not None else None
-    if kept is None or not is_eligible(task):
+def recall(evaluator: Evaluator) -> Kept | None:
+    """Return what was kept for the model if it looks the same; yet to be confirmed."""
+    kept = _KEPT.get(evaluator.module) if evaluator.module is not None else None
+    if kept is None or not is_eligible(evaluator):
         return None
-    if kept.state != describe(task):
-        forget(task)
+    if kept.state != describe(evaluator):
+        forget(evaluator)
         return None
     return kept
 
 
-def forget(task: Evaluator) -> None:
-    """Drop what was kept for the task's model."""
-    if task.module is not None:
-        _KEPT.pop(task.module, None)
+def forget(evaluator: Evaluator) -> None:
+    """Drop what was kept for the evaluator's model."""
+    if evaluator.module is not None:
+        _KEPT.pop(evaluator.module, None)
 
 
-def keep(task: Evaluator, fold: Fold | None) -> Kept | None:
+def keep(evaluator: Evaluator, fold: Fold | None) -> Kept | None:
     """Keep folded norms with the twin for the next call; None where that is not possible."""
-    if task.module is None or not is_eligible(task):
+    if evaluator.module is None or not is_eligible(evaluator):
         return None
-    kept = _KEPT[task.module] = Kept(task.module, describe(task), fold, task.outputs.shape[1])
+    kept = _KEPT[evaluator.module] = Kept(
+        evaluator.module, describe(evaluator), fold, evaluator.outputs.shape[1]
+    )
     return kept
 
 
@@ -287,23 +297,23 @@ def release() -> None:
         kept.passes.clear()
 
 
-def is_eligible(task: Evaluator) -> bool:
+def is_eligible(evaluator: Evaluator) -> bool:
     """Whether this model's passes may be recorded: a twin on a GPU that nobody listens to."""
-    module = task.module
-    if not is_capable(task.x.device) or module is None or task.args or module in _REFUSED:
+    module = evaluator.module
+    if not is_capable(evaluator.x.device) or module is None or evaluator.args or module in _REFUSED:
         return False
     if not is_private(module) or is_heard(module):
         return False
     # cuDNN's recurrent layers have no backward pass in eval mode, see Evaluator.differentiable.
     spread = (nn.RNNBase, nn.DataParallel, nn.parallel.DistributedDataParallel)
-    return not any(isinstance(m, spread) for m in task.modules)
+    return not any(isinstance(m, spread) for m in evaluator.modules)
 
 
-def describe(task: Evaluator) -> Any:
+def describe(evaluator: Evaluator) -> Any:
     """Return what must stay the same for a recorded pass to stay true; a twin is the rest of it."""
-    weights = (p for m in task.modules for p in m._parameters.values() if p is not None)
+    weights = (p for m in evaluator.modules for p in m._parameters.values() if p is not None)
     places = [p.data_ptr() for p in weights]
-    return places, task.autocast, _describe_arithmetic(task.x.device.type)
+    return places, evaluator.autocast, _describe_arithmetic(evaluator.x.device.type)
 
 
 def find_room(device: torch.device) -> int:
@@ -311,9 +321,9 @@ def find_room(device: torch.device) -> int:
     return min(ROOM, int(torch.cuda.get_device_properties(device).total_memory * SHARE))
 
 
-def count_room(task: Evaluator) -> int:
+def count_room(evaluator: Evaluator) -> int:
     """Return how many points a recorded pass may have."""
-    return find_room(task.x.device) // (2 * task.footprint().gradient)
+    return find_room(evaluator.x.device) // (2 * evaluator.footprint().gradient)
 
 
 def _describe_arithmetic(device: str) -> tuple[Any, ...]:
@@ -339,13 +349,13 @@ def _make_room(allowed: int) -> None:
         total -= kept.passes.pop(kind).cost
 
 
-def _try(record: Callable[[], Recording], task: Evaluator) -> Recording | None:
+def _try(record: Callable[[], Recording], evaluator: Evaluator) -> Recording | None:
     """Return the recording, or None if it cannot be made; that model is not tried again."""
     try:
         return record()
     except Exception as error:
         if isinstance(error, torch.cuda.OutOfMemoryError):
             release()
-        elif isinstance(task.kept, Kept) and task.kept.root is not None:
-            _REFUSED.add(task.kept.root)
+        elif isinstance(evaluator.kept, Kept) and evaluator.kept.root is not None:
+            _REFUSED.add(evaluator.kept.root)
         return None

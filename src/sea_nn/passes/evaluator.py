@@ -50,16 +50,16 @@ class Sweep(Protocol):
 class Recorder(Protocol):
     """Keeps what was prepared for a model between calls, see `sea_nn.passes.cuda_graphs`."""
 
-    def start(self, task: Any) -> Sweep:
+    def start(self, evaluator: Any) -> Sweep:
         """Return what runs the gradient passes of one sweep."""
 
-    def find_first(self, task: Any) -> FirstLayer | None:
+    def find_first(self, evaluator: Any) -> FirstLayer | None:
         """Return the first layer to run apart for inputs of this shape."""
 
-    def is_proved(self, task: Any) -> bool:
+    def is_proved(self, evaluator: Any) -> bool:
         """Return whether gradients of fast forms were the model's before, for such inputs."""
 
-    def prove(self, task: Any) -> None:
+    def prove(self, evaluator: Any) -> None:
         """Remember that they were."""
 
     def release(self) -> None:

@@ -60,7 +60,7 @@ def add_up(grads: Tensor, weights: Tensor) -> Tensor:
 
 
 def sum_gradients(
-    task: Evaluator,
+    evaluator: Evaluator,
     count: int,
     points: Points,
     combine: Combine | None = None,
@@ -69,7 +69,7 @@ def sum_gradients(
     """Return, for every input, the sum of gradients over `count` points, [N, ...].
 
     Args:
-        task: the model and the inputs.
+        evaluator: the model and the inputs.
         count: points an input.
         points: `points(part)` returns the points [P, ...] of a part. Parts cross the borders
             between inputs.
@@ -77,41 +77,46 @@ def sum_gradients(
             left out; called right after `points` with the same part.
         weights: what each point counts [count], 1 if left out.
     """
-    first = None if combine is not None else _find_first(task, count)
+    first = None if combine is not None else _find_first(evaluator, count)
     if first is None:
-        return _add_gradients(task, 0, len(task.x), count, points, combine, weights)
-    return sum_behind(task, first, count, points, weights)
+        return _add_gradients(evaluator, 0, len(evaluator.x), count, points, combine, weights)
+    return sum_behind(evaluator, first, count, points, weights)
 
 
 def sum_behind(
-    task: Evaluator, layer: FirstLayer, count: int, points: Points, weights: Tensor | None = None
+    evaluator: Evaluator,
+    layer: FirstLayer,
+    count: int,
+    points: Points,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Return what `sum_gradients` does, by sums of gradients behind the first layer."""
-    total = torch.empty_like(task.x)
+    total = torch.empty_like(evaluator.x)
     rest = TensorModel(layer.rest, check=False)
-    code = None if task.compiled is None else Compiled(rest, layer.rest)
-    behind = replace(task, model=rest, first=layer, compiled=code)
+    code = None if evaluator.compiled is None else Compiled(rest, layer.rest)
+    behind = replace(evaluator, model=rest, first=layer, compiled=code)
 
     def visit(first: int, last: int) -> None:
         slopes = _add_gradients(behind, first, last, count, points, None, weights)
-        total[first:last] = layer.pull(task.x[first:last], slopes)
+        total[first:last] = layer.pull(evaluator.x[first:last], slopes)
 
-    size = math.prod(layer.shape) * task.x.element_size()  # of sums, and of the layer's answers
-    block = min(SUMS // (2 * size), task.limit or len(task.x))
+    # Of the sums, and of the layer's answers.
+    size = math.prod(layer.shape) * evaluator.x.element_size()
+    block = min(SUMS // (2 * size), evaluator.limit or len(evaluator.x))
     # The passes behind the layer say what they cost themselves.
-    replace(task, tick=lambda count: None).sweep(len(task.x), visit, size=max(1, block))
+    replace(evaluator, tick=lambda count: None).sweep(len(evaluator.x), visit, size=max(1, block))
     return total
 
 
-def _find_first(task: Evaluator, count: int) -> FirstLayer | None:
+def _find_first(evaluator: Evaluator, count: int) -> FirstLayer | None:
     """Return the first layer to take out of sums of `count` gradients, if that pays."""
-    if task.kept is None or count == 1 or len(task.x) * count < APART_FROM:
+    if evaluator.kept is None or count == 1 or len(evaluator.x) * count < APART_FROM:
         return None
-    return task.kept.find_first(task)
+    return evaluator.kept.find_first(evaluator)
 
 
 def _add_gradients(
-    task: Evaluator,
+    evaluator: Evaluator,
     first: int,
     last: int,
     count: int,
@@ -120,17 +125,17 @@ def _add_gradients(
     weights: Tensor | None,
 ) -> Tensor:
     """Return what `sum_gradients` does, for the inputs `first` to `last`."""
-    shape = task.x.shape[1:] if task.first is None else task.first.shape
-    total = task.x.new_zeros(last - first, *shape)
+    shape = evaluator.x.shape[1:] if evaluator.first is None else evaluator.first.shape
+    total = evaluator.x.new_zeros(last - first, *shape)
     begin, end = first * count, last * count
-    run = None if task.kept is None else task.kept.start(task)
+    run = None if evaluator.kept is None else evaluator.kept.start(evaluator)
 
     def visit(low: int, high: int) -> None:
         start, stop = begin + low, begin + high
-        flat = torch.arange(start, stop, device=task.x.device)
+        flat = torch.arange(start, stop, device=evaluator.x.device)
         part = Part(start, stop, flat // count, flat % count)
         if run is None:
-            grads = task.gradient(points(part), part.rows)
+            grads = evaluator.gradient(points(part), part.rows)
         else:
             grads = run(points(part), part.rows, stop == end)
         if combine is not None:
@@ -144,11 +149,13 @@ def _add_gradients(
             total[row - first] += some.sum(0) if weights is None else add_up(some, weights[numbers])
 
     size = None if run is None else run.divide(end - begin, count == 1)
-    task.sweep(end - begin, visit, size=size)
+    evaluator.sweep(end - begin, visit, size=size)
     return total
 
 
-def input_gradients(task: Evaluator) -> Tensor:
+def input_gradients(evaluator: Evaluator) -> Tensor:
     """Return d score / d input at the inputs by the model as it is, computed once."""
-    quiet = replace(task, tick=lambda count: None)
-    return task.share("gradient", lambda: sum_gradients(quiet, 1, lambda part: task.x[part.rows]))
+    quiet = replace(evaluator, tick=lambda count: None)
+    return evaluator.share(
+        "gradient", lambda: sum_gradients(quiet, 1, lambda part: evaluator.x[part.rows])
+    )

@@ -9,12 +9,12 @@ from sea_nn.passes.evaluator import Evaluator
 
 
 def ask_masked(
-    task: Evaluator, count: int, masks: Callable[[int, int], Tensor], probability: bool = False
+    evaluator: Evaluator, count: int, masks: Callable[[int, int], Tensor], probability: bool = False
 ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
     """Hide parts of every input behind `count` masks and yield what the model says.
 
     Args:
-        task: the model and the inputs.
+        evaluator: the model and the inputs.
         count: the number of masks.
         masks: `masks(start, stop)` returns [stop - start, ...], 1 keeps and 0 hides, that
             broadcasts to an input; hidden parts take the baseline's value.
@@ -24,28 +24,28 @@ def ask_masked(
     Yields:
         (start, stop, masks, scores [N, stop - start]).
     """
-    n_inputs = len(task.x)
-    base = None if task.baselines is None else task.baseline()
-    size = task.chunk(n_inputs * count, gradient=False)
+    n_inputs = len(evaluator.x)
+    base = None if evaluator.baselines is None else evaluator.baseline()
+    size = evaluator.chunk(n_inputs * count, gradient=False)
     block = max(1, size // n_inputs)
     for start in range(0, count, block):
         stop = min(start + block, count)
         mask = masks(start, stop)
         width = stop - start
-        scores = task.x.new_empty(n_inputs, width)
+        scores = evaluator.x.new_empty(n_inputs, width)
 
         def visit(low: int, high: int, mask: Tensor = mask, scores: Tensor = scores) -> None:
-            points = task.x[low:high, None] * mask
+            points = evaluator.x[low:high, None] * mask
             if base is not None:
                 points = points + base[low:high, None] * (1 - mask)
-            rows = torch.arange(low, high, device=task.x.device)
+            rows = torch.arange(low, high, device=evaluator.x.device)
             rows = rows.repeat_interleave(len(mask))
             with torch.no_grad():
-                outputs = task.forward(task.arrange(points.flatten(0, 1)), rows)
+                outputs = evaluator.forward(evaluator.arrange(points.flatten(0, 1)), rows)
                 if probability:
-                    outputs = task.meaning().scores(outputs)
-                answer = task.score(outputs, rows)
+                    outputs = evaluator.meaning().scores(outputs)
+                answer = evaluator.score(outputs, rows)
             scores[low:high] = answer.view(high - low, len(mask))
 
-        task.sweep(n_inputs, visit, size=max(1, size // width), weight=width)
+        evaluator.sweep(n_inputs, visit, size=max(1, size // width), weight=width)
         yield start, stop, mask, scores
