@@ -6,9 +6,8 @@ gives the same bytes. Inputs that fail become rows with an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,8 @@ DEAD = "no member's map differs from place to place: the model does not react to
 
 Loaded = Mapping[int, Item | ItemError]
 """By number an input, or what is wrong with it."""
+Packed = dict[int, tuple[dict[str, Any], dict[str, Array] | None]]
+"""By number the columns of an input, and its tensors if it was explained."""
 
 
 @dataclass(frozen=True)
@@ -71,41 +72,26 @@ def load_input(job: Job, number: int) -> Item | ItemError:
 
 
 def explain_inputs(
-    job: Job, loaded: Loaded, tick: Callable[[int], None] = lambda count: None
-) -> Rows:
-    """Explain what was loaded; ``tick`` is told how many inputs are done.
+    job: Job, loaded: Loaded
+) -> Iterator[tuple[dict[int, Item], Answer | ItemError]]:
+    """Explain what was loaded, batch by batch; of a batch that fails, what can be of it.
 
-    Rows and tensors of a batch are made by a second thread while the next one is explained.
+    Batches are aligned to the data set: an input meets the same others whatever the shard.
     """
-    # Batches are aligned to the data set: an input meets the same others whatever the shard.
     batches: dict[int, dict[int, Item]] = {}
     for number, item in loaded.items():
         if isinstance(item, Item):
             own = batches.setdefault(number // job.manifest.settings.batch_size, {})
             own[number] = item
-    errors = {n: item for n, item in loaded.items() if isinstance(item, ItemError)}
-    tick(len(errors))
-    facts: dict[int, dict[str, Any]] = {}
-    tensors: dict[int, dict[str, Array]] = {}
-    methods: tuple[str, ...] = ()
-    packing = []
-    # Its threads are daemons: others would keep CUDA graphs from being recorded.
-    with ThreadPool(1, torch.set_num_threads, (job.manifest.threads,)) as packer:
-        for batch in batches.values():
-            for part, answer in _explain_or_halve(job, batch):
-                if isinstance(answer, ItemError):
-                    errors |= dict.fromkeys(part, answer)
-                else:
-                    methods = answer.e.methods
-                    packing.append((part, packer.apply_async(_pack, (job, part, answer))))
-            tick(len(batch))
-        for part, future in packing:
-            for number, (facts[number], stored) in zip(part, future.get(), strict=True):
-                if stored is None:
-                    errors[number] = ItemError("dead", DEAD)
-                else:
-                    tensors[number] = stored
-    rows = []
+    for batch in batches.values():
+        yield from _explain_or_halve(job, batch)
+
+
+def make_rows(job: Job, loaded: Loaded, packed: Iterable[Packed], methods: tuple[str, ...]) -> Rows:
+    """The rows and tensors of a shard, from what ``pack`` made of its batches."""
+    found = {number: one for part in packed for number, one in part.items()}
+    rows: list[dict[str, Any]] = []
+    kept: list[dict[str, Array]] = []
     for number, item in loaded.items():
         row: dict[str, Any] = {
             "index": number,
@@ -113,25 +99,30 @@ def explain_inputs(
             "path": None if job.source.paths is None else job.source.paths[number],
             "label": item.label if isinstance(item, Item) else None,
             "evaluations": 0,
-            **facts.get(number, {}),
         }
-        if number in errors:
-            row["error_kind"], row["error"] = errors[number].kind, str(errors[number])
+        facts, own = found[number] if isinstance(item, Item) else (_fail(item), None)
+        row |= facts
+        if own is not None:
+            row["place"] = len(kept)
+            kept.append(own)
         rows.append(row)
-    good = [row for row in rows if "error" not in row]
-    for place, row in enumerate(good):
-        row["place"] = place
-    names = tensors[good[0]["index"]] if good else ()
-    stacked = {name: np.stack([tensors[row["index"]][name] for row in good]) for name in names}
-    return Rows(rows, stacked, methods)
+    names = kept[0] if kept else ()
+    return Rows(rows, {name: np.stack([one[name] for one in kept]) for name in names}, methods)
+
+
+def _fail(error: ItemError) -> dict[str, Any]:
+    """The columns of an input that could not be explained."""
+    return {"error_kind": error.kind, "error": str(error)}
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """A batch's explanation, and what else the model was asked."""
+class Answer:
+    """A batch's explanation, and what else the model was asked; on the CPU."""
 
     e: Explanation
     x: Tensor
+    flat: Tensor
+    agreement: Tensor
     predicted: Tensor
     curve: tuple[Tensor, Tensor] | None
     evaluations: int
@@ -139,7 +130,7 @@ class _Answer:
 
 def _explain_or_halve(
     job: Job, items: dict[int, Item]
-) -> Iterable[tuple[dict[int, Item], _Answer | ItemError]]:
+) -> Iterator[tuple[dict[int, Item], Answer | ItemError]]:
     """Explain a batch; if that fails, its halves, down to the input that is to blame."""
     try:
         answer = _explain(job, items)
@@ -158,7 +149,7 @@ def _explain_or_halve(
         yield from _explain_or_halve(job, {number: items[number] for number in part})
 
 
-def _explain(job: Job, items: dict[int, Item]) -> _Answer:
+def _explain(job: Job, items: dict[int, Item]) -> Answer:
     sea, settings = job.sea, job.manifest.settings
     model, limit = sea.forward_func, settings.internal_batch_size
     x = torch.stack([item.x for item in items.values()]).to(find_device(model))
@@ -186,7 +177,10 @@ def _explain(job: Job, items: dict[int, Item]) -> _Answer:
         )
         curve = answers.kept.score.cpu(), answers.removed.score.cpu()
         evaluations += 2 * len(SHARES) + 1
-    return _Answer(_to_cpu(e), x.cpu(), predicted.cpu(), curve, evaluations)
+    # What sorts or scans whole maps is done here: on a GPU it costs next to nothing.
+    flat = is_flat(e.maps.flatten(0, 1)).reshape(e.maps.shape[:2])
+    small = (flat.cpu(), e.mean_agreement().cpu(), predicted.cpu())
+    return Answer(_to_cpu(e), x.cpu(), *small, curve, evaluations)
 
 
 def _to_cpu(e: Explanation) -> Explanation:
@@ -199,18 +193,16 @@ def _to_cpu(e: Explanation) -> Explanation:
     return replace(e, function=None, **moved) if moved else e
 
 
-def _pack(
-    job: Job, items: dict[int, Item], answer: _Answer
-) -> list[tuple[dict[str, Any], dict[str, Array] | None]]:
+def pack(job: Job, items: dict[int, Item], answer: Answer | ItemError) -> Packed:
     """The row and the tensors of each input; no tensors if no member's map says anything."""
+    if isinstance(answer, ItemError):
+        return {number: (_fail(answer), None) for number in items}
     e, settings, names = answer.e, job.manifest.settings, job.manifest.labels
-    flat = is_flat(e.maps.flatten(0, 1)).reshape(e.maps.shape[:2]).cpu()
-    pairs = torch.triu_indices(len(e.methods), len(e.methods), 1)
-    agreement = e.agreement[:, pairs[0], pairs[1]].nanmean(1).tolist()
+    flat, agreement = answer.flat, answer.agreement.tolist()
     thumbnails = _shrink(show_input(answer.x), 1 if answer.x.shape[1] == 1 else 3)
     error = e.predict_error
-    found = []
-    for i, item in enumerate(items.values()):
+    found: Packed = {}
+    for i, (number, item) in enumerate(items.items()):
         target, predicted = int(e.target[i]), int(answer.predicted[i])
         checks = [f"{n}: flat" for n, f in zip(e.methods, flat[i], strict=True) if f]
         if not bool(e.attribution[i].any()):  # no feature is worth anything
@@ -228,12 +220,13 @@ def _pack(
         }
         if answer.curve is not None:
             row["keep"], row["remove"] = (side[i].tolist() for side in answer.curve)
-        own = None
-        if not bool(flat[i].all()):
-            own = _store(e, i, settings.precision, settings.members)
-            if thumbnails is not None:
-                own["thumbnail"] = thumbnails[i]
-        found.append((row, own))
+        if bool(flat[i].all()):
+            found[number] = {**row, "error_kind": "dead", "error": DEAD}, None
+            continue
+        own = _store(e, i, settings.precision, settings.members)
+        if thumbnails is not None:
+            own["thumbnail"] = thumbnails[i]
+        found[number] = row, own
     return found
 
 

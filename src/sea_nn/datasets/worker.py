@@ -19,7 +19,17 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from sea_nn.datasets.shard import Job, explain_inputs, load_input
+from sea_nn.datasets.items import Item
+from sea_nn.datasets.shard import (
+    Answer,
+    Job,
+    Loaded,
+    Packed,
+    explain_inputs,
+    load_input,
+    make_rows,
+    pack,
+)
 from sea_nn.datasets.storage import (
     Log,
     Rows,
@@ -150,9 +160,15 @@ class Plan:
 
 
 def work(job: Job, plan: Orders, name: str) -> None:
-    """Do what the plan says until there is no more."""
+    """Do what the plan says until there is no more.
+
+    This thread explains. Others read one shard ahead, no further, and one packs and writes what
+    was explained: memory stays flat.
+    """
     log, reading = Log(job.out), dict[Task, AsyncResult[Any]]()
-    readers, writer = ThreadPool(job.source.threads), ThreadPool(1)
+    # Threads of pools are daemons: others would keep CUDA graphs from being recorded.
+    readers = ThreadPool(job.source.threads)
+    writer = ThreadPool(1, torch.set_num_threads, (job.manifest.threads,))
     writing: AsyncResult[None] | None = None
     plan.tell("join", name, platform.node())
     try:
@@ -163,18 +179,23 @@ def work(job: Job, plan: Orders, name: str) -> None:
             log.write("begin", shard=task.shard)
             for wanted in (task, following):
                 if wanted is not None and wanted not in reading:
-                    # Reading runs one shard ahead, no further: memory stays flat.
                     numbers = _numbers(job, wanted)
                     reading[wanted] = readers.map_async(partial(load_input, job), numbers)
             started = time.perf_counter()
-            loaded = dict(zip(_numbers(job, task), reading.pop(task).get(), strict=True))
+            loaded: Loaded = dict(zip(_numbers(job, task), reading.pop(task).get(), strict=True))
             waited = time.perf_counter() - started
+            plan.tell("tick", name, sum(not isinstance(item, Item) for item in loaded.values()))
+            packed: list[AsyncResult[Packed]] = []
+            methods: tuple[str, ...] = ()
             with use_threads(job.manifest.threads):
-                found = explain_inputs(job, loaded, lambda count: plan.tell("tick", name, count))
+                for part, answer in explain_inputs(job, loaded):
+                    packed.append(writer.apply_async(pack, (job, part, answer)))
+                    methods = answer.e.methods if isinstance(answer, Answer) else methods
+                    plan.tell("tick", name, len(part))
             seconds = {"wait": waited, "explain": time.perf_counter() - started - waited}
-            _check(job, task, found)
             if writing is not None:
                 writing.get()  # it may have failed
+            found = loaded, packed, methods
             writing = writer.apply_async(_commit, (job, plan, log, name, task, found, seconds))
         if writing is not None:
             writing.get()
@@ -189,29 +210,26 @@ def _numbers(job: Job, task: Task) -> Sequence[int]:
     return job.manifest.numbers(task.shard) if task.only is None else task.only
 
 
-def _check(job: Job, task: Task, found: Rows) -> None:
-    """Stop a run whose model cannot explain anything, before it fills with errors."""
-    kinds = {row.get("error_kind") for row in found.rows}
-    if task.only is not None or "model" not in kinds or None in kinds:
-        return
-    if not list_committed(job.out):
-        first = next(r["error"] for r in found.rows if r["error_kind"] == "model")
-        raise MemberError(f"no input of shard {task.shard} could be explained: {first}")
-
-
 def _commit(
     job: Job,
     plan: Orders,
     log: Log,
     name: str,
     task: Task,
-    found: Rows,
+    explained: tuple[Loaded, list[AsyncResult[Packed]], tuple[str, ...]],
     seconds: dict[str, float],
 ) -> None:
+    """Write a shard; its batches were packed by the same thread before."""
     started = time.perf_counter()
+    loaded, packed, methods = explained
+    found = make_rows(job, loaded, (part.get() for part in packed), methods)
+    errors = [row for row in found.rows if "error" in row]
+    failed = next((row["error"] for row in errors if row["error_kind"] == "model"), None)
+    if failed and len(errors) == len(loaded) and task.only is None and not list_committed(job.out):
+        # The model cannot explain anything: stop before the run fills with errors.
+        raise MemberError(f"no input of shard {task.shard} could be explained: {failed}")
     whole = found if task.only is None else _merge(job, task.shard, found)
     size = commit(job.out, task.shard, whole)
-    errors = [row["error"] for row in found.rows if "error" in row]
     done = Done(
         task.shard,
         name,
@@ -220,7 +238,7 @@ def _commit(
         sum(row["evaluations"] for row in found.rows),
         size,
         {**seconds, "write": time.perf_counter() - started},
-        errors[0] if errors else "",
+        errors[0]["error"] if errors else "",
     )
     log.write("commit", **asdict(done), processor=time.process_time())
     plan.commit(done)
