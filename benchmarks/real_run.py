@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,14 @@ import sea_nn.questions.budget
 from sea_bench import data as sets
 from sea_bench.classifiers import load_classifier
 from sea_nn import SEA, explain_dataset
+from sea_nn.datasets.files import THREADS
 from sea_nn.vision.images import load_image
 from sea_nn.vision.models import LoadedModel
 
 MODELS = {"imagenet": "efficientnet-lite0", "birds": "cub20", "pets": "efficientnet-lite0"}
 BATCH = {"cuda": 128, "cpu": 4}
 LAST = 17  # seconds before the end at which no shard is begun any more
+N_COMPARED = 6  # batches that a loop by hand does too
 EVERY = 0.2  # seconds between samples of the GPU's state
 
 
@@ -170,15 +173,21 @@ class Runs:
         return took
 
     def compare(self, name: str, budget: int, folder: Path) -> None:
-        """A loop by hand over one batch, then a run of the same pictures without the curve."""
+        """A loop by hand over some batches, then a run of the same pictures without the curve."""
         loaded, size = self.load(name), BATCH[self.device]
         with write_table(name, self.out / f"{name}.csv").open() as file:
-            paths = [row["path"] for row in csv.DictReader(file)][: self.limit or size]
+            paths = [row["path"] for row in csv.DictReader(file)][: self.limit or N_COMPARED * size]
+        batches = [paths[start : start + size] for start in range(0, len(paths), size)]
+        read = lambda path: loaded.preprocess(load_image(path))  # noqa: E731
         sea = SEA(loaded.model, budget=budget)
         _wait()
         started = time.perf_counter()
-        x = torch.stack([loaded.preprocess(load_image(path)) for path in paths])
-        sea.explain(x.to(self.device), quiet=True).attribution.cpu()
+        with ThreadPool(THREADS) as team:  # the next batch is read while one is explained
+            ahead = team.map_async(read, batches[0])
+            for following in (*batches[1:], []):
+                x = torch.stack(ahead.get())
+                ahead = team.map_async(read, following)
+                sea.explain(x.to(self.device), quiet=True).attribution.cpu()
         loop = time.perf_counter() - started
         options = {"members": False, "curve": False, "limit": len(paths)}
         mine = self.run(name, budget, folder, **options)
