@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from sea_bench.data.toxic_spans import Sentence, load_toxic_spans
+from sea_bench.experiments.machine import describe_machine
 from sea_nn.errors import MissingExtraError
 from sea_nn.vision.folders import find_cache
 
@@ -66,6 +67,7 @@ def train_toxic_classifier(folder: Path, seed: int = 0) -> None:
     card = {
         "seed": seed,
         "n_train": n_train,
+        "machine": describe_machine(model.device),
         "tuning": measure_accuracy(model, tokenizer, tuning),
         "dev": measure_accuracy(model, tokenizer, load_toxic_spans("dev")),
     }

@@ -20,7 +20,7 @@ from sea_bench.experiments.text_maps import (
     score_text_maps,
     with_absent,
 )
-from sea_bench.experiments.text_tables import CURVES
+from sea_bench.experiments.text_tables import CURVES, Part
 from sea_nn.errors import InputError
 from sea_nn.text.model import TextModel
 from sea_nn.text.reading import read_text
@@ -110,13 +110,15 @@ def _say(model, item, left):
 
 def test_the_findings_have_all_tables_and_no_sentence():
     random = torch.Generator().manual_seed(0)
-    names = ("SEA, 128", "random", "mask, 128")
+    names = ("SEA, 128", "random", "mask")
     metrics = ("F1", "AUPRC", "IoU")
     metrics += tuple(f"{c}:{a}" for c in CURVES for a in ABSENCES)
     values = {name: torch.rand(30, 3, generator=random) for name in metrics}
     values["F1"][:, 1] = values["F1"][:, 0] - 0.2
     known = {"n": 10, "accuracy": 0.9, "recall_toxic": 0.9, "recall_neutral": 0.9}
-    found = tell_findings((names, values), (names, values), {"n_train": 5, "dev": known})
+    part = Part(names, values, {"a GPU": 20, "a CPU": 10})
+    found = tell_findings(part, part, {"n_train": 5, "dev": known, "machine": "a GPU"})
+    assert "20 texts were measured by: a GPU" in found.notes
     lines = [line for line in found.more if line.startswith("| random")]
     assert len(lines) == 6
     assert lines[0].split(" | ")[1].endswith("▼")
@@ -143,7 +145,7 @@ def test_the_study_writes_its_page_from_data_and_a_classifier(tmp_path, monkeypa
     classifier.save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     known = {"n": 1, "accuracy": 1.0, "recall_toxic": 1.0, "recall_neutral": 1.0}
-    (folder / "card.json").write_text(json.dumps({"n_train": 0, "dev": known}))
+    (folder / "card.json").write_text(json.dumps({"n_train": 0, "dev": known, "machine": "CPU"}))
     data = tmp_path / "data" / "toxic_spans"
     data.mkdir(parents=True)
     for part in ("train", "dev"):

@@ -14,6 +14,7 @@ from captum.attr import FeatureAblation, LLMAttribution, ShapleyValueSampling, T
 from torch import Tensor, nn
 
 from sea_bench.data.prompts import PROMPTS, Prompt
+from sea_bench.experiments.inseq_maps import explain_by_inseq, find_inseq
 from sea_bench.experiments.studies import Findings, Study, Tell
 from sea_bench.experiments.tables import wrap
 from sea_bench.experiments.text_maps import Marked, compute_text_maps
@@ -31,19 +32,21 @@ def study_language(limit: int, seed: int, tell: Tell) -> Findings:
     tell("reading the language model", 0, limit)
     loaded, tokenizer = load_text_model(find_smollm())
     model = RememberingModel(loaded, tokenizer, language=True, absent="delete")
+    inseq = find_inseq()
     known = [read_prompt(tokenizer, prompt) for prompt in PROMPTS]
     right = [item for item in known if _prefers(model, item)]
 
     def compute(item: Marked) -> dict[str, Tensor]:
-        maps = compute_text_maps(model, item, budgets=BUDGETS, steps=None, seed=seed)
+        maps = compute_text_maps(model, item, budgets=BUDGETS, seed=seed)
         noise = {"random": maps.pop("random")}
-        return maps | explain_by_captum(model, tokenizer, item, BUDGETS[-1], seed) | noise
+        maps |= explain_by_captum(model, tokenizer, item, BUDGETS[-1], seed)
+        return maps | ({} if inseq is None else explain_by_inseq(model, tokenizer, item)) | noise
 
     order = torch.randperm(len(right), generator=torch.Generator().manual_seed(seed)).tolist()
     items = [right[i] for i in order[:limit]]
-    settings = {"study": "language", "seed": seed, "captum": captum.__version__}
+    settings = {"study": "language", "seed": seed, "captum": captum.__version__, "inseq": inseq}
     found = measure_texts(items, {"delete": model}, compute, settings, tell)
-    notes = tell_notes(len(right), len(items))
+    notes = [*tell_notes(len(right), len(items)), tell_inseq(inseq), *found.tell_machines()]
     lines = [*tabulate_texts(found, "SEA, 128", ("delete",))]
     lines += wrap(EXPLAINED.format(against="SEA, 128"))
     return Findings((), notes, [f"## {len(items)} prompts", "", *lines, ""])
@@ -62,6 +65,23 @@ def tell_notes(right: int, count: int) -> list[str]:
         "Captum's LLMAttribution explains one continuation at a time: its rows are differences of "
         "two runs that share their passes. Feature ablation takes one evaluation a word",
     ]
+
+
+def tell_inseq(version: str | None) -> str:
+    """What of inseq is in the table, and what of lxt is not."""
+    lxt = (
+        "lxt 2.1, layer-wise relevance propagation for transformers, does not import beside "
+        "transformers 5 (find_pruneable_heads_and_indices is gone): attention_lrp has its rules "
+        "with attention held constant"
+    )
+    if version is None:
+        return f"inseq is not installed, and has no rows; {lxt}"
+    return (
+        f"inseq {version}: saliency and input times gradient of the two logits' difference; "
+        "integrated gradients, which it has no contrast for, as the difference of two runs of 16 "
+        "steps. Its value zeroing and LIME fail beside transformers 5 (TypeError: Tensor and "
+        f"tuple); {lxt}"
+    )
 
 
 def find_smollm() -> Path:

