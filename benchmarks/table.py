@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from sea_bench.experiments.machine import describe_machine
 from sea_bench.experiments.tables import wrap
+from sea_bench.machine import describe_machine
 
 Table = tuple[str, str, Sequence[str], Sequence[Sequence[str]]]
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from sea_bench.data.toxic_spans import Sentence, load_toxic_spans
-from sea_bench.experiments.machine import describe_machine
+from sea_bench.machine import describe_machine
 from sea_nn.errors import MissingExtraError
 from sea_nn.vision.folders import find_cache
 

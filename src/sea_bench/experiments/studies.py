@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sea_bench.experiments.machine import describe_machine
 from sea_bench.experiments.tables import wrap
+from sea_bench.machine import describe_machine
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.metrics.bootstrap import bootstrap_difference, bootstrap_mean
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sea_bench.experiments.machine import describe_machine
 from sea_bench.experiments.store import Store, hash_source, make_key
 from sea_bench.experiments.studies import Tell, table
 from sea_bench.experiments.text_maps import Marked, score_text_maps
+from sea_bench.machine import describe_machine
 from sea_nn.metrics.bootstrap import bootstrap_difference, bootstrap_mean
 from sea_nn.text.model import TextModel
 from sea_nn.vision.folders import find_cache
