@@ -195,7 +195,7 @@ def estimate_table(folder: Path) -> Table:
 
 def bytes_table(folder: Path) -> Table:
     rows = []
-    config = SEAConfig(rounds=0, epochs=5)
+    config = SEAConfig(epochs=5)
     for name, shape in (("1 x 28 x 28", (1, 28, 28)), ("3 x 224 x 224", (3, 224, 224))):
         model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(shape)), 4))
         coarse = {"occlusion": {"window": shape[1] // 4, "stride": shape[1] // 4}}

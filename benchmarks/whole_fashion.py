@@ -73,7 +73,7 @@ def main() -> None:
     sampler.start()
     busy = time.process_time()
     outcome = explain_dataset(
-        Pictures(), SEA(fashion.model, CHEAP, SEAConfig(rounds=0), output="logits"), given.out,
+        Pictures(), SEA(fashion.model, CHEAP, SEAConfig(), output="logits"), given.out,
         labels=fashion.labels, model_name="fashion-cnn", batch_size=BATCH, shard_size=SHARD,
     )  # fmt: skip
     ended.set()

@@ -120,7 +120,6 @@ def test_a_budget_beyond_all_sets_asks_about_all_of_them():
     "call",
     [
         lambda array: SEAConfig(solver=array),
-        lambda array: SEAConfig(regions=torch.ones(2)),
         lambda array: SEAConfig(activation=array),
         lambda array: DSF(4, init=array),
         lambda array: maximize(DSF(4), 2, method=array),

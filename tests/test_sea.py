@@ -10,8 +10,6 @@ from sea_nn import SEA, Explanation, SEAConfig, ensemble, quantus_explain
 from sea_nn.ensembling.heatmaps import reduce_channels, scale
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.members.compute import compute_maps
-from sea_nn.pipeline import learn
-from sea_nn.questions.ask import make_ask
 from sea_nn.vision.shipped import load_cnn, load_sample
 
 FAST = ("saliency", "input_x_gradient")
@@ -43,33 +41,14 @@ def test_the_map_is_the_ensemble_of_the_members_heatmaps(cnn, x):
     raw = compute_maps(cnn, x, methods=FAST).maps.values()
     heatmaps = torch.stack([scale(reduce_channels(m)) for m in raw], 1)
     assert torch.equal(e.maps, heatmaps)
-    ask = make_ask(cnn, x, e.target)
-    expected = learn(heatmaps, ask=ask).attribution.unsqueeze(1)
-    assert torch.allclose(e.attribution, expected, rtol=1e-4)
-    silent = SEA(cnn, FAST, SEAConfig(rounds=0)).explain(x)
-    assert torch.equal(silent.attribution, ensemble(heatmaps).attribution.unsqueeze(1))
+    assert torch.equal(e.attribution, ensemble(heatmaps).attribution.unsqueeze(1))
     assert e.methods == FAST
     assert e.target.tolist() == cnn(x).argmax(1).tolist()
     assert torch.allclose(e.score, cnn(x).softmax(1).amax(1), atol=1e-5)
     assert e.provenance.config["solver"] == "mirror"
     assert set(e.provenance.evaluations) == {*FAST, "sea"}
-    assert e.provenance.config["rounds"] == 1
+    assert e.provenance.evaluations["sea"] == e.questions == 0  # without a budget nothing is asked
     assert e.provenance.seconds["sea"] > 0
-
-
-def test_the_answers_can_be_seen(cnn, x):
-    e = SEA(cnn, FAST).explain(x)
-    said = learn(e.maps, ask=make_ask(cnn, x, e.target)).answers
-    assert e.answers.shape == (3, 28, 28)
-    assert torch.allclose(e.answers, said.map().float(), atol=1e-3)
-    assert "30 questions" in e.summary()
-    assert torch.equal(e[1].answers[0], e.answers[1])
-    assert SEA(cnn, FAST, SEAConfig(rounds=0)).explain(x).answers is None
-    assert "60 questions" in SEA(cnn, FAST, SEAConfig(rounds=2)).explain(x).summary()
-    row = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
-    linear = nn.Linear(6, 2)
-    assert SEA(linear, FAST).explain(row).answers is None
-    assert SEA(linear, FAST, SEAConfig(rounds=1)).explain(row).answers.shape == (2, 6)
 
 
 def test_captums_conventions(cnn, x):
@@ -122,9 +101,6 @@ def test_a_feature_mask_makes_groups_that_share_one_value(cnn, x):
     assert e.order.shape == (3, 4)
     for band in range(4):
         assert len(e.attribution[0, 0][mask == band].unique()) == 1
-        assert len(e.answers[0][mask == band].unique()) == 1
-    assert e.answers.shape == (3, 28, 28)
-    assert len(e.answers[0].unique()) > 1
     assert e.top_mask(1).sum((1, 2)).tolist() == [28 * 7] * 3
     with pytest.raises(KindError, match="whole numbers"):
         SEA(cnn, FAST).attribute(x, feature_mask=mask.float())

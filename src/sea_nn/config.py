@@ -19,9 +19,6 @@ from sea_nn.errors import InputError, KindError
 
 PAPER_WIDTHS = (512, 256, 32)
 Init = str | tuple[float, float]
-COUNTS = (4, 16, 64, 256)
-"""How many regions there may be: squares, for images, of which a Hadamard matrix is at hand."""
-MOST_ROUNDS = 3  # more did not help (docs/results/tried.md)
 
 DEFAULT_BUDGET = 512
 """Model evaluations an input where nobody says what to do: the function learned from answers."""
@@ -67,16 +64,11 @@ class SEAConfig:
         reading: "paper", or "authors" for three habits of the authors' published code: budgets
             counted in pixels though sets are cells, cells equal to the mean kept, and tied
             features not removed.
-        rounds: where there is a model to ask, how many rounds of 30 questions about halves of the
-            input weigh in (``sea_nn.questions.answers``). None: for images one for every 300
-            evaluations that the members cost, but at least one and at most three; for tables and
-            series none, since only images were measured. 0: the model is not asked.
-        regions: into how many regions the input is divided to be asked about: 4, 16, 64 or 256. A
-            round is 2 (regions - 1) questions.
-        absent: what is left out of an input becomes, when the model is asked: "blur", "mean" (its
-            own mean colour), "baseline" (the members' baseline), "noise", "interpolate" (series),
-            "background" (draws from ``background=``) or "background_mean". Of tables "blur" and
-            "mean" are the background where there is one, and else the baseline.
+        absent: with a budget, what becomes of what is left out when the model is asked: "blur",
+            "mean" (its own mean colour), "baseline" (the members' baseline), "noise",
+            "interpolate" (series), "background" (draws from ``background=``) or "background_mean".
+            Of tables "blur" and "mean" are the background where there is one, and else the
+            baseline.
     """
 
     solver: str = "mirror"
@@ -99,8 +91,6 @@ class SEAConfig:
     grid: tuple[int, int] | None = None
     upsampling: str = "nearest"
     reading: str = "paper"
-    rounds: int | None = None
-    regions: int = 16
     absent: str = "blur"
 
     def __post_init__(self) -> None:
@@ -118,12 +108,6 @@ class SEAConfig:
         _choice("upsampling", self.upsampling, ("nearest", "bilinear"))
         _choice("reading", self.reading, ("paper", "authors"))
         _choice("absent", self.absent, ABSENT)
-        if self.rounds is not None:
-            check_whole("rounds", self.rounds, 0)
-        if not isinstance(self.regions, int) or self.regions not in COUNTS:
-            raise InputError(
-                f"regions must be one of {', '.join(map(str, COUNTS))}, got {self.regions!r}"
-            )
         _number("learning_rate", self.learning_rate, above=0)
         weights = ("heatmap_weight", "margin_weight", "floor_weight", "weight_decay")
         for name in ("lr_decay", "tolerance", *weights, "margin"):
@@ -185,28 +169,7 @@ class SEAConfig:
             train="all",
             grid=grid,
             reading=reading,
-            rounds=0,
         )
-
-    @property
-    def questions(self) -> int:
-        """Model evaluations an input that asking costs; one round where ``rounds`` is None."""
-        return count_questions(self.regions) * (1 if self.rounds is None else self.rounds)
-
-    def settle(self, price: int, asked: bool = True) -> "SEAConfig":
-        """The settings with ``rounds`` chosen where it is None: a tenth of the members' price.
-
-        The price is in evaluations an input; kinds of inputs that are not ``asked`` have none.
-
-        >>> [SEAConfig().settle(price).questions for price in (3, 301, 927)]
-        [30, 30, 90]
-        """
-        if self.rounds is not None:
-            return self
-        if not asked:
-            return self.replace(rounds=0)
-        most = price // (10 * count_questions(self.regions))
-        return self.replace(rounds=min(max(1, most), MOST_ROUNDS))
 
     def replace(self, **changes: Any) -> "SEAConfig":
         """A copy with some fields changed."""
@@ -348,15 +311,6 @@ def check_whole(name: str, value: object, least: int) -> None:
     """Refuse what is not a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} must be a whole number >= {least}; got {value!r}")
-
-
-def count_questions(regions: int) -> int:
-    """Model evaluations an input in one round: both halves of each split.
-
-    >>> count_questions(16)
-    30
-    """
-    return 2 * (regions - 1)
 
 
 def check_init(init: Init) -> tuple[float, float]:

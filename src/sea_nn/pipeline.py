@@ -2,8 +2,8 @@
 
     members -> heatmaps and votes -> questions to the model -> one learned f an input -> map
 
-With a budget, the default, f is learned from the answers (``questions/learn.py``); without one from
-heatmaps and a few answers, by ``learn``, which also serves heatmaps that are there already.
+With a budget, the default, f is learned from the answers (``questions/learn.py``); without one
+nothing is asked, and it is learned from heatmaps, as in the paper, by ``learn``.
 """
 
 from __future__ import annotations
@@ -27,29 +27,24 @@ from sea_nn.members.member_maps import MemberMaps, to_heat, to_heatmaps
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Target
-from sea_nn.questions.answers import Ask, Asking, HalfAnswers
-from sea_nn.questions.ask import ask_about_groups, make_ask
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.budget import count_left, learn_within
-from sea_nn.questions.consult import consult
 from sea_nn.questions.learn import AnswersMap
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What was learned about N inputs from heatmaps and answers.
+    """What was learned about N inputs from heatmaps.
 
     Attributes:
         ensemble: the learned functions, with order and gains of the features.
         attribution: the maps, [N, *shape].
-        answers: what the model said when it was asked; None if it was not.
         features: the feature of each position of the map, int64 [1, *shape], where several
             positions are one feature (a mask's group, a grid's cell); None: one each.
     """
 
     ensemble: Ensemble
     attribution: Tensor
-    answers: HalfAnswers | None
     features: Tensor | None
 
 
@@ -61,7 +56,7 @@ class Explained:
         members: the members' raw maps, the class explained and the model's answers about x.
         heatmaps: the members' maps, absolute and scaled to [0, 1], [N, m, *shape].
         learned: the learned function and its map; with a budget, one learned from answers.
-        config: the settings used; where they left something open, it is decided.
+        config: the settings used.
         features: of the inputs.
         evaluations: model evaluations by member, and of the questions ("sea").
         seconds: time by member, of questions and learning ("sea"), and in all ("total").
@@ -110,8 +105,7 @@ def explain(
     features = Features.of(x) if features is None else features
     entries, shape = expand_methods(methods, options), tuple(x.shape[1:])
     price = sum(entry.member.cost(entry.options, shape) for entry in entries)
-    config = check_config(config).settle(price, features.kind.asked)
-    questions = config.questions
+    config, questions = check_config(config), 0
     if budget is not None:
         cells = features.to_ask_about(config.grid)
         questions = count_left(budget, price, cells.n, constraints)
@@ -122,9 +116,6 @@ def explain(
     )
     members_done = time.perf_counter()
     heatmaps, weights = to_heatmaps(found), vote(found)
-    known: dict[str, Any] = {"outputs": found.outputs, "output": found.output}
-    known |= {"absent": config.absent, "tick": tally.questions, **(call or {})}
-    known |= {"features": features, "background": background, "seed": running.get("seed", 0)}
 
     def finish(learned: Learned | AnswersMap) -> Explained:
         now = time.perf_counter()
@@ -139,9 +130,8 @@ def explain(
         )
 
     if budget is None:
-        ask = make_ask(model, x, found.target, **known) if config.rounds else None
-        masks = {"weights": weights, "feature_mask": features.groups, **(constraints or {})}
-        return finish(learn(heatmaps, config, ask=ask, **masks))
+        masks = {"feature_mask": features.groups, **(constraints or {})}
+        return finish(learn(heatmaps, config, weights=weights, **masks))
     learned = learn_within(
         budget * len(x) - sum(found.evaluations.values()),
         model,
@@ -153,7 +143,14 @@ def explain(
         on_round=None if on_round is None else lambda learned: on_round(finish(learned)),
         seconds=None if seconds is None else seconds - (members_done - started),
         tolerance=tolerance,
-        **known,
+        features=features,
+        background=background,
+        absent=config.absent,
+        seed=running.get("seed", 0),
+        outputs=found.outputs,
+        output=found.output,
+        tick=tally.questions,
+        **(call or {}),
     )
     return finish(learned)
 
@@ -163,18 +160,16 @@ def learn(
     config: SEAConfig | None = None,
     *,
     weights: Tensor | None = None,
-    ask: Ask | None = None,
-    asking: Asking = Asking(),  # noqa: B008
     feature_mask: Tensor | None = None,
     required: Tensor | None = None,
     forbidden: Tensor | None = None,
     **options: Any,
 ) -> Learned:
-    """Learn a map for each input from heatmaps and, where ``ask`` is given, the model's answers.
+    """Learn a map for each input from heatmaps: ``ensemble``, with votes and groups of features.
 
     Heatmaps [N, m, *shape] and weights, [m] or [N, m], are those of ``ensemble``, as are masks and
-    further options; ``ask`` comes from ``make_ask``, and ``asking`` weighs what it says. With a
-    ``feature_mask``, whole numbers that broadcast to the map, equal numbers are one feature.
+    further options. With a ``feature_mask``, whole numbers that broadcast to the map, equal numbers
+    are one feature.
     """
     config = check_config(config)
     heatmaps, shape, groups = check_heatmaps(heatmaps, quiet=True), heatmaps.shape[2:], None
@@ -184,15 +179,12 @@ def learn(
         config = config.replace(grid=None)
         required = grouping.mark_groups(required, groups, len(heatmaps), "required")
         forbidden = grouping.mark_groups(forbidden, groups, len(heatmaps), "forbidden")
-        ask = ask_about_groups(ask, groups)
-    rows, weights, answers = heatmaps, check_weights(weights, heatmaps), None
-    if ask is not None and config.rounds != 0 and heatmaps[:1, 0].numel() > 1:
-        rows, weights, answers = consult(ask, heatmaps, weights, config, asking)
-    options = {"required": required, "forbidden": forbidden, **options}
-    result = ensemble(rows, config, weights=weights, quiet=True, **options)
+    options |= {"required": required, "forbidden": forbidden}
+    weights = check_weights(weights, heatmaps)
+    result = ensemble(heatmaps, config, weights=weights, quiet=True, **options)
     painted, cells = result.attribution, groups
     if groups is not None:
         painted = grouping.spread(painted, groups, tuple(shape))
     elif result.feature_shape != tuple(shape):  # pooled onto a grid
         cells = grouping.number_cells(result.feature_shape, shape).unsqueeze(0)
-    return Learned(result, painted, answers, cells)
+    return Learned(result, painted, cells)

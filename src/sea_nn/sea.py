@@ -54,9 +54,8 @@ class SEA(Attribution):  # type: ignore[misc]
             outputs are understood. It comes back as it was.
         methods: "paper", or names, (name, options) pairs and callables; left out, two cheap ones.
             "fast" and "thorough" are the budgets 34 and 1,024.
-        config: how the members' maps are ensembled without a budget, and whether the model is
-            asked: for images it is by default, 30 questions about halves of each
-            (``SEAConfig.rounds``). ``SEAConfig.paper`` has the paper's settings.
+        config: how the members' maps are ensembled without a budget; ``SEAConfig.paper`` has the
+            paper's settings.
         budget: model evaluations an input, members and questions together. The function is then
             learned from the model's answers about sets, in as many questions as the members leave:
             gains are in log-odds and ``Explanation.predict`` says what the model would. Of

@@ -76,7 +76,7 @@ def test_a_part_of_an_explanation_has_the_checks_of_its_own_inputs():
     def member(seed):  # agree on the first input alone
         return lambda model, x, target: torch.cat([x[:1], noise(*x[1:].shape, seed=seed)])
 
-    e = SEA(model, (member(1), member(2), member(3)), SEAConfig(rounds=0)).explain(x)
+    e = SEA(model, (member(1), member(2), member(3)), SEAConfig()).explain(x)
 
     def count(e):
         return sum("hardly agree" in c.message for c in e.checks)

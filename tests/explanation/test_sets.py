@@ -72,7 +72,7 @@ def test_orders_by_wish_hold_every_feature_once_and_are_saved(copies, tmp_path):
 
 
 def test_without_a_budget_there_is_one_order_alone():
-    config = SEAConfig(rounds=0)
+    config = SEAConfig()
     e = SEA(_Rule(_either), ("saliency",), config).explain(torch.ones(1, 1, 8, 8), target=1)
     assert e.against is None
     assert e.top(3).shape == (1, 3)

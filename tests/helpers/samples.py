@@ -67,7 +67,7 @@ def explain_images(
     )  # fmt: skip
     options = {"occlusion": {"window": 8, "stride": 4}, "integrated_gradients": {"n_steps": 8}}
     methods = ("saliency", "integrated_gradients", "occlusion")
-    sea = SEA(model, methods, SEAConfig(grid=grid, rounds=0), options=options)
+    sea = SEA(model, methods, SEAConfig(grid=grid), options=options)
     found = sea.explain(images.permute(0, 3, 1, 2) / 255, images=images)
     labels = tuple(f"kind <{k}>" for k in range(count))
     return replace(found, labels=labels, checks=CHECKS, provenance=PROVENANCE)
@@ -119,9 +119,3 @@ def need_real(name: str, split: data.Split = "all") -> data.ImageSet:
     if not folder.is_dir():
         pytest.skip(f"the real data set is not there: {folder}")
     return data.load(name, split=split)
-
-
-def ask(e: Explanation) -> Explanation:
-    """The explanation with answers, as if one round had been asked."""
-    record = replace(e.provenance, config={"rounds": 1}, evaluations={"sea": 30 * len(e)})
-    return replace(e, answers=e.mean_map.flip(-1), provenance=record)

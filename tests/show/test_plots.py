@@ -175,31 +175,6 @@ def test_strip_shows_input_sea_members_and_mean_in_this_order():
     assert names == ["input", "SEA", "saliency", "occlusion", "Agg-Mean"]
 
 
-@pytest.mark.parametrize("kind", ["strip", "overlay"])
-def test_answers_are_a_panel_between_the_members_and_their_mean(kind):
-    e = explain_images()
-    asked = replace(e, answers=e.mean_map.flip(-1))
-    figure = asked.plot(kind)
-    assert_readable(figure)
-    names = ("occlusion", "answers", "Agg-Mean")
-    titles = sorted((b.x0, t.get_text()) for t, b in texts(figure) if t.get_text() in names)
-    assert [text for _, text in titles] == list(names)
-    shown = [axes.get_images()[0].get_array() for axes in figure.axes[:7]]
-    position = heat(asked.answers, 1)[0]
-    expected = paint(position) if kind == "strip" else blend(e.images[0].numpy(), position)
-    assert np.allclose(shown[5], expected)
-    silent = [axes.get_images()[0].get_array() for axes in e.plot(kind).axes[:6]]
-    others = [picture for k, picture in enumerate(shown) if k != 5]
-    assert all(np.allclose(a, b) for a, b in zip(others, silent, strict=True))
-
-
-def test_a_table_shows_answers_as_one_more_dot():
-    e = explain_table()
-    written = [t.get_text() for t, _ in texts(replace(e, answers=e.mean_map.flip(-1)).plot())]
-    assert "answers" in written
-    assert "answers" not in [t.get_text() for t, _ in texts(e.plot())]
-
-
 def test_colour_means_the_same_share_whatever_the_map():
     sharp, flat = torch.zeros(1, 10, 10), torch.ones(1, 10, 10)
     sharp[0, 0, :4] = 1.0
@@ -333,8 +308,6 @@ def test_wrapped_lines_fit(width, lines):
         (lambda e: replace(e, images=None).plot("overlay"), "needs images"),
         (lambda e: plot_strip(e.attribution, e.maps, ("a",)), "one a method"),
         (lambda e: plot_strip(e.attribution[:1], e.maps, e.methods), "does not fit maps"),
-        (lambda e: plot_strip(e.attribution, e.maps, e.methods, answers=e.maps[:, :2]),
-         "answers .* does not fit maps"),
         (lambda e: plot_overlay(e.attribution, e.maps, e.methods, e.images[:2]), "images must be"),
         (lambda e: plot_agreement(e.agreement, ("a",), e.disagreement), "one row and column"),
         (lambda e: plot_bars(torch.rand(1, 3), torch.rand(1, 1, 3), ("a",), ("b",)), "3 features"),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from sea_bench.experiments.half_answers import QUESTIONS
 from sea_bench.experiments.region_searches import COSTS
 from sea_nn.config import SEAConfig
 from sea_nn.members.registry import get
@@ -24,15 +25,17 @@ class Map:
             (SEA's of the next class); "budget", ``SEA(model, budget=...)`` as users call it; or
             "keep" or "break", the order of its ``top(p, keep=True)`` or ``keep=False``.
         members: whose heatmaps it is made of.
-        config: of SEA, or of a "mean" that joins answers as SEA does; None for other maps.
-            Its ``rounds`` say whether the model is asked.
-        budget: of the last three, evaluations an input; SEA chooses the members.
+        config: of SEA without a budget; None for other maps.
+        asked: whether the model is asked about halves, and its answers join the heatmaps of a "sea"
+            or "mean", as in release 0.1 (``half_answers``).
+        budget: of the last three ways, evaluations an input; SEA chooses the members.
     """
 
     label: str
     how: str
     members: tuple[str, ...] = PAPER_MEMBERS
     config: SEAConfig | None = None
+    asked: bool = False
     budget: int = 0
 
     def describe(self) -> dict[str, Any]:
@@ -109,18 +112,10 @@ class Experiment:
         """Every member that any of the maps is made of, each once."""
         return tuple(dict.fromkeys(name for one in self.maps for name in one.members))
 
-    def settle(self, one: Map, shape: tuple[int, ...]) -> SEAConfig | None:
-        """The settings of a map of inputs of this shape, with nothing left open."""
-        price = self._price(one, shape)
-        return None if one.config is None else one.config.settle(price)
-
     def count_evaluations(self, one: Map, shape: tuple[int, ...]) -> int:
         """Return the model evaluations that a map of one input of this shape costs."""
-        config = self.settle(one, shape)
-        return self._price(one, shape) + (0 if config is None else config.questions) + one.budget
-
-    def _price(self, one: Map, shape: tuple[int, ...]) -> int:
-        return sum(
+        members = sum(
             COSTS[name] if name in COSTS else get(name).cost(self.options.get(name), shape)
             for name in one.members
         )
+        return members + QUESTIONS * one.asked + one.budget

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.half_answers import ask_both, join_answers
 from sea_bench.experiments.inputs import Inputs
 from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, Removal, draw_squares, merge
 from sea_bench.experiments.region_searches import find_method
@@ -18,7 +19,6 @@ from sea_nn.members.checks import vote
 from sea_nn.members.compute import compute_maps
 from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.metrics import compute_drops
-from sea_nn.questions.ask import make_ask
 from sea_nn.sea import SEA
 
 WISHES = {"budget": None, "keep": True, "break": False}
@@ -103,7 +103,7 @@ class Explainer:
         heatmaps: Tensor | None = None,
         keep_scorer: bool = False,
     ) -> Ensemble:
-        """Make one map of its members' maps, asking the model where the map's config says so.
+        """Make one map of its members' maps, asking the model where the map says so.
 
         ``found`` are maps of its members, and maybe of others; ``heatmaps`` [N, m, H, W] take the
         place of the members' own; ``removal`` is as for ``sea_bench.experiments.maps.merge``.
@@ -111,13 +111,13 @@ class Explainer:
         model, target = self.inputs.loaded.model, found.target
         found = select(found, one.members)
         heatmaps = to_heatmaps(found) if heatmaps is None else heatmaps
-        config = self.experiment.settle(one, tuple(x.shape[1:]))
-        ask = None
-        if config is not None and config.rounds:
-            ask = make_ask(model, x, target, absent=config.absent, outputs=found.outputs)
+        weights = torch.ones_like(vote(found)) if one.how == "mean" else vote(found)
+        if one.asked:
+            ask = ask_both(model, x, target, outputs=found.outputs)
+            heatmaps, weights = join_answers(ask, heatmaps, weights)
         if one.how == "optimal" and removal is None:
             removal = self._remove_squares((one,), x, target)
-        return merge(one, heatmaps, config, vote(found), ask, removal, keep_scorer)
+        return merge(one, heatmaps, weights, removal, keep_scorer)
 
     def _remove_squares(self, maps: Sequence[Map], x: Tensor, target: Tensor) -> Removal | None:
         """What hiding random squares of these inputs does, if any of the maps wants to know."""

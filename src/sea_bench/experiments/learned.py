@@ -33,7 +33,7 @@ WISHED = tuple(
     for wish in ("keep", "break")
 )
 FEW = (
-    Map("two members, 30 questions", "sea", CONVOLUTIONAL, SEAConfig()),
+    Map("two members, 30 questions", "sea", CONVOLUTIONAL, SEAConfig(), asked=True),
     Map("mean of two members", "mean", CONVOLUTIONAL),
 )
 MEMBERS = (

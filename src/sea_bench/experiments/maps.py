@@ -7,14 +7,12 @@ import torch
 from torch import Tensor
 
 from sea_bench.experiments.experiment import Experiment, Map
-from sea_nn.config import SEAConfig
 from sea_nn.ensembling.aggregators import aggregate, faithfulness_loss
 from sea_nn.ensembling.ensemble import Ensemble, ensemble_class
 from sea_nn.ensembling.heatmaps import scale, to_heatmap
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.metrics import random_map
 from sea_nn.pipeline import learn
-from sea_nn.questions.answers import Ask, HalfAnswers, join_answers
 
 CLASS_MAPS = ("class_sea", "class_mean", "other_class_sea")
 ClassMaps = Mapping[str, Mapping[int, Tensor]]
@@ -28,21 +26,21 @@ REGIONS = 100
 def merge(
     one: Map,
     heatmaps: Tensor,
-    config: SEAConfig | None,
     weights: Tensor,
-    ask: Ask | None = None,
     removal: Removal | None = None,
     keep_scorer: bool = False,
 ) -> Ensemble:
     """Make one map of the members' heatmaps [N, m, H, W] in the way ``one`` says.
 
-    ``config`` has nothing left open, and is None for aggregators that do not ask; ``weights`` say
-    how much each member counts in SEA, [m] or [N, m]; ``removal`` is used by "optimal" alone.
+    ``weights`` say how much each heatmap counts in SEA and in a mean with answers, [N, m];
+    ``removal`` is used by "optimal" alone.
     """
     if one.how in ("sea", "sea_step", "sea_random"):
-        return learn(heatmaps, config, weights=weights, ask=ask, keep_scorer=keep_scorer).ensemble
-    if ask is not None and config is not None:
-        return _average(heatmaps, ask, config)
+        return learn(heatmaps, one.config, weights=weights, keep_scorer=keep_scorer).ensemble
+    if one.asked:
+        # SEA's weights allow for the slope of its function; a mean has none.
+        heat = heatmaps.flatten(2).mean(2).to(weights).clamp_min(torch.finfo(weights.dtype).tiny)
+        return aggregate(heatmaps, one.how, weights=weights / heat)
     loss = None
     if one.how == "optimal" and removal is not None:
         loss = faithfulness_loss(heatmaps, *removal)
@@ -50,16 +48,6 @@ def merge(
         # A member that is constant on an input does not count there, as in SEA.
         warnings.filterwarnings("ignore", message=".*is constant, prefers no feature")
         return aggregate(heatmaps, one.how, loss=loss)
-
-
-def _average(heatmaps: Tensor, ask: Ask, config: SEAConfig) -> Ensemble:
-    """Agg-Mean with the answers that SEA gets, and the weights that it gives them."""
-    weights = torch.ones(heatmaps.shape[:2], dtype=torch.float64, device=heatmaps.device)
-    answers = HalfAnswers.of(ask, heatmaps.mean(1), config.regions)
-    rows, pulls = join_answers(answers, heatmaps, weights)
-    # SEA's weights allow for the slope of its function; a mean has none.
-    heat = rows.flatten(2).mean(2).to(pulls).clamp_min(torch.finfo(pulls.dtype).tiny)
-    return aggregate(rows, "mean", weights=pulls / heat)
 
 
 def draw_squares(shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:

@@ -65,9 +65,9 @@ LIPSCHITZ = Experiment(
     **FASHION,
     maps=(
         FIRST,
-        Map("SEA 0.1, log(1+x)", "sea", config=SEAConfig(activation="log1p")),
+        Map("SEA 0.1, log(1+x)", "sea", config=SEAConfig(activation="log1p"), asked=True),
         paper_sea("fmnist"),
-        Map("random", "sea_random", config=SEAConfig(rounds=0)),
+        Map("random", "sea_random", config=SEAConfig()),
     ),
     metrics=("lipschitz", "lipschitz_sampled", "lipschitz_relative", "sampled_relative"),
     against=FIRST.label,

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from sea_bench.experiments.half_answers import ask_both
 from sea_nn.features import number_cells
-from sea_nn.questions.ask import make_ask
 
 CELLS = 8
 """Cells along each side."""
@@ -107,7 +107,7 @@ def _ask_each(value: Value, taken: Tensor, cells: Tensor) -> Tensor:
 
 
 def _make_value(model: nn.Module, x: Tensor, target: Tensor) -> Value:
-    ask, place = make_ask(model, x, target), number_cells((CELLS, CELLS), x.shape[2:], x.device)
+    ask, place = ask_both(model, x, target), number_cells((CELLS, CELLS), x.shape[2:], x.device)
     return lambda sets: ask(sets[..., place])
 
 

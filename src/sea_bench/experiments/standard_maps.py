@@ -10,7 +10,7 @@ from sea_bench.experiments.experiment import Map
 from sea_nn.config import DEFAULT_BUDGET, SEAConfig
 
 SEA = Map("SEA", "budget", (), budget=DEFAULT_BUDGET)
-FIRST = Map("SEA 0.1", "sea", config=SEAConfig())
+FIRST = Map("SEA 0.1", "sea", config=SEAConfig(), asked=True)
 VG = Map("VG", "member", ("saliency",))
 IG = Map("IG", "member", ("integrated_gradients",))
 SG = Map("SG", "member", ("smooth_ig",))
@@ -22,7 +22,7 @@ AGGREGATES = (
     Map("geometric mean", "geometric"),
     Map("Borda", "borda"),
     Map("optimal", "optimal"),
-    Map("Agg-Mean + answers", "mean", config=SEAConfig()),
+    Map("Agg-Mean + answers", "mean", asked=True),
 )
 OTHERS = (
     Map("input×gradient", "member", ("input_x_gradient",)),

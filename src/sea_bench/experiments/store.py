@@ -29,7 +29,7 @@ SHOWING = frozenset({"app", "cli", "datasets", "explanation", "show", "version.p
 MEASURING = frozenset(
     f"{name}.py"
     for name in (
-        *("copies", "experiment", "explainer", "maps", "measurements"),
+        *("copies", "experiment", "explainer", "half_answers", "maps", "measurements"),
         *("predictions", "region_searches", "stability", "text_maps"),
     )
 )

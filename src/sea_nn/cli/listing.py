@@ -52,7 +52,7 @@ def methods(
     ] = None,
 ) -> None:
     """List the members that an ensemble can have, with their costs, and the ready ensembles."""
-    from sea_nn.config import BUDGETS, SEAConfig
+    from sea_nn.config import BUDGETS
     from sea_nn.members.registry import ENSEMBLES, expand_methods, get, names
 
     if name is not None:
@@ -73,9 +73,8 @@ def methods(
         cost = sum(entry.member.cost(entry.options) for entry in entries)
         ready.add_row(name, f"{cost:,}", ", ".join(entry.label for entry in entries))
     out.print(ready)
-    asked, budgets = SEAConfig().settle(cost).questions, [f"{k} {n:,}" for k, n in BUDGETS.items()]
-    say(f"For images {asked} questions to the model come on top, each of them a pass")
-    say(f"Budgets, members and questions together, of --methods: {', '.join(budgets)}")
+    budgets = ", ".join(f"{k} {n:,}" for k, n in BUDGETS.items())
+    say(f"Budgets, members and questions together, of --methods: {budgets}")
     say(
         "Passes: evaluations of the model (forward, or forward and backward) of one 224x224 picture"
     )

@@ -160,7 +160,7 @@ def summarize(
                 continue
             gathered.setdefault(row["target"], _Gathered()).add(row, tensors, masks or {})
     names = data.manifest.labels
-    settings = SEAConfig(rounds=0)
+    settings = SEAConfig()
     classes = [
         g.summarize(k, names[k] if k < len(names) else f"class {k}", n_examples, settings)
         for k, g in gathered.items()

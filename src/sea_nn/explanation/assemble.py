@@ -12,7 +12,7 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import Part
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.explanation.ranking import name_class, rank_classes
-from sea_nn.features import Features, spread
+from sea_nn.features import Features
 from sea_nn.features.kinds import TABLE
 from sea_nn.members.checks import Check, Level
 from sea_nn.pipeline import Explained
@@ -34,7 +34,6 @@ def assemble(
     """Return the explanation of the inputs ``x``; the other arguments as for ``SEA.explain``."""
     learned, target, features = found.learned, found.members.target, found.features
     rival = target[:, 1] if target.ndim == 2 else None
-    shape, answers = tuple(found.heatmaps.shape[2:]), None
     result: Ensemble | AnswersMap
     own: dict[str, Any] = {}
     if isinstance(learned, AnswersMap):
@@ -44,10 +43,6 @@ def assemble(
         own |= {"curve": learned.curve, "asked": learned.asked, "against": against}
     else:
         result, gains = learned.ensemble, learned.ensemble.gains
-        if learned.answers is not None:
-            answers = learned.answers.map().float()
-            if learned.features is not None and answers.shape[1:] != shape:
-                answers = spread(answers, learned.features, shape)
     attribution = learned.attribution.to(gains.dtype)
     names = None if labels is None else tuple(_name(labels, t) for t in target.tolist())
     return Explanation(
@@ -73,7 +68,6 @@ def assemble(
         ),
         kind=features.kind.name,
         view=features.kind.view,
-        answers=answers,
         ranking=rank_classes(found.members.outputs, found.members.output, labels),
         **own,
     )

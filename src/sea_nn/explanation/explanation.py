@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sea_nn.config import count_questions
 from sea_nn.ensembling.agreement import agreement, disagreement
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.files import read_parts, write_parts
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 PlotKind = Literal["strip", "overlay", "top", "gains", "curve", "agreement"]
 ROWS = (
     *("attribution", "maps", "target", "score", "order", "gains"),
-    *("images", "values", "answers", "predict_error", "rival", "against"),
+    *("images", "values", "predict_error", "rival", "against"),
 )
 
 
@@ -71,9 +70,6 @@ class Explanation(FeatureSets):
         provenance: where it all comes from.
         values: a table's or series' own numbers, [N, F] or [N, C, T].
         feature_names: names of a table's columns or a series' channels.
-        answers: which regions the model needs, in [0, 1], [N, *shape]: its answers to questions
-            about halves of each input (``sea_nn.questions``), which SEA learned from beside the
-            maps; None if it was not asked.
         function: with a budget, the functions learned from the model's answers: ``predict`` asks
             them, and gains are in their ``unit``; a feature's gain is then the sum of the
             attribution of its positions. Of cells of images that is so for the first ones
@@ -111,7 +107,6 @@ class Explanation(FeatureSets):
     provenance: Provenance = field(default_factory=Provenance)
     values: Tensor | None = None
     feature_names: tuple[str, ...] | None = None
-    answers: Tensor | None = None
     function: AnswersFunction | None = None
     predict_error: Tensor | None = None
     kind: str = ""
@@ -153,14 +148,8 @@ class Explanation(FeatureSets):
 
     @property
     def questions(self) -> int:
-        """How many questions about each input the model answered; 0 if that is not known."""
-        if self.function is not None:
-            return self.function.n_answers
-        rounds = self.provenance.config.get("rounds")
-        regions = self.provenance.config.get("regions", 16)
-        if self.answers is None or not isinstance(rounds, int) or not isinstance(regions, int):
-            return 0
-        return count_questions(regions) * rounds
+        """How many questions about each input the model answered; 0 without a budget."""
+        return 0 if self.function is None else self.function.n_answers
 
     @property
     def unit(self) -> str:

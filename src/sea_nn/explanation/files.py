@@ -65,7 +65,6 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
     for name, dtype in (
         ("images", np.uint8),
         ("values", np.float32),
-        ("answers", np.float16),
         ("rival", np.int64),
     ):
         if e[name] is not None:
@@ -198,11 +197,9 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
             raise ValueError(f"one_channel is {one!r}")
         full = (len(order), 1, *shape) if one else (len(order), *shape)
         attribution = _place(order, gains, features, full)
-    plain = ("target", "score", "images", "values", "answers", "predict_error", "rival")
+    plain = ("target", "score", "images", "values", "predict_error", "rival")
     found: dict[str, Any]
     found = {name: torch.from_numpy(tensors[name]) for name in plain if name in tensors}
-    if "answers" in found:
-        found["answers"] = found["answers"].float()
     if facts.get("function"):
         found["function"] = AnswersFunction(**_part(tensors, "function"), **facts["function"])
     if "asked.sets" in tensors:

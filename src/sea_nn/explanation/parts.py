@@ -85,7 +85,6 @@ def cut_part(e: Any, which: int | str) -> dict[str, Any]:
         "features": None if single else numbers,
         "images": show_input(values) if part.view == "picture" else None,
         "values": None if part.channels is not None else values,
-        "answers": None if e.answers is None else cut(e.answers, average=True),
         "against": None if e.against is None else add(cut(e.against)),
         "function": None,
         "predict_error": None,

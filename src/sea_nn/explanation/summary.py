@@ -13,8 +13,6 @@ def write_summary(e: Any) -> str:
     lines += [f"members: {', '.join(e.methods)}", *_describe_agreement(e)]
     if e.function is not None:
         lines += _describe_function(e)
-    elif e.questions:
-        lines.append(f"the model answered {e.questions} questions about halves of each input")
     if e.rival is not None and e.output.kind != "value":
         lines.append("a probability is that of the target if it can only be one of the two")
     lines.append("")

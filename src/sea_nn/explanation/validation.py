@@ -38,7 +38,6 @@ def check_parts(e: Any) -> None:
         "gains": (count, n),
         "values": (count, *shape),
         "images": (count, *shape, 3),
-        "answers": (count, *shape),
         "predict_error": (count,),
         "rival": (count,),
         "against": (count, 1, *shape) if together else (count, *shape),
@@ -88,10 +87,9 @@ def check_parts(e: Any) -> None:
                 f"texts must be the pieces of {count} texts, up to {shape[0]} each; got "
                 f"{len(e.texts)} texts of up to {longest}"
             )
-    for name, maps in (("maps", e.maps), ("answers", e.answers)):
-        low, high = (0.0, 1.0) if maps is None else map(float, maps.aminmax())
-        if not (low >= 0 and high <= 1 + 1e-6):
-            raise InputError(f"{name} must lie in [0, 1], without nan; got {low} to {high}")
+    low, high = map(float, e.maps.aminmax())
+    if not (low >= 0 and high <= 1 + 1e-6):
+        raise InputError(f"maps must lie in [0, 1], without nan; got {low} to {high}")
     if not float(e.attribution.min()) >= 0:
         raise InputError("attribution must be >= 0 and without nan")
     _check_features(e, n, count, shape)

@@ -28,7 +28,6 @@ class Kind:
             [D, H, W], "words" [F], or "parts" (several inputs).
         absent: what features become that are left out of a question; see
             ``sea_nn.questions.absent``.
-        asked: whether questions are asked without a budget, too: where that was measured to help.
     """
 
     name: str
@@ -36,7 +35,6 @@ class Kind:
     channels: int | None = None
     view: str = "bars"
     absent: str = "baseline"
-    asked: bool = False
 
     def __post_init__(self) -> None:
         if self.view not in VIEWS:
@@ -78,9 +76,9 @@ class Kind:
 
 TABLE = Kind("table", 2)
 SERIES = Kind("series", 3, view="lines", absent="blur")
-IMAGE = Kind("image", 4, 1, "picture", "blur", asked=True)
+IMAGE = Kind("image", 4, 1, "picture", "blur")
 VOLUME = Kind("volume", 5, 1, "slices", "blur")
-TEXT = Kind("text", 2, view="words", absent="mask", asked=True)
+TEXT = Kind("text", 2, view="words", absent="mask")
 SEVERAL = Kind("several", 2, view="parts")
 """Several inputs of one call, their values side by side: [N, V]."""
 KINDS = {kind.name: kind for kind in (TABLE, SERIES, IMAGE, VOLUME, TEXT, SEVERAL)}

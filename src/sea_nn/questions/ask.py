@@ -1,7 +1,7 @@
-"""Questions to a model: which of two halves of an input does it need more?
+"""Questions to a model: what does it say with only some features left?
 
 >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
->>> ask = make_ask(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
+>>> ask = make_ask_only(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
 >>> left = torch.zeros(2, 1, 8, 8, dtype=torch.bool)
 >>> left[..., :4] = True
 >>> ask(left).shape
@@ -19,10 +19,11 @@ from sea_nn.errors import InputError
 from sea_nn.features import Features, Kind
 from sea_nn.passes.outputs import Output, Target
 from sea_nn.questions.absent import Perturbation, SideBySide, prepare
-from sea_nn.questions.answers import Ask
 from sea_nn.questions.opening import open_model
 from sea_nn.questions.points import ask_points
 
+Ask = Callable[[Tensor], Tensor]
+"""From sets, bool [N, R, *shape], to what the model says with only each left, [N, R]."""
 LEAST_DRAWS, MOST_DRAWS = 8, 16
 QUESTIONS_PER_FEATURE = 10
 
@@ -106,27 +107,6 @@ def make_ask_only(
         return answers.score.view(count, per_input, k).mean(2)
 
     return ask
-
-
-def make_ask(model: Callable[..., Any], x: Tensor, target: Target, **options: Any) -> Ask:
-    """Return a function that asks the model about sets of features of ``x`` and their complements.
-
-    It takes sets as ``make_ask_only`` does, and returns p(class | only the set is left) -
-    p(class | only the rest is left), [N, R]: two evaluations a set. Arguments as there.
-    """
-    ask_only = make_ask_only(model, x, target, **options)
-
-    def ask(sets: Tensor) -> Tensor:
-        both = ask_only(torch.stack([sets, ~sets], 2).flatten(1, 2))
-        only, rest = both.view(*sets.shape[:2], 2).unbind(2)
-        return only - rest
-
-    return ask
-
-
-def ask_about_groups(ask: Ask | None, groups: Tensor) -> Ask | None:
-    """Return ``ask`` for sets of groups, [N, R, k]; groups [1, *shape] number the features."""
-    return None if ask is None else lambda sets: ask(sets[..., groups[0]])
 
 
 def prepare_absence(

@@ -49,15 +49,13 @@ def plot_strip(
     images: ArrayLike | None = None,
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
-    answers: ArrayLike | None = None,
     unit: str = "",
 ) -> Plot:
-    """The comparison strip: input, SEA, every member, answers, Agg-Mean, on one colour scale.
+    """The comparison strip: input, SEA, every member, Agg-Mean, on one colour scale.
 
-    The SEA map is [N, H, W] or [N, 1, H, W]; ``answers``, what the model said about regions,
-    [N, H, W], are no part of Agg-Mean; ``unit`` is what the SEA map is in, where that is known.
+    The SEA map is [N, H, W] or [N, 1, H, W]; ``unit`` is what it is in, where that is known.
     """
-    titles, layers = _stack(attribution, maps, methods, answers)
+    titles, layers = _stack(attribution, maps, methods)
     panels = [[paint(p) for p in row] for row in heat(layers, 2)]
     return _draw(titles, panels, images, labels, unit).write(path)
 
@@ -69,11 +67,10 @@ def plot_overlay(
     images: ArrayLike,
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
-    answers: ArrayLike | None = None,
     unit: str = "",
 ) -> Plot:
     """The strip with every map laid over a grey copy of the image. Arguments as ``plot_strip``."""
-    titles, layers = _stack(attribution, maps, methods, answers)
+    titles, layers = _stack(attribution, maps, methods)
     positions = heat(layers, 2)
     pictures = _match(images, positions.shape[0])
     rows = zip(pictures, positions, strict=True)
@@ -205,20 +202,16 @@ def plot_explanation(
     if e.view == "words" and e.texts is not None:
         return _plot_texts(e, rows, path)
     if e.view == "bars":
-        dots, names = e.maps, e.methods
-        if e.answers is not None:
-            dots, names = torch.cat([dots, e.answers.unsqueeze(1).to(dots)], 1), (*names, "answers")
         sea = e.attribution.reshape(len(e), *e.shape)
         contra = None if e.against is None else e.against.reshape(sea.shape)
-        return plot_bars(sea, dots, names, e.feature_names, rows, path, contra)
+        return plot_bars(sea, e.maps, e.methods, e.feature_names, rows, path, contra)
     if e.view == "lines":
         sea = e.attribution.reshape(len(e), *e.shape)
         return plot_series(sea, e.values, e.feature_names, rows, path)
     if e.view == "slices":
         grey = None if e.images is None else to_grey(e.images.float().mean(-1))[..., 0]
         return plot_slices(e.attribution, grey, rows, path, unit=_say_unit(e))
-    rest: dict[str, Any] = {"labels": rows, "path": path, "answers": e.answers}
-    rest["unit"] = _say_unit(e)
+    rest: dict[str, Any] = {"labels": rows, "path": path, "unit": _say_unit(e)}
     if kind == "strip":
         return plot_strip(e.attribution, e.maps, e.methods, e.images, **rest)
     if e.images is None:
@@ -250,35 +243,22 @@ def _plot_texts(e: Explanation, rows: Sequence[str], path: str | Path | None) ->
 
 
 def _stack(
-    attribution: ArrayLike,
-    maps: ArrayLike,
-    methods: Sequence[str],
-    answers: ArrayLike | None = None,
+    attribution: ArrayLike, maps: ArrayLike, methods: Sequence[str]
 ) -> tuple[list[str], Array]:
-    """Titles and layers [N, m + 2 or 3, H, W]: SEA, the members, answers, the members' mean."""
+    """Titles and layers [N, m + 2, H, W]: SEA, the members, the members' mean."""
     members = to_array(maps).astype(np.float32)
     if members.ndim != 4 or members.shape[1] != len(methods):
         raise InputError(
             f"maps must be [N, {len(methods)}, H, W], one a method; got {list(members.shape)}"
         )
-    layers = [_fit("attribution", attribution, members), members]
-    titles = ["SEA", *map(name_method, methods)]
-    if answers is not None:
-        layers.append(_fit("answers", answers, members))
-        titles.append("answers")
-    layers.append(members.mean(1, keepdims=True))
-    return [*titles, "Agg-Mean"], np.concatenate(layers, axis=1)
-
-
-def _fit(name: str, values: ArrayLike, members: Array) -> Array:
-    """One map an input as [N, 1, H, W], like the members'."""
-    layer = to_array(values).astype(np.float32)
-    if layer.size != members[:, 0].size:
+    sea = to_array(attribution).astype(np.float32)
+    if sea.size != members[:, 0].size:
         raise InputError(
-            f"{name} {list(layer.shape)} does not fit maps {list(members.shape)}: "
+            f"attribution {list(sea.shape)} does not fit maps {list(members.shape)}: "
             "it must be [N, H, W] or [N, 1, H, W] of the same N, H and W"
         )
-    return layer.reshape(members[:, :1].shape)
+    layers = (sea.reshape(members[:, :1].shape), members, members.mean(1, keepdims=True))
+    return ["SEA", *map(name_method, methods), "Agg-Mean"], np.concatenate(layers, axis=1)
 
 
 def _match(images: ArrayLike, n: int) -> Array:

@@ -86,9 +86,8 @@ async function openInput(number) {
   data.rank = new Uint32Array(group.n);
   order.forEach((feature, k) => { data.rank[feature] = k; });
   data.gains = await unpackGains(data.gains, group.gain_bits);
-  const asked = group.questions === null ? [] : ["answers"];
   const contra = group.against ? ["against"] : [];
-  data.layers = ["SEA", ...group.methods, ...asked, ...contra, "Agg-Mean", "disagreement"];
+  data.layers = ["SEA", ...group.methods, ...contra, "Agg-Mean", "disagreement"];
   if (data.maps) {
     const all = await unpack(data.maps, Uint8Array);
     const size = group.map[0] * group.map[1];

@@ -61,7 +61,6 @@ def encode_group(e: Explanation, side: int) -> dict[str, Any]:
         "unit": e.output.unit,
         "gain_unit": e.unit,
         "methods": list(e.methods),
-        "questions": None if e.answers is None else e.questions,
         "against": _has_against(e),
         "shape": list(e.shape),
         "map": [side * k for side, k in zip(_map_shape(e, side), tiles, strict=False)],
@@ -162,13 +161,12 @@ def _has_against(e: Explanation) -> bool:
 
 
 def _layers(e: Explanation, i: int) -> Tensor:
-    """SEA, members, answers and evidence against if there are any, Agg-Mean: [k, *shape]."""
+    """SEA, members, evidence against if there is any, Agg-Mean: [k, *shape]."""
     sea, members = e.attribution[i].reshape(1, *e.shape), e.maps[i]
-    answers = members[:0] if e.answers is None else e.answers[i : i + 1]
     contra = members[:0]
     if e.against is not None and _has_against(e):
         contra = e.against[i].reshape(1, *e.shape)
-    layers = (sea, members, answers, contra, members.mean(0, keepdim=True))
+    layers = (sea, members, contra, members.mean(0, keepdim=True))
     return torch.cat([layer.to("cpu", torch.float32) for layer in layers])
 
 

@@ -18,9 +18,7 @@ function explainMap(k) {
   if (k <= group.methods.length) return "";
   if (k === layers.length - 1) return `high where some members rank a ${group.noun[0]} high and others low, 0 where all rank it alike`;
   if (k === layers.length - 2) return "the plain mean of the members' maps";
-  if (layers[k] === "against") return "evidence against the class: what it would gain without this";
-  const whole = { picture: "picture", lines: "series", slices: "volume", words: "text" }[group.view] || "row";
-  return `which regions the model needs, from ${group.questions ? `${count(group.questions)} ` : ""}questions about halves of the ${whole}`;
+  return "evidence against the class: what it would gain without this";
 }
 
 // What one times the mean is in the unit of gains, where they have one.

@@ -1,0 +1,74 @@
+"""Asking the model about sets of features, and the halves of few questions."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sea_nn.errors import InputError
+from sea_nn.questions.ask import make_ask_only
+from sea_nn.questions.halves import divide
+
+
+def seeded(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_even_heat_gives_equal_cells_and_heat_draws_the_cuts_together() -> None:
+    even = divide(torch.ones(1, 32, 32))
+    assert torch.equal(even[0].flatten().bincount(), torch.full((16,), 64))
+    heat = torch.zeros(1, 32, 32)
+    heat[0, :8, :8] = 1
+    regions = divide(heat)
+    assert int((regions == 0).sum()) < 64 < int((regions == 15).sum())
+    assert torch.equal(divide(torch.zeros(1, 32, 32)), even)  # no heat at all: by area
+
+
+class Softmax(nn.Module):
+    def __init__(self, n: int, classes: int = 3) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(n, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.flatten(1))
+
+
+@pytest.mark.parametrize("absent", ["baseline", "mean"])
+def test_the_answer_is_what_the_set_alone_keeps(absent: str) -> None:
+    model, x = Softmax(2 * 6 * 6), seeded(2, 2, 6, 6).float()
+    sets = torch.zeros(2, 2, 6, 6, dtype=torch.bool)
+    sets[:, 0, :3], sets[:, 1, :, 2:] = True, True
+    target = torch.tensor([2, 0])
+    fill = (
+        x.mean((2, 3), keepdim=True).expand_as(x) if absent == "mean" else torch.full_like(x, 0.3)
+    )
+    found = make_ask_only(model, x, target, absent=absent, baselines=0.3)(sets)
+    for i in range(2):
+        for r in range(2):
+            with torch.no_grad():
+                said = model(torch.where(sets[i, r], x[i], fill[i])[None]).softmax(1)
+            assert float(found[i, r]) == pytest.approx(float(said[0, target[i]]), abs=1e-6)
+
+
+def test_asking_counts_its_evaluations_and_leaves_the_model_as_it_was() -> None:
+    model, x, counted = Softmax(36).train(), seeded(3, 1, 6, 6).float(), []
+    model.linear.weight.grad = torch.ones_like(model.linear.weight)
+    sets = torch.ones(3, 5, 6, 6, dtype=torch.bool)
+    make_ask_only(model, x, 1, outputs=model(x).detach(), tick=counted.append)(sets)
+    assert sum(counted) == 3 * 5
+    assert model.training
+    assert bool((model.linear.weight.grad == 1).all())
+
+
+def test_sets_of_another_shape_are_refused() -> None:
+    ask = make_ask_only(Softmax(36), torch.rand(1, 1, 6, 6), 0)
+    with pytest.raises(InputError, match=r"features \[6, 6\]"):
+        ask(torch.ones(1, 2, 5, 6, dtype=torch.bool))
+
+
+def test_what_absence_means_is_checked() -> None:
+    x = torch.rand(1, 1, 6, 6)
+    with pytest.raises(InputError, match="absent must be one of blur, mean, baseline"):
+        make_ask_only(Softmax(36), x, 0, absent="grey")
+    with pytest.raises(InputError, match="must broadcast to x"):
+        make_ask_only(Softmax(36), x, 0, absent="baseline", baselines=torch.zeros(5))
