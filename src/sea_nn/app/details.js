@@ -13,6 +13,7 @@ Object.assign(window.sea, (() => {
     element.replaceChildren(line, problem);
     const fill = () => {
       const value = props.value ?? {};
+      if (sea.isOld(value)) return;
       element.dataset.running = String(Boolean(value.running));
       bar.max = value.total || 1; bar.value = value.done || 0;
       bar.hidden = stop.hidden = !value.running;

@@ -111,36 +111,42 @@ class Events:
     ) -> Iterator[Shown]:
         """Change the session, then explain what it is about: a first map soon, then a finer one.
 
-        When the visitor asks for something else meanwhile, that has the page.
+        When the visitor asks for something else meanwhile, that has the page: what is sent has the
+        number of the request, and the page shows none that is older than what it has seen. Gradio
+        sends the last part of an answer again when it ends, which may be after the next has begun.
         """
-        key, mine = _read_key(request), object()
+        key, turn = _read_key(request), {}
         try:
             session = self.sessions.find(key)
-            session.newest = mine
+            mine = session.take_turn()
+            turn = {"turn": mine}
             with session.changing:  # a slow change must not undo a later one
-                if session.newest is mine:
+                before = session.choices, session.subject
+                if session.turn == mine:
                     change(session)
-            if session.newest is not mine:
+            if session.turn != mine:
                 return
-            start = {"running": session.given is not None, "done": 0, "total": budget}
-            yield self._show_gallery(session), encode_session(session, key), start
+            same = session.choices is before[0] and session.subject is before[1]
+            start = {"running": session.given is not None, "done": 0, "total": budget} | turn
+            choices = gr.skip() if same else self._show_gallery(session)
+            yield choices, encode_session(session, key) | turn, start
             if session.given is None:
                 return
             told = time.monotonic()
             for step in session.explain(budget):
-                if session.newest is not mine:
+                if session.turn != mine:
                     return
                 fresh = step.explanation is not None
                 if not fresh and time.monotonic() - told < PAUSE:
                     continue
                 told = time.monotonic()
-                said = {"running": True, "done": step.done, "total": step.total}
-                state = encode_session(session, key) if fresh else gr.skip()
+                said = {"running": True, "done": step.done, "total": step.total} | turn
+                state = encode_session(session, key) | turn if fresh else gr.skip()
                 yield gr.skip(), state, said | {"left": step.seconds_left}
-            if session.newest is mine:
-                yield gr.skip(), encode_session(session, key), {"running": False}
+            if session.turn == mine:
+                yield gr.skip(), encode_session(session, key) | turn, {"running": False} | turn
         except SEAError as error:
-            yield gr.skip(), gr.skip(), {"error": str(error)}
+            yield gr.skip(), gr.skip(), {"error": str(error)} | turn
 
     def _show_gallery(self, session: Session) -> dict[str, Any]:
         return {

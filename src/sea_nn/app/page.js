@@ -2,7 +2,7 @@
 // Texts from outside (labels, file names) reach the page as text nodes, never as HTML.
 window.sea = (() => {
   "use strict";
-  const page = { state: null, p: 8, layer: 0, strength: 0.8, marked: new Set(), keep: false, said: null };
+  const page = { state: null, turn: 0, p: 8, layer: 0, strength: 0.8, marked: new Set(), keep: false, said: null };
   const parts = [];
   let server = null, asking = false, wanted = null, trying = false, changed = false, brush = null;
 
@@ -272,7 +272,22 @@ window.sea = (() => {
 
   function refresh() { for (const part of parts) part(); }
 
+  // Whether an answer is to an older request than another that was seen.
+  function isOld(value) {
+    page.turn = Math.max(page.turn, value?.turn ?? 0);
+    return value?.turn < page.turn;
+  }
+
+  // Buttons that are made anew must not lose the reader's place.
+  function keepFocus(list, change) {
+    const name = (one) => one.getAttribute("aria-label") ?? one.textContent;
+    const held = list.contains(document.activeElement) ? name(document.activeElement) : null;
+    change();
+    if (held !== null) [...list.querySelectorAll("button")].find((button) => name(button) === held)?.focus();
+  }
+
   function show(state) {
+    if (isOld(state)) return;
     const fresh = state?.picture !== page.state?.picture || state?.input !== page.state?.input || state?.model !== page.state?.model;
     if (fresh) { page.marked.clear(); page.said = null; page.layer = 0; }
     page.state = state;
@@ -291,7 +306,7 @@ window.sea = (() => {
 
   return {
     page, make, draw, decode, write, plural, noun, load, paint, best, removedCells, drawInput, drawMap, measured, tracks, describe, bars,
-    setP, mark, brushable, clear, tryOut, refresh, show, save, isShare,
+    setP, mark, brushable, isOld, keepFocus, clear, tryOut, refresh, show, save, isShare,
     add(part) { parts.push(part); part(); },
     connect(given) {
       server = given;

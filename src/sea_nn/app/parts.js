@@ -41,10 +41,10 @@ Object.assign(window.sea, (() => {
       typing.hidden = value.kind !== "text"; own.parentNode.hidden = value.kind === "text";
       model.replaceChildren(...(value.models ?? []).map((name) => make("option", { selected: name === value.model }, name)));
       model.disabled = (value.models ?? []).length < 2;
-      list.replaceChildren(...(value.examples ?? []).map((example, i) => make("button", {
+      sea.keepFocus(list, () => list.replaceChildren(...(value.examples ?? []).map((example, i) => make("button", {
         type: "button", class: "sea-thumb", "aria-label": `Explain ${example.name}`, title: example.name,
         onclick: async () => { await sea.stop(); trigger("choose", { index: i }); },
-      }, example.url ? make("img", { src: example.url, alt: "" }) : make("span", {}, example.name))));
+      }, example.url ? make("img", { src: example.url, alt: "" }) : make("span", {}, example.name)))));
       sea.refresh();
     };
     const mark = () => [...list.children].forEach((button) => button.setAttribute("aria-pressed", String(button.title === page.state?.input)));
@@ -98,7 +98,7 @@ Object.assign(window.sea, (() => {
       });
       hint.textContent = not === null || state.top.length < 2 ? (state.top.length > 1 && state.unit !== "value" ? "A click asks why. “not” asks why the chosen one and not that." : "")
         : `Why ${state.label}? Shares are of these two alone.`;
-      body.replaceChildren(list);
+      sea.keepFocus(body, () => body.replaceChildren(list));
     });
   }
 
@@ -174,19 +174,15 @@ Object.assign(window.sea, (() => {
       make("span", { class: "sea-track" }, bar(map.gains[rank], most), map.against?.[cell] ? bar(map.against[cell], most, " against") : null))));
     }
 
-    // A list that is filled anew must not lose the reader's place.
-    function keepFocus(change) {
-      const at = [...list.children].indexOf(document.activeElement), label = document.activeElement?.getAttribute("aria-label");
-      change();
-      if (at >= 0) [...list.children].find((button) => button.getAttribute("aria-label") === label)?.focus();
-    }
-
     sea.add(() => {
       const state = page.state, drawn = state?.picture || state?.kind === "series";
       frame.hidden = !drawn; const listed = ["table", "text"].includes(state?.kind);
       if (!state?.top) read.textContent = "Choose an example above, or bring your own: the map appears here.";
       else if (!state.map) read.textContent = "";
-      else if (state.map !== shown) read.textContent = hint();
+      else if (state.map !== shown) {
+        const at = [...cells.children].findIndex((one) => one.matches(":hover, :focus"));
+        read.textContent = at < 0 ? hint() : sea.describe(at);
+      }
       shown = state?.map;
       tools.hidden = !state?.map || listed; list.hidden = !listed || !state?.map;
       list.classList.toggle("words", state?.kind === "text");
@@ -203,7 +199,7 @@ Object.assign(window.sea, (() => {
         context.putImageData(image, 0, 0);
         ramp.dataset.drawn = "yes";
       }
-      if (listed && state.map) keepFocus(state.kind === "text" ? fillText : fillList);
+      if (listed && state.map) sea.keepFocus(list, state.kind === "text" ? fillText : fillList);
       fit();
       if (drawn) {
         const own = state;

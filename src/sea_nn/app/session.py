@@ -96,7 +96,7 @@ class Session:
         calls: what was explained of this input: (target, budget, whether it was stopped).
         evaluations: of the model, in all.
         reused: the answers that were paid for before the explanation.
-        newest: the visitor's last request; what an older one finds is no longer shown.
+        turn: the number of the visitor's last request; what older ones find is no longer shown.
         changing: held while a request changes the input or the class.
     """
 
@@ -111,7 +111,7 @@ class Session:
         self.kept: list[Kept] = []
         self.calls: list[tuple[int | tuple[int, int], int, bool]] = []
         self.evaluations = self.reused = 0
-        self.newest: object = None
+        self.turn = 0
         self.changing = threading.Lock()
         self.output: Output | None = None
         self._whole = torch.zeros(0)
@@ -120,6 +120,12 @@ class Session:
         self._stop = threading.Event()
         self._worker: threading.Thread | None = None
         self._starting, self._lock = threading.Lock(), threading.Lock()
+
+    def take_turn(self) -> int:
+        """Begin a request: its number."""
+        with self._lock:
+            self.turn += 1
+            return self.turn
 
     def choose(self, given: Given) -> None:
         """Take another input, and ask the model about it."""
