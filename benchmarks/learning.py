@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 from benchmarks.table import Table
+from sea_nn import SEA
+from sea_nn.questions import budget
 from sea_nn.questions.ask import make_ask_only
 from sea_nn.questions.designs import spread_sets
 from sea_nn.questions.learn import learn_from_answers
@@ -17,6 +20,7 @@ from sea_nn.vision.models import load_model
 
 ANSWERS, CELLS, SIDE = 508, 8, 224
 BATCHES = (1, 16, 64)
+BUDGETS, WHOLE_BATCHES = (34, 128, 512, 1024), (1, 32)
 
 
 def run(repeats: int = 3) -> Iterator[Table]:
@@ -40,6 +44,56 @@ def run(repeats: int = 3) -> Iterator[Table]:
     )
     header = ["inputs at once", "the model's answers (s)", "learning (s)", "learning / answers"]
     yield "Learning from answers", note, header, rows
+    yield time_explanations(loaded.model, device)
+
+
+def time_explanations(model: Any, device: str) -> Table:
+    """One table: the time of a whole explanation by budget, and what of it is the model's."""
+    rows = []
+    for count in WHOLE_BATCHES if device == "cuda" else WHOLE_BATCHES[:1]:
+        x = torch.randn(count, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0)).to(device)
+        for evaluations in BUDGETS:
+            members, answers, rest = (v / count for v in _explain(model, x, evaluations))
+            total = members + answers + rest
+            cells = (f"{1e3 * v:.1f}" for v in (total, members, answers, rest))
+            rows.append([f"{evaluations:,}", str(count), *cells, f"{rest / answers:.0%}"])
+    note = (
+        "Milliseconds an image of `SEA(model, budget=B).explain(x, quiet=True)`, EfficientNet-"
+        f"Lite0 at {SIDE} x {SIDE}, after one call to warm up, and its parts: members, the model's "
+        "answers, and learning, which is choosing sets, fits, orders and the map."
+    )
+    parts = ("all", "members", "answers", "learning")
+    header = ["budget", "inputs at once", *(f"{part} (ms)" for part in parts)]
+    return "An explanation from end to end", note, [*header, "learning / answers"], rows
+
+
+def _explain(model: Any, x: Tensor, evaluations: int) -> tuple[float, float, float]:
+    """Seconds of the members, of the model's answers and of the rest, after a call to warm up."""
+    device, spent = x.device.type, [0.0]
+
+    def make_timed(*given: Any, **options: Any) -> Callable[[Tensor], Tensor]:
+        ask = make_ask_only(*given, **options)
+
+        def timed(sets: Tensor) -> Tensor:
+            _wait(device)
+            started = time.perf_counter()
+            found = ask(sets)
+            _wait(device)
+            spent[0] += time.perf_counter() - started
+            return found
+
+        return timed
+
+    sea = SEA(model, budget=evaluations, output="logits")
+    with patch.object(budget, "make_ask_only", make_timed):
+        sea.explain(x, 0, quiet=True)
+        spent[0] = 0.0
+        started = time.perf_counter()
+        e = sea.explain(x, 0, quiet=True)
+        _wait(device)
+        total = time.perf_counter() - started
+    asking = e.provenance.seconds["sea"]
+    return total - asking, spent[0], asking - spent[0]
 
 
 def time_best(work: Callable[[], Any], device: str, repeats: int) -> float:

@@ -79,35 +79,25 @@ def order_by_effects(
     search.order = mean.argsort(dim=1, descending=True, stable=True)
 
 
-def divide(heat: Tensor, count: int = 16, even: float = EVEN) -> Tensor:
-    """Number the region of each feature: [N, *shape] -> int64 [N, *shape], at most ``count``.
+def divide(heat: Tensor, count: int = 16) -> Tensor:
+    """Number the region of each position: [N, H, W] -> int64 [N, H, W], at most ``count``.
 
-    Images are cut into as many rows as columns, series by channels and time in the same way, tables
-    into bands of columns. A cut takes equal parts of area and heat, evenly mixed: regions are
-    smaller where members look.
+    There are as many rows as columns of regions. A cut takes equal parts of area and heat, evenly
+    mixed: regions are smaller where members look.
     """
-    flat = heat.detach().to(torch.float64)
-    shape = flat.shape
-    flat = flat.reshape(shape[0], -1, shape[-1])
-    n_rows, n_columns = count_bands(flat, count)
-    rows, columns = _cut(flat.sum(2), n_rows, even), _cut(flat.sum(1), n_columns, even)
-    return (rows.unsqueeze(2) * n_columns + columns.unsqueeze(1)).reshape(shape)
+    heat, side = heat.detach().to(torch.float64), math.isqrt(count)
+    rows, columns = _cut(heat.sum(2), side), _cut(heat.sum(1), side)
+    return rows.unsqueeze(2) * side + columns.unsqueeze(1)
 
 
-def count_bands(flat: Tensor, count: int) -> tuple[int, int]:
-    """How many rows and columns of regions there are over [N, H, W]."""
-    n_rows = min(math.isqrt(count), flat.shape[1])
-    return n_rows, min(count // n_rows, flat.shape[2])
-
-
-def _cut(heat: Tensor, count: int, even: float) -> Tensor:
+def _cut(heat: Tensor, count: int) -> Tensor:
     """Bands 0 ... count - 1 along an axis with this heat: [N, L] -> int64 [N, L]."""
     length = heat.shape[1]
     if length <= count:
         return torch.arange(length, device=heat.device).expand(len(heat), -1)
     total = heat.sum(1, keepdim=True)
     level = torch.full_like(heat, 1 / length)
-    share = even * level + (1 - even) * torch.where(total > 0, heat / total, level)
+    share = EVEN * level + (1 - EVEN) * torch.where(total > 0, heat / total, level)
     middle = share.cumsum(1) - share / 2
     return (middle * count).long().clamp(0, count - 1)
 
