@@ -177,7 +177,7 @@ def _mass(name: str, **more: Any) -> Experiment:
         ),
         against=OUR_LABELS[2],
         ours=OUR_LABELS,
-        blocks=64,
+        blocks=24,
         figures=(),
         notes=(CHOSEN_NOTE, OPTIMAL_NOTE),
         **{**PLACES[name], "n_inputs": 48, **more},

@@ -193,8 +193,9 @@ STEADY = Experiment(
     "stability_imagenet",
     "Does the map stay the same? ImageNet",
     "The default's map against the map it gives in double precision; with TF32 off; on the other "
-    "device; one input at a time; with another seed, which draws nothing; and with another draw of "
-    "the sets asked about, which are one fixed design. A random map shows what chance would give.",
+    "device, also with TF32 off on both; one input at a time; with another seed, which draws "
+    "nothing; and with another draw of the sets asked about, which are one fixed design. A random "
+    "map shows what chance would give.",
     data="imagenet",
     classifier="efficientnet-lite0",
     maps=tuple(replace(SEA, label=label) for label in LABELS),
