@@ -108,7 +108,7 @@ def describe(name: str, data: ExplainedDataset, measured: Mapping[str, Any]) -> 
         f"{explain / took:.0%}",
         f"{sum(busy.values()) / took:.0%}" if busy else "–",
         f"{measured['gpu_busy']:.0%}" if "gpu_busy" in measured else "–",
-        _mean(table["probability"]),
+        _mean(table["score"]),
         *map(_mean, curves),
         _mean([v for v in table["predict_error"] if v is not None]),
     ]
@@ -160,7 +160,7 @@ def write_section(out: Path, page: Path) -> str:
     picture = page.with_name(f"{page.stem}_{out.name}.png")
     draw(sorted(classes[: 3 * SHOWN], key=lambda c: c.agreement)[:SHOWN], picture)
     rows = [
-        [c.name, str(c.count), f"{c.n_correct / max(1, c.n_labelled):.2f}", f"{c.probability:.2f}",
+        [c.name, str(c.count), f"{c.n_correct / max(1, c.n_labelled):.2f}", f"{c.score:.2f}",
          f"{c.agreement:.2f}", f"{c.keep[3]:.2f}", f"{c.remove[3]:.2f}",
          "; ".join(f"{s.zone} ×{s.times:.1f} in {s.share:.0%}" for s in c.shortcuts) or "none"]
         for c in classes

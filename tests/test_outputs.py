@@ -315,7 +315,8 @@ def test_rows_of_a_data_set_have_the_score(kind, x, tmp_path):
     said = truth(kind, model(x).detach())
     for i, one in enumerate(read_dataset(tmp_path / "out")):
         target = one.row["target"]
-        assert one.row["probability"] == pytest.approx(float(said[i, target]), abs=1e-6)
+        assert one.row["score"] == pytest.approx(float(said[i, target]), abs=1e-6)
+        assert one.row["unit"] == ("value" if kind == "value" else "probability")
         assert one.to_explanation().output.kind == kind
 
 

@@ -180,16 +180,16 @@ def test_results_are_filtered(b, results, monkeypatch):
 
 def test_results_are_sorted_and_turned_page_by_page(b, results):
     b.open_tab(2)
-    choose_option(b, "sort", "least probable first")
+    choose_option(b, "sort", "lowest score first")
     data = read_dataset(results)
-    up = data.select(failed=False, sort="probability")
+    up = data.select(failed=False, sort="score")
     wait_for_items(b, up[:4])
     b.run("[...document.querySelectorAll('#gallery button')].at(-1).click()")
     b.wait("document.querySelector('#gallery').textContent.includes('Page 2 of 2')")
     assert items(b) == up[4:]
     b.run("[...document.querySelectorAll('#gallery button')].at(-2).click()")
     b.wait("document.querySelector('#gallery').textContent.includes('Page 1 of 2')")
-    choose_option(b, "sort", "most probable first")
+    choose_option(b, "sort", "highest score first")
     wait_for_items(b, up[:0:-1])
     choose_option(b, "sort", "least agreement first")
     wait_for_items(b, data.select(failed=False, sort="agreement")[:4])

@@ -20,12 +20,13 @@ from sea_bench.experiments.inputs import choose_inputs
 from sea_bench.experiments.maps import draw_squares, merge
 from sea_bench.experiments.measurements import find_metric, spacing
 from sea_bench.experiments.predictions import FUNCTIONS
-from sea_bench.experiments.store import Store, hash_source, hash_weights, make_key
+from sea_bench.experiments.store import Store, hash_source, make_key
 from sea_bench.experiments.tables import count_published
 from sea_nn.cli import app
 from sea_nn.config import SEAConfig
 from sea_nn.ensembling.aggregators import aggregate, faithfulness_loss
 from sea_nn.errors import InputError
+from sea_nn.explanation.provenance import hash_weights
 from sea_nn.members.member_maps import to_heatmaps
 from sea_nn.metrics import compute_drops, get_metric, score_maps
 from sea_nn.pipeline import explain

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sea_nn.datasets.storage import list_committed
-from sea_nn.datasets.worker import Done, Plan, Task
+from sea_nn.datasets.worker import Done, Plan, ShardWork
 from tests.datasets.small import hash_results, make_inputs, make_sea
 from tests.datasets.test_faults import count_begun, end, said, start, wait_for
 
@@ -55,17 +55,19 @@ def test_a_lost_worker_and_then_a_lost_driver_change_no_byte(tmp_path, undisturb
 
 def test_what_a_lost_worker_had_comes_first_and_a_deadly_shard_is_given_up():
     told: list[tuple[object, ...]] = []
-    plan = Plan([Task(k) for k in range(6)], 2, lambda *event: told.append(event), lambda: False)
-    assert plan.next("a") == (Task(0), Task(1))
-    assert plan.next("b") == (Task(2), Task(3))
+    plan = Plan(
+        [ShardWork(k) for k in range(6)], 2, lambda *event: told.append(event), lambda: False
+    )
+    assert plan.next("a") == (ShardWork(0), ShardWork(1))
+    assert plan.next("b") == (ShardWork(2), ShardWork(3))
     assert plan.lose("a") is None
-    assert plan.next("c") == (Task(0), Task(1))
+    assert plan.next("c") == (ShardWork(0), ShardWork(1))
     plan.commit(Done(0, "c", 1, 0, 1, 1, {}))
-    assert plan.next("c") == (Task(1), Task(4))
+    assert plan.next("c") == (ShardWork(1), ShardWork(4))
     for name in ("c", "d", "e"):  # shard 1 kills whoever takes it
         assert plan.lose(name) == (1 if name == "e" else None)
         plan.next({"c": "d", "d": "e", "e": "f"}[name])
-    assert plan.held["f"].begun == [Task(4)]
+    assert plan.held["f"].begun == [ShardWork(4)]
     assert plan.attempts[4] == 0
     assert [event[0] for event in told] == ["commit"]
 

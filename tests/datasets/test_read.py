@@ -52,8 +52,8 @@ def test_a_gallery_selects_and_sorts(out):
     assert set(data.select(correct=False)) == {i for i, r in rows.items() if r["correct"] is False}
     by_class = data.select(target_name="b", agreement=(-1, 1))
     assert set(by_class) == {i for i, r in rows.items() if r["target"] == 1}
-    order = data.select(sort="-probability")
-    values = [rows[i]["probability"] for i in order[:-1]]
+    order = data.select(sort="-score")
+    values = [rows[i]["score"] for i in order[:-1]]
     assert values == sorted(values, reverse=True)
     assert order[-1] == "4"  # it has none
     with pytest.raises(InputError, match="no column 'colour'"):

@@ -44,7 +44,7 @@ def test_every_input_gets_a_row_and_a_map(tmp_path):
         one = data[str(i)]
         assert one.row["target"] == int(wanted.target[i])
         assert one.row["target_name"] == "abc"[one.row["target"]]
-        assert one.row["probability"] == pytest.approx(float(wanted.score[i]), abs=1e-6)
+        assert one.row["score"] == pytest.approx(float(wanted.score[i]), abs=1e-6)
         assert len(one.row["keep"]) == len(one.row["remove"]) == 6
         largest = float(wanted.attribution[i].max())
         assert torch.allclose(one.map, wanted.attribution[i, 0], atol=3e-4 * largest)

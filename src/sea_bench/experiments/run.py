@@ -19,10 +19,11 @@ from sea_bench.experiments.inputs import Batch, choose_inputs, load_images
 from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, learn_class_maps
 from sea_bench.experiments.measurements import KINDS, find_metric
 from sea_bench.experiments.region_searches import find_method
-from sea_bench.experiments.store import Store, hash_source, hash_weights, make_key
+from sea_bench.experiments.store import Store, hash_source, make_key
 from sea_bench.experiments.tables import count_published, describe_making, write_csv, write_page
 from sea_bench.machine import describe_machine
 from sea_nn.errors import InputError
+from sea_nn.explanation.provenance import hash_weights
 from sea_nn.members.registry import expand_methods
 from sea_nn.metrics import MetricCurve, Scores
 from sea_nn.vision.folders import find_cache

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
-from torch import Tensor, nn
+from torch import Tensor
 
 from sea_nn.explanation.atomic import write_atomically
+from sea_nn.explanation.provenance import hash_tensor
 
 FORMAT = 1
 SOURCE = Path(__file__).parents[2]
@@ -42,22 +42,6 @@ def make_key(settings: Mapping[str, Any], number: int, *tensors: Tensor) -> str:
     for tensor in tensors:
         digest.update(hash_tensor(tensor).encode())
     return digest.hexdigest()[:32]
-
-
-def hash_tensor(tensor: Tensor) -> str:
-    """Return a checksum of a tensor's shape, kind and content."""
-    plain = tensor.detach().cpu().contiguous()
-    digest = hashlib.sha256(f"{plain.dtype} {list(plain.shape)}".encode())
-    digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def hash_weights(model: nn.Module) -> str:
-    """Return a checksum of all of a model's weights and statistics."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {hash_tensor(tensor)}".encode())
-    return digest.hexdigest()[:16]
 
 
 def hash_source(source: Path = SOURCE) -> str:

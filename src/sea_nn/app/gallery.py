@@ -20,8 +20,8 @@ SIDE = 112
 SORTS = {
     "as they come": None,
     "least agreement first": "agreement",
-    "least probable first": "probability",
-    "most probable first": "-probability",
+    "lowest score first": "score",
+    "highest score first": "-score",
 }
 FILTERS = ("all", "wrong", "members disagree", "failed checks", "no map")
 ANY = -1  # every class
@@ -112,7 +112,7 @@ def _encode(one: ExplainedInput) -> dict[str, Any]:
     return {
         "id": one.id,
         "label": row["target_name"] or f"class {row['target']}",
-        "score": row["probability"],
+        "score": row["score"],
         "correct": row["correct"],
         "agreement": _finite(row["agreement"]),
         "failed": len(row["checks"] or ()),

@@ -25,7 +25,7 @@ from sea_nn.datasets.manifest import Manifest
 from sea_nn.datasets.progress import Progress
 from sea_nn.datasets.shard import Job
 from sea_nn.datasets.storage import MANIFEST
-from sea_nn.datasets.worker import ATTEMPTS, Done, Plan, Task, work
+from sea_nn.datasets.worker import ATTEMPTS, Done, Plan, ShardWork, work
 from sea_nn.errors import InputError, MissingExtraError, SEAError
 
 STALL = 180.0
@@ -39,7 +39,7 @@ class WorkerLossError(SEAError, RuntimeError):
 
 def run_on_ray(
     job: Job,
-    tasks: Sequence[Task],
+    tasks: Sequence[ShardWork],
     tell: Callable[..., None],
     stopping: Callable[[], bool],
     progress: Progress,
@@ -129,7 +129,7 @@ def run_on_ray(
 class _SharedPlan(Plan):
     """The plan as an actor: it keeps events until the driver asks."""
 
-    def __init__(self, tasks: Sequence[Task], n_workers: int) -> None:
+    def __init__(self, tasks: Sequence[ShardWork], n_workers: int) -> None:
         self.news: list[tuple[Any, ...]] = []
         self.stop = False
         keep: Callable[..., None] = lambda *event: self.news.append(event)  # noqa: E731
@@ -148,10 +148,10 @@ class _RemotePlan:
     def __init__(self, plan: Any) -> None:
         self.plan = plan
 
-    def next(self, worker: str) -> tuple[Task | None, Task | None]:
+    def next(self, worker: str) -> tuple[ShardWork | None, ShardWork | None]:
         import ray
 
-        found: tuple[Task | None, Task | None] = ray.get(self.plan.next.remote(worker))
+        found: tuple[ShardWork | None, ShardWork | None] = ray.get(self.plan.next.remote(worker))
         return found
 
     def commit(self, done: Done) -> None:

@@ -167,13 +167,6 @@ def plain_name(name: str) -> str:
     return name.casefold().replace("_", " ")
 
 
-def hash_tensor(value: Tensor) -> str:
-    """A short hash of a tensor's type, shape and values."""
-    plain = value.detach().cpu().contiguous()
-    head = f"{plain.dtype}{list(plain.shape)}".encode()
-    return hash_bytes(head + plain.reshape(-1).view(torch.uint8).numpy().tobytes())
-
-
 def hash_bytes(content: bytes) -> str:
     """A short hash of a content."""
     return hashlib.sha256(content).hexdigest()[:16]

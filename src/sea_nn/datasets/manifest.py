@@ -17,15 +17,15 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from sea_nn.datasets.items import Source, hash_tensor
+from sea_nn.datasets.items import Source
 from sea_nn.datasets.storage import MANIFEST, list_committed, read_inputs, read_rows, write_inputs
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
-from sea_nn.explanation.provenance import find_versions
+from sea_nn.explanation.provenance import find_versions, hash_tensor, hash_weights
 from sea_nn.features import find_kind
 from sea_nn.sea import SEA
 
-FORMAT, VERSION = "sea_nn.dataset", 1
+FORMAT, VERSION = "sea_nn.dataset", 2
 LARGE = 10_000  # numbers in an input from which on small batches are as good as large ones
 SOME = 3  # names given as examples in a message
 Precision = Literal["float16", "uint8", "float32"]
@@ -109,8 +109,12 @@ class Manifest:
             raise InputError(f"{out} holds no data set of explanations: there is no {MANIFEST}")
         try:
             facts = json.loads(path.read_text("utf-8"))
-            if (facts.pop("format"), facts.pop("version")) != (FORMAT, VERSION):
-                raise ValueError("it was written by another version of sea-nn")
+            written = facts.pop("format"), facts.pop("version")
+            if written != (FORMAT, VERSION):
+                raise ValueError(
+                    f"it is {written[0]} {written[1]}, and this version of sea-nn reads {FORMAT} "
+                    f"{VERSION}: read it with the version that wrote it, or explain again"
+                )
             facts.pop("map_error")
             for name in ("shape", "labels", "feature_names"):
                 facts[name] = tuple(facts[name])
@@ -268,14 +272,7 @@ def find_device(model: Callable[..., Any]) -> torch.device:
     return torch.device("cpu")
 
 
-def hash_weights(model: Callable[..., Any]) -> str:
+def hash_model(model: Callable[..., Any]) -> str:
     """A hash of a module's structure, parameters and buffers; of a function its name and code."""
-    if not isinstance(model, nn.Module):
-        return hashlib.sha256(_describe(model).encode()).hexdigest()
-    whole = hashlib.sha256(str(model).encode())
-    for name, tensor in model.state_dict().items():
-        if isinstance(tensor, torch.Tensor):
-            plain = tensor.detach().cpu().contiguous()
-            whole.update(f"{name} {plain.dtype} {list(plain.shape)}".encode())
-            whole.update(plain.reshape(-1).view(torch.uint8).numpy().data)
-    return whole.hexdigest()
+    told = str(model) + hash_weights(model) if isinstance(model, nn.Module) else _describe(model)
+    return hashlib.sha256(told.encode()).hexdigest()

@@ -25,9 +25,9 @@ PAGE = "summary.html"
 PANEL = 1.15  # inches
 MOST_CLASSES = 60
 """Classes with pictures on the page; the table has them all."""
-COLUMNS = ("name", "inputs", "accuracy", "probability", "agreement", "keep_10", "remove_10",
+COLUMNS = ("name", "inputs", "accuracy", "score", "agreement", "keep_10", "remove_10",
            "shortcuts")  # fmt: skip
-HEADINGS = ("class", "inputs", "accuracy", "probability", "members' agreement",
+HEADINGS = ("class", "inputs", "accuracy", "score", "members' agreement",
             "left on top 10 %", "left without them", "likely shortcuts")  # fmt: skip
 
 

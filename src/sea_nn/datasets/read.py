@@ -3,7 +3,7 @@
 data = read_dataset("out")
 data["cat.jpg"].map             # float32 [H, W]
 data.to_pandas()
-data.select(correct=False, sort="-probability")
+data.select(correct=False, sort="-score")
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class ExplainedInput:
             maps=members[None],
             methods=methods,
             target=torch.tensor([self.row["target"]]),
-            score=torch.tensor([self.row["probability"]]),
+            score=torch.tensor([self.row["score"]]),
             order=order[None],
             gains=flat[order][None],
             feature_shape=tuple(values.shape),
@@ -192,7 +192,7 @@ class ExplainedDataset:
                 means no value. ``failed=True`` takes those with an error, ``checked=False`` those
                 with a failed check.
 
-        >>> data.select(correct=False, sort="-probability")     # doctest: +SKIP
+        >>> data.select(correct=False, sort="-score")     # doctest: +SKIP
         >>> data.select(target=3, agreement=(-1, 0.2))          # doctest: +SKIP
         """
         table = self.to_arrow().to_pydict()
@@ -239,7 +239,7 @@ class ExplainedDataset:
         return _import("polars").from_arrow(self.to_arrow())
 
     def to_torch(self) -> TorchDataset:
-        """The explained inputs as a data set of dicts: map, target, probability, id."""
+        """The explained inputs as a data set of dicts: map, target, score, id."""
         return TorchDataset(self)
 
     def to_explanations(self, limit: int = 200) -> list[Explanation]:
@@ -308,7 +308,7 @@ class TorchDataset(Dataset[dict[str, Any]]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         one = self.data[self.ids[index]]
-        row = {name: one.row[name] for name in ("target", "probability", "id")}
+        row = {name: one.row[name] for name in ("target", "score", "id")}
         return {"map": one.map, **row}
 
 

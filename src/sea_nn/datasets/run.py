@@ -29,13 +29,13 @@ from sea_nn.datasets.manifest import (
     choose_settings,
     find_device,
     find_failed,
-    hash_weights,
+    hash_model,
 )
 from sea_nn.datasets.progress import Progress, watch_signals
 from sea_nn.datasets.shard import Job
 from sea_nn.datasets.sources import open_source
 from sea_nn.datasets.storage import MANIFEST, list_committed, lock, read_rows, remove_drafts
-from sea_nn.datasets.worker import Done, Plan, Task, work
+from sea_nn.datasets.worker import Done, Plan, ShardWork, work
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.outputs import Output, TensorModel, find_last_operation, find_output, predict
@@ -198,7 +198,7 @@ def explain_dataset(
             curve=curve,
             internal_batch_size=internal_batch_size,
         ),
-        weights=hash_weights(sea.forward_func),
+        weights=hash_model(sea.forward_func),
         source={"name": given.name, "fingerprint": given.fingerprint()},
         shape=shape,
         count=len(given),
@@ -273,10 +273,10 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
     manifest, started = job.manifest, time.monotonic()
     remove_drafts(job.out)
     there = set(list_committed(job.out, check=True))
-    tasks = [Task(shard) for shard in range(manifest.n_shards) if shard not in there]
+    tasks = [ShardWork(shard) for shard in range(manifest.n_shards) if shard not in there]
     if retry_errors:
         failed = {shard: find_failed(job.out, shard) for shard in sorted(there)}
-        tasks += [Task(shard, tuple(numbers)) for shard, numbers in failed.items() if numbers]
+        tasks += [ShardWork(shard, tuple(numbers)) for shard, numbers in failed.items() if numbers]
     outcome = Outcome(job.out, manifest.count)
     before = sum(len(manifest.numbers(shard)) for shard in there)
     redone = sum(len(task.only or ()) for task in tasks)
@@ -350,7 +350,9 @@ def _estimate(job: Job, workers: int) -> Estimate:
     for n_inputs in (warm, count):  # the first one also pays for preparations
         with tempfile.TemporaryDirectory() as place:
             few = replace(job, manifest=replace(manifest, count=n_inputs), out=Path(place))
-            work(few, Plan([Task(0)], 1, lambda *event: told.append(event), lambda: False), "1")
+            work(
+                few, Plan([ShardWork(0)], 1, lambda *event: told.append(event), lambda: False), "1"
+            )
     done: Done = told[-1][1]  # the last event is a commit
     each = (done.seconds["explain"] + done.seconds["wait"]) / count
     # A Parquet file of no rows takes most of the bytes that one of a few rows does.

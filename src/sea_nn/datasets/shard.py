@@ -210,7 +210,8 @@ def pack(job: Job, items: dict[int, Item], answer: Answer | ItemError) -> Packed
         row: dict[str, Any] = {
             "target": target,
             "target_name": names[target] if 0 <= target < len(names) else None,
-            "probability": float(e.score[i]),
+            "score": float(e.score[i]),
+            "unit": e.output.unit,
             "predicted": predicted,
             "correct": None if item.label is None else predicted == item.label,
             "agreement": None if agreement[i] != agreement[i] else agreement[i],

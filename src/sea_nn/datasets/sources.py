@@ -19,8 +19,9 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from torch.utils.data.dataloader import default_collate
 
 from sea_nn.datasets.files import open_files, open_pictures
-from sea_nn.datasets.items import Prepare, Reader, Source, hash_bytes, hash_tensor, plain_name
+from sea_nn.datasets.items import Prepare, Reader, Source, hash_bytes, plain_name
 from sea_nn.errors import InputError, KindError
+from sea_nn.explanation.provenance import hash_tensor
 
 N_PROBES = 16
 """Items of a data set without files that are read to tell whether it changed."""

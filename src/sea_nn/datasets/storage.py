@@ -35,10 +35,10 @@ KEY = b"sea_nn"
 Array = np.ndarray[Any, Any]
 COLUMNS = {
     "index": "int64", "id": "string", "path": "string", "label": "int32", "target": "int32",
-    "target_name": "string", "probability": "float32", "predicted": "int32", "correct": "bool_",
-    "agreement": "float32", "predict_error": "float32", "checks": "[string", "keep": "[float32",
-    "remove": "[float32", "evaluations": "int32", "error": "string", "error_kind": "string",
-    "place": "int32",
+    "target_name": "string", "score": "float32", "unit": "string", "predicted": "int32",
+    "correct": "bool_", "agreement": "float32", "predict_error": "float32", "checks": "[string",
+    "keep": "[float32", "remove": "[float32", "evaluations": "int32", "error": "string",
+    "error_kind": "string", "place": "int32",
 }  # fmt: skip
 """The columns of a row and their types in Arrow; "[" begins a list."""
 

@@ -69,13 +69,13 @@ class ClassSummary:
         count: explained inputs.
         n_correct: of those with a label, how many were predicted right.
         n_labelled: how many have a label.
-        probability: mean probability of the class.
+        score: mean of what the model says of it: its probability, or of a regression the value.
         agreement: mean Spearman correlation between members.
         mean_map: mean of maps that each sum to 1, on the grid.
         class_map: the class-level SEA map on the grid; of fewer than five inputs the mean map.
         disagreement: where members disagree, on the grid; None without members' maps.
-        keep: mean probability with only the top 1, 2, 5, 10, 20, 50 % left.
-        remove: mean probability without them.
+        keep: mean score with only the top 1, 2, 5, 10, 20, 50 % left.
+        remove: mean score without them.
         shortcuts: places that carry evidence across inputs though objects move.
         prototypes: ids of the inputs whose maps are nearest to the class's mean map.
         outliers: ids of those furthest from it.
@@ -87,7 +87,7 @@ class ClassSummary:
     count: int
     n_correct: int = 0
     n_labelled: int = 0
-    probability: float = math.nan
+    score: float = math.nan
     agreement: float = math.nan
     mean_map: Tensor = field(default_factory=lambda: torch.zeros(0))
     class_map: Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -118,7 +118,7 @@ class Summary:
                 "name": c.name,
                 "inputs": c.count,
                 "accuracy": c.n_correct / c.n_labelled if c.n_labelled else None,
-                "probability": c.probability,
+                "score": c.score,
                 "agreement": None if math.isnan(c.agreement) else c.agreement,
                 "keep_10": c.keep[3] if c.keep else None,
                 "remove_10": c.remove[3] if c.remove else None,
@@ -209,7 +209,7 @@ class _Gathered:
         found = ClassSummary(number, name, count, mean_map=mean)
         labelled = [row["correct"] for row in self.rows if row["correct"] is not None]
         found.n_labelled, found.n_correct = len(labelled), sum(labelled)
-        found.probability = _mean([row["probability"] for row in self.rows])
+        found.score = _mean([row["score"] for row in self.rows])
         found.agreement = _mean([row["agreement"] for row in self.rows])
         for side in ("keep", "remove"):
             curves = [row[side] for row in self.rows if row[side]]
@@ -238,7 +238,7 @@ class _Gathered:
         return found
 
 
-_KEPT = ("id", "correct", "probability", "agreement", "keep", "remove")
+_KEPT = ("id", "correct", "score", "agreement", "keep", "remove")
 
 
 def shrink(maps: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class Task:
+class ShardWork:
     """A shard to do: all of it, or only some inputs of one that is there already."""
 
     shard: int
@@ -81,7 +81,7 @@ class Done:
 class Orders(Protocol):
     """What a worker needs of the plan."""
 
-    def next(self, worker: str) -> tuple[Task | None, Task | None]:
+    def next(self, worker: str) -> tuple[ShardWork | None, ShardWork | None]:
         """The shard to do now, and the one to read meanwhile; None: there is no more."""
 
     def commit(self, done: Done) -> None:
@@ -95,8 +95,8 @@ class Orders(Protocol):
 class _Held:
     """What a worker has: shards that it began and did not commit, and the one to read ahead."""
 
-    begun: list[Task] = field(default_factory=list)
-    ahead: Task | None = None
+    begun: list[ShardWork] = field(default_factory=list)
+    ahead: ShardWork | None = None
 
 
 class Plan:
@@ -111,7 +111,7 @@ class Plan:
 
     def __init__(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[ShardWork],
         n_workers: int,
         tell: Callable[..., None],
         stopping: Callable[[], bool],
@@ -121,7 +121,7 @@ class Plan:
         self.held: dict[str, _Held] = {}
         self.attempts = Counter[int]()
 
-    def next(self, worker: str) -> tuple[Task | None, Task | None]:
+    def next(self, worker: str) -> tuple[ShardWork | None, ShardWork | None]:
         """The shard that a worker is to do now, and the one that it should read meanwhile."""
         held = self.held.setdefault(worker, _Held())
         task, held.ahead = held.ahead, None
@@ -165,7 +165,7 @@ def work(job: Job, plan: Orders, name: str) -> None:
     This thread explains. Others read one shard ahead, no further, and one packs and writes what
     was explained: memory stays flat.
     """
-    log, reading = Log(job.out), dict[Task, AsyncResult[Any]]()
+    log, reading = Log(job.out), dict[ShardWork, AsyncResult[Any]]()
     # Threads of pools are daemons: others would keep CUDA graphs from being recorded.
     readers = ThreadPool(job.source.threads)
     writer = ThreadPool(1, torch.set_num_threads, (job.manifest.threads,))
@@ -206,7 +206,7 @@ def work(job: Job, plan: Orders, name: str) -> None:
         log.close()
 
 
-def _numbers(job: Job, task: Task) -> Sequence[int]:
+def _numbers(job: Job, task: ShardWork) -> Sequence[int]:
     return job.manifest.numbers(task.shard) if task.only is None else task.only
 
 
@@ -215,7 +215,7 @@ def _commit(
     plan: Orders,
     log: Log,
     name: str,
-    task: Task,
+    task: ShardWork,
     explained: tuple[Loaded, list[AsyncResult[Packed]], tuple[str, ...]],
     seconds: dict[str, float],
 ) -> None:

@@ -1,5 +1,6 @@
 """Where an explanation comes from: settings, versions, seed, time and evaluations."""
 
+import hashlib
 import json
 import platform
 from collections.abc import Mapping
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sea_nn.version import find_version
 
@@ -49,6 +50,23 @@ class Provenance:
             object.__setattr__(self, name, plain)
         for name in ("model", "device", "created"):
             object.__setattr__(self, name, to_text(getattr(self, name)))
+
+
+def hash_tensor(tensor: Tensor) -> str:
+    """Return a checksum of a tensor's shape, kind and content."""
+    plain = tensor.detach().cpu().contiguous()
+    digest = hashlib.sha256(f"{plain.dtype} {list(plain.shape)}".encode())
+    digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def hash_weights(model: nn.Module) -> str:
+    """Return a checksum of all of a model's weights and statistics."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if isinstance(tensor, Tensor):  # a module may keep other things there
+            digest.update(f"{name} {hash_tensor(tensor)}".encode())
+    return digest.hexdigest()[:16]
 
 
 def to_text(name: Any) -> str:
