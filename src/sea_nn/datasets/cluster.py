@@ -1,6 +1,6 @@
-"""The engine for many processes and machines: Ray's tasks work through the shard plan.
+"""The engine for many processes and machines: Ray's actors work through the shard plan.
 
-Plain tasks rather than Ray Data: a shard's Parquet part is the one record of what is done, so a
+Plain actors rather than Ray Data: a shard's Parquet part is the one record of what is done, so a
 second one (Ray Data's checkpoints) could only disagree with it; and with no read and write tasks
 beside the workers there is nothing to starve. All machines must see the run's folder.
 """
@@ -13,6 +13,7 @@ import os
 import platform
 import sys
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,9 +26,11 @@ from sea_nn.datasets.manifest import Manifest
 from sea_nn.datasets.progress import Progress
 from sea_nn.datasets.shard import Job
 from sea_nn.datasets.storage import MANIFEST
-from sea_nn.datasets.worker import ATTEMPTS, Done, Plan, ShardWork, work
+from sea_nn.datasets.worker import Done, ShardWork, Worker
 from sea_nn.errors import InputError, MissingExtraError, SEAError
 
+ATTEMPTS = 3
+"""How many workers may die with a shard before it is given up."""
 STALL = 180.0
 """Seconds without any worker after which the run ends with an explanation."""
 STORE = 128 << 20  # bytes of Ray's object store when it is started here; the model travels by it
@@ -37,10 +40,47 @@ class WorkerLossError(SEAError, RuntimeError):
     """Workers could not be had, or kept dying."""
 
 
+class Plan:
+    """Which worker does which shard."""
+
+    def __init__(self, tasks: Sequence[ShardWork], n_workers: int) -> None:
+        self.queue, self.n_workers, self.left = deque(tasks), n_workers, len(tasks)
+        self.begun: dict[str, list[ShardWork]] = {}  # and not committed, by worker
+        self.ahead: dict[str, ShardWork] = {}  # what a worker reads meanwhile
+        self.attempts = Counter[int]()
+
+    def next(self, worker: str) -> tuple[ShardWork | None, ShardWork | None]:
+        """The shard that a worker is to do now, and the one that it should read meanwhile."""
+        task = self.ahead.pop(worker, None) or (self.queue.popleft() if self.queue else None)
+        if task is not None:
+            self.begun.setdefault(worker, []).append(task)
+            if len(self.queue) >= self.n_workers:  # near the end, nobody holds what others lack
+                self.ahead[worker] = self.queue.popleft()
+        return task, self.ahead.get(worker)
+
+    def commit(self, worker: str, shard: int) -> None:
+        """A worker committed a shard."""
+        self.begun[worker] = [task for task in self.begun[worker] if task.shard != shard]
+        self.left -= 1
+
+    def lose(self, worker: str) -> int | None:
+        """Take back what a lost worker had; a shard that kills all workers is given up."""
+        begun, ahead = self.begun.pop(worker, []), self.ahead.pop(worker, None)
+        given_up = None
+        if begun:  # the last one was at work; the one before it was being written
+            shard = begun[-1].shard
+            self.attempts[shard] += 1
+            if self.attempts[shard] >= ATTEMPTS:
+                given_up, self.left = shard, self.left - 1
+        back = begun + ([] if ahead is None else [ahead])
+        self.queue.extendleft(reversed([task for task in back if task.shard != given_up]))
+        return given_up
+
+
 def run_on_ray(
     job: Job,
     tasks: Sequence[ShardWork],
-    tell: Callable[..., None],
+    note: Callable[[str, Done], None],
     stopping: Callable[[], bool],
     progress: Progress,
     workers: int,
@@ -51,9 +91,9 @@ def run_on_ray(
     Args:
         job: the run.
         tasks: shards to do.
-        tell: is told what workers say, see ``Plan``.
+        note: is told which worker committed which shard.
         stopping: whether to begin nothing more.
-        progress: is told of lost workers.
+        progress: is told of workers and of inputs that they explained.
         workers: how many processes.
         address: of a Ray cluster; None starts Ray on this machine.
 
@@ -61,37 +101,40 @@ def run_on_ray(
         The shards that were given up, as no worker outlived them.
     """
     given_up: list[int] = []
+    plan, names = Plan(tasks, workers), map(str, count(1))
     with _connect(workers, address, job) as ray:
         on_gpu = job.manifest.settings.device == "cuda"
-        needs = {"num_cpus": 0 if on_gpu else 1, "num_gpus": int(on_gpu), "max_retries": 0}
+        needs = {"num_cpus": 0 if on_gpu else 1, "num_gpus": int(on_gpu)}
         # On the head node: without that one there is no cluster anyway.
         at_head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
-        plan = ray.remote(**at_head)(_SharedPlan).remote(tasks, workers)
-        sent, names = ray.put(_pack(ray, job)), map(str, count(1))
-        running: dict[Any, str] = {}
+        ticks = ray.remote(**at_head)(_Ticks).remote()
+        sent = ray.put(_pack(ray, job))
+        running: dict[Any, tuple[str, Any]] = {}  # by a call under way, its worker
 
         def hire() -> None:
             name = next(names)
-            running[ray.remote(**needs)(_work).remote(sent, plan, name)] = name
+            actor = ray.remote(**needs)(_RayWorker).remote(sent, name, ticks)
+            running[actor.join.remote()] = name, actor
+
+        def read(future: Any) -> Any:
+            try:
+                return ray.get(future)
+            except ray.exceptions.RayTaskError as error:
+                known = isinstance(error.cause, SEAError | OSError)
+                raise (error.cause if known else error) from error
 
         for _ in range(min(workers, len(tasks))):
             hire()
         losses, seen = 0, time.monotonic()  # since the last commit, and since workers were there
-        left = len(tasks)
         try:
-            while running and left:
+            while plan.left and running and (any(plan.begun.values()) or not stopping()):
                 ended, _ = ray.wait(list(running), timeout=1.0)
-                for event, *facts in ray.get(plan.take_news.remote(stopping())):
-                    tell(event, *facts)
-                    if event == "commit":
-                        losses, left = 0, left - 1
+                for name, explained in ray.get(ticks.take.remote()):
+                    progress.tick(name, explained)
                 for future in ended:
-                    name = running.pop(future)
+                    name, actor = running.pop(future)
                     try:
-                        ray.get(future)  # there was no more to do
-                    except ray.exceptions.RayTaskError as error:
-                        known = isinstance(error.cause, SEAError | OSError)
-                        raise (error.cause if known else error) from error
+                        said = read(future)
                     except ray.exceptions.RayError as error:
                         progress.say(f"worker {name} was lost ({type(error).__name__})")
                         progress.leave(name)
@@ -101,12 +144,23 @@ def run_on_ray(
                                 f"{losses} workers were lost and nothing was done; what is "
                                 f"committed stays. The logs of Ray say why ({error})"
                             ) from error
-                        shard = ray.get(plan.lose.remote(name))
+                        shard = plan.lose(name)
                         if shard is not None:
                             progress.say(f"shard {shard} was given up: {ATTEMPTS} workers died")
                             given_up.append(shard)
-                            left -= 1
                         hire()
+                        continue
+                    if isinstance(said, str):
+                        progress.join(name, said)
+                    elif said is not None:
+                        losses = 0
+                        plan.commit(name, said.shard)
+                        note(name, said)
+                    task, following = (None, None) if stopping() else plan.next(name)
+                    if task is not None:
+                        running[actor.do.remote(task, following)] = name, actor
+                    elif plan.begun.get(name):
+                        running[actor.finish.remote()] = name, actor
                 if progress.workers:
                     seen = time.monotonic()
                 elif time.monotonic() - seen > STALL:
@@ -115,66 +169,55 @@ def run_on_ray(
                         f"{ray.available_resources()} free, and a worker needs "
                         f"1 {'GPU' if on_gpu else 'CPU'}"
                     )
-            for event, *facts in ray.get(plan.take_news.remote(False)):
-                tell(event, *facts)
-            if running:  # they end by themselves, but for those that never found room
-                _, unused = ray.wait(list(running), num_returns=len(running), timeout=2.0)
-                running = {future: running[future] for future in unused}
         finally:
-            for future in running:
-                ray.cancel(future, force=True)
+            for _, actor in running.values():
+                ray.kill(actor)
     return given_up
 
 
-class _SharedPlan(Plan):
-    """The plan as an actor: it keeps events until the driver asks."""
+class _Ticks:
+    """An actor that keeps what workers explained until the driver asks."""
 
-    def __init__(self, tasks: Sequence[ShardWork], n_workers: int) -> None:
-        self.news: list[tuple[Any, ...]] = []
-        self.stop = False
-        keep: Callable[..., None] = lambda *event: self.news.append(event)  # noqa: E731
-        super().__init__(tasks, n_workers, keep, lambda: self.stop)
+    def __init__(self) -> None:
+        self.kept: list[tuple[str, int]] = []
 
-    def take_news(self, stop: bool) -> list[tuple[Any, ...]]:
-        """What happened since the last time; ``stop`` ends handing out shards."""
-        self.stop |= stop
-        news, self.news = self.news, []
-        return news
+    def add(self, name: str, explained: int) -> None:
+        """A worker explained so many more inputs."""
+        self.kept.append((name, explained))
 
-
-class _RemotePlan:
-    """A worker's way to the plan."""
-
-    def __init__(self, plan: Any) -> None:
-        self.plan = plan
-
-    def next(self, worker: str) -> tuple[ShardWork | None, ShardWork | None]:
-        import ray
-
-        found: tuple[ShardWork | None, ShardWork | None] = ray.get(self.plan.next.remote(worker))
-        return found
-
-    def commit(self, done: Done) -> None:
-        import ray
-
-        ray.get(self.plan.commit.remote(done))
-
-    def tell(self, *event: Any) -> None:
-        self.plan.tell.remote(*event)
+    def take(self) -> list[tuple[str, int]]:
+        """What was added since the last time."""
+        kept, self.kept = self.kept, []
+        return kept
 
 
-def _work(job: Job, plan: Any, name: str) -> None:
-    """A worker process: check that this machine sees the run's folder, then work."""
-    out = job.out
-    if not (out / MANIFEST).is_file() or Manifest.read(out).created != job.manifest.created:
-        raise InputError(
-            f"{platform.node()} does not see the run's folder {out}: choose one on storage that "
-            "all machines share"
-        )
-    model = job.sea.forward_func
-    if job.manifest.settings.device == "cuda" and isinstance(model, nn.Module):
-        model.to("cuda")  # the one that Ray gave to this process
-    work(job, _RemotePlan(plan), name)
+class _RayWorker:
+    """A worker as an actor, in a process of its own."""
+
+    def __init__(self, job: Job, name: str, ticks: Any) -> None:
+        self.worker = Worker(job, name)
+        self.tick = lambda explained: ticks.add.remote(name, explained)
+
+    def join(self) -> str:
+        """Make ready, and return the name of the machine."""
+        job, host = self.worker.job, platform.node()
+        out, model = job.out, job.sea.forward_func
+        if not (out / MANIFEST).is_file() or Manifest.read(out).created != job.manifest.created:
+            raise InputError(
+                f"{host} does not see the run's folder {out}: choose one on storage that all "
+                "machines share"
+            )
+        if job.manifest.settings.device == "cuda" and isinstance(model, nn.Module):
+            model.to("cuda")  # the one that Ray gave to this process
+        return host
+
+    def do(self, task: ShardWork, following: ShardWork | None) -> Done | None:
+        """Explain a shard; see ``Worker``."""
+        return self.worker.do(task, following, self.tick)
+
+    def finish(self) -> Done | None:
+        """Wait until the last shard is written."""
+        return self.worker.finish()
 
 
 @contextmanager

@@ -74,10 +74,10 @@ class Progress:
             pace.explained, pace.last = pace.explained + count, time.monotonic()
             self._show()
 
-    def commit(self, done: Done) -> None:
-        """A shard was committed."""
-        if done.worker in self.workers:
-            self.workers[done.worker].committed += done.n_inputs
+    def commit(self, worker: str, done: Done) -> None:
+        """A worker committed a shard."""
+        if worker in self.workers:
+            self.workers[worker].committed += done.n_inputs
         self.done += done.n_inputs
         self.failed += done.failed
         self.evaluations += done.evaluations

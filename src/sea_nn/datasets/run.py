@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import copy
 import errno
+import platform
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +39,7 @@ from sea_nn.datasets.progress import Progress, watch_signals
 from sea_nn.datasets.shard import Job
 from sea_nn.datasets.sources import open_source
 from sea_nn.datasets.storage import MANIFEST, list_committed, lock, read_rows, remove_drafts
-from sea_nn.datasets.worker import Done, Plan, ShardWork, work
+from sea_nn.datasets.worker import Done, ShardWork, Worker
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.outputs import Output, TensorModel, find_last_operation, find_output, predict
@@ -285,15 +289,15 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
         watch_signals(progress.say) as stop,
     ):
 
-        def tell(event: str, *facts: Any) -> None:
-            getattr(progress, event)(*facts)
-            if event == "commit":
-                done: Done = facts[0]
-                outcome.n_fresh += done.n_inputs
-                outcome.evaluations += done.evaluations
-                outcome.bytes += done.bytes
-                if done.failed == done.n_inputs > 1:
-                    progress.say(f"every input of shard {done.shard} failed: {done.example}")
+        def note(worker: str, done: Done | None) -> None:
+            if done is None:
+                return
+            progress.commit(worker, done)
+            outcome.n_fresh += done.n_inputs
+            outcome.evaluations += done.evaluations
+            outcome.bytes += done.bytes
+            if done.failed == done.n_inputs > 1:
+                progress.say(f"every input of shard {done.shard} failed: {done.example}")
 
         if before and tasks:
             again = f"; {redone} that failed are tried again" if redone else ""
@@ -303,10 +307,16 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
                 from sea_nn.datasets.cluster import run_on_ray
 
                 outcome.given_up = tuple(
-                    run_on_ray(job, tasks, tell, stop.is_set, progress, workers, address)
+                    run_on_ray(job, tasks, note, stop.is_set, progress, workers, address)
                 )
             elif tasks:
-                work(job, Plan(tasks, 1, tell, stop.is_set), "1")
+                progress.join("1", platform.node())
+                with closing(Worker(job)) as worker:
+                    for task, following in zip_longest(tasks, tasks[1:]):
+                        if stop.is_set():
+                            break
+                        note("1", worker.do(task, following, partial(progress.tick, "1")))
+                    note("1", worker.finish())
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -346,14 +356,13 @@ def _estimate(job: Job, workers: int) -> Estimate:
     left = manifest.count - sum(len(manifest.numbers(shard)) for shard in there)
     count = min(manifest.count, max(2, batch))
     warm = count if manifest.settings.device == "cuda" else 1
-    told: list[Any] = []
     for n_inputs in (warm, count):  # the first one also pays for preparations
         with tempfile.TemporaryDirectory() as place:
             few = replace(job, manifest=replace(manifest, count=n_inputs), out=Path(place))
-            work(
-                few, Plan([ShardWork(0)], 1, lambda *event: told.append(event), lambda: False), "1"
-            )
-    done: Done = told[-1][1]  # the last event is a commit
+            with closing(Worker(few)) as worker:
+                worker.do(ShardWork(0))
+                done = worker.finish()
+    assert done is not None
     each = (done.seconds["explain"] + done.seconds["wait"]) / count
     # A Parquet file of no rows takes most of the bytes that one of a few rows does.
     fixed = max(0, min(done.bytes, PART) - 1)

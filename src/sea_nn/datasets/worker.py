@@ -1,25 +1,20 @@
-"""A worker does shards in turn: while one is explained, the next is read and the last written.
-
-Workers ask a ``Plan`` what to do. In one process they call it directly; with Ray it is an actor.
-"""
+"""A worker does shards in turn: while one is explained, the next is read and the last written."""
 
 from __future__ import annotations
 
-import platform
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.pool import AsyncResult, ThreadPool
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from sea_nn.datasets.items import Item
+from sea_nn.datasets.items import ItemError
 from sea_nn.datasets.shard import (
     Answer,
     Job,
@@ -41,9 +36,6 @@ from sea_nn.datasets.storage import (
 )
 from sea_nn.errors import MemberError
 
-ATTEMPTS = 3
-"""How many workers may die with a shard before it is given up."""
-
 
 @dataclass(frozen=True)
 class ShardWork:
@@ -59,7 +51,6 @@ class Done:
 
     Attributes:
         shard: its number.
-        worker: the worker's name.
         n_inputs: inputs that were done.
         failed: how many of them have an error.
         evaluations: of the model, in all.
@@ -69,7 +60,6 @@ class Done:
     """
 
     shard: int
-    worker: str
     n_inputs: int
     failed: int
     evaluations: int
@@ -78,170 +68,105 @@ class Done:
     example: str = ""
 
 
-class Orders(Protocol):
-    """What a worker needs of the plan."""
+class Worker:
+    """Does shards, one a call. The calling thread explains.
 
-    def next(self, worker: str) -> tuple[ShardWork | None, ShardWork | None]:
-        """The shard to do now, and the one to read meanwhile; None: there is no more."""
-
-    def commit(self, done: Done) -> None:
-        """A shard was committed."""
-
-    def tell(self, event: str, *facts: Any) -> None:
-        """ "join": a worker is there; "tick": it explained so many more inputs."""
-
-
-@dataclass
-class _Held:
-    """What a worker has: shards that it began and did not commit, and the one to read ahead."""
-
-    begun: list[ShardWork] = field(default_factory=list)
-    ahead: ShardWork | None = None
-
-
-class Plan:
-    """Hands out the shards of a run; events go to ``tell``, for someone to show.
-
-    Args:
-        tasks: what there is to do.
-        n_workers: how many share it.
-        tell: takes the name of an event and its facts.
-        stopping: whether to hand out nothing more.
+    Other threads read the following shard, no further, and pack and write the last one: memory
+    stays flat.
     """
 
-    def __init__(
+    def __init__(self, job: Job, name: str = "1") -> None:
+        self.job, self.name, self.log = job, name, Log(job.out)
+        self.reading: dict[ShardWork, AsyncResult[Any]] = {}
+        self.writing: AsyncResult[Done] | None = None
+        # Threads of pools are daemons: others would keep CUDA graphs from being recorded.
+        self.readers = ThreadPool(job.source.threads)
+        self.writer = ThreadPool(1, torch.set_num_threads, (job.manifest.threads,))
+
+    def do(
         self,
-        tasks: Sequence[ShardWork],
-        n_workers: int,
-        tell: Callable[..., None],
-        stopping: Callable[[], bool],
-    ) -> None:
-        self.queue, self.n_workers = deque(tasks), n_workers
-        self._tell, self.stopping = tell, stopping
-        self.held: dict[str, _Held] = {}
-        self.attempts = Counter[int]()
+        task: ShardWork,
+        following: ShardWork | None = None,
+        tick: Callable[[int], None] = lambda count: None,
+    ) -> Done | None:
+        """Explain a shard, and return what came of the one before it, which is written now.
 
-    def next(self, worker: str) -> tuple[ShardWork | None, ShardWork | None]:
-        """The shard that a worker is to do now, and the one that it should read meanwhile."""
-        held = self.held.setdefault(worker, _Held())
-        task, held.ahead = held.ahead, None
-        if self.stopping():
-            return None, None
-        if task is None and self.queue:
-            task = self.queue.popleft()
-        if task is not None:
-            held.begun.append(task)
-            if len(self.queue) >= self.n_workers:  # near the end, nobody holds what others lack
-                held.ahead = self.queue.popleft()
-        return task, held.ahead
+        Args:
+            task: the shard.
+            following: the one to read meanwhile.
+            tick: is told how many more inputs are explained.
+        """
+        job = self.job
+        self.log.write("begin", shard=task.shard)
+        for wanted in (task, following):
+            if wanted is not None and wanted not in self.reading:
+                numbers = self._numbers(wanted)
+                self.reading[wanted] = self.readers.map_async(partial(load_input, job), numbers)
+        started = time.perf_counter()
+        inputs = self.reading.pop(task).get()
+        loaded: Loaded = dict(zip(self._numbers(task), inputs, strict=True))
+        waited = time.perf_counter() - started
+        tick(sum(isinstance(item, ItemError) for item in inputs))
+        packed: list[AsyncResult[Packed]] = []
+        methods: tuple[str, ...] = ()
+        with use_threads(job.manifest.threads):
+            for part, answer in explain_inputs(job, loaded):
+                packed.append(self.writer.apply_async(pack, (job, part, answer)))
+                methods = answer.e.methods if isinstance(answer, Answer) else methods
+                tick(len(part))
+        seconds = {"wait": waited, "explain": time.perf_counter() - started - waited}
+        done = self.finish()
+        self.writing = self.writer.apply_async(
+            self._commit, (task, loaded, packed, methods, seconds)
+        )
+        return done
 
-    def tell(self, event: str, *facts: Any) -> None:
-        """Something happened."""
-        self._tell(event, *facts)
+    def finish(self) -> Done | None:
+        """Wait until the last shard is written, and return what came of it."""
+        writing, self.writing = self.writing, None
+        return None if writing is None else writing.get()
 
-    def commit(self, done: Done) -> None:
-        """A worker committed a shard."""
-        held = self.held[done.worker]
-        held.begun = [task for task in held.begun if task.shard != done.shard]
-        self.tell("commit", done)
+    def close(self) -> None:
+        """End the threads; what is being written is written to its end."""
+        self.readers.terminate()
+        self.writer.close()
+        self.writer.join()
+        self.log.close()
 
-    def lose(self, worker: str) -> int | None:
-        """Take back what a lost worker had; a shard that kills all workers is given up."""
-        held = self.held.pop(worker, _Held())
-        back = held.begun + ([] if held.ahead is None else [held.ahead])
-        given_up = None
-        if held.begun:  # the last one was at work; those before it were being written
-            shard = held.begun[-1].shard
-            self.attempts[shard] += 1
-            if self.attempts[shard] >= ATTEMPTS:
-                given_up = shard
-        self.queue.extendleft(reversed([task for task in back if task.shard != given_up]))
-        return given_up
+    def _numbers(self, task: ShardWork) -> Sequence[int]:
+        return self.job.manifest.numbers(task.shard) if task.only is None else task.only
 
-
-def work(job: Job, plan: Orders, name: str) -> None:
-    """Do what the plan says until there is no more.
-
-    This thread explains. Others read one shard ahead, no further, and one packs and writes what
-    was explained: memory stays flat.
-    """
-    log, reading = Log(job.out), dict[ShardWork, AsyncResult[Any]]()
-    # Threads of pools are daemons: others would keep CUDA graphs from being recorded.
-    readers = ThreadPool(job.source.threads)
-    writer = ThreadPool(1, torch.set_num_threads, (job.manifest.threads,))
-    writing: AsyncResult[None] | None = None
-    plan.tell("join", name, platform.node())
-    try:
-        while True:
-            task, following = plan.next(name)
-            if task is None:
-                break
-            log.write("begin", shard=task.shard)
-            for wanted in (task, following):
-                if wanted is not None and wanted not in reading:
-                    numbers = _numbers(job, wanted)
-                    reading[wanted] = readers.map_async(partial(load_input, job), numbers)
-            started = time.perf_counter()
-            loaded: Loaded = dict(zip(_numbers(job, task), reading.pop(task).get(), strict=True))
-            waited = time.perf_counter() - started
-            plan.tell("tick", name, sum(not isinstance(item, Item) for item in loaded.values()))
-            packed: list[AsyncResult[Packed]] = []
-            methods: tuple[str, ...] = ()
-            with use_threads(job.manifest.threads):
-                for part, answer in explain_inputs(job, loaded):
-                    packed.append(writer.apply_async(pack, (job, part, answer)))
-                    methods = answer.e.methods if isinstance(answer, Answer) else methods
-                    plan.tell("tick", name, len(part))
-            seconds = {"wait": waited, "explain": time.perf_counter() - started - waited}
-            if writing is not None:
-                writing.get()  # it may have failed
-            found = loaded, packed, methods
-            writing = writer.apply_async(_commit, (job, plan, log, name, task, found, seconds))
-        if writing is not None:
-            writing.get()
-    finally:
-        readers.terminate()
-        writer.close()
-        writer.join()
-        log.close()
-
-
-def _numbers(job: Job, task: ShardWork) -> Sequence[int]:
-    return job.manifest.numbers(task.shard) if task.only is None else task.only
-
-
-def _commit(
-    job: Job,
-    plan: Orders,
-    log: Log,
-    name: str,
-    task: ShardWork,
-    explained: tuple[Loaded, list[AsyncResult[Packed]], tuple[str, ...]],
-    seconds: dict[str, float],
-) -> None:
-    """Write a shard; its batches were packed by the same thread before."""
-    started = time.perf_counter()
-    loaded, packed, methods = explained
-    found = make_rows(job, loaded, (part.get() for part in packed), methods)
-    errors = [row for row in found.rows if "error" in row]
-    failed = next((row["error"] for row in errors if row["error_kind"] == "model"), None)
-    if failed and len(errors) == len(loaded) and task.only is None and not list_committed(job.out):
-        # The model cannot explain anything: stop before the run fills with errors.
-        raise MemberError(f"no input of shard {task.shard} could be explained: {failed}")
-    whole = found if task.only is None else _merge(job, task.shard, found)
-    size = commit(job.out, task.shard, whole)
-    done = Done(
-        task.shard,
-        name,
-        len(found.rows),
-        len(errors),
-        sum(row["evaluations"] for row in found.rows),
-        size,
-        {**seconds, "write": time.perf_counter() - started},
-        errors[0]["error"] if errors else "",
-    )
-    log.write("commit", **asdict(done), processor=time.process_time())
-    plan.commit(done)
+    def _commit(
+        self,
+        task: ShardWork,
+        loaded: Loaded,
+        packed: list[AsyncResult[Packed]],
+        methods: tuple[str, ...],
+        seconds: dict[str, float],
+    ) -> Done:
+        """Write a shard; its batches were packed by the same thread before."""
+        started, job = time.perf_counter(), self.job
+        found = make_rows(job, loaded, (part.get() for part in packed), methods)
+        errors = [row for row in found.rows if "error" in row]
+        failed = next((row["error"] for row in errors if row["error_kind"] == "model"), None)
+        hopeless = failed and len(errors) == len(loaded) and task.only is None
+        if hopeless and not list_committed(job.out):
+            # Stop before the run fills with errors.
+            raise MemberError(f"no input of shard {task.shard} could be explained: {failed}")
+        whole = found if task.only is None else _merge(job, task.shard, found)
+        size = commit(job.out, task.shard, whole)
+        done = Done(
+            task.shard,
+            len(found.rows),
+            len(errors),
+            sum(row["evaluations"] for row in found.rows),
+            size,
+            {**seconds, "write": time.perf_counter() - started},
+            errors[0]["error"] if errors else "",
+        )
+        facts = {"worker": self.name, **asdict(done)}
+        self.log.write("commit", **facts, processor=time.process_time())
+        return done
 
 
 @contextmanager
