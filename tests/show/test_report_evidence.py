@@ -23,7 +23,6 @@ from sea_nn.show.words import grade_words
 from tests.helpers.browser import Browser
 from tests.helpers.samples import (
     EVIL,
-    ask,
     build,
     explain_images,
     explain_in_budget,
@@ -121,7 +120,7 @@ def test_features_have_the_name_of_what_they_are(browse):
 
 @pytest.mark.parametrize("way", ["keyboard", "touch", "mouse"])
 def test_every_term_explains_itself(browse, way):
-    b = browse(ask(explain_in_budget()))
+    b = browse(explain_in_budget())
     found = {}
     for node in b.driver.find_elements("css selector", ".term"):
         if not node.is_displayed():
