@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,8 +64,7 @@ class Source:
         if len(self.ids) == 0:
             raise InputError(f"{self.name} holds no inputs")
         if len(set(self.ids)) < len(self.ids):
-            seen: set[str] = set()
-            twice = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+            (twice, _), *_ = Counter(self.ids).most_common(1)
             raise InputError(f"ids must be unique; {twice!r} names more than one input")
 
     def __len__(self) -> int:

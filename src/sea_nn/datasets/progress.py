@@ -27,22 +27,14 @@ class _Pace:
     host: str
     explained: int = 0
     committed: int = 0
+    rate: float = 0.0  # inputs a second, up to the last that was explained
     started: float = field(default_factory=time.monotonic)
-    last: float = 0.0
-
-    @property
-    def rate(self) -> float:
-        """Inputs a second, up to the last that was explained."""
-        return self.explained / max(self.last - self.started, 1e-9) if self.explained else 0.0
 
 
 class Progress:
     """Tells of inputs, evaluations, failures, workers and time left on standard error.
 
-    Args:
-        total: inputs in all.
-        done: inputs that an earlier run did.
-        quiet: tell nothing.
+    Of ``total`` inputs, ``done`` were done by earlier calls.
     """
 
     def __init__(self, total: int, done: int = 0, quiet: bool = False) -> None:
@@ -71,7 +63,8 @@ class Progress:
         """A worker explained so many more inputs; their shard is not committed yet."""
         if worker in self.workers:
             pace = self.workers[worker]
-            pace.explained, pace.last = pace.explained + count, time.monotonic()
+            pace.explained += count
+            pace.rate = pace.explained / max(time.monotonic() - pace.started, 1e-9)
             self._show()
 
     def commit(self, worker: str, done: Done) -> None:

@@ -52,19 +52,10 @@ PART = 12_000  # bytes of a Parquet part that do not depend on its rows
 
 @dataclass
 class Outcome:
-    """What came of a run.
+    """What came of a call: ``n_done`` and ``n_failed`` count rows of earlier calls too.
 
-    Attributes:
-        out: the folder.
-        n_inputs: inputs of the data set.
-        n_done: inputs that now have a row.
-        n_fresh: inputs that this call did.
-        n_failed: rows with an error, of earlier calls too.
-        evaluations: model evaluations of this call.
-        seconds: of this call.
-        bytes: written by this call.
-        errors: by kind, how many inputs failed, and the first one's message.
-        given_up: shards that killed every worker that tried them.
+    ``errors`` has by kind how many inputs failed, and the first one's message; ``given_up`` the
+    shards that killed every worker that tried them.
     """
 
     out: Path
@@ -92,17 +83,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would take, from a measured sample.
-
-    Attributes:
-        n_inputs: inputs of the data set.
-        n_left: inputs that are not done yet.
-        n_shards: shards in all.
-        evaluations: of the model, for what is left.
-        seconds: for what is left.
-        bytes: that it would write.
-        sample: inputs that were measured.
-    """
+    """What is left to do would take, from a measured ``sample`` of so many inputs."""
 
     n_inputs: int
     n_left: int
@@ -188,8 +169,7 @@ def explain_dataset(
     given = open_source(
         source, preprocess=preprocess, label_names=labels, label_column=label_column
     ).first(limit)
-    sample = _load_sample(given, N_SAMPLE if sea.output is None else 1)
-    shape, sea = tuple(sample[0].shape), _settle_output(sea, sample, quiet)
+    shape, sea = _load_sample(given, sea, quiet)
     manifest = Manifest(
         settings=choose_settings(
             sea,
@@ -219,58 +199,49 @@ def explain_dataset(
         return _run(Job(manifest, given, sea, folder), workers, address, retry_errors, quiet)
 
 
-def _load_sample(source: Source, count: int) -> list[Tensor]:
-    """The first inputs that load, all of one shape: what all others must have."""
-    found: list[Tensor] = []
-    first, tried = "", min(len(source), N_TRIED)
-    for index in range(tried):
-        try:
-            x = source.read(index).x
-        except Exception as error:  # it gets its own row later
-            first = first or f"{source.ids[index]}: {error}"
-            continue
-        if x.ndim not in (1, 2, 3, 4) or x.numel() == 0:
-            raise InputError(
-                f"an input must be columns [F], a series [C, T], an image [C, H, W] or a volume "
-                f"[C, D, H, W]; {source.ids[index]} is {list(x.shape)}"
-            )
-        if not found or (x.shape == found[0].shape and bool(x.isfinite().all())):
-            found.append(x)
-        if len(found) == count:
-            break
-    if not found:
-        raise InputError(f"none of the first {tried} inputs could be read ({first})")
-    return found
+def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...], SEA]:
+    """The shape of the first input that loads, and ``sea`` with what its model's outputs are.
 
-
-def _settle_output(sea: SEA, sample: Sequence[Tensor], quiet: bool) -> SEA:
-    """Find out what the model's outputs are once, so that no batch decides by itself."""
-    if sea.output is not None:
-        return sea
-    model, answers = sea.forward_func, {}
-    failure: Exception | None = None
+    That is found out once, by a few inputs, so that no batch decides by itself.
+    """
+    model, answers = sea.forward_func, dict[Tensor, Tensor]()
+    shape: tuple[int, ...] = ()
+    failure, tried = "", min(len(source), N_TRIED)
     with borrow(model):
-        for one in sample:
-            x = one.unsqueeze(0).to(find_device(model))
+        for index in range(tried):
             try:
+                x = source.read(index).x
+                if not 1 <= x.ndim <= 4 or x.numel() == 0:
+                    raise InputError(
+                        "an input must be columns [F], a series [C, T], an image [C, H, W] or a "
+                        f"volume [C, D, H, W]; it is {list(x.shape)}"
+                    )
+                if shape and (x.shape != shape or not bool(x.isfinite().all())):
+                    continue
+                shape = tuple(x.shape)
+                if sea.output is not None:
+                    return shape, sea
+                x = x.unsqueeze(0).to(find_device(model))
                 answers[x] = predict(model, x)
             except Exception as error:  # it gets its own row later
-                failure = error
+                failure = failure or f"{source.ids[index]}: {error}"
+            if len(answers) == N_SAMPLE:
+                break
+        if not shape:
+            raise InputError(f"none of the first {tried} inputs could be read ({failure})")
         if not answers:
-            raise MemberError(
-                f"the model cannot be run on inputs of {list(sample[0].shape)}: {failure}"
-            ) from failure
+            raise MemberError(f"the model cannot be run on inputs of {list(shape)} ({failure})")
         x = next(iter(answers))
-        found = find_output(
+        output = find_output(
             torch.cat([*answers.values()]),
             None,
             lambda: find_last_operation(TensorModel(model), x, ()),
         )
-    if found.notice and not quiet:
-        print(found.notice, file=sys.stderr)
-    settled = copy.copy(sea)
-    settled.output = Output(found.kind)
-    return settled
+    if output.notice and not quiet:
+        print(output.notice, file=sys.stderr)
+    sea = copy.copy(sea)
+    sea.output = Output(output.kind)
+    return shape, sea
 
 
 def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet: bool) -> Outcome:

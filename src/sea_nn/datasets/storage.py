@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save as serialize
@@ -49,12 +49,9 @@ class BusyError(SEAError, RuntimeError):
 
 @dataclass(frozen=True)
 class Rows:
-    """What is known of a shard: one dict an input, and the maps of those that were explained.
+    """What is known of a shard: the columns of each input, and the tensors of those explained.
 
-    Attributes:
-        rows: by input, its columns; ``place`` is its number among the tensors, None if it failed.
-        tensors: arrays whose first axis is the place.
-        methods: the members' names.
+    The first axis of a tensor is the column ``place``, which inputs that failed lack.
     """
 
     rows: list[dict[str, Any]]
@@ -78,11 +75,8 @@ def import_arrow() -> Any:
 def row_schema() -> Any:
     """The columns of a row, in Arrow's types."""
     pa = import_arrow()
-    types = {
-        name: pa.list_(getattr(pa, kind[1:])()) if kind[0] == "[" else getattr(pa, kind)()
-        for name, kind in COLUMNS.items()
-    }
-    return pa.schema(list(types.items()))
+    types = ((name, getattr(pa, kind.lstrip("["))(), "[" in kind) for name, kind in COLUMNS.items())
+    return pa.schema([(name, pa.list_(one) if many else one) for name, one, many in types])
 
 
 def rows_path(out: Path, shard: int) -> Path:
@@ -107,13 +101,8 @@ def commit(out: Path, shard: int, found: Rows) -> int:
     place = _tensor_folder(out, shard) / f"{shard:07d}.{digest[:12]}.safetensors"
     with write_atomically(place) as file:
         file.write(content)
-    facts = {
-        "shard": shard,
-        "tensors": place.name,
-        "bytes": len(content),
-        "sha256": digest,
-        "methods": list(found.methods),
-    }
+    facts = {"shard": shard, "tensors": place.name, "bytes": len(content), "sha256": digest}
+    facts["methods"] = list(found.methods)
     table = pa.Table.from_pylist(found.rows, schema=row_schema())
     table = table.replace_schema_metadata({KEY: json.dumps(facts)})
     target = rows_path(out, shard)
@@ -180,24 +169,14 @@ def read_inputs(out: Path) -> dict[str, list[Any]]:
     return columns
 
 
-class Log:
-    """One file of events for each process that works on a run."""
-
-    def __init__(self, out: Path) -> None:
-        (out / "log").mkdir(parents=True, exist_ok=True)
-        name = f"{platform.node()}-{os.getpid()}.jsonl"
-        self._file: IO[str] = (out / "log" / name).open("a", encoding="utf-8")
-
-    def write(self, event: str, **facts: Any) -> None:
-        """Append an event with the time."""
-        with suppress(OSError):  # a full disk is noticed where results are written
-            self._file.write(json.dumps({"time": time.time(), "event": event, **facts}) + "\n")
-            self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        with suppress(OSError):
-            self._file.close()
+def log(out: Path, event: str, **facts: Any) -> None:
+    """Append an event, with the time, to the file of this process."""
+    line = json.dumps({"time": time.time(), "event": event, **facts})
+    place = out / "log" / f"{platform.node()}-{os.getpid()}.jsonl"
+    with suppress(OSError):  # a full disk is noticed where results are written
+        place.parent.mkdir(exist_ok=True)
+        with place.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
 
 def read_log(out: Path) -> Iterator[Mapping[str, Any]]:

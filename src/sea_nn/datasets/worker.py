@@ -26,10 +26,10 @@ from sea_nn.datasets.shard import (
     pack,
 )
 from sea_nn.datasets.storage import (
-    Log,
     Rows,
     commit,
     list_committed,
+    log,
     read_facts,
     read_rows,
     tensors_path,
@@ -47,16 +47,9 @@ class ShardWork:
 
 @dataclass(frozen=True)
 class Done:
-    """What a worker tells of a committed shard.
+    """What came of a shard that is committed; ``example`` is its first error.
 
-    Attributes:
-        shard: its number.
-        n_inputs: inputs that were done.
-        failed: how many of them have an error.
-        evaluations: of the model, in all.
-        bytes: written.
-        seconds: of waiting for inputs, explaining and writing.
-        example: the first error.
+    Seconds are those of waiting for inputs, explaining and writing.
     """
 
     shard: int
@@ -76,7 +69,7 @@ class Worker:
     """
 
     def __init__(self, job: Job, name: str = "1") -> None:
-        self.job, self.name, self.log = job, name, Log(job.out)
+        self.job, self.name = job, name
         self.reading: dict[ShardWork, AsyncResult[Any]] = {}
         self.writing: AsyncResult[Done] | None = None
         # Threads of pools are daemons: others would keep CUDA graphs from being recorded.
@@ -97,7 +90,7 @@ class Worker:
             tick: is told how many more inputs are explained.
         """
         job = self.job
-        self.log.write("begin", shard=task.shard)
+        log(job.out, "begin", shard=task.shard)
         for wanted in (task, following):
             if wanted is not None and wanted not in self.reading:
                 numbers = self._numbers(wanted)
@@ -131,7 +124,6 @@ class Worker:
         self.readers.terminate()
         self.writer.close()
         self.writer.join()
-        self.log.close()
 
     def _numbers(self, task: ShardWork) -> Sequence[int]:
         return self.job.manifest.numbers(task.shard) if task.only is None else task.only
@@ -164,8 +156,8 @@ class Worker:
             {**seconds, "write": time.perf_counter() - started},
             errors[0]["error"] if errors else "",
         )
-        facts = {"worker": self.name, **asdict(done)}
-        self.log.write("commit", **facts, processor=time.process_time())
+        facts = {"worker": self.name, "processor": time.process_time(), **asdict(done)}
+        log(job.out, "commit", **facts)
         return done
 
 
