@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterable
 
 from sea_bench.experiments.brains import SEVERAL, VOLUMES
+from sea_bench.experiments.column_groups import GROUPS
 from sea_bench.experiments.columns import TABLES
 from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.language import LANGUAGE
@@ -18,7 +19,7 @@ from sea_nn.errors import InputError
 
 _ALL = (*LEARNED_EXPERIMENTS, *TRANSFORMER_EXPERIMENTS, *PAPER_EXPERIMENTS)
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
-_KINDS = (TABLES, SERIES, TEXT, TOPIC_TEXTS, LANGUAGE, VOLUMES, SEVERAL)
+_KINDS = (TABLES, GROUPS, SERIES, TEXT, TOPIC_TEXTS, LANGUAGE, VOLUMES, SEVERAL)
 STUDIES: dict[str, Study] = {one.name: one for one in _KINDS}
 """Results on inputs that are no images."""
 

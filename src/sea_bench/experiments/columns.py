@@ -67,17 +67,23 @@ class Problem:
             return self.model(torch.as_tensor(np.asarray(rows, dtype=np.float32))).numpy()
 
 
-def load_problems(name: str, limit: int, seed: int) -> list[Problem]:
-    """A forest and a small network on one of scikit-learn's sets."""
+def load_rows(name: str) -> tuple[Tensor, Tensor]:
+    """Rows [N, F] of one of scikit-learn's sets, with classes, or values by their spread."""
     try:
-        from sklearn import datasets, ensemble
+        from sklearn import datasets
     except ImportError as error:
         raise MissingExtraError("this needs scikit-learn: pip install 'sea-nn[eval]'") from error
     data = getattr(datasets, f"load_{name}")()
-    value = name == "diabetes"
-    x = torch.as_tensor(data.data, dtype=torch.float32)
     y = torch.as_tensor(data.target)
-    y = ((y - y.mean()) / y.std()).float() if value else y.long()
+    y = ((y - y.mean()) / y.std()).float() if name == "diabetes" else y.long()
+    return torch.as_tensor(data.data, dtype=torch.float32), y
+
+
+def train_problems(name: str, x: Tensor, y: Tensor, limit: int, seed: int) -> list[Problem]:
+    """A forest and a small network on rows with classes or values."""
+    from sklearn import ensemble
+
+    value = y.is_floating_point()
     mixed = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     n_test = min(len(x) // 3, 2 * limit + 40)
     test, train = mixed[:n_test], mixed[n_test:]
@@ -101,7 +107,7 @@ def load_problems(name: str, limit: int, seed: int) -> list[Problem]:
             target = said.argmax(1)[:limit]
         output = "value" if value else ("probabilities" if kind == "forest" else "logits")
         own = forest if kind == "forest" else None
-        label = f"{name.replace('_', ' ')}, {kind}"
+        label = f"{name}, {kind}"
         problems.append(Problem(label, model, rows, target, background, scoring, output, own))
     return problems
 
@@ -159,7 +165,7 @@ def order_by_methods(p: Problem, seed: int, sums: dict[str, list[Tensor]]) -> di
         sums.setdefault(f"Kernel SHAP, {budget}", []).append(missed)
         orders[f"LIME, {budget}"] = _lime(p, budget, seed)
     if p.trees is not None:
-        orders["TreeSHAP"] = _tree_shap(p)
+        orders["TreeSHAP"] = rank(compute_tree_shap(p))
     else:
         orders |= _members(p, seed)
     if n <= MOST_EXACT:
@@ -226,13 +232,14 @@ def _lime(p: Problem, budget: int, seed: int) -> Tensor:
     return rank(torch.stack(values))
 
 
-def _tree_shap(p: Problem) -> Tensor:
+def compute_tree_shap(p: Problem) -> Tensor:
+    """Shapley values of a forest by its trees, [N, F]."""
     shap = _need("shap")
     explainer = shap.TreeExplainer(p.trees, p.background[:N_SCORING].numpy())
     found = torch.as_tensor(np.asarray(explainer.shap_values(p.x.numpy(), check_additivity=False)))
     if found.ndim == 3:
         found = found[torch.arange(len(found)), :, p.target]
-    return rank(found)
+    return found
 
 
 def _need(name: str) -> Any:
@@ -337,7 +344,8 @@ def study_tables(limit: int, seed: int, tell: Tell) -> Findings:
     """Run all methods on all sets."""
     cases: list[Case] = []
     sums: dict[str, list[Tensor]] = {}
-    problems = [load_problems(name, limit, seed) for name in SETS]
+    problems = [train_problems(name.replace("_", " "), *load_rows(name), limit, seed)
+                for name in SETS]  # fmt: skip
     for number, p in enumerate([*(pair[0] for pair in problems), *(pair[1] for pair in problems)]):
         tell(p.name, number, 2 * len(SETS))
         orders = order_by_methods(p, seed, sums)
