@@ -10,6 +10,7 @@ from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.language import LANGUAGE
 from sea_bench.experiments.learned import LEARNED_EXPERIMENTS
 from sea_bench.experiments.paper_tables import PAPER_EXPERIMENTS
+from sea_bench.experiments.patches import PATCHES
 from sea_bench.experiments.spans import SERIES
 from sea_bench.experiments.studies import Study
 from sea_bench.experiments.text import TEXT
@@ -19,7 +20,7 @@ from sea_nn.errors import InputError
 
 _ALL = (*LEARNED_EXPERIMENTS, *TRANSFORMER_EXPERIMENTS, *PAPER_EXPERIMENTS)
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
-_KINDS = (TABLES, GROUPS, SERIES, TEXT, TOPIC_TEXTS, LANGUAGE, VOLUMES, SEVERAL)
+_KINDS = (TABLES, GROUPS, SERIES, TEXT, TOPIC_TEXTS, LANGUAGE, VOLUMES, SEVERAL, PATCHES)
 STUDIES: dict[str, Study] = {one.name: one for one in _KINDS}
 """Results on inputs that are no images."""
 

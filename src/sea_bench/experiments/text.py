@@ -31,7 +31,7 @@ from sea_nn.text.model import TextModel
 from sea_nn.text.reading import read_text
 
 TOXIC = 1  # the class
-N_TUNING = 40
+N_TUNING = 24
 SHOWN = ("mask", "delete")
 MEMBER_SETS = {
     "saliency": ("saliency",),
