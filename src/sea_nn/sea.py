@@ -230,7 +230,9 @@ class SEA(Attribution):  # type: ignore[misc]
             kind = features.kind
         else:
             check_input(x, internal_batch_size)
-            features = Features.of(x, kind=kind, feature_mask=feature_mask, names=feature_names)
+            features = Features.of(
+                x, kind=kind, feature_mask=feature_mask, names=feature_names, model=model
+            )
         if background is not None:
             background = check_background(background, x)
             baselines = background.mean(0) if baselines is None else baselines

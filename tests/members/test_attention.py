@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sea_nn import SEA
+from sea_nn import SEA, SEAConfig
 from sea_nn.errors import MemberError
+from sea_nn.features.patches import find_patches
 from sea_nn.members.attention import attend
 from sea_nn.members.compute import compute_maps
 
@@ -197,3 +198,24 @@ def test_maps_do_not_depend_on_the_batch(method):
 def test_a_budget_finds_the_members_of_a_transformer(make, members):
     explanation = SEA(make(), budget=20).explain(X, target=0, quiet=True)
     assert tuple(explanation.methods) == members
+
+
+@pytest.mark.parametrize(
+    ("side", "step", "cells"),
+    [(28, 4, (7, 7)), (224, 16, (7, 7)), (256, 16, (8, 8)), (518, 14, None), (30, 4, None)],
+)
+def test_cells_are_whole_patches_where_four_to_eight_of_them_fit(side, step, cells):
+    stem = nn.Conv2d(3, 8, step, stride=step)
+    assert find_patches(nn.Sequential(stem, nn.MultiheadAttention(8, 2)), (side, side)) == cells
+
+
+def test_a_transformer_is_asked_about_its_patches_and_a_network_of_convolutions_is_not():
+    asked = {"target": 0, "quiet": True}
+    found = SEA(build("ViT"), budget=200).explain(X, **asked)
+    whole = found.feature_shape
+    assert whole == find_patches(build("ViT"), tuple(X.shape[2:]))
+    plain = nn.Sequential(nn.Conv2d(3, 2, 4, stride=4), nn.Flatten(), nn.LazyLinear(3))
+    plain(X)
+    assert SEA(plain, budget=200).explain(X, **asked).feature_shape == (8, 8)
+    given = SEAConfig(grid=(2, 2))
+    assert SEA(build("ViT"), budget=40, config=given).explain(X, **asked).feature_shape == (2, 2)

@@ -14,6 +14,7 @@ from sea_nn.cli.terminal import err, say, show
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError, SEAError
 from sea_nn.features import clip_grid
+from sea_nn.features.patches import find_patches
 from sea_nn.passes.outputs import predict
 from sea_nn.vision.models import LoadedModel, load_model
 
@@ -128,7 +129,9 @@ def check_top(
 ) -> None:
     """Refuse more features than there are now, not after the work is done."""
     _, height, width = loaded.preprocess.shape
-    grid = settings.grid or ((8, 8) if asked else None)
+    grid: tuple[int, ...] | None = settings.grid
+    if grid is None and asked:
+        grid = find_patches(loaded.model, (height, width)) or (8, 8)
     rows, columns = (height, width) if grid is None else clip_grid(grid, (height, width))
     if isinstance(top, int) and top > rows * columns:
         raise InputError(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from torch import Tensor
 from sea_nn.errors import InputError, KindError
 from sea_nn.features.groups import clip_grid, group_features, number_cells
 from sea_nn.features.kinds import SEVERAL, UNKNOWN, Kind, find_kind
+from sea_nn.features.patches import find_patches
 
 MOST_CELLS = 64
 """How many features a table or series has by default when the model is asked."""
@@ -42,6 +44,7 @@ class Features:
         names: of a table's columns or a series' channels; of several inputs, the inputs' own.
         input_shape: of one input, channels included.
         parts: of several inputs, the features of each; their values lie side by side in one row.
+        patches: the grid of a vision transformer's patches; questions go by it.
     """
 
     kind: Kind
@@ -51,6 +54,7 @@ class Features:
     names: tuple[str, ...] | None = None
     input_shape: tuple[int, ...] = ()
     parts: tuple[Features, ...] = ()
+    patches: tuple[int, ...] | None = None
 
     @classmethod
     def of(
@@ -61,6 +65,7 @@ class Features:
         feature_mask: Tensor | None = None,
         grid: Sequence[int] | None = None,
         names: Sequence[str] | None = None,
+        model: Any = None,
     ) -> Features:
         """The features of inputs ``x``, [N, ...].
 
@@ -70,6 +75,7 @@ class Features:
             feature_mask: whole numbers that broadcast to the map: equal ones are one feature.
             grid: cells along each axis of the map, instead of a mask.
             names: of columns or channels.
+            model: whose patches questions about images go by, if it is a vision transformer.
         """
         kind = find_kind(x) if kind is None else kind
         if not isinstance(kind, Kind):
@@ -92,7 +98,8 @@ class Features:
         if feature_mask is not None:
             groups = group_features(feature_mask, shape).to(x.device)
             return cls(kind, shape, groups, names=named, input_shape=tuple(x.shape[1:]))
-        single = cls(kind, shape, names=named, input_shape=tuple(x.shape[1:]))
+        patches = find_patches(model, shape) if kind.view == "picture" else None
+        single = cls(kind, shape, names=named, input_shape=tuple(x.shape[1:]), patches=patches)
         return single if grid is None else single.on_grid(grid, x.device)
 
     @classmethod
@@ -159,6 +166,7 @@ class Features:
         if len(self.shape) == 1:  # without neighbours: bands of columns only where they are many
             count = min(math.prod(self.shape), MOST_CELLS) if grid is None else min(grid[-1:])
             return replace(self.on_grid((count,), device), layout=None)
+        grid = grid or self.patches
         if grid is None:
             rows, axes = min(8, self.shape[0]), len(self.shape)
             side = int(MOST_CELLS ** (1 / axes) + 1e-9)

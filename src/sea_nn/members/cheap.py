@@ -5,6 +5,8 @@ from typing import Any
 
 from torch import nn
 
+from sea_nn.features.patches import attends
+
 CONVOLUTIONAL = ("deeplift", "guided_grad_cam")
 TRANSFORMER = ("attention_gradient", "attention_lrp")
 COLUMNS = ("deeplift", "input_x_gradient")
@@ -28,5 +30,4 @@ def cheap_members(model: Callable[..., Any], columns: bool = False) -> list[tupl
         return [ANY, ASKING]
     if columns:
         return [COLUMNS, ANY, ASKING]
-    attends = any("Attention" in type(module).__name__ for module in model.modules())
-    return [*([TRANSFORMER] if attends else []), CONVOLUTIONAL, ANY, ASKING]
+    return [*([TRANSFORMER] if attends(model) else []), CONVOLUTIONAL, ANY, ASKING]
