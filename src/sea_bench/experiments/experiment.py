@@ -23,7 +23,8 @@ class Map:
             members), "sea_random" (SEA on heatmaps of noise), or a map of the whole
             class, learned on training inputs: "class_sea", "class_mean", "other_class_sea"
             (SEA's of the next class); "budget", ``SEA(model, budget=...)`` as users call it; or
-            "keep" or "break", the order of its ``top(p, keep=True)`` or ``keep=False``.
+            "order", "keep" or "break", the order of its ``top(p)``, ``top(p, keep=True)`` or
+            ``keep=False``.
         members: whose heatmaps it is made of.
         config: of SEA without a budget; None for other maps.
         asked: whether the model is asked about halves, and its answers join the heatmaps of a "sea"

@@ -21,7 +21,7 @@ from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.metrics import compute_drops
 from sea_nn.sea import SEA
 
-WISHES = {"budget": None, "keep": True, "break": False}
+WISHES = {"budget": None, "order": None, "keep": True, "break": False}
 """Ways to make a map of a budget: what its order serves, None for both wishes."""
 
 
@@ -72,7 +72,7 @@ class Explainer:
     def _order(self, one: Map, x: Tensor, target: Tensor) -> Tensor:
         """The map of a budget, or the order of its sets for one wish, [N, H, W]."""
         found, wish = self.spend(one.budget, x, target), WISHES[one.how]
-        if wish is None:
+        if one.how == "budget":
             return found.attribution[:, 0]
         order = found.top(1.0, keep=wish)
         falling = torch.linspace(1, 0, order.shape[1], device=order.device).expand(order.shape)

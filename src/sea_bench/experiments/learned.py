@@ -28,9 +28,9 @@ ANSWERS = (30, 128, 378, 1000)
 OURS = tuple(Map(f"SEA {count}", "budget", (), budget=count) for count in BUDGETS)
 OUR_LABELS = tuple(one.label for one in OURS)
 WISHED = tuple(
-    replace(one, label=f"{one.label}, to {wish}", how=wish)
+    replace(one, label=f"{one.label}, {text}", how=wish)
     for one in OURS
-    for wish in ("keep", "break")
+    for wish, text in (("order", "by cells"), ("keep", "to keep"), ("break", "to break"))
 )
 FEW = (
     Map("two members, 30 questions", "sea", CONVOLUTIONAL, SEAConfig(), asked=True),
@@ -71,8 +71,9 @@ CHOSEN_NOTE = (
     "none of which is here."
 )
 WISH_NOTE = (
-    "SEA B, to keep and to break: the order of ``top(p, keep=True)`` and ``top(p, keep=False)``, "
-    "which serves one wish alone; they stand beside the others and do not compete."
+    "SEA B, by cells: the features of ``top(p)``, whole cells, where the map orders pixels; to "
+    "keep and to break: those of ``top(p, keep=True)`` and ``keep=False``, which serve one wish "
+    "alone. They stand beside the others and do not compete."
 )
 TIME_NOTE = "Seconds: in blocks, on a device shared with other work; compare them roughly."
 FILLS = ("blur", "mean", "inpaint", "noise")
