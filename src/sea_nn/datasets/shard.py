@@ -7,7 +7,7 @@ gives the same bytes. Inputs that fail become rows with an error.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -117,15 +117,15 @@ def _fail(error: ItemError) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Answer:
-    """A batch's explanation, and what else the model was asked; on the CPU."""
+    """What is kept of a batch: columns and tensors with a value for each input, on the CPU.
 
-    e: Explanation
-    x: Tensor
-    flat: Tensor
-    agreement: Tensor
-    predicted: Tensor
-    curve: tuple[Tensor, Tensor] | None
-    evaluations: int
+    ``flat`` are the methods whose maps say nothing, by input; "SEA" is one of them.
+    """
+
+    columns: dict[str, list[Any]]
+    tensors: dict[str, Array]
+    flat: list[list[str]]
+    methods: tuple[str, ...]
 
 
 def _explain_or_halve(
@@ -168,89 +168,82 @@ def _explain(job: Job, items: dict[int, Item]) -> Answer:
         with borrow(model):
             predicted = resolve_target(predict(model, x), None, sea.output)
         evaluations += 1
-    curve = None
+    curve: dict[str, list[Any]] = {}
     if settings.curve:
         sets = torch.stack([e.top_mask(share) for share in SHARES], 1)
         kind = None if sea.output is None else sea.output.kind
         answers = query_sets(
             model, x, e.target, sets, internal_batch_size=limit, seed=sea.seed, output=kind
         )
-        curve = answers.kept.score.cpu(), answers.removed.score.cpu()
+        curve = {"keep": answers.kept.score.tolist(), "remove": answers.removed.score.tolist()}
         evaluations += 2 * len(SHARES) + 1
-    # What sorts or scans whole maps is done here: on a GPU it costs next to nothing.
+    # Maps are ranked and made small where they are: on a GPU that costs next to nothing.
     flat = is_flat(e.maps.flatten(0, 1)).reshape(e.maps.shape[:2])
-    small = (flat.cpu(), e.mean_agreement().cpu(), predicted.cpu())
-    return Answer(_to_cpu(e), x.cpu(), *small, curve, evaluations)
-
-
-def _to_cpu(e: Explanation) -> Explanation:
-    """An explanation without its function, on the CPU: the packing thread never touches a GPU."""
-    moved: dict[str, Any] = {
-        field.name: value.cpu()
-        for field in fields(e)
-        if isinstance(value := getattr(e, field.name), Tensor) and value.is_cuda
+    nothing = ~e.attribution.flatten(1).any(1, keepdim=True)  # no feature is worth anything
+    flat, names = torch.cat([flat, nothing], 1), (*e.methods, "SEA")
+    columns = {
+        "target": e.target.tolist(),
+        "score": e.score.tolist(),
+        "unit": [e.output.unit] * len(x),
+        "predicted": predicted.tolist(),
+        "agreement": [None if a != a else a for a in e.mean_agreement().tolist()],
+        "predict_error": [None] * len(x) if e.predict_error is None else e.predict_error.tolist(),
+        "evaluations": [evaluations] * len(x),
+        **curve,
     }
-    return replace(e, function=None, **moved) if moved else e
+    return Answer(
+        columns,
+        _make_small(e, settings.precision, settings.members),
+        [[n for n, f in zip(names, row, strict=True) if f] for row in flat.tolist()],
+        e.methods,
+    )
+
+
+def _make_small(e: Explanation, precision: str, members: bool) -> dict[str, Array]:
+    """What is stored of a batch's maps."""
+    values = e.attribution.reshape(len(e), *e.shape).float()
+    largest = values.flatten(1).amax(1)
+    if precision == "float32":
+        largest = torch.ones_like(largest)
+    divisor = largest.where(largest > 0, torch.ones_like(largest))
+    n_bits = 16 if e.order.shape[1] <= 1 << 16 else 32
+    stored = {
+        "map": narrow(values / divisor.reshape(-1, *(1 for _ in e.shape)), precision),
+        "map_max": largest.cpu().numpy(),
+        "top": e.order[:, :TOP].cpu().numpy().astype(f"uint{n_bits}"),
+    }
+    if members:
+        stored["members"] = narrow(e.maps, precision)
+    return stored
 
 
 def pack(job: Job, items: dict[int, Item], answer: Answer | ItemError) -> Packed:
     """The row and the tensors of each input; no tensors if no member's map says anything."""
     if isinstance(answer, ItemError):
         return {number: (_fail(answer), None) for number in items}
-    e, settings, names = answer.e, job.manifest.settings, job.manifest.labels
-    flat, agreement = answer.flat, answer.agreement.tolist()
-    thumbnails = _shrink(show_input(answer.x), 1 if answer.x.shape[1] == 1 else 3)
-    error = e.predict_error
-    found: Packed = {}
+    names, tensors, found = job.manifest.labels, dict(answer.tensors), Packed()
+    x = torch.stack([item.x for item in items.values()])
+    thumbnails = _shrink(show_input(x), 1 if x.shape[1] == 1 else 3)
+    if thumbnails is not None:
+        tensors["thumbnail"] = thumbnails
     for i, (number, item) in enumerate(items.items()):
-        target, predicted = int(e.target[i]), int(answer.predicted[i])
-        checks = [f"{n}: flat" for n, f in zip(e.methods, flat[i], strict=True) if f]
-        if not bool(e.attribution[i].any()):  # no feature is worth anything
-            checks.append("SEA: flat")
-        row: dict[str, Any] = {
-            "target": target,
-            "target_name": names[target] if 0 <= target < len(names) else None,
-            "score": float(e.score[i]),
-            "unit": e.output.unit,
-            "predicted": predicted,
-            "correct": None if item.label is None else predicted == item.label,
-            "agreement": None if agreement[i] != agreement[i] else agreement[i],
-            "predict_error": None if error is None else float(error[i]),
-            "checks": checks,
-            "evaluations": answer.evaluations,
-        }
-        if answer.curve is not None:
-            row["keep"], row["remove"] = (side[i].tolist() for side in answer.curve)
-        if bool(flat[i].all()):
+        row = {name: values[i] for name, values in answer.columns.items()}
+        row["target_name"] = names[row["target"]] if 0 <= row["target"] < len(names) else None
+        row["correct"] = None if item.label is None else row["predicted"] == item.label
+        row["checks"] = [f"{name}: flat" for name in answer.flat[i]]
+        own = {name: values[i] for name, values in tensors.items()}
+        if set(answer.methods) <= set(answer.flat[i]):
             found[number] = {**row, "error_kind": "dead", "error": DEAD}, None
-            continue
-        own = _store(e, i, settings.precision, settings.members)
-        if thumbnails is not None:
-            own["thumbnail"] = thumbnails[i]
-        found[number] = row, own
+        else:
+            found[number] = row, own
     return found
 
 
-def _store(e: Explanation, i: int, precision: str, members: bool) -> dict[str, Array]:
-    n = e.order.shape[1]
-    values = e.attribution[i].reshape(e.shape).float().cpu().numpy()
-    largest = float(values.max()) if precision != "float32" else 1.0
-    order = e.order[i, :TOP].cpu().numpy()
-    stored: dict[str, Array] = {
-        "map": narrow(values / largest if largest > 0 else values, precision),
-        "map_max": np.array(largest, np.float32),
-        "top": order.astype(np.uint16 if n <= 1 << 16 else np.uint32),
-    }
-    if members:
-        stored["members"] = narrow(e.maps[i].cpu().numpy(), precision)
-    return stored
-
-
-def narrow(values: Array, precision: str) -> Array:
+def narrow(values: Tensor, precision: str) -> Array:
     """Values in [0, 1] in the type that they are stored in."""
     if precision == "uint8":
-        return np.round(values * 255).astype(np.uint8)
-    return values.astype(np.dtype(precision))
+        return (values * 255).round().to(torch.uint8).cpu().numpy()
+    return values.to(getattr(torch, precision)).cpu().numpy()
 
 
 def widen(values: Array) -> Tensor:

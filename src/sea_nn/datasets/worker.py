@@ -105,7 +105,7 @@ class Worker:
         with use_threads(job.manifest.threads):
             for part, answer in explain_inputs(job, loaded):
                 packed.append(self.writer.apply_async(pack, (job, part, answer)))
-                methods = answer.e.methods if isinstance(answer, Answer) else methods
+                methods = answer.methods if isinstance(answer, Answer) else methods
                 tick(len(part))
         seconds = {"wait": waited, "explain": time.perf_counter() - started - waited}
         done = self.finish()
