@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -27,6 +28,7 @@ from sea_nn.members.member_maps import MemberMaps, to_heat, to_heatmaps
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
 from sea_nn.passes.outputs import Target
+from sea_nn.passes.precision import full_precision
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.budget import count_left, learn_within
 from sea_nn.questions.learn import AnswersMap
@@ -111,9 +113,11 @@ def explain(
         questions = count_left(budget, price, cells.n, constraints)
     tally = Tally(progress, price * len(x), questions * len(x))
     running |= {"feature_mask": features.mask_input(), "kind": features.kind, **(call or {})}
-    found = compute_maps(
-        model, x, target, methods, options=options, progress=tally.members, **running
-    )
+    full = partial(full_precision, x.device, budget is not None and not running.get("autocast"))
+    with full():
+        found = compute_maps(
+            model, x, target, methods, options=options, progress=tally.members, **running
+        )
     members_done = time.perf_counter()
     heatmaps, weights = to_heatmaps(found), vote(found)
 
@@ -132,26 +136,27 @@ def explain(
     if budget is None:
         masks = {"feature_mask": features.groups, **(constraints or {})}
         return finish(learn(heatmaps, config, weights=weights, **masks))
-    learned = learn_within(
-        budget * len(x) - sum(found.evaluations.values()),
-        model,
-        x,
-        found.target,
-        to_heat(found, weights),
-        grid=config.grid,
-        previous=previous,
-        on_round=None if on_round is None else lambda learned: on_round(finish(learned)),
-        seconds=None if seconds is None else seconds - (members_done - started),
-        tolerance=tolerance,
-        features=features,
-        background=background,
-        absent=config.absent,
-        seed=running.get("seed", 0),
-        outputs=found.outputs,
-        output=found.output,
-        tick=tally.questions,
-        **(call or {}),
-    )
+    with full():
+        learned = learn_within(
+            budget * len(x) - sum(found.evaluations.values()),
+            model,
+            x,
+            found.target,
+            to_heat(found, weights),
+            grid=config.grid,
+            previous=previous,
+            on_round=None if on_round is None else lambda learned: on_round(finish(learned)),
+            seconds=None if seconds is None else seconds - (members_done - started),
+            tolerance=tolerance,
+            features=features,
+            background=background,
+            absent=config.absent,
+            seed=running.get("seed", 0),
+            outputs=found.outputs,
+            output=found.output,
+            tick=tally.questions,
+            **(call or {}),
+        )
     return finish(learned)
 
 

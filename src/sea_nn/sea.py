@@ -67,7 +67,8 @@ class SEA(Attribution):  # type: ignore[misc]
             "sigmoid" (each column a logit of its own) or "value" (a regression). None: found from
             the first call's answers, with an ``AssumptionWarning`` where something is assumed.
         seed: starts every random draw.
-        autocast: on a GPU, let members compute in this lower precision.
+        autocast: on a GPU, compute in this lower precision. Without it, and with a budget, TF32 is
+            off while the model is asked: rounded answers give another map on another device.
         compile: compile the members' gradient passes; pays for many inputs on a GPU.
     """
 

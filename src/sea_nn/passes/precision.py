@@ -1,0 +1,70 @@
+"""Full single precision while a model is asked, also where its caller allows TF32.
+
+PyTorch lets a GPU round what convolutions read to 10 bits (TF32). Heat and answers then differ in
+their third digit from those of another device or another batch, and so do the sets that are asked
+about, which both decide: of the default's maps of photographs, a rank correlation of .91 remains.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import torch
+
+_LOCK = threading.Lock()
+_RESTORE: list[Callable[[], None]] = []  # one entry while somebody is inside
+_INSIDE = 0
+
+
+@contextmanager
+def full_precision(device: torch.device, wanted: bool = True) -> Iterator[None]:
+    """Keep TF32 off, for all threads, and give back the caller's choice when the last one leaves.
+
+    Args:
+        device: the inputs'; nothing is done for others than GPUs.
+        wanted: False to do nothing.
+    """
+    if not wanted or device.type != "cuda":
+        yield
+        return
+    global _INSIDE
+    try:
+        with _LOCK:
+            _INSIDE += 1
+            if not _RESTORE:
+                _RESTORE.append(turn_off())
+        yield
+    finally:
+        with _LOCK:
+            _INSIDE -= 1
+            if not _INSIDE:
+                _RESTORE.pop()()
+
+
+def turn_off() -> Callable[[], None]:
+    """Turn TF32 off; return a function that restores what there was."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    kinds = (cudnn.conv, cudnn.rnn, matmul) if hasattr(cudnn, "conv") else ()
+    own, restores = [kind.fp32_precision for kind in kinds], list[Callable[[], None]]()
+    # The older switches too: PyTorch refuses to read them while they say something else. It also
+    # does where the caller has set single kinds.
+    with suppress(RuntimeError):
+        restores.append(partial(setattr, cudnn, "allow_tf32", cudnn.allow_tf32))
+        cudnn.allow_tf32 = False
+    with suppress(RuntimeError):
+        products = torch.get_float32_matmul_precision()
+        restores.append(partial(torch.set_float32_matmul_precision, products))
+        torch.set_float32_matmul_precision("highest")
+    restores += [
+        partial(setattr, kind, "fp32_precision", precision)
+        for kind, precision in zip(kinds, own, strict=True)
+    ]
+    for kind in kinds:
+        kind.fp32_precision = "ieee"
+
+    def restore() -> None:
+        for each in restores:
+            each()
+
+    return restore
