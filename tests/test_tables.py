@@ -174,6 +174,7 @@ def test_asking_by_the_background_without_one_is_refused():
 def test_one_column_and_columns_of_nan():
     one = SEA(torch.nn.Linear(1, 2), budget=16).explain(torch.ones(2, 1))
     assert one.order.tolist() == [[0], [0]]
+    assert not [c for c in one.checks if "everywhere" in c.message]  # one value is no flat map
     x = torch.ones(2, 6)
     x[:, 2] = torch.nan
     with pytest.raises(InputError, match="columns 2"):

@@ -115,6 +115,14 @@ def test_slices_share_the_colours_of_the_volume():
     assert (over != pictures).any()
 
 
+def test_what_lies_below_the_hottest_block_of_a_slice_is_still_seen():
+    volume, values = torch.zeros(1, 4, 40), torch.zeros(1, 4, 40)
+    volume[:, :, :2] = 1.0
+    values[:, :, 1:] = 1.0
+    dark, light = paint_slices(volume, [0], values)[0, 0, :2].astype(int)
+    assert (light - dark >= 80).all()
+
+
 def test_tiles_lie_row_by_row():
     slices = np.arange(5 * 6).reshape(5, 2, 3)
     whole = tile(slices, 3)

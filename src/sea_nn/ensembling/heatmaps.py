@@ -53,11 +53,13 @@ def to_heatmap(raw: Tensor, axis: int | None = 1) -> Tensor:
 def is_flat(maps: Tensor) -> Tensor:
     """Whether each map [N, *shape], >= 0, is the same everywhere up to rounding: bool [N].
 
+    A map of one position has no other to compare with: it is flat if it is zero.
+
     >>> is_flat(torch.tensor([[0.3, 0.3 + 1e-8], [0.3, 0.4], [0.0, 0.0]]))
     tensor([ True, False,  True])
     """
     low, high = maps.flatten(1).aminmax(dim=1)
-    return high - low <= FLAT * high
+    return high == 0 if maps[0].numel() == 1 else high - low <= FLAT * high
 
 
 def smooth(values: Tensor, axis: int, sigma: float) -> Tensor:

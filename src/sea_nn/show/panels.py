@@ -84,9 +84,12 @@ def paint(positions: Array, colours: str = COLOURS) -> Array:
     return np.asarray(colormaps[colours](positions))[..., :3]
 
 
-def blend(image: Array, positions: Array, colours: str = COLOURS) -> Array:
-    """Lay heat [H, W] over a grey copy of the image, uint8 [H, W, 3]; the hotter, the denser."""
-    cover = (1 - 0.35 ** (0.1 + 2.5 * positions**1.5))[..., None]
+def blend(image: Array, positions: Array, colours: str = COLOURS, most: float = 1.0) -> Array:
+    """Lay heat [H, W] over a grey copy of the image, uint8 [H, W, 3]; the hotter, the denser.
+
+    ``most`` of the image is covered where it is hottest.
+    """
+    cover = most * (1 - 0.35 ** (0.1 + 2.5 * positions**1.5))[..., None]
     return cover * paint(positions, colours) + (1 - cover) * grey(image)
 
 

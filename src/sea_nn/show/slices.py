@@ -26,6 +26,7 @@ from sea_nn.show.panels import (
 )
 
 COUNT = 6
+COVER = 0.55  # whole blocks are hot: what lies below must still be seen
 
 
 def pick_slices(attribution: ArrayLike, count: int = COUNT) -> list[int]:
@@ -62,7 +63,9 @@ def paint_slices(
     grey = to_grey(values)
     if grey.shape[:3] != volume.shape:
         raise InputError(f"values must be {list(volume.shape)} like attribution")
-    laid = [blend(grey[k], position) for k, position in zip(picked, positions, strict=True)]
+    laid = [
+        blend(grey[k], position, most=COVER) for k, position in zip(picked, positions, strict=True)
+    ]
     return np.round(np.stack(laid) * 255).astype(np.uint8)
 
 

@@ -163,8 +163,7 @@ def _check(reading: Reading, members: MemberMaps) -> list[Check]:
     checks = [Check("warn", "text", message, advice) for message, advice in reading.notes]
     checks += [Check("fail", name, why, "it is left out") for name, why in members.failed.items()]
     for name, maps in members.maps.items():
-        if bool(is_flat(maps.abs()).any()) and len(reading) > 1:
-            checks.append(
-                Check("fail", name, "its map is the same everywhere", "it does not count")
-            )
+        if bool(is_flat(maps.abs()).any()):
+            message = "its map is the same everywhere"
+            checks.append(Check("fail", name, message, "it does not count"))
     return checks
