@@ -170,8 +170,8 @@ def write_section(out: Path, page: Path) -> str:
     if inside:
         shares, even = zip(*inside, strict=True)
         told = (
-            f" {_mean(shares)} of a map lies on the object, whose outline covers "
-            f"{_mean(even)} of the picture."
+            f" {_mean(shares)} of a map lies on the object; of a random map it would be "
+            f"{_mean(even)}, the share of the picture that the outline covers."
         )
     few = len(found.classes) - len(classes)
     what = "groups of classes" if name == "imagenet" else "the predicted class"
@@ -191,7 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path)
     parser.add_argument("--write", type=Path, required=True)
-    parser.add_argument("--note", default="", help="where and how the runs were made")
+    parser.add_argument("--note", type=Path, help="a file: how the runs were made, what is seen")
     parser.add_argument("--sections", default="", help="runs with a section; all if left out")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -208,17 +208,17 @@ def main() -> None:
         "The runs",
         "With 95 % intervals. Explaining: share of the time between the run's first and last "
         "event in which something is explained. Model: in which the model is at work: members' "
-        "passes, questions with their hiding, the curve; the rest is the fit. GPU: in use, says "
-        "the driver, start included. Score: the model's probability of the class it predicts; "
+        "passes, questions with their hiding, the curve; the rest are the fit, ranks and orders. "
+        "GPU: in use, says the driver, start included. Score: the model's probability of the class it predicts; "
         "then with only the top 10 % of the map left, and without them (blur). Error: of what "
         "`predict` says of sets that the fit left out, root mean square, in probability.",
         ("data", "inputs", "right", "seconds", "a second", "explaining",
          "model", "GPU", "score", "top 10 % left", "without them", "error of predict"),
         rows,
     )  # fmt: skip
-    note = "\nNo other maps were made in these runs; they are compared in the pages of tables.\n"
-    head = f"# Whole data sets, explained\n\n{given.note}\n\n"
-    given.write.write_text("\n".join([head + table + note, *sections]))
+    note = given.note.read_text() if given.note else ""
+    head = "# Whole data sets, explained\n\n"
+    given.write.write_text("\n".join([head + note, table, *sections]))
 
 
 if __name__ == "__main__":
