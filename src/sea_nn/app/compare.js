@@ -89,7 +89,7 @@ Object.assign(window.sea, (() => {
     let known = null;
     sea.add(() => {
       const kept = page.state?.kept ?? [];
-      if (kept.join("\n") === known) return;
+      if (document.getElementById("view-1")?.hidden || kept.join("\n") === known) return;
       known = kept.join("\n");
       // The two newest, until the reader chooses.
       sides.forEach((side, i) => {

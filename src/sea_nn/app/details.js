@@ -14,7 +14,8 @@ Object.assign(window.sea, (() => {
     const fill = () => {
       const value = props.value ?? {};
       if (sea.isOld(value)) return;
-      element.dataset.running = String(Boolean(value.running));
+      page.running = Boolean(value.running);
+      element.dataset.running = String(page.running);
       bar.max = value.total || 1; bar.value = value.done || 0;
       bar.hidden = stop.hidden = !value.running;
       problem.textContent = value.error ?? ""; problem.hidden = !value.error;
@@ -109,6 +110,7 @@ Object.assign(window.sea, (() => {
         panel.setAttribute("role", "tabpanel");
         panel.setAttribute("aria-labelledby", `tab-${i}`);
       });
+      sea.refresh();
     }
     element.replaceChildren(list);
     sea.openView = open;

@@ -21,7 +21,7 @@ from sea_nn.app.takeaway import FORMATS, SIZES, draw_figure, save_explanation, s
 from sea_nn.app.views import encode_evidence, encode_session, encode_side, to_url
 from sea_nn.errors import InputError, SEAError
 
-PAUSE = 0.2
+PAUSE = 0.3
 """Seconds between two reports of progress: each costs about as much as an evaluation."""
 Shown = tuple[Any, Any, dict[str, Any]]
 Body = dict[str, Any]

@@ -52,10 +52,10 @@ window.sea = (() => {
     layer.values = heat;
     layer.canvas = Object.assign(document.createElement("canvas"), { width: layer.width, height: layer.height });
     const context = layer.canvas.getContext("2d"), image = context.createImageData(layer.width, layer.height);
-    heat.forEach((h, i) => {
-      image.data.set(colours.subarray(3 * h, 3 * h + 3), 4 * i);
-      image.data[4 * i + 3] = 255 * (1 - 0.35 ** (0.1 + 2.5 * (h / 255) ** 1.5));
-    });
+    const alpha = Array.from({ length: 256 }, (_, h) => 255 * (1 - 0.35 ** (0.1 + 2.5 * (h / 255) ** 1.5)));
+    const shade = new Uint8ClampedArray(alpha.flatMap((a, h) => [...colours.subarray(3 * h, 3 * h + 3), a]));
+    const shades = new Uint32Array(shade.buffer), pixels = new Uint32Array(image.data.buffer);
+    heat.forEach((h, i) => { pixels[i] = shades[h]; });
     context.putImageData(image, 0, 0);
     return layer.canvas;
   }
@@ -314,6 +314,6 @@ window.sea = (() => {
       new MutationObserver(refresh).observe(document.body, { attributeFilter: ["class"] });
     },
     call: (name, body) => server?.[name]({ ...body, key: page.state?.key }).catch(() => null),
-    stop: () => server?.stop({ key: page.state?.key }).catch(() => null),
+    stop: () => (page.running ? server.stop({ key: page.state?.key }).catch(() => null) : Promise.resolve()),
   };
 })();
