@@ -1,11 +1,16 @@
 """Questions in rounds: what is there after each, when they end, and going on from them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
-from sea_nn import SEA, Explanation
+from sea_nn import SEA, Explanation, SEAConfig
 from sea_nn.errors import InputError
+from sea_nn.features.kinds import TABLE
+from sea_nn.questions.absent import prepare
+from sea_nn.questions.ask import find_way
 from tests.helpers.networks import build_pooled, draw_bright
 
 
@@ -124,6 +129,23 @@ def test_a_larger_budget_goes_on_from_the_questions_asked(model, x, whole):
     torch.testing.assert_close(e.asked.answers[:, :before], whole.asked.answers)
     assert e.function.n_answers > whole.function.n_answers
     assert before + _spent(e) / 2 <= 144
+
+
+def test_what_is_reused_gives_the_map_of_the_same_questions_from_scratch():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    x = torch.randn(1, 6)
+    first = SEA(model, budget=20).explain(x, 0)
+    asked, absent = first.asked, prepare(x, find_way(SEAConfig().absent, TABLE, None))
+    with torch.no_grad():  # the same questions, put to the model anew
+        said = model(absent.hide(~asked.sets[0], torch.zeros(asked.sets.shape[1]).long()))
+    fresh = replace(first, members=(), asked=replace(asked, outputs=said[None, :, None]))
+    sea = SEA(model, budget=30)
+    for target, saved in ((0, 3), (2, 0)):
+        reused, scratch = (sea.explain(x, target, previous=one) for one in (first, fresh))
+        torch.testing.assert_close(reused.attribution, scratch.attribution, atol=1e-5, rtol=1e-4)
+        assert torch.equal(reused.maps, scratch.maps)
+        assert _spent(scratch) - _spent(reused) == saved
 
 
 def test_previous_explanations_that_do_not_fit_are_refused(model, x, whole, tmp_path):

@@ -9,7 +9,7 @@ nothing is asked, and it is learned from heatmaps, as in the paper, by ``learn``
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -88,6 +88,7 @@ def explain(
     progress: Progress | None = None,
     call: Mapping[str, Any] | None = None,
     previous: Asked | None = None,
+    earlier: Sequence[MemberMaps] = (),
     on_round: Callable[[Explained], bool | None] | None = None,
     seconds: float | None = None,
     tolerance: float | None = None,
@@ -101,7 +102,8 @@ def explain(
     ``additional_forward_args``, ``internal_batch_size``); ``running`` are further arguments of
     ``compute_maps`` (``output``, ``seed``, ``compile``, ``on_error``). With a ``budget``, what the
     members leave of it is asked, and f is learned from the answers (``learn_from_answers``):
-    those of the ``previous`` questions about the same inputs and, in rounds, of new ones.
+    those of the ``previous`` questions about the same inputs and, in rounds, of new ones. Members'
+    ``earlier`` maps count as paid for in the same way.
     """
     started = time.perf_counter()
     features = Features.of(x) if features is None else features
@@ -113,11 +115,11 @@ def explain(
         questions = count_left(budget, price, cells.n, constraints)
     tally = Tally(progress, price * len(x), questions * len(x))
     running |= {"feature_mask": features.mask_input(), "kind": features.kind, **(call or {})}
+    running |= {"options": options, "progress": tally.members, "earlier": earlier}
     full = partial(full_precision, x.device, budget is not None and not running.get("autocast"))
     with full():
-        found = compute_maps(
-            model, x, target, methods, options=options, progress=tally.members, **running
-        )
+        found = compute_maps(model, x, target, methods, **running)
+    spent = dict.fromkeys(found.evaluations, 0) if found.reused else found.evaluations
     members_done = time.perf_counter()
     heatmaps, weights = to_heatmaps(found), vote(found)
 
@@ -129,7 +131,7 @@ def explain(
             learned=learned,
             config=config,
             features=features,
-            evaluations={**found.evaluations, "sea": tally.asked},
+            evaluations={**spent, "sea": tally.asked},
             seconds={**found.seconds, "sea": now - members_done, "total": now - started},
         )
 

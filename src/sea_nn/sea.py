@@ -212,7 +212,7 @@ class SEA(Attribution):  # type: ignore[misc]
             quiet: leave out the checks (and the evaluation that one of them costs).
             previous: with a budget, an explanation of the same inputs: what the model answered
                 then counts as asked, whatever the target was, and only what the budget has beyond
-                it is asked anew.
+                it is asked anew. Members' maps of a target explained before are used again.
             on_round: with a budget, is given the explanation so far after each round of questions,
                 and may return False to stop.
             seconds: with a budget, ask no more after this time, the members' included.
@@ -264,6 +264,7 @@ class SEA(Attribution):  # type: ignore[misc]
             "compile": self.compile,
             "on_error": "skip" if self.chosen else on_error,
             "previous": find_asked(previous, self.budget),
+            "earlier": () if previous is None else previous.members,
             "on_round": None if on_round is None else lambda found: on_round(put(found, ())),
             "seconds": seconds,
             "tolerance": tolerance,
@@ -276,6 +277,7 @@ class SEA(Attribution):  # type: ignore[misc]
                 images=images,
                 labels=labels,
                 checks=checks,
+                earlier=how["earlier"],
                 provenance=describe_run(
                     found,
                     {

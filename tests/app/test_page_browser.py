@@ -35,7 +35,7 @@ def test_map_gets_finer_and_progress_names_evaluations_and_time(ask):
     assert len(maps) > 2
     reused = ask.run("return sea.page.state.map.reused")
     assert reused > 20
-    assert ask.text("sea-progress-text").endswith(f", with {reused} answers from before")
+    assert ask.text("sea-progress-text").endswith(f"; {reused} paid for before")
     ask.run("document.querySelectorAll('#budget input')[0].click()")
     ask.wait(f"sea.page.state.map?.code.includes('34)]') && {DONE}", 60)
 

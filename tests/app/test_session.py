@@ -154,6 +154,18 @@ def test_answers_paid_for_serve_the_next_class_and_a_larger_budget(session):
     assert sum(session.explanation.provenance.evaluations.values()) < 100
 
 
+def test_members_paid_for_serve_another_budget_and_a_class_explained_before(session):
+    explain(session, budget=64)
+    first = session.explanation
+    for target, budget, reused in ((None, 128, True), (7, 64, False), (9, 64, True)):
+        answers = session.explanation.asked.sets.shape[1]
+        explain(session, target, budget)
+        spent = session.explanation.provenance.evaluations
+        assert (spent["deeplift"], spent["guided_grad_cam"]) == ((0, 0) if reused else (2, 2))
+        assert session.reused == answers + 4 * reused
+    assert torch.equal(first.maps, session.explanation.maps)
+
+
 def test_removing_and_keeping_are_complements(explained):
     cells = list(range(20))
     others = [k for k in range(64) if k not in cells]

@@ -24,7 +24,7 @@ Object.assign(window.sea, (() => {
         text.textContent = `${value.done} of ${value.total} evaluations${left}`;
       } else {
         const spent = page.state?.map?.spent;
-        const before = page.state?.map?.reused ? `, with ${plural(page.state.map.reused, "answer")} from before` : "";
+        const before = page.state?.map?.reused ? `; ${page.state.map.reused} paid for before` : "";
         text.textContent = spent ? `Map of ${plural(spent, "evaluation")}${before}` : "";
       }
     };

@@ -95,7 +95,7 @@ class Session:
         kept: the last explanations, newest last.
         calls: what was explained of this input: (target, budget, whether it was stopped).
         evaluations: of the model, in all.
-        reused: the answers that were paid for before the explanation.
+        reused: the evaluations that were paid for before the explanation: answers and members.
         turn: the number of the visitor's last request; what older ones find is no longer shown.
         changing: held while a request changes the input or the class.
     """
@@ -191,8 +191,9 @@ class Session:
     def explain(self, budget: int = BUDGETS[1]) -> Iterator[Step]:
         """Explain the input: a map after each round of questions, the first one soon.
 
-        What the model answered about this input before, for whatever class, counts as asked. Ends
-        early, with what is there, when ``stop`` is called from another thread.
+        What the model answered about this input before, for whatever class, counts as asked, and
+        members' maps of a class explained before are there. Ends early, with what is there, when
+        ``stop`` is called from another thread.
         """
         given = self._need_given()
         steps: queue.SimpleQueue[Step | BaseException | None] = queue.SimpleQueue()
@@ -315,6 +316,8 @@ class Session:
                 if given is not self.given or target != self.target:
                     return False
                 newest, self.explanation, self.reused = e, e, known
+                if e.members and e.members[-1].reused:
+                    self.reused += sum(e.members[-1].evaluations.values())
                 self.measured = self._read_curve(e)
             spent = sum(e.provenance.evaluations.values())
             steps.put(Step(min(budget, known + spent), budget, wait(spent, budget), e))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sea_nn.ensembling.ensemble import Ensemble
@@ -15,10 +16,12 @@ from sea_nn.explanation.ranking import name_class, rank_classes
 from sea_nn.features import Features
 from sea_nn.features.kinds import TABLE
 from sea_nn.members.checks import Check, Level
+from sea_nn.members.member_maps import MemberMaps
 from sea_nn.pipeline import Explained
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.learn import CLIP, AnswersMap
 
+MOST_MEMBERS = 8  # targets whose maps are kept
 ROUNDING = 1e-5  # a change of the answer below this share of it is the arithmetic's
 
 
@@ -30,6 +33,7 @@ def assemble(
     labels: Sequence[str] | None,
     checks: Iterable[Check],
     provenance: Provenance,
+    earlier: Sequence[MemberMaps] = (),
 ) -> Explanation:
     """Return the explanation of the inputs ``x``; the other arguments as for ``SEA.explain``."""
     learned, target, features = found.learned, found.members.target, found.features
@@ -41,6 +45,8 @@ def assemble(
         own = {"function": learned.function, "predict_error": learned.error.float()}
         against = features.add_channel(learned.against.to(gains.dtype))
         own |= {"curve": learned.curve, "asked": learned.asked, "against": against}
+        others = (one for one in earlier if not torch.equal(one.target, target))
+        own["members"] = (*others, found.members)[-MOST_MEMBERS:]
     else:
         result, gains = learned.ensemble, learned.ensemble.gains
     attribution = learned.attribution.to(gains.dtype)

@@ -29,6 +29,7 @@ from sea_nn.explanation.summary import write_summary
 from sea_nn.explanation.validation import check_parts
 from sea_nn.features import KINDS, find_kind
 from sea_nn.members.checks import Check
+from sea_nn.members.member_maps import MemberMaps
 from sea_nn.passes.outputs import Output
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
@@ -90,6 +91,8 @@ class Explanation(FeatureSets):
             map. Positions behind a shorter text have no gain; ``e[i]`` leaves them out.
         parts: of several inputs, what each is; their values lie side by side in the maps, [V], and
             ``part`` has the explanation of one.
+        members: with a budget, the members' raw maps, and those of the explanations before it, for
+            ``SEA.explain(previous=)``; no file holds them, nor has ``e[i]`` any.
     """
 
     attribution: Tensor
@@ -118,6 +121,7 @@ class Explanation(FeatureSets):
     asked: Asked | None = None
     against: Tensor | None = None
     parts: tuple[Part, ...] = ()
+    members: tuple[MemberMaps, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -277,7 +281,7 @@ class Explanation(FeatureSets):
             cut[name] = None if part is None else part.rows(rows)
         if self.labels is not None:
             cut["labels"] = tuple(self.labels[i] for i in picked)
-        cut["checks"] = pick_checks(self.checks, picked)
+        cut["checks"], cut["members"] = pick_checks(self.checks, picked), ()
         cut = cut if self.texts is None else trim_texts(self, cut, picked)
         return replace(self, **cut)
 

@@ -90,6 +90,7 @@ def cut_part(e: Any, which: int | str) -> dict[str, Any]:
         "predict_error": None,
         "curve": None,
         "asked": None,
+        "members": (),
         "feature_names": None,
         "kind": part.kind,
         "view": part.view,

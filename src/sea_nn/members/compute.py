@@ -10,7 +10,7 @@ Any function `(model, x, target) -> maps` can join by `register`, or unnamed in 
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -21,12 +21,14 @@ from sea_nn.config import check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import Kind, find_kind
 from sea_nn.features.kinds import IMAGE, TABLE
-from sea_nn.members.member_maps import MemberMaps
+from sea_nn.members.member_maps import MemberMaps, copy_tensors
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress, Work
 from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.evaluator import Evaluator, check_autocast
 from sea_nn.passes.outputs import Output, Target, TensorModel, as_args
+
+GIVEN = ("args", "baselines", "feature_mask", "autocast", "seed", "kind")
 
 
 def compute_maps(
@@ -47,6 +49,7 @@ def compute_maps(
     progress: Progress | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     kind: Kind | None = None,
+    earlier: Sequence[MemberMaps] = (),
 ) -> MemberMaps:
     """Explain every input of `x` with every method; the model and `x` are not changed.
 
@@ -60,6 +63,8 @@ def compute_maps(
     - `feature_mask` has the segments for lime and kernel_shap; `kind` says which axis is channels.
     - Draws are each input's own, decided by `seed` and its content, so its maps do not depend on
       the rest of the batch. A model or callable that draws does so from PyTorch's global generator.
+    - `earlier` maps are taken where they are those that this call would compute, and only the
+      model's answer about `x` is asked for.
     - `autocast=torch.float16` keeps as many digits as the TF32 that PyTorch's convolutions use by
       default, and moves half the memory. `compile` takes some seconds for the first inputs of a
       model; gradient passes are about 1.4 times as fast on a GPU from then on.
@@ -92,9 +97,12 @@ def compute_maps(
             seed=check_seed(seed),
             kind=find_kind(x) if kind is None else kind,
         )
-        found = Work(entries, evaluator, target, compile, progress, on_error).do()
+        given = copy_tensors({name: getattr(evaluator, name) for name in GIVEN})
+        given |= {"x": evaluator.x, "compile": compile}
+        given["entries"] = [(entry.member, copy_tensors(entry.options)) for entry in entries]
+        found = Work(entries, evaluator, target, compile, progress, on_error).do(given, earlier)
     found.output.warn()
-    return replace(found, kind=evaluator.kind)
+    return replace(found, kind=evaluator.kind, given=given)
 
 
 def from_captum(attribution: type[Any], **options: Any) -> Callable[..., Tensor]:

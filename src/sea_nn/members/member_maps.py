@@ -11,6 +11,7 @@ from torch import Tensor
 from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.features import KINDS, Kind
 from sea_nn.passes.outputs import Output
+from sea_nn.passes.sameness import same_outputs
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class MemberMaps:
         missed: the share of f(x) - f(baseline) by which a map fails to add up to it, [N], for the
             members that should (DeepLIFT).
         kind: of the inputs; it says which axis of the maps is channels.
+        given: the inputs and whatever else the maps depend on, beside the model and the target.
+        reused: whether they are those of an earlier call, and cost this one nothing.
     """
 
     maps: dict[str, Tensor]
@@ -43,6 +46,13 @@ class MemberMaps:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     kind: Kind = KINDS["image"]
     missed: Mapping[str, Tensor] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    reused: bool = False
+
+    def is_of(self, given: Mapping[str, Any], target: Tensor, outputs: Tensor) -> bool:
+        """Whether these are the maps of this target, of all that is given, of such a model."""
+        same = _alike((self.given, self.target), (given, target))
+        return same and bool(same_outputs(outputs, self.outputs, given["autocast"]))
 
     def duplicates(self, threshold: float = 0.9999) -> list[tuple[str, str, Tensor]]:
         """Return pairs of members whose maps point the same way, and for which inputs, bool [N].
@@ -76,3 +86,23 @@ def to_heat(found: MemberMaps, weights: Tensor) -> Tensor:
         maps = [raw.clamp(min=0) for raw in maps]
     heatmaps = torch.stack([to_heatmap(raw, channels) for raw in maps], 1)
     return torch.einsum("nm,nm...->n...", weights, heatmaps.to(weights))
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two values are the same, tensors and whatever holds them included."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return (a.dtype, a.device) == (b.dtype, b.device) and torch.equal(a, b)
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_alike(a[key], b[key]) for key in a)
+    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    return a is b or (not isinstance(a, Tensor) and type(a) is type(b) and bool(a == b))
+
+
+def copy_tensors(value: Any) -> Any:
+    """The same with tensors of its own, which nobody changes."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, Mapping):
+        return {key: copy_tensors(part) for key, part in value.items()}
+    return type(value)(map(copy_tensors, value)) if type(value) in (tuple, list) else value
