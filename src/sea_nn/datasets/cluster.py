@@ -88,17 +88,8 @@ def run_on_ray(
 ) -> list[int]:
     """Do all tasks by so many workers; once ``stopping`` is true, end after the open shards.
 
-    Args:
-        job: the run.
-        tasks: shards to do.
-        note: is told which worker committed which shard.
-        stopping: whether to begin nothing more.
-        progress: is told of workers and of inputs that they explained.
-        workers: how many processes.
-        address: of a Ray cluster; None starts Ray on this machine.
-
-    Returns:
-        The shards that were given up, as no worker outlived them.
+    ``note`` is told which worker committed what, ``progress`` of workers and what they explained;
+    without an address, Ray is started on this machine. Returns the shards that were given up.
     """
     given_up: list[int] = []
     plan, names = Plan(tasks, workers), map(str, count(1))

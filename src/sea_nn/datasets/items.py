@@ -91,11 +91,8 @@ class Source:
 class Reader:
     """Makes an ``Item`` of whatever a data set gives: tensors, pairs, dicts, pictures.
 
-    Attributes:
-        preprocess: from a Pillow image to the model's input.
-        label_names: the model's classes.
-        label_column: the key or column of the true class; None: a usual one.
-        own_names: the data set's own classes, where it numbers them otherwise than the model.
+    ``label_names`` are the model's classes, ``own_names`` the data set's own, where it numbers them
+    otherwise; without a ``label_column``, one with a usual name is taken.
     """
 
     preprocess: Prepare | None = None

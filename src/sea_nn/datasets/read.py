@@ -47,9 +47,7 @@ from sea_nn.features import find_kind
 class ExplainedInput:
     """One input of a run: its row, and its tensors, read when they are asked for.
 
-    Attributes:
-        row: the columns of its row; ``row["error"]`` is None if it was explained.
-        methods: the members' names.
+    ``row["error"]`` is None if it was explained; ``methods`` are the members' names.
     """
 
     row: Mapping[str, Any]

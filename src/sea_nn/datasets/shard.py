@@ -42,14 +42,7 @@ Packed = dict[int, tuple[dict[str, Any], dict[str, Array] | None]]
 
 @dataclass(frozen=True)
 class Job:
-    """What every worker of a run needs.
-
-    Attributes:
-        manifest: settings and plan.
-        source: where inputs come from.
-        sea: the ensemble over its model.
-        out: the run's folder.
-    """
+    """What every worker of a run needs; ``out`` is the run's folder."""
 
     manifest: Manifest
     source: Source
