@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -80,8 +83,6 @@ def test_a_loader_gives_maps_without_the_failed(out):
 
 
 def test_a_run_that_is_not_finished_can_be_read(out, tmp_path):
-    import shutil
-
     half = tmp_path / "half"
     shutil.copytree(out, half)
     rows_path(half, 1).unlink()
@@ -95,8 +96,6 @@ def test_a_run_that_is_not_finished_can_be_read(out, tmp_path):
 
 
 def test_a_changed_tensor_file_is_found(out, tmp_path):
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(out, copy)
     path = tensors_path(copy, 2)
@@ -113,3 +112,12 @@ def test_what_is_no_run_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="cannot be read"):
         read_dataset(tmp_path)
+
+
+def test_results_of_another_format_are_refused_with_what_to_do(out, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    facts = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps({**facts, "version": 1}))
+    with pytest.raises(InputError, match=r"sea_nn.dataset 1, and .* reads sea_nn.dataset 2"):
+        read_dataset(copy)
