@@ -55,17 +55,17 @@ def test_a_lost_worker_and_then_a_lost_driver_change_no_byte(tmp_path, undisturb
 
 
 def test_what_a_lost_worker_had_comes_first_and_a_deadly_shard_is_given_up():
-    plan = Plan([ShardWork(k) for k in range(6)], 2)
-    assert plan.next("a") == (ShardWork(0), ShardWork(1))
-    assert plan.next("b") == (ShardWork(2), ShardWork(3))
+    plan = Plan([ShardWork(k, ()) for k in range(6)], 2)
+    assert plan.next("a") == (ShardWork(0, ()), ShardWork(1, ()))
+    assert plan.next("b") == (ShardWork(2, ()), ShardWork(3, ()))
     assert plan.lose("a") is None
-    assert plan.next("c") == (ShardWork(0), ShardWork(1))
+    assert plan.next("c") == (ShardWork(0, ()), ShardWork(1, ()))
     plan.commit("c", 0)
-    assert plan.next("c") == (ShardWork(1), ShardWork(4))
+    assert plan.next("c") == (ShardWork(1, ()), ShardWork(4, ()))
     for name in ("c", "d", "e"):  # shard 1 kills whoever takes it
         assert plan.lose(name) == (1 if name == "e" else None)
         plan.next({"c": "d", "d": "e", "e": "f"}[name])
-    assert plan.begun["f"] == [ShardWork(4)]
+    assert plan.begun["f"] == [ShardWork(4, ())]
     assert plan.attempts[4] == 0
     assert plan.left == 4
 

@@ -248,13 +248,15 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
     manifest, started = job.manifest, time.monotonic()
     remove_drafts(job.out)
     there = set(list_committed(job.out, check=True))
-    tasks = [ShardWork(shard) for shard in range(manifest.n_shards) if shard not in there]
+    missing = (shard for shard in range(manifest.n_shards) if shard not in there)
+    tasks = [ShardWork(shard, manifest.numbers(shard)) for shard in missing]
+    redone = 0
     if retry_errors:
-        failed = {shard: find_failed(job.out, shard) for shard in sorted(there)}
-        tasks += [ShardWork(shard, tuple(numbers)) for shard, numbers in failed.items() if numbers]
+        failed = {shard: tuple(find_failed(job.out, shard)) for shard in sorted(there)}
+        tasks += [ShardWork(shard, numbers) for shard, numbers in failed.items() if numbers]
+        redone = sum(map(len, failed.values()))
     outcome = Outcome(job.out, manifest.count)
     before = sum(len(manifest.numbers(shard)) for shard in there)
-    redone = sum(len(task.only or ()) for task in tasks)
     with (
         Progress(manifest.count, before - redone, quiet) as progress,
         watch_signals(progress.say) as stop,
@@ -331,7 +333,7 @@ def _estimate(job: Job, workers: int) -> Estimate:
         with tempfile.TemporaryDirectory() as place:
             few = replace(job, manifest=replace(manifest, count=n_inputs), out=Path(place))
             with closing(Worker(few)) as worker:
-                worker.do(ShardWork(0))
+                worker.do(ShardWork(0, range(n_inputs)))
                 done = worker.finish()
     assert done is not None
     each = (done.seconds["explain"] + done.seconds["wait"]) / count

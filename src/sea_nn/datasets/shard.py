@@ -6,7 +6,7 @@ gives the same bytes. Inputs that fail become rows with an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,6 @@ DEAD = "no member's map differs from place to place: the model does not react to
 
 Loaded = Mapping[int, Item | ItemError]
 """By number an input, or what is wrong with it."""
-Packed = dict[int, tuple[dict[str, Any], dict[str, Array] | None]]
-"""By number the columns of an input, and its tensors if it was explained."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +62,24 @@ def load_input(job: Job, number: int) -> Item | ItemError:
     return item
 
 
-def explain_inputs(
-    job: Job, loaded: Loaded
-) -> Iterator[tuple[dict[int, Item], Answer | ItemError]]:
+@dataclass(frozen=True)
+class Answer:
+    """What is kept of a batch: columns and tensors with a value for each input, on the CPU.
+
+    ``flat`` are the methods whose maps say nothing, by input; "SEA" is one of them.
+    """
+
+    columns: dict[str, list[Any]]
+    tensors: dict[str, Array]
+    flat: list[list[str]]
+    methods: tuple[str, ...]
+
+
+Answered = tuple[Mapping[int, Item], Answer | ItemError]
+"""Some inputs, and what came of them."""
+
+
+def explain_inputs(job: Job, loaded: Loaded) -> Iterator[Answered]:
     """Explain what was loaded, batch by batch; of a batch that fails, what can be of it.
 
     Batches are aligned to the data set: an input meets the same others whatever the shard.
@@ -80,9 +93,14 @@ def explain_inputs(
         yield from _explain_or_halve(job, batch)
 
 
-def make_rows(job: Job, loaded: Loaded, packed: Iterable[Packed], methods: tuple[str, ...]) -> Rows:
-    """The rows and tensors of a shard, from what ``pack`` made of its batches."""
-    found = {number: one for part in packed for number, one in part.items()}
+def make_rows(job: Job, loaded: Loaded, answers: Sequence[Answered]) -> Rows:
+    """The rows and tensors of a shard, from the answers about its batches."""
+    found: dict[int, tuple[dict[str, Any], dict[str, Array] | None]] = {}
+    for items, answer in answers:
+        if isinstance(answer, ItemError):
+            found |= {number: (_fail(answer), None) for number in items}
+        else:
+            found |= _divide(job, items, answer)
     rows: list[dict[str, Any]] = []
     kept: list[dict[str, Array]] = []
     for number, item in loaded.items():
@@ -99,8 +117,9 @@ def make_rows(job: Job, loaded: Loaded, packed: Iterable[Packed], methods: tuple
             row["place"] = len(kept)
             kept.append(own)
         rows.append(row)
-    names = kept[0] if kept else ()
-    return Rows(rows, {name: np.stack([one[name] for one in kept]) for name in names}, methods)
+    stacked = {name: np.stack([one[name] for one in kept]) for name in (kept[0] if kept else ())}
+    methods = next((a.methods for _, a in answers if isinstance(a, Answer)), ())
+    return Rows(rows, stacked, methods)
 
 
 def _fail(error: ItemError) -> dict[str, Any]:
@@ -108,22 +127,7 @@ def _fail(error: ItemError) -> dict[str, Any]:
     return {"error_kind": error.kind, "error": str(error)}
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What is kept of a batch: columns and tensors with a value for each input, on the CPU.
-
-    ``flat`` are the methods whose maps say nothing, by input; "SEA" is one of them.
-    """
-
-    columns: dict[str, list[Any]]
-    tensors: dict[str, Array]
-    flat: list[list[str]]
-    methods: tuple[str, ...]
-
-
-def _explain_or_halve(
-    job: Job, items: dict[int, Item]
-) -> Iterator[tuple[dict[int, Item], Answer | ItemError]]:
+def _explain_or_halve(job: Job, items: Mapping[int, Item]) -> Iterator[Answered]:
     """Explain a batch; if that fails, its halves, down to the input that is to blame."""
     try:
         answer = _explain(job, items)
@@ -142,7 +146,7 @@ def _explain_or_halve(
         yield from _explain_or_halve(job, {number: items[number] for number in part})
 
 
-def _explain(job: Job, items: dict[int, Item]) -> Answer:
+def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
     sea, settings = job.sea, job.manifest.settings
     model, limit = sea.forward_func, settings.internal_batch_size
     x = torch.stack([item.x for item in items.values()]).to(find_device(model))
@@ -210,25 +214,26 @@ def _make_small(e: Explanation, precision: str, members: bool) -> dict[str, Arra
     return stored
 
 
-def pack(job: Job, items: dict[int, Item], answer: Answer | ItemError) -> Packed:
-    """The row and the tensors of each input; no tensors if no member's map says anything."""
-    if isinstance(answer, ItemError):
-        return {number: (_fail(answer), None) for number in items}
-    names, tensors, found = job.manifest.labels, dict(answer.tensors), Packed()
+def _divide(
+    job: Job, items: Mapping[int, Item], answer: Answer
+) -> dict[int, tuple[dict[str, Any], dict[str, Array] | None]]:
+    """By input its row and its tensors; no tensors if no member's map says anything."""
+    names, tensors = job.manifest.labels, dict(answer.tensors)
     x = torch.stack([item.x for item in items.values()])
     thumbnails = _shrink(show_input(x), 1 if x.shape[1] == 1 else 3)
     if thumbnails is not None:
         tensors["thumbnail"] = thumbnails
+    found = {}
     for i, (number, item) in enumerate(items.items()):
         row = {name: values[i] for name, values in answer.columns.items()}
         row["target_name"] = names[row["target"]] if 0 <= row["target"] < len(names) else None
         row["correct"] = None if item.label is None else row["predicted"] == item.label
         row["checks"] = [f"{name}: flat" for name in answer.flat[i]]
-        own = {name: values[i] for name, values in tensors.items()}
-        if set(answer.methods) <= set(answer.flat[i]):
-            found[number] = {**row, "error_kind": "dead", "error": DEAD}, None
-        else:
-            found[number] = row, own
+        dead = set(answer.methods) <= set(answer.flat[i])
+        if dead:
+            row |= _fail(ItemError("dead", DEAD))
+        own = None if dead else {name: values[i] for name, values in tensors.items()}
+        found[number] = row, own
     return found
 
 

@@ -15,16 +15,7 @@ import torch
 from safetensors.numpy import load_file
 
 from sea_nn.datasets.items import ItemError
-from sea_nn.datasets.shard import (
-    Answer,
-    Job,
-    Loaded,
-    Packed,
-    explain_inputs,
-    load_input,
-    make_rows,
-    pack,
-)
+from sea_nn.datasets.shard import Answered, Job, Loaded, explain_inputs, load_input, make_rows
 from sea_nn.datasets.storage import (
     Rows,
     commit,
@@ -39,10 +30,10 @@ from sea_nn.errors import MemberError
 
 @dataclass(frozen=True)
 class ShardWork:
-    """A shard to do: all of it, or only some inputs of one that is there already."""
+    """Inputs of a shard to do: all, or of one that is there already those that failed."""
 
     shard: int
-    only: tuple[int, ...] | None = None
+    numbers: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -93,25 +84,21 @@ class Worker:
         log(job.out, "begin", shard=task.shard)
         for wanted in (task, following):
             if wanted is not None and wanted not in self.reading:
-                numbers = self._numbers(wanted)
-                self.reading[wanted] = self.readers.map_async(partial(load_input, job), numbers)
+                load = partial(load_input, job)
+                self.reading[wanted] = self.readers.map_async(load, wanted.numbers)
         started = time.perf_counter()
         inputs = self.reading.pop(task).get()
-        loaded: Loaded = dict(zip(self._numbers(task), inputs, strict=True))
+        loaded: Loaded = dict(zip(task.numbers, inputs, strict=True))
         waited = time.perf_counter() - started
         tick(sum(isinstance(item, ItemError) for item in inputs))
-        packed: list[AsyncResult[Packed]] = []
-        methods: tuple[str, ...] = ()
+        answers: list[Answered] = []
         with use_threads(job.manifest.threads):
-            for part, answer in explain_inputs(job, loaded):
-                packed.append(self.writer.apply_async(pack, (job, part, answer)))
-                methods = answer.methods if isinstance(answer, Answer) else methods
-                tick(len(part))
+            for items, answer in explain_inputs(job, loaded):
+                answers.append((items, answer))
+                tick(len(items))
         seconds = {"wait": waited, "explain": time.perf_counter() - started - waited}
         done = self.finish()
-        self.writing = self.writer.apply_async(
-            self._commit, (task, loaded, packed, methods, seconds)
-        )
+        self.writing = self.writer.apply_async(self._commit, (task, loaded, answers, seconds))
         return done
 
     def finish(self) -> Done | None:
@@ -125,33 +112,30 @@ class Worker:
         self.writer.close()
         self.writer.join()
 
-    def _numbers(self, task: ShardWork) -> Sequence[int]:
-        return self.job.manifest.numbers(task.shard) if task.only is None else task.only
-
     def _commit(
         self,
         task: ShardWork,
         loaded: Loaded,
-        packed: list[AsyncResult[Packed]],
-        methods: tuple[str, ...],
+        answers: list[Answered],
         seconds: dict[str, float],
     ) -> Done:
-        """Write a shard; its batches were packed by the same thread before."""
+        """Write a shard."""
         started, job = time.perf_counter(), self.job
-        found = make_rows(job, loaded, (part.get() for part in packed), methods)
+        found = make_rows(job, loaded, answers)
         errors = [row for row in found.rows if "error" in row]
+        evaluations = sum(row["evaluations"] for row in found.rows)
         failed = next((row["error"] for row in errors if row["error_kind"] == "model"), None)
-        hopeless = failed and len(errors) == len(loaded) and task.only is None
-        if hopeless and not list_committed(job.out):
+        if failed and len(errors) == len(loaded) and not list_committed(job.out):
             # Stop before the run fills with errors.
             raise MemberError(f"no input of shard {task.shard} could be explained: {failed}")
-        whole = found if task.only is None else _merge(job, task.shard, found)
-        size = commit(job.out, task.shard, whole)
+        if len(loaded) < len(job.manifest.numbers(task.shard)):
+            found = _merge(job, task.shard, found)
+        size = commit(job.out, task.shard, found)
         done = Done(
             task.shard,
-            len(found.rows),
+            len(loaded),
             len(errors),
-            sum(row["evaluations"] for row in found.rows),
+            evaluations,
             size,
             {**seconds, "write": time.perf_counter() - started},
             errors[0]["error"] if errors else "",
