@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.kinds import tabulate_kinds
 from sea_bench.experiments.learned import OUR_LABELS, TITLES
 from sea_bench.experiments.measurements import find_metric
 from sea_bench.experiments.tables import wrap
@@ -154,7 +155,7 @@ def write() -> Path:
     for part in (*HEAD, f"Of all rows below: {'; '.join(summary)}."):
         head += ["", *wrap(part)]
     pages = sorted(p for p in FOLDER.glob("*.md") if p.name != "README.md")
-    lines = [*head, *count_by_price(), *lines, "", "## All pages", ""]
+    lines = [*head, *count_by_price(), *lines, *tabulate_kinds(FOLDER), "", "## All pages", ""]
     lines += [
         f"- [{p.stem}]({p.name}): {p.read_text().splitlines()[0].lstrip('# ')}" for p in pages
     ]

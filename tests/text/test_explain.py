@@ -85,6 +85,32 @@ def test_answers_in_batches_equal_answers_one_by_one(parts, how):
         torch.testing.assert_close(row, slow, atol=1e-5, rtol=1e-4)
 
 
+def test_variants_run_in_full_passes_with_others_of_nearly_their_length(parts, monkeypatch):
+    from sea_nn.text import model as passes
+    from sea_nn.text.reading import read_text
+
+    room, seen = 256, []
+    monkeypatch.setitem(passes.BATCH_TOKENS, "cpu", room)
+    asked = passes.TextModel(*parts, absent="delete")
+    run = asked._forward
+    monkeypatch.setattr(
+        asked,
+        "_forward",
+        lambda given, lengths, ends: (
+            seen.append((*given["input_ids"].shape, int(lengths.sum()))),
+            run(given, lengths, ends),
+        )[1],
+    )
+    reading = read_text(parts[1], "the film was bad , not good , and the film was not bad")
+    random = torch.Generator().manual_seed(0)
+    asked.ask(reading, torch.rand(200, len(reading), generator=random) < 0.5)
+    assert sum(rows for rows, _, _ in seen) == 200
+    for rows, width, _ in seen[:-1]:
+        assert rows * width <= room < (rows + 1) * width
+    padded = sum(rows * width for rows, width, _ in seen)
+    assert padded <= 1.15 * sum(tokens for _, _, tokens in seen)
+
+
 def test_continuations_are_read_as_the_model_says_them(speaker):
     from sea_nn.text.model import TextModel
     from sea_nn.text.reading import read_text
