@@ -104,6 +104,13 @@ def test_an_even_spread_is_no_shortcut():
     assert find_shortcuts(torch.full((5, 10, 10), 0.01)) == []
 
 
+def test_a_series_has_no_frame_that_a_shortcut_could_lie_in():
+    maps = torch.zeros(5, 10, 10)
+    maps[:, 0, 0] = 1.0
+    assert find_shortcuts(maps)
+    assert find_shortcuts(maps, view="lines") == []
+
+
 def test_the_page_has_a_table_and_pictures_and_escapes_names(cheated, tmp_path):
     page = write_pages(cheated.summary(n_examples=2), tmp_path)
     text = page.read_text()

@@ -92,8 +92,10 @@ def order_groups(p: Grouped, seed: int) -> dict[str, Tensor]:
     for budget in BUDGETS:
         for name, label in (("kernel_shap", "Kernel SHAP"), ("lime", "LIME")):
             options = {name: {"n_samples": budget}}
-            mask = {"feature_mask": p.features.mask_input(), "options": options}
-            found = compute_maps(p.model, p.x, p.target, (name,), **mask, **call).maps[name]
+            mask = p.features.mask_input()
+            found = compute_maps(
+                p.model, p.x, p.target, (name,), feature_mask=mask, options=options, **call
+            ).maps[name]
             orders[f"{label}, {budget}"] = rank(p.features.sum(found) / p.features.count())
     if p.trees is not None:
         orders["TreeSHAP, summed"] = rank(p.features.sum(compute_tree_shap(p)))

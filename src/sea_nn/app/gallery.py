@@ -124,7 +124,10 @@ def _encode(one: ExplainedInput) -> dict[str, Any]:
 def _draw(one: ExplainedInput) -> str:
     """The map over the thumbnail, or alone."""
     values, thumbnail = one.map, one.thumbnail
-    values = values if values.ndim == 2 else values.reshape(1, -1)
+    if one.view == "slices":
+        values = values[len(values) // 2]  # the slice that the thumbnail shows
+    elif one.view == "bars":
+        values = values.unsqueeze(0)
     if thumbnail is None:
         painted = paint(heat(values, 0))
         side = (SIDE, SIDE)

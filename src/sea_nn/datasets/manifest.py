@@ -22,7 +22,7 @@ from sea_nn.datasets.storage import MANIFEST, list_committed, read_inputs, read_
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.explanation.provenance import find_versions, hash_tensor, hash_weights
-from sea_nn.features import find_kind
+from sea_nn.features import Kind, find_kind
 from sea_nn.sea import SEA
 
 FORMAT, VERSION = "sea_nn.dataset", 2
@@ -80,6 +80,11 @@ class Manifest:
     feature_names: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=find_versions)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def kind(self) -> Kind:
+        """Of the inputs."""
+        return find_kind(torch.empty(1, *self.shape, device="meta"))
 
     @property
     def n_shards(self) -> int:

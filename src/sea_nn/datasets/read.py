@@ -40,7 +40,6 @@ from sea_nn.errors import InputError, MissingExtraError
 from sea_nn.explanation.atomic import check_path
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
-from sea_nn.features import find_kind
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,11 @@ class ExplainedInput:
         """The first features as greedy took them, int64 [k]."""
         return torch.from_numpy(self._read("top").astype(np.int64))
 
+    @property
+    def view(self) -> str:
+        """How its map is shown: a picture, slices, lines, bars."""
+        return self._manifest.kind.view
+
     @cached_property
     def thumbnail(self) -> Tensor | None:
         """The input as a small picture, uint8 [h, w, 3]; None if it is none."""
@@ -88,7 +92,7 @@ class ExplainedInput:
         A run that did not keep its members' maps shows its own map in their place.
         """
         values, manifest = self.map, self._manifest
-        kind, flat = find_kind(torch.empty(1, *manifest.shape, device="meta")), values.flatten()
+        kind, flat = manifest.kind, values.flatten()
         order = flat.argsort(descending=True, stable=True)
         members, methods = self.members, self.methods
         if members is None:

@@ -158,7 +158,8 @@ def summarize(
             if row["error"] is not None:
                 errors[row["error_kind"]] = errors.get(row["error_kind"], 0) + 1
                 continue
-            gathered.setdefault(row["target"], _Gathered()).add(row, tensors, masks or {})
+            own = gathered.setdefault(row["target"], _Gathered(data.manifest.kind.view))
+            own.add(row, tensors, masks or {})
     names = data.manifest.labels
     settings = SEAConfig()
     classes = [
@@ -172,7 +173,8 @@ def summarize(
 class _Gathered:
     """What is kept of a class's inputs: maps on a small grid, and a few numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, view: str) -> None:
+        self.view = view
         self.rows: list[dict[str, Any]] = []
         self.maps: list[Tensor] = []
         self.heatmaps: list[Tensor] = []
@@ -224,7 +226,7 @@ class _Gathered:
             found.class_map = learned.attribution[0]
         if self.spread is not None:
             found.disagreement = self.spread / count
-        found.shortcuts = tuple(find_shortcuts(maps, self.outside))
+        found.shortcuts = tuple(find_shortcuts(maps, self.outside, self.view))
         nearness = torch.nn.functional.cosine_similarity(
             maps.flatten(1), mean.flatten().unsqueeze(0), dim=1
         )
@@ -250,17 +252,20 @@ def shrink(maps: Tensor) -> Tensor:
     return adaptive_avg_pool2d(flat, size).reshape(*maps.shape[:-2], *size)
 
 
-def find_shortcuts(maps: Tensor, outside: Sequence[float] = ()) -> list[Shortcut]:
+def find_shortcuts(
+    maps: Tensor, outside: Sequence[float] = (), view: str = "picture"
+) -> list[Shortcut]:
     """Zones of the frame in which most inputs of a class have far more than their even share.
 
     Args:
         maps: of one class, [N, *shape], each with the sum 1.
         outside: by input with a mask, evidence outside it over an even spread's.
+        view: of the inputs; pictures alone have a frame.
     """
     found: list[Shortcut | None] = []
     if len(maps) < FEWEST:
         return []
-    if maps.ndim == 3:
+    if view == "picture":
         for zone, where in _zones(maps.shape[1], maps.shape[2]).items():
             times = maps[:, where].sum(1) / where.float().mean()
             found.append(_judge(zone, times))
