@@ -43,13 +43,14 @@ def text():
 
 @pytest.fixture(scope="package")
 def results(tmp_path_factory):
-    """A run over five pictures, one of them in the wrong folder, and one that cannot be read."""
+    """A run over six pictures, one in the wrong folder, one black; and one that cannot be read."""
     folder = tmp_path_factory.mktemp("run")
     sample, loaded = load_sample(), load_model("fashion-cnn")
     for name, k in PICTURES:
         (folder / "in" / name).mkdir(parents=True)
         pixels = sample.images[k, 0].mul(255).round().byte().numpy()
         Image.fromarray(pixels).save(folder / "in" / name / f"{k}.png")
+    Image.new("L", (28, 28)).save(folder / "in" / "Sandal" / "black.png")
     (folder / "in" / "Bag" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n cut short")
     sea = SEA(loaded.model, ("saliency", "input_x_gradient"))
     how = {"preprocess": loaded.preprocess, "labels": loaded.labels, "quiet": True}

@@ -43,9 +43,11 @@ def focus(b, selector, number=0):
     )
 
 
-@pytest.mark.parametrize("view", range(3))
-def test_tab_key_reaches_every_control_and_shows_where_it_is(ask, view):
+@pytest.mark.parametrize(("view", "model"), [(0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (0, 3)])
+def test_tab_key_reaches_every_control_and_shows_where_it_is(ask, view, model):
     ask.open_tab(view)
+    if model:
+        ask.choose_model(model)
     ask.run("window.seen = undefined; document.activeElement.blur()")
     reached = []
     for _ in range(200):
@@ -106,6 +108,28 @@ def test_keys_choose_an_input_a_class_a_budget_and_mark_cells(ask):
     focus(ask, "#sea-p")
     press(ask, "ARROW_RIGHT", 2)
     assert ask.run("return sea.page.p") == before + 2
+
+
+def test_keys_stop_a_map_and_open_the_file_dialogue(ask):
+    focus(ask, "#budget input", 3)
+    press(ask, "SPACE")
+    ask.wait("sea.page.running && sea.page.state.map")
+    focus(ask, "#sea-stop")
+    press(ask, "ENTER")
+    ask.wait(f"!sea.page.running && {DONE}", 60)
+    assert ask.run("return sea.page.state.map.spent") < 1000
+    focus(ask, "#budget input", 0)
+    press(ask, "SPACE")
+    ask.wait(f"sea.page.state.map?.code.includes('34)]') && {DONE}", 60)
+    # The key is a click on the input of files, which opens the dialogue unless it is prevented.
+    ask.run(
+        "window.asked = 0; document.getElementById('sea-file')"
+        ".addEventListener('click', (event) => { asked += 1; event.preventDefault(); },"
+        " {once: true})"
+    )
+    focus(ask, "#sea-file")
+    press(ask, "SPACE")
+    assert ask.run("return asked") == 1
 
 
 def test_keys_switch_views_compare_and_take_away(ask):

@@ -157,11 +157,15 @@ class Events:
             "model": session.subject.name,
         }
 
-    def browse(self, which: str, target: int, sort: str) -> Body:
-        """The first page of a run's results that fit; what was explained since is among them."""
+    def browse(self, which: str, target: int, sort: str) -> tuple[Body, Any]:
+        """The first page of a run's results that fit, and the classes there are.
+
+        What was explained since is among them.
+        """
         assert self.gallery is not None
         self.gallery.refresh()
-        return self.gallery.show(self.gallery.select(which, target, sort))
+        found = self.gallery.show(self.gallery.select(which, target, sort))
+        return found, gr.update(choices=self.gallery.classes())
 
     def turn(self, which: str, target: int, sort: str, event: gr.EventData) -> Body:
         """Another page."""

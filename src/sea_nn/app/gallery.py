@@ -13,7 +13,7 @@ from torch.nn.functional import interpolate
 from sea_nn.app.views import encode_explanation, to_url
 from sea_nn.datasets.read import ExplainedDataset, ExplainedInput, read_dataset
 from sea_nn.errors import InputError
-from sea_nn.show.panels import blend, heat, paint
+from sea_nn.show.panels import blend, heat, name_method, paint
 
 PAGE = 30
 SIDE = 112
@@ -41,11 +41,12 @@ class Gallery:
         self.data = ExplainedDataset(self.out)
 
     def classes(self) -> list[tuple[str, int]]:
-        """The classes that were explained, by name."""
+        """Every class, and those that were explained, by name."""
         table = self.data.to_arrow().to_pydict()
         pairs = zip(table["target"], table["target_name"], strict=True)
         found = {t: name or f"class {t}" for t, name in pairs if t is not None}
-        return sorted(((name, t) for t, name in found.items()), key=lambda pair: pair[0])
+        named = sorted(((name, t) for t, name in found.items()), key=lambda pair: pair[0])
+        return [("every class", ANY), *named]
 
     def select(
         self, which: str = "all", target: int = ANY, sort: str = "as they come"
@@ -81,7 +82,7 @@ class Gallery:
     def open(self, id_: str) -> dict[str, Any]:
         """Everything about one input."""
         one = self.data[id_]
-        facts = _encode(one) | {"checks": list(one.row["checks"] or ())}
+        facts = _encode(one) | {"checks": [_to_words(check) for check in one.row["checks"] or ()]}
         truth, names = one.row["label"], self.data.manifest.labels
         facts["truth"] = names[truth] if truth is not None and truth < len(names) else None
         if one.row["error"] is not None:
@@ -141,6 +142,13 @@ def _draw(one: ExplainedInput) -> str:
 
 def _to_bytes(painted: np.ndarray[Any, Any]) -> Tensor:
     return torch.from_numpy((painted * 255).round().astype(np.uint8))
+
+
+def _to_words(check: str) -> str:
+    """A row's check in words; rows hold flat maps, as "NAME: flat"."""
+    name, _, found = check.partition(": ")
+    said = "its map is the same everywhere, so it does not count" if found == "flat" else found
+    return f"{name_method(name)}: {said}"
 
 
 def _finite(value: float | None) -> float | None:

@@ -126,8 +126,7 @@ def _build_gallery(page: gr.Blocks, events: Events, gallery: Gallery) -> Any:
     with _card():
         which = gr.Radio(list(FILTERS), value=FILTERS[0], label="Show", elem_id="which")
         with gr.Row(elem_classes="sea-pick"):
-            classes = [("every class", ANY), *gallery.classes()]
-            target = gr.Dropdown(classes, value=ANY, label="Class", elem_id="class")
+            target = gr.Dropdown(gallery.classes(), value=ANY, label="Class", elem_id="class")
             sort = gr.Dropdown(list(SORTS), value=next(iter(SORTS)), label="Order", elem_id="sort")
             again = gr.Button("Refresh", elem_id="refresh", size="sm", min_width=80, scale=0)
         results = _part("gallery(element, props, trigger, watch)", "gallery")
@@ -135,7 +134,7 @@ def _build_gallery(page: gr.Blocks, events: Events, gallery: Gallery) -> Any:
         opened = _part("opened(element, props, trigger, watch)", "opened")
     chosen, browse = [which, target, sort], events.browse
     for event in (page.load, which.input, target.input, sort.input, again.click):
-        event(browse, chosen, results, **QUIET)
+        event(browse, chosen, [results, target], **QUIET)
     results.turn(events.turn, chosen, results, **QUIET)
     results.open(events.open_result, None, opened, **QUIET)
     return opened
