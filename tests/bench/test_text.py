@@ -110,17 +110,17 @@ def _say(model, item, left):
 
 def test_the_findings_have_all_tables_and_no_sentence():
     random = torch.Generator().manual_seed(0)
-    names = ("SEA, 128", "random", "mask")
+    names = ("SEA, 128", "random")
     metrics = ("F1", "AUPRC", "IoU")
     metrics += tuple(f"{c}:{a}" for c in CURVES for a in ABSENCES)
-    values = {name: torch.rand(30, 3, generator=random) for name in metrics}
+    values = {name: torch.rand(30, 2, generator=random) for name in metrics}
     values["F1"][:, 1] = values["F1"][:, 0] - 0.2
     known = {"n": 10, "accuracy": 0.9, "recall_toxic": 0.9, "recall_neutral": 0.9}
     part = Part(names, values, {"a GPU": 20, "a CPU": 10})
-    found = tell_findings(part, part, {"n_train": 5, "dev": known, "machine": "a GPU"})
+    found = tell_findings(part, {"n_train": 5, "dev": known, "machine": "a GPU"})
     assert "20 texts were measured by: a GPU" in found.notes
     lines = [line for line in found.more if line.startswith("| random")]
-    assert len(lines) == 6
+    assert len(lines) == 3
     assert lines[0].split(" | ")[1].endswith("▼")
 
 
@@ -148,12 +148,10 @@ def test_the_study_writes_its_page_from_data_and_a_classifier(tmp_path, monkeypa
     (folder / "card.json").write_text(json.dumps({"n_train": 0, "dev": known, "machine": "CPU"}))
     data = tmp_path / "data" / "toxic_spans"
     data.mkdir(parents=True)
-    for part in ("train", "dev"):
-        (data / f"{part}.csv").write_text('spans,text\n"[4, 5, 6, 7]","the film was bad"\n')
+    (data / "dev.csv").write_text('spans,text\n"[4, 5, 6, 7]","the film was bad"\n')
     monkeypatch.setenv("SEA_NN_DATA", str(data.parent))
     monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("sea_bench.experiments.text.find_toxic_classifier", lambda: folder)
-    monkeypatch.setattr("sea_bench.experiments.text.MEMBER_SETS", {"saliency": ("saliency",)})
     told = []
     out = {"out": tmp_path, "command": "sea bench text", "tell": lambda *a: told.append(a)}
     page = run_study(STUDY, limit=1, seed=0, **out).read_text()
@@ -162,4 +160,4 @@ def test_the_study_writes_its_page_from_data_and_a_classifier(tmp_path, monkeypa
     assert "the film" not in page
     before = len(list((tmp_path / "cache").rglob("*.safetensors")))
     run_study(STUDY, limit=1, seed=0, **out)  # remembered: nothing is measured again
-    assert before == len(list((tmp_path / "cache").rglob("*.safetensors"))) == 2
+    assert before == len(list((tmp_path / "cache").rglob("*.safetensors"))) == 1
