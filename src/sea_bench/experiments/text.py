@@ -118,8 +118,8 @@ def tell_findings(found: Part, card: Mapping[str, Any]) -> Findings:
         f"SEA, LIME and Kernel SHAP ask with absent words by {DEFAULT_ABSENT!r}; LIME with its "
         "package's defaults for texts, Kernel SHAP exact where sets are no more than its samples",
         "the default members, saliency and input_x_gradient, were chosen before: on 38 other "
-        "sentences neither one of them alone nor attention_lrp or attention_rollout beside them made "
-        "a difference by its 95 % interval in F1",
+        "sentences neither one of them alone nor attention_lrp or attention_rollout beside them "
+        "made a difference by its 95 % interval in F1",
         "curves with padded words are measured too, and give what deleted ones do",
         *found.tell_machines(),
     ]
