@@ -209,9 +209,9 @@ def main() -> None:
         "With 95 % intervals. Explaining: share of the time between the run's first and last "
         "event in which something is explained. Model: in which the model is at work: members' "
         "passes, questions with their hiding, the curve; the rest are the fit, ranks and orders. "
-        "GPU: in use, says the driver, start included. Score: the model's probability of the class it predicts; "
-        "then with only the top 10 % of the map left, and without them (blur). Error: of what "
-        "`predict` says of sets that the fit left out, root mean square, in probability.",
+        "GPU: in use, says the driver, start included. Score: the model's probability of the class "
+        "it predicts; then with only the top 10 % of the map left, and without them (blur). Error: "
+        "of what `predict` says of sets that the fit left out, root mean square, in probability.",
         ("data", "inputs", "right", "seconds", "a second", "explaining",
          "model", "GPU", "score", "top 10 % left", "without them", "error of predict"),
         rows,
