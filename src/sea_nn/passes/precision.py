@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -45,7 +46,7 @@ def full_precision(device: torch.device, wanted: bool = True) -> Iterator[None]:
 def turn_off() -> Callable[[], None]:
     """Turn TF32 off; return a function that restores what there was."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    kinds = (cudnn.conv, cudnn.rnn, matmul) if hasattr(cudnn, "conv") else ()
+    kinds: tuple[Any, ...] = (cudnn.conv, cudnn.rnn, matmul) if hasattr(cudnn, "conv") else ()
     own, restores = [kind.fp32_precision for kind in kinds], list[Callable[[], None]]()
     # The older switches too: PyTorch refuses to read them while they say something else. It also
     # does where the caller has set single kinds.
