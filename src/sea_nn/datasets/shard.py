@@ -177,7 +177,7 @@ def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
     # Maps are ranked and made small where they are: on a GPU that costs next to nothing.
     flat = is_flat(e.maps.flatten(0, 1)).reshape(e.maps.shape[:2])
     nothing = ~e.attribution.flatten(1).any(1, keepdim=True)  # no feature is worth anything
-    flat, names = torch.cat([flat, nothing], 1), (*e.methods, "SEA")
+    flat, names = torch.cat([flat.cpu(), nothing.cpu()], 1), (*e.methods, "SEA")
     columns = {
         "target": e.target.tolist(),
         "score": e.score.tolist(),

@@ -55,8 +55,7 @@ class Done:
 class Worker:
     """Does shards, one a call. The calling thread explains.
 
-    Other threads read the following shard, no further, and pack and write the last one: memory
-    stays flat.
+    Other threads read the following shard, no further, and write the last one: memory stays flat.
     """
 
     def __init__(self, job: Job, name: str = "1") -> None:
