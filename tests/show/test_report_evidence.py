@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import time
 from dataclasses import replace
 
@@ -303,6 +304,17 @@ def test_volumes_are_mosaics_of_their_slices(browse):
     b.set("p-exact", 7, "change")
     veiled = (b.pixels()[..., 3] == 196) & (b.pixels()[..., :3].max(-1) < 16)
     assert np.array_equal(~veiled, tile(e[1].top_mask(7)[0].numpy()[picked]))
+
+
+def test_card_of_a_table_shows_what_speaks_against_the_class():
+    model = nn.Linear(3, 2)
+    model.weight.data = torch.tensor([[2.0, -1.0, 0.0], [0.0, 0.0, 0.0]])
+    nn.init.zeros_(model.bias)
+    e = SEA(model, budget=12).explain(torch.ones(1, 3), 0)
+    card = e._repr_html_()
+    rows = re.findall(r'<span>feature (\d)</span><span class="meter"><span class="(\w*)"', card)
+    assert dict(rows) == {"0": "", "1": "against", "2": ""}
+    assert "Striped: against the class." in card
 
 
 def test_card_of_a_notebook_needs_no_script_and_passes_axe(chromium, axe, tmp_path):

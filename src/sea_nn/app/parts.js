@@ -108,7 +108,7 @@ Object.assign(window.sea, (() => {
     const canvas = make("canvas", { role: "img", "aria-label": "The input, with the map over it" });
     const cells = make("div", { class: "sea-cells", role: "group", "aria-label": "Cells: arrow keys move, space marks" });
     const read = make("p", { class: "sea-read" });
-    const hint = () => `Point at one of the ${noun()} to read its rank and what it adds.`;
+    const hint = () => `Point at one of the ${noun()} to read its rank and what it adds.${page.state.map.against?.some(Boolean) ? " Striped ones speak against the class." : ""}`;
     const reads = (cell) => ({ onmouseenter: () => { read.textContent = sea.describe(cell); }, onfocus: () => { read.textContent = sea.describe(cell); } });
     const layer = make("select", { id: "sea-layer", onchange: () => { page.layer = layer.selectedIndex; sea.refresh(); } });
     const strength = make("input", { type: "range", id: "sea-strength", min: 0, max: 100, value: 80, oninput: () => { page.strength = strength.value / 100; sea.refresh(); } });
@@ -164,7 +164,7 @@ Object.assign(window.sea, (() => {
 
     // Features without a place: a bar each, the best first.
     function fillList() {
-      const { map, values } = page.state, most = Math.max(...map.gains.map(Math.abs)) || 1, lit = sea.best();
+      const { map, values } = page.state, most = Math.max(...map.gains, ...(map.against ?? [])) || 1, lit = sea.best();
       const gone = page.marked.size ? sea.removedCells() : new Set();
       list.replaceChildren(...map.order.map((cell, rank) => make("button", {
         type: "button", class: `sea-feature${lit.has(cell) ? " lit" : ""}${gone.has(cell) ? " gone" : ""}`, "aria-pressed": String(page.marked.has(cell)),

@@ -156,9 +156,8 @@ def _agree_with_sea(e: Explanation) -> list[float]:
 
 
 def _encode_check(check: Check) -> list[str]:
-    """A check's level, subject, message and advice; a message need not repeat its subject."""
-    subject, message = name_method(check.subject), check.message
-    return [check.level, subject, message.removeprefix(f"{check.subject} "), check.advice]
+    """A check's level, subject, message and advice."""
+    return [check.level, name_method(check.subject), check.message, check.advice]
 
 
 def _round(values: Tensor) -> list[float]:

@@ -45,7 +45,11 @@ LEVELS = ("ok", "warn", "fail")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at, what was seen, and what to do about it."""
+    """One thing that was looked at, what was seen, and what to do about it.
+
+    >>> Check("warn", "deeplift", "deeplift needs layers").message
+    'needs layers'
+    """
 
     level: Level
     subject: str
@@ -55,6 +59,8 @@ class Check:
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
             raise InputError(f"a check's level is one of {', '.join(LEVELS)}; got {self.level!r}")
+        # Errors name their member, which every reader of checks has before the message.
+        object.__setattr__(self, "message", self.message.removeprefix(f"{self.subject} "))
 
 
 def examine(

@@ -8,6 +8,7 @@ import io
 import math
 
 import numpy as np
+import torch
 
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.show.nouns import name_features_of, say_count
@@ -18,6 +19,7 @@ from sea_nn.show.report.encode import encode_image
 from sea_nn.show.words import mark_words
 
 MOST, MOST_BARS, SIDE = 3, 8, 176
+NOTHING = 5e-4  # of the total: a gain below it is rounding
 
 
 def write_card(e: Explanation) -> str:
@@ -65,9 +67,9 @@ def _list_classes(e: Explanation, i: int) -> str:
     return f"<ol>{''.join(rows)}</ol>"
 
 
-def _write_row(label: str, amount: str, share: float) -> str:
+def _write_row(label: str, amount: str, share: float, kind: str = "") -> str:
     width = f"{100 * min(1, max(0, share)):.1f}%"
-    bar = f'<span class="meter"><span style="width:{width}"></span></span>'
+    bar = f'<span class="meter"><span class="{kind}" style="width:{width}"></span></span>'
     return f"<li><span>{label}</span>{bar}<span>{amount}</span></li>"
 
 
@@ -115,9 +117,21 @@ def _draw(e: Explanation, i: int) -> str:
 
 
 def _draw_bars(e: Explanation, i: int) -> str:
-    """The first columns with their share of the total, as a list with bars."""
+    """The first columns with their share of the total, as bars, striped where they are against."""
     total, rows = float(e.gains[i].sum()) or 1.0, []
+    against = torch.zeros_like(e.gains[i])
+    if e.against is not None and e.features is None:
+        against = e.against[i]
+    most = max(total, float(against.max()))
     for k, gain in zip(e.order[i, :MOST_BARS].tolist(), e.gains[i].tolist(), strict=False):
-        amount = f"{gain:.3g}" if e.unit else f"{gain / total:.0%}"
-        rows.append(_write_row(html.escape(e.name_feature(k)), amount, gain / total))
-    return f"<div><ol>{''.join(rows)}</ol></div>"
+        kind = ""
+        if against[k] > gain:
+            kind, gain = "against", -float(against[k])
+        share = gain / total if abs(gain) >= NOTHING * total else 0.0
+        amount = f"{share * total:.3g}" if e.unit else f"{share:.0%}"
+        length = abs(share) * total / most
+        rows.append(_write_row(html.escape(e.name_feature(k)), amount, length, kind))
+    said = "".join(rows)
+    if 'class="against"' in said:
+        return f'<div><ol>{said}</ol><p class="faint">Striped: against the class.</p></div>'
+    return f"<div><ol>{said}</ol></div>"

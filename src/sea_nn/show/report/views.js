@@ -63,7 +63,7 @@ function showBars() {
     const fill = make("span", undefined, "fill");
     fill.style.width = `${100 * bars[state.map][k] / top}%`;
     track.append(fill);
-    const number = make("span", spread ? bars[state.map][k].toFixed(2) : percent(bars[state.map][k]), "amount");
+    const number = make("span", spread ? bars[state.map][k].toFixed(2) : percent(bars[state.map][k] < 0.0005 ? 0 : bars[state.map][k]), "amount");
     const contra = state.map === 0 && current.against ? current.against[k] : 0;
     if (contra > 0) {   // drawn from the right end, dashed, with its sign
       const other = make("span", undefined, "fill contra");
