@@ -192,22 +192,22 @@ HUMAN = Experiment(
 STEADY = Experiment(
     "stability_imagenet",
     "Does the map stay the same? ImageNet",
-    "The default's map against the map it gives in double precision; with TF32 off; on the other "
-    "device, also with TF32 off on both; one input at a time; with another seed, which draws "
-    "nothing; and with another draw of the sets asked about, which are one fixed design. A random "
-    "map shows what chance would give.",
+    "The default's map against the map it gives in double precision; where the caller has turned "
+    "TF32 off; on the other device; one input at a time; with another seed, which draws nothing; "
+    "and with another draw of the sets asked about, which are one fixed design. A random map shows "
+    "what chance would give.",
     data="imagenet",
     classifier="efficientnet-lite0",
     maps=tuple(replace(SEA, label=label) for label in LABELS),
     metrics=METRICS,
     kind="stability",
     against=LABELS[0],
-    n_inputs=16,
-    blocks=16,
+    n_inputs=12,
+    blocks=12,
     figures=(),
     notes=(
         "Other device: this machine's CPU and GPU; the CPU twice where there is no GPU.",
-        "TF32 rounds the operands of convolutions on a GPU; a CPU has nothing to turn off.",
+        "SEA turns TF32, PyTorch's rounding of convolutions on a GPU, off while it asks.",
     ),
 )
 STEADY_FASHION = replace(
