@@ -81,10 +81,9 @@ def make_language_model():
 
 
 class SlowTokenizer(transformers.PreTrainedTokenizer):
-    """A tokenizer in Python, without offsets: words by spaces, and their letters if ``split``."""
+    """A tokenizer in Python, without offsets: words by spaces."""
 
-    def __init__(self, split=False, **options):
-        self.split = split
+    def __init__(self, **options):
         known = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *MARKS, *LETTERS)
         self.known = {word: k for k, word in enumerate(known)}
         named = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"}
@@ -98,9 +97,6 @@ class SlowTokenizer(transformers.PreTrainedTokenizer):
         return dict(self.known)
 
     def _tokenize(self, text, **_):
-        if self.split:  # reads pairs of letters across words, so words alone read otherwise
-            joined = text.replace(" ", "")
-            return [joined[i : i + 2] for i in range(0, len(joined), 2)]
         return text.split()
 
     def _convert_token_to_id(self, token):

@@ -12,7 +12,6 @@ from sea_nn.text import ZeroShot
 from tests.helpers.texts import (
     SHORT,
     TEXT,
-    SlowTokenizer,
     make_byte_tokenizer,
     make_classifier,
     make_language_model,
@@ -223,11 +222,6 @@ def test_a_tokenizer_without_a_mask_token_falls_back_and_says_so(parts):
     assert sea.absent == "delete"
     e = sea.explain([SHORT])
     assert any("no mask token" in check.message for check in e.checks)
-
-
-def test_a_slow_tokenizer_is_explained(parts):
-    e = SEA.for_text(parts[0], SlowTokenizer(), budget=20).explain([SHORT])
-    assert [piece.strip() for piece in e.texts[0]] == SHORT.split()
 
 
 def test_one_word_has_all_of_the_gain(parts):

@@ -8,7 +8,6 @@ from sea_nn.errors import InputError, KindError
 from tests.helpers.texts import (
     SHORT,
     TEXT,
-    SlowTokenizer,
     make_byte_tokenizer,
     make_classifier,
     make_language_model,
@@ -139,8 +138,6 @@ def test_a_pair_of_texts_is_read_as_the_tokenizer_reads_pairs(parts):
     assert float(e.score[0]) == pytest.approx(float(said.max()), abs=1e-5)
     several = SEA.for_text(model, tokenizer, budget=20).explain([("bad", "film"), SHORT])
     assert [len(text) for text in several.texts] == [2, 4]
-    with pytest.raises(InputError, match="fast tokenizer"):
-        SEA.for_text(model, SlowTokenizer(), budget=20).explain([("bad", "film")])
     with pytest.raises(KindError, match="pair"):
         SEA.for_text(model, tokenizer, budget=20).explain([("bad", "film", "plot")])
 

@@ -109,15 +109,9 @@ def test_groups_of_neighbours_cover_all_spans_once():
     assert sum(a <= s < b for a, b in joined for s, _ in spans) == 11
 
 
-def test_a_tokenizer_without_offsets_is_read_word_by_word():
-    reading = read_text(SlowTokenizer(), "the film was bad")
-    assert reading.words == ["the", "film", "was", "bad"]
-    assert reading.owner.tolist() == [NOBODY, 0, 1, 2, 3, NOBODY]
-
-
-def test_a_tokenizer_that_cannot_be_aligned_is_refused():
-    with pytest.raises(InputError, match="has no offsets"):
-        read_text(SlowTokenizer(split=True), "a bc d")
+def test_a_tokenizer_that_does_not_say_where_tokens_stand_is_refused():
+    with pytest.raises(InputError, match="does not say where"):
+        read_text(SlowTokenizer(), "the film was bad")
 
 
 def test_a_start_stands_in_where_nothing_else_is_left():

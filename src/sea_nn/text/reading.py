@@ -138,46 +138,27 @@ Tokens = tuple[dict[str, Tensor], Tensor, list[Span]]
 
 def _tokenize(tokenizer: Any, both: Sequence[str]) -> Tokens:
     """(What the tokenizer gave, which tokens are special, where each stands in the lines)."""
-    fast = bool(getattr(tokenizer, "is_fast", False))
-    if len(both) > 1 and not fast:
-        raise InputError(f"pairs need a fast tokenizer; {type(tokenizer).__name__} is none")
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"{type(tokenizer).__name__} does not say where its tokens stand in a text: load the "
+            "fast tokenizer (AutoTokenizer does by default)"
+        )
     try:
-        encoded = tokenizer(*both, return_offsets_mapping=fast, verbose=False)
+        encoded = tokenizer(*both, return_offsets_mapping=True, verbose=False)
         found = dict(encoded)
     except (TypeError, ValueError, NotImplementedError) as error:
         raise KindError(
             f"the tokenizer must be one of Hugging Face's; {type(tokenizer).__name__} could not "
             f"read a text: {error}"
         ) from error
-    offsets = found.pop("offset_mapping", None)
+    offsets = found.pop("offset_mapping")
     given = {name: torch.tensor(values, dtype=torch.int64) for name, values in found.items()}
     known = find_special_ids(tokenizer)
     special = torch.tensor([i in known for i in given["input_ids"].tolist()], dtype=torch.bool)
-    if offsets is None:
-        return given, special, _align(tokenizer, both[0], given["input_ids"], special)
     lines = encoded.sequence_ids() if len(both) > 1 else [0] * len(offsets)
     shift = [len(both[0]) + 1 if line == 1 else 0 for line in lines]
     places = [(int(a) + s, int(b) + s) for (a, b), s in zip(offsets, shift, strict=True)]
     return given, special, places
-
-
-def _align(tokenizer: Any, text: str, ids: Tensor, special: Tensor) -> list[Span]:
-    """Where each token stands, from a tokenizer without offsets: its words one by one."""
-    ordinary = ids[~special].tolist()
-    words = find_words(text)
-    for lead in (" ", ""):  # some tokenizers read the space as part of the word
-        pieces = [
-            tokenizer.encode((lead if k else "") + text[a:b], add_special_tokens=False)
-            for k, (a, b) in enumerate(words)
-        ]
-        if [i for piece in pieces for i in piece] == ordinary:
-            own = iter([word for word, piece in zip(words, pieces, strict=True) for _ in piece])
-            return [(0, 0) if mark else next(own) for mark in special.tolist()]
-    raise InputError(
-        f"{type(tokenizer).__name__} has no offsets, and splits words otherwise alone than in the "
-        "text, so tokens cannot be told to words; load the fast tokenizer (AutoTokenizer does by "
-        "default)"
-    )
 
 
 def _cut(special: Tensor, limit: int, keep_end: bool) -> Tensor:
