@@ -181,6 +181,7 @@ def test_a_second_copy_adds_nothing_to_a_model_that_needs_one(monkeypatch):
     share = scores.mean("second_over_first")
     assert share[MODEL] == pytest.approx(0, abs=1e-3)
     assert share["f of SEA"] < 0.8  # a sum would say 1
+    assert share["random"] > 0.9
     assert scores.mean("off_by")[MODEL] == 0
 
 

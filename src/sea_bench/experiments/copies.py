@@ -18,8 +18,9 @@ from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import Batch
 from sea_nn.errors import InputError
 from sea_nn.features import Features
-from sea_nn.metrics import Metric, Scores
+from sea_nn.metrics import Metric, Scores, random_map
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
+from sea_nn.metrics.sensitivity import RANDOM
 from sea_nn.questions.ask import make_ask_only
 from sea_nn.questions.learn import to_answers
 
@@ -46,7 +47,10 @@ def measure_copies(explainer: Explainer, batch: Batch) -> Scores:
         if one.how == "budget":
             found = explainer.spend(one.budget, x, target).predict(positions)
             rows[f"f of {one.label}"] = _compare(to_answers(found, "log-odds"))
-    for label, map_ in explainer.explain(x, target).items():
+    maps = explainer.explain(x, target)
+    shape = (len(x), *x.shape[2:])
+    maps[RANDOM] = random_map(shape, explainer.seed, batch.number, x.device)
+    for label, map_ in maps.items():
         mass = (features.sum(map_.to(x.device).double())[:, None] * copies).sum(2)
         rows[label] = mass.amin(1) / mass.amax(1).clamp(min=1e-300)
     share = torch.stack(list(rows.values()), 1).clamp(-1, 2)
