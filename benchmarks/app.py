@@ -247,9 +247,9 @@ def upload(visitor: Visitor, content: bytes) -> str:
         return f"refused ({error.code})"
     except OSError as error:
         return f"refused ({type(error).__name__})"
-    if '"layers"' in said:
+    if "layers" in said:
         return "explained"
-    found = re.search(r'"error": ?"([^"]+)"', said)
+    found = re.search(r'error\\": ?\\"(.+?)\\"', said)
     return f"refused: {found[1][:60]}" if found else "refused"
 
 
@@ -263,7 +263,7 @@ def is_served(address: str) -> str:
     """Whether a new visitor gets a map, and how soon."""
     start = time.perf_counter()
     said = Visitor(address).do("load")
-    return f"{time.perf_counter() - start:.1f} s" if '"layers"' in said else "no"
+    return f"{time.perf_counter() - start:.1f} s" if "layers" in said else "no"
 
 
 def attack() -> Table:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gradio as gr
+import orjson  # comes with Gradio; a number that is none becomes null
 
 from sea_nn.app.gallery import Gallery
 from sea_nn.app.session import Session, Sessions
@@ -23,7 +24,7 @@ from sea_nn.errors import InputError, SEAError
 
 PAUSE = 0.3
 """Seconds between two reports of progress: each costs about as much as an evaluation."""
-Shown = tuple[Any, Any, dict[str, Any]]
+Shown = tuple[Any, Any, str]
 Body = dict[str, Any]
 
 
@@ -43,7 +44,8 @@ class Events:
             if session.choices and self.gallery is None:
                 session.choose(session.choices[0])
 
-        yield self._show_gallery(session), encode_session(session, _read_key(request)), {}
+        state = encode_session(session, _read_key(request))
+        yield pack(self._show_gallery(session)), pack(state), pack({})
         yield from self._go(request, budget, choose_first)
 
     def leave(self, request: gr.Request) -> None:
@@ -128,8 +130,8 @@ class Events:
                 return
             same = session.choices is before[0] and session.subject is before[1]
             start = {"running": session.given is not None, "done": 0, "total": budget} | turn
-            choices = gr.skip() if same else self._show_gallery(session)
-            yield choices, encode_session(session, key) | turn, start
+            choices = gr.skip() if same else pack(self._show_gallery(session))
+            yield choices, pack(encode_session(session, key) | turn), pack(start)
             if session.given is None:
                 return
             told = time.monotonic()
@@ -141,12 +143,13 @@ class Events:
                     continue
                 told = time.monotonic()
                 said = {"running": True, "done": step.done, "total": step.total} | turn
-                state = encode_session(session, key) | turn if fresh else gr.skip()
-                yield gr.skip(), state, said | {"left": step.seconds_left}
+                state = pack(encode_session(session, key) | turn) if fresh else gr.skip()
+                yield gr.skip(), state, pack(said | {"left": step.seconds_left})
             if session.turn == mine:
-                yield gr.skip(), encode_session(session, key) | turn, {"running": False} | turn
+                state = pack(encode_session(session, key) | turn)
+                yield gr.skip(), state, pack({"running": False} | turn)
         except SEAError as error:
-            yield gr.skip(), gr.skip(), {"error": str(error)} | turn
+            yield gr.skip(), gr.skip(), pack({"error": str(error)} | turn)
 
     def _show_gallery(self, session: Session) -> dict[str, Any]:
         return {
@@ -157,7 +160,7 @@ class Events:
             "model": session.subject.name,
         }
 
-    def browse(self, which: str, target: int, sort: str) -> tuple[Body, Any]:
+    def browse(self, which: str, target: int, sort: str) -> tuple[str, Any]:
         """The first page of a run's results that fit, and the classes there are.
 
         What was explained since is among them.
@@ -165,24 +168,25 @@ class Events:
         assert self.gallery is not None
         self.gallery.refresh()
         found = self.gallery.show(self.gallery.select(which, target, sort))
-        return found, gr.update(choices=self.gallery.classes())
+        return pack(found), gr.update(choices=self.gallery.classes())
 
-    def turn(self, which: str, target: int, sort: str, event: gr.EventData) -> Body:
+    def turn(self, which: str, target: int, sort: str, event: gr.EventData) -> str:
         """Another page."""
         assert self.gallery is not None
         page = read_whole(event._data.get("page"))
-        return self.gallery.show(self.gallery.select(which, target, sort), page)
+        return pack(self.gallery.show(self.gallery.select(which, target, sort), page))
 
-    def open_result(self, event: gr.EventData) -> Body:
+    def open_result(self, event: gr.EventData) -> str:
         """One of the results."""
         assert self.gallery is not None
         id_ = str(event._data.get("id"))
         found = self.gallery.open(id_)
-        return found | {"asks": bool(self.subjects) and self.gallery.read(id_) is not None}
+        asks = bool(self.subjects) and self.gallery.read(id_) is not None
+        return pack(found | {"asks": asks})
 
     def take_figure(
         self, kind: str, panels: list[str], colours: str, size: str, request: gr.Request
-    ) -> Body:
+    ) -> str:
         """A figure of the map on the screen."""
 
         def draw(session: Session) -> bytes:
@@ -190,7 +194,7 @@ class Events:
 
         return self._take(request, f"map.{kind.lower()}", FORMATS.get(kind, ""), draw)
 
-    def take_explanation(self, request: gr.Request) -> Body:
+    def take_explanation(self, request: gr.Request) -> str:
         """The explanation as a file that ``Explanation.load`` reads."""
 
         def save(session: Session) -> bytes:
@@ -198,7 +202,7 @@ class Events:
 
         return self._take(request, "explanation.safetensors", "application/octet-stream", save)
 
-    def take_report(self, request: gr.Request) -> Body:
+    def take_report(self, request: gr.Request) -> str:
         """A report of all that was explained in this visit."""
 
         def save(session: Session) -> bytes:
@@ -209,12 +213,13 @@ class Events:
 
     def _take(
         self, request: gr.Request, name: str, kind: str, make: Callable[[Session], bytes]
-    ) -> Body:
+    ) -> str:
         try:
             content = make(self.sessions.find(_read_key(request)))
         except SEAError as error:
-            return {"error": str(error)}
-        return {"name": name, "type": kind, "data": base64.b64encode(content).decode()}
+            return pack({"error": str(error)})
+        data = base64.b64encode(content).decode()
+        return pack({"name": name, "type": kind, "data": data})
 
     def asks(self) -> list[Callable[[Body], Body]]:
         """The functions that the page calls by itself, each with the session's key."""
@@ -251,6 +256,13 @@ class Events:
 
     def _find(self, body: Body) -> Session:
         return self.sessions.find(str(body.get("key")))
+
+
+def pack(value: Body) -> str:
+    """What a part of the page shows, as one text: Gradio looks into everything else, again and
+    again, which took longer than a small map."""
+    text: str = orjson.dumps(value).decode()
+    return text
 
 
 def read_whole(value: Any) -> int:

@@ -23,7 +23,21 @@ window.sea = (() => {
     return node;
   }
 
-  const decode = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  function decode(text) {
+    const raw = atob(text), bytes = new Uint8Array(raw.length);
+    for (let i = 0; i < raw.length; i += 1) bytes[i] = raw.charCodeAt(i);
+    return bytes;
+  }
+
+  // A part's value, which comes as one text.
+  function unpack(props) {
+    let text = null, value = {};
+    return { get value() {
+      if (props.value !== text) { text = props.value; value = text ? JSON.parse(text) : {}; }
+      return value;
+    } };
+  }
+
   const isShare = () => page.state?.unit === "probability";
   function write(score) {
     if (score === null || score === undefined) return "…";
@@ -305,7 +319,7 @@ window.sea = (() => {
   }
 
   return {
-    page, make, draw, decode, write, plural, noun, load, paint, best, removedCells, drawInput, drawMap, measured, tracks, describe, bars,
+    page, make, draw, decode, unpack, write, plural, noun, load, paint, best, removedCells, drawInput, drawMap, measured, tracks, describe, bars,
     setP, mark, brushable, isOld, keepFocus, clear, tryOut, refresh, show, save, isShare,
     add(part) { parts.push(part); part(); },
     connect(given) {

@@ -158,5 +158,6 @@ def _card(title: str = "", order: int | None = None, name: str | None = None) ->
 def _part(call: str, name: str, **options: Any) -> Any:
     """A place that one of the scripts fills."""
     names = "/* 'choose' 'upload' 'switch' 'why' 'turn' 'open' 'ask' */"
+    call = call.replace("props", "sea.unpack(props)")
     code = f"{names} sea.{call};"  # Gradio finds an event by its quoted name
-    return gr.HTML({}, html_template="<div></div>", js_on_load=code, elem_id=name, **options)
+    return gr.HTML("", html_template="<div></div>", js_on_load=code, elem_id=name, **options)
