@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 
 from sea_nn.vision.shipped import load_sample
-from tests.app.conftest import Page
 
 pytestmark = pytest.mark.filterwarnings("default")  # Gradio warns of pandas
 SEA = (sys.executable, "-c", "from sea_nn.cli import main; main()")
@@ -36,7 +35,7 @@ def running(tmp_path):
             process.kill()
 
 
-def test_running_results_are_shown_refreshed_and_opened(chromium, running):
+def test_running_results_are_shown_refreshed_and_opened(b, running):
     from sea_nn.app.gallery import Gallery
     from sea_nn.app.load import load_subject
     from sea_nn.app.page import build_page
@@ -44,8 +43,10 @@ def test_running_results_are_shown_refreshed_and_opened(chromium, running):
 
     out, process = running
     page = build_page([load_subject("fashion-cnn")], Gallery(out))
+    b.driver.switch_to.new_window("tab")
+    b.driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
     try:
-        b = Page(chromium, serve(page))
+        b.driver.get(serve(page))
         b.wait("document.querySelector('#gallery [data-count]')", 60)
         shown = b.run("return document.querySelectorAll('#gallery .sea-item').length")
         assert 1 <= shown < 6
@@ -54,13 +55,14 @@ def test_running_results_are_shown_refreshed_and_opened(chromium, running):
         assert process.wait(60) == 0
         b.run("document.querySelector('#refresh').click()")
         b.wait("document.querySelector('#gallery').textContent.includes('6 of 6 inputs explained')")
+        last = b.texts("#gallery .sea-id")[-1]
         b.run("[...document.querySelectorAll('#gallery .sea-item')].at(-1).click()")
-        b.wait("document.querySelector('#opened [data-id=\"50.png\"] canvas')")
-        b.run("document.querySelector('#class input').focus()")
-        b.run("document.querySelector('#class input').click()")
+        b.wait(f"document.querySelector('#opened [data-id=\"{last}\"] canvas')")
+        b.run("const i = document.querySelector('#class input'); i.focus(); i.click()")
         classes = [name for name, _ in Gallery(out).classes()]
         assert len(classes) > 2
         b.wait(f"document.querySelectorAll('#class [role=option]').length === {len(classes)}")
     finally:
-        chromium.get("about:blank")  # a server waits for the pages that are open
+        b.driver.close()
+        b.driver.switch_to.window(b.driver.window_handles[0])
         page.close(verbose=False)
