@@ -137,44 +137,51 @@ def _loop_pictures(sea: SEA, folder: Path, preprocess: Any, batch: int) -> None:
 
 
 def workers_table(folder: Path) -> Table:
-    rows, ratios = [], []
+    """Two workers against one, and two runs that know nothing of each other as a control."""
+    rows = []
     for turn in range(ROUNDS):
-        rates = {}
-        for workers, count in ((1, 64), (2, 128)):
-            out = folder / f"workers-{workers}-{turn}"
-            command = [sys.executable, "-c", WORKERS_PROGRAM, str(out), str(count), str(workers)]
-            pin = ["taskset", "-c", "0"] if workers == 1 else []
-            quiet = {"OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
-            subprocess.run([*pin, *command], check=True, env={**os.environ, **quiet})
-            rates[workers] = measure_workers(out)
-        ratios.append([two / one for one, two in zip(rates[1], rates[2], strict=True)])
-        load = os.getloadavg()[0]
-        rows.append([str(turn + 1), f"{load:.0f}", *(f"{r:.2f}" for w in (1, 2) for r in rates[w]),
-                     f"{ratios[-1][0] / 2:.2f}", f"{ratios[-1][1]:.2f}"])  # fmt: skip
+        rates = []
+        for name, runs in (
+            ("one", [(1, "0")]),
+            ("two", [(2, "0,1")]),
+            ("apart", [(1, "0"), (1, "1")]),
+        ):
+            outs = [folder / f"{name}-{turn}-{i}" for i in range(len(runs))]
+            started = [
+                subprocess.Popen(
+                    ["taskset", "-c", cores, sys.executable, "-c", WORKERS_PROGRAM, str(out),
+                     str(256 * workers), str(workers)],
+                    env={**os.environ, "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"},
+                )
+                for out, (workers, cores) in zip(outs, runs, strict=True)
+            ]  # fmt: skip
+            if any(process.wait() for process in started):
+                raise RuntimeError(f"a run of {name} failed")
+            rates.append(sum(measure_workers(out) for out in outs))
+        one, two, apart = rates
+        ratios = two / one / 2, apart / one / 2, two / apart
+        rows.append([str(turn + 1), *(f"{r:.1f}" for r in rates), *(f"{r:.2f}" for r in ratios)])
     return (
-        "Two Ray workers against one that is pinned to one core",
-        "Fashion-MNIST, budget 64, batches of 16: inputs a second of all workers together, and "
-        "inputs for a second of a worker's processor time, each from the workers' first commit to "
-        f"their last. The best turn in time: {max(r[0] for r in ratios) / 2:.2f}.",
-        ("turn", "load", "one: inputs/s", "one: by processor", "two: inputs/s", "two: by processor",
-         "of twice one, time", "of one, processor"),
+        "Two Ray workers, one, and two runs apart",
+        "Fashion-MNIST, budget 64, batches of 16, 256 inputs a worker: inputs a second of all "
+        "workers together, each from its first commit to its last. One is pinned to a core; two "
+        "runs apart are pinned to a core each, and show what the machine gives two processes.",
+        ("turn", "one", "two workers", "two runs apart", "two workers of twice one",
+         "two runs of twice one", "two workers of two runs"),
         rows,
     )  # fmt: skip
 
 
-def measure_workers(out: Path) -> tuple[float, float]:
-    """Inputs a second of all workers, and by processor time, from first to last commits."""
+def measure_workers(out: Path) -> float:
+    """Inputs a second of all workers together, each from its first commit to its last."""
     by_worker: dict[str, list[Any]] = {}
     for event in read_log(out):
         if event["event"] == "commit":
             by_worker.setdefault(event["worker"], []).append(event)
-    rate, spent, inputs = 0.0, 0.0, 0
-    for own in by_worker.values():
-        own_inputs = sum(event["n_inputs"] for event in own[1:])
-        rate += own_inputs / max(own[-1]["time"] - own[0]["time"], 1e-9)
-        spent += own[-1]["processor"] - own[0]["processor"]
-        inputs += own_inputs
-    return rate, inputs / spent
+    return sum(
+        sum(event["n_inputs"] for event in own[1:]) / max(own[-1]["time"] - own[0]["time"], 1e-9)
+        for own in by_worker.values()
+    )
 
 
 def estimate_table(folder: Path) -> Table:
