@@ -15,6 +15,7 @@ settings.load_profile("default")
 torch.set_num_threads(1)  # tensors here are small: a second thread only waits for the first
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(config, items):
     """With ``--dist loadgroup`` all browser tests go to one process: one browser, one server."""
     if config.pluginmanager.hasplugin("xdist"):
