@@ -30,7 +30,7 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 # pip is quiet except for errors: a newcomer wants to see the demo, not two hundred lines of wheels.
-# Modules are compiled when first imported: compiling all of them took half of the time.
+# The demo imports few of the modules, so they are compiled when imported, not when installed.
 $(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@echo "Installing SEA-NN and PyTorch into $(VENV) (a minute or two, once) ..."
 	@$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[vision]" 2>&1 | grep -v '^WARNING: Location' || true
@@ -38,15 +38,15 @@ $(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@echo "Installing SEA-NN and what its tests need into $(VENV) ..."
-	@$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[vision,test]" 2>&1 | grep -v '^WARNING: Location' || true
+	@$(BIN)/pip install -q -c constraints.txt -e ".[vision,test]" 2>&1 | grep -v '^WARNING: Location' || true
 	@$(BIN)/python -c "import sea_nn, pytest, xdist, hypothesis" && touch $@
 
 $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
-	@$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[dev]" 2>&1 | grep -v '^WARNING: Location' || true
+	@$(BIN)/pip install -q -c constraints.txt -e ".[dev]" 2>&1 | grep -v '^WARNING: Location' || true
 	@$(BIN)/python -c "import sea_nn, mypy, pytest" && touch $@
 
 $(VENV)/.docs: $(VENV)/bin/pip pyproject.toml constraints.txt
-	@$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[docs]" 2>&1 | grep -v '^WARNING: Location' || true
+	@$(BIN)/pip install -q -c constraints.txt -e ".[docs]" 2>&1 | grep -v '^WARNING: Location' || true
 	@$(BIN)/python -c "import sea_nn, mkdocs, material, mkdocstrings" && touch $@
 
 clean:
