@@ -214,7 +214,8 @@ def download(tmp_path):
         b.driver.execute_cdp_cmd("Browser.setDownloadBehavior", where)
         b.driver.find_element("id", button).click()
         end = time.monotonic() + 10
-        while not (found := list(tmp_path.glob(f"sea_*.{ending}"))):
+        # Chromium makes an empty file of this name before the whole one takes its place.
+        while not (found := [p for p in tmp_path.glob(f"sea_*.{ending}") if p.stat().st_size]):
             assert time.monotonic() < end, "nothing was downloaded"
             time.sleep(0.05)
         return found[0]
