@@ -9,6 +9,7 @@ from torch import nn
 
 from sea_nn import SEA, pipeline
 from sea_nn.errors import InputError
+from sea_nn.passes import precision
 from sea_nn.passes.precision import full_precision
 
 GPU = torch.device("cuda")  # only named: the switches are there without one
@@ -34,8 +35,8 @@ def switches():
     yield
     CUDNN.allow_tf32 = before[0]
     torch.set_float32_matmul_precision(before[1])
-    for kind, precision in zip((CUDNN.conv, CUDNN.rnn, MATMUL), before[2:], strict=True):
-        kind.fp32_precision = precision
+    for kind, own in zip((CUDNN.conv, CUDNN.rnn, MATMUL), before[2:], strict=True):
+        kind.fp32_precision = own
     assert look() == before
 
 
@@ -59,6 +60,21 @@ def test_tf32_is_off_inside_and_as_it_was_after(choose):
     assert look() == before
     with pytest.raises(KeyboardInterrupt), full_precision(GPU):
         raise KeyboardInterrupt
+    assert look() == before
+
+
+def test_an_interrupt_on_the_way_in_is_raised_and_forgotten(monkeypatch):
+    before = look()
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(precision, "turn_off", interrupt)
+        with pytest.raises(KeyboardInterrupt), full_precision(GPU):
+            pass
+    with full_precision(GPU):
+        assert look()[2] == "ieee"
     assert look() == before
 
 

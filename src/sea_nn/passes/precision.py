@@ -15,7 +15,7 @@ import torch
 
 _LOCK = threading.Lock()
 _RESTORE: list[Callable[[], None]] = []  # one entry while somebody is inside
-_INSIDE = 0
+_INSIDE: set[object] = set()
 
 
 @contextmanager
@@ -29,17 +29,17 @@ def full_precision(device: torch.device, wanted: bool = True) -> Iterator[None]:
     if not wanted or device.type != "cuda":
         yield
         return
-    global _INSIDE
+    me = object()
     try:
         with _LOCK:
-            _INSIDE += 1
+            _INSIDE.add(me)
             if not _RESTORE:
                 _RESTORE.append(turn_off())
         yield
     finally:
         with _LOCK:
-            _INSIDE -= 1
-            if not _INSIDE:
+            _INSIDE.discard(me)  # an interrupt may have come before it was there
+            if not _INSIDE and _RESTORE:
                 _RESTORE.pop()()
 
 
