@@ -139,8 +139,7 @@ class Worker:
             {**seconds, "write": time.perf_counter() - started},
             errors[0]["error"] if errors else "",
         )
-        facts = {"worker": self.name, "processor": time.process_time(), **asdict(done)}
-        log(job.out, "commit", **facts)
+        log(job.out, "commit", worker=self.name, **asdict(done))
         return done
 
 
