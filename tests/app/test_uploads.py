@@ -98,8 +98,8 @@ def test_table_is_read_with_and_without_headings_and_names():
         (b"1,<b>\n", "no finite number"),
         (b"\xff\xfe\x00", "UTF-8"),
         (b"x,y\n", "rows of numbers; got 0"),
-        (b"1,2\n" * 201, "got 201"),
-        (b'1,"' + b"2" * 200_000, "CSV"),
+        pytest.param(b"1,2\n" * 201, "got 201", id="201 rows"),
+        pytest.param(b'1,"' + b"2" * 200_000, "CSV", id="a field without an end"),
     ],
 )
 def test_table_that_cannot_be_meant_says_why(text, said):

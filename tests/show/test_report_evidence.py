@@ -307,12 +307,33 @@ def test_volumes_are_mosaics_of_their_slices(browse):
     assert np.array_equal(~veiled, tile(e[1].top_mask(7)[0].numpy()[picked]))
 
 
-def test_card_of_a_table_shows_what_speaks_against_the_class():
-    model = nn.Linear(3, 2)
-    model.weight.data = torch.tensor([[2.0, -1.0, 0.0], [0.0, 0.0, 0.0]])
+def explain_line(*weights):
+    """A row of ones seen by a linear model with these weights for the class."""
+    model = nn.Linear(len(weights), 2)
+    model.weight.data = torch.tensor([weights, [0.0] * len(weights)])
     nn.init.zeros_(model.bias)
-    e = SEA(model, budget=12).explain(torch.ones(1, 3), 0)
-    card = e._repr_html_()
+    return SEA(model, budget=12).explain(torch.ones(1, len(weights)), 0)
+
+
+def test_bars_against_a_class_are_as_long_as_those_for_it(browse):
+    e = explain_line(2.0, 1.5, -3.0)
+    b = browse(e)
+    shown = {
+        (int(label.rsplit(" ")[-1]), side): width
+        for label, side, width in b.run(
+            "return [...document.querySelectorAll('.bar')].flatMap(bar =>"
+            " [...bar.querySelectorAll('.fill')].map(fill => ["
+            "bar.querySelector('.label').firstChild.textContent, fill.classList.contains('contra'),"
+            " fill.offsetWidth / fill.parentNode.offsetWidth]))"
+        )
+    }
+    assert shown[2, True] == pytest.approx(1, abs=0.01)  # the longest fills its track
+    against, own = float(e.against[0].max()), float(e.attribution[0].max())
+    assert shown[0, False] == pytest.approx(own / against, abs=0.02)
+
+
+def test_card_of_a_table_shows_what_speaks_against_the_class():
+    card = explain_line(2.0, -1.0, 0.0)._repr_html_()
     rows = re.findall(r'<span>feature (\d)</span><span class="meter"><span class="(\w*)"', card)
     assert dict(rows) == {"0": "", "1": "against", "2": ""}
     assert "Striped: against the class." in card

@@ -160,11 +160,11 @@ Object.assign(window.sea, (() => {
       }));
     }
 
-    const bar = (gain, most, side = "") => make("span", { class: `sea-bar${side}`, style: `width:${Math.min(100, (100 * Math.max(0, gain)) / most)}%` });
+    const bar = (gain, most, side = "") => make("span", { class: `sea-bar${side}`, style: `width:${(100 * Math.max(0, gain)) / most}%` });
 
     // Features without a place: a bar each, the best first.
     function fillList() {
-      const { map, values } = page.state, most = Math.max(...map.gains, ...(map.against ?? [])) || 1, lit = sea.best();
+      const { map, values } = page.state, most = Math.max(...map.order.map((cell, rank) => Math.max(0, map.gains[rank]) + (map.against?.[cell] ?? 0))) || 1, lit = sea.best();
       const gone = page.marked.size ? sea.removedCells() : new Set();
       list.replaceChildren(...map.order.map((cell, rank) => make("button", {
         type: "button", class: `sea-feature${lit.has(cell) ? " lit" : ""}${gone.has(cell) ? " gone" : ""}`, "aria-pressed": String(page.marked.has(cell)),

@@ -21,10 +21,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from sea_nn.app.cores import start
 from sea_nn.app.subjects import Given, Subject
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
@@ -202,9 +204,8 @@ class Session:
             if self._worker is not None:
                 self._worker.join()  # what it has found by now is there, and serves this one
             self._stop = stop = threading.Event()
-            work = (given, budget, stop, steps)
-            self._worker = worker = threading.Thread(target=self._work, args=work, daemon=True)
-            worker.start()
+            work = partial(self._work, given, budget, stop, steps)
+            self._worker = worker = start(work)
         try:
             while (step := steps.get()) is not None:
                 if isinstance(step, BaseException):

@@ -61,10 +61,12 @@ def app(
         raise MissingExtraError(
             f"the app needs gradio ({error}): pip install 'sea-nn[app]'"
         ) from error
+    from sea_nn.app.cores import share_cores
     from sea_nn.app.gallery import Gallery
     from sea_nn.app.load import load_subject
     from sea_nn.cli.options import find_place
 
+    share_cores()
     gallery = None if results is None else Gallery(results)
     place, names = find_place(device), model or [declarations.DEFAULT_MODEL]
     say(f"Loading {', '.join(names)} ...")

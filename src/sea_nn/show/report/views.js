@@ -49,9 +49,10 @@ function showScale() {
 }
 
 function showBars() {
-  const { bars, group, rank, featureOf, layers } = current;
+  const { bars, group, rank, featureOf, layers, against } = current;
   const spread = state.map === layers.length - 1;
-  const top = spread ? 0.5 : Math.max(...bars.slice(0, -1).flat());
+  // Both of a feature's bars, for the class and against it, fit beside each other.
+  const top = spread ? 0.5 : Math.max(...bars.slice(0, -1).flat(), ...bars[0].map((own, k) => own + (against?.[k] ?? 0)));
   const order = bars[0].map((_, k) => k).sort((a, b) => rank[featureOf[a]] - rank[featureOf[b]]);
   const visible = current.all ? order : order.slice(0, MOST_BARS);
   const rows = visible.map((k) => {
@@ -64,10 +65,10 @@ function showBars() {
     fill.style.width = `${100 * bars[state.map][k] / top}%`;
     track.append(fill);
     const number = make("span", spread ? bars[state.map][k].toFixed(2) : percent(bars[state.map][k] < 0.0005 ? 0 : bars[state.map][k]), "amount");
-    const contra = state.map === 0 && current.against ? current.against[k] : 0;
+    const contra = state.map === 0 && against ? against[k] : 0;
     if (contra > 0) {   // drawn from the right end, dashed, with its sign
       const other = make("span", undefined, "fill contra");
-      other.style.width = `${100 * Math.min(1, contra / top)}%`;
+      other.style.width = `${100 * contra / top}%`;
       track.append(other);
       number.append(make("small", `−${percent(contra)}`));
     }
@@ -82,7 +83,7 @@ function showBars() {
   }
   showWords();
   const unit = spread ? "spread of the members' percentile ranks" : "share of the map's total";
-  const note = state.map === 0 && current.against && current.against.some((v) => v > 0) ? "Striped, from the right: evidence against the class" : "";
+  const note = state.map === 0 && against?.some((v) => v > 0) ? "Striped, from the right: evidence against the class" : "";
   const text = [note, `${spoken(layers[state.map])}: ${unit}, ${group.noun[1]} in SEA's order`, explainMap(state.map)];
   $("bars").replaceChildren(...text.filter(Boolean).map((line) => make("p", line, "faint")), ...rows);
 }
