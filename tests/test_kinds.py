@@ -139,7 +139,35 @@ def test_one_position_or_nothing_but_one_value_has_a_map_without_evidence(name):
     e = SEA(model, budget=20, output="logits").explain(alone, target=1)
     assert bool(e.attribution.isfinite().all())
     flat = torch.ones(1, *SHAPES[name])
-    e = SEA(model, config=SEAConfig(absent="mean"), budget=20, output="logits").explain(
-        flat, target=1
+    sea = SEA(model, config=SEAConfig(absent="mean"), budget=20, output="logits")
+    if name == "table":  # columns have units of their own, and so no mean
+        with pytest.raises(InputError, match="needs neighbours"):
+            sea.explain(flat, target=1)
+    else:
+        assert bool(sea.explain(flat, target=1).attribution.isfinite().all())
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_background_says_what_absent_means_unless_a_way_is_named(name):
+    x, model, given = make(name)
+    parts = dict(x) if name == "several" else {"": x}
+    others = {k: torch.stack([part[0], 3 * part[1]]) for k, part in parts.items()}
+    background = others if name == "several" else others[""]
+
+    def said_of_nothing(config):
+        sea = SEA(model, config=config, budget=20, output="logits")
+        e = sea.explain(x, 1, baselines=0, background=background, quiet=True, **given)
+        assert not bool(e.asked.sets[:, 0].any())
+        return e.asked.answers[:, 0].float()
+
+    def say(empty):
+        out = model(**empty) if name == "several" else model(empty[""])
+        return (out[:, 1] - out[:, 0]).expand(2)
+
+    mean = say({k: part.mean(0, keepdim=True) for k, part in others.items()})
+    zero = say({k: 0 * part for k, part in others.items()})
+    assert (mean - zero).abs().min() > 1
+    torch.testing.assert_close(said_of_nothing(None), mean, atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        said_of_nothing(SEAConfig(absent="baseline")), zero, atol=1e-3, rtol=0
     )
-    assert bool(e.attribution.isfinite().all())

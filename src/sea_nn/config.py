@@ -67,8 +67,7 @@ class SEAConfig:
         absent: with a budget, what becomes of what is left out when the model is asked: "blur",
             "mean" (its own mean colour), "baseline" (the members' baseline), "noise",
             "interpolate" (series), "background" (draws from ``background=``) or "background_mean".
-            Of tables "blur" and "mean" are the background where there is one, and else the
-            baseline.
+            None: by the background where one is given, else blur, and of tables the baseline.
     """
 
     solver: str = "mirror"
@@ -91,7 +90,7 @@ class SEAConfig:
     grid: tuple[int, int] | None = None
     upsampling: str = "nearest"
     reading: str = "paper"
-    absent: str = "blur"
+    absent: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("thresholds", "widths", "grid", "init"):
@@ -107,7 +106,8 @@ class SEAConfig:
         _choice("train", self.train, ("features", "all"))
         _choice("upsampling", self.upsampling, ("nearest", "bilinear"))
         _choice("reading", self.reading, ("paper", "authors"))
-        _choice("absent", self.absent, ABSENT)
+        if self.absent is not None:
+            _choice("absent", self.absent, ABSENT)
         _number("learning_rate", self.learning_rate, above=0)
         weights = ("heatmap_weight", "margin_weight", "floor_weight", "weight_decay")
         for name in ("lr_decay", "tolerance", *weights, "margin"):

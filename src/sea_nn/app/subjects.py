@@ -9,7 +9,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sea_nn.config import SEAConfig
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
 from sea_nn.members.run import Progress
@@ -101,7 +100,7 @@ class Subject:
 
 def open_hiding(x: Tensor) -> Perturbation:
     """The way in which features of x are hidden, as ``SEA`` hides them by default."""
-    return prepare(x, find_way(SEAConfig().absent, Features.of(x).kind, None))
+    return prepare(x, find_way(None, Features.of(x).kind, None))
 
 
 def hide(x: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ Ask = Callable[[Tensor], Tensor]
 """From sets, bool [N, R, *shape], to what the model says with only each left, [N, R]."""
 LEAST_DRAWS, MOST_DRAWS = 8, 16
 QUESTIONS_PER_FEATURE = 10
+NEED_NEIGHBOURS = ("blur", "mean", "interpolate")  # ways that columns of a table do not have
 
 
 def make_ask_only(
@@ -34,7 +35,7 @@ def make_ask_only(
     target: Target,
     *,
     features: Features | None = None,
-    absent: str = "blur",
+    absent: str | None = None,
     baselines: float | Tensor | None = None,
     background: Tensor | None = None,
     draws: int = 1,
@@ -60,7 +61,7 @@ def make_ask_only(
         features: of x; None: found from it.
         absent: what is not left becomes; see ``SEAConfig.absent``.
         baselines: the values of "baseline": None for 0, a number or a tensor.
-        background: other inputs, [B, ...], for "background" and "background_mean".
+        background: other inputs, [B, ...]: where ``absent`` is None, absent is by them.
         draws: so many rows of the background at most stand in for what is not left; an answer is
             the mean over them, and costs as many evaluations.
         seed: starts draws.
@@ -112,7 +113,7 @@ def make_ask_only(
 def prepare_absence(
     x: Tensor,
     features: Features,
-    absent: str,
+    absent: str | None,
     *,
     baselines: float | Tensor | None,
     background: Tensor | None,
@@ -130,28 +131,36 @@ def prepare_absence(
     rows = None if background is None else features.split(background)
     for k, (own, start) in enumerate(zip(inputs, features.split(values), strict=True)):
         kind, others = features.parts[k].kind, None if rows is None else rows[k]
-        way = find_way(absent, kind, others, draws)
+        fits = absent not in NEED_NEIGHBOURS or kind.neighbours
+        way = find_way(absent if fits else None, kind, others, draws)
         own_given = {"kind": kind, "baselines": start, "background": others, **given}
         parts.append(prepare(own, way, **own_given))
     return SideBySide(tuple(parts), features.split)
 
 
-def find_way(absent: str, kind: Kind, background: Tensor | None, draws: int = 1) -> str:
-    """The way to be absent of inputs of a kind.
+def find_way(absent: str | None, kind: Kind, background: Tensor | None, draws: int = 1) -> str:
+    """The way to be absent of inputs of a kind: the one that is named, or that of the data.
 
-    Columns have no neighbours to blur: they become draws from the background where there is one
-    and draws are many enough to stand for it, else its mean, and without one the kind's own way.
+    Where none is named, a background says what absent means, for every kind: draws from it where
+    they are many enough to stand for it, else its mean. Without one it is the kind's own way.
     """
+    if absent is None:
+        if background is None:
+            return kind.absent
+        return "background" if draws >= LEAST_DRAWS else "background_mean"
     if absent not in ABSENT:
         raise InputError(f"absent must be one of {', '.join(ABSENT)}; got {absent!r}")
-    if kind.absent == "blur" or absent not in ("blur", "mean"):
-        return absent
-    if background is None:
-        return kind.absent
-    return "background" if draws >= LEAST_DRAWS else "background_mean"
+    if absent in NEED_NEIGHBOURS and not kind.neighbours:
+        raise InputError(
+            f"absent={absent!r} needs neighbours, and inputs of the kind {kind.name!r} have none: "
+            'give background=, or choose "baseline"'
+        )
+    return absent
 
 
-def choose_draws(questions: int, n: int, absent: str, kind: Kind, background: Tensor | None) -> int:
+def choose_draws(
+    questions: int, n: int, absent: str | None, kind: Kind, background: Tensor | None
+) -> int:
     """How many rows of the background each answer is a mean of; 1 where it is of none.
 
     At equal evaluations more questions order columns better than more draws, until there are about
@@ -159,7 +168,7 @@ def choose_draws(questions: int, n: int, absent: str, kind: Kind, background: Te
     background less well than its mean (docs/results/tables.md).
 
     >>> rows = torch.zeros(50, 4)
-    >>> [choose_draws(q, 4, "blur", Kind("table", 2), rows) for q in (60, 128, 1024)]
+    >>> [choose_draws(q, 4, None, Kind("table", 2), rows) for q in (60, 128, 1024)]
     [1, 8, 16]
     """
     if background is None:

@@ -83,7 +83,7 @@ def learn_within(
     output: Output,
     features: Features,
     grid: tuple[int, int] | None,
-    absent: str,
+    absent: str | None,
     background: Tensor | None,
     seed: int,
     previous: Asked | None = None,
