@@ -8,6 +8,7 @@ from torch import nn
 
 from sea_nn import SEA, Explanation, SEAConfig
 from sea_nn.errors import InputError, KindError
+from sea_nn.questions.absent import blur
 from sea_nn.show.report import write_report
 
 
@@ -89,8 +90,12 @@ def test_baselines_masks_and_background_go_by_input(inputs):
     assert e.order.shape == (2, 4)
     assert e.part("row").order.shape == (2, 2)
     others = (torch.zeros(20, 2, 8, 8), torch.rand(20, 3))
-    e = sea.explain(inputs, target=1, background=others)
-    assert e.part(1).attribution.shape == (2, 3)
+    blurred = SEA(Both(), config=SEAConfig(absent="blur"), budget=40)
+    e = blurred.explain(inputs, target=1, background=others)  # rows cannot be blurred: their mean
+    with torch.no_grad():
+        out = Both()(blur(image), others[1].mean(0).expand(2, -1))
+    empty = (out[:, 1] - out[:, 0]).double()
+    torch.testing.assert_close(e.asked.answers[:, 0].double(), empty, atol=1e-4, rtol=0)
     e = sea.explain(inputs, target=1, baselines=(0.5, torch.zeros(3)))
     assert e.order.shape == (2, 67)
     with pytest.raises(InputError, match="tuple like the inputs"):

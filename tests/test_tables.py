@@ -77,14 +77,14 @@ def test_the_second_copy_of_a_column_gains_less_than_half_of_the_first(backgroun
 
 
 def test_few_questions_take_the_mean_of_the_background_and_many_draw_from_it(background):
-    assert choose_draws(60, 6, None, TABLE, background) == 1
-    assert choose_draws(300, 6, None, TABLE, background) == 1
-    assert choose_draws(500, 6, None, TABLE, background) == 8
-    assert choose_draws(10_000, 6, None, TABLE, background) == 16
-    assert choose_draws(10_000, 6, None, TABLE, background[:3]) == 1
-    assert choose_draws(100, 6, "background", TABLE, background) == 1
-    assert choose_draws(10_000, 6, "baseline", TABLE, background) == 1
-    assert choose_draws(10_000, 6, None, TABLE, None) == 1
+    assert choose_draws(60, 6, None, background) == 1
+    assert choose_draws(300, 6, None, background) == 1
+    assert choose_draws(500, 6, None, background) == 8
+    assert choose_draws(10_000, 6, None, background) == 16
+    assert choose_draws(10_000, 6, None, background[:3]) == 1
+    assert choose_draws(100, 6, "background", background) == 1
+    assert choose_draws(10_000, 6, "baseline", background) == 1
+    assert choose_draws(10_000, 6, None, None) == 1
 
 
 def test_a_budget_is_kept_with_draws(background):

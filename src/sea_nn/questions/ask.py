@@ -158,9 +158,7 @@ def find_way(absent: str | None, kind: Kind, background: Tensor | None, draws: i
     return absent
 
 
-def choose_draws(
-    questions: int, n: int, absent: str | None, kind: Kind, background: Tensor | None
-) -> int:
+def choose_draws(questions: int, n: int, absent: str | None, background: Tensor | None) -> int:
     """How many rows of the background each answer is a mean of; 1 where it is of none.
 
     At equal evaluations more questions order columns better than more draws, until there are about
@@ -168,11 +166,11 @@ def choose_draws(
     background less well than its mean (docs/results/tables.md).
 
     >>> rows = torch.zeros(50, 4)
-    >>> [choose_draws(q, 4, None, Kind("table", 2), rows) for q in (60, 128, 1024)]
+    >>> [choose_draws(q, 4, None, rows) for q in (60, 128, 1024)]
     [1, 8, 16]
     """
-    if background is None:
+    if background is None or absent not in (None, "background"):
         return 1
     enough = min(QUESTIONS_PER_FEATURE * n, 2**n)
     draws = max(1, min(questions // enough, MOST_DRAWS, len(background)))
-    return draws if find_way(absent, kind, background, draws) == "background" else 1
+    return draws if absent or draws >= LEAST_DRAWS else 1

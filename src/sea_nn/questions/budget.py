@@ -115,7 +115,7 @@ def learn_within(
     """
     asked = features.to_ask_about(grid, x.device)
     left //= len(x)
-    draws = choose_draws(left, asked.n, absent, features.kind, background)
+    draws = choose_draws(left, asked.n, absent, background)
     said: list[Tensor] = []
     before = None
     if previous is not None:
