@@ -135,7 +135,6 @@ def _budgets(
     name: str,
     *aupc: str,
     setting: str = "imagenet",
-    others: tuple[Map, ...] = (*SAMPLED, *SEARCHES),
     figures: tuple[float, ...] = (),
     **more: Any,
 ) -> Experiment:
@@ -145,7 +144,7 @@ def _budgets(
         f"The best map for every budget, {TITLES[name]}",
         "SEA(model, budget=B) against every member and aggregator of the package and other "
         "methods that ask the model, each at its own price.",
-        maps=(*OURS, *FEW, paper_sea(setting), *MEMBERS, *AGGREGATES, *others),
+        maps=(*OURS, *FEW, paper_sea(setting), *MEMBERS, *AGGREGATES, *SAMPLED, *SEARCHES),
         metrics=(
             *budget_metrics(),
             *aupc,
@@ -155,7 +154,7 @@ def _budgets(
         paper_data="other pictures, another classifier" if figures else "",
         against=OUR_LABELS[-1],
         ours=OUR_LABELS,
-        blocks=64,
+        blocks=16,
         figures=(),
         notes=(BLUR_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE, TIME_NOTE),
         **{**PLACES[name], "n_inputs": 32, **more},
@@ -241,16 +240,10 @@ BOXED = {"mask_share": (0.01, 0.5)}
 LEARNED_EXPERIMENTS = (
     *map(_predicts, ("imagenet", "resnet50", "cub", "tiny_imagenet", "pets", "btd", "fmnist")),
     _budgets("imagenet", n_inputs=48),
-    _budgets("pets", n_inputs=16),
-    _budgets("cub", "aupc_authors:noise", setting="cub", figures=PAPER_CUB, n_inputs=16),
-    _budgets(
-        "tiny_imagenet",
-        "aupc_authors:noise",
-        setting="tiny_imagenet",
-        others=SAMPLED[:1],
-        figures=PAPER_TINY,
-    ),
-    _budgets("btd", "aupc_pixels:black", setting="btd", others=SAMPLED[:1], figures=PAPER_BTD),
+    _budgets("pets", n_inputs=48),
+    _budgets("cub", "aupc_authors:noise", setting="cub", figures=PAPER_CUB, n_inputs=48),
+    _budgets("tiny_imagenet", "aupc_authors:noise", setting="tiny_imagenet", figures=PAPER_TINY),
+    _budgets("btd", "aupc_pixels:black", setting="btd", figures=PAPER_BTD),
     _budgets(
         "fmnist",
         "aupc_windows:black",

@@ -23,6 +23,7 @@ from sea_nn.metrics import Metric, Scores, get_metric, random_map, score_maps
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.order import count_top, top_sets
 from sea_nn.metrics.sensitivity import RANDOM
+from sea_nn.passes.precision import full_precision
 from sea_nn.submodular.lipschitz import estimate_lipschitz, lipschitz
 
 REPEATS = 3
@@ -150,7 +151,12 @@ _LIKENESS = {
 
 
 def measure_scores(explainer: Explainer, batch: Batch) -> Scores:
-    """Score every map of the experiment on some inputs."""
+    """Score every map of the experiment on some inputs, without TF32: as a CPU does."""
+    with full_precision(batch.x.device):
+        return _score(explainer, batch)
+
+
+def _score(explainer: Explainer, batch: Batch) -> Scores:
     experiment, inputs = explainer.experiment, explainer.inputs
 
     def explain(x: Tensor) -> dict[str, Tensor]:

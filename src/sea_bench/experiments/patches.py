@@ -71,6 +71,6 @@ PATCHES = Study(
     "A transformer reads patches. Are its maps better if the questions hide whole patches, and not "
     "cells that cut across them?",
     "fashion",
-    24,
+    64,
     study_patches,
 )

@@ -80,7 +80,7 @@ def run_experiment(
     explainer = Explainer(experiment, inputs, seed)
     store = Store(find_cache("bench") if cache is None else cache)
     explainer = replace(explainer, class_maps=_prepare_class_maps(explainer, store, tell))
-    scores, n_reused = _measure(explainer, store, fresh, tell)
+    scores, n_reused, machines = _measure(explainer, store, fresh, tell)
     n = len(inputs)
     complete = n >= experiment.n_inputs or inputs.available == n
     target, kept = Path(out), None
@@ -97,8 +97,7 @@ def run_experiment(
     facts = {
         "command": command or f"sea bench {experiment.name}",
         "seed": seed,
-        "machine": describe_machine(where),
-        "torch": torch.__version__,
+        "machine": ", and ".join(machines),
         "trial": not complete,
     }
     table = write_csv(experiment, inputs, scores, target)
@@ -149,12 +148,16 @@ def _find_device(device: str) -> torch.device:
     return found
 
 
-def _measure(explainer: Explainer, store: Store, fresh: bool, tell: Progress) -> tuple[Scores, int]:
-    """Return all scores, and how many inputs were remembered."""
+def _measure(
+    explainer: Explainer, store: Store, fresh: bool, tell: Progress
+) -> tuple[Scores, int, list[str]]:
+    """Return all scores, how many inputs were remembered, and the machines that measured."""
     experiment, inputs = explainer.experiment, explainer.inputs
     explainers = [replace(explainer, inputs=one) for one in inputs.split()]
     settings = [describe_settings(one) for one in explainers]
     n, parts, n_reused = len(inputs), list[Scores](), 0
+    here = f"{describe_machine(inputs.device)} with torch {torch.__version__}"
+    machines: dict[str, None] = {}
     for numbers in inputs.cut(experiment.blocks):
         start, model = numbers[0], inputs.asked[numbers[0]]
         tell(f"{experiment.name}: {inputs.items[start].name}", start, n)
@@ -164,15 +167,17 @@ def _measure(explainer: Explainer, store: Store, fresh: bool, tell: Progress) ->
         ready = [one for one in found if one is not None]
         if len(ready) == len(keys):
             n_reused += len(ready)
-            parts.extend(ready)
+            parts.extend(one for one, _ in ready)
+            machines.update(dict.fromkeys(machine for _, machine in ready))
             continue
         scores = KINDS[experiment.kind](explainers[model], batch)
+        machines[here] = None
         for row, key in enumerate(keys):
-            _save(scores, row, store, key)
+            _save(scores, row, store, key, here)
         # As the store gives it back, so that nothing depends on what was remembered.
         parts.extend(_split(scores))
     tell("done", n, n)
-    return Scores.join(parts), n_reused
+    return Scores.join(parts), n_reused, list(machines)
 
 
 def _make_keys(settings: dict[str, Any], batch: Batch) -> list[str]:
@@ -198,7 +203,7 @@ def _split(scores: Scores) -> list[Scores]:
     ]
 
 
-def _save(scores: Scores, row: int, store: Store, key: str) -> None:
+def _save(scores: Scores, row: int, store: Store, key: str, machine: str) -> None:
     tensors: dict[str, Tensor] = {}
     for name, values in scores.values.items():
         tensors[f"values {name}"] = values[row]
@@ -206,19 +211,20 @@ def _save(scores: Scores, row: int, store: Store, key: str) -> None:
         tensors[f"axis {name}"] = curve.axis
         tensors[f"curve {name}"] = curve.values[row]
     notes = {name: list(said) for name, said in scores.notes.items()}
-    store.write(key, tensors, {"methods": list(scores.methods), "notes": notes})
+    store.write(key, tensors, {"methods": list(scores.methods), "notes": notes, "machine": machine})
 
 
-def _load(experiment: Experiment, store: Store, key: str) -> Scores | None:
+def _load(experiment: Experiment, store: Store, key: str) -> tuple[Scores, str] | None:
+    """One input's scores and the machine that they were measured on."""
     found = store.read(key)
     if found is None:
         return None
     tensors, facts = found
     metrics = {name: find_metric(name) for name in experiment.metrics}
-    whole = {"methods", "notes"} <= set(facts)
+    whole = {"methods", "notes", "machine"} <= set(facts)
     if not whole or any(f"values {name}" not in tensors for name in metrics):
         return None
-    return Scores(
+    scores = Scores(
         tuple(facts["methods"]),
         metrics,
         {name: tensors[f"values {name}"].unsqueeze(0) for name in metrics},
@@ -229,6 +235,7 @@ def _load(experiment: Experiment, store: Store, key: str) -> Scores | None:
         },
         notes={name: tuple(said) for name, said in facts["notes"].items()},
     )
+    return scores, facts["machine"]
 
 
 def _prepare_class_maps(explainer: Explainer, store: Store, tell: Progress) -> ClassMaps:

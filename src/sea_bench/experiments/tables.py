@@ -83,7 +83,7 @@ def describe_making(
         )
     if experiment.classes:
         said.append(f"- classes: {', '.join(experiment.classes)}")
-    said.append(f"- made on {facts['machine']} with torch {facts['torch']}")
+    said.append(f"- made on {facts['machine']}")
     said += [f"- {note}" for note in experiment.notes]
     if experiment.paper_data:
         said.append(f"- the paper measured on: {experiment.paper_data}")
