@@ -20,7 +20,7 @@ from sea_nn.text.reading import read_text
 
 LABELS = tuple(f"This text is about {topic}." for topic in TOPICS)
 SHOWN: tuple[Absent, ...] = (DEFAULT_ABSENT, "delete")
-N_TEXTS = 20
+N_TEXTS = 80
 
 
 def study_topics(limit: int, seed: int, tell: Tell) -> Findings:
