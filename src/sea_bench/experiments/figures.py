@@ -113,9 +113,10 @@ def draw_dots(explainer: Explainer, scores: Scores) -> Plot:
 
 
 def draw_curves(explainer: Explainer, scores: Scores) -> Plot:
-    """The mean curves behind the metrics, for the methods of the paper's table 1 and random."""
+    """The mean curves behind the metrics: SEA, the methods of the paper's table 1 and random."""
     names = [name for name in scores.metrics if name in scores.curves]
-    wanted = (explainer.experiment.against, "SEA (paper)", "VG", "IG", "SG", "Agg-Mean", RANDOM)
+    own = (explainer.experiment.against, "SEA 0.1", "SEA (paper)")
+    wanted = dict.fromkeys((*own, "VG", "IG", "SG", "Agg-Mean", RANDOM))
     shown = [method for method in wanted if method in scores.methods]
     width, height = (5.6, 2.6) if len(names) == 1 else (1.78, 1.35)
     columns, left, gap = min(4, len(names)), 0.42, 0.42
