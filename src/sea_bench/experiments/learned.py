@@ -60,7 +60,7 @@ SEARCHES = (
 )
 SEARCH_NOTE = (
     "greedy regions, bidirectional and windowed greedy are compact forms of SMDL-Attribution, LiMA "
-    "and PhaseWin on the same 8 x 8 cells, asked with blur, drawn flat in the order found."
+    "and PhaseWin on 8 x 8 cells, asked with blur, drawn flat in the order found."
 )
 BLUR_NOTE = (
     "SEA, greedy regions and their kin ask with blur: for them the blur columns are no evidence "
