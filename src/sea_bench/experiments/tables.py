@@ -185,14 +185,23 @@ def _rank_ours(experiment: Experiment, scores: Scores) -> list[str]:
         for label in experiment.ours:
             k = scores.methods.index(label)
             low, high = float(apart.low[k]), float(apart.high[k])
-            sign = f"{float(apart.mean[k]):+.3f} [{low:+.3f}, {high:+.3f}]"
-            sign = re.sub(r"(?<=[+-])0\.", ".", sign)  # a row has to fit into a line
+            sign = f"{_sign(float(apart.mean[k]))} [{_sign(low)}, {_sign(high)}]"
             mark = _compare(metric, low, high)
             cells.append(f"**{sign}**" if "▲" in mark else f"*{sign}*" if mark else sign)
         found = f"{best} {value:.{_digits(value)}f}"
         short = name.partition(":SEA")[0]
         lines.append(f"| {short} {metric.arrow} | {found} | " + " | ".join(cells) + " |")
     return lines
+
+
+def _sign(value: float) -> str:
+    """A difference, short enough that a row of four fits into a line.
+
+    >>> _sign(-0.0301), _sign(12.801)
+    ('-.030', '+12.8')
+    """
+    decimals = 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1
+    return re.sub(r"^([+-])0\.", r"\1.", f"{value:+.{decimals}f}")
 
 
 def _compare(metric: Metric, low: float, high: float) -> str:
