@@ -138,7 +138,7 @@ def draw(classes: Sequence[ClassSummary], path: Path) -> None:
         for axis, (title, values) in zip(row, panels.items(), strict=False):
             if values is not None:
                 axis.imshow(paint(heat(values, 0)), interpolation="nearest")
-            head = f"{c.name[:24]}\n{title}" if axis is row[0] else title
+            head = f"{c.name}\n{title}" if axis is row[0] else title
             axis.set_title(head, fontsize=6.5, color=INK)
             for spine in axis.spines.values():
                 spine.set_color(FAINT)

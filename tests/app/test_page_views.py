@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from sea_nn import read_dataset
+from sea_nn import SEA, explain_dataset, read_dataset
 from sea_nn.app import gallery
 from tests.app.conftest import DONE
 
@@ -217,6 +219,31 @@ def test_result_is_opened_and_the_model_is_asked_about_it(ask):
     b.run("document.getElementById('sea-ask').click()")
     b.wait(f"sea.page.state?.input === 'Sneaker/101.png' && {DONE}", 60)
     assert b.texts("#classes .sea-name")[0] == "Sandal"
+
+
+def explain_all(x, out):
+    """The gallery of a run over a tensor of inputs."""
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(x[0].numel(), 2))
+    explain_dataset(x, SEA(model, ("saliency", "input_x_gradient")), out, quiet=True)
+    return gallery.Gallery(out)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 8, 6), (2, 12), (5,)])
+def test_volume_series_or_row_of_a_run_is_opened_as_a_figure(b, tmp_path, shape):
+    draw = torch.Generator().manual_seed(0)
+    found = explain_all(torch.rand(2, *shape, generator=draw), tmp_path / "out")
+    if len(shape) == 4:  # its thumbnail is of the middle slice, and so is the map over it
+        one = found.data["1"]
+        seen = SimpleNamespace(map=one.map[2], view="picture", thumbnail=one.thumbnail)
+        assert found.show(["1"])["items"][0]["url"] == gallery._draw(seen)
+    b.run(
+        "const place = document.createElement('div'); place.id = 'figure-of-a-run';"
+        "document.body.append(place);"
+        "sea.opened(place, {value: JSON.parse(arguments[0])}, () => {}, () => {})",
+        json.dumps(found.open("1")),
+    )
+    b.wait("document.querySelector('#figure-of-a-run img').naturalWidth > 300")
+    b.run("document.getElementById('figure-of-a-run').remove()")
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -343,14 +343,3 @@ def test_state_of_a_picture_is_plain_data(explained):
     assert len(state["map"]["line"]) == state["map"]["n"] + 1 == 65
     assert 4 in [point[0] for point in state["map"]["measured"]]
     assert next(layer["name"] for layer in state["map"]["layers"]) == "SEA"
-
-
-def test_a_volume_in_the_gallery_is_the_slice_of_its_thumbnail():
-    from types import SimpleNamespace
-
-    from sea_nn.app import gallery
-
-    volume = torch.rand(5, 8, 8, generator=torch.Generator().manual_seed(0))
-    seen = {"thumbnail": torch.full((8, 8, 3), 90, dtype=torch.uint8)}
-    drawn = gallery._draw(SimpleNamespace(map=volume, view="slices", **seen))
-    assert drawn == gallery._draw(SimpleNamespace(map=volume[2], view="picture", **seen))

@@ -138,16 +138,16 @@ Object.assign(window.sea, (() => {
       if (!one.id) { element.replaceChildren(); return; }
       const parts = [make("h2", { class: "sea-title", tabindex: -1 }, one.id)];
       if (one.error) parts.push(make("p", { class: "sea-problem" }, one.error));
-      if (one.map) {
-        const figures = one.map.layers.map((layer, index) => {
+      else {
+        const figures = (one.map?.layers ?? []).map((layer, index) => {
           const canvas = make("canvas", { role: "img", "aria-label": `Map of ${layer.name}` });
           sea.drawMap(canvas, one, index, null, 0.9);
           return make("figure", {}, canvas, make("figcaption", {}, make("b", {}, layer.name)));
         });
         const agree = one.agreement === null ? "" : ` Agreement of the members: ${one.agreement.toFixed(2)}.`;
         parts.push(make("p", {}, `The model says ${one.label}${one.score === null ? "" : `, ${one.score.toFixed(2)}`}${one.correct === false ? `, which is wrong${one.truth ? `: it is ${one.truth}` : ""}` : ""}.${agree}`));
-        const drawn = one.picture || one.kind === "series";
-        parts.push(make("div", { class: "sea-opened" }, drawn ? make("div", { class: "sea-members" }, ...figures) : null, one.keep?.length ? curve(one) : null));
+        const drawn = one.figure ? make("img", { src: one.figure, alt: "The map" }) : make("div", { class: "sea-members" }, ...figures);
+        parts.push(make("div", { class: "sea-opened" }, drawn, one.keep?.length ? curve(one) : null));
       }
       parts.push(make("ul", { class: "sea-checks" }, ...(one.checks ?? []).map((text) => make("li", { "data-level": "fail" }, make("span", { class: "sea-level" }, "failed"), make("span", {}, text)))));
       if (one.asks) parts.push(make("div", { class: "sea-buttons" }, make("button", { type: "button", id: "sea-ask", onclick: () => { sea.openView(0); trigger("ask", { id: one.id }); } }, "Ask the model about it")));

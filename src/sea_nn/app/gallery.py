@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from torch.nn.functional import interpolate
 from sea_nn.app.views import encode_explanation, to_url
 from sea_nn.datasets.read import ExplainedDataset, ExplainedInput, read_dataset
 from sea_nn.errors import InputError
+from sea_nn.explanation.explanation import Explanation
 from sea_nn.show.panels import blend, heat, name_method, paint
+from sea_nn.show.plots import plot_explanation
 
 PAGE = 30
 SIDE = 112
@@ -88,16 +92,16 @@ class Gallery:
         if one.row["error"] is not None:
             return facts
         e = one.to_explanation()
+        facts |= {"kind": e.kind, "keep": one.row["keep"], "remove": one.row["remove"]}
+        if e.images is None:  # bars, lines or slices
+            facts["figure"] = _draw_figure(e)
+            return facts
         found = encode_explanation(e)
         found |= {"order": [], "gains": []}  # of every pixel: nobody reads them here
         if one.members is None:
             found["layers"] = found["layers"][:1]
         facts["map"] = found
-        facts |= {"kind": e.kind, "keep": one.row["keep"], "remove": one.row["remove"]}
-        if e.images is not None:
-            facts["picture"] = facts["hidden"] = to_url(e.images[0])
-        elif e.kind == "series":
-            facts["values"] = one.map.tolist()
+        facts["picture"] = facts["hidden"] = to_url(e.images[0])
         return facts
 
     def read(self, id_: str) -> tuple[str, bytes] | None:
@@ -138,6 +142,12 @@ def _draw(one: ExplainedInput) -> str:
     size = (int(thumbnail.shape[0]), int(thumbnail.shape[1]))
     small = interpolate(values[None, None].float(), size, mode="area")[0, 0]
     return to_url(_to_bytes(blend(thumbnail.contiguous().numpy(), heat(small, 0))), SIDE)
+
+
+def _draw_figure(e: Explanation) -> str:
+    file = io.BytesIO()
+    plot_explanation(e).savefig(file, format="png", dpi=110)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _to_bytes(painted: np.ndarray[Any, Any]) -> Tensor:
