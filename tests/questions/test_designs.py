@@ -17,33 +17,33 @@ from sea_nn.questions.designs import (
 from sea_nn.questions.search import Search, plan_questions
 
 
-def _generators(*seeds):
-    return [torch.Generator().manual_seed(seed) for seed in seeds]
+def _generator(seed):
+    return torch.Generator().manual_seed(seed)
 
 
 def test_sizes_of_random_sets_are_spread_evenly():
-    sizes = spread_sets(60, 16, *_generators(0)).sum(1)
+    sizes = spread_sets(60, 16, _generator(0)).sum(1)
     assert sizes.min() >= 1
     assert sizes.max() <= 15
     assert bool((sizes.bincount(minlength=16)[1:] == 4).all())
 
 
 def test_pairs_are_complements():
-    sets = paired(spread_sets(5, 9, *_generators(0)))
+    sets = paired(spread_sets(5, 9, _generator(0)))
     assert bool((sets[:5] ^ sets[5:]).all())
 
 
 def test_sets_around_a_score_follow_it_and_wide_ones_do_not():
     score = torch.arange(32.0).flip(0)[None]
-    close, far = (around(score, 400, s, _generators(1))[0].double() for s in (0.1, torch.inf))
+    close, far = (around(score, 400, s, _generator(1))[0].double() for s in (0.1, torch.inf))
     assert close[:, :8].mean() > 0.8 > 0.2 > close[:, -8:].mean()
     assert abs(far[:, :8].mean() - far[:, -8:].mean()) < 0.1
 
 
 def test_an_inputs_sets_do_not_depend_on_its_batch():
     score = torch.rand(3, 16, generator=torch.Generator().manual_seed(0))
-    together = around(score, 6, 0.5, _generators(4, 4, 4))
-    assert torch.equal(together[2:], around(score[2:], 6, 0.5, _generators(4)))
+    together = around(score, 6, 0.5, _generator(4))
+    assert torch.equal(together[2:], around(score[2:], 6, 0.5, _generator(4)))
 
 
 def test_every_set_is_there_once():

@@ -66,10 +66,10 @@ def test_regions_and_heat_are_added_as_densities():
 def test_sets_are_chosen_where_the_answer_is_open():
     sets = torch.eye(6, dtype=torch.bool)[None]
     sure = torch.tensor([[0.0, 1.0, 0.5, 0.5, 1.0, 0.0]])
-    draws = [torch.Generator().manual_seed(0)]
+    draws = torch.Generator().manual_seed(0)
     chosen = choose_open(sets, sure, torch.zeros(1, 6), 2, draws)[0].nonzero()[:, 1]
     assert chosen.tolist() == [2, 3]  # places 0, 2, 4 and 1, 3, 5 have one open set each
-    sizes = around(torch.zeros(1, 32), 50, 1.0, [torch.Generator().manual_seed(0)], most=7).sum(2)
+    sizes = around(torch.zeros(1, 32), 50, 1.0, torch.Generator().manual_seed(0), most=7).sum(2)
     assert (int(sizes.min()), int(sizes.max())) == (1, 7)
 
 

@@ -13,7 +13,7 @@ from sea_nn.submodular.answers_function import (
     concave_slopes,
     place_units,
 )
-from sea_nn.submodular.answers_order import Correction, held_out_error, order_features
+from sea_nn.submodular.answers_order import Correction, fit_and_check, order_features
 from tests.reference.answers import fit_by_autograd
 
 
@@ -113,21 +113,31 @@ def test_a_batch_is_learned_as_its_inputs_alone_and_again_alike(monkeypatch):
     torch.testing.assert_close(parts.weight, together)
 
 
+def test_some_inputs_may_be_free_to_have_evidence_against():
+    sets, answers, none, all_, _ = _problem(2)
+    free = torch.tensor([False, True])
+    mixed = fit_answers(sets, answers, none, all_, against=True, free=free).against
+    for i in range(2):
+        given = (t[[i]] for t in (sets, answers, none, all_))
+        alone = fit_answers(*given, against=True, free=bool(free[i])).against
+        torch.testing.assert_close(alone, mixed[[i]])
+    assert not torch.allclose(fit_answers(sets, answers, none, all_, against=True).against, mixed)
+
+
 def test_it_predicts_sets_it_was_not_asked_about():
     sets, answers, none, all_, truth = _problem(4, asked=60)
-    f = fit_answers(sets, answers, none, all_)
+    f, estimate = fit_and_check(sets, answers, none, all_)
     new = spread_sets(100, 9, torch.Generator().manual_seed(5)).expand(4, -1, -1)
     wanted = truth(new).sigmoid()
     error = (f.score(new) - wanted).square().mean()
     assert error < 0.1 * wanted.var()
-    estimate = held_out_error(sets, answers, none, all_)
     assert estimate.shape == (4,)
     assert bool((estimate < 0.25).all())
 
 
 def test_fewer_answers_than_groups_have_no_error_estimate():
     sets, answers, none, all_, _ = _problem(asked=2)
-    assert bool(held_out_error(sets, answers, none, all_).isnan().all())
+    assert bool(fit_and_check(sets, answers, none, all_)[1].isnan().all())
 
 
 def test_heat_decides_where_nothing_was_asked():

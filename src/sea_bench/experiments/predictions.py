@@ -29,7 +29,7 @@ from sea_nn.questions.learn import to_answers
 from sea_nn.questions.search import smooth_cells
 from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import place_units, prefixes
-from sea_nn.submodular.answers_order import Correction, held_out_error
+from sea_nn.submodular.answers_order import Correction, fit_and_check
 
 TRIED = 256  # random sets, and their complements, that no function has seen
 ASKED_AT_ONCE = 256
@@ -187,7 +187,7 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Scores:
                 error = (predict(tried).clamp(0, 1) - truth[name]).square()
                 _note(values, name, count, error.mean(1), truth[name])
         given = (known.sets, known.answers, known.none, known.all)
-        guess = held_out_error(*given, heat=heat, places=place_units(n, layout))
+        _, guess = fit_and_check(*given, heat=heat, places=place_units(n, layout))
         for name in tests:
             _note(values, name, count, guess.square(), known.answers.sigmoid())
     metrics = {name: describe_prediction(name) for name in experiment.metrics}

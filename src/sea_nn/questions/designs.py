@@ -16,7 +16,7 @@ from torch import Tensor
 
 def spread_sets(count: int, n: int, generator: torch.Generator) -> Tensor:
     """Random sets whose sizes are spread evenly over 1 ... n - 1: bool [count, n]."""
-    return around(torch.zeros(1, n), count, torch.inf, [generator])[0]
+    return around(torch.zeros(1, n), count, torch.inf, generator)[0]
 
 
 def paired(sets: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ def around(
     score: Tensor,
     count: int,
     spread: float,
-    generators: list[torch.Generator],
+    generator: torch.Generator,
     most: int | None = None,
 ) -> Tensor:
     """Sets near those that an order would keep: bool [N, count, n].
@@ -40,15 +40,15 @@ def around(
         score: larger for features that come first, [N, n].
         count: sets an input.
         spread: how far the order is shaken; inf for sets that do not know it.
-        generators: one an input, on the CPU, so that no input's draws depend on another's.
+        generator: on the CPU; the draws are the same for each input, whatever the batch.
         most: the largest size; None for n - 1.
     """
     n, device = score.shape[1], score.device
-    start = torch.stack([torch.rand(1, generator=g) for g in generators])
+    start = torch.rand(1, generator=generator)
     size = (start + torch.arange(count) / max(1, count)).remainder(1)
-    size = 1 + (size * (n - 1 if most is None else most)).long()[:, :, None].to(device)
-    noise = torch.stack([torch.empty(count, n).exponential_(generator=g) for g in generators])
-    shaken = -noise.log().to(device)
+    size = 1 + (size * (n - 1 if most is None else most)).long()[:, None].to(device)
+    noise = torch.empty(count, n).exponential_(generator=generator)
+    shaken = -noise.log().to(device).expand(len(score), -1, -1)
     if spread != torch.inf:
         deviation = score.std(1, keepdim=True).clamp(min=1e-12)
         level = (score - score.mean(1, keepdim=True)) / deviation
@@ -57,7 +57,7 @@ def around(
 
 
 def choose_open(
-    sets: Tensor, kept: Tensor, removed: Tensor, count: int, generators: list[torch.Generator]
+    sets: Tensor, kept: Tensor, removed: Tensor, count: int, generator: torch.Generator
 ) -> Tensor:
     """Sets with unsure answers: bool [N, R, n] -> [N, count, n], each one of R / count candidates.
 
@@ -70,10 +70,10 @@ def choose_open(
         kept: the probability expected with only a set left, [N, R].
         removed: that without it, [N, R].
         count: how many to choose; R is a multiple of it.
-        generators: one an input, on the CPU.
+        generator: on the CPU; the draws are the same for each input.
     """
     open_ = kept * (1 - kept) + removed * (1 - removed) + 0.02
-    noise = torch.stack([torch.empty(sets.shape[1]).exponential_(generator=g) for g in generators])
+    noise = torch.empty(sets.shape[1]).exponential_(generator=generator)
     drawn = (open_ / noise.to(open_)).view(len(sets), -1, count)
     chosen = drawn.argmax(1) * count + torch.arange(count, device=sets.device)
     return sets.gather(1, chosen[:, :, None].expand(-1, -1, sets.shape[2]))

@@ -26,7 +26,6 @@ from sea_nn.questions.finer import can_refine, sort_finer
 from sea_nn.questions.halves import ask_halves, recall_halves
 from sea_nn.questions.painting import ANSWERS_A_NAT, blend, correlate, paint_in_order
 from sea_nn.questions.search import HALVE_UP_TO, Plan, Search, plan_questions
-from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import AnswersFunction, Link, to_score
 
 LEAST_QUESTIONS = 3
@@ -179,7 +178,7 @@ def learn_from_answers(
 
 def _stop(search: Search, started: float, seconds: float | None, tolerance: float | None) -> str:
     """Why a search should end after a round; "" if it should go on."""
-    if tolerance is not None and bool((search.find_error() <= tolerance).all()):
+    if tolerance is not None and bool((search.fit()[1] <= tolerance).all()):
         return "the error is below the tolerance"
     if seconds is not None and time.perf_counter() - started > seconds:
         return "the time is up"
@@ -195,7 +194,7 @@ def _read(
 ) -> AnswersMap:
     """What the answers of a search say so far."""
     order, link, (sets, answers) = search.order, search.link, search.asked
-    f = fit_answers(sets, answers, search.none, search.all, **search.known)
+    f, error = search.fit()
     gains = f.gains(order)
     by_feature = torch.zeros_like(gains).scatter(1, order, gains)
     sure = whole > 1 - CLIP if link == "log-odds" else torch.zeros_like(whole, dtype=torch.bool)
@@ -207,7 +206,7 @@ def _read(
         gains=gains,
         attribution=_paint(search, features, heat.double(), by_feature.clamp(min=0), fine),
         against=features.paint(wishes.against, heat.double()),
-        error=search.find_error(),
+        error=error,
         feature_shape=features.feature_shape,
         features=features.groups,
         clipped=sure,

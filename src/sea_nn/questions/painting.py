@@ -74,7 +74,8 @@ def paint_in_order(score: Tensor, gains: Tensor, sizes: Tensor) -> Tensor:
     """
     flat, gains = score.flatten(1), gains.double()
     total, positions = gains.sum(1, keepdim=True), flat.shape[1]
-    values = (gains / sizes).repeat_interleave(sizes, 1).sort(dim=1, descending=True).values
+    values = (gains / sizes).repeat_interleave(sizes, 1, output_size=positions)
+    values = values.sort(dim=1, descending=True).values
     falling = torch.linspace(1, 0, positions, dtype=values.dtype, device=values.device)
     values = values * (1 + TILT * (falling - 0.5)) + TILT * total / positions * falling
     values = values * torch.where(total > 0, total / values.sum(1, keepdim=True), 0.0)

@@ -32,7 +32,7 @@ from sea_nn.submodular.answers_order import (
     Correction,
     EverySet,
     Predictor,
-    held_out_error,
+    fit_and_check,
     order_by_wish,
     order_features,
 )
@@ -146,7 +146,7 @@ class Search:
         heat: where members see evidence, [N, n].
         layout: the shape of the grid that features lie in; None without one.
         link: what the answers are.
-        seed: starts the draws; each input has its own, the same in any batch.
+        seed: starts the draws, which are the same for each input.
         sets: what was asked, bool [N, R, n] by round; a search may start with answers.
         answers: what was said, [N, R] by round.
     """
@@ -162,13 +162,13 @@ class Search:
     answers: list[Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        count, n = self.heat.shape
+        n = self.heat.shape[1]
         self.wishes: Wishes | None = None
         self.early: Tensor | None = None  # by halves, how early each position comes, [N, *shape]
         self.best: Predictor | None = None
         self.places = None if self.layout is None else place_units(n, self.layout)
         self.near = None if self.layout is None else smooth_cells(self.layout)
-        self.generators = [torch.Generator().manual_seed(self.seed + DESIGN) for _ in range(count)]
+        self.generator = torch.Generator().manual_seed(self.seed + DESIGN)
         self.order = self.heat.argsort(dim=1, descending=True, stable=True)
         if self.sets:
             self.order = self.find_order()
@@ -232,10 +232,10 @@ class Search:
             score = (torch.where(mean > 0, self.heat / mean, 1.0) + 0.3).log().double()
         screen = self.best is not None and self.link == "log-odds"
         most = max(1, round(LARGEST * self.heat.shape[1]))
-        sets = around(score, count * (POOL if screen else 1), 1.0, self.generators, most)
+        sets = around(score, count * (POOL if screen else 1), 1.0, self.generator, most)
         if screen and self.best is not None:
             expected = self.best.score(sets), self.best.score(~sets)
-            sets = choose_open(sets, *expected, count, self.generators)
+            sets = choose_open(sets, *expected, count, self.generator)
         self.put(paired(sets))
         self.order = self.find_order()
 
@@ -254,30 +254,31 @@ class Search:
     def find_order(self) -> Tensor:
         """The greedy order of the function learned from all answers, corrected if they are many."""
         count, n = self.heat.shape
-        self.best = self.find_predictor()[0]
+        f = fit_answers(*self.asked, self.none, self.all, against=True, **self.known)
+        self.best = self.correct(f)
         return order_features(self.best, count, n, self.heat.device)
 
-    def find_predictor(self) -> tuple[Predictor, AnswersFunction]:
-        """The best predictor of sets that the answers give, and the function it stands on.
-
-        The function has evidence against the class in it, and from 64 answers on a correction.
-        """
+    def correct(self, f: AnswersFunction) -> Predictor:
+        """The best predictor of sets: f, from 64 answers on corrected, or all answers there are."""
         sets, answers = self.asked
-        f = fit_answers(sets, answers, self.none, self.all, against=True, **self.known)
         n = self.heat.shape[1]
         if n < 20 and answers.shape[1] == 2**n - 2:  # nothing is left to predict
-            return EverySet(sets, answers, self.none, self.all, self.link), f
-        if answers.shape[1] < CORRECT_FROM:
-            return f, f
-        return Correction(f, sets, answers, self.near), f
+            return EverySet(sets, answers, self.none, self.all, self.link)
+        return f if answers.shape[1] < CORRECT_FROM else Correction(f, sets, answers, self.near)
 
     def find_wishes(self) -> Wishes:
-        """The orders of the two wishes, and evidence against, by the answers so far."""
-        best = self.find_predictor()[0]
+        """The orders of the two wishes, and evidence against, by the answers so far.
+
+        Evidence against is that of a function that is free to have it. Both functions are learned
+        in one fit: on a GPU it takes little more time than each.
+        """
         count, n = self.heat.shape
-        asked = (*self.asked, self.none, self.all)
-        f = fit_answers(*asked, against=True, free=True, **self.known)
-        return Wishes(*order_by_wish(best, count, n, self.heat.device), f.find_against())
+        twice = [torch.cat([t, t]) for t in (*self.asked, self.none, self.all, self.heat)]
+        free = torch.arange(2 * count, device=self.heat.device) >= count
+        known = self.known | {"heat": twice.pop(), "free": free}
+        f = fit_answers(*twice, against=True, **known)
+        orders = order_by_wish(self.correct(f.rows(slice(count))), count, n, self.heat.device)
+        return Wishes(*orders, f.rows(slice(count, None)).find_against())
 
     def confirm(self) -> None:
         """Ask about the first features by either wish, until their least number is known."""
@@ -299,9 +300,9 @@ class Search:
             does = torch.where(keeps, score >= least, score < least)
             high, low = torch.where(does, size, high), torch.where(does, low, size)
 
-    def find_error(self) -> Tensor:
-        """The error of the learned function on answers left out of its fit, [N]."""
-        return held_out_error(*self.asked, self.none, self.all, **self.known)
+    def fit(self) -> tuple[AnswersFunction, Tensor]:
+        """The monotone function of all answers, and its error on answers left out of a fit, [N]."""
+        return fit_and_check(*self.asked, self.none, self.all, **self.known)
 
 
 def smooth_cells(layout: tuple[int, ...]) -> Tensor:

@@ -43,7 +43,7 @@ def fit_answers(
     counted: Tensor | None = None,
     link: Link = "log-odds",
     against: bool = False,
-    free: bool = False,
+    free: bool | Tensor = False,
     steps: int | None = None,
 ) -> AnswersFunction:
     """Learn the function of every input from answers, in float64; nothing is drawn at random.
@@ -60,8 +60,9 @@ def fit_answers(
         counted: which answers count, bool [N, R]; None: all.
         link: "log-odds", or "value" for answers that are values.
         against: also learn evidence against the class; f is then no longer monotone.
-        free: let that evidence be as large as the answers say. Otherwise a strong prior holds it
-            near 0, which predicts and orders better where there is none.
+        free: let that evidence be as large as the answers say, of all inputs or of some, bool [N].
+            Otherwise a strong prior holds it near 0, which predicts and orders better where there
+            is none.
         steps: steps of Adam; None: 50, or 200 where units are found from the answers.
 
     >>> sets = torch.tensor([[[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1]]])
@@ -73,18 +74,13 @@ def fit_answers(
     count, per_input, n = sets.shape
     rows = max(1, ROOM // max(1, per_input * n))
     if count > rows:
-        same: dict[str, Any] = {
-            "places": places,
-            "link": link,
-            "against": against,
-            "steps": steps,
-            "free": free,
-        }
+        same: dict[str, Any] = {"places": places, "link": link, "against": against, "steps": steps}
+        named = {"heat": heat, "counted": counted, "free": free}
         parts = []
         for part in (slice(i, i + rows) for i in range(0, count, rows)):
-            own = [None if t is None else t[part] for t in (heat, counted)]
+            own = {k: t[part] if isinstance(t, Tensor) else t for k, t in named.items()}
             given = (t[part] for t in (sets, answers, none, all))
-            parts.append(fit_answers(*given, heat=own[0], counted=own[1], **same))
+            parts.append(fit_answers(*given, **same | own))
         joined: dict[str, Any] = {
             name: torch.cat([part.parts()[name] for part in parts]) for name in parts[0].parts()
         }
@@ -94,15 +90,16 @@ def fit_answers(
         found = places is None and per_input >= n
         if found:
             places = group_units(sets, answers, none, all, counted)
+        contra = torch.where(torch.as_tensor(free, device=sets.device), FOUND, AGAINST)
         fit = _Fit(
-            x=sets.to(answers),
+            sets=sets,
             wanted=to_score(answers, link),
             ends=(none.detach().to(answers).view(-1, 1), all.detach().to(answers).view(-1, 1)),
             base=_prior(heat, place_units(n) if places is None else places, sets.to(answers)),
             weigh=None if counted is None else counted.to(answers),
             link=link,
             against=against,
-            precisions=(*((FOUND, FOUND) if found else (SHARED, OWN)), FOUND if free else AGAINST),
+            precisions=(*((FOUND, FOUND) if found else (SHARED, OWN)), contra),
         )
         usual = FOUND_STEPS if found else STEPS
         fit.descend(usual if steps is None else steps, FOUND_RATE if found else RATE)
@@ -110,138 +107,165 @@ def fit_answers(
 
 
 class _Fit:
-    """The parameters of N inputs, side by side in one tensor, and the slope of their loss."""
+    """The parameters of N inputs, the slope of their loss, and Adam.
+
+    On a GPU the number of kernels is the price of a step, so what belongs together lies in one
+    tensor. Of n features, U units and R answers (| is side by side, / below):
+
+        free, slope  [N, n + 2, U + 2]  factors of a feature in each unit | of g | in all units
+                                        / sizes of units / shares of units | the toe
+        w            [N, n + 1, U + 1]  weights | g / 0 | start
+        x            [N, R + 1, n + 1]  minus the sets | 1, the whole input below
+        z = x w      [N, R + 1, U + 1]  minus the sums of units | start - g . S
+        back         [N, R + 1, U + 2]  the slope of the loss in z | in the odds
+    """
 
     def __init__(
         self,
-        x: Tensor,
+        sets: Tensor,
         wanted: Tensor,
         ends: tuple[Tensor, Tensor],
         base: Tensor,
         weigh: Tensor | None,
         link: Link,
         against: bool,
-        precisions: tuple[float, float, float],
+        precisions: tuple[float, float, Tensor],
     ) -> None:
-        self.x, self.wanted, self.base, self.weigh = x, wanted, base, weigh
-        (self.none, self.all), self.link, self.against = ends, link, against
-        count, n, units = base.shape
-        # A feature's factors in all units and in one, sizes and shares of units, the toe, g.
-        self.sizes = (n, n * units, units, units, 1, n if against else 0)
-        every = (*precisions[:2], SIZE, SIZE, TOE, precisions[2])
-        self.free = x.new_zeros(count, sum(self.sizes))
-        self.precision = torch.cat(
-            [x.new_full((k,), p) for k, p in zip(self.sizes, every, strict=True)]
-        )
-        self.scale = torch.ones_like(self.all)
+        (none, all_), (count, n, units) = ends, base.shape
+        self.none, self.all, self.link, self.n, self.u = none, all_, link, n, units
+        self.x = base.new_full((count, wanted.shape[1] + 1, n + 1), -1.0)
+        self.x[:, :-1, :n] = -sets.to(base)
+        self.x[:, :, n] = 1
+        scale = torch.ones_like(all_)
         if link == "value":  # in units of what the answers vary by
-            spread = (wanted - self.none).square().mean(1, keepdim=True).sqrt().nan_to_num()
-            self.scale = torch.maximum((self.all - self.none).abs(), spread).clamp(min=1e-30)
+            spread = (wanted - none).square().mean(1, keepdim=True).sqrt().nan_to_num()
+            scale = torch.maximum((all_ - none).abs(), spread).clamp(min=1e-30)
+        first_g = (FIRST_AGAINST * scale * against).log()[:, None].expand(-1, n, 1)
+        self.base = torch.cat([base, first_g], 2)
         # From the error of a score to twice its square's slope.
-        self.counts = 2 / (NOISE * self.scale).square()
+        self.counts = (2 / (NOISE * scale).square()).expand_as(wanted)
         if weigh is not None:
             self.counts = self.counts * weigh.square()
+        self.missed = (1 - wanted if link == "log-odds" else -wanted) * self.counts
+        self.up = (all_ > none).to(base)  # else there is nothing to rise to: no toe
+        self.start = none + FIRST_TOE * self.up
+        self.most_toe = torch.where(self.up > 0, LAST_TOE - FIRST_TOE, -torch.inf)
+        self.plus, self.apart = 1 + none.exp(), all_.exp() - none.exp()  # of odds
+        self.zero = base.new_zeros(1)
+
+        self.free = base.new_zeros(count, n + 2, units + 2)
+        self.slopes = base.new_zeros(2, *self.free.shape)  # and their squares
+        self.moments = torch.zeros_like(self.slopes)
+        self.w = base.new_zeros(count, n + 1, units + 1)
+        self.w[:, n, units:] = none
+        self.back = base.new_zeros(count, wanted.shape[1] + 1, units + 2)
+        self.precision = torch.full_like(self.free, 2 * SIZE)
+        shared, own, contra = precisions
+        self.precision[:, :n, :units] = 2 * own
+        self.precision[:, :n, units] = 2 * contra.view(-1, 1)
+        self.precision[:, :n, units + 1] = 2 * shared
+        self.precision[:, n + 1, units] = 2 * TOE
 
     def descend(self, steps: int, first_rate: float) -> None:
         """Take steps of Adam, each shorter than the one before."""
-        self.first, self.second = torch.zeros_like(self.free), torch.zeros_like(self.free)
-        rates = [
-            first_rate * (0.5 + 0.5 * math.cos(math.pi * k / steps)) / (1 - BETAS[0] ** (k + 1))
-            for k in range(steps)
-        ]
-        scales = [(1 - BETAS[1] ** (k + 1)) ** -0.5 for k in range(steps)]
-        self.schedule = self.free.new_tensor([rates, scales]).T
+        k = torch.arange(steps, dtype=torch.float64)
+        first, second = (1 - beta ** (k + 1) for beta in BETAS)  # Adam's corrections
+        rate = first_rate * (0.5 + 0.5 * torch.cos(math.pi * k / steps))
+        schedule = torch.stack([rate / first, torch.full_like(k, EPSILON)], 1)
+        self.schedule = (schedule * second.sqrt()[:, None]).to(self.free)
+        self.decay = 1 - self.free.new_tensor(BETAS).view(2, 1, 1, 1)
         self.at = torch.zeros(1, dtype=torch.int64, device=self.free.device)
-        if self.free.is_cuda and steps > 2:
-            repeat_on_gpu(self.step, steps, self.free.device)
-        else:
-            for _ in range(steps):
-                self.step()
+        repeat(self.step, steps, self.free.device)
 
     def step(self) -> None:
         """Take the next step of Adam."""
-        slope = self.slope()
-        self.first.lerp_(slope, 1 - BETAS[0])
-        self.second.mul_(BETAS[1]).addcmul_(slope, slope, value=1 - BETAS[1])
-        rate, scale = self.schedule.index_select(0, self.at)[0].unbind()
-        root = self.second.sqrt().mul_(scale).add_(EPSILON)
-        self.free.sub_((self.first * rate).div_(root))
+        torch.square(self.slope(), out=self.slopes[1])
+        self.moments.lerp_(self.slopes, self.decay)
+        rate, epsilon = self.schedule.index_select(0, self.at)[0].unbind()
+        root = self.moments[1].sqrt().add_(epsilon)
+        self.free.addcdiv_(self.moments[0] * rate, root, value=-1)
         self.at.add_(1)
 
     def function(self) -> AnswersFunction:
         """The functions that the parameters stand for."""
-        weight, share, k, g = self._build()
-        if not self.against:
-            g = torch.zeros_like(weight[:, :, 0])
-        return AnswersFunction(weight, share, g, k, self.none, self.all, self.link, self.x.shape[1])
+        toe = self._fill_weights() + FIRST_TOE
+        weight, g = (part.contiguous() for part in self.w[:, : self.n].split([self.u, 1], 2))
+        share = self.free[:, self.n + 1, : self.u].softmax(1)
+        ends, n_answers = (self.none, self.all), self.x.shape[1] - 1
+        return AnswersFunction(weight, share, g[:, :, 0], toe, *ends, self.link, n_answers)
 
-    def _build(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        shared, own, size, mix, toe, contra = self.free.split(self.sizes, 1)
-        log = self.base + own.view(self.base.shape) + shared[:, :, None] + size[:, None]
-        k = (toe + FIRST_TOE).clamp(max=LAST_TOE)
-        return log.exp(), mix.softmax(1), k, FIRST_AGAINST * self.scale * contra.exp()
+    def _fill_weights(self) -> Tensor:
+        """Fill w from the parameters; returns the toe less its first value, [N, 1]."""
+        n, u, free, w = self.n, self.u, self.free, self.w[:, : self.n]
+        torch.add(self.base, free[:, :n, : u + 1], out=w)
+        w[:, :, :u].add_(free[:, :n, u + 1 :]).add_(free[:, n : n + 1, :u])
+        w.exp_()
+        toe = free[:, n + 1, u : u + 1].clamp(max=LAST_TOE - FIRST_TOE)
+        if self.link == "log-odds":
+            torch.addcmul(self.start, toe, self.up, out=self.w[:, n, u:])
+        return toe
 
     def slope(self) -> Tensor:
-        """The gradient of the loss, in the order of the parameters: [N, P].
+        """The gradient of the loss in the parameters, [N, n + 2, U + 2].
 
-        For each r: score = link(stay, start + value), value = rise total - g . x, and so on down
-        to the logarithms of weights; see ``AnswersFunction`` for the names.
+        See ``AnswersFunction`` for the names. With h = (F + g . 1) a / phi(w . 1) for each unit,
+        start + value(S) = h . phi(w . S) + start - g . S; the toe moves start, and so F, and the
+        odds that stay.
         """
-        weight, share, k, g = self._build()
-        function = AnswersFunction(weight, share, g, k, self.none, self.all, self.link)
-        stay, start, rest = function.link_parts
-        passed = torch.exp(-(self.x @ weight))  # e^-z of every unit, [N, R, U]
-        whole = -torch.expm1(-weight.sum(1))  # 1 - e^-t, [N, U]
-        per_unit = share / whole
-        rise = (1 - passed) @ per_unit[:, :, None]  # [N, R, 1]
-        total = rest + g.sum(1, keepdim=True) if self.against else rest
-        value = rise[:, :, 0] * total
-        if self.against:
-            value = value - (self.x @ g[:, :, None])[:, :, 0]
-        if self.link == "value":
-            by_value = (start + value - self.wanted) * self.counts
-            by_toe = torch.zeros_like(k)
+        n, u, slope, back = self.n, self.u, self.slopes[0], self.back
+        by_level, by_odds = back[:, :-1, u], back[:, :-1, u + 1]
+        self._fill_weights()
+        z = self.x @ self.w
+        phi = torch.expm1(z)  # minus phi of the units' sums; the last column is free
+        top, start, end = self.all, None, None
+        if self.link == "log-odds":
+            start = self.w[:, n, u:].exp()  # the odds that the rise starts from, and ends at
+            end = start + self.apart
+            top = end.log()
+        whole = phi[:, -1]  # phi(w . 1) | F + g . 1
+        torch.sub(top, z[:, -1, u:], out=whole[:, u:])
+        whole[:, u:].add_(1e-150)  # of a constant model it is 0, and is divided by below
+        share = self.free[:, n + 1, :u].softmax(1)
+        h = share * whole[:, u:] / whole[:, :u]
+        level = (phi[:, :-1, :u] @ h[:, :, None])[:, :, 0].add_(z[:, :-1, u])
+        if start is None:
+            torch.addcmul(self.missed, level, self.counts, out=by_level)
         else:
-            level = start + value
-            score = torch.logaddexp(stay, level).sigmoid()
-            by_level = (score - self.wanted) * self.counts * (score * (1 - score))
-            by_value = by_level * torch.sigmoid(level - stay)
-            by_toe = self._slope_of_toe(k, stay, by_level, by_value, rise[:, :, 0])
-        by_rise = (by_value * total)[:, :, None]
-        by_unit = ((1 - passed).mT @ by_rise)[:, :, 0]  # of a unit's share over its whole, [N, U]
-        by_sum = passed.mul_(by_rise) * per_unit[:, None]  # of z, [N, R, U]
-        # Of t, which lowers the unit's share of the whole: whole' = e^-t = 1 - whole.
-        by_total = -by_unit * per_unit * (1 - whole) / whole
-        by_log = (self.x.mT @ by_sum + by_total[:, None]) * weight
-        by_share = by_unit / whole
-        by_mix = share * (by_share - (share * by_share).sum(1, keepdim=True))
-        slopes = [by_log.sum(2), by_log.flatten(1), by_log.sum(1), by_mix, by_toe]
-        if self.against:
-            by_g = (by_value * rise[:, :, 0]).sum(1, keepdim=True) - (by_value[:, None] @ self.x)[
-                :, 0
-            ]
-            slopes.append(by_g * g)
-        return torch.cat(slopes, 1).addcmul_(self.free, self.precision, value=2)
-
-    def _slope_of_toe(
-        self, k: Tensor, stay: Tensor, by_level: Tensor, by_value: Tensor, rise: Tensor
-    ) -> Tensor:
-        """The slope in the toe's parameter, through where the rise starts, what stays and F."""
-        by_stay = k.exp() / torch.expm1(k)  # of what stays, by k
-        part = stay - self.all
-        odds = torch.where(part < -1e-6, part.exp() / torch.expm1(part), 0.0)
-        by_rest = odds * by_stay - 1  # of F, by k
-        stays = ((by_level - by_value) * by_stay).sum(1, keepdim=True)
-        moves = (by_value * (1 + rise * by_rest)).sum(1, keepdim=True)
-        free = (self.all > self.none) & (k < LAST_TOE)
-        return torch.where(free, stays + moves, 0.0)
+            odds = level.clamp_(max=700).exp_()
+            plus = odds + (self.plus - start)  # 1 + all odds of the class, with those that stay
+            error = torch.addcdiv(self.missed, self.counts, plus, value=-1)
+            torch.div(error.div_(plus), plus, out=by_odds)
+            torch.mul(by_odds, odds, out=by_level)
+        # h to a, by softmax, and to what it has of the whole input: phi(w . 1), F + g . 1.
+        by_h = (phi[:, :-1, :u].mT @ by_level[:, :, None])[:, :, 0]
+        parts = torch.empty_like(whole)  # h times its slope | their sum
+        torch.mul(h, by_h, out=parts[:, :u])
+        torch.sum(parts[:, :u], 1, keepdim=True, out=parts[:, u:])
+        torch.addcmul(parts[:, :u], share, parts[:, u:], value=-1, out=slope[:, n + 1, :u])
+        torch.addcdiv(self.zero, parts, whole, value=-1, out=back[:, -1, : u + 1])
+        torch.mul(by_level[:, :, None], h[:, None], out=back[:, :-1, :u])
+        back[:, :, :u].addcmul_(back[:, :, :u], phi[:, :, :u])  # times phi' = 1 - phi
+        by_w = self.x.mT @ back
+        torch.mul(by_w[:, :n, : u + 1], self.w[:, :n], out=slope[:, :n, : u + 1])
+        torch.sum(slope[:, :n, :u], 2, out=slope[:, :n, u + 1])
+        torch.sum(slope[:, :n, :u], 1, out=slope[:, n, :u])
+        if start is not None and end is not None:
+            by_stay = torch.addcdiv(by_w[:, n, u + 1 :], back[:, -1, u : u + 1], end)
+            by_toe = torch.addcmul(by_w[:, n, u : u + 1], start, by_stay, value=-1)
+            moves = self.free[:, n + 1, u : u + 1] < self.most_toe
+            torch.mul(by_toe, moves, out=slope[:, n + 1, u : u + 1])
+        return slope.addcmul_(self.free, self.precision)
 
 
-def repeat_on_gpu(step: Callable[[], None], times: int, device: torch.device) -> None:
-    """Run a step again and again: recorded once (a CUDA graph), it is launched as a whole.
+def repeat(step: Callable[[], None], times: int, device: torch.device) -> None:
+    """Run a step again and again: on a GPU it is recorded once (a CUDA graph), then launched whole.
 
     The step works in place, waits for nothing, and launches the same kernels each time.
     """
+    if device.type != "cuda" or times < 3:
+        for _ in range(times):
+            step()
+        return
     side = _side_stream(device, threading.get_ident())
     side.wait_stream(torch.cuda.current_stream(device))
     graph = torch.cuda.CUDAGraph()

@@ -56,12 +56,11 @@ class AnswersFunction:
 
     def rise(self, x: Tensor) -> Tensor:
         """The part of the way from none to all, 0 to 1: sets or [0, 1], [N, R, n] -> [N, R]."""
-        return (-torch.expm1(-(x @ self.weight)) @ self._heights)[:, :, 0]
+        return (torch.expm1(-(x @ self.weight)) @ self._heights)[:, :, 0]
 
     def value(self, x: Tensor) -> Tensor:
         """The submodular function, 0 of the empty set: [N, R, n] -> [N, R]."""
-        total = self.link_parts[2] + self.against.sum(1, keepdim=True)
-        return self.rise(x) * total - (x @ self.against[:, :, None])[:, :, 0]
+        return self.rise(x) * self._total - (x @ self.against[:, :, None])[:, :, 0]
 
     def predict(self, x: Tensor) -> Tensor:
         """The log-odds (or value) with only these features left: [N, R, n] -> [N, R]."""
@@ -116,8 +115,13 @@ class AnswersFunction:
 
     @cached_property
     def _heights(self) -> Tensor:
-        """What each unit would rise to without end, a_u / phi(w_u . 1), [N, U, 1]."""
-        return (self.share / -torch.expm1(-self.weight.sum(1)).clamp(max=-1e-300))[:, :, None]
+        """Minus what each unit would rise to without end, a_u / phi(w_u . 1), [N, U, 1]."""
+        return (self.share / torch.expm1(-self.weight.sum(1)).clamp(max=-1e-300))[:, :, None]
+
+    @cached_property
+    def _total(self) -> Tensor:
+        """What ``value`` rises by before evidence against is taken from it, F + g . 1, [N, 1]."""
+        return self.link_parts[2] + self.against.sum(1, keepdim=True)
 
     @cached_property
     def link_parts(self) -> tuple[Tensor, Tensor, Tensor]:
