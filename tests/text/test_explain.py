@@ -354,7 +354,8 @@ def test_one_continuation_is_explained_against_another(speaker, rival):
         first, rest = tokenizer.encode("the film was"), tokenizer.encode(end)
         logits = model(torch.tensor([first + rest])).logits[0].detach().log_softmax(1)
         said.append(sum(logits[len(first) - 1 + j, t] for j, t in enumerate(rest)))
-    assert float(e.score[0]) == pytest.approx(float(said[0] - said[1]), abs=1e-3)
+    assert float(e.score[0]) == pytest.approx(float((said[0] - said[1]).sigmoid()), abs=1e-4)
+    assert e.unit == "log-odds"
     assert sum(e.provenance.evaluations.values()) <= 40
 
 

@@ -61,7 +61,7 @@ def explain_by_sea(
         model,
         item.reading,
         lambda _: chosen,
-        Output("value") if item.ends else Output("logits"),
+        Output("logits"),
         ends=item.ends,
         methods=methods,
         options={},

@@ -57,6 +57,7 @@ def assemble_texts(
     labels: Sequence[str],
     *,
     classes: Sequence[str] | None,
+    ranked: bool,
     checks: Sequence[Check],
     provenance: Provenance,
 ) -> Explanation:
@@ -89,7 +90,7 @@ def assemble_texts(
         **joined,
         curve=curve,
         rival=rival,
-        ranking=rank_classes(outputs, found[0].members.output, classes),
+        ranking=rank_classes(outputs, found[0].members.output, classes) if ranked else None,
         methods=tuple(found[0].members.maps),
         target=targets if rival is None else targets[:, 0],
         feature_shape=(width,),

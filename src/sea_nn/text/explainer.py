@@ -95,7 +95,9 @@ class TextSEA:
         self.budget, self.seed = budget, check_seed(seed)
         self.features = features
         self.absent, self.notes = _choose_absent(absent, tokenizer, self.language)
-        self.output = _find_output(output, config, self.language)
+        if self.language and output is not None:
+            raise InputError("a language model says log-probabilities of continuations: no output=")
+        self.output = _find_output(output, config)
         self.limit = find_limit(model, tokenizer)
 
     def explain(
@@ -152,6 +154,8 @@ class TextSEA:
             names = ("value" if name == "<lambda>" else name,)
             target, output = 0, Output("value")
         targets, spans = split_targets(target, len(texts)), self._split_features(len(texts))
+        if self.language:  # log-probabilities; of two they are logits: one if it can only be these
+            output = Output("logits" if isinstance(targets[0], tuple) else "value")
         found: list[ExplainedText] = []
         said: list[str] = []
         done, total = 0, self.budget * len(texts)
@@ -176,7 +180,12 @@ class TextSEA:
                 took = time.perf_counter() - started
                 told = self._tell(some, model_name, took, model, output)
                 return assemble_texts(
-                    some, labels, classes=names, checks=self.notes, provenance=told
+                    some,
+                    labels,
+                    classes=names,
+                    ranked=not self.language,
+                    checks=self.notes,
+                    provenance=told,
                 )
 
             for i, text in enumerate(texts):
@@ -362,10 +371,8 @@ def _choose_absent(
     return wanted, ()
 
 
-def _find_output(output: str | None, config: Any, language: bool) -> Output:
-    """What the model's columns are."""
-    if language:
-        return Output("value")  # log-probabilities
+def _find_output(output: str | None, config: Any) -> Output:
+    """What a classifier's columns are."""
     if output is not None:
         return Output(output)
     problem = getattr(config, "problem_type", None)
