@@ -17,7 +17,7 @@ from sea_nn.members.surrogates import draw_coalitions, fit_linear
 from sea_nn.passes.outputs import Output
 from sea_nn.text.absent import Absent
 from sea_nn.text.explainer import DEFAULT_METHODS
-from sea_nn.text.learn import explain_text
+from sea_nn.text.learn import AskedText, explain_text
 from sea_nn.text.members import MEMBERS, Question
 from sea_nn.text.model import End, TextModel
 from sea_nn.text.reading import Reading
@@ -57,16 +57,8 @@ def explain_by_sea(
 ) -> Tensor:
     """SEA's order as numbers, the first word largest: [n]."""
     chosen = torch.tensor([[0, 1]] if item.ends else [item.target], device=model.device)
-    found = explain_text(
-        model,
-        item.reading,
-        lambda _: chosen,
-        Output("logits"),
-        ends=item.ends,
-        methods=methods,
-        options={},
-        budget=budget,
-    )
+    asked = AskedText(item.reading, lambda _: chosen, lambda _: "", Output("logits"), item.ends)
+    found = explain_text(model, asked, methods=methods, options={}, budget=budget)
     order = found.learned.order[0].cpu()
     return torch.empty(len(order), dtype=torch.float64).scatter_(
         0, order, torch.arange(len(order), 0, -1, dtype=torch.float64)

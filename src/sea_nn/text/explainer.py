@@ -21,11 +21,11 @@ from sea_nn.passes.borrowing import borrow
 from sea_nn.passes.outputs import Output
 from sea_nn.questions.budget import check_stops
 from sea_nn.text.absent import ABSENT, Absent
-from sea_nn.text.assemble import assemble_texts, find_earlier
-from sea_nn.text.learn import ExplainedText, explain_text
+from sea_nn.text.assemble import assemble_texts, find_earlier, rank_texts
+from sea_nn.text.learn import AskedText, ExplainedText, explain_text
 from sea_nn.text.members import check_methods
 from sea_nn.text.model import TextModel
-from sea_nn.text.reading import FEATURES, Reading, read_text
+from sea_nn.text.reading import FEATURES, read_text
 from sea_nn.text.targets import find_classes, find_ends, name_classes, split_targets
 
 DEFAULT_METHODS = ("saliency", "input_x_gradient")
@@ -157,7 +157,6 @@ class TextSEA:
         if self.language:  # log-probabilities; of two they are logits: one if it can only be these
             output = Output("logits" if isinstance(targets[0], tuple) else "value")
         found: list[ExplainedText] = []
-        said: list[str] = []
         done, total = 0, self.budget * len(texts)
 
         def tick(member: str, count: int) -> None:
@@ -166,58 +165,48 @@ class TextSEA:
             if progress is not None:
                 progress(member, min(done, total), total)
 
+        def put(some: Sequence[ExplainedText]) -> Explanation:
+            told = self._tell(some, model_name, time.perf_counter() - started, model, output)
+            ranked = None if self.language else rank_texts(some, names)
+            return assemble_texts(some, ranked, self.notes, told)
+
         with borrow(self.model) as twin:
-            model = TextModel(
-                twin,
-                self.tokenizer,
-                language=self.language,
-                absent=self.absent,
-                batch=internal_batch_size,
-                value=value,
-            )
-
-            def put(some: Sequence[ExplainedText], labels: Sequence[str]) -> Explanation:
-                took = time.perf_counter() - started
-                told = self._tell(some, model_name, took, model, output)
-                return assemble_texts(
-                    some,
-                    labels,
-                    classes=names,
-                    ranked=not self.language,
-                    checks=self.notes,
-                    provenance=told,
-                )
-
+            how: dict[str, Any] = {"language": self.language, "absent": self.absent}
+            how |= {"batch": internal_batch_size, "value": value}
+            model = TextModel(twin, self.tokenizer, **how)
             for i, text in enumerate(texts):
-                passed = time.perf_counter() - started
-                share = None if seconds is None else max(0.0, seconds - passed) / (len(texts) - i)
-                stops = {"seconds": share, "tolerance": tolerance, "tick": tick}
+                share = None
+                if seconds is not None:
+                    left = seconds - (time.perf_counter() - started)
+                    share = max(0.0, left) / (len(texts) - i)
                 try:
-                    one, label = self._explain_one(
+                    asked = self._read(model, text, spans[i], targets[i], names, output)
+                    earlier = None
+                    if previous is not None:
+                        earlier = find_earlier(previous[i], asked, self.absent)
+                    one = explain_text(
                         model,
-                        text,
-                        spans[i],
-                        targets[i],
-                        names,
-                        output,
-                        None if previous is None else previous[i],
-                        None
-                        if on_round is None
-                        else lambda one, label: on_round(put([one], [label])),
-                        stops,
+                        asked,
+                        methods=self.methods,
+                        options=self.options,
+                        budget=self.budget,
+                        tick=tick,
+                        previous=earlier,
+                        on_round=None if on_round is None else lambda one: on_round(put([one])),
+                        seconds=share,
+                        tolerance=tolerance,
                     )
                 except InputError as error:
                     where = f"text {i}: " if len(texts) > 1 else ""
                     raise InputError(f"{where}{error}") from error
                 found.append(one)
-                said.append(label)
                 if one.learned.stopped == "interrupted":
                     break
         if output.notice:
             warnings.warn(output.notice, AssumptionWarning, stacklevel=2)
-        return put(found, said)
+        return put(found)
 
-    def _explain_one(
+    def _read(
         self,
         model: TextModel,
         text: str | tuple[str, str],
@@ -225,23 +214,8 @@ class TextSEA:
         target: Any,
         names: Sequence[str] | None,
         output: Output,
-        previous: Explanation | None,
-        on_round: Callable[[ExplainedText, str], bool | None] | None,
-        stops: Mapping[str, Any],
-    ) -> tuple[ExplainedText, str]:
-        """One text, and the name of what is explained of it."""
-        how: dict[str, Any] = {"methods": self.methods, "options": self.options}
-        how |= {"budget": self.budget, **stops}
-
-        def go_on(reading: Reading, name: Callable[[ExplainedText], str]) -> dict[str, Any]:
-            """The questions asked before, and what each round is told to."""
-            told = None if on_round is None else lambda one: on_round(one, name(one))
-            if previous is None:
-                return {"on_round": told}
-            if previous.provenance.config.get("absent") != self.absent:
-                raise InputError(f"previous was asked without absent={self.absent!r}")
-            return {"on_round": told, "previous": find_earlier(previous, reading)}
-
+    ) -> AskedText:
+        """One text as the model reads it, and what is explained of it."""
         if not self.language:
             reading = read_text(self.tokenizer, text, features, limit=self.limit)
             numbers = {name: k for k, name in enumerate(names or ())}
@@ -249,11 +223,7 @@ class TextSEA:
             def choose(columns: Tensor) -> Tensor:
                 return find_classes(target, columns, numbers, output)
 
-            def name(one: ExplainedText) -> str:
-                return name_classes(one.members.target, names)
-
-            one = explain_text(model, reading, choose, output, **how, **go_on(reading, name))
-            return one, name(one)
+            return AskedText(reading, choose, lambda chosen: name_classes(chosen, names), output)
         given = None if target is None else find_ends(target, self.tokenizer)
         room = None
         if self.limit is not None:
@@ -264,31 +234,23 @@ class TextSEA:
         ends = given if given is not None else [(model.next_token(reading),)]
         pair = [[0, 1]] if len(ends) == 2 else [0]
         label = ", not ".join(repr(self.tokenizer.decode(list(end))) for end in ends)
-        if previous is not None and previous.name(0) != label:
-            raise InputError(f"previous explains {previous.name(0)}, and now it is {label}")
-        one = explain_text(
-            model,
+        return AskedText(
             reading,
             lambda columns: columns.new_tensor(pair).long(),
+            lambda chosen: label,
             output,
-            ends=ends,
-            **how,
-            **go_on(reading, lambda _: label),
+            tuple(ends),
         )
-        return one, label
 
     def _find_start(self) -> int:
         """What a language model reads where all words are absent."""
-        marks = ("bos_token_id", "eos_token_id", "pad_token_id")
-        found = next(
-            (m for m in (getattr(self.tokenizer, k) for k in marks) if m is not None), None
+        for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+            if (token := getattr(self.tokenizer, name)) is not None:
+                return int(token)
+        raise InputError(
+            "the tokenizer has no token to begin a text with (bos, eos or pad): set one, such "
+            'as tokenizer.bos_token = "<s>"'
         )
-        if found is None:
-            raise InputError(
-                "the tokenizer has no token to begin a text with (bos, eos or pad): set one, such "
-                'as tokenizer.bos_token = "<s>"'
-            )
-        return int(found)
 
     def _split_features(self, n_texts: int) -> list[Any]:
         """The features of each text: a name is for all; spans are of one text or of each."""
@@ -320,12 +282,9 @@ class TextSEA:
         output: Output,
     ) -> Provenance:
         """Where the explanation comes from."""
-        spent: dict[str, int] = {}
-        took: dict[str, float] = {}
-        for one in found:
-            for member, count in one.members.evaluations.items():
-                spent[member] = spent.get(member, 0) + count
-                took[member] = took.get(member, 0.0) + one.members.seconds[member]
+        members = found[0].members.evaluations
+        spent = {name: sum(one.members.evaluations[name] for one in found) for name in members}
+        took = {name: sum(one.members.seconds[name] for one in found) for name in members}
         features = self.features if isinstance(self.features, str) else "spans"
         return Provenance(
             config={"absent": self.absent},

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import is_flat
 from sea_nn.errors import MemberError, UnfitError
 from sea_nn.features import Features
 from sea_nn.features.kinds import TEXT
-from sea_nn.members.checks import Check, vote
+from sea_nn.members.checks import vote
 from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.passes.outputs import Output, take
 from sea_nn.questions.asked import Asked
@@ -29,31 +28,47 @@ from sea_nn.text.reading import Reading
 
 
 @dataclass(frozen=True)
+class AskedText:
+    """One text, and what is explained of it.
+
+    Attributes:
+        reading: the text.
+        choose: from columns [1, K] to the target, [1] or, of a pair, [1, 2].
+        name: from the target to its name.
+        output: what the columns are.
+        ends: a language model's continuations; none of a classifier.
+    """
+
+    reading: Reading
+    choose: Callable[[Tensor], Tensor]
+    name: Callable[[Tensor], str]
+    output: Output
+    ends: tuple[End, ...] = ()
+
+
+@dataclass(frozen=True)
 class ExplainedText:
     """Everything found about one text of n features.
 
     Attributes:
         reading: the text.
+        label: the name of what is explained.
         members: the members' maps, signed, [1, n] each, with the columns and their target.
         heatmaps: the same, absolute and scaled, [1, m, n].
         learned: the function.
-        checks: what to know.
     """
 
     reading: Reading
+    label: str
     members: MemberMaps
     heatmaps: Tensor
     learned: AnswersMap
-    checks: tuple[Check, ...]
 
 
 def explain_text(
     model: TextModel,
-    reading: Reading,
-    choose: Callable[[Tensor], Tensor],
-    output: Output,
+    text: AskedText,
     *,
-    ends: Sequence[End] = (),
     methods: Sequence[str],
     options: Mapping[str, Mapping[str, Any]],
     budget: int,
@@ -65,21 +80,11 @@ def explain_text(
 ) -> ExplainedText:
     """Explain one text with ``budget`` evaluations, members and questions together.
 
-    Args:
-        model: the model.
-        reading: the text.
-        choose: from columns [1, K] to the target, [1] or, of a pair, [1, 2].
-        output: what the columns are.
-        ends: a language model's continuations.
-        methods: members.
-        options: of members.
-        budget: evaluations.
-        tick: told a member's name ("sea" for questions) and the evaluations just made.
-        previous: questions about this text and the model's outputs; they count as asked.
-        on_round: is given what was found after each round, and may return False to stop.
-        seconds: ask no more after this time, the members' included.
-        tolerance: ask no more once the error is at most this.
+    Arguments are those of ``TextSEA``, but: ``tick`` is told a member's name ("sea" for questions)
+    and the evaluations just made; ``previous`` are questions about this text and the model's
+    outputs, which count as asked; ``seconds`` are for this text, its members included.
     """
+    reading, ends, output = text.reading, text.ends, text.output
     per_question, before, began = len(group_tails(ends)), model.evaluations, time.perf_counter()
     check_budget(budget, per_question * find_price(methods, options, len(reading)))
     target: Tensor | None = None
@@ -89,7 +94,7 @@ def explain_text(
         nonlocal target, columns
         if target is None or columns is None:
             columns = found[:1].detach().float()
-            target = choose(columns)
+            target = text.choose(columns)
         return take(found, target.expand(len(found), *target.shape[1:]))
 
     question = Question(model, reading, ends, read)
@@ -136,7 +141,7 @@ def explain_text(
         answered = torch.cat(said)[: learned.asked.sets.shape[1]]
         asked = replace(learned.asked, outputs=answered[None, :, None], whole=columns)
         learned = replace(learned, asked=asked)
-        return ExplainedText(reading, members, heatmaps, learned, tuple(_check(reading, members)))
+        return ExplainedText(reading, text.name(chosen), members, heatmaps, learned)
 
     ran = (maps, took, evaluations, failed, chosen, columns, output, options)
     members = MemberMaps(*ran, kind=TEXT)
@@ -156,14 +161,3 @@ def explain_text(
         tolerance=tolerance,
     )
     return finish(learned)
-
-
-def _check(reading: Reading, members: MemberMaps) -> list[Check]:
-    """What to know of the members and of how the text was read."""
-    checks = [Check("warn", "text", message, advice) for message, advice in reading.notes]
-    checks += [Check("fail", name, why, "it is left out") for name, why in members.failed.items()]
-    for name, maps in members.maps.items():
-        if bool(is_flat(maps.abs()).any()):
-            message = "its map is the same everywhere"
-            checks.append(Check("fail", name, message, "it does not count"))
-    return checks

@@ -132,12 +132,15 @@ def _first(q: Question) -> tuple[Tensor, tuple[Tensor, Tensor]]:
 
 Member = Callable[..., Tensor]
 MEMBERS: dict[str, Member] = {
-    "saliency": saliency,
-    "input_x_gradient": input_x_gradient,
-    "integrated_gradients": integrated_gradients,
-    "attention_rollout": attention_rollout,
-    "attention_lrp": attention_lrp,
-    "leave_one_out": leave_one_out,
+    own.__name__: own
+    for own in (
+        saliency,
+        input_x_gradient,
+        integrated_gradients,
+        attention_rollout,
+        attention_lrp,
+        leave_one_out,
+    )
 }
 
 
@@ -149,11 +152,10 @@ def find_price(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]],
     >>> find_price(("saliency", "input_x_gradient"), {}, 20), find_price(("leave_one_out",), {}, 20)
     (1, 21)
     """
-    price = 1
-    if "integrated_gradients" in methods:
-        price += int(options.get("integrated_gradients", {}).get("n_steps", STEPS))
-    price += ("attention_rollout" in methods) + ("attention_lrp" in methods)
-    return price + n * ("leave_one_out" in methods)
+    steps = int(options.get("integrated_gradients", {}).get("n_steps", STEPS))
+    more = {"integrated_gradients": steps, "leave_one_out": n}
+    more |= {"attention_rollout": 1, "attention_lrp": 1}
+    return 1 + sum(more.get(name, 0) for name in methods)
 
 
 def check_methods(

@@ -176,24 +176,17 @@ class TextModel:
         read: Callable[[Tensor], Tensor],
         hold: bool,
     ) -> tuple[Tensor, Tensor]:
-        there = reading.owner != START
-        rest = {k: v[there] for k, v in reading.given.items() if k != "input_ids"}
-        rest["attention_mask"] = torch.ones(int(there.sum()), dtype=torch.int64)
         columns: dict[int, Tensor] = {}
         holding = HoldAttention([]) if hold else nullcontext()
         with torch.inference_mode(False), torch.enable_grad(), holding:
             leaf = points.detach().clone().requires_grad_(True)
             for tail, which in group_tails(ends):
-                more = self._embedding()(torch.tensor(tail, dtype=torch.int64, device=self.device))
-                full = torch.cat([leaf, more.detach().expand(len(leaf), -1, -1)], 1)
-                given = {
-                    k: torch.cat([v, v.new_full((len(tail),), int(k == "attention_mask"))])
-                    for k, v in rest.items()
-                }
-                given = {k: v.to(self.device).expand(len(leaf), -1) for k, v in given.items()}
-                lengths = torch.full((len(leaf),), full.shape[1], device=self.device)
+                rows = self._whole(reading, tail)
+                given = {k: v.expand(len(leaf), -1) for k, v in rows.given.items()}
+                more = self._embedding()(given.pop("input_ids")[:, leaf.shape[1] :]).detach()
+                given["inputs_embeds"] = torch.cat([leaf, more], 1)
                 self.evaluations += len(leaf)
-                given["inputs_embeds"] = full
+                lengths = rows.lengths.expand(len(leaf))
                 found = self._forward(given, lengths, [ends[k] for k in which])
                 columns |= dict(zip(which or [0], found.unbind(2), strict=True))
             joined = _put_in_order(columns)
@@ -211,10 +204,10 @@ class TextModel:
             raise UnfitError("the model has no attention over all tokens at once")
         return [layer[0].float().mean(0) for layer in record.weights]
 
-    def _whole(self, reading: Reading) -> Rows:
+    def _whole(self, reading: Reading, tail: End = ()) -> Rows:
         """The text with all of its features, one row."""
         sets = torch.ones(1, len(reading), dtype=torch.bool, device=self.device)
-        return self._hide(reading, sets).take(sets.new_zeros(1, dtype=torch.int64))
+        return self._hide(reading, sets, tail).take(sets.new_zeros(1, dtype=torch.int64))
 
     def _hide(self, reading: Reading, sets: Tensor, tail: End = ()) -> Rows:
         return hide(reading, sets, self.absent, mask=self.mask, pad=self.pad, tail=tail)

@@ -11,7 +11,14 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.questions.learn import MOST_FEATURES
-from sea_nn.text.spans import Span, check_spans, find_sentences, find_words, join_neighbours
+from sea_nn.text.spans import (
+    Span,
+    check_spans,
+    find_sentences,
+    find_words,
+    join_neighbours,
+    strip,
+)
 
 FEATURES = ("words", "tokens", "sentences")
 NOBODY, START = -1, -2
@@ -183,14 +190,8 @@ def _find_spans(
         return find_words(text)
     if features == "sentences":
         return find_sentences(text)
-    if features == "tokens":
-        marks = special.tolist()
-        own = (_strip(text, p) for p, mark in zip(places, marks, strict=True) if not mark)
-        return sorted({place for place in own if place[0] < place[1]})
-    raise InputError(
-        f"features must be {', '.join(map(repr, FEATURES))}, or spans (start, end); got "
-        f"{features!r}"
-    )
+    own = (strip(text, p) for p, mark in zip(places, special.tolist(), strict=True) if not mark)
+    return sorted({place for place in own if place[0] < place[1]})
 
 
 def _find_owners(
@@ -201,7 +202,7 @@ def _find_owners(
     owners: list[int] = []
     blank: list[int] = []
     for place, mark in zip(places, special.tolist(), strict=True):
-        start, end = _strip(text, place)
+        start, end = strip(text, place)
         owners.append(NOBODY)
         if mark:
             continue
@@ -216,13 +217,3 @@ def _find_owners(
     for i in blank:
         owners[i] = last
     return torch.tensor(owners)
-
-
-def _strip(text: str, place: Span) -> Span:
-    """A place without the blanks at its ends."""
-    start, end = place
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
-    return start, end

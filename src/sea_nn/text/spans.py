@@ -29,13 +29,14 @@ def find_sentences(text: str) -> list[Span]:
     """Sentences, which end with a mark before a space, or with a line; spaces around left out."""
     ends = [found.end() for found in SENTENCE_END.finditer(text)]
     cuts = [0, *ends, len(text)]
-    spans = []
-    for start, end in pairwise(cuts):
-        part = text[start:end]
-        if part.strip():
-            before = len(part) - len(part.lstrip())
-            spans.append((start + before, start + len(part.rstrip())))
-    return spans
+    spans = (strip(text, cut) for cut in pairwise(cuts))
+    return [(start, end) for start, end in spans if start < end]
+
+
+def strip(text: str, span: Span) -> Span:
+    """A span without the blanks at its ends; of blanks alone, one that ends before it starts."""
+    part = text[slice(*span)]
+    return span[1] - len(part.lstrip()), span[0] + len(part.rstrip())
 
 
 def check_spans(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
