@@ -299,6 +299,7 @@ def test_volumes_are_mosaics_of_their_slices(browse):
     b.go(1)
     picked = pick_slices(e.attribution[1, 0], 9)
     assert b.texts(".channel") == [f"slice {k}" for k in picked]
+    assert "9 of 12 slices" in b.text("facts")
     b.set("opacity", 100)
     shown = paint(tile(heat(e.attribution[1, 0], 0)[picked]))
     assert np.abs(b.pixels()[..., :3] / 255 - shown).max() < 0.03

@@ -246,7 +246,8 @@ function showStage() {
   $("name").textContent = entry.name;
   $("facts").replaceChildren(...(group.unit === "value" ? [] : [`class ${entry.target} · `]),
     `${group.unit} ${entry.written || "unknown"} · `, term("feature", `${count(group.n)} ${group.noun[1]}`),
-    " · ", term("member", `${group.methods.length} member${group.methods.length === 1 ? "" : "s"}`));
+    " · ", term("member", `${group.methods.length} member${group.methods.length === 1 ? "" : "s"}`),
+    current.slices ? ` · ${current.slices.length} of ${group.shape[0]} slices, the strongest of each part` : "");
   $("noun").textContent = group.noun[1];
   const stage = document.querySelector(".stage").classList;
   stage.toggle("wide", lines);
