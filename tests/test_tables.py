@@ -154,7 +154,7 @@ def test_groups_of_columns_have_names(background):
         (torch.zeros(3, 5), InputError, r"\[B, 6\]"),
         (torch.zeros(0, 6), InputError, "B >= 1"),
         (torch.zeros(3, 6, dtype=torch.long), KindError, "floating"),
-        (torch.full((3, 6), torch.nan), InputError, "leave these rows out"),
+        (torch.full((3, 6), torch.nan), InputError, "3 of 3 rows: leave these rows out"),
     ],
 )
 def test_a_background_that_does_not_fit_is_refused(wrong, error, match):

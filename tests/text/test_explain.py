@@ -345,6 +345,11 @@ def test_a_pair_is_explained_as_one_class_against_the_other(parts):
         SEA.for_text(model, tokenizer, budget=20).explain([SHORT], target=(0, 1, 2))
 
 
+def test_what_a_language_model_says_is_known(speaker):
+    with pytest.raises(InputError, match="no output="):
+        SEA.for_text(*speaker, output="logits")
+
+
 @pytest.mark.parametrize("rival", [" bad", " very good"])
 def test_one_continuation_is_explained_against_another(speaker, rival):
     model, tokenizer = speaker

@@ -63,10 +63,10 @@ def tell_notes(right: int, count: int) -> list[str]:
         "written: the model may lean on others",
         "explained is the right continuation against the wrong one; the probability is that of the "
         "right one if it can only be one of the two. Words are absent by deletion",
-        "greedy on the model asks it about every step of the order that keeps the answer, n (n + 1) "
-        "/ 2 evaluations and no learning. Where it, too, rarely puts the marked word first, that "
-        "word decides on average over contexts, which Shapley values are, and not first among the "
-        "words that together keep the answer, which SEA's order is",
+        "greedy on the model asks it about every step of the order that keeps the answer: "
+        "n (n + 1) / 2 evaluations and no learning. Where it, too, rarely puts the marked word "
+        "first, that word decides on average over contexts, which Shapley values are, and not "
+        "first among the words that together keep the answer, which SEA's order is",
         "Captum's LLMAttribution explains one continuation at a time: its rows are differences of "
         "two runs that share their passes. Feature ablation takes one evaluation a word",
     ]

@@ -343,7 +343,11 @@ def check_background(background: Tensor | None, x: Tensor) -> Tensor:
         )
     background = background.detach().to(x)
     if not bool(background.isfinite().all()):
-        raise InputError("background holds NaN or infinite values: leave these rows out")
+        bad = int((~background.isfinite()).flatten(1).any(1).sum())
+        raise InputError(
+            f"background holds NaN or infinite values in {bad} of {len(background)} rows: leave "
+            "these rows out, or fill them as those the model was trained on"
+        )
     return background
 
 
