@@ -155,7 +155,7 @@ def test_a_background_says_what_absent_means_unless_a_way_is_named(name):
     background = others if name == "several" else others[""]
 
     def said_of_nothing(config):
-        sea = SEA(model, config=config, budget=20, output="logits")
+        sea = SEA(model, config=config, budget=8, output="logits")
         e = sea.explain(x, 1, baselines=0, background=background, quiet=True, **given)
         assert not bool(e.asked.sets[:, 0].any())
         return e.asked.answers[:, 0].float()

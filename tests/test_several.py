@@ -34,25 +34,29 @@ def inputs():
     return torch.ones(2, 2, 8, 8), torch.ones(2, 3)
 
 
-def test_a_tuple_or_dict_in_is_a_tuple_or_dict_out_on_one_scale(inputs):
-    image, row = inputs
+@pytest.fixture(scope="module")
+def learned():
     sea = SEA(Both(), config=SEAConfig(absent="baseline"), budget=128)
-    maps = sea.attribute(inputs, target=1)
+    return sea.explain((torch.ones(2, 2, 8, 8), torch.ones(2, 3)), target=1)
+
+
+def test_a_tuple_or_dict_in_is_a_tuple_or_dict_out_on_one_scale(inputs, learned):
+    image, row = inputs
+    maps = SEA(Both(), "saliency").attribute(inputs, target=1)
     assert [tuple(m.shape) for m in maps] == [(2, 1, 8, 8), (2, 3)]
+    sea = SEA(Both(), config=SEAConfig(absent="baseline"), budget=128)
     named = sea.attribute({"row": row, "image": image}, target=1)
     assert list(named) == ["row", "image"]
-    assert named["image"].shape == (2, 1, 8, 8)
-    e = sea.explain(inputs, target=1)
-    total = maps[0].flatten(1).sum(1) + maps[1].sum(1)
-    torch.testing.assert_close(total, e.gains.sum(1), rtol=1e-4, atol=1e-4)
-    assert (maps[0][:, 0, 4:, 4:].sum((1, 2)) > 0.7 * maps[0].flatten(1).sum(1)).all()
-    assert (maps[1][:, 2] > maps[1][:, 1]).all()
-    assert (maps[1][:, 0] < 0.05 * maps[1][:, 2]).all()
+    for maps in ((named["image"], named["row"]), [learned.part(k).attribution for k in (0, 1)]):
+        total = maps[0].flatten(1).sum(1) + maps[1].sum(1)
+        torch.testing.assert_close(total, learned.gains.sum(1), rtol=1e-4, atol=1e-4)
+        assert (maps[0][:, 0, 4:, 4:].sum((1, 2)) > 0.7 * maps[0].flatten(1).sum(1)).all()
+        assert (maps[1][:, 2] > maps[1][:, 1]).all()
+        assert (maps[1][:, 0] < 0.05 * maps[1][:, 2]).all()
 
 
-def test_the_function_is_learned_over_all_features_together(inputs):
-    sea = SEA(Both(), config=SEAConfig(absent="baseline"), budget=128)
-    e = sea.explain(inputs, target=1)
+def test_the_function_is_learned_over_all_features_together(learned):
+    e = learned
     assert e.kind == "several"
     assert e.order.shape == (2, 64 + 3)
     left = torch.zeros(2, 1, *e.shape, dtype=torch.bool)

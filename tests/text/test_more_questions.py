@@ -41,7 +41,7 @@ def test_a_function_on_each_round_sees_the_text_and_may_end_its_questions(parts)
 
 
 def test_time_and_tolerance_end_the_questions(parts):
-    sea = SEA.for_text(*parts, budget=64)
+    sea = SEA.for_text(*parts, budget=40)
     whole = sea.explain([TEXT], target=0)
     for stop in ({"seconds": 0.0}, {"tolerance": 10.0}):
         e = sea.explain([TEXT], target=0, **stop)
@@ -61,8 +61,8 @@ def test_earlier_answers_count_as_asked(parts, first):
     assert other.provenance.evaluations["sea"] == 0
     fresh = sea.explain([SHORT], target=1)  # every subset of 4 words was asked
     torch.testing.assert_close(other[0].attribution, fresh.attribution, atol=1e-4, rtol=1e-3)
-    more = SEA.for_text(*parts, budget=100).explain([SHORT, TEXT], target=0, previous=first)
-    assert 0 < more.provenance.evaluations["sea"] <= 100
+    more = SEA.for_text(*parts, budget=60).explain([SHORT, TEXT], target=0, previous=first)
+    assert 0 < more.provenance.evaluations["sea"] <= 60
 
 
 def test_earlier_answers_about_something_else_are_refused(parts, first, tmp_path):
