@@ -9,6 +9,7 @@ from sea_bench.experiments.learned import (
     SAMPLED,
     SEARCH_NOTE,
     SEARCHES,
+    TIME_NOTE,
     budget_metrics,
 )
 from sea_bench.experiments.standard_maps import AGGREGATES, OPTIMAL_NOTE, paper_sea
@@ -43,6 +44,6 @@ TRANSFORMER_EXPERIMENTS = (
         n_inputs=96,
         blocks=32,
         figures=(),
-        notes=(BLUR_NOTE, SEARCH_NOTE, PATCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE),
+        notes=(BLUR_NOTE, SEARCH_NOTE, PATCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE, TIME_NOTE),
     ),
 )
