@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from sea_nn import SEA, explain_dataset
+from sea_nn.app import gallery
 from sea_nn.vision import load_model
 from sea_nn.vision.shipped import load_sample
 from tests.helpers.browser import Browser
@@ -59,10 +60,15 @@ def results(tmp_path_factory):
 
 
 @pytest.fixture(scope="package")
-def address(tmp_path_factory, results):
+def shown(results):
+    """The gallery of the page."""
+    return gallery.Gallery(results)
+
+
+@pytest.fixture(scope="package")
+def address(tmp_path_factory, shown):
     """Where a page with four models and the results of a run is served; four results a page."""
     pytest.importorskip("gradio", reason="tests of the app need gradio: pip install 'sea-nn[app]'")
-    from sea_nn.app import gallery
     from sea_nn.app.load import load_subject
     from sea_nn.app.page import build_page
     from sea_nn.app.serve import serve
@@ -72,7 +78,7 @@ def address(tmp_path_factory, results):
     names = ("fashion-cnn", *(f"{own}:{kind}" for kind in ("table", "series", "text")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gallery, "PAGE", 4)
-        page = build_page([load_subject(name) for name in names], gallery.Gallery(results))
+        page = build_page([load_subject(name) for name in names], shown)
         yield serve(page)
         page.close(verbose=False)
 
@@ -85,6 +91,7 @@ class Page(Browser):
 
     def choose_model(self, number):
         """Choose a model, and wait for the map of its first example, or of the same input."""
+        self.open_tab(0)
         self.run(
             "const m = document.getElementById('sea-model'); m.selectedIndex = arguments[0];"
             "m.dispatchEvent(new Event('change'))",
@@ -116,6 +123,7 @@ def b(chromium, address, tmp_path_factory):
     how = {"behavior": "allow", "downloadPath": str(page.downloads)}
     chromium.execute_cdp_cmd("Browser.setDownloadBehavior", how)
     page.wait("document.querySelector('#gallery [data-count]')", 60)
+    page.wait("document.querySelector('.sea-thumb')")
     page.run("document.querySelectorAll('#budget input')[0].click()")
     yield page
     assert [m for m in page.errors() if not any(known in m for known in KNOWN)] == []
@@ -125,12 +133,21 @@ def b(chromium, address, tmp_path_factory):
 
 
 @pytest.fixture
-def ask(b):
-    """The page with the map of the first example, for the class that the model gives it."""
+def asked(b):
+    """The page with a map of a picture, whichever was explained last."""
     b.open_tab(0)
-    b.wait("document.querySelector('.sea-thumb')")
     if b.run("return sea.page.state?.kind") != "image":
         b.choose_model(0)
+    elif not b.run("return Boolean(sea.page.state.map)"):
+        b.run("document.querySelector('.sea-thumb').click()")
+        b.wait(DONE, 60)
+    return b
+
+
+@pytest.fixture
+def ask(asked):
+    """The page with the map of the first example, for the class that the model gives it."""
+    b = asked
     if b.run("return sea.page.state?.target !== 9 || sea.page.state?.input !== 'Ankle boot'"):
         b.run("document.querySelector('.sea-thumb').click()")
         b.wait(f"sea.page.state?.target === 9 && {DONE}", 60)

@@ -22,53 +22,68 @@ def test_first_example_is_explained_with_the_budget_asked_for(ask):
     assert ask.run("return sea.page.state.map.layers.length") == 4
 
 
-def test_map_gets_finer_and_progress_names_evaluations_and_time(ask):
-    ask.run(
+def test_map_gets_finer_and_progress_names_evaluations_and_time(asked):
+    asked.run(
         "window.said = []; window.maps = new Set();"
         "window.watching = setInterval(() => { said.push(document.getElementById("
         "'sea-progress-text').textContent); maps.add(sea.page.state.map?.spent); }, 5)"
     )
-    ask.run("document.querySelectorAll('#budget input')[1].click()")
-    ask.wait(f"sea.page.state.map?.code.includes('128)]') && {DONE}", 60)
-    said, maps = ask.run("clearInterval(watching); return [said, [...maps]]")
+    asked.run("document.querySelectorAll('#budget input')[1].click()")
+    asked.wait(f"sea.page.state.map?.code.includes('128)]') && {DONE}", 60)
+    said, maps = asked.run("clearInterval(watching); return [said, [...maps]]")
     assert any("of 128 evaluations, about" in text and "s left" in text for text in said)
     assert len(maps) > 2
-    reused = ask.run("return sea.page.state.map.reused")
+    reused = asked.run("return sea.page.state.map.reused")
     assert reused > 20
-    assert ask.text("sea-progress-text").endswith(f"; {reused} paid for before")
-    ask.run("document.querySelectorAll('#budget input')[0].click()")
-    ask.wait(f"sea.page.state.map?.code.includes('34)]') && {DONE}", 60)
+    assert asked.text("sea-progress-text").endswith(f"; {reused} paid for before")
+    asked.run("document.querySelectorAll('#budget input')[0].click()")
+    asked.wait(f"sea.page.state.map?.code.includes('34)]') && {DONE}", 60)
 
 
-def test_stop_keeps_the_map_that_is_there(ask):
-    ask.run("document.querySelectorAll('#budget input')[3].click()")
-    ask.wait("document.querySelector('#progress [data-running=true]') && sea.page.state.map")
-    ask.run("document.getElementById('sea-stop').click()")
-    ask.wait(DONE, 60)
-    assert ask.run("return sea.page.state.map.spent") < 1000
-    ask.run("document.querySelectorAll('#budget input')[0].click()")
-    ask.wait(f"sea.page.state.map?.code.includes('34)]') && {DONE}", 60)
+def test_stop_keeps_the_map_that_is_there(asked):
+    asked.run("document.querySelectorAll('#budget input')[3].click()")
+    asked.wait("document.querySelector('#progress [data-running=true]') && sea.page.state.map")
+    asked.run("document.getElementById('sea-stop').click()")
+    asked.wait(DONE, 60)
+    assert asked.run("return sea.page.state.map.spent") < 1000
+    asked.run("document.querySelectorAll('#budget input')[0].click()")
+    asked.wait(f"sea.page.state.map?.code.includes('34)]') && {DONE}", 60)
 
 
-def test_last_click_counts_while_the_one_before_is_at_work(ask):
+def test_last_click_counts_while_the_one_before_is_at_work(asked):
     for thumb in (2, 3, 1):
-        ask.run("document.querySelectorAll('.sea-thumb')[arguments[0]].click()", thumb)
-    ask.wait(f"sea.page.state.input === 'Sandal' && {DONE}", 60)
+        asked.run("document.querySelectorAll('.sea-thumb')[arguments[0]].click()", thumb)
+    asked.wait(f"sea.page.state.input === 'Sandal' && {DONE}", 60)
     # Gradio sends the last part of an answer again when it ends, be it after the next has begun.
-    ask.run("sea.show({...sea.page.state, input: 'Bag', turn: sea.page.turn - 1})")
-    assert ask.run("return sea.page.state.input") == "Sandal"
+    asked.run("sea.show({...sea.page.state, input: 'Bag', turn: sea.page.turn - 1})")
+    assert asked.run("return sea.page.state.input") == "Sandal"
 
 
-def test_slider_shows_what_the_model_says_of_the_best(ask):
-    ask.set("sea-p", 12)
-    ask.wait("document.querySelector('#evidence [data-measured=\"12\"]')")
-    point = ask.run("return sea.page.state.map.measured.find(m => m[0] === 12)")
-    shown = [ask.text(name) for name in ("sea-only", "sea-removed", "sea-predicted")]
-    line = ask.run("return sea.page.state.map.line[12]")
+def test_last_click_counts_when_stopping_for_the_one_before_takes_longer(asked):
+    asked.run(
+        "const quick = sea.stop; window.late = new Promise((go) => { window.free = go; });"
+        "sea.stop = () => { sea.stop = quick; return late; }"
+    )
+    for thumb in (2, 1):
+        asked.run("document.querySelectorAll('.sea-thumb')[arguments[0]].click()", thumb)
+    turn = asked.run("return sea.page.turn")
+    asked.wait(f"sea.page.turn > {turn} && sea.page.state.input === 'Sandal' && {DONE}", 60)
+    turn = asked.run("const turn = sea.page.turn; free(); return turn")
+    asked.run("document.querySelectorAll('.sea-thumb')[3].click()")
+    asked.wait(f"sea.page.state.input === 'T-shirt/top' && {DONE}", 60)
+    assert asked.run("return sea.page.turn") == turn + 1  # the late one was never sent
+
+
+def test_slider_shows_what_the_model_says_of_the_best(asked):
+    asked.set("sea-p", 12)
+    asked.wait("document.querySelector('#evidence [data-measured=\"12\"]')")
+    point = asked.run("return sea.page.state.map.measured.find(m => m[0] === 12)")
+    shown = [asked.text(name) for name in ("sea-only", "sea-removed", "sea-predicted")]
+    line = asked.run("return sea.page.state.map.line[12]")
     for text, value in zip(shown, [*point[1:], line], strict=True):
         assert text == (">.99" if value > 0.995 else f"{value:.2f}"[1:])
-    dots = ask.run("return document.querySelectorAll('.sea-curve .point.only').length")
-    assert dots == ask.run("return sea.page.state.map.measured.length")
+    dots = asked.run("return document.querySelectorAll('.sea-curve .point.only').length")
+    assert dots == asked.run("return sea.page.state.map.measured.length")
 
 
 def test_removed_cells_are_asked_about_again(ask):
@@ -109,12 +124,12 @@ def test_two_classes_are_set_against_each_other(ask):
     assert ask.run("return sea.page.state.whole") > ask.run("return sea.page.state.chosen")
 
 
-def test_another_class_is_found_by_its_name(ask):
-    ask.set("sea-other", "Sandal", "change")
-    ask.wait(f"sea.page.state.target === 5 && {DONE}", 60)
-    assert ask.run("return sea.page.state.label") == "Sandal"
-    ask.set("sea-other", "Sandwich", "change")
-    assert "no class named" in ask.texts(".sea-more .sea-problem")[0]
+def test_another_class_is_found_by_its_name(asked):
+    asked.set("sea-other", "Sandal", "change")
+    asked.wait(f"sea.page.state.target === 5 && {DONE}", 60)
+    assert asked.run("return sea.page.state.label") == "Sandal"
+    asked.set("sea-other", "Sandwich", "change")
+    assert "no class named" in asked.texts(".sea-more .sea-problem")[0]
 
 
 def test_members_and_checks_are_shown_with_the_map(ask):
@@ -151,40 +166,40 @@ def test_what_is_taken_away_is_what_is_shown(ask):
 
 
 @pytest.mark.parametrize("how", ["drop", "paste"])
-def test_dropped_and_pasted_pictures_are_explained_and_names_are_only_text(ask, how):
+def test_dropped_and_pasted_pictures_are_explained_and_names_are_only_text(asked, how):
     file = io.BytesIO()
     Image.linear_gradient("L").save(file, "PNG")
     name = f"<img src=x onerror=alert(1)>{how}.png"
-    ask.bring(name, file.getvalue(), how)
-    ask.wait(f"sea.page.state.input === '{name}' && {DONE}", 60)
-    assert ask.run("return document.querySelectorAll('img[src=x]').length") == 0
+    asked.bring(name, file.getvalue(), how)
+    asked.wait(f"sea.page.state.input === '{name}' && {DONE}", 60)
+    assert asked.run("return document.querySelectorAll('img[src=x]').length") == 0
 
 
-def test_chosen_file_is_explained(ask, tmp_path):
+def test_chosen_file_is_explained(asked, tmp_path):
     path = tmp_path / "chosen.png"
     Image.linear_gradient("L").save(path)
-    ask.driver.find_element("id", "sea-file").send_keys(str(path))
-    ask.wait(f"sea.page.state.input === 'chosen.png' && {DONE}", 60)
+    asked.driver.find_element("id", "sea-file").send_keys(str(path))
+    asked.wait(f"sea.page.state.input === 'chosen.png' && {DONE}", 60)
 
 
-def test_what_is_no_picture_is_refused_in_words(ask):
-    ask.bring("cat.png", b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>")
-    ask.wait(
+def test_what_is_no_picture_is_refused_in_words(asked):
+    asked.bring("cat.png", b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>")
+    asked.wait(
         "document.querySelector('.sea-problem[role=alert]').textContent.includes('no picture')"
     )
-    ask.run(
+    asked.run(
         "const big = new File([new Uint8Array(11 * 2 ** 20)], 'big.png'), box = new DataTransfer();"
         "box.items.add(big); document.dispatchEvent(new DragEvent('drop', {dataTransfer: box}))"
     )
-    ask.wait("document.querySelector('#picker .sea-note').textContent.includes('at most 10')")
+    asked.wait("document.querySelector('#picker .sea-note').textContent.includes('at most 10')")
 
 
-def test_another_visitor_sees_nothing_of_it(ask, address):
-    ask.driver.switch_to.new_window("tab")
+def test_another_visitor_sees_nothing_of_it(asked, address):
+    asked.driver.switch_to.new_window("tab")
     try:
-        ask.driver.get(address)
-        ask.wait("document.querySelector('#gallery [data-count]')", 60)
-        assert ask.run("return sea.page.state?.input ?? null") is None
+        asked.driver.get(address)
+        asked.wait("document.querySelector('#gallery [data-count]')", 60)
+        assert asked.run("return sea.page.state?.input ?? null") is None
     finally:
-        ask.driver.close()
-        ask.driver.switch_to.window(ask.driver.window_handles[0])
+        asked.driver.close()
+        asked.driver.switch_to.window(asked.driver.window_handles[0])

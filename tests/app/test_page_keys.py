@@ -1,4 +1,4 @@
-"""The keyboard alone: every control is reached, shows the focus, and can be used."""
+"""For everyone: every view in a narrow and a wide window, for axe-core, and by keys alone."""
 
 import pytest
 
@@ -43,21 +43,43 @@ def focus(b, selector, number=0):
     )
 
 
-@pytest.mark.parametrize(("view", "model"), [(0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (0, 3)])
-def test_tab_key_reaches_every_control_and_shows_where_it_is(ask, view, model):
-    ask.open_tab(view)
-    if model:
-        ask.choose_model(model)
-    ask.run("window.seen = undefined; document.activeElement.blur()")
+def check_tab_key(b):
+    """The Tab key reaches every control and shows where it is."""
+    b.run("window.seen = undefined; document.activeElement.blur()")
     reached = []
     for _ in range(200):
-        press(ask, "TAB")
-        name, ring = ask.run(WALK)
+        press(b, "TAB")
+        name, ring = b.run(WALK)
         if name is None:
             break
         reached.append((name, ring))
     assert [name for name, ring in reached if not ring] == []
-    assert ask.run("return seen.size") == ask.run(LIST), reached
+    assert b.run("return seen.size") == b.run(LIST), reached
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_view_fits_its_window_passes_axe_and_is_walked_by_the_tab_key(asked, axe, dark):
+    b = asked
+    width, height = (1400, 1000) if dark else (400, 800)
+    # Colours fade from light to dark, and axe must not see the middle.
+    still = "* { transition: none !important }"
+    b.run(f"document.head.insertAdjacentHTML('beforeend', '<style>{still}</style>')")
+    b.run(f"document.body.classList.toggle('dark', {str(dark).lower()})")
+
+    def check():
+        b.wait(f"document.documentElement.scrollWidth <= {width}")
+        assert b.find_faults(axe) == []
+        if dark:
+            check_tab_key(b)
+
+    with b.window(width, height, dark):
+        for view in range(3):
+            b.open_tab(view)
+            check()
+        for model in (1, 2, 3):
+            b.choose_model(model)
+            check()
+    b.run("document.body.classList.remove('dark')")
 
 
 def focused(b):
@@ -68,68 +90,68 @@ def focused(b):
     )
 
 
-def test_keys_choose_an_input_a_class_a_budget_and_mark_cells(ask):
-    focus(ask, ".sea-thumb", 1)
-    press(ask, "ENTER")
-    ask.wait(f"sea.page.state.input === 'Sandal' && {DONE}", 60)
-    assert focused(ask) == "Explain Sandal"  # what an answer draws anew keeps the focus
-    focus(ask, "#classes .sea-row")
-    press(ask, "TAB")  # to the second class
-    press(ask, "ENTER")
-    ask.wait(f"sea.page.state.target !== 5 && {DONE}", 60)
-    assert focused(ask) == ask.run("return sea.page.state.label")
-    focus(ask, "#classes .sea-not")
-    press(ask, "SPACE")
-    ask.wait(f"Array.isArray(sea.page.state.target) && {DONE}", 60)
-    assert focused(ask) == "Why not Sandal?"
-    focus(ask, "#sea-other")
-    ask.press("Bag")
-    press(ask, "ENTER")
-    ask.wait(f"sea.page.state.target === 8 && {DONE}", 60)
+def test_keys_choose_an_input_a_class_a_budget_and_mark_cells(asked):
+    focus(asked, ".sea-thumb", 1)
+    press(asked, "ENTER")
+    asked.wait(f"sea.page.state.input === 'Sandal' && {DONE}", 60)
+    assert focused(asked) == "Explain Sandal"  # what an answer draws anew keeps the focus
+    focus(asked, "#classes .sea-row")
+    press(asked, "TAB")  # to the second class
+    press(asked, "ENTER")
+    asked.wait(f"sea.page.state.target !== 5 && {DONE}", 60)
+    assert focused(asked) == asked.run("return sea.page.state.label")
+    focus(asked, "#classes .sea-not")
+    press(asked, "SPACE")
+    asked.wait(f"Array.isArray(sea.page.state.target) && {DONE}", 60)
+    assert focused(asked) == "Why not Sandal?"
+    focus(asked, "#sea-other")
+    asked.press("Bag")
+    press(asked, "ENTER")
+    asked.wait(f"sea.page.state.target === 8 && {DONE}", 60)
     for number in (1, 0):
-        turn = ask.run("return sea.page.turn")
-        focus(ask, "#budget input", number)
-        press(ask, "SPACE")
-        ask.wait(f"sea.page.turn > {turn} && {DONE}", 60)
-    focus(ask, ".sea-cell")
-    press(ask, "ARROW_RIGHT")
-    press(ask, "ARROW_DOWN")
-    press(ask, "SPACE")
-    ask.wait("document.querySelector('#trial [data-count=\"1\"]')")
-    assert ask.run("return [...sea.page.marked]") == [9]
-    assert "row 2, column 2" in ask.texts(".sea-read")[0]
-    focus(ask, "#trial button", 1)
-    press(ask, "SPACE")
-    ask.wait("document.querySelector('#trial').textContent.includes('With only 1 cell left the')")
-    focus(ask, "#trial button", 2)
-    press(ask, "ENTER")
-    assert ask.run("return sea.page.marked.size") == 0
-    before = ask.run("return sea.page.p")
-    focus(ask, "#sea-p")
-    press(ask, "ARROW_RIGHT", 2)
-    assert ask.run("return sea.page.p") == before + 2
+        turn = asked.run("return sea.page.turn")
+        focus(asked, "#budget input", number)
+        press(asked, "SPACE")
+        asked.wait(f"sea.page.turn > {turn} && {DONE}", 60)
+    focus(asked, ".sea-cell")
+    press(asked, "ARROW_RIGHT")
+    press(asked, "ARROW_DOWN")
+    press(asked, "SPACE")
+    asked.wait("document.querySelector('#trial [data-count=\"1\"]')")
+    assert asked.run("return [...sea.page.marked]") == [9]
+    assert "row 2, column 2" in asked.texts(".sea-read")[0]
+    focus(asked, "#trial button", 1)
+    press(asked, "SPACE")
+    asked.wait("document.querySelector('#trial').textContent.includes('With only 1 cell left the')")
+    focus(asked, "#trial button", 2)
+    press(asked, "ENTER")
+    assert asked.run("return sea.page.marked.size") == 0
+    before = asked.run("return sea.page.p")
+    focus(asked, "#sea-p")
+    press(asked, "ARROW_RIGHT", 2)
+    assert asked.run("return sea.page.p") == before + 2
 
 
-def test_keys_stop_a_map_and_open_the_file_dialogue(ask):
-    focus(ask, "#budget input", 3)
-    press(ask, "SPACE")
-    ask.wait("sea.page.running && sea.page.state.map")
-    focus(ask, "#sea-stop")
-    press(ask, "ENTER")
-    ask.wait(f"!sea.page.running && {DONE}", 60)
-    assert ask.run("return sea.page.state.map.spent") < 1000
-    focus(ask, "#budget input", 0)
-    press(ask, "SPACE")
-    ask.wait(f"sea.page.state.map?.code.includes('34)]') && {DONE}", 60)
+def test_keys_stop_a_map_and_open_the_file_dialogue(asked):
+    focus(asked, "#budget input", 3)
+    press(asked, "SPACE")
+    asked.wait("sea.page.running && sea.page.state.map")
+    focus(asked, "#sea-stop")
+    press(asked, "ENTER")
+    asked.wait(f"!sea.page.running && {DONE}", 60)
+    assert asked.run("return sea.page.state.map.spent") < 1000
+    focus(asked, "#budget input", 0)
+    press(asked, "SPACE")
+    asked.wait(f"sea.page.state.map?.code.includes('34)]') && {DONE}", 60)
     # The key is a click on the input of files, which opens the dialogue unless it is prevented.
-    ask.run(
+    asked.run(
         "window.asked = 0; document.getElementById('sea-file')"
         ".addEventListener('click', (event) => { asked += 1; event.preventDefault(); },"
         " {once: true})"
     )
-    focus(ask, "#sea-file")
-    press(ask, "SPACE")
-    assert ask.run("return asked") == 1
+    focus(asked, "#sea-file")
+    press(asked, "SPACE")
+    assert asked.run("return asked") == 1
 
 
 def test_keys_switch_views_compare_and_take_away(ask):

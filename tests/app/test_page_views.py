@@ -1,4 +1,4 @@
-"""Views of the page: tables, series, texts, comparing, results of a run; for everyone."""
+"""Views of the page: tables, series, texts, comparing, results of a run."""
 
 import json
 from pathlib import Path
@@ -15,56 +15,56 @@ from tests.app.conftest import DONE
 pytestmark = pytest.mark.filterwarnings("default")
 
 
-def test_table_has_bars_rows_to_choose_and_a_trial(ask):
-    ask.choose_model(1)
-    assert ask.texts(".sea-feature .sea-name")[0] == "<b>a</b>"
+def test_table_has_bars_rows_to_choose_and_a_trial(b):
+    b.choose_model(1)
+    assert b.texts(".sea-feature .sea-name")[0] == "<b>a</b>"
     gains = dict(
-        zip(*ask.run("const m = sea.page.state.map; return [m.order, m.gains]"), strict=True)
+        zip(*b.run("const m = sea.page.state.map; return [m.order, m.gains]"), strict=True)
     )
-    widths = ask.run(
+    widths = b.run(
         "return [...document.querySelectorAll('.sea-feature .sea-bar:first-child')]"
         ".map(bar => parseFloat(bar.style.width))"
     )
     wanted = [100 * max(0, gain) / max(gains.values()) for gain in gains.values()]
     assert widths == pytest.approx(wanted, abs=0.1)
-    assert ask.run("return document.getElementById('picture-only').hidden")
-    ask.bring("rows.csv", b"a,b,c\n0,5,1\n4,1,1\n")
-    ask.wait(f"sea.page.state.input === 'row 1' && {DONE}", 60)
-    assert ask.texts(".sea-thumb") == ["row 1", "row 2"]
-    assert ask.texts("#classes .sea-name")[0] == "y"
-    ask.run("document.querySelectorAll('.sea-feature')[0].click()")
-    ask.wait("document.querySelector('#trial [data-count=\"1\"]')")
+    assert b.run("return document.getElementById('picture-only').hidden")
+    b.bring("rows.csv", b"a,b,c\n0,5,1\n4,1,1\n")
+    b.wait(f"sea.page.state.input === 'row 1' && {DONE}", 60)
+    assert b.texts(".sea-thumb") == ["row 1", "row 2"]
+    assert b.texts("#classes .sea-name")[0] == "y"
+    b.run("document.querySelectorAll('.sea-feature')[0].click()")
+    b.wait("document.querySelector('#trial [data-count=\"1\"]')")
 
 
-def test_series_has_lines_with_shaded_spans_and_a_trial(ask):
-    ask.choose_model(2)
-    assert ask.texts("#classes .sea-name")[0] == "peak"
-    rows, columns = ask.run("return sea.page.state.map.grid")
-    best = ask.run("return sea.page.state.map.order[0]")
+def test_series_has_lines_with_shaded_spans_and_a_trial(b):
+    b.choose_model(2)
+    assert b.texts("#classes .sea-name")[0] == "peak"
+    rows, columns = b.run("return sea.page.state.map.grid")
+    best = b.run("return sea.page.state.map.order[0]")
     assert (best // columns, 4 <= best % columns * 16 // columns < 8) == (0, True)
     drawn = (
         "const c = document.querySelector('.sea-frame canvas'); const d = c.getContext('2d')"
         ".getImageData(0, 0, c.width, c.height).data; return new Set(d).size"
     )
-    ask.wait(f"(() => {{ {drawn} }})() > 20")  # lines, and more than two shades of heat
-    ask.run("document.querySelectorAll('.sea-cell')[arguments[0]].click()", best)
-    ask.wait("document.querySelector('#trial [data-count=\"1\"]')")
-    assert ask.run("return document.querySelectorAll('.sea-cell').length") == rows * columns
+    b.wait(f"(() => {{ {drawn} }})() > 20")  # lines, and more than two shades of heat
+    b.run("document.querySelectorAll('.sea-cell')[arguments[0]].click()", best)
+    b.wait("document.querySelector('#trial [data-count=\"1\"]')")
+    assert b.run("return document.querySelectorAll('.sea-cell').length") == rows * columns
 
 
-def test_text_has_coloured_words_typing_and_a_trial(ask):
-    ask.choose_model(3)
-    assert not ask.run("return document.querySelector('.sea-typing').hidden")
-    ask.set("sea-typed", "the film was not bad, <b>very</b> good acting!")
-    ask.run("document.querySelector('.sea-typing button').click()")
-    ask.wait(f"sea.page.state.input.startsWith('the film') && {DONE}", 60)
+def test_text_has_coloured_words_typing_and_a_trial(b):
+    b.choose_model(3)
+    assert not b.run("return document.querySelector('.sea-typing').hidden")
+    b.set("sea-typed", "the film was not bad, <b>very</b> good acting!")
+    b.run("document.querySelector('.sea-typing button').click()")
+    b.wait(f"sea.page.state.input.startsWith('the film') && {DONE}", 60)
     words = ["the", "film", "was", "not", "bad,", "<b>very</b>", "good", "acting!"]
-    assert ask.texts(".sea-word") == words
-    order, gains, against = ask.run(
+    assert b.texts(".sea-word") == words
+    order, gains, against = b.run(
         "const m = sea.page.state.map; return [m.order, m.gains, m.against]"
     )
     net = {k: max(0, g) - against[k] for k, g in zip(order, gains, strict=True)}
-    shares = ask.run(
+    shares = b.run(
         "return [...document.querySelectorAll('.sea-word')].map(word =>"
         " [word.classList.contains('against'), word.style.getPropertyValue('--share')])"
     )
@@ -73,13 +73,13 @@ def test_text_has_coloured_words_typing_and_a_trial(ask):
         wanted = 70 * min(1, abs(net[k]) / most) ** 0.5
         assert (contra, float(share.rstrip("%"))) == (net[k] < 0, pytest.approx(wanted, abs=0.6))
     best = order[0]
-    ask.run("document.querySelectorAll('.sea-word')[arguments[0]].focus()", best)
-    assert ask.texts(".sea-read")[0].startswith(f"{words[best]}: 1. of 8, adds ")
-    ask.run("document.querySelectorAll('.sea-word')[arguments[0]].click()", best)
-    ask.wait("document.querySelector('#trial [data-count=\"1\"]')")
-    assert len(ask.texts("#trial .sea-name")) == 3
-    ask.set("sea-p", 3)
-    ask.wait("document.querySelector('#evidence [data-measured=\"3\"]')")
+    b.run("document.querySelectorAll('.sea-word')[arguments[0]].focus()", best)
+    assert b.texts(".sea-read")[0].startswith(f"{words[best]}: 1. of 8, adds ")
+    b.run("document.querySelectorAll('.sea-word')[arguments[0]].click()", best)
+    b.wait("document.querySelector('#trial [data-count=\"1\"]')")
+    assert len(b.texts("#trial .sea-name")) == 3
+    b.set("sea-p", 3)
+    b.wait("document.querySelector('#evidence [data-measured=\"3\"]')")
 
 
 def compare(b, first, second, layers=("SEA", "SEA")):
@@ -124,19 +124,19 @@ def test_inputs_classes_models_and_methods_are_compared(ask):
     assert "fashion-cnn" in titles[1]
 
 
-def test_comparison_blinks_and_swipes(ask):
-    ask.open_tab(1)
-    ask.run("[...document.querySelectorAll('#compare button')][2].click()")
-    ask.run(
+def test_comparison_blinks_and_swipes(asked):
+    asked.open_tab(1)
+    asked.run("[...document.querySelectorAll('#compare button')][2].click()")
+    asked.run(
         "const s = document.querySelector('#compare input[type=range]'); s.value = 30;"
         "s.dispatchEvent(new Event('input'))"
     )
-    assert "70%" in ask.run("return document.querySelector('#compare figure').style.clipPath")
-    assert ask.texts("#compare .sea-note")[0].startswith("On the left A: SEA of ")
-    ask.run("[...document.querySelectorAll('#compare button')][1].click()")
-    first = ask.run("return document.querySelector('.sea-compare').dataset.shown")
-    ask.wait(f"document.querySelector('.sea-compare').dataset.shown !== '{first}'")
-    ask.run("[...document.querySelectorAll('#compare button')][0].click()")
+    assert "70%" in asked.run("return document.querySelector('#compare figure').style.clipPath")
+    assert asked.texts("#compare .sea-note")[0].startswith("On the left A: SEA of ")
+    asked.run("[...document.querySelectorAll('#compare button')][1].click()")
+    first = asked.run("return document.querySelector('.sea-compare').dataset.shown")
+    asked.wait(f"document.querySelector('.sea-compare').dataset.shown !== '{first}'")
+    asked.run("[...document.querySelectorAll('#compare button')][0].click()")
 
 
 def items(b):
@@ -205,8 +205,8 @@ def test_results_are_sorted_and_turned_page_by_page(b, results):
     wait_for_items(b, data.select(failed=False)[:4])
 
 
-def test_result_is_opened_and_the_model_is_asked_about_it(ask):
-    b = ask
+def test_result_is_opened_and_the_model_is_asked_about_it(asked):
+    b = asked
     b.open_tab(2)
     b.run("document.querySelectorAll('#which input')[1].click()")
     b.wait("document.querySelectorAll('#gallery .sea-item').length === 1")
@@ -244,29 +244,6 @@ def test_volume_series_or_row_of_a_run_is_opened_as_a_figure(b, tmp_path, shape)
     )
     b.wait("document.querySelector('#figure-of-a-run img').naturalWidth > 300")
     b.run("document.getElementById('figure-of-a-run').remove()")
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_every_view_is_for_everyone_and_fits_its_window(ask, axe, dark):
-    width, height = (1400, 1000) if dark else (400, 800)
-    # Colours fade from light to dark, and axe must not see the middle.
-    still = "* { transition: none !important }"
-    ask.run(f"document.head.insertAdjacentHTML('beforeend', '<style>{still}</style>')")
-    ask.run(f"document.body.classList.toggle('dark', {str(dark).lower()})")
-
-    def check():
-        ask.wait(f"document.documentElement.scrollWidth <= {width}")
-        assert ask.find_faults(axe) == []
-
-    with ask.window(width, height, dark):
-        for view in range(3):
-            ask.open_tab(view)
-            check()
-        ask.open_tab(0)
-        for model in (1, 2, 3):
-            ask.choose_model(model)
-            check()
-    ask.run("document.body.classList.remove('dark')")
 
 
 def test_package_data_has_every_script_of_the_page():

@@ -1,68 +1,83 @@
 """Results of a run that is still under way, beside the app."""
 
-import os
-import signal
-import subprocess
-import sys
+import threading
 import time
 
 import pytest
-from PIL import Image
+import torch
 
+from sea_nn import SEA, explain_dataset
+from sea_nn.app.gallery import Gallery
+from sea_nn.errors import InputError
+from sea_nn.vision import load_model
 from sea_nn.vision.shipped import load_sample
 
 pytestmark = pytest.mark.filterwarnings("default")  # Gradio warns of pandas
-SEA = (sys.executable, "-c", "from sea_nn.cli import main; main()")
+
+
+FREE = threading.Event()
+
+
+class Held(torch.nn.Module):
+    """A model that answers about one picture only when it may."""
+
+    def __init__(self, model, picture):
+        super().__init__()
+        self.model = model
+        self.register_buffer("picture", picture)
+
+    def forward(self, x):
+        if (x == self.picture).flatten(1).all(1).any():
+            assert FREE.wait(30)
+        return self.model(x)
 
 
 @pytest.fixture
 def running(tmp_path):
-    """The folder that a real ``sea run`` writes to, and its process, held after the first shard."""
-    sample = load_sample()
-    (tmp_path / "in").mkdir()
-    for k in range(0, 60, 10):  # two classes
-        pixels = sample.images[k, 0].mul(255).round().byte().numpy()
-        Image.fromarray(pixels).save(tmp_path / "in" / f"{k:02}.png")
-    out = tmp_path / "out"
-    options = f"-m fashion-cnn --budget 34 --batch 2 --shard-size 2 -o {out}".split()
-    with subprocess.Popen([*SEA, "run", str(tmp_path / "in"), *options]) as process:
+    """The folder of a run that has explained eight of ten and waits, and what lets it go on."""
+    images, out = load_sample().images[0:100:10], tmp_path / "out"
+    loaded = load_model("fashion-cnn")
+    how = {"labels": loaded.labels, "batch_size": 2, "shard_size": 2, "quiet": True}
+    work = (images, SEA(Held(loaded.model, images[8]), "saliency"), out)
+    thread = threading.Thread(target=explain_dataset, args=work, kwargs=how)
+    FREE.clear()
+    thread.start()
+
+    def finish():
+        FREE.set()
+        thread.join()
+
+    while thread.is_alive():
         try:
-            while process.poll() is None and not any(out.glob("rows/*/*.parquet")):
-                time.sleep(0.002)
-            os.kill(process.pid, signal.SIGSTOP)
-            yield out, process
-        finally:
-            process.kill()
+            if len(Gallery(out).data) == 8:
+                break
+        except InputError:  # there is nothing yet
+            pass
+        time.sleep(0.01)
+    yield out, finish
+    finish()
 
 
-def test_running_results_are_shown_refreshed_and_opened(b, running):
-    from sea_nn.app.gallery import Gallery
-    from sea_nn.app.load import load_subject
-    from sea_nn.app.page import build_page
-    from sea_nn.app.serve import serve
-
-    out, process = running
-    page = build_page([load_subject("fashion-cnn")], Gallery(out))
-    b.driver.switch_to.new_window("tab")
-    b.driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
-    try:
-        b.driver.get(serve(page))
-        b.wait("document.querySelector('#gallery [data-count]')", 60)
-        shown = b.run("return document.querySelectorAll('#gallery .sea-item').length")
-        assert 1 <= shown < 6
-        assert f"{shown} of 6 inputs explained" in b.texts("#gallery .sea-note")[0]
-        os.kill(process.pid, signal.SIGCONT)
-        assert process.wait(60) == 0
+def test_running_results_are_shown_refreshed_and_opened(b, shown, running, monkeypatch):
+    out, finish = running
+    with monkeypatch.context() as patch:
+        patch.setattr(shown, "out", out)
+        b.open_tab(2)
         b.run("document.querySelector('#refresh').click()")
-        b.wait("document.querySelector('#gallery').textContent.includes('6 of 6 inputs explained')")
-        last = b.texts("#gallery .sea-id")[-1]
+        says = "document.querySelector('#gallery').textContent"
+        b.wait(f"{says}.includes('8 of 10 inputs explained. Page 1 of 2')")
+        finish()
+        b.run("document.querySelector('#refresh').click()")
+        b.wait(f"{says}.includes('10 of 10 inputs explained. Page 1 of 3')")
+        for page in (2, 3):
+            b.run("[...document.querySelectorAll('#gallery .sea-buttons button')].at(-1).click()")
+            b.wait(f"{says}.includes('Page {page} of 3')")
         b.run("[...document.querySelectorAll('#gallery .sea-item')].at(-1).click()")
-        b.wait(f"document.querySelector('#opened [data-id=\"{last}\"] canvas')")
+        b.wait("document.querySelector('#opened [data-id=\"9\"] canvas')")
         b.run("const i = document.querySelector('#class input'); i.focus(); i.click()")
         classes = [name for name, _ in Gallery(out).classes()]
         assert len(classes) > 2
         b.wait(f"document.querySelectorAll('#class [role=option]').length === {len(classes)}")
-    finally:
-        b.driver.close()
-        b.driver.switch_to.window(b.driver.window_handles[0])
-        page.close(verbose=False)
+        b.run("document.activeElement.blur()")
+    b.run("document.querySelector('#refresh').click()")
+    b.wait(f"{says}.includes('of 7 inputs')")

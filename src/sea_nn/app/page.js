@@ -4,7 +4,7 @@ window.sea = (() => {
   "use strict";
   const page = { state: null, turn: 0, p: 8, layer: 0, strength: 0.8, marked: new Set(), keep: false, said: null };
   const parts = [];
-  let server = null, asking = false, wanted = null, trying = false, changed = false, brush = null;
+  let server = null, asking = false, wanted = null, trying = false, changed = false, brush = null, wishes = 0;
 
   function make(tag, attributes = {}, ...children) {
     const node = document.createElement(tag);
@@ -328,6 +328,12 @@ window.sea = (() => {
       new MutationObserver(refresh).observe(document.body, { attributeFilter: ["class"] });
     },
     call: (name, body) => server?.[name]({ ...body, key: page.state?.key }).catch(() => null),
+    // Ask for something else: what runs is stopped first, and a wish that came meanwhile counts instead.
+    async go(trigger, name, data) {
+      const mine = wishes += 1;
+      await this.stop();
+      if (mine === wishes) trigger(name, data);
+    },
     stop: () => (page.running ? server.stop({ key: page.state?.key }).catch(() => null) : Promise.resolve()),
   };
 })();

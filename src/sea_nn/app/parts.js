@@ -14,7 +14,7 @@ Object.assign(window.sea, (() => {
     const go = make("button", { type: "button", onclick: () => send(new File([typed.value], "text.txt")) }, "Explain");
     const typing = make("div", { class: "sea-typing" }, typed, go);
     const list = make("div", { class: "sea-thumbs", role: "group", "aria-label": "Examples" });
-    const model = make("select", { id: "sea-model", onchange: async () => { await sea.stop(); trigger("switch", { index: model.selectedIndex }); } });
+    const model = make("select", { id: "sea-model", onchange: () => sea.go(trigger, "switch", { index: model.selectedIndex }) });
     const models = make("label", { for: "sea-model", class: "sea-models" }, "Model ", model);
     element.replaceChildren(models, make("div", { class: "sea-picker" }, make("div", { class: "sea-choice" }, file, own), typing, list), say);
 
@@ -23,7 +23,7 @@ Object.assign(window.sea, (() => {
       if (chosen.size > limit) { say.textContent = `${chosen.name} has ${(chosen.size / 2 ** 20).toFixed(0)} MB; at most 10 are read.`; return; }
       say.textContent = "";
       const reader = new FileReader();
-      reader.onload = async () => { await sea.stop(); trigger("upload", { name: chosen.name, data: reader.result.split(",")[1] ?? "" }); };
+      reader.onload = () => sea.go(trigger, "upload", { name: chosen.name, data: reader.result.split(",")[1] ?? "" });
       reader.readAsDataURL(chosen);
       file.value = "";
     }
@@ -43,7 +43,7 @@ Object.assign(window.sea, (() => {
       model.disabled = (value.models ?? []).length < 2;
       sea.keepFocus(list, () => list.replaceChildren(...(value.examples ?? []).map((example, i) => make("button", {
         type: "button", class: "sea-thumb", "aria-label": `Explain ${example.name}`, title: example.name,
-        onclick: async () => { await sea.stop(); trigger("choose", { index: i }); },
+        onclick: () => sea.go(trigger, "choose", { index: i }),
       }, example.url ? make("img", { src: example.url, alt: "" }) : make("span", {}, example.name)))));
       sea.refresh();
     };
@@ -61,7 +61,7 @@ Object.assign(window.sea, (() => {
     const take = () => {
       const target = page.labels.indexOf(other.value.trim());
       problem.textContent = target < 0 && other.value ? `There is no class named "${other.value}".` : "";
-      if (target >= 0) { other.value = ""; sea.stop().then(() => trigger("why", { target, versus: null })); }
+      if (target >= 0) { other.value = ""; sea.go(trigger, "why", { target, versus: null }); }
     };
     other.onchange = take;
     // While suggestions are shown, the Enter key closes them and is no change yet.
@@ -84,7 +84,7 @@ Object.assign(window.sea, (() => {
       shown = mark;
       if (!state?.top) { body.replaceChildren(); hint.textContent = "Choose an input above."; return; }
       const [why, not] = Array.isArray(state.target) ? state.target : [state.target, null];
-      const ask = async (target, versus = null) => { await sea.stop(); trigger("why", { target, versus }); };
+      const ask = (target, versus = null) => sea.go(trigger, "why", { target, versus });
       const rows = state.top.some(([target]) => target === why) ? state.top : [...state.top, [why, page.labels?.[why] ?? `class ${why}`, state.chosen]];
       const list = bars(rows, (target) => ask(target), why, not);
       rows.forEach(([target, label], i) => {
