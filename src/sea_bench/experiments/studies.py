@@ -84,9 +84,10 @@ def greedy(score: ScoreSets, count: int, n: int) -> Tensor:
     """
     taken = torch.zeros(count, n, dtype=torch.bool)
     order = []
-    for _ in range(n):
-        sets = taken[:, None] | torch.eye(n, dtype=torch.bool)
-        best = score(sets).masked_fill(taken, -torch.inf).argmax(1, keepdim=True)
+    for k in range(n):
+        free = (~taken).nonzero()[:, 1].view(count, n - k)
+        sets = taken[:, None] | torch.eye(n, dtype=torch.bool)[free]
+        best = free.gather(1, score(sets).argmax(1, keepdim=True))
         taken = taken.scatter(1, best, True)
         order.append(best)
     return torch.cat(order, 1)
