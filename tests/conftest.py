@@ -1,5 +1,7 @@
 """Shared by all tests: hypothesis without deadlines, one thread, a recorder, a browser."""
 
+import gc
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -24,6 +26,11 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.xdist_group("browser"))
             elif item.path.stem == "test_cross_validation":  # they share trained classifiers
                 item.add_marker(pytest.mark.xdist_group("classifiers"))
+
+
+def pytest_collection_finish():
+    """What was imported stays to the end: looking through it for garbage takes its time."""
+    gc.freeze()
 
 
 @pytest.fixture

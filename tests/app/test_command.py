@@ -11,12 +11,12 @@ import pytest
 
 from sea_nn.cli import app
 
-pytest.importorskip("gradio", reason="tests of the app need gradio: pip install 'sea-nn[app]'")
-
 
 @pytest.mark.filterwarnings("default")  # Gradio warns of pandas
+@pytest.mark.xdist_group("browser")  # where Gradio is loaded already
 def test_another_address_needs_the_token_that_is_printed(capsys):
-    found = {}
+    pytest.importorskip("gradio", reason="tests of the app need gradio: pip install 'sea-nn[app]'")
+    found, ended = {}, threading.Event()
 
     def open_page(address, cookie=""):
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
@@ -29,7 +29,7 @@ def test_another_address_needs_the_token_that_is_printed(capsys):
 
     def visit():
         try:
-            printed, end = "", time.monotonic() + 60
+            printed, end = "", time.monotonic() + 240
             while not (match := re.search(r"http://\S+/\?token=\S+", printed)):
                 assert time.monotonic() < end, printed
                 time.sleep(0.05)
@@ -39,11 +39,16 @@ def test_another_address_needs_the_token_that_is_printed(capsys):
             found["with"] = open_page(match[0])
         finally:
             _thread.interrupt_main()
+            while not ended.wait(5):  # an interrupt in an import or a callback is lost
+                _thread.interrupt_main()
 
     visitor = threading.Thread(target=visit)
     visitor.start()
-    with pytest.raises(SystemExit) as stop:
-        app(["app", "--host", "0.0.0.0", "--model", "fashion-cnn", "--no-browser"])
+    try:
+        with pytest.raises(SystemExit) as stop:
+            app(["app", "--host", "0.0.0.0", "--model", "fashion-cnn", "--no-browser"])
+    finally:
+        ended.set()
     visitor.join()
     assert stop.value.code == 130
     assert found["without"][0] == found["wrong"][0] == 401

@@ -6,22 +6,26 @@ import dataclasses
 import os
 import signal
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+pytest.importorskip(
+    "pyarrow", reason="whole data sets need pyarrow: pip install 'sea-nn[datasets]'"
+)
+
+from sea_nn import explain_dataset
 from sea_nn.datasets.cluster import Plan
 from sea_nn.datasets.storage import list_committed
 from sea_nn.datasets.worker import Done, ShardWork
 from tests.datasets.small import hash_results, make_inputs, make_sea
 from tests.datasets.test_faults import count_begun, end, said, start, wait_for
 
-pytest.importorskip("ray", reason="workers on many machines need Ray: pip install 'sea-nn[ray]'")
-pytest.importorskip(
-    "pyarrow", reason="whole data sets need pyarrow: pip install 'sea-nn[datasets]'"
+pytestmark = pytest.mark.skipif(
+    find_spec("ray") is None,  # importing it takes a second
+    reason="workers on many machines need Ray: pip install 'sea-nn[ray]'",
 )
-
-from sea_nn import explain_dataset
 
 
 @pytest.fixture(scope="module")

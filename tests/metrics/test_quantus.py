@@ -14,9 +14,12 @@ from sea_nn.metrics import gini, pointing_game, rank_accuracy, relevance_mass, s
 from sea_nn.metrics.quantus import QUANTUS, score_with_quantus
 from sea_nn.vision.shipped import load_cnn, load_sample
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    quantus = pytest.importorskip("quantus", reason="pip install 'sea-nn[eval]'")
+
+@pytest.fixture(scope="module", autouse=True)
+def quantus():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("quantus", reason="pip install 'sea-nn[eval]'")
 
 
 def saliency(model, x, target):
@@ -39,7 +42,7 @@ def case():
 
 
 @pytest.mark.parametrize("features", [28, 56])
-def test_deletion_equals_pixel_flipping(case, features):
+def test_deletion_equals_pixel_flipping(quantus, case, features):
     model, x, target, maps, _ = case
     steps = 784 // features
     name = f"deletion:black,steps={steps}"
@@ -77,7 +80,7 @@ def test_localisation_and_sparseness_equal_quantus(case):
 
 
 @pytest.mark.parametrize("name", QUANTUS)
-def test_every_listed_metric_works(case, name):
+def test_every_listed_metric_works(quantus, case, name):
     model, x, target, maps, masks = case
     x, target, masks = x[:3], target[:3], masks[:3]
     options = {name: {"nr_samples": 2}} if "sensitivity" in name else None
