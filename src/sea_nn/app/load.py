@@ -195,7 +195,7 @@ class TextSubject(Subject):
     ) -> Explanation:
         """The text's explanation with this many evaluations."""
         sea = self._read(given)[0]
-        how: dict[str, Any] = {"features": sea.features, "absent": sea.absent, "seed": sea.seed}
+        how: dict[str, Any] = {"features": sea.features, "absent": sea.absent}
         how |= {"methods": sea.methods, "options": sea.options, "output": sea.output.kind}
         return TextSEA(sea.model, sea.tokenizer, budget=budget, **how).explain(
             [given.text],

@@ -137,7 +137,7 @@ def explain(
     quiet = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     if text or labels is not None:
         given: dict[str, Any] = {"PICTURES": inputs, "--demo": demo, "--top": top, "--grid": grid}
-        given |= {"--config": config, "--compile": compiled, "--batch": batch}
+        given |= {"--config": config, "--compile": compiled, "--batch": batch, "--seed": seed}
         strange = [name for name, value in given.items() if value]
         if strange or not text:
             raise InputError(
@@ -158,7 +158,6 @@ def explain(
                 rival=rival,
                 model_output=model_output,
                 device=device,
-                seed=seed,
                 report=None if no_report else REPORT,
                 document=stdout if as_json else None,
             )

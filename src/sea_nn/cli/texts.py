@@ -37,7 +37,6 @@ def explain_texts(
     rival: str | None = None,
     model_output: str | None = None,
     device: str = "auto",
-    seed: int = 0,
     report: str | None = None,
     document: TextIO | None = None,
 ) -> None:
@@ -55,7 +54,6 @@ def explain_texts(
         rival: what the target is explained against.
         model_output: what the outputs are.
         device: where the model runs.
-        seed: starts the draws.
         report: the name of the report; None for none.
         document: where one JSON document goes instead of words for people.
     """
@@ -77,7 +75,6 @@ def explain_texts(
         methods=None if methods is None else methods.split(","),
         options=parse_assignments(assignments),
         output=model_output,
-        seed=seed,
     )
     wanted = _read_target(target, sea.language)
     aim = wanted if rival is None else (wanted, _read_target(rival, sea.language))
@@ -120,7 +117,6 @@ def describe_texts(e: Explanation, output: Path, report: Path | None) -> dict[st
     return {
         "model": e.provenance.model,
         "methods": list(e.methods),
-        "seed": e.provenance.seed,
         "output": show(output),
         "report": None if report is None else show(report),
         "unit": e.unit,

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from sea_nn.config import check_seed, check_whole
+from sea_nn.config import check_whole
 from sea_nn.errors import AssumptionWarning, InputError, KindError
 from sea_nn.explanation.assemble import find_asked
 from sea_nn.explanation.explanation import Explanation
@@ -52,7 +52,6 @@ class TextSEA:
         options: of members, such as ``{"integrated_gradients": {"n_steps": 32}}``.
         output: what the model's outputs are, as for ``SEA``; left out, by the model's
             ``problem_type``.
-        seed: starts every random draw.
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class TextSEA:
         absent: Absent | None = None,
         options: Mapping[str, Mapping[str, Any]] | None = None,
         output: str | None = None,
-        seed: int = 0,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise KindError(f"a text model is a torch.nn.Module; got {type(model).__name__}")
@@ -92,8 +90,7 @@ class TextSEA:
         self.options = {name: dict(own) for name, own in (options or {}).items()}
         self.methods = check_methods(DEFAULT_METHODS if methods is None else methods, self.options)
         check_whole("budget", budget, 1)
-        self.budget, self.seed = budget, check_seed(seed)
-        self.features = features
+        self.budget, self.features = budget, features
         self.absent, self.notes = _choose_absent(absent, tokenizer, self.language)
         if self.language and output is not None:
             raise InputError("a language model says log-probabilities of continuations: no output=")
@@ -291,7 +288,7 @@ class TextSEA:
             members={name: self.options.get(name, {}) for name in self.methods},
             call={"output": output.kind, "budget": self.budget, "features": features},
             versions=find_versions(),
-            seed=self.seed,
+            seed=0,  # nothing is drawn
             seconds={**took, "total": seconds},
             evaluations=spent,
             model=name or type(self.model).__name__,
