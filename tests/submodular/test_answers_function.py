@@ -13,7 +13,12 @@ from sea_nn.submodular.answers_function import (
     concave_slopes,
     place_units,
 )
-from sea_nn.submodular.answers_order import Correction, fit_and_check, order_features
+from sea_nn.submodular.answers_order import (
+    Correction,
+    fit_and_check,
+    order_by_wish,
+    order_features,
+)
 from tests.reference.answers import fit_by_autograd
 
 
@@ -179,6 +184,20 @@ def test_the_correction_follows_what_a_submodular_function_cannot():
     wanted = answers.sigmoid()
     off = [(g.score(sets) - wanted).square().mean() for g in (f, corrected)]
     assert off[1] < off[0]
+
+
+class _ByNumber:
+    """A score that tells features from each other by nothing."""
+
+    def score(self, x):
+        return x.double().mean(2)
+
+
+def test_orders_by_wish_follow_the_order_found_where_nothing_else_tells():
+    found = torch.tensor([[3, 0, 2, 1], [1, 2, 3, 0]])
+    keep, remove = order_by_wish(_ByNumber(), found, say=0.1)
+    assert torch.equal(keep, found)
+    assert torch.equal(remove, found)
 
 
 def test_places_of_units_cover_the_grid():

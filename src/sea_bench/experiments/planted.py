@@ -103,13 +103,13 @@ def measure(rule: Rule, answers: int, draws: int = N_DRAWS) -> Found:
     error = (f.score(new) - wanted).square().sum(1)
     r2 = 1 - error / (wanted - wanted.mean(1, keepdim=True)).square().sum(1)
     order, best = order_features(f, draws, n), order_features(truth, 1, n)
-    keep, _ = order_by_wish(f, draws, n)
+    keep, _ = order_by_wish(f, order)
     gains = f.gains(keep)
     by_feature = torch.zeros_like(gains).scatter(1, keep, gains)
     groups = [by_feature[:, list(group)] for group in rule.copies]
     ranked = [group.sort(1, descending=True).values for group in groups]
     second = [group[:, 1] / group[:, 0] for group in ranked]
-    needed = _count_kept(truth, order_by_wish(truth, 1, n)[0])
+    needed = _count_kept(truth, order_by_wish(truth, best)[0])
     return Found(
         r2,
         torch.cat(second) if second else torch.zeros(0),

@@ -86,8 +86,9 @@ class FeatureSets:
 
         Args:
             p: their number, or a share of all.
-            keep: with a budget, True for those that alone best keep the score, False for those
-                whose removal best breaks it; None: the order found, which serves both.
+            keep: with a budget, True for those expected to keep the score alone (of two copies
+                one), False for those whose removal is expected to break it (of two copies both);
+                None: the order found, which serves both wishes.
         """
         order = self.order if keep is None else self._find_wish(keep)
         return order[:, : self.count(p)]

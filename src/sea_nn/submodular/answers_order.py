@@ -122,26 +122,35 @@ def order_features(f: Predictor, count: int, n: int, device: torch.device | None
 
 
 @torch.no_grad()
-def order_by_wish(
-    f: Predictor, count: int, n: int, device: torch.device | None = None
-) -> tuple[Tensor, Tensor]:
+def order_by_wish(f: Predictor, found: Tensor, say: float = 0.0) -> tuple[Tensor, Tensor]:
     """Orders whose first features keep the score by themselves, and whose removal breaks it.
 
     The first grows a set from nothing, each next feature raising score(S) most. The second grows
     what is left, each next raising it least, and is read from its end: of two copies, neither of
     which is missed alone, both come first.
 
+    Args:
+        f: scores sets.
+        found: an order that serves both wishes, [N, n].
+        say: what that order counts where f sees no difference: the first feature against the last,
+            in units of the score of the whole input less that of none.
+
     Returns:
-        Two of int64 [count, n].
+        Two of int64 [N, n].
     """
-    sign = torch.tensor([1.0, -1.0], device=device).repeat_interleave(n)
+    count, n = found.shape
+    none = torch.zeros(count, 1, n, dtype=torch.bool, device=found.device)
+    whole = f.score(torch.cat([none, ~none], 1)).diff(dim=1).abs()
+    late = say * whole * found.argsort(1) / n
+    prior = torch.cat([-late, late])
+    sign = torch.tensor([1.0, -1.0], device=found.device).repeat_interleave(n)
 
     def better(taken: Tensor, each: Tensor) -> Tensor:
         both = taken.view(2, count, 1, n) | each
         scores = f.score(both.movedim(0, 1).flatten(1, 2)) * sign
-        return torch.cat(scores.chunk(2, 1))
+        return torch.cat(scores.chunk(2, 1)) + prior
 
-    keep, left = _take_in_turn(better, 2 * count, n, device).chunk(2)
+    keep, left = _take_in_turn(better, 2 * count, n, found.device).chunk(2)
     return keep, left.flip(1)
 
 
