@@ -72,7 +72,7 @@ def text() -> Any:
 
 
 def shoot(driver: Any, name: str) -> None:
-    """Four pictures of what the page shows; 128 colours are enough for a page."""
+    """Four pictures of what the page shows, in 256 colours that are as they were."""
     for size, (width, height) in SIZES.items():
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -81,7 +81,7 @@ def shoot(driver: Any, name: str) -> None:
             time.sleep(1)  # colours fade
             picture = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
             path = IMAGES / f"app_{name}_{size}{'_dark' if dark else ''}.png"
-            picture.quantize(128).save(path, optimize=True)
+            picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
             print(path, f"{path.stat().st_size / 1000:.0f} KB", flush=True)
 
 

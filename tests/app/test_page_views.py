@@ -119,9 +119,10 @@ def test_inputs_classes_models_and_methods_are_compared(ask):
     assert "Sandal and not" in titles[0]
     ask.open_tab(0)
     ask.choose_model(1)
-    titles, _ = compare(ask, ("own.py:table",), ("fashion-cnn",))
+    titles, says = compare(ask, ("own.py:table",), ("fashion-cnn",))
     assert "own.py:table" in titles[0]
     assert "fashion-cnn" in titles[1]
+    assert says.endswith("none, as their sizes differ.")
 
 
 def test_comparison_blinks_and_swipes(asked):

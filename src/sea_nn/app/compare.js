@@ -59,18 +59,20 @@ Object.assign(window.sea, (() => {
       if (!states) return;
       sides.forEach((side, i) => {
         const state = states[i], index = Math.max(0, side.layer.selectedIndex);
-        side.title.textContent = `${side.name.toUpperCase()}: ${side.layer.value} of ${state.name}`;
+        sea.paint(state.map, index);
+        const empty = state.map.layers[index].values.every((value) => !value);
+        side.title.textContent = `${side.name.toUpperCase()}: ${side.layer.value} of ${state.name}${empty ? ", which is empty: nothing speaks for it" : ""}`;
         if (state.picture || state.values?.[0]?.length) sea.drawMap(side.canvas, state, index, null, 0.9);
         else side.title.append(listBest(state));
       });
-      says = `One colour scale for both: multiples of each map's own mean. Rank correlation of the two maps: ${correlate() ?? "not to be had"}.`;
+      says = `One colour scale for both: multiples of each map's own mean. Rank correlation of the two maps: ${correlate()}.`;
       element.dataset.shown = sides.map((side) => side.which.value + side.layer.value).join("|");
       place();
     }
     const listBest = (state) => make("ol", {}, ...state.map.order.slice(0, 8).map((cell) => make("li", {}, state.map.names?.[cell] ?? `${cell + 1}`)));
     function correlate() {
-      const [a, b] = states.map((state, i) => { sea.paint(state.map, sides[i].layer.selectedIndex); return state.map.layers[Math.max(0, sides[i].layer.selectedIndex)].values; });
-      if (a.length !== b.length) return null;
+      const [a, b] = states.map((state, i) => state.map.layers[Math.max(0, sides[i].layer.selectedIndex)].values);
+      if (a.length !== b.length) return "none, as their sizes differ";
       const rank = (values) => {
         const order = [...values.keys()].sort((i, j) => values[i] - values[j]), ranks = new Float64Array(values.length);
         for (let i = 0; i < order.length;) {
@@ -84,7 +86,7 @@ Object.assign(window.sea, (() => {
       const [x, y] = [rank(a), rank(b)], mean = (x.length - 1) / 2;
       let up = 0, sx = 0, sy = 0;
       for (let i = 0; i < x.length; i += 1) { up += (x[i] - mean) * (y[i] - mean); sx += (x[i] - mean) ** 2; sy += (y[i] - mean) ** 2; }
-      return sx && sy ? (up / Math.sqrt(sx * sy)).toFixed(2) : null;
+      return sx && sy ? (up / Math.sqrt(sx * sy)).toFixed(2) : "none, as one is the same everywhere";
     }
     let known = null;
     sea.add(() => {
