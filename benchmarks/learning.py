@@ -19,7 +19,7 @@ from sea_nn.questions.learn import learn_from_answers
 from sea_nn.vision.models import load_model
 
 ANSWERS, CELLS, SIDE = 508, 8, 224
-BATCHES = (1, 16, 64)
+BATCHES = (1, 16, 32, 64)
 BUDGETS, WHOLE_BATCHES = (34, 128, 512, 1024), (1, 32)
 
 
