@@ -81,7 +81,7 @@ def shoot(driver: Any, name: str) -> None:
             time.sleep(1)  # colours fade
             picture = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
             path = IMAGES / f"app_{name}_{size}{'_dark' if dark else ''}.png"
-            picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
+            picture.quantize(256, kmeans=1).save(path, optimize=True)
             print(path, f"{path.stat().st_size / 1000:.0f} KB", flush=True)
 
 
