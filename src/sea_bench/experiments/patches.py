@@ -11,7 +11,7 @@ from sea_nn.config import SEAConfig
 from sea_nn.metrics import bootstrap_difference, score_maps
 from sea_nn.sea import SEA
 
-BUDGETS = (512,)  # fewer questions are about halves of regions of pixels
+BUDGETS = (512, 1024)  # fewer questions are about halves of regions of pixels
 GRIDS = {"8 x 8 cells": (8, 8), "7 x 7 patches": (7, 7)}
 FILLS = ("blur", "mean", "noise")
 METRICS = tuple(f"{name}:{fill}" for name in ("deletion", "insertion") for fill in FILLS)
