@@ -114,14 +114,19 @@ def test_an_explanation_has_the_cores_and_all_else_one(monkeypatch):
     monkeypatch.setattr(cores, "_CORES", 0)
     found, before = {}, torch.get_num_threads()
 
-    def note(name):
+    def note(name, started=None):
+        if started is not None:
+            started.wait()  # the starter has one core again
         found[name] = torch.get_num_threads()
 
     try:
         torch.set_num_threads(3)
         cores.share_cores()
         for _ in range(2):
-            cores.start(partial(note, "explanation")).join()
+            started = threading.Event()
+            thread = cores.start(partial(note, "explanation", started))
+            started.set()
+            thread.join()
         other = threading.Thread(target=note, args=("another",))
         other.start()
         other.join()

@@ -30,6 +30,7 @@ def start(work: Callable[[], None]) -> threading.Thread:
     def run() -> None:
         if _CORES:
             torch.set_num_threads(_CORES)  # of this thread, and of those that begin from now on
+            torch.get_num_threads()  # else a thread takes the newest number when it first computes
         ready.set()
         work()
 
