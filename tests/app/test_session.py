@@ -348,3 +348,14 @@ def test_state_of_a_picture_is_plain_data(explained):
     assert len(state["map"]["line"]) == state["map"]["n"] + 1 == 65
     assert 4 in [point[0] for point in state["map"]["measured"]]
     assert next(layer["name"] for layer in state["map"]["layers"]) == "SEA"
+
+
+def test_request_overtaken_by_the_next_leaves_the_page_as_it_is(clothes):
+    gr = pytest.importorskip("gradio", reason="pip install 'sea-nn[app]'")
+    from sea_nn.app.events import Events
+
+    events = Events([clothes], Sessions())
+    request = gr.Request(session_hash="a")
+    session = events.sessions.start("a", clothes)
+    # Of an answer without any part Gradio makes None for everything shown.
+    assert list(events._go(request, 34, lambda _: session.take_turn())) == [(gr.skip(),) * 3]

@@ -24,7 +24,7 @@ from sea_nn.errors import InputError, SEAError
 
 PAUSE = 0.3
 """Seconds between two reports of progress: each costs about as much as an evaluation."""
-Shown = tuple[Any, Any, str]
+Shown = tuple[Any, Any, Any]
 Body = dict[str, Any]
 
 
@@ -127,6 +127,7 @@ class Events:
                 if session.turn == mine:
                     change(session)
             if session.turn != mine:
+                yield gr.skip(), gr.skip(), gr.skip()  # without any part Gradio empties the page
                 return
             same = session.choices is before[0] and session.subject is before[1]
             start = {"running": session.given is not None, "done": 0, "total": budget} | turn
