@@ -30,7 +30,7 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 # pip is quiet except for errors: a newcomer wants to see the demo, not two hundred lines of wheels.
-# The demo imports few of the modules, so they are compiled when imported, not when installed.
+# Few of the modules are imported, so they are compiled when imported, not when installed.
 $(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@echo "Installing SEA-NN and PyTorch into $(VENV) (a minute or two, once) ..."
 	@$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[vision]" 2>&1 | grep -v '^WARNING: Location' || true
@@ -38,7 +38,7 @@ $(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@echo "Installing SEA-NN and what its tests need into $(VENV) ..."
-	@$(BIN)/pip install -q -c constraints.txt -e ".[vision,test]" 2>&1 | grep -v '^WARNING: Location' || true
+	@$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[vision,test]" 2>&1 | grep -v '^WARNING: Location' || true
 	@$(BIN)/python -c "import sea_nn, pytest, xdist, hypothesis" && touch $@
 
 $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
