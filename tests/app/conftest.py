@@ -13,6 +13,10 @@ from tests.helpers.browser import Browser
 
 DONE = "sea.page.state?.map && document.querySelector('#progress [data-running=false]')"
 KNOWN = ("Method not implemented.", "[svelte-i18n]")  # Gradio's own complaints
+SERVED = pytest.mark.filterwarnings(
+    "default", "ignore::Warning:gradio.*", "ignore:unclosed:ResourceWarning"
+)
+"""For tests beside a server: a warning in its threads is shown, and Gradio's own are not."""
 PICTURES = (("T-shirt", 0), ("Trouser", 20), ("Sandal", 100), ("Sneaker", 101), ("Bag", 160))
 """Folders and numbers of the sample's pictures; 101 is a sandal, so its folder is wrong."""
 OWN = """

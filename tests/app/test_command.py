@@ -10,9 +10,10 @@ import urllib.request
 import pytest
 
 from sea_nn.cli import app
+from tests.app.conftest import SERVED
 
 
-@pytest.mark.filterwarnings("default")  # Gradio warns of pandas
+@SERVED
 @pytest.mark.xdist_group("browser")  # where Gradio is loaded already
 def test_another_address_needs_the_token_that_is_printed(capsys):
     pytest.importorskip("gradio", reason="tests of the app need gradio: pip install 'sea-nn[app]'")

@@ -7,10 +7,9 @@ import pytest
 from PIL import Image
 
 from sea_nn import Explanation
-from tests.app.conftest import DONE
+from tests.app.conftest import DONE, SERVED
 
-# The server runs beside the tests, and Gradio warns of pandas.
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = SERVED
 
 
 def test_first_example_is_explained_with_the_budget_asked_for(ask):

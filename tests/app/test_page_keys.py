@@ -2,10 +2,9 @@
 
 import pytest
 
-from tests.app.conftest import DONE
+from tests.app.conftest import DONE, SERVED
 
-# The server runs beside the tests, and Gradio warns of pandas.
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = SERVED
 CONTROLS = """
 const shown = (n) => n.getClientRects().length && getComputedStyle(n).visibility !== 'hidden';
 const controls = [...document.querySelectorAll('button, input, select, textarea, [tabindex]')]

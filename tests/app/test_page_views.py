@@ -9,10 +9,9 @@ import torch
 
 from sea_nn import SEA, explain_dataset, read_dataset
 from sea_nn.app import gallery
-from tests.app.conftest import DONE
+from tests.app.conftest import DONE, SERVED
 
-# The server runs beside the tests, and Gradio warns of pandas.
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = SERVED
 
 
 def test_table_has_bars_rows_to_choose_and_a_trial(b):

@@ -11,8 +11,9 @@ from sea_nn.app.gallery import Gallery
 from sea_nn.errors import InputError
 from sea_nn.vision import load_model
 from sea_nn.vision.shipped import load_sample
+from tests.app.conftest import SERVED
 
-pytestmark = pytest.mark.filterwarnings("default")  # Gradio warns of pandas
+pytestmark = SERVED
 
 
 FREE = threading.Event()
