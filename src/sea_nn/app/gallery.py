@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +144,8 @@ def _draw(one: ExplainedInput) -> str:
 
 
 def _draw_figure(e: Explanation) -> str:
-    file = io.BytesIO()
-    plot_explanation(e).savefig(file, format="png", dpi=110)
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    data = base64.b64encode(plot_explanation(e)._repr_png_()).decode()
+    return f"data:image/png;base64,{data}"
 
 
 def _to_bytes(painted: np.ndarray[Any, Any]) -> Tensor:

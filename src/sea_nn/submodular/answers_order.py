@@ -167,10 +167,8 @@ def _take_in_turn(
         many = min(n - done, 1 if done < SINGLE else 2 if done < 2 * SINGLE else 4)
         places.append([done + k if k < many else n for k in range(min(n, 4))])
         done += many
-    table, at = (
-        torch.tensor(places, device=device),
-        torch.zeros(1, dtype=torch.int64, device=device),
-    )
+    table = torch.tensor(places, device=device)
+    at = table.new_zeros(1)  # the step
     rank = torch.full((count, n), n, device=device)
     each = torch.eye(n, dtype=torch.bool, device=device)
 
@@ -206,7 +204,7 @@ def fit_and_check(
     count, per_input = answers.shape
     if per_input < groups:
         f = fit_answers(sets, answers, none, all, heat=heat, link=link, **options)
-        return f, torch.full_like(answers[:, :1].sum(1), torch.nan, dtype=torch.float64)
+        return f, answers.new_full((count,), torch.nan, dtype=torch.float64)
     deal = torch.arange(per_input, device=answers.device) % groups
     out = deal == torch.arange(-1, groups, device=answers.device)[:, None]  # the first: of none
     out = out.repeat_interleave(count, 0)
