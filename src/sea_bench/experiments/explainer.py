@@ -46,21 +46,24 @@ class Explainer:
         self, x: Tensor, target: Tensor
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return every map, and the seconds an input that each took, its members' included."""
-        found = self.compute_members(x, target)
+        found = self.compute_members(x, target) if self.experiment.members else None
+        took = {} if found is None else found.seconds
         removal = self._remove_squares(self.experiment.maps, x, target)
         maps, seconds = {}, {}
         for one in self.experiment.maps:
             started = _read_clock(x)
-            if one.how == "member":
-                made = to_heatmaps(select(found, one.members))[:, 0]
-            elif one.how in WISHES:
+            if one.how in WISHES:
                 made = self._order(one, x, target)
             elif one.how in CLASS_MAPS:
                 made = torch.stack([self.class_maps[one.label][int(k)] for k in target])
+            elif found is None:
+                raise InputError(f"{one.label} of {self.experiment.name} names no member")
+            elif one.how == "member":
+                made = to_heatmaps(select(found, one.members))[:, 0]
             else:
                 made = self.merge(one, found, x, removal).attribution
             maps[one.label] = made
-            spent = _read_clock(x) - started + sum(found.seconds[name] for name in one.members)
+            spent = _read_clock(x) - started + sum(took[name] for name in one.members)
             seconds[one.label] = spent / len(x)
         return maps, seconds
 
@@ -83,8 +86,6 @@ class Explainer:
     ) -> MemberMaps:
         """Return the maps of some members, or of all that any map of the experiment needs."""
         members = self.experiment.members if members is None else members
-        if not members:
-            raise InputError(f"no map of {self.experiment.name} names a member")
         return compute_maps(
             self.inputs.loaded.model,
             x,

@@ -1,11 +1,13 @@
 """Run any experiment: choose inputs, measure them block by block, remember, write the result.
 
 Blocks are always the same inputs in the same order, and a block that is not wholly remembered is
-measured again as a whole: so a run that was interrupted ends with the files it would have had.
+measured again as a whole: so a run that was interrupted ends with the files it would have had. Maps
+with a budget and the others are measured and remembered apart: new code of the function learned
+from answers leaves what is remembered of the others as good as it was.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from sea_nn.errors import InputError
 from sea_nn.explanation.provenance import hash_weights
 from sea_nn.members.registry import expand_methods
 from sea_nn.metrics import MetricCurve, Scores
+from sea_nn.metrics.sensitivity import RANDOM
 from sea_nn.vision.folders import find_cache
 
 Progress = Callable[[str, int, int], None]
@@ -113,6 +116,7 @@ def describe_settings(explainer: Explainer) -> dict[str, Any]:
     options = {k: v for k, v in experiment.options.items() if k in experiment.members}
     methods = [find_method(name) for name in experiment.members]
     entries = expand_methods(methods, options) if methods else ()
+    learned = experiment.kind != "scores" or any(one.budget for one in experiment.maps)
     settings = {
         "kind": experiment.kind,
         "data": experiment.data,
@@ -128,7 +132,7 @@ def describe_settings(explainer: Explainer) -> dict[str, Any]:
         "pairs": experiment.pairs,
         "n_train": experiment.n_train,
         "classes": list(experiment.classes) if experiment.n_train else [],
-        "source": hash_source(),
+        "source": hash_source(learned=learned),
     }
     if experiment.kind in ("time", "stability"):  # which compares this machine's devices
         settings["machine"] = describe_machine(inputs.device)
@@ -148,36 +152,52 @@ def _find_device(device: str) -> torch.device:
     return found
 
 
+def split_maps(experiment: Experiment) -> tuple[Experiment, ...]:
+    """Return the experiment with its other maps alone, and with those with a budget alone.
+
+    It is left whole where it has one sort of maps, or where a map's number depends on other maps.
+    """
+    parts = [tuple(m for m in experiment.maps if bool(m.budget) == b) for b in (False, True)]
+    painted = any(name.startswith("mass_equal_sharpness") for name in experiment.metrics)
+    if experiment.kind != "scores" or painted or not all(parts):
+        return (experiment,)
+    return tuple(replace(experiment, maps=maps) for maps in parts)
+
+
 def _measure(
     explainer: Explainer, store: Store, fresh: bool, tell: Progress
 ) -> tuple[Scores, int, list[str]]:
     """Return all scores, how many inputs were remembered, and the machines that measured."""
     experiment, inputs = explainer.experiment, explainer.inputs
-    explainers = [replace(explainer, inputs=one) for one in inputs.split()]
-    settings = [describe_settings(one) for one in explainers]
-    n, parts, n_reused = len(inputs), list[Scores](), 0
+    parts = split_maps(experiment)
+    explainers = [
+        [replace(explainer, experiment=part, inputs=one) for part in parts]
+        for one in inputs.split()
+    ]
+    settings = [[describe_settings(one) for one in group] for group in explainers]
+    n, found, n_reused = len(inputs), list[Scores](), 0
     here = f"{describe_machine(inputs.device)} with torch {torch.__version__}"
     machines: dict[str, None] = {}
     for numbers in inputs.cut(experiment.blocks):
         start, model = numbers[0], inputs.asked[numbers[0]]
         tell(f"{experiment.name}: {inputs.items[start].name}", start, n)
-        batch = inputs.read(numbers)
-        keys = _make_keys(settings[model], batch)
-        found = [] if fresh else [_load(experiment, store, key) for key in keys]
-        ready = [one for one in found if one is not None]
-        if len(ready) == len(keys):
-            n_reused += len(ready)
-            parts.extend(one for one, _ in ready)
+        batch, by_part, reused = inputs.read(numbers), list[list[Scores]](), True
+        for one, told in zip(explainers[model], settings[model], strict=True):
+            keys = _make_keys(told, batch)
+            known = [] if fresh else [_load(one.experiment, store, key) for key in keys]
+            ready = [each for each in known if each is not None]
+            if len(ready) < len(keys):
+                scores, reused = KINDS[experiment.kind](one, batch), False
+                for row, key in enumerate(keys):
+                    _save(scores, row, store, key, here)
+                # As the store gives it back, so that nothing depends on what was remembered.
+                ready = [(each, here) for each in _split(scores)]
+            by_part.append([each for each, _ in ready])
             machines.update(dict.fromkeys(machine for _, machine in ready))
-            continue
-        scores = KINDS[experiment.kind](explainers[model], batch)
-        machines[here] = None
-        for row, key in enumerate(keys):
-            _save(scores, row, store, key, here)
-        # As the store gives it back, so that nothing depends on what was remembered.
-        parts.extend(_split(scores))
+        n_reused += reused * len(batch)
+        found.extend(_join_maps(experiment, some) for some in zip(*by_part, strict=True))
     tell("done", n, n)
-    return Scores.join(parts), n_reused, list(machines)
+    return Scores.join(found), n_reused, list(machines)
 
 
 def _make_keys(settings: dict[str, Any], batch: Batch) -> list[str]:
@@ -201,6 +221,30 @@ def _split(scores: Scores) -> list[Scores]:
         )
         for row in rows
     ]
+
+
+def _join_maps(experiment: Experiment, parts: Sequence[Scores]) -> Scores:
+    """The scores of all maps in the experiment's order, from those of ``split_maps``."""
+    if len(parts) == 1:
+        return parts[0]
+    methods = [name for part in parts for name in part.methods]
+    wanted = (*(one.label for one in experiment.maps), RANDOM)
+    columns = [methods.index(name) for name in wanted]
+
+    def join(tables: Iterable[Tensor]) -> Tensor:
+        return torch.cat(list(tables), 1)[:, columns]
+
+    first, notes = parts[0], [part.notes for part in parts]
+    return replace(
+        first,
+        methods=wanted,
+        values={k: join(part.values[k] for part in parts) for k in first.values},
+        curves={
+            k: MetricCurve(curve.axis, join(part.curves[k].values for part in parts))
+            for k, curve in first.curves.items()
+        },
+        notes={k: tuple(dict.fromkeys(t for n in notes for t in n.get(k, ()))) for k in notes[0]},
+    )
 
 
 def _save(scores: Scores, row: int, store: Store, key: str, machine: str) -> None:

@@ -33,6 +33,16 @@ MEASURING = frozenset(
         *("predictions", "region_searches", "stability", "text_maps"),
     )
 )
+# Of these, what only maps with a budget use, and kinds that measure the function itself: a change
+# here leaves the scores of other maps as they are.
+LEARNED = frozenset(
+    {
+        *(f"sea_bench/experiments/{name}.py" for name in ("copies", "predictions", "stability")),
+        *(f"sea_nn/questions/{name}.py" for name in ("asked", "budget", "curve", "finer")),
+        *(f"sea_nn/questions/{name}.py" for name in ("learn", "painting", "search")),
+        *(f"sea_nn/submodular/answers_{name}.py" for name in ("fit", "function", "order")),
+    }
+)
 
 
 def make_key(settings: Mapping[str, Any], number: int, *tensors: Tensor) -> str:
@@ -44,16 +54,17 @@ def make_key(settings: Mapping[str, Any], number: int, *tensors: Tensor) -> str:
     return digest.hexdigest()[:32]
 
 
-def hash_source(source: Path = SOURCE) -> str:
-    """Return a checksum of the modules that can change a result."""
+def hash_source(source: Path = SOURCE, learned: bool = True) -> str:
+    """Return a checksum of the modules that can change a result, with or without ``LEARNED``."""
     package = source / "sea_nn"
     found = [p for p in package.rglob("*.py") if p.relative_to(package).parts[0] not in SHOWING]
     bench = source / "sea_bench" / "experiments"
     found += [p for p in bench.glob("*.py") if p.name in MEASURING]
     digest = hashlib.sha256()
     for path in sorted(found):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(source).as_posix()} {len(content)} ".encode() + content)
+        content, name = path.read_bytes(), path.relative_to(source).as_posix()
+        if learned or name not in LEARNED:
+            digest.update(f"{name} {len(content)} ".encode() + content)
     return digest.hexdigest()[:16]
 
 
