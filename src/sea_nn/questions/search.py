@@ -26,7 +26,7 @@ from sea_nn.questions.designs import (
     paired,
     windows,
 )
-from sea_nn.submodular.answers_fit import fit_answers
+from sea_nn.submodular.answers_fit import FREE, HELD, fit_answers
 from sea_nn.submodular.answers_function import AnswersFunction, Link, place_units, to_score
 from sea_nn.submodular.answers_order import (
     Correction,
@@ -255,7 +255,7 @@ class Search:
     def find_order(self) -> Tensor:
         """The greedy order of the function learned from all answers, corrected if they are many."""
         count, n = self.heat.shape
-        f = fit_answers(*self.asked, self.none, self.all, against=True, **self.known)
+        f = fit_answers(*self.asked, self.none, self.all, against=HELD, **self.known)
         self.best = self.correct(f)
         return order_features(self.best, count, n, self.heat.device)
 
@@ -275,9 +275,8 @@ class Search:
         """
         count = len(self.heat)
         twice = [torch.cat([t, t]) for t in (*self.asked, self.none, self.all, self.heat)]
-        free = torch.arange(2 * count, device=self.heat.device) >= count
-        known = self.known | {"heat": twice.pop(), "free": free}
-        f = fit_answers(*twice, against=True, **known)
+        against = torch.tensor([HELD, FREE], device=self.heat.device).repeat_interleave(count)
+        f = fit_answers(*twice, against=against, **self.known | {"heat": twice.pop()})
         best = self.correct(f.rows(slice(count)))
         say = 0 if isinstance(best, EverySet) else FOUND_SAY
         orders = order_by_wish(best, self.order, say)
@@ -304,7 +303,7 @@ class Search:
             high, low = torch.where(does, size, high), torch.where(does, low, size)
 
     def fit(self) -> tuple[AnswersFunction, Tensor]:
-        """The monotone function of all answers, and its error on answers left out of a fit, [N]."""
+        """The function of all answers, and its error on answers left out of a fit, [N]."""
         return fit_and_check(*self.asked, self.none, self.all, **self.known)
 
 

@@ -18,15 +18,19 @@ from torch import Tensor
 
 from sea_nn.submodular.answers_function import AnswersFunction, Link, place_units, to_score
 
-RATE, SHARED, OWN, AGAINST, FLOOR, NOISE = 0.2, 4.0, 3.0, 5.0, 0.3, 0.1
-"""Adam's first step; precisions of a feature's factors in all units, in one, and of g; heat that
-every feature has; error of an answer that f need not explain. Chosen on tuning inputs."""
+RATE, SHARED, OWN, FLOOR, NOISE = 0.2, 4.0, 3.0, 0.3, 0.1
+"""Adam's first step; precisions of a feature's factors in all units and in one; heat that every
+feature has; error of an answer that f need not explain. Chosen on tuning inputs."""
+MONOTONE, HELD, FREE = math.inf, 5.0, 0.3
+"""How firmly evidence against, g, is held at nothing: altogether, nearly (which finds the better
+order where there is little of it), and not: the precision of its logarithm."""
 FOUND, FOUND_RATE = 0.3, 0.1
 """The first two precisions, and the first step, where units start from groups that the answers
 themselves show (``group_units``)."""
 STEPS, FOUND_STEPS = 50, 200
 SIZE, TOE = 0.05, 0.02  # precisions of a unit's size and share, and of the toe
 FIRST_AGAINST, FIRST_TOE, LAST_TOE = 0.04, -3.0, -0.01
+FREE_TOE, LOW = -0.7, 0.15  # the shortest first toe of a free function, and the answers it follows
 EFFECTS, PAIRS = 16.0, 0.05  # variances of single effects and of pairs, of answers of scale 1
 BETAS, EPSILON = (0.9, 0.95), 1e-8  # Adam's
 ROOM = 1 << 24  # numbers of sets worked on at once
@@ -42,8 +46,7 @@ def fit_answers(
     places: Tensor | None = None,
     counted: Tensor | None = None,
     link: Link = "log-odds",
-    against: bool = False,
-    free: bool | Tensor = False,
+    against: float | Tensor = MONOTONE,
     steps: int | None = None,
 ) -> AnswersFunction:
     """Learn the function of every input from answers, in float64; nothing is drawn at random.
@@ -59,10 +62,8 @@ def fit_answers(
             are at least as many as the features.
         counted: which answers count, bool [N, R]; None: all.
         link: "log-odds", or "value" for answers that are values.
-        against: also learn evidence against the class; f is then no longer monotone.
-        free: let that evidence be as large as the answers say, of all inputs or of some, bool [N].
-            Otherwise a strong prior holds it near 0, which predicts and orders better where there
-            is none.
+        against: how firmly evidence against the class is held at nothing, of all inputs or of
+            each, [N]: ``MONOTONE``, ``HELD`` or ``FREE``.
         steps: steps of Adam; None: 50, or 200 where units are found from the answers.
 
     >>> sets = torch.tensor([[[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1]]])
@@ -74,8 +75,8 @@ def fit_answers(
     count, per_input, n = sets.shape
     rows = max(1, ROOM // max(1, per_input * n))
     if count > rows:
-        same: dict[str, Any] = {"places": places, "link": link, "against": against, "steps": steps}
-        named = {"heat": heat, "counted": counted, "free": free}
+        same: dict[str, Any] = {"places": places, "link": link, "steps": steps}
+        named = {"heat": heat, "counted": counted, "against": against}
         parts = []
         for part in (slice(i, i + rows) for i in range(0, count, rows)):
             own = {k: t[part] if isinstance(t, Tensor) else t for k, t in named.items()}
@@ -90,7 +91,7 @@ def fit_answers(
         found = places is None and per_input >= n
         if found:
             places = group_units(sets, answers, none, all, counted)
-        contra = torch.where(torch.as_tensor(free, device=sets.device), FOUND, AGAINST)
+        held = torch.as_tensor(against, dtype=torch.float64, device=sets.device).expand(count)
         fit = _Fit(
             sets=sets,
             wanted=to_score(answers, link),
@@ -98,8 +99,9 @@ def fit_answers(
             base=_prior(heat, place_units(n) if places is None else places, sets.to(answers)),
             weigh=None if counted is None else counted.to(answers),
             link=link,
-            against=against,
-            precisions=(*((FOUND, FOUND) if found else (SHARED, OWN)), contra),
+            held=held.view(-1, 1),
+            precisions=(FOUND, FOUND) if found else (SHARED, OWN),
+            toe=_first_toe(answers, none, counted, held),
         )
         usual = FOUND_STEPS if found else STEPS
         fit.descend(usual if steps is None else steps, FOUND_RATE if found else RATE)
@@ -128,8 +130,9 @@ class _Fit:
         base: Tensor,
         weigh: Tensor | None,
         link: Link,
-        against: bool,
-        precisions: tuple[float, float, Tensor],
+        held: Tensor,
+        precisions: tuple[float, float],
+        toe: Tensor,
     ) -> None:
         (none, all_), (count, n, units) = ends, base.shape
         self.none, self.all, self.link, self.n, self.u = none, all_, link, n, units
@@ -140,7 +143,9 @@ class _Fit:
         if link == "value":  # in units of what the answers vary by
             spread = (wanted - none).square().mean(1, keepdim=True).sqrt().nan_to_num()
             scale = torch.maximum((all_ - none).abs(), spread).clamp(min=1e-30)
-        first_g = (FIRST_AGAINST * scale * against).log()[:, None].expand(-1, n, 1)
+        first = FIRST_AGAINST * scale * held.isfinite()
+        first = torch.where(held < HELD, first.maximum(2 * (none - all_) / n), first)
+        first_g = first.log()[:, None].expand(-1, n, 1)
         self.base = torch.cat([base, first_g], 2)
         # From the error of a score to twice its square's slope.
         self.counts = (2 / (NOISE * scale).square()).expand_as(wanted)
@@ -148,8 +153,8 @@ class _Fit:
             self.counts = self.counts * weigh.square()
         self.missed = (1 - wanted if link == "log-odds" else -wanted) * self.counts
         self.up = (all_ > none).to(base)  # else there is nothing to rise to: no toe
-        self.start = none + FIRST_TOE * self.up
-        self.most_toe = torch.where(self.up > 0, LAST_TOE - FIRST_TOE, -torch.inf)
+        self.toe, self.start, self.room = toe, none + toe * self.up, LAST_TOE - toe
+        self.most_toe = torch.where(self.up > 0, self.room, -torch.inf)
         self.plus, self.apart = 1 + none.exp(), all_.exp() - none.exp()  # of odds
         self.zero = base.new_zeros(1)
 
@@ -160,9 +165,9 @@ class _Fit:
         self.w[:, n, units:] = none
         self.back = base.new_zeros(count, wanted.shape[1] + 1, units + 2)
         self.precision = torch.full_like(self.free, 2 * SIZE)
-        shared, own, contra = precisions
+        shared, own = precisions
         self.precision[:, :n, :units] = 2 * own
-        self.precision[:, :n, units] = 2 * contra.view(-1, 1)
+        self.precision[:, :n, units] = 2 * held.clamp(max=HELD)  # where there is no g, any number
         self.precision[:, :n, units + 1] = 2 * shared
         self.precision[:, n + 1, units] = 2 * TOE
 
@@ -188,19 +193,22 @@ class _Fit:
 
     def function(self) -> AnswersFunction:
         """The functions that the parameters stand for."""
-        toe = self._fill_weights() + FIRST_TOE
+        toe = self._fill_weights() + self.toe
         weight, g = (part.contiguous() for part in self.w[:, : self.n].split([self.u, 1], 2))
         share = self.free[:, self.n + 1, : self.u].softmax(1)
+        # F + g . 1 < 0 would not be submodular: where the answers fall, g has all of the fall.
+        sum_ = g.sum(1)
+        g = g[:, :, 0] * torch.where(sum_ > 0, (self.none - self.all) / sum_, 1).clamp(min=1)
         ends, n_answers = (self.none, self.all), self.x.shape[1] - 1
-        return AnswersFunction(weight, share, g[:, :, 0], toe, *ends, self.link, n_answers)
+        return AnswersFunction(weight, share, g, toe, *ends, self.link, n_answers)
 
     def _fill_weights(self) -> Tensor:
-        """Fill w from the parameters; returns the toe less its first value, [N, 1]."""
+        """Fill w from the parameters; returns the toe less its first length, [N, 1]."""
         n, u, free, w = self.n, self.u, self.free, self.w[:, : self.n]
         torch.add(self.base, free[:, :n, : u + 1], out=w)
         w[:, :, :u].add_(free[:, :n, u + 1 :]).add_(free[:, n : n + 1, :u])
         w.exp_()
-        toe = free[:, n + 1, u : u + 1].clamp(max=LAST_TOE - FIRST_TOE)
+        toe = free[:, n + 1, u : u + 1].clamp(max=self.room)
         if self.link == "log-odds":
             torch.addcmul(self.start, toe, self.up, out=self.w[:, n, u:])
         return toe
@@ -330,6 +338,20 @@ def group_units(
         inside = (group > 0.5).scatter(1, best[:, None], True)
         effect = effect.masked_fill(inside, -torch.inf)
     return torch.stack(columns, 2)
+
+
+def _first_toe(answers: Tensor, none: Tensor, counted: Tensor | None, held: Tensor) -> Tensor:
+    """Where the toe starts, [N, 1]: of free functions, as short as low answers ask for.
+
+    No set has less than the odds that stay, e^none (1 - e^toe), and answers below those of none
+    are what a free function is for.
+    """
+    if counted is not None:
+        answers = answers.masked_fill(~counted, torch.nan)
+    low = answers.nanquantile(LOW, 1) if answers.shape[1] else none.to(answers)
+    stay = (low - none.to(answers)).exp().clamp(max=-math.expm1(FIRST_TOE))
+    free = torch.log1p(-stay).clamp(max=FREE_TOE)
+    return torch.where(held < HELD, free, FIRST_TOE)[:, None]
 
 
 def _prior(heat: Tensor | None, places: Tensor, x: Tensor) -> Tensor:

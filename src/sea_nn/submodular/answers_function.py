@@ -83,7 +83,8 @@ class AnswersFunction:
         """
         curve = self.value(prefixes(order, whole=True).to(self.weight))
         total = (self.all - self.none) / torch.where(curve[:, -1:] == 0, 1, curve[:, -1:])
-        return concave_slopes(torch.cat([torch.zeros_like(curve[:, :1]), curve], 1) * total)
+        curve = torch.cat([torch.zeros_like(curve[:, :1]), curve], 1) * total
+        return concave_slopes(curve, falling=self._total < 0)
 
     def find_against(self) -> Tensor:
         """How much more the class would have, in log-odds or values, without each feature, [N, n].
@@ -167,9 +168,9 @@ def prefixes(order: Tensor, whole: bool = False) -> Tensor:
     return rank[:, None] < 1 + place[: n if whole else n - 1, None]
 
 
-def concave_slopes(curve: Tensor) -> Tensor:
-    """Slopes of the least concave curve above curves [N, n + 1], or convex below a falling one."""
-    sign = torch.where(curve[:, -1:] < curve[:, :1], -1.0, 1.0).to(curve)
+def concave_slopes(curve: Tensor, falling: Tensor) -> Tensor:
+    """Slopes of the least concave curve above curves [N, n + 1]; of falling ones convex, below."""
+    sign = torch.where(falling, -1.0, 1.0).to(curve)
     curve, n = curve * sign, curve.shape[1] - 1
     at = torch.arange(n + 1, device=curve.device)
     apart = at - at[:, None]

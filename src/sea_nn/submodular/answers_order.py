@@ -8,11 +8,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from sea_nn.submodular.answers_fit import fit_answers, repeat
+from sea_nn.submodular.answers_fit import FREE, MONOTONE, fit_answers, repeat
 from sea_nn.submodular.answers_function import AnswersFunction, Link, to_score
 
 SINGLE = 16  # features that greedy takes one by one
 MOST_REST = 3.0  # a rest beyond so many log-odds counts as this
+CLEARLY = 0.8  # of a monotone function's squared error, below which a free one is better
 
 
 class Predictor(Protocol):
@@ -196,10 +197,10 @@ def fit_and_check(
 ) -> tuple[AnswersFunction, Tensor]:
     """The function of all answers, and the error of its score on answers left out of a fit, [N].
 
-    Arguments as for ``fit_answers``. Answers are dealt to groups in turn; each group is scored by a
-    fit to the others, so the root mean square error is a little larger than that of the fit to all.
-    nan where there are fewer answers than groups. All fits are one: on a GPU it takes little more
-    time than each.
+    Arguments as for ``fit_answers``. Answers are dealt to groups in turn;
+    each group is scored by a fit to the others, so the root mean square error is a little larger
+    than that of the fit to all. nan where there are fewer answers than groups. All fits are one: on
+    a GPU it takes little more time than each.
     """
     count, per_input = answers.shape
     if per_input < groups:
@@ -207,10 +208,14 @@ def fit_and_check(
         return f, answers.new_full((count,), torch.nan, dtype=torch.float64)
     deal = torch.arange(per_input, device=answers.device) % groups
     out = deal == torch.arange(-1, groups, device=answers.device)[:, None]  # the first: of none
-    out = out.repeat_interleave(count, 0)
-    many = [t.repeat(groups + 1, *[1] * (t.ndim - 1)) for t in (sets, answers, none, all)]
-    warm = None if heat is None else heat.repeat(groups + 1, 1)
-    f = fit_answers(*many, heat=warm, counted=~out, link=link, **options)
-    error = f.score(many[0]) - to_score(many[1].to(f.weight), link)
-    square = (error.square() * out).view(groups + 1, count, per_input).sum((0, 2))
-    return f.rows(slice(count)), (square / per_input).sqrt()
+    out = out.repeat(2, 1).repeat_interleave(count, 0)
+    against = torch.tensor([MONOTONE, FREE], device=answers.device)
+    against = against.repeat_interleave(len(out) // 2)
+    many = [t.repeat(2 * groups + 2, *[1] * (t.ndim - 1)) for t in (sets, answers, none, all)]
+    warm = None if heat is None else heat.repeat(2 * groups + 2, 1)
+    f = fit_answers(*many, heat=warm, counted=~out, against=against, link=link, **options)
+    error = (f.score(many[0]) - to_score(many[1].to(f.weight), link)) * out
+    square = error.square().view(2, groups + 1, count, per_input).sum((1, 3)) / per_input
+    free = square[1] < torch.where(all > none, CLEARLY, 1.0) * square[0]
+    rows = torch.arange(count, device=answers.device) + (groups + 1) * count * free
+    return f.rows(rows), torch.where(free, square[1], square[0]).sqrt()
