@@ -157,6 +157,17 @@ def test_a_model_of_values_is_explained_in_its_values():
     assert e.order[0, 0] == 3
 
 
+def test_a_value_below_that_of_an_empty_input_is_explained_by_what_lowers_it():
+    table = nn.Linear(6, 1, bias=False)
+    table.weight.data = torch.tensor([[3.0, 2.0, 1.0, 0.5, 0.0, 0.0]])
+    x = torch.tensor([[-1.0, 1.0, 1.0, -1.0, 0.0, 0.0]])
+    e = SEA(table, budget=70, output="value").explain(x)
+    torch.testing.assert_close(e.gains.sum(1), torch.tensor([-0.5]))
+    wanted = torch.tensor([[0.0, 2.0, 1.0, 0.0, 0.0, 0.0], [3.0, 0.0, 0.0, 0.5, 0.0, 0.0]])
+    torch.testing.assert_close(torch.cat([e.attribution, e.against]), wanted, atol=0.15, rtol=0)
+    assert any("e.against what speaks against it" in check.advice for check in e.checks)
+
+
 def test_a_saturated_model_is_clipped_and_said():
     def sure(x):
         return torch.stack([60 * x.mean((1, 2, 3)), torch.zeros(len(x))], 1)
@@ -167,12 +178,14 @@ def test_a_saturated_model_is_clipped_and_said():
     assert bool(e.gains.isfinite().all())
 
 
-def test_a_class_without_support_has_a_zero_map_and_a_warning(model, x):
+def test_a_class_with_less_support_than_an_empty_input_comes_with_a_warning(model, x):
     e = SEA(model, budget=64).explain(x, target=[2, 2])
     f = e.function
     against = f.all[:, 0] <= f.none[:, 0]
+    assert bool(against.any())
     for i in range(2):
-        assert bool((e.attribution[i] == 0).all()) == bool(against[i])
+        monotone = not bool(f.against[i].any())
+        assert bool((e.attribution[i] == 0).all()) == (bool(against[i]) and monotone)
         said = [c for c in e.checks if c.subject == f"input {i}" and "empty one" in c.message]
         assert bool(said) == bool(against[i])
 

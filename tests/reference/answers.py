@@ -25,13 +25,22 @@ def fit_by_autograd(sets, answers, none, all, *, heat, counted, link, against, s
         spread = (answers - none).square().mean(1, keepdim=True).sqrt()
         scale = torch.maximum((all - none).abs(), spread)
 
+    first_g = 0.04 * scale * (against != fit.MONOTONE)
+    first_toe = torch.full_like(none, -3.0)
+    if against == fit.FREE:
+        first_g = torch.maximum(first_g, 2 * (none - all) / n)
+        low = torch.stack([a[c].quantile(0.15) for a, c in zip(answers, counted, strict=True)])
+        stay = (low[:, None] - none).exp().clamp(max=1 - math.exp(-3))
+        first_toe = (1 - stay).log().clamp(max=-0.7)
+
     def build():
         weight = (base + shared + own + size).exp()
-        g = 0.04 * scale * contra.exp() if against else torch.zeros_like(contra)
+        k = (toe + first_toe).clamp(max=-0.01)
         return AnswersFunction(
-            weight, mix.softmax(1), g, (toe - 3).clamp(max=-0.01), none, all, link, x.shape[1]
+            weight, mix.softmax(1), first_g * contra.exp(), k, none, all, link, x.shape[1]
         )
 
+    held = min(against, fit.HELD)
     adam = torch.optim.Adam(free, betas=(0.9, 0.95))
     for step in range(steps):
         adam.param_groups[0]["lr"] = fit.RATE * (0.5 + 0.5 * math.cos(math.pi * step / steps))
@@ -39,7 +48,7 @@ def fit_by_autograd(sets, answers, none, all, *, heat, counted, link, against, s
         loss = error.square().sum() / fit.NOISE**2
         loss = loss + fit.SHARED * shared.square().sum() + fit.OWN * own.square().sum()
         loss = loss + fit.SIZE * (size.square().sum() + mix.square().sum())
-        loss = loss + fit.TOE * toe.square().sum() + fit.AGAINST * contra.square().sum()
+        loss = loss + fit.TOE * toe.square().sum() + held * contra.square().sum()
         adam.zero_grad()
         loss.backward()
         adam.step()

@@ -7,7 +7,7 @@ import torch
 
 from sea_bench.experiments.planted import RULES, measure
 from sea_nn.questions.designs import every_set, paired, spread_sets
-from sea_nn.submodular.answers_fit import fit_answers, group_units
+from sea_nn.submodular.answers_fit import FREE, HELD, MONOTONE, fit_answers, group_units
 from sea_nn.submodular.answers_function import (
     AnswersFunction,
     concave_slopes,
@@ -45,9 +45,9 @@ def learned():
     return fit_answers(sets, answers, none, all_)
 
 
-def test_value_is_monotone_and_submodular_without_evidence_against(learned):
+def _check_submodular(f, monotone):
     sets = _every(6)
-    value = learned.value(sets.expand(2, -1, -1))
+    value = f.value(sets.expand(len(f.all), -1, -1))
     code = {tuple(s.int().tolist()): i for i, s in enumerate(sets)}
     for s, i in code.items():
         for a, b in itertools.combinations([k for k in range(6) if not s[k]], 2):
@@ -55,8 +55,22 @@ def test_value_is_monotone_and_submodular_without_evidence_against(learned):
             with_a[a] = with_b[b] = 1
             both = [max(p) for p in zip(with_a, with_b, strict=True)]
             va, vb, vab = (value[:, code[tuple(t)]] for t in (with_a, with_b, both))
-            assert bool((va >= value[:, i] - 1e-12).all())
+            assert not monotone or bool((va >= value[:, i] - 1e-12).all())
             assert bool((va + vb >= value[:, i] + vab - 1e-9).all())
+
+
+def test_value_is_monotone_and_submodular_without_evidence_against(learned):
+    _check_submodular(learned, monotone=True)
+
+
+@pytest.mark.parametrize("link", ["log-odds", "value"])
+def test_a_free_function_is_submodular_also_where_features_only_lower_the_answer(link):
+    sets, answers, none, all_, _ = _problem(n=6)
+    f = fit_answers(sets, -answers, -none, -all_, link=link, against=FREE)
+    _check_submodular(f, monotone=False)
+    ends = torch.stack([torch.zeros(6), torch.ones(6)]).expand(2, -1, -1)
+    wanted = torch.tensor([[4.0, -4.0]]).double().expand(2, -1)
+    torch.testing.assert_close(f.predict(ends), wanted)
 
 
 def test_evidence_against_stays_submodular_but_can_fall():
@@ -75,7 +89,7 @@ def test_evidence_against_stays_submodular_but_can_fall():
 
 
 @pytest.mark.parametrize("link", ["log-odds", "value"])
-@pytest.mark.parametrize("against", [False, True])
+@pytest.mark.parametrize("against", [MONOTONE, HELD, FREE])
 def test_ends_are_the_models_own(link, against):
     sets, answers, none, all_, _ = _problem()
     f = fit_answers(sets, answers, none, all_, link=link, against=against)
@@ -100,8 +114,9 @@ def test_gains_of_a_class_that_nothing_supports_are_negative_and_sum():
 
 def test_concave_slopes_are_those_of_the_upper_hull():
     curve = torch.tensor([[0.0, 0.0, 2.0, 3.0, 3.0]], dtype=torch.float64)
-    torch.testing.assert_close(concave_slopes(curve), torch.tensor([[1.0, 1, 1, 0]]).double())
-    torch.testing.assert_close(concave_slopes(-curve), torch.tensor([[-1.0, -1, -1, 0]]).double())
+    both, falling = torch.cat([curve, -curve]), torch.tensor([[False], [True]])
+    wanted = torch.tensor([[1.0, 1, 1, 0], [-1, -1, -1, 0]]).double()
+    torch.testing.assert_close(concave_slopes(both, falling), wanted)
 
 
 def test_a_batch_is_learned_as_its_inputs_alone_and_again_alike(monkeypatch):
@@ -119,14 +134,14 @@ def test_a_batch_is_learned_as_its_inputs_alone_and_again_alike(monkeypatch):
 
 
 def test_some_inputs_may_be_free_to_have_evidence_against():
-    sets, answers, none, all_, _ = _problem(2)
-    free = torch.tensor([False, True])
-    mixed = fit_answers(sets, answers, none, all_, against=True, free=free).against
-    for i in range(2):
+    sets, answers, none, all_, _ = _problem(3)
+    kinds = (MONOTONE, HELD, FREE)
+    mixed = fit_answers(sets, answers, none, all_, against=torch.tensor(kinds)).against
+    for i, kind in enumerate(kinds):
         given = (t[[i]] for t in (sets, answers, none, all_))
-        alone = fit_answers(*given, against=True, free=bool(free[i])).against
-        torch.testing.assert_close(alone, mixed[[i]])
-    assert not torch.allclose(fit_answers(sets, answers, none, all_, against=True).against, mixed)
+        torch.testing.assert_close(fit_answers(*given, against=kind).against, mixed[[i]])
+    assert bool((mixed[0] == 0).all())
+    assert not torch.allclose(fit_answers(sets, answers, none, all_, against=HELD).against, mixed)
 
 
 def test_it_predicts_sets_it_was_not_asked_about():
@@ -138,6 +153,21 @@ def test_it_predicts_sets_it_was_not_asked_about():
     assert error < 0.1 * wanted.var()
     assert estimate.shape == (4,)
     assert bool((estimate < 0.25).all())
+
+
+def test_a_function_is_free_only_where_answers_left_out_say_so():
+    sets, answers, none, all_, _ = _problem(3, asked=60)
+    worth = torch.tensor([3.0, -2, 1, 0, 0, 2, -1, 1, 0]).double()
+    answers[1], all_[1] = sets[1].double() @ worth - 4, worth.sum() - 4  # some speak against
+    answers[2], all_[2] = -4.0, -4.0  # says the same of everything
+    f, error = fit_and_check(sets, answers, none, all_)
+    assert (f.against.sum(1) > 0).tolist() == [False, True, False]
+    assert float(error[1]) < 0.05
+    order = torch.arange(9).expand(3, -1)
+    gains = f.gains(order).sum(1)
+    torch.testing.assert_close(gains, (all_ - none).double())
+    assert f.find_against()[1].topk(2).indices.tolist() == [1, 6]
+    assert bool((f.gains(order)[2] == 0).all())
 
 
 def test_fewer_answers_than_groups_have_no_error_estimate():
@@ -213,7 +243,7 @@ def test_rows_are_the_functions_of_some_inputs(learned):
 
 
 @pytest.mark.parametrize("link", ["log-odds", "value"])
-@pytest.mark.parametrize("against", [False, True])
+@pytest.mark.parametrize("against", [MONOTONE, HELD, FREE])
 def test_the_fit_is_that_of_autograd_and_pytorchs_adam(link, against):
     sets, answers, none, all_, _ = _problem(count=3)
     generator = torch.Generator().manual_seed(1)

@@ -105,7 +105,8 @@ def _predicts(name: str) -> Experiment:
         f"Does f predict the model? {TITLES[name]}",
         "Functions learned from the same 30 to 1,000 answers about random sets of cells, asked "
         "what the model says about sets that nobody asked about. The constant is the random map of "
-        "this table; one unit and f without heat are the controls of f's interactions and prior.",
+        "this table; one unit, f without heat and f that is always monotone are the controls of "
+        "f's interactions, prior and evidence against.",
         maps=(VG, IG, Map("Grad-CAM", "member", ("grad_cam",))),
         metrics=tuple(f"{what}@{count}" for what in PREDICTED for count in ANSWERS),
         kind="predictions",

@@ -28,7 +28,7 @@ from sea_nn.questions.designs import paired, spread_sets
 from sea_nn.questions.learn import to_answers
 from sea_nn.questions.search import smooth_cells
 from sea_nn.submodular.answers_fit import fit_answers
-from sea_nn.submodular.answers_function import place_units, prefixes
+from sea_nn.submodular.answers_function import AnswersFunction, place_units, prefixes
 from sea_nn.submodular.answers_order import Correction, fit_and_check
 
 TRIED = 256  # random sets, and their complements, that no function has seen
@@ -73,11 +73,21 @@ class Known:
         """The number of cells."""
         return self.sets.shape[2]
 
-    def fit(self, *, heat: bool = True, one: bool = False, **options: Any) -> Any:
-        """The package's function: with or without heat, of eight units or of one."""
+    def check(self, *, heat: bool = True, one: bool = False) -> tuple[AnswersFunction, Tensor]:
+        """The package's function, with or without heat, of eight units or of one, and its error."""
+        return fit_and_check(*self._given, **self._know(heat, one))
+
+    def fit(self, *, heat: bool = True, one: bool = False) -> AnswersFunction:
+        """The same, but monotone whatever the answers say."""
+        return fit_answers(*self._given, **self._know(heat, one))
+
+    @property
+    def _given(self) -> tuple[Tensor, ...]:
+        return (self.sets, self.answers, self.none, self.all)
+
+    def _know(self, heat: bool, one: bool) -> dict[str, Any]:
         places = torch.zeros(self.n, 1).double() if one else place_units(self.n, self.layout)
-        given = (self.sets, self.answers, self.none, self.all)
-        return fit_answers(*given, heat=self.heat if heat else None, places=places, **options)
+        return {"heat": self.heat if heat else None, "places": places}
 
 
 Predict = Callable[[Tensor], Tensor]
@@ -124,15 +134,16 @@ def predict_log_odds(known: Known) -> Predict:
 def predict_corrected(known: Known) -> Predict:
     """f and what it leaves unsaid, smoothed over sets: not submodular."""
     near = smooth_cells(known.layout)
-    predict: Predict = Correction(known.fit(), known.sets, known.answers, near).score
+    predict: Predict = Correction(known.check()[0], known.sets, known.answers, near).score
     return predict
 
 
 FUNCTIONS: dict[str, Callable[[Known], Predict]] = {
-    "f": lambda known: known.fit().score,
+    "f": lambda known: known.check()[0].score,
     "f + correction": predict_corrected,
-    "f, no heat": lambda known: known.fit(heat=False).score,
-    "one unit, heat": lambda known: known.fit(one=True).score,
+    "f, monotone": lambda known: known.fit().score,
+    "f, no heat": lambda known: known.check(heat=False)[0].score,
+    "one unit, heat": lambda known: known.check(one=True)[0].score,
     "one unit, no heat (collapsed form)": lambda known: known.fit(one=True, heat=False).score,
     "LIME": predict_lime,
     "Kernel SHAP": predict_shap,
@@ -186,8 +197,7 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Scores:
             for name, tried in tests.items():
                 error = (predict(tried).clamp(0, 1) - truth[name]).square()
                 _note(values, name, count, error.mean(1), truth[name])
-        given = (known.sets, known.answers, known.none, known.all)
-        _, guess = fit_and_check(*given, heat=heat, places=place_units(n, layout))
+        guess = known.check()[1]
         for name in tests:
             _note(values, name, count, guess.square(), known.answers.sigmoid())
     metrics = {name: describe_prediction(name) for name in experiment.metrics}

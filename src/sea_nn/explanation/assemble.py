@@ -131,7 +131,9 @@ def check_function(found: Explained) -> list[Check]:
         size = max(abs(float(f.all[i])), abs(float(f.none[i])), f.link == "log-odds")
         if change <= ROUNDING * size:
             message = f"the whole input says no more for the target than an empty one: {change:.3g}"
-            advice = "its map says nothing; explain another target, or set SEAConfig.absent"
+            advice = "the map has what speaks for it, e.against what speaks against it"
+            if not bool((result.gains[i] > 0).any()):
+                advice = "its map is empty; explain another target, or set SEAConfig.absent"
             checks.append(Check("warn", f"input {i}", message, advice))
     return checks
 

@@ -178,12 +178,12 @@ class FeatureSets:
         return sums / empty.scatter_add(2, index, torch.ones_like(flat)).clamp_min(1)
 
     def half(self) -> Tensor:
-        """How many features it takes to reach half of the total gain: int64 [N].
+        """How many features it takes to reach half of what all gain that gain: int64 [N].
 
         It tells how concave the learned function is, not how strong the evidence: of noise it is
         small as well.
         """
-        running = self.gains.to(torch.float64).cumsum(1)
+        running = self.gains.to(torch.float64).clamp(min=0).cumsum(1)
         return (running < running[:, -1:] / 2).sum(1) + 1
 
     def _check_shape(self, name: str, value: Tensor, *sizes: int | str) -> None:

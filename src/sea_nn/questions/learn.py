@@ -42,12 +42,13 @@ class AnswersMap:
     Attributes:
         function: the learned functions.
         order: features, the best first, [N, n].
-        gains: what each adds after those before it, in the function's unit, [N, n].
-        attribution: gains over the positions of the map, [N, *shape]; it sums to the gains. The
-            sum over a feature is its gain, but of cells of images, where pixels have an order
+        gains: what each adds after those before it, in the function's unit, [N, n]; below 0 where
+            the function has evidence against the class and the feature is part of it.
+        attribution: gains above 0 over the positions of the map, [N, *shape]; it sums to these.
+            The sum over a feature is its gain, but of cells of images, where pixels have an order
             of their own, by cell and heat: there the k largest pixels sum to what the first
             cells of the same area gain (``paint_in_order``), and the sum over a cell is only
-            near its gain. Zero where a class has less support than the empty input.
+            near its gain.
         error: root mean square error of the score on answers left out of the fit, [N].
         feature_shape: the shape of the feature space; its product is n.
         features: the feature of each position, int64 [1, *shape]; None: one each.

@@ -275,8 +275,9 @@ class Search:
         """
         count = len(self.heat)
         twice = [torch.cat([t, t]) for t in (*self.asked, self.none, self.all, self.heat)]
-        against = torch.tensor([HELD, FREE], device=self.heat.device).repeat_interleave(count)
-        f = fit_answers(*twice, against=against, **self.known | {"heat": twice.pop()})
+        kinds = torch.tensor([HELD, FREE], dtype=torch.float64, device=self.heat.device)
+        known = self.known | {"heat": twice.pop(), "against": kinds.repeat_interleave(count)}
+        f = fit_answers(*twice, **known)
         best = self.correct(f.rows(slice(count)))
         say = 0 if isinstance(best, EverySet) else FOUND_SAY
         orders = order_by_wish(best, self.order, say)

@@ -30,7 +30,7 @@ themselves show (``group_units``)."""
 STEPS, FOUND_STEPS = 50, 200
 SIZE, TOE = 0.05, 0.02  # precisions of a unit's size and share, and of the toe
 FIRST_AGAINST, FIRST_TOE, LAST_TOE = 0.04, -3.0, -0.01
-FREE_TOE, LOW = -0.7, 0.15  # the shortest first toe of a free function, and the answers it follows
+FREE_TOE, LOW = -0.7, 0.15  # a free function's shortest first toe; share of answers that are low
 EFFECTS, PAIRS = 16.0, 0.05  # variances of single effects and of pairs, of answers of scale 1
 BETAS, EPSILON = (0.9, 0.95), 1e-8  # Adam's
 ROOM = 1 << 24  # numbers of sets worked on at once
@@ -143,8 +143,9 @@ class _Fit:
         if link == "value":  # in units of what the answers vary by
             spread = (wanted - none).square().mean(1, keepdim=True).sqrt().nan_to_num()
             scale = torch.maximum((all_ - none).abs(), spread).clamp(min=1e-30)
+        self.loose = held < HELD
         first = FIRST_AGAINST * scale * held.isfinite()
-        first = torch.where(held < HELD, first.maximum(2 * (none - all_) / n), first)
+        first = torch.where(self.loose, first.maximum(2 * (none - all_) / n), first)
         first_g = first.log()[:, None].expand(-1, n, 1)
         self.base = torch.cat([base, first_g], 2)
         # From the error of a score to twice its square's slope.
@@ -196,9 +197,9 @@ class _Fit:
         toe = self._fill_weights() + self.toe
         weight, g = (part.contiguous() for part in self.w[:, : self.n].split([self.u, 1], 2))
         share = self.free[:, self.n + 1, : self.u].softmax(1)
-        # F + g . 1 < 0 would not be submodular: where the answers fall, g has all of the fall.
-        sum_ = g.sum(1)
-        g = g[:, :, 0] * torch.where(sum_ > 0, (self.none - self.all) / sum_, 1).clamp(min=1)
+        # F + g . 1 < 0 would not be submodular: g has all of the fall then.
+        fall = ((self.none - self.all) / g.sum(1).clamp(min=1e-300)).clamp(min=1)
+        g = g[:, :, 0] * torch.where(self.loose, fall, 1.0)
         ends, n_answers = (self.none, self.all), self.x.shape[1] - 1
         return AnswersFunction(weight, share, g, toe, *ends, self.link, n_answers)
 

@@ -3,10 +3,11 @@
 The model is asked about sets S: what does it say with only S left? For one input with n features
 
     rise(S)  = sum_u a_u phi(w_u . S) / phi(w_u . 1)     a, w >= 0, sum a = 1, phi(t) = 1 - exp(-t)
-    value(S) = (F + g . 1) rise(S) - g . S               g >= 0: evidence against; 0 by default
+    value(S) = (F + g . 1) rise(S) - g . S               g >= 0: evidence against
     odds(S)  = e^none (1 - e^k) + e^(none + k + value(S))                                   k <= 0
 
-``value`` is submodular, and monotone where g = 0 and the whole input says more than none of it. The
+``value`` is submodular, and monotone where g = 0 and the whole input says more than none of it. An
+explanation's function has g > 0 only where it predicts answers left out of the fit better so. The
 link keeps a toe of length -k: a few features alone leave the odds where they are, which no
 submodular function of the log-odds could say. It is increasing, and F is such that the log-odds of
 no feature and of all are the model's own. A model of values has the identity for its link:
@@ -77,9 +78,10 @@ class AnswersFunction:
     def gains(self, order: Tensor) -> Tensor:
         """What each feature of ``order`` adds after those before it, [N, n]; sums to all - none.
 
-        They are steps of ``value`` in units of its total, so the toe takes its share from each, and
-        never grow: where the order is not this function's own, neighbours that would share theirs
-        evenly (the slopes of the least concave curve above).
+        Features that speak against the class have gains below 0. Gains are steps of ``value`` in
+        units of its total, so the toe takes its share from each, and never grow: where the order is
+        not this function's own, neighbours that would share theirs evenly (the slopes of the least
+        concave curve above).
         """
         curve = self.value(prefixes(order, whole=True).to(self.weight))
         total = (self.all - self.none) / torch.where(curve[:, -1:] == 0, 1, curve[:, -1:])

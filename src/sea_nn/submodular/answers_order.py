@@ -197,7 +197,8 @@ def fit_and_check(
 ) -> tuple[AnswersFunction, Tensor]:
     """The function of all answers, and the error of its score on answers left out of a fit, [N].
 
-    Arguments as for ``fit_answers``. Answers are dealt to groups in turn;
+    Arguments as for ``fit_answers``; a function is monotone, unless one that is free to have
+    evidence against predicts answers left out clearly better. Answers are dealt to groups in turn;
     each group is scored by a fit to the others, so the root mean square error is a little larger
     than that of the fit to all. nan where there are fewer answers than groups. All fits are one: on
     a GPU it takes little more time than each.
@@ -209,8 +210,8 @@ def fit_and_check(
     deal = torch.arange(per_input, device=answers.device) % groups
     out = deal == torch.arange(-1, groups, device=answers.device)[:, None]  # the first: of none
     out = out.repeat(2, 1).repeat_interleave(count, 0)
-    against = torch.tensor([MONOTONE, FREE], device=answers.device)
-    against = against.repeat_interleave(len(out) // 2)
+    kinds = torch.tensor([MONOTONE, FREE], dtype=torch.float64, device=answers.device)
+    against = kinds.repeat_interleave(len(out) // 2)
     many = [t.repeat(2 * groups + 2, *[1] * (t.ndim - 1)) for t in (sets, answers, none, all)]
     warm = None if heat is None else heat.repeat(2 * groups + 2, 1)
     f = fit_answers(*many, heat=warm, counted=~out, against=against, link=link, **options)
