@@ -49,7 +49,7 @@ def test_a_tuple_or_dict_in_is_a_tuple_or_dict_out_on_one_scale(inputs, learned)
     assert list(named) == ["row", "image"]
     for maps in ((named["image"], named["row"]), [learned.part(k).attribution for k in (0, 1)]):
         total = maps[0].flatten(1).sum(1) + maps[1].sum(1)
-        torch.testing.assert_close(total, learned.gains.clamp(min=0).sum(1), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(total, learned.gains.clamp(min=0).sum(1), rtol=0.01, atol=0)
         assert (maps[0][:, 0, 4:, 4:].sum((1, 2)) > 0.7 * maps[0].flatten(1).sum(1)).all()
         assert (maps[1][:, 2] > maps[1][:, 1]).all()
         assert (maps[1][:, 0] < 0.05 * maps[1][:, 2]).all()
