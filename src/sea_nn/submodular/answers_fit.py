@@ -33,7 +33,7 @@ FIRST_AGAINST, FIRST_TOE, LAST_TOE = 0.04, -3.0, -0.01
 FREE_TOE, LOW = -0.7, 0.15  # a free function's shortest first toe; share of answers that are low
 EFFECTS, PAIRS = 16.0, 0.05  # variances of single effects and of pairs, of answers of scale 1
 BETAS, EPSILON = (0.9, 0.95), 1e-8  # Adam's
-ROOM = 1 << 24  # numbers of sets worked on at once
+ROOM = 1 << 25  # numbers of sets worked on at once
 
 
 def fit_answers(
