@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.questions.designs import paired, spread_sets
-from sea_nn.submodular.answers_fit import fit_answers
 from sea_nn.submodular.answers_function import AnswersFunction, prefixes
-from sea_nn.submodular.answers_order import order_by_wish, order_features
+from sea_nn.submodular.answers_order import fit_and_check, order_by_wish, order_features
 
 N_FEATURES, N_DRAWS, N_TESTED = 16, 10, 512
 ANSWERS = (64, 128, 256)
@@ -72,6 +71,7 @@ RULES = (
     Rule("majority of five", lambda s: 8 * (s[..., :5].sum(-1) >= 3).to(s) - 4),
     Rule("threshold", lambda s: _weigh(s, 4.5, 3.75, 3, 2.25, 1.5, 0.75) - 8),
     Rule("sum", lambda s: _weigh(s, 4, 3, 2, 1) - 5),
+    Rule("sum, two against", lambda s: _weigh(s, 4, 3, -3, -2) - 1),
 )
 
 
@@ -92,7 +92,7 @@ def learn(rule: Rule, answers: int, draws: int = N_DRAWS) -> AnswersFunction:
     sets = torch.stack([paired(spread_sets(answers // 2, n, g)) for g in generators])
     ends = torch.stack([torch.zeros(n), torch.ones(n)]).double()
     none, all_ = rule.log_odds(ends).expand(draws, 2).unbind(1)
-    return fit_answers(sets, rule.log_odds(sets.double()), none, all_)
+    return fit_and_check(sets, rule.log_odds(sets.double()), none, all_)[0]
 
 
 def measure(rule: Rule, answers: int, draws: int = N_DRAWS) -> Found:
