@@ -398,4 +398,26 @@ def test_evidence_against_a_class_is_drawn_to_the_left():
     figure = plot_bars(sea, sea[:, None], ["m"], ["a", "b", "c"], against=contra)
     assert_readable(figure)
     widths = [bar.get_width() for bar in figure.axes[0].patches]
-    assert np.allclose(widths, [0.75, 0.25, 0.0, 0.0, 0.0, -0.5])
+    assert np.allclose(widths, [0.75, 0.0, 0.25, 0.0, -0.5, 0.0])  # the strongest first
+
+
+@pytest.mark.parametrize("unit", ["", "value"])
+def test_gains_below_zero_are_drawn_and_taken_off_the_sum(unit):
+    gains = torch.tensor([[3.0, 1.0, -2.0], [0.0, -1.0, -3.0]])
+    figure = plot_gains(gains, ["a", "b"], unit=unit)
+    assert_readable(figure)
+    left, right = figure.axes
+    drawn = [line.get_ydata().tolist() for line in left.lines if len(line.get_ydata())]
+    assert drawn == [[3.0, 1.0], [2.0], [1.0, 3.0]]
+    sums = [line.get_ydata() for line in right.lines[:2]]
+    wanted = [[3.0, 4.0, 2.0], [0.0, -1.0, -4.0]]
+    assert np.allclose(sums, wanted if unit else np.array(wanted) / 4)
+    assert right.get_ylim()[0] <= (-4 if unit else -1)
+
+
+def test_bars_in_a_unit_show_what_is_against_though_nothing_is_for():
+    sea, contra = torch.zeros(1, 30), torch.zeros(1, 30)
+    contra[0, 29] = 5.0
+    figure = plot_bars(sea, torch.rand(1, 1, 30), ["m"], against=contra, unit="value")
+    assert_readable(figure)
+    assert min(bar.get_width() for bar in figure.axes[0].patches) == -5

@@ -52,7 +52,7 @@ Object.assign(window.sea, (() => {
         if (state.picture || state.kind === "series") sea.drawMap(canvas, state, index, null, 0.9);
         else canvas.hidden = true;
         const first = canvas.hidden ? ` ${firstNames(map, index).join(", ")}` : "";
-        const words = index === 0 ? "" : rank === null ? "no agreement to measure" : `agrees ${rank.toFixed(2)}`;
+        const words = index === 0 || rank === undefined ? "" : rank === null ? "no agreement to measure" : `agrees ${rank.toFixed(2)}`;
         return make("figure", {}, canvas, make("figcaption", {}, make("b", {}, layer.name), ...[words, first].filter(Boolean).map((text) => make("span", {}, text))));
       });
       const mean = map.mean_agreement;

@@ -267,7 +267,8 @@ window.sea = (() => {
       ?? (map.grid ? `row ${Math.floor(cell / map.grid[1]) + 1}, column ${(cell % map.grid[1]) + 1}` : `${noun(1)} ${cell + 1}`);
     const unit = map.unit ? ` ${map.unit}` : "";
     const against = map.against?.[cell] ? `, speaks against it by ${map.against[cell].toPrecision(3)}` : "";
-    return `${place.trim()}: ${rank + 1}. of ${map.n}, adds ${Number(gain.toPrecision(3))}${unit}${against}`;
+    const does = gain < 0 ? "takes away" : "adds";
+    return `${place.trim()}: ${rank + 1}. of ${map.n}, ${does} ${Number(Math.abs(gain).toPrecision(3))}${unit}${against}`;
   }
 
   // A bar for each class; `pick` makes them buttons.

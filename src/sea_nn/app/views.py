@@ -62,7 +62,9 @@ def encode_explanation(e: Explanation) -> dict[str, Any]:
     shape = e.feature_shape
     named = e.kind in ("table", "text")
     names = [e.name_feature(k) for k in range(e.order.shape[1])] if named else None
-    signed = named and e.features is None
+    against = e.against
+    if e.features is not None:  # of groups of columns, what they take away
+        against = torch.zeros_like(e.gains).scatter(1, e.order, (-e.gains).clamp(min=0))
     return {
         "kind": e.kind,
         "n": e.order.shape[1],
@@ -72,7 +74,7 @@ def encode_explanation(e: Explanation) -> dict[str, Any]:
         "noun": list(name_features_of(e)),
         "order": e.order[0].tolist(),
         "gains": _round(e.gains),
-        "against": _round(e.against) if signed and e.against is not None else None,
+        "against": _round(against) if named and against is not None else None,
         "unit": e.unit,
         "layers": encode_layers(e),
         "colours": encode_colours(),
@@ -107,16 +109,22 @@ def encode_given(given: Given) -> dict[str, Any]:
 
 
 def encode_layers(e: Explanation) -> list[dict[str, Any]]:
-    """SEA's map, the members' and their mean on the one colour scale, a byte a position."""
+    """SEA's map, the members', their mean and evidence against, if there is any, a byte a position.
+
+    All are on the one colour scale.
+    """
     sea = e.attribution.reshape(1, *e.shape).to(e.maps)
     maps = torch.cat([sea, e.maps[0], e.mean_map.to(e.maps)])
+    names = ["SEA", *map(name_method, e.methods), "mean of members"]
+    if e.against is not None and bool(e.against.any()):
+        maps = torch.cat([maps, e.against.reshape(1, *e.shape).to(e.maps)])
+        names.append("against the class")
     if maps.ndim == 3 and e.kind == "image":
         height, width = maps.shape[1:]
         side = (min(height, SIDE), min(width, SIDE))
         maps = interpolate(maps.unsqueeze(0), side, mode="area")[0]
     bytes_ = (heat(maps, 1) * 255).round().astype(np.uint8)
     rows = bytes_.reshape(len(bytes_), -1, bytes_.shape[-1])
-    names = ("SEA", *map(name_method, e.methods), "mean of members")
     return [
         {"name": name, "height": row.shape[0], "width": row.shape[1], "data": _to_text(row)}
         for name, row in zip(names, rows, strict=True)

@@ -152,6 +152,7 @@ def _describe_input(done: Finished, job: Job) -> dict[str, Any]:
         "feature_shape": list(e.feature_shape),
         "note": done.note,
         "agreement": _number(float(e.mean_agreement()[0])),
+        "gains": describe_gains(e),
         "top": [
             {"row": f // columns, "column": f % columns, "gain": gain}
             for f, gain in zip(
@@ -159,6 +160,13 @@ def _describe_input(done: Finished, job: Job) -> dict[str, Any]:
             )
         ],
     }
+
+
+def describe_gains(e: Explanation) -> dict[str, Any]:
+    """The sums of gains of one explanation: what speaks for the target, and what against it."""
+    above, below = (float(side[0]) for side in e.sum_gains())
+    worst = [e.name_feature(k) for k in e.rank_against(0, N_LISTED)]
+    return {"unit": e.unit, "for": above, "against": below, "most_against": worst}
 
 
 def _name_class(e: Explanation, index: int, job: Job) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 
 from sea_nn.cli.options import parse_assignments
 from sea_nn.cli.pictures import EXPLANATION
-from sea_nn.cli.summary import tabulate_checks
+from sea_nn.cli.summary import describe_gains, tabulate_checks
 from sea_nn.cli.terminal import Bar, out, prepare_folder, say, show
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import find_target
@@ -105,6 +105,8 @@ def explain_texts(
             for k, gain in zip(one.order[0, :5].tolist(), one.gains[0].tolist(), strict=False)
         )
         say(f"first words, in {one.unit}: {', '.join(first)}", "dim")
+        if worst := [one.name_feature(k) for k in one.rank_against(0, 5)]:
+            say(f"against it: {', '.join(worst)}", "dim")
     notes = [check for check in e.checks if check.level != "ok"]
     if notes:
         out.print(tabulate_checks(notes))
@@ -125,6 +127,7 @@ def describe_texts(e: Explanation, output: Path, report: Path | None) -> dict[st
                 "text": "".join(one.texts[0]) if one.texts else "",
                 "target": one.name(0),
                 "score": float(one.score[0]),
+                "gains": describe_gains(one),
                 "words": [
                     {"word": one.name_feature(k), "gain": gain, "place": k}
                     for k, gain in zip(one.order[0].tolist(), one.gains[0].tolist(), strict=True)

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from sea_nn.cli import options
 from sea_nn.cli.files import name_folders
 from sea_nn.cli.pictures import EXPLANATION, STRIP
-from sea_nn.cli.summary import tabulate_checks
+from sea_nn.cli.summary import describe_gains, tabulate_checks
 from sea_nn.cli.terminal import Bar, out, prepare_folder, say, show
 from sea_nn.config import choose_budget
 from sea_nn.errors import InputError
@@ -104,6 +104,7 @@ def _describe(path: Path, own: Path, e: Explanation) -> dict[str, Any]:
         "shape": list(e.shape),
         "feature_shape": list(e.feature_shape),
         "unit": e.unit,
+        "gains": describe_gains(e),
         "top": [
             {"place": e.name_feature(k), "gain": gain}
             for k, gain in zip(e.order[0, :20].tolist(), e.gains[0].tolist(), strict=False)

@@ -1,6 +1,6 @@
 """From what the pipeline found to an ``Explanation``."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import Part
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.explanation.ranking import name_class, rank_classes
+from sea_nn.explanation.sets import ROUNDING
 from sea_nn.features import Features
 from sea_nn.features.kinds import TABLE
 from sea_nn.members.checks import Check, Level
@@ -22,7 +23,6 @@ from sea_nn.questions.asked import Asked
 from sea_nn.questions.learn import CLIP, AnswersMap
 
 MOST_MEMBERS = 8  # targets whose maps are kept
-ROUNDING = 1e-5  # a change of the answer below this share of it is the arithmetic's
 
 
 def assemble(
@@ -124,18 +124,29 @@ def check_function(found: Explained) -> list[Check]:
         level: Level = "warn" if result.stopped == "interrupted" else "ok"
         checks.append(Check(level, "questions", done, "the map is of what was answered until then"))
     for i in range(len(result.order)):
-        change = float(f.all[i] - f.none[i])
         if bool(result.clipped[i]):
             message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
             checks.append(Check("warn", f"input {i}", message, "gains are lower bounds"))
-        size = max(abs(float(f.all[i])), abs(float(f.none[i])), f.link == "log-odds")
-        if change <= ROUNDING * size:
-            message = f"the whole input says no more for the target than an empty one: {change:.3g}"
-            advice = "the map has what speaks for it, e.against what speaks against it"
-            if not bool((result.gains[i] > 0).any()):
-                advice = "its map is empty; explain another target, or set SEAConfig.absent"
-            checks.append(Check("warn", f"input {i}", message, advice))
+        checks += check_change(result, i, f"input {i}")
     return checks
+
+
+def check_change(
+    learned: AnswersMap, i: int, subject: str, absent: str = "set SEAConfig.absent"
+) -> Iterator[Check]:
+    """Warn of an input that says no more for the target than an empty one, and of what there is."""
+    f = learned.function
+    change = float(f.all[i] - f.none[i])
+    size = max(abs(float(f.all[i])), abs(float(f.none[i])), f.link == "log-odds")
+    if change > ROUNDING * size:
+        return
+    message = f"the whole input says no more for the target than an empty one: {change:.3g}"
+    advice = f"its map is empty; explain another target, or {absent}"
+    if bool(learned.against[i].any()):
+        advice = "the map has what speaks for it, e.against what speaks against it"
+        if not bool((learned.gains[i] > 0).any()):
+            advice = "its map is empty: nothing speaks for it; e.against has what speaks against it"
+    yield Check("warn", subject, message, advice)
 
 
 def check_range(x: Tensor, background: Tensor, features: Features) -> list[Check]:

@@ -63,6 +63,8 @@ class Explanation(FeatureSets):
             ``output``. With a ``rival``, the probability if it can only be one of the two.
         order: features as greedy took them, int64 [N, n], each a permutation of 0 … n-1.
         gains: what each added: feature ``order[i, k]`` has attribution ``gains[i, k]``, [N, n].
+            With a budget they sum to what the whole input has more than an empty one. Those below 0
+            speak against the target: their features have attribution 0, see ``against``.
         feature_shape: the shape of the feature space, such as (28, 28) on a grid; its product is n.
         features: the feature of each position of the map, int [N or 1, *shape]; None: one each.
         images: the inputs as the model sees them, uint8 [N, H, W, 3].

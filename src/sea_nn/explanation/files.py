@@ -251,8 +251,8 @@ def _part(tensors: dict[str, np.ndarray[Any, Any]], name: str) -> dict[str, Any]
 
 
 def _place(order: Tensor, gains: Tensor, features: Tensor | None, shape: tuple[int, ...]) -> Tensor:
-    """The map that order and gains describe: each pixel has its feature's gain."""
-    by_feature = torch.zeros_like(gains).scatter_(1, order, gains)
+    """The map that order and gains describe: each pixel has its feature's gain, if above 0."""
+    by_feature = torch.zeros_like(gains).scatter_(1, order, gains.clamp(min=0))
     if features is None:
         return by_feature.reshape(shape)
     index = features.flatten(1).to(gains.device, torch.int64).expand(len(order), -1)

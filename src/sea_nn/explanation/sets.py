@@ -13,6 +13,8 @@ from sea_nn.errors import InputError, KindError
 from sea_nn.questions.asked import Asked
 from sea_nn.submodular.answers_function import AnswersFunction, to_score
 
+ROUNDING = 1e-5  # a sum below this share of the model's own answers is the arithmetic's
+
 
 @dataclass(frozen=True)
 class SmallestSets:
@@ -36,6 +38,7 @@ class FeatureSets:
     gains: Tensor
     maps: Tensor
     features: Tensor | None
+    against: Tensor | None
     function: AnswersFunction | None
     asked: Asked | None
     texts: tuple[tuple[str, ...], ...] | None
@@ -115,15 +118,16 @@ class FeatureSets:
         sets = torch.cat([asked.sets, torch.ones_like(asked.sets[:, :1])], 1)
         scores = to_score(torch.cat([asked.answers, f.all.to(asked.answers)], 1), f.link)
         start = to_score(f.none, f.link) if f.link == "value" else torch.zeros_like(f.none)
-        least = start + share * (to_score(f.all, f.link) - start)
-        fits = scores >= least.to(scores) if keep else scores < least.to(scores)
+        change = to_score(f.all, f.link) - start
+        done = (scores - start) * change.sign()  # a value below that of an empty input falls
+        fits = done >= share * change.abs() if keep else done < share * change.abs()
         fits &= ((sets == 0) | (sets == 1)).all(2)  # halves of images cut through features
         chosen = sets.bool() if keep else ~sets.bool()
         if self.texts is not None:  # pieces of a text that take no part are in no set
             chosen &= asked.sets.bool().any(1, keepdim=True)
         size = chosen.sum(2).masked_fill(~fits, chosen.shape[2] + 1)
         # Of sets of one size, that which does it best.
-        better = scores if keep else -scores
+        better = done if keep else -done
         tied = better.masked_fill(size > size.amin(1, keepdim=True), -torch.inf)
         best = tied.argmax(1, keepdim=True)
         found = size.gather(1, best)[:, 0] <= chosen.shape[2]
@@ -177,8 +181,29 @@ class FeatureSets:
         sums = empty.scatter_add(2, index, flat)
         return sums / empty.scatter_add(2, index, torch.ones_like(flat)).clamp_min(1)
 
+    def sum_gains(self) -> tuple[Tensor, Tensor]:
+        """What speaks for the target and what against it, both >= 0: float64 [N] each.
+
+        They are the sums of the gains above 0, which the map has, and of those below 0, without a
+        minus and where it is more than the arithmetic's rounding.
+        """
+        above, below = (side.double().clamp(min=0).sum(1) for side in (self.gains, -self.gains))
+        least = ROUNDING * above
+        if self.function is not None:
+            ends = torch.cat([self.function.all, self.function.none], 1).abs().amax(1)
+            least = ROUNDING * (ends.clamp(min=1) if self.function.link == "log-odds" else ends)
+        return above, torch.where(below > least.to(below), below, 0.0)
+
+    def rank_against(self, i: int, count: int) -> list[int]:
+        """The features of input i with the most evidence against the target, the first ones."""
+        if self.against is None:
+            return []
+        against = self.average(self.against.reshape(len(self), 1, *self.shape))[i, 0]
+        worst = against.argsort(descending=True, stable=True)[:count]
+        return [k for k in worst.tolist() if against[k] > 0]
+
     def half(self) -> Tensor:
-        """How many features it takes to reach half of what all gain that gain: int64 [N].
+        """How many features it takes to reach half of all gains above 0: int64 [N].
 
         It tells how concave the learned function is, not how strong the evidence: of noise it is
         small as well.

@@ -20,10 +20,12 @@ def write_summary(e: Any) -> str:
     width = max(map(len, [*names, "target"]))
     unit, scores = e.output.unit, [e.write_score(i) for i in range(len(e))]
     room = max(map(len, [*scores, unit]))
-    heads, more = _describe_evidence(e)
+    (_, below), (heads, more) = e.sum_gains(), _describe_evidence(e)
     lines.append(f"input  {'target':{width}}  {unit:>{room}}{heads}  agreement  first features")
     for i, agreed in enumerate(e.mean_agreement().tolist()):
         first = ", ".join(e.name_feature(f, i) for f in e.order[i, :3].tolist())
+        if below[i] > 0 and (worst := e.rank_against(i, 3)):
+            first += f"; against: {', '.join(e.name_feature(f, i) for f in worst)}"
         agree = "-" if math.isnan(agreed) else f"{agreed:.2f}"
         lines.append(
             f"{i:5}  {names[i]:{width}}  {scores[i]:>{room}}{more[i]}  {agree:>9}  {first}"
@@ -40,17 +42,25 @@ def write_summary(e: Any) -> str:
 
 def _describe_function(e: Any) -> list[str]:
     f = e.function
-    total, error = (f.all - f.none).mean(), "not known"
+    (above, below), error = e.sum_gains(), "not known"
+    total, many = float((above - below).mean()), "input" if len(e) == 1 else "inputs"
     if e.predict_error is not None and not bool(e.predict_error.isnan().all()):
         error = f"{float(e.predict_error.nanmean()):.3f}"
     lines = [
         f"the model answered {f.n_answers} questions about sets of features of each input",
-        f"gains are in {f.link}, {float(total):.2f} in all on average: the model's own "
+        f"gains are in {f.link}, {total:.2f} in all on average: the model's own "
         "difference between the whole input and an empty one",
         f"error of predicted scores: {error}",
     ]
     if e.kind == "image" and e.features is not None:
         lines.insert(2, "the largest pixels together have what the first cells of their area gain")
+    if n_against := int((below > 0).sum()):
+        lines.insert(
+            2,
+            f"of {n_against} of {len(e)} {many} gains end below 0: on average "
+            f"{float(above.mean()):.2f} speaks for the target, which the map sums to, and "
+            f"{float(below.mean()):.2f} against it",
+        )
     return lines
 
 

@@ -44,15 +44,23 @@ def plot_bars(
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
     against: ArrayLike | None = None,
+    unit: str = "",
 ) -> Plot:
     """A table's features as horizontal bars, largest first; dots show each member.
 
-    Bars (attribution [N, F]) and dots (maps [N, m, F]) are shares of each map's own total. At most
-    20 features are drawn; the figure says what share the others hold. Evidence ``against`` the
-    class, [N, F], is drawn to the left, in shares of the attribution's total.
+    Bars (attribution [N, F]) are in its ``unit``, or without one shares of the attribution's total.
+    Evidence ``against`` the class, [N, F], is drawn to the left. Dots (maps [N, m, F]) are shares
+    of each map's own total: of the larger of SEA's two, for the class and against it, where there
+    is a unit. At most 20 features are drawn; the figure says what share the others hold.
     """
-    sea, members = _share(to_array(attribution)), _share(to_array(maps))
-    contra = None if against is None else _share(to_array(attribution), to_array(against))
+    sea, members = to_array(attribution), _share(to_array(maps))
+    contra = np.zeros_like(sea) if against is None else to_array(against)
+    totals = np.maximum(sea.sum(1, keepdims=True), contra.sum(1, keepdims=True))
+    if unit:
+        members = members * totals[:, None]
+    else:
+        above = sea.sum(1, keepdims=True)
+        sea, contra = _share(sea, above), _share(contra, np.where(above > 0, above, totals))
     count, f = sea.shape
     shown = min(f, MOST_BARS)
     names = name_features(feature_names, f)
@@ -62,7 +70,7 @@ def plot_bars(
     figure = Plot(figsize=(WIDTH * 0.8, height), dpi=DPI)
     width = WIDTH * 0.8
     for i in range(count):
-        top = np.argsort(-sea[i], kind="stable")[:shown]
+        top = np.argsort(-np.maximum(sea[i], contra[i]), kind="stable")[:shown]
         foot = height - (i + 1) * (bars + head + 0.2) + 0.2
         axes = add_axes(figure, margin, foot, width - margin - 0.25, bars)
         places = np.arange(shown)
@@ -74,24 +82,27 @@ def plot_bars(
         ticks = [wrap(names[k], margin - 0.1, lines=1) for k in top]
         axes.set_yticks(places, ticks, parse_math=False)
         axes.set_ylim(shown - 0.4, -0.6)
-        if contra is not None and contra[i].max() > 0:
+        if contra[i].max() > 0:
             style: dict[str, Any] = {"color": "white", "edgecolor": AGAINST, "hatch": "////"}
             axes.barh(places, -contra[i][top], height=0.72, lw=0.5, label="against", **style)
         else:
             axes.set_xlim(0, None)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0%}"))
+        if not unit:
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0%}"))
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.grid(axis="x", alpha=0.25, lw=0.5)
         axes.set_axisbelow(True)
         style_axes(axes)
-        rest = 1 - sea[i][top].sum()
+        both = sea[i] + contra[i]
+        rest = max(0.0, both.sum() - both[top].sum()) / (both.sum() or 1)
         title = (labels[i] if labels is not None else f"input {i}") + (
             f"   (the other {f - shown} features hold {rest:.0%})" if f > shown else ""
         )
         title = wrap(title, width - margin - 0.1, lines=1)
         write_text(figure, margin / width, (foot + bars + 0.05) / height, title)
         if i == count - 1:
-            axes.set_xlabel("share of the map's total")
+            scale = f"{unit}; members' dots: the same sum" if unit else "share of the map's total"
+            axes.set_xlabel(scale)
     _add_legend(figure, axes, first="SEA")
     return figure.write(path)
 
@@ -215,10 +226,10 @@ def plot_tiers(
     return figure.write(path)
 
 
-def _share(maps: Array, parts: Array | None = None) -> Array:
-    """Maps, or ``parts`` beside them, as shares of the maps' totals."""
-    totals = maps.sum(-1, keepdims=True)
-    return np.asarray((maps if parts is None else parts) / np.where(totals > 0, totals, 1))
+def _share(maps: Array, totals: Array | None = None) -> Array:
+    """Maps as shares of their own totals, or of others."""
+    totals = maps.sum(-1, keepdims=True) if totals is None else totals
+    return np.asarray(maps / np.where(totals > 0, totals, 1))
 
 
 def _add_legend(figure: Plot, axes: Axes, first: str = "") -> None:

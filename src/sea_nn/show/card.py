@@ -54,6 +54,10 @@ def _write_input(e: Explanation, i: int) -> str:
         lines.append(f'<p class="faint">agreement of the members {agreed:.2f}</p>')
     if e.curve is not None:
         lines.append(f"<p>{html.escape(say_curve(e, i))}</p>")
+    above, below = (float(side[i]) for side in e.sum_gains())
+    if below:
+        where = "; the last picture shows where" if _shows_against(e, i) else ""
+        lines.append(f"<p>{above:.3g} {e.unit} for it, {below:.3g} against it{where}.</p>")
     text = "\n".join(lines)
     return f'<div class="card"><div class="row">{_draw(e, i)}<div>{text}</div></div></div>'
 
@@ -92,6 +96,13 @@ def write_number(e: Explanation, score: float) -> str:
     return f"{score:.4g}" if e.output.kind == "value" else f"{score:.2f}"
 
 
+def _shows_against(e: Explanation, i: int) -> bool:
+    """Whether evidence against the class is a picture of its own."""
+    if e.view != "picture" or e.images is None or e.against is None:
+        return False
+    return bool(e.sum_gains()[1][i] > 0) and bool(e.against[i].any())
+
+
 def _draw(e: Explanation, i: int) -> str:
     if e.view == "picture":
         position = heat(e.attribution[i, 0], 0)
@@ -101,13 +112,18 @@ def _draw(e: Explanation, i: int) -> str:
         else:
             image = to_array(e.images[i])
             pictures = [("input", image), ("map over the input", blend(image, position) * 255)]
+            if e.against is not None and _shows_against(e, i):
+                contra = blend(image, heat(e.against[i, 0], 0)) * 255
+                pictures.append(("evidence against the class", contra))
         return "".join(
             f'<img class="{small}" width="{SIDE}" alt="{alt}" '
             f'src="{encode_image(np.round(picture).astype(np.uint8))}">'
             for alt, picture in pictures
         )
     if e.texts is not None:
-        return f"<div>{mark_words(e.texts[i], e[i].attribution[0], unit=e.unit)}</div>"
+        one = e[i]
+        against = None if one.against is None else one.against[0]
+        return f"<div>{mark_words(e.texts[i], one.attribution[0], against, e.unit)}</div>"
     if len(e.shape) == 1:
         return _draw_bars(e, i)
     drawn = io.BytesIO()
@@ -117,20 +133,22 @@ def _draw(e: Explanation, i: int) -> str:
 
 
 def _draw_bars(e: Explanation, i: int) -> str:
-    """The first columns with their share of the total, as bars, striped where they are against."""
-    total, rows = float(e.gains[i].sum()) or 1.0, []
-    against = torch.zeros_like(e.gains[i])
+    """The strongest columns with what they add, as bars, striped where they are against.
+
+    A bar's full length is the sum of the gains above 0, or of what is against if that is more.
+    """
+    gains = torch.zeros_like(e.gains[i]).scatter(0, e.order[i], e.gains[i])
+    against = (-gains).clamp(min=0)
     if e.against is not None and e.features is None:
-        against = e.against[i]
-    most = max(total, float(against.max()))
-    for k, gain in zip(e.order[i, :MOST_BARS].tolist(), e.gains[i].tolist(), strict=False):
-        kind = ""
-        if against[k] > gain:
-            kind, gain = "against", -float(against[k])
-        share = gain / total if abs(gain) >= NOTHING * total else 0.0
-        amount = f"{share * total:.3g}" if e.unit else f"{share:.0%}"
-        length = abs(share) * total / most
-        rows.append(_write_row(html.escape(e.name_feature(k)), amount, length, kind))
+        against = torch.maximum(against, e.against[i])
+    net = torch.where(against > gains, -against, gains)
+    above, rows = float(gains.clamp(min=0).sum()), []
+    most = max(above, float(against.sum())) or 1.0
+    for k in net.abs().argsort(descending=True, stable=True)[:MOST_BARS].tolist():
+        gain = float(net[k]) if abs(net[k]) >= NOTHING * most else 0.0
+        amount = f"{gain:.3g}" if e.unit else f"{gain / (above or most):.0%}"
+        label, kind = html.escape(e.name_feature(k)), "against" if gain < 0 else ""
+        rows.append(_write_row(label, amount, abs(gain) / most, kind))
     said = "".join(rows)
     if 'class="against"' in said:
         return f'<div><ol>{said}</ol><p class="faint">Striped: against the class.</p></div>'

@@ -42,44 +42,66 @@ MOST_SPREAD = 10
 
 
 def plot_gains(
-    gains: ArrayLike, labels: Sequence[str] | None = None, path: str | Path | None = None
+    gains: ArrayLike,
+    labels: Sequence[str] | None = None,
+    path: str | Path | None = None,
+    unit: str = "",
 ) -> Plot:
-    """What each feature added as greedy took it, and the share of the total reached.
+    """What each feature added as greedy took it, and the sum so far.
 
-    A concave function gives its first features much more than the others, of noise too: the curves
-    of ``gains`` [N, n] tell how the function learned, and only their order what the evidence is.
+    Gains [N, n] below 0, which speak against the target, are dashed. The sum is in the gains'
+    ``unit``, or without one a share of the gains above 0. A concave function gives its first
+    features much more than the others, of noise too: the curves tell how the function learned, and
+    only their order what the evidence is.
     """
     values = to_array(gains).astype(np.float64)
     count, n = values.shape
     steps = np.arange(1, n + 1)
-    totals = values.sum(1, keepdims=True)
-    shares = values.cumsum(1) / np.where(totals > 0, totals, 1)
+    sums = values.cumsum(1)
+    if not unit:
+        above = values.clip(0).sum(1, keepdims=True)
+        sums /= np.where(above > 0, above, np.maximum(-sums[:, -1:], 1e-300))
     figure = Plot(figsize=(WIDTH, 3.05), dpi=DPI)
-    left = add_axes(figure, 0.75, 0.5, 3.55, 2.3)
+    left = add_axes(figure, 0.95, 0.5, 3.35, 2.3)
     right = add_axes(figure, 5.2, 0.5, 3.55, 2.3)
     few = count <= len(SERIES)
     for i in range(count):
         colour = SERIES[i] if few else FAINT
         style: dict[str, Any] = {"color": colour, "lw": 1.4, "alpha": 1.0 if few else 0.4}
-        shown = values[i] > 0
-        left.plot(steps[shown], values[i][shown], **style)
-        right.plot(steps, shares[i], **style)
-    right.plot(steps, steps / n, color=FAINT, lw=0.9, ls=(0, (4, 3)))
+        for line, side in (("-", values[i]), ("--", -values[i])):
+            left.plot(steps[side > 0], side[side > 0], ls=line, **style)
+        right.plot(steps, sums[i], **style)
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set_xlim(1, max(n, 2))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        if n < 10:  # all ticks but the first are minor ones
+            axes.xaxis.set_minor_formatter(axes.xaxis.get_major_formatter())
         axes.set_xlabel("features, in the order greedy took them")
         axes.grid(alpha=0.25, lw=0.5)
         style_axes(axes)
-    if (values > 0).any():
+    if (values != 0).any():
         left.set_yscale("log")
-    left.set_ylabel("gain of the feature")
-    right.set_ylim(0, 1.02)
-    right.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.0%}"))
-    right.set_ylabel("share of the total")
-    note = "how fast it rises is mostly the learned function's; dashed: equal gains"
-    right.text(1, 1.02, note, transform=right.transAxes, ha="right", fontsize=SIZE - 1, color=FAINT)
+    left.set_ylabel(f"gain of the feature{unit and ', '}{unit}")
+    below = bool((values < 0).any())
+    if below:
+        right.axhline(0, color=INK, lw=0.6)
+    else:
+        right.set_ylim(0, 1.02 * (sums.max() or 1))
+    if unit:
+        right.set_ylabel(f"sum so far, {unit}")
+        note = "it ends at the model's own difference"
+    else:
+        right.plot(steps, steps / n, color=FAINT, lw=0.9, ls=(0, (4, 3)))
+        right.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.0%}"))
+        right.set_ylabel("share of the gains above 0" if below else "share of the total")
+        note = "how fast it rises is mostly the learned function's; dashed: equal gains"
+    notes: list[tuple[Axes, str]] = [(right, note)]
+    if below:
+        notes.append((left, "dashed: below 0, against the target, without the minus"))
+    for axes, said in notes:
+        place: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "color": FAINT}
+        axes.text(1, 1.02, said, fontsize=SIZE - 1, **place)
     if labels is not None and few:
         for i, label in enumerate(labels):
             left.plot([], [], color=SERIES[i], lw=1.4, label=textwrap.shorten(label, 34))

@@ -50,12 +50,14 @@ def plot_strip(
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
     unit: str = "",
+    against: ArrayLike | None = None,
 ) -> Plot:
     """The comparison strip: input, SEA, every member, Agg-Mean, on one colour scale.
 
     The SEA map is [N, H, W] or [N, 1, H, W]; ``unit`` is what it is in, where that is known.
+    Evidence ``against`` the class, a map like SEA's, stands beside it.
     """
-    titles, layers = _stack(attribution, maps, methods)
+    titles, layers = _stack(attribution, maps, methods, against)
     panels = [[paint(p) for p in row] for row in heat(layers, 2)]
     return _draw(titles, panels, images, labels, unit).write(path)
 
@@ -68,9 +70,10 @@ def plot_overlay(
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
     unit: str = "",
+    against: ArrayLike | None = None,
 ) -> Plot:
     """The strip with every map laid over a grey copy of the image. Arguments as ``plot_strip``."""
-    titles, layers = _stack(attribution, maps, methods)
+    titles, layers = _stack(attribution, maps, methods, against)
     positions = heat(layers, 2)
     pictures = _match(images, positions.shape[0])
     rows = zip(pictures, positions, strict=True)
@@ -171,7 +174,7 @@ def plot_explanation(
         known = ", ".join(repr(part.name) for part in e.parts)
         raise InputError(f"plot one of several inputs: explanation.part(...) of {known}")
     if kind == "gains":
-        return plot_gains(e.gains, rows, path)
+        return plot_gains(e.gains, rows, path, e.unit)
     if kind == "curve":
         if e.curve is None:
             raise InputError("there is no curve without a budget: SEA(model, budget=128)")
@@ -204,7 +207,7 @@ def plot_explanation(
     if e.view == "bars":
         sea = e.attribution.reshape(len(e), *e.shape)
         contra = None if e.against is None else e.against.reshape(sea.shape)
-        return plot_bars(sea, e.maps, e.methods, e.feature_names, rows, path, contra)
+        return plot_bars(sea, e.maps, e.methods, e.feature_names, rows, path, contra, e.unit)
     if e.view == "lines":
         sea = e.attribution.reshape(len(e), *e.shape)
         return plot_series(sea, e.values, e.feature_names, rows, path)
@@ -212,6 +215,8 @@ def plot_explanation(
         grey = None if e.images is None else to_grey(e.images.float().mean(-1))[..., 0]
         return plot_slices(e.attribution, grey, rows, path, unit=_say_unit(e))
     rest: dict[str, Any] = {"labels": rows, "path": path, "unit": _say_unit(e)}
+    if e.against is not None and bool((e.against.flatten(1).T * e.sum_gains()[1]).any()):
+        rest["against"] = e.against
     if kind == "strip":
         return plot_strip(e.attribution, e.maps, e.methods, e.images, **rest)
     if e.images is None:
@@ -223,7 +228,7 @@ def _say_unit(e: Explanation) -> str:
     """The unit of SEA's map, and of one input what the mean is in it; "" where it has none."""
     if not e.unit or len(e) > 1:
         return e.unit
-    mean = float(e.gains.clamp(min=0).sum()) / e.gains.shape[1]
+    mean = float(e.sum_gains()[0]) / e.gains.shape[1]
     return f"{e.unit}: 1× is {mean:.2g} a {name_features_of(e)[0]}"
 
 
@@ -243,9 +248,12 @@ def _plot_texts(e: Explanation, rows: Sequence[str], path: str | Path | None) ->
 
 
 def _stack(
-    attribution: ArrayLike, maps: ArrayLike, methods: Sequence[str]
+    attribution: ArrayLike,
+    maps: ArrayLike,
+    methods: Sequence[str],
+    against: ArrayLike | None = None,
 ) -> tuple[list[str], Array]:
-    """Titles and layers [N, m + 2, H, W]: SEA, the members, the members' mean."""
+    """Titles and layers [N, m + 2 or 3, H, W]: SEA, evidence against, members, members' mean."""
     members = to_array(maps).astype(np.float32)
     if members.ndim != 4 or members.shape[1] != len(methods):
         raise InputError(
@@ -257,8 +265,10 @@ def _stack(
             f"attribution {list(sea.shape)} does not fit maps {list(members.shape)}: "
             "it must be [N, H, W] or [N, 1, H, W] of the same N, H and W"
         )
-    layers = (sea.reshape(members[:, :1].shape), members, members.mean(1, keepdims=True))
-    return ["SEA", *map(name_method, methods), "Agg-Mean"], np.concatenate(layers, axis=1)
+    own = [("SEA", sea)] + ([] if against is None else [("against", to_array(against))])
+    layers = [layer.reshape(members[:, :1].shape) for _, layer in own]
+    titles = [*(title for title, _ in own), *map(name_method, methods), "Agg-Mean"]
+    return titles, np.concatenate([*layers, members, members.mean(1, keepdims=True)], axis=1)
 
 
 def _match(images: ArrayLike, n: int) -> Array:

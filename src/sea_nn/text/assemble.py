@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sea_nn.ensembling.heatmaps import is_flat
 from sea_nn.errors import InputError
+from sea_nn.explanation.assemble import check_change
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import Ranking, rank_classes
@@ -204,8 +205,4 @@ def _check(one: ExplainedText, subject: str) -> Iterator[Check]:
     if bool(learned.clipped[0]):
         message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
         yield Check("warn", subject, message, "gains are lower bounds")
-    change = float(learned.function.all[0] - learned.function.none[0])
-    if change <= 0:
-        message = f"the whole text says no more for the target than an empty one: {change:.3g}"
-        advice = "its map is zero; explain another target, or pass another absent="
-        yield Check("warn", subject, message, advice)
+    yield from check_change(learned, 0, subject, "pass another absent=")

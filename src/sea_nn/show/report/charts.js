@@ -105,26 +105,32 @@ function showCurve() {
 }
 
 function showGains() {
-  const { group, gains, sums } = current;
-  const total = gains.reduce((sum, g) => sum + g, 0);
-  const shares = [0];
-  gains.forEach((g, k) => shares.push(shares[k] + g / (total || 1)));
-  current.shares = [0, ...group.stops].map((p) => shares[p]);
+  const { group, gains, sums, sides: [above, below] } = current, unit = group.gain_unit;
+  const reached = [0], whole = unit ? 1 : above || below || 1;   // without a unit, shares of the gains above 0
+  gains.forEach((g, k) => reached.push(reached[k] + g / whole));
+  const high = reached.reduce((a, b) => Math.max(a, b)) || (below ? 0 : 1);
+  const low = below ? Math.min(reached.reduce((a, b) => Math.min(a, b)), -high / 4) : 0;
+  const place = (v) => (v - low) / (high - low), zero = place(0);
+  // Gains have a scale of their own and the same 0: the largest on which they fit.
+  const peak = gains.reduce((a, b) => Math.max(a, b), 0), dip = below ? gains.reduce((a, b) => Math.min(a, b), 0) : 0;
+  const scale = Math.min(peak ? (1 - zero) / peak : Infinity, dip ? -zero / dip : Infinity);
+  current.reached = [0, ...group.stops].map((p) => place(reached[p]));
   const across = [];
   for (let p = 1; p <= group.n; p *= 10) across.push([logPlace(p), count(p)]);
-  const upward = group.gain_unit && total > 0 ? roundMarks(0, total) : [0, 0.25, 0.5, 0.75, 1].map((t) => [t, `${100 * t}%`]);
+  const upward = roundMarks(low, high).map(([t, text]) => [t, unit ? text : `${Math.round(100 * (low + t * (high - low)))}%`]);
   const label = `The gain of each of ${count(group.n)} ${group.noun[1]} in SEA's order, and the sum so far.`;
   const svg = makeChart(label, across, upward, `${group.noun[1]}, in the order SEA took them (log scale)`);
   const points = (values) => group.stops.map((p, k) => [along(logPlace(p)), up(Math.min(1, Math.max(0, values(p, k))))]);
-  svg.append(draw("path", { d: trace(points((p) => gains[p - 1] / (gains[0] || 1))), class: "gain" }));
-  svg.append(draw("path", { d: trace(points((p) => shares[p])), class: "line left" }), draw("circle", { class: "dot", r: 5 }));
-  svg.append(draw("text", { x: box.left, y: 14, class: "name-left" }, group.gain_unit ? `— sum, ${group.gain_unit}` : "— share so far"));
+  svg.append(draw("path", { d: trace(points((p) => (peak || dip ? zero + scale * gains[p - 1] : 0))), class: "gain" }));
+  svg.append(draw("path", { d: trace(points((p) => place(reached[p]))), class: "line left" }), draw("circle", { class: "dot", r: 5 }));
+  svg.append(draw("text", { x: box.left, y: 14, class: "name-left" }, unit ? `— sum, ${unit}` : "— share so far"));
   svg.append(draw("text", { x: box.right, y: 14, class: "name-gain", "text-anchor": "end" },
-    group.gain_unit ? `- - gain, first ${amount(gains[0])}` : "- - gain, of the first"));
+    unit ? `- - gain, first ${amount(gains[0])}${below ? `, last ${amount(gains.at(-1))}` : ""}` : "- - gain, of the first"));
   const note = make("p", undefined, "faint");
   if (sums) {
     const [sum, all, none] = sums, off = Math.abs(sum - (all - none)) > 0.002 * Math.max(1, Math.abs(all - none));
-    note.append(term("gain", "Gains"), " are in ", term("unit", group.gain_unit), `. They sum to ${amount(sum)}; the model's own difference is `,
+    note.append(term("gain", "Gains"), " are in ", term("unit", group.gain_unit), `. They sum to ${amount(sum)}`,
+      below ? ` (${amount(above)} for it, which the map has, ${amount(below)} against it)` : "", "; the model's own difference is ",
       `${amount(all)} (whole input) − ${amount(none)} (nothing left) = ${amount(all - none)}: `,
       make("b", off ? "they differ" : "checked, equal", off ? "warn" : "ok"), ".");
   } else note.append("How fast the ", term("gain"), " falls is mostly the learned function's doing; what was found is the order.");
@@ -135,6 +141,6 @@ const logPlace = (p) => (current.group.n > 1 ? Math.log(Math.max(1, p)) / Math.l
 
 function moveMarks() {
   const chart = (id) => document.querySelector(`#${id} svg`);
-  mark(chart("gains"), logPlace(state.p), [up(Math.min(1, Math.max(0, readAt(current.shares, state.p))))]);
+  mark(chart("gains"), logPlace(state.p), [up(Math.min(1, Math.max(0, readAt(current.reached, state.p))))]);
   if (current.curve) mark(chart("curve"), Math.sqrt(state.p / current.group.n), []);
 }

@@ -83,6 +83,7 @@ def encode_input(e: Explanation, i: int, side: int) -> dict[str, Any]:
     data: dict[str, Any] = {
         "order": _pack(to_array(e.order[i]).astype(np.uint16 if n <= 1 << 16 else np.uint32)),
         "gains": _pack_gains(e.gains[i]),
+        "sides": [_number(float(side[i])) for side in e.sum_gains()],
         "classes": _encode_classes(e, i),
         "curve": _encode_curve(e, i),
         "rival": None if e.rival is None else int(e.rival[i]),
@@ -105,11 +106,14 @@ def encode_input(e: Explanation, i: int, side: int) -> dict[str, Any]:
     if len(e.shape) == 1:
         layers = _layers(e, i)
         totals = layers.sum(-1, keepdim=True)
-        bars = layers / torch.where(totals > 0, totals, torch.ones_like(totals))
         spread = e.disagreement[i].cpu()
         if e.against is not None and _has_against(e):
-            total = float(e.attribution[i].sum()) or 1.0
-            data["against"] = [_number(v / total) for v in e.against[i].flatten().tolist()]
+            # Both sides of SEA's map as shares of the larger: neither is more than the whole.
+            contra = e.against[i].flatten().to(layers)
+            totals[0] = totals[0].maximum(contra.sum())
+            data["against"] = [_number(v) for v in (contra / totals[0]).nan_to_num().tolist()]
+        data["total"] = _number(float(totals[0]))
+        bars = layers / torch.where(totals > 0, totals, torch.ones_like(totals))
         data["bars"] = [[_number(v) for v in row] for row in [*bars.tolist(), spread.tolist()]]
     else:
         data["maps"] = _pack(encode_maps(e, i, side))

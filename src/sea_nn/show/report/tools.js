@@ -5,7 +5,7 @@ const TERMS = {
   member: () => "A member is an attribution method, such as saliency or Grad-CAM. SEA learns one map from several.",
   question: () => "A question shows the model a part of the input; the rest is made absent: blurred, masked or set to a baseline.",
   answer: () => "An answer is what the model says when it is asked: its score of the class with only a part of the input left.",
-  gain: () => "The gain of a feature is what it adds to those taken before it, by the learned function f.",
+  gain: () => "The gain of a feature is what it adds to those taken before it, by the learned function f. Below 0, it speaks against the class.",
   unit: ({ gain_unit: unit }) => (unit === "log-odds"
     ? "Log-odds of a probability p are ln(p / (1 − p)): 0 is even, and one more multiplies the odds by 2.7."
     : "The unit of gains is that of the model's own output."),
@@ -131,10 +131,10 @@ function writeOrder() {
 }
 
 function writeData() {
-  const { entry, classes, order, gains, curve, sums, agreement, checks, group } = current;
+  const { entry, classes, order, gains, curve, sums, sides, agreement, checks, group } = current;
   const { methods, noun, n, shape, unit, gain_unit, provenance } = group;
   const about = { name: entry.name, class: entry.target, [unit]: entry.score, classes, features: { noun: noun[0], n, shape } };
-  const found = { order: [...order], gains: [...gains], gain_unit, sums, curve, methods, agreement, checks: [...checks, ...group.checks] };
+  const found = { order: [...order], gains: [...gains], gain_unit, sums, for: sides[0], against: sides[1], curve, methods, agreement, checks: [...checks, ...group.checks] };
   return JSON.stringify({ ...about, ...found, provenance }, null, 1);
 }
 

@@ -23,9 +23,8 @@ function explainMap(k) {
 
 // What one times the mean is in the unit of gains, where they have one.
 function sayMean() {
-  const { group, gains } = current;
-  if (!group.gain_unit) return "";
-  return `${amount(gains.reduce((sum, g) => sum + Math.max(0, g), 0) / group.n)} ${group.gain_unit} a ${group.noun[0]}`;
+  const { group, sides } = current;
+  return group.gain_unit && `${amount(sides[0] / group.n)} ${group.gain_unit} a ${group.noun[0]}`;
 }
 
 function showScale() {
@@ -49,11 +48,15 @@ function showScale() {
 }
 
 function showBars() {
-  const { bars, group, rank, featureOf, layers, against } = current;
+  const { bars, group, rank, featureOf, layers, against, total } = current;
   const spread = state.map === layers.length - 1;
   // Both of a feature's bars, for the class and against it, fit beside each other.
   const top = spread ? 0.5 : Math.max(...bars.slice(0, -1).flat(), ...bars[0].map((own, k) => own + (against?.[k] ?? 0)));
   const order = bars[0].map((_, k) => k).sort((a, b) => rank[featureOf[a]] - rank[featureOf[b]]);
+  const signed = against?.some((v) => v > 0), own = state.map === 0;
+  const strength = (k) => Math.max(bars[0][k], against[k]);   // SEA's order ends with what is against
+  if (signed) order.sort((a, b) => strength(b) - strength(a));
+  const say = (share) => (own && group.gain_unit ? amount(share * total) : percent(share));
   const visible = current.all ? order : order.slice(0, MOST_BARS);
   const rows = visible.map((k) => {
     const row = make("div", undefined, "bar");
@@ -64,13 +67,13 @@ function showBars() {
     const fill = make("span", undefined, "fill");
     fill.style.width = `${100 * bars[state.map][k] / top}%`;
     track.append(fill);
-    const number = make("span", spread ? bars[state.map][k].toFixed(2) : percent(bars[state.map][k] < 0.0005 ? 0 : bars[state.map][k]), "amount");
-    const contra = state.map === 0 && against ? against[k] : 0;
+    const number = make("span", spread ? bars[state.map][k].toFixed(2) : say(bars[state.map][k] < 0.0005 ? 0 : bars[state.map][k]), "amount");
+    const contra = own && against ? against[k] : 0;
     if (contra > 0) {   // drawn from the right end, dashed, with its sign
       const other = make("span", undefined, "fill contra");
       other.style.width = `${100 * contra / top}%`;
       track.append(other);
-      number.append(make("small", `−${percent(contra)}`));
+      number.append(make("small", `−${say(contra)}`));
     }
     row.append(label, track, number);
     return row;
@@ -82,25 +85,28 @@ function showBars() {
     rows.push(more);
   }
   showWords();
-  const unit = spread ? "spread of the members' percentile ranks" : "share of the map's total";
-  const note = state.map === 0 && against?.some((v) => v > 0) ? "Striped, from the right: evidence against the class" : "";
-  const text = [note, `${spoken(layers[state.map])}: ${unit}, ${group.noun[1]} in SEA's order`, explainMap(state.map)];
+  const unit = spread ? "spread of the members' percentile ranks" : own && group.gain_unit ? `in ${group.gain_unit}` : "share of the map's total";
+  const note = own && signed ? "Striped, from the right: evidence against the class" : "";
+  const sorted = signed ? "the strongest first" : "in SEA's order";
+  const text = [note, `${spoken(layers[state.map])}: ${unit}, ${group.noun[1]} ${sorted}`, explainMap(state.map)];
   $("bars").replaceChildren(...text.filter(Boolean).map((line) => make("p", line, "faint")), ...rows);
 }
 
 // A text with its words marked as the chosen map weighs them; of those not lit, only the text.
 function showWords() {
-  const { words, bars, group, rank, featureOf } = current, spread = state.map === bars.length - 1;
+  const { words, bars, against, rank, featureOf } = current, spread = state.map === bars.length - 1;
   $("words").hidden = !words;
   if (!words) return;
   const text = make("p", undefined, "words");
+  const net = bars[state.map].map((share, k) => share - (state.map === 0 && against ? against[k] : 0));
+  const mean = net.reduce((sum, v) => sum + Math.abs(v), 0) / words.length || 1;
   words.forEach((word, k) => {
-    const part = spread ? bars[state.map][k] / 0.5 : bars[state.map][k] * words.length / palette.limit;
+    const part = spread ? net[k] / 0.5 : Math.abs(net[k]) / mean / palette.limit;
     const level = Math.round(8 * Math.sqrt(Math.min(1, part))), bare = word.trim();
     const lit = !state.p || rank[featureOf[k]] < state.p;
     if (!bare || !lit || !level) { text.append(lit ? word : make("span", word, "faded")); return; }
     const [before, after] = word.split(bare);
-    text.append(before, make("mark", bare, `for-${level}`), after);
+    text.append(before, make("mark", bare, `${net[k] < 0 ? "against" : "for"}-${level}`), after);
   });
   $("words").replaceChildren(text);
 }
