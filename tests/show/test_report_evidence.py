@@ -276,14 +276,15 @@ def test_texts_are_marked_words_above_their_bars(browse, axe):
         b.go(i)
         assert b.text("words") == "".join(one.texts[0])
         assert b.text("noun") == "words"
-        levels = grade_words(one.attribution[0]).tolist()
+        levels = grade_words(one.attribution[0], one.against[0]).tolist()
         marked = {w.strip(): k for w, k in zip(one.texts[0], levels, strict=True) if k}
         seen = b.run(
             "return Object.fromEntries([...document.querySelectorAll('#words mark')].map("
-            "m => [m.textContent, Number(m.className.slice(4))]))"
+            "m => [m.textContent, Number(m.className.replace('for-', '').replace('against', ''))]))"
         )
         assert seen == marked
-        assert b.texts(".bar .label")[0] == one.name_feature(int(one.order[0, 0]))
+        strongest = int(torch.maximum(one.attribution[0], one.against[0]).argmax())
+        assert b.texts(".bar .label")[0] == one.name_feature(strongest)
     b.set("p-exact", 1, "change")
     assert b.run("return document.querySelectorAll('#words mark').length") <= 1
     assert b.text("words") == "".join(e[1].texts[0])

@@ -50,10 +50,11 @@ function showScale() {
 function showBars() {
   const { bars, group, rank, featureOf, layers, against, total } = current;
   const spread = state.map === layers.length - 1;
-  // Both of a feature's bars, for the class and against it, fit beside each other.
-  const top = spread ? 0.5 : Math.max(...bars.slice(0, -1).flat(), ...bars[0].map((own, k) => own + (against?.[k] ?? 0)));
+  const own = state.map === 0, both = bars[0].map((share, k) => share + (against?.[k] ?? 0));
+  // Both of a feature's bars, for the class and against it, fit beside each other; shares have one scale in all maps.
+  const top = spread ? 0.5 : Math.max(...both, ...(own && group.gain_unit ? [] : bars.slice(0, -1).flat())) || 1;
   const order = bars[0].map((_, k) => k).sort((a, b) => rank[featureOf[a]] - rank[featureOf[b]]);
-  const signed = against?.some((v) => v > 0), own = state.map === 0;
+  const signed = against?.some((v) => v > 0);
   const strength = (k) => Math.max(bars[0][k], against[k]);   // SEA's order ends with what is against
   if (signed) order.sort((a, b) => strength(b) - strength(a));
   const say = (share) => (own && group.gain_unit ? amount(share * total) : percent(share));
