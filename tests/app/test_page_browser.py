@@ -18,7 +18,7 @@ def test_first_example_is_explained_with_the_budget_asked_for(ask):
     spent = ask.run("return sea.page.state.map.spent")
     assert 20 < spent <= 34
     assert ask.text("sea-progress-text") == f"Map of {spent} evaluations"
-    assert ask.run("return sea.page.state.map.layers.length") == 4
+    assert ask.run("return sea.page.state.map.layers.length") == 5
 
 
 def test_map_gets_finer_and_progress_names_evaluations_and_time(asked):
@@ -132,7 +132,8 @@ def test_another_class_is_found_by_its_name(asked):
 
 
 def test_members_and_checks_are_shown_with_the_map(ask):
-    assert ask.texts("#members b") == ["SEA", "deeplift", "guided grad cam", "mean of members"]
+    names = ["SEA", "deeplift", "guided grad cam", "mean of members", "against the class"]
+    assert ask.texts("#members b") == names
     ranks = ask.run("return sea.page.state.map.agreement")
     assert ask.texts("#members figcaption span") == [f"agrees {rank:.2f}" for rank in ranks[1:]]
     assert ask.texts("#checks .sea-level") == ["fine"] * 3

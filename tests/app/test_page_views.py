@@ -73,7 +73,8 @@ def test_text_has_coloured_words_typing_and_a_trial(b):
         assert (contra, float(share.rstrip("%"))) == (net[k] < 0, pytest.approx(wanted, abs=0.6))
     best = order[0]
     b.run("document.querySelectorAll('.sea-word')[arguments[0]].focus()", best)
-    assert b.texts(".sea-read")[0].startswith(f"{words[best]}: 1. of 8, adds ")
+    does = "adds" if gains[0] >= 0 else "takes away"
+    assert b.texts(".sea-read")[0].startswith(f"{words[best]}: 1. of 8, {does} {abs(gains[0]):.3g}")
     b.run("document.querySelectorAll('.sea-word')[arguments[0]].click()", best)
     b.wait("document.querySelector('#trial [data-count=\"1\"]')")
     assert len(b.texts("#trial .sea-name")) == 3
