@@ -91,6 +91,7 @@ def test_json_is_one_document_whatever_a_model_prints(sea, clothes, tmp_path):
     assert all(Path(path).is_file() for path in found["files"].values())
     saved = Explanation.load(found["files"]["explanation"])
     assert [12 * f["row"] + f["column"] for f in found["top"]] == saved.top(3)[0].tolist()
+    assert found["gains"]["for"] == pytest.approx(float(saved.sum_gains()[0]))
     assert document["agreement"]["names"] == ["SEA", "saliency", "integrated_gradients"]
     assert document["agreement"]["spearman"][0][0] == pytest.approx(1)
 

@@ -334,6 +334,29 @@ def test_bars_against_a_class_are_as_long_as_those_for_it(browse):
     assert shown[0, False] == pytest.approx(own / against, abs=0.02)
 
 
+def test_gains_below_zero_take_the_sum_down_and_both_sides_are_said(browse):
+    e = explain_line(1.0, -3.0, 0.0)
+    b = browse(e)
+    above, below = (float(side) for side in e.sum_gains())
+    assert below > above > 0
+    said = b.text("gains").replace("−", "-")
+    sides = re.search(r"\(([\d.]+) for it, which the map has, ([\d.]+) against it\)", said)
+    assert [float(side) for side in sides.groups()] == pytest.approx([above, below], abs=0.01)
+    assert "checked, equal" in said
+    heights = {}
+    for name in ("line", "gain"):
+        path = b.run(f"return document.querySelector('#gains .{name}').getAttribute('d')")
+        heights[name] = [float(point.split()[1]) for point in re.split("[ML]", path)[1:]]
+    low, high = min(0, above - below), above
+    places = [204 - 174 * (v - low) / (high - low) for v in e.gains[0].cumsum(0).tolist()]
+    assert heights["line"] == pytest.approx(places, abs=0.2)
+    zero = 204 + 174 * low / (high - low)
+    assert [y < zero for y in heights["gain"]] == [g > 0 for g in e.gains[0].tolist()]
+    b.set("p-exact", 3, "change")
+    dot = b.run("return document.querySelector('#gains .dot').cy.baseVal.value")
+    assert dot == pytest.approx(places[-1], abs=0.2)
+
+
 def test_card_of_a_table_shows_what_speaks_against_the_class():
     card = explain_line(2.0, -1.0, 0.0)._repr_html_()
     rows = re.findall(r'<span>feature (\d)</span><span class="meter"><span class="(\w*)"', card)

@@ -53,6 +53,8 @@ def test_the_document_has_every_word(sea, folder, tmp_path):
     assert one["text"] == TEXT
     assert one["target"] == "positive, not negative"
     assert sorted(word["place"] for word in one["words"]) == [0, 1, 2, 3, 4]
+    signed = one["gains"]["for"] - one["gains"]["against"]
+    assert signed == pytest.approx(sum(word["gain"] for word in one["words"]), abs=1e-3)
     assert told["report"] is None
 
 

@@ -1,0 +1,79 @@
+"""Explanations with gains below 0: sums of both sides, sets, files and what is said of them."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from sea_nn import SEA, Explanation
+
+WORTH = torch.tensor([3.0, 2.0, 1.0, 0.5, 0.0, 0.0])
+ROWS = torch.tensor([[-1.0, 1.0, 1.0, -1.0, 0.0, 0.0], [-1.0, -1.0, -1.0, -1.0, 0.0, 0.0]])
+
+
+@pytest.fixture(scope="module")
+def e():
+    table = nn.Linear(6, 1, bias=False)
+    table.weight.data = WORTH[None]
+    return SEA(table, "input_x_gradient", budget=70, output="value").explain(ROWS)
+
+
+def test_both_sides_give_the_models_own_difference_and_the_map_has_one(e):
+    above, below = e.sum_gains()
+    torch.testing.assert_close(
+        above - below, torch.tensor([-0.5, -6.5]).double(), atol=1e-4, rtol=0
+    )
+    torch.testing.assert_close(e.attribution.sum(1).double(), above, atol=1e-4, rtol=0)
+    assert e.rank_against(0, 3) == [0, 3]
+    assert e.rank_against(1, 2) == [0, 1]
+
+
+def test_rounding_is_no_evidence_against():
+    flat = SEA(lambda x: x.sum(1, keepdim=True) * 0 + 5, "occlusion", budget=40, output="value")
+    found = flat.explain(torch.rand(1, 5))
+    noisy = replace(found, gains=torch.tensor([[1e-6, 0, 0, 0, -1e-6]]))
+    assert noisy.sum_gains()[1].tolist() == [0]
+    assert "below 0" not in noisy.summary()
+
+
+def test_summary_says_of_how_many_inputs_and_how_much_is_against(e):
+    above, below = (float(side.mean()) for side in e.sum_gains())
+    text = e.summary()
+    assert "of 2 of 2 inputs gains end below 0" in text
+    assert f"{above:.2f} speaks for the target" in text
+    assert f"{below:.2f} against it" in text
+    assert re.search(r"-6\.5 .*against: feature 0, feature 1, feature 2$", text, re.MULTILINE)
+
+
+def test_smallest_sets_of_a_value_below_an_empty_inputs_are_those_that_lower_it(e):
+    kept, broken = e.smallest(keep=True), e.smallest(keep=False)
+    assert kept.score[1] <= -3.25 < broken.score[1]
+    assert kept.mask[1].tolist() == [True, True, False, False, False, False]
+    assert broken.count[1] == 2
+
+
+def test_a_file_gives_back_both_sides_without_a_map_of_its_own(e, tmp_path):
+    again = Explanation.load(e.save(tmp_path / "e.safetensors"))
+    for name in ("attribution", "gains", "against"):
+        assert torch.equal(getattr(again, name), getattr(e, name).float())
+
+
+def test_the_card_has_the_strongest_columns_with_their_sign(e):
+    rows = re.findall(
+        r'<span>feature (\d)</span><span class="meter"><span class="(\w*)" style="width:([\d.]+)%">'
+        r"</span></span><span>([^<]+)",
+        e[1]._repr_html_(),
+    )
+    assert [row[0] for row in rows[:3]] == ["0", "1", "2"]
+    for row, worth in zip(rows[:3], (3, 2, 1), strict=True):
+        assert row[1] == "against"
+        assert float(row[3]) == pytest.approx(-worth, abs=0.15)
+        assert float(row[2]) == pytest.approx(100 * worth / 6.5, abs=3)
+
+
+def test_checks_say_where_evidence_is_where_an_empty_input_says_more(e):
+    advice = [check.advice for check in e.checks if check.subject.startswith("input ")]
+    assert len(advice) == 2
+    assert all("e.against" in text for text in advice)
