@@ -35,7 +35,7 @@ Object.assign(window.sea, (() => {
   // The three features that a layer puts first, where it has no picture.
   function firstNames(map, index) {
     const values = sea.decode(map.layers[index].data);
-    return [...values.keys()].sort((a, b) => values[b] - values[a]).slice(0, 3).map((cell) => (map.names?.[cell] ?? `${cell + 1}`).trim());
+    return [...values.keys()].filter((cell) => values[cell]).sort((a, b) => values[b] - values[a]).slice(0, 3).map((cell) => (map.names?.[cell] ?? `${cell + 1}`).trim());
   }
 
   // The members' maps on SEA's colour scale, and how far they agree with it.

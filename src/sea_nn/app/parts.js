@@ -252,7 +252,7 @@ Object.assign(window.sea, (() => {
   }
 
   function drawCurve(svg, map) {
-    const left = 34, right = 350, top = 10, bottom = 122;
+    const left = sea.isShare() ? 34 : 48, right = 350, top = 10, bottom = 122;
     const values = [...map.line, ...map.measured.flatMap((m) => [m[1], m[2]]), page.state.whole];
     let [low, high] = sea.isShare() ? [0, 1] : [Math.min(...values), Math.max(...values)];
     if (high === low) high = low + 1;
@@ -264,7 +264,7 @@ Object.assign(window.sea, (() => {
     svg.setAttribute("aria-label", `f's prediction by p, and the model's answers at ${plural(points.length, "point")}`);
     svg.replaceChildren(
       ...[low, (low + high) / 2, high].flatMap((v) => [
-        draw("line", { x1: left, x2: right, y1: y(v), y2: y(v), class: "rule" }), text([left - 5, y(v) + 4], write(v), "end")]),
+        draw("line", { x1: left, x2: right, y1: y(v), y2: y(v), class: "rule" }), text([left - 5, y(v) + 4], sea.isShare() ? write(v) : Number(v.toPrecision(3)), "end")]),
       draw("line", { x1: x(page.p), x2: x(page.p), y1: top, y2: bottom, class: "marker" }),
       draw("path", { d: path(2), class: "curve removed" }),
       draw("path", { d: map.line.map((v, p) => `${p ? "L" : "M"}${x(p)},${y(v)}`).join(""), class: "curve predicted" }),

@@ -123,7 +123,9 @@ def _draw(e: Explanation, i: int) -> str:
     if e.texts is not None:
         one = e[i]
         against = None if one.against is None else one.against[0]
-        return f"<div>{mark_words(e.texts[i], one.attribution[0], against, e.unit)}</div>"
+        words = mark_words(e.texts[i], one.attribution[0], against, e.unit)
+        note = '<p class="faint">Dashed: against the class.</p>' if "against-" in words else ""
+        return f"<div>{words}{note}</div>"
     if len(e.shape) == 1:
         return _draw_bars(e, i)
     drawn = io.BytesIO()

@@ -284,6 +284,7 @@ def add_heat_bar(figure: Plot, unit: str = "", colours: str = COLOURS) -> None:
 def style_axes(axes: Axes) -> None:
     """Small ink, no box: the look of everything that has ticks."""
     axes.tick_params(labelsize=SIZE - 0.5, colors=INK, length=2.5, width=0.6, pad=2)
+    axes.tick_params(which="minor", labelsize=SIZE - 0.5, colors=INK)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_linewidth(0.6)
