@@ -13,7 +13,7 @@ from sea_nn.submodular.answers_function import AnswersFunction, Link, to_score
 
 SINGLE = 16  # features that greedy takes one by one
 MOST_REST = 3.0  # a rest beyond so many log-odds counts as this
-CLEARLY = 0.8  # of a monotone function's squared error, below which a free one is better
+CLEARLY = 0.5  # of a monotone function's squared error, below which a free one is clearly better
 
 
 class Predictor(Protocol):
