@@ -62,6 +62,7 @@ def zip_bomb():
         "<html>ä".encode(),
         b"\x80\x04\x95pickle",
     ],
+    ids=["svg", "postscript", "program", "cut gif", "archive", "page", "pickle"],
 )
 def test_what_is_no_picture_is_refused(content):
     with pytest.raises(InputError, match="no picture"):
