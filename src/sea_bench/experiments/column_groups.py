@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from sea_bench.data.categories import CATEGORY_SETS, load_categories
@@ -88,8 +87,8 @@ def order_groups(p: Grouped, seed: int) -> dict[str, Tensor]:
         e = explain(p.x, p.target, background=p.background, feature_mask=p.groups, quiet=True)
         orders[f"SEA, {budget}"] = e.order
         e = explain(p.x, p.target, background=p.background, quiet=True)
-        gains = torch.zeros_like(e.gains).scatter(1, e.order, e.gains).double()
-        orders[f"SEA, {budget}, columns alone"] = rank(p.features.sum(gains))
+        gains = p.features.sum(e.gains_by_feature().double())
+        orders[f"SEA, {budget}, columns alone"] = rank(gains)
     call |= {"baselines": p.background.mean(0)}
     for budget in BUDGETS:
         for name, label in (("kernel_shap", "Kernel SHAP"), ("lime", "LIME")):

@@ -312,7 +312,7 @@ def _study_planted(limit: int, seed: int) -> tuple[list[Case], list[str]]:
             sea = SEA(p.model, budget=budget, output="logits", seed=seed)
             e = sea.explain(p.x, p.target, background=p.background, quiet=True)
             orders[f"SEA, {budget}"] = e.order
-            values[f"SEA, {budget}"] = torch.zeros_like(e.gains).scatter(1, e.order, e.gains)
+            values[f"SEA, {budget}"] = e.gains_by_feature()
         found = compute_maps(
             p.model, p.x, p.target, ("integrated_gradients",),
             baselines=p.background.mean(0), output="logits",

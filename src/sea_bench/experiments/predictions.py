@@ -8,7 +8,7 @@ methods give, with their complements.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -81,6 +81,11 @@ class Known:
         """The same, but monotone whatever the answers say."""
         return fit_answers(*self._given, **self._know(heat, one))
 
+    @cached_property
+    def learned(self) -> tuple[AnswersFunction, Tensor]:
+        """The package's function as it is, and its error."""
+        return self.check()
+
     @property
     def _given(self) -> tuple[Tensor, ...]:
         return (self.sets, self.answers, self.none, self.all)
@@ -134,12 +139,12 @@ def predict_log_odds(known: Known) -> Predict:
 def predict_corrected(known: Known) -> Predict:
     """f and what it leaves unsaid, smoothed over sets: not submodular."""
     near = smooth_cells(known.layout)
-    predict: Predict = Correction(known.check()[0], known.sets, known.answers, near).score
+    predict: Predict = Correction(known.learned[0], known.sets, known.answers, near).score
     return predict
 
 
 FUNCTIONS: dict[str, Callable[[Known], Predict]] = {
-    "f": lambda known: known.check()[0].score,
+    "f": lambda known: known.learned[0].score,
     "f + correction": predict_corrected,
     "f, monotone": lambda known: known.fit().score,
     "f, no heat": lambda known: known.check(heat=False)[0].score,
@@ -197,7 +202,7 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Scores:
             for name, tried in tests.items():
                 error = (predict(tried).clamp(0, 1) - truth[name]).square()
                 _note(values, name, count, error.mean(1), truth[name])
-        guess = known.check()[1]
+        guess = known.learned[1]
         for name in tests:
             _note(values, name, count, guess.square(), known.answers.sigmoid())
     metrics = {name: describe_prediction(name) for name in experiment.metrics}

@@ -64,7 +64,7 @@ def encode_explanation(e: Explanation) -> dict[str, Any]:
     names = [e.name_feature(k) for k in range(e.order.shape[1])] if named else None
     against = e.against
     if e.features is not None:  # of groups of columns, what they take away
-        against = torch.zeros_like(e.gains).scatter(1, e.order, (-e.gains).clamp(min=0))
+        against = (-e.gains_by_feature()).clamp(min=0)
     return {
         "kind": e.kind,
         "n": e.order.shape[1],

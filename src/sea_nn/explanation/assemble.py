@@ -124,17 +124,24 @@ def check_function(found: Explained) -> list[Check]:
         level: Level = "warn" if result.stopped == "interrupted" else "ok"
         checks.append(Check(level, "questions", done, "the map is of what was answered until then"))
     for i in range(len(result.order)):
-        if bool(result.clipped[i]):
-            message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
-            checks.append(Check("warn", f"input {i}", message, "gains are lower bounds"))
-        checks += check_change(result, i, f"input {i}")
+        checks += check_answers(result, i, f"input {i}")
     return checks
 
 
-def check_change(
+def check_answers(
     learned: AnswersMap, i: int, subject: str, absent: str = "set SEAConfig.absent"
 ) -> Iterator[Check]:
-    """Warn of an input that says no more for the target than an empty one, and of what there is."""
+    """Warn of clipped log-odds, and of an input that says no more for the target than an empty one.
+
+    Args:
+        learned: what was learned from the answers.
+        i: the input.
+        subject: what the checks call it.
+        absent: how to choose another way to be absent, where its map is empty.
+    """
+    if bool(learned.clipped[i]):
+        message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
+        yield Check("warn", subject, message, "gains are lower bounds")
     f = learned.function
     change = float(f.all[i] - f.none[i])
     size = max(abs(float(f.all[i])), abs(float(f.none[i])), f.link == "log-odds")

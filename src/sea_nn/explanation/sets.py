@@ -172,14 +172,11 @@ class FeatureSets:
     def average(self, maps: Tensor) -> Tensor:
         """Average maps over each feature's positions: [N, k, *shape] -> [N, k, n]."""
         self._check_shape("maps", maps, "k", *self.shape)
-        flat = maps.flatten(2)
-        if self.features is None:
-            return flat
-        index = self.features.flatten(1).to(maps.device, torch.int64).expand(len(self), -1)
-        index = index.unsqueeze(1).expand_as(flat)
-        empty = flat.new_zeros(*flat.shape[:2], self.order.shape[1])
-        sums = empty.scatter_add(2, index, flat)
-        return sums / empty.scatter_add(2, index, torch.ones_like(flat)).clamp_min(1)
+        return _average(maps.flatten(2), self.features, self.order.shape[1])
+
+    def gains_by_feature(self) -> Tensor:
+        """``gains`` in the order of the features' numbers: [N, n]."""
+        return torch.zeros_like(self.gains).scatter(1, self.order, self.gains)
 
     def sum_gains(self) -> tuple[Tensor, Tensor]:
         """What speaks for the target and what against it, both >= 0: float64 [N] each.
@@ -194,11 +191,20 @@ class FeatureSets:
             least = ROUNDING * (ends.clamp(min=1) if self.function.link == "log-odds" else ends)
         return above, torch.where(below > least.to(below), below, 0.0)
 
+    def has_against(self) -> Tensor:
+        """Whose function has gains below 0, and where they are: bool [N]."""
+        if self.against is None:
+            return torch.zeros(len(self), dtype=torch.bool)
+        return self.against.flatten(1).any(1) & (self.sum_gains()[1] > 0)
+
     def rank_against(self, i: int, count: int) -> list[int]:
         """The features of input i with the most evidence against the target, the first ones."""
         if self.against is None:
             return []
-        against = self.average(self.against.reshape(len(self), 1, *self.shape))[i, 0]
+        own = self.features
+        if own is not None and len(own) > 1:
+            own = own[[i]]
+        against = _average(self.against[i].reshape(1, 1, -1), own, self.order.shape[1])[0, 0]
         worst = against.argsort(descending=True, stable=True)[:count]
         return [k for k in worst.tolist() if against[k] > 0]
 
@@ -237,3 +243,13 @@ class FeatureSets:
     def _find_wish(self, keep: bool) -> Tensor:
         asked = self._find_asked()
         return asked.keep if keep else asked.remove
+
+
+def _average(flat: Tensor, features: Tensor | None, n: int) -> Tensor:
+    """Average positions over the n features that they belong to: [N, k, P] -> [N, k, n]."""
+    if features is None:
+        return flat
+    index = features.flatten(1).to(flat.device, torch.int64).unsqueeze(1).expand_as(flat)
+    empty = flat.new_zeros(*flat.shape[:2], n)
+    sums = empty.scatter_add(2, index, flat)
+    return sums / empty.scatter_add(2, index, torch.ones_like(flat)).clamp_min(1)

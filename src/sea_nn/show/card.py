@@ -98,9 +98,7 @@ def write_number(e: Explanation, score: float) -> str:
 
 def _shows_against(e: Explanation, i: int) -> bool:
     """Whether evidence against the class is a picture of its own."""
-    if e.view != "picture" or e.images is None or e.against is None:
-        return False
-    return bool(e.sum_gains()[1][i] > 0) and bool(e.against[i].any())
+    return e.view == "picture" and e.images is not None and bool(e.has_against()[i])
 
 
 def _draw(e: Explanation, i: int) -> str:
@@ -139,7 +137,7 @@ def _draw_bars(e: Explanation, i: int) -> str:
 
     A bar's full length is the sum of the gains above 0, or of what is against if that is more.
     """
-    gains = torch.zeros_like(e.gains[i]).scatter(0, e.order[i], e.gains[i])
+    gains = e.gains_by_feature()[i]
     against = (-gains).clamp(min=0)
     if e.against is not None and e.features is None:
         against = torch.maximum(against, e.against[i])

@@ -215,7 +215,7 @@ def plot_explanation(
         grey = None if e.images is None else to_grey(e.images.float().mean(-1))[..., 0]
         return plot_slices(e.attribution, grey, rows, path, unit=_say_unit(e))
     rest: dict[str, Any] = {"labels": rows, "path": path, "unit": _say_unit(e)}
-    if e.against is not None and bool((e.against.flatten(1).T * e.sum_gains()[1]).any()):
+    if bool(e.has_against().any()):
         rest["against"] = e.against
     if kind == "strip":
         return plot_strip(e.attribution, e.maps, e.methods, e.images, **rest)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sea_nn.ensembling.heatmaps import is_flat
 from sea_nn.errors import InputError
-from sea_nn.explanation.assemble import check_change
+from sea_nn.explanation.assemble import check_answers
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import Ranking, rank_classes
@@ -24,7 +24,6 @@ from sea_nn.features.kinds import TEXT
 from sea_nn.members.checks import Check, Level
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
-from sea_nn.questions.learn import CLIP
 from sea_nn.submodular.answers_function import AnswersFunction
 from sea_nn.text.learn import AskedText, ExplainedText
 from sea_nn.text.reading import Reading
@@ -202,7 +201,4 @@ def _check(one: ExplainedText, subject: str) -> Iterator[Check]:
         message = f"questions ended after {learned.function.n_answers}: {learned.stopped}"
         level: Level = "warn" if learned.stopped == "interrupted" else "ok"
         yield Check(level, subject, message, "its map is of what was answered until then")
-    if bool(learned.clipped[0]):
-        message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
-        yield Check("warn", subject, message, "gains are lower bounds")
-    yield from check_change(learned, 0, subject, "pass another absent=")
+    yield from check_answers(learned, 0, subject, "pass another absent=")

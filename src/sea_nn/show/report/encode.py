@@ -83,7 +83,7 @@ def encode_input(e: Explanation, i: int, side: int) -> dict[str, Any]:
     data: dict[str, Any] = {
         "order": _pack(to_array(e.order[i]).astype(np.uint16 if n <= 1 << 16 else np.uint32)),
         "gains": _pack_gains(e.gains[i]),
-        "sides": [_number(float(side[i])) for side in e.sum_gains()],
+        "sides": [_number(float(part)) for part in e[i].sum_gains()],
         "classes": _encode_classes(e, i),
         "curve": _encode_curve(e, i),
         "rival": None if e.rival is None else int(e.rival[i]),
