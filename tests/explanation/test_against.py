@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from matplotlib.text import Text
 from torch import nn
 
-from sea_nn import SEA, Explanation
+from sea_nn import SEA, Explanation, SEAConfig
 
+BLACK = SEAConfig(absent="baseline")
 WORTH = torch.tensor([3.0, 2.0, 1.0, 0.5, 0.0, 0.0])
 ROWS = torch.tensor([[-1.0, 1.0, 1.0, -1.0, 0.0, 0.0], [-1.0, -1.0, -1.0, -1.0, 0.0, 0.0]])
 
@@ -71,6 +73,25 @@ def test_the_card_has_the_strongest_columns_with_their_sign(e):
         assert row[1] == "against"
         assert float(row[3]) == pytest.approx(-worth, abs=0.15)
         assert float(row[2]) == pytest.approx(100 * worth / 6.5, abs=3)
+
+
+def test_a_strip_has_a_panel_against_only_where_gains_are_below_0():
+    class Sides(nn.Module):
+        """What is bright on the left speaks for the value, on the right against it."""
+
+        def forward(self, x):
+            left, right = x.chunk(2, 3)
+            return (left.sum((1, 2, 3)) - 2 * right.sum((1, 2, 3)))[:, None]
+
+    sea = SEA(Sides(), "input_x_gradient", budget=150, output="value", config=BLACK)
+    x = torch.ones(1, 1, 8, 8)
+    titles = []
+    for picture in (x, x * (torch.arange(8) < 4)):
+        e = sea.explain(picture)
+        titles.append([text.get_text() for text in e.plot("strip").findobj(Text)])
+        assert e.has_against().tolist() == ["against" in titles[-1]]
+    assert "against" in titles[0]
+    assert "against" not in titles[1]
 
 
 def test_checks_say_where_evidence_is_where_an_empty_input_says_more(e):

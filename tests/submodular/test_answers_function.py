@@ -249,6 +249,7 @@ def test_the_fit_is_that_of_autograd_and_pytorchs_adam(link, against):
     generator = torch.Generator().manual_seed(1)
     answers = answers + 0.5 * torch.randn(answers.shape, generator=generator)
     all_ = torch.tensor([4.0, -4.5, 4.0])  # the second has less support than the empty input
+    answers[2] -= 6  # of the third, many sets have less than that
     given = {
         "heat": torch.rand(3, 9, generator=generator),
         "counted": torch.rand(answers.shape, generator=generator) < 0.8,
