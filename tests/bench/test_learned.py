@@ -6,12 +6,13 @@ import torch
 from PIL import Image
 
 from sea_bench.data import Item
-from sea_bench.experiments import find_experiments
+from sea_bench.experiments import find_experiments, magnitudes
 from sea_bench.experiments import region_searches as searches
 from sea_bench.experiments.copies import MODEL
 from sea_bench.experiments.experiment import Experiment, Map
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import Inputs, choose_inputs
+from sea_bench.experiments.magnitudes import MAGNITUDES
 from sea_bench.experiments.measurements import KINDS, find_metric
 from sea_bench.experiments.predictions import ESTIMATE, FUNCTIONS, Known
 from sea_bench.experiments.tables import write_page
@@ -183,6 +184,43 @@ def test_a_second_copy_adds_nothing_to_a_model_that_needs_one(monkeypatch):
     assert share["f of SEA"] < 0.8  # a sum would say 1
     assert share["random"] > 0.9
     assert scores.mean("off_by")[MODEL] == 0
+
+
+class TwoPatches(torch.nn.Module):
+    """Log-odds that are a sum: 3 for stripes at the top left, 1 for those at the bottom right."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = torch.nn.Parameter(torch.tensor(-2.0))
+
+    def forward(self, x):
+        first, second = (part.var((1, 2, 3)) / 0.25 for part in (x[..., :4, :4], x[..., -4:, -4:]))
+        odds = self.base + 3 * first + second
+        return torch.stack([torch.zeros_like(odds), odds], 1)
+
+
+def test_values_that_are_the_models_follow_its_answers(monkeypatch):
+    picture = Image.fromarray(np.tile(np.arange(32) % 2 * 255, (32, 1)).astype(np.uint8))
+    mask = np.zeros((32, 32), np.float32)
+    mask[:4, :4] = 1
+    items = tuple(Item(str(i), lambda: picture, 1, masks={"first": lambda: mask}) for i in range(2))
+    recipe = Preprocess(resize=32, crop=32, channels=1, mean=(0.0,), std=(1.0,))
+    loaded = LoadedModel(TwoPatches(), recipe, ("a", "b"), "patches", "")
+    maps = (Map("SEA", "budget", (), budget=400), Map("VG", "member", ("saliency",)))
+    experiment = small(kind="magnitudes", metrics=tuple(MAGNITUDES), maps=maps)
+    inputs = Inputs((loaded,), items, (1, 1), (0, 0), "first", None, ())
+    explainer = Explainer(experiment, inputs)
+    monkeypatch.setattr(Explainer, "spend", spend_without_convolutions)
+    monkeypatch.setattr(magnitudes, "CONVOLUTIONAL", ("saliency", "input_x_gradient"))
+    scores = KINDS["magnitudes"](explainer, inputs.read(range(2)))
+    assert scores.methods == ("SEA", "SEA, always monotone", "VG", "random")
+    asked, said = scores.mean("mass_asked"), scores.mean("mass_said")
+    assert asked["SEA"] == pytest.approx(0.75, abs=0.01)  # 3 of 4
+    assert said["SEA"] == pytest.approx(0.75, abs=0.1)
+    for name, least in (("off_probability", 0.05), ("off_log_odds", 0.5)):
+        off = scores.mean(name)
+        assert off["SEA"] < least < off["random"]
+        assert off["SEA, always monotone"] < least  # there is nothing against here
 
 
 def spend_without_convolutions(self, budget, x, target):

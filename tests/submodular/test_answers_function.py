@@ -105,6 +105,20 @@ def test_gains_sum_to_all_minus_none_and_never_grow(learned):
         assert bool((gains.diff(dim=1) <= 1e-9).all())
 
 
+@pytest.mark.parametrize(("noise", "free"), [(0.0, True), (0.5, False)])
+def test_where_the_whole_input_has_less_a_free_function_may_be_somewhat_worse(noise, free):
+    draws = torch.Generator().manual_seed(3)
+    sets = torch.rand(1, 12, 6, generator=draws) < 0.5
+    worth = torch.tensor([1.0, -1, -1, -1, -1, -1])  # a monotone function has no map
+    answers = sets.float() @ worth + noise * torch.randn(1, 12, generator=draws) - 1
+    f, _ = fit_and_check(sets, answers, torch.tensor([-1.0]), worth.sum()[None] - 1)
+    order = order_features(f, 1, 6)
+    assert bool(f.against.any()) == free
+    assert (float(f.gains(order)[0, 0]) > 0.5) == free
+    if free:
+        assert order[0, 0] == 0
+
+
 def test_gains_of_a_class_that_nothing_supports_are_negative_and_sum():
     sets, answers, none, all_, _ = _problem()
     gains = fit_answers(sets, -answers, -none, -all_).gains(torch.arange(9).expand(2, -1))

@@ -9,6 +9,7 @@ from sea_bench.experiments.region_searches import COSTS
 from sea_nn.config import SEAConfig
 from sea_nn.members.registry import get
 
+Kind = Literal["scores", "time", "lipschitz", "stability", "predictions", "copies", "magnitudes"]
 PAPER_MEMBERS = ("saliency", "integrated_gradients", "smooth_ig")
 
 
@@ -57,8 +58,7 @@ class Experiment:
         maps: the maps compared.
         metrics: their metrics, the leading one first.
         n_inputs: how many inputs a published result has, if the set has as many.
-        kind: what is measured: "scores", "time", "lipschitz", "stability", "predictions" or
-            "copies".
+        kind: what is measured.
         against: the label that the others are compared with.
         ours: labels of which the page also says, metric by metric, how far they are from the first.
         aside: labels that stand in the tables and do not compete for the best.
@@ -89,7 +89,7 @@ class Experiment:
     maps: tuple[Map, ...]
     metrics: tuple[str, ...]
     n_inputs: int = 200
-    kind: Literal["scores", "time", "lipschitz", "stability", "predictions", "copies"] = "scores"
+    kind: Kind = "scores"
     against: str = "SEA"
     ours: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()

@@ -1,8 +1,9 @@
 """The experiments about the function learned from answers: ``SEA(model, budget=...)``.
 
 ``predicts`` asks whether it predicts the model, ``budgets`` whether its map is the best for its
-price, ``mass`` how much of it lies on true masks, ``smallest`` how few pixels keep or break the
-class, ``twice`` what the second of two copies adds.
+price, ``mass`` how much of it lies on true masks, ``magnitudes`` whether its values are the
+model's, ``smallest`` how few pixels keep or break the class, ``twice`` what the second of two
+copies adds.
 """
 
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 from sea_bench.experiments.copies import MODEL
 from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.magnitudes import MAGNITUDES, MONOTONE
 from sea_bench.experiments.predictions import ESTIMATE, PREDICTED
 from sea_bench.experiments.standard_maps import (
     AGGREGATES,
@@ -185,6 +187,31 @@ def _mass(name: str, **more: Any) -> Experiment:
     )
 
 
+def _magnitudes(name: str, **more: Any) -> Experiment:
+    members = ("VG", "IG", "DeepLIFT", "Grad-CAM", "guided Grad-CAM", "occlusion")
+    rivals = (one for one in MEMBERS if one.label in members)
+    return Experiment(
+        f"magnitudes_{name}",
+        f"Are a map's values the model's? {TITLES[name]}",
+        "Cells are shown in each map's own order, all others hidden by blur: does the model rise "
+        "by what the map says? And does as much of its own rise lie on the mask as of the map?",
+        maps=(*OURS, *FEW, *rivals, *SAMPLED[:2], *AGGREGATES[:1]),
+        metrics=tuple(MAGNITUDES),
+        kind="magnitudes",
+        against=OUR_LABELS[2],
+        blocks=48,
+        figures=(),
+        notes=(
+            "8 x 8 cells. SEA's values are in log-odds and may end below 0; the others are scaled "
+            "to what the whole picture has more than a blurred one, in the unit of the column.",
+            f"SEA 512, {MONOTONE}: the same answers and order, f without evidence against.",
+            "What the model rises by: its running maximum along the order, in log-odds.",
+            "SEA has asked about some of these sets itself: that is what a budget is spent on.",
+        ),
+        **{**PLACES[name], "n_inputs": 48, **more},
+    )
+
+
 def _smallest(name: str, **more: Any) -> Experiment:
     return Experiment(
         f"smallest_{name}",
@@ -255,6 +282,9 @@ LEARNED_EXPERIMENTS = (
     _mass("imagenet", **BOXED),
     *map(_mass, ("pets", "cub")),
     _mass("lgg", n_inputs=24),
+    _magnitudes("imagenet", **BOXED),
+    *map(_magnitudes, ("pets", "cub")),
+    _magnitudes("lgg", n_inputs=24),
     _smallest("imagenet"),
     _twice("objects", "objects_twice", "Objects pasted on scenes", "efficientnet-lite0", False),
     _twice("slices", "lgg_twice", "Brain slices side by side", "lgg", True),

@@ -12,6 +12,7 @@ from sea_bench.experiments.copies import COPIED, describe_copies, measure_copies
 from sea_bench.experiments.experiment import Experiment, Map
 from sea_bench.experiments.explainer import WISHES, Explainer
 from sea_bench.experiments.inputs import Batch
+from sea_bench.experiments.magnitudes import MAGNITUDES, describe_magnitude, measure_magnitudes
 from sea_bench.experiments.maps import draw_heatmaps
 from sea_bench.experiments.predictions import PREDICTED, describe_prediction, measure_predictions
 from sea_bench.experiments.stability import compare_with_default
@@ -122,6 +123,8 @@ def find_metric(name: str) -> Metric:
         return smallest(head.removeprefix("smallest_"), rest)
     if name in COPIED:
         return describe_copies(name)
+    if name in MAGNITUDES:
+        return describe_magnitude(name)
     if name.partition("@")[0] in PREDICTED:
         return describe_prediction(name)
     if name in _QUANTITIES:
@@ -298,6 +301,7 @@ KINDS: dict[str, Callable[[Explainer, Batch], Scores]] = {
     "stability": measure_stability,
     "predictions": measure_predictions,
     "copies": measure_copies,
+    "magnitudes": measure_magnitudes,
     "scores": measure_scores,
     "time": measure_time,
     "lipschitz": measure_lipschitz,

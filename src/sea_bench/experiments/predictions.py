@@ -20,7 +20,7 @@ from sea_nn.errors import InputError
 from sea_nn.features import Features
 from sea_nn.members.cheap import CONVOLUTIONAL
 from sea_nn.members.checks import vote
-from sea_nn.members.member_maps import to_heatmaps
+from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.metrics import Metric, Scores
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.questions.ask import make_ask_only
@@ -168,13 +168,6 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Scores:
     found = explainer.compute_members(x, target, (*members, *experiment.members))
     ask_only = make_ask_only(explainer.inputs.loaded.model, x, target, outputs=found.outputs)
 
-    def pool(names: tuple[str, ...]) -> Tensor:
-        """The mean of some members' heat by cell, as SEA takes it, [N, n]."""
-        some = select(found, names)
-        weights, maps = vote(some), to_heatmaps(some)
-        heat = torch.einsum("nm,nmhw->nhw", weights, maps.to(weights))
-        return features.sum(heat) / features.count().to(heat)
-
     def ask(sets: Tensor) -> Tensor:
         parts = (sets[:, i : i + ASKED_AT_ONCE] for i in range(0, sets.shape[1], ASKED_AT_ONCE))
         return torch.cat([to_answers(ask_only(features.expand(p)), "log-odds") for p in parts], 1)
@@ -185,6 +178,7 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Scores:
         drawn = [spread_sets(count, n, torch.Generator().manual_seed(seed)) for seed in seeds]
         return paired(torch.stack(drawn)).to(x.device)
 
+    pool = partial(pool_heat, found, features=features)
     orders = [pool((name,)).argsort(1, descending=True) for name in experiment.members]
     tests = {
         "random": draw(TRIED, 1),
@@ -208,6 +202,14 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Scores:
     metrics = {name: describe_prediction(name) for name in experiment.metrics}
     stacked = {name: torch.stack(rows, 1).double().cpu() for name, rows in values.items()}
     return Scores((*FUNCTIONS, ESTIMATE), metrics, stacked)
+
+
+def pool_heat(found: MemberMaps, members: tuple[str, ...], features: Features) -> Tensor:
+    """The mean of some members' heat by cell, as SEA takes it, [N, n]."""
+    some = select(found, members)
+    weights, maps = vote(some), to_heatmaps(some)
+    heat = torch.einsum("nm,nmhw->nhw", weights, maps.to(weights))
+    return features.sum(heat) / features.count().to(heat)
 
 
 def describe_prediction(name: str) -> Metric:

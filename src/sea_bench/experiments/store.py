@@ -29,15 +29,16 @@ SHOWING = frozenset({"app", "cli", "datasets", "explanation", "show", "version.p
 MEASURING = frozenset(
     f"{name}.py"
     for name in (
-        *("copies", "experiment", "explainer", "half_answers", "maps", "measurements"),
-        *("predictions", "region_searches", "stability", "text_maps"),
+        *("copies", "experiment", "explainer", "half_answers", "magnitudes", "maps"),
+        *("measurements", "predictions", "region_searches", "stability", "text_maps"),
     )
 )
 # Of these, what only maps with a budget use, and kinds that measure the function itself: a change
 # here leaves the scores of other maps as they are.
 LEARNED = frozenset(
     {
-        *(f"sea_bench/experiments/{name}.py" for name in ("copies", "predictions", "stability")),
+        *(f"sea_bench/experiments/{name}.py" for name in ("copies", "magnitudes")),
+        *(f"sea_bench/experiments/{name}.py" for name in ("predictions", "stability")),
         *(f"sea_nn/questions/{name}.py" for name in ("asked", "budget", "curve", "finer")),
         *(f"sea_nn/questions/{name}.py" for name in ("learn", "painting", "search")),
         *(f"sea_nn/submodular/answers_{name}.py" for name in ("fit", "function", "order")),

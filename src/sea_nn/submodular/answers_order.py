@@ -13,7 +13,9 @@ from sea_nn.submodular.answers_function import AnswersFunction, Link, to_score
 
 SINGLE = 16  # features that greedy takes one by one
 MOST_REST = 3.0  # a rest beyond so many log-odds counts as this
-CLEARLY = 0.5  # of a monotone function's squared error, below which a free one is clearly better
+CLEARLY, AT_MOST = 0.5, 4.0
+"""A free function is taken if its squared error is below so many times a monotone one's: where the
+whole input says more than none of it, and where it does not, so that a monotone one falls."""
 
 
 class Predictor(Protocol):
@@ -198,9 +200,10 @@ def fit_and_check(
     """The function of all answers, and the error of its score on answers left out of a fit, [N].
 
     Arguments as for ``fit_answers``; a function is monotone, unless one that is free to have
-    evidence against predicts answers left out clearly better. Answers are dealt to groups in turn;
-    each group is scored by a fit to the others, so the root mean square error is a little larger
-    than that of the fit to all. nan where there are fewer answers than groups. All fits are one: on
+    evidence against predicts answers left out clearly better, or not much worse where a monotone
+    one could only fall and had no map. Answers are dealt to groups in turn; each group is scored by
+    a fit to the others, so the root mean square error is a little larger than that of the fit to
+    all. nan where there are fewer answers than groups. All fits are one: on
     a GPU it takes little more time than each.
     """
     count, per_input = answers.shape
@@ -217,6 +220,6 @@ def fit_and_check(
     f = fit_answers(*many, heat=warm, counted=~out, against=against, link=link, **options)
     error = (f.score(many[0]) - to_score(many[1].to(f.weight), link)) * out
     square = error.square().view(2, groups + 1, count, per_input).sum((1, 3)) / per_input
-    free = square[1] < torch.where(all > none, CLEARLY, 1.0) * square[0]
+    free = square[1] < torch.where(all > none, CLEARLY, AT_MOST) * square[0]
     rows = torch.arange(count, device=answers.device) + (groups + 1) * count * free
     return f.rows(rows), torch.where(free, square[1], square[0]).sqrt()
