@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics import (
+    Scores,
     bootstrap_difference,
     bootstrap_mean,
     compare_maps,
+    get_metric,
     gini,
     input_dependence,
     jaccard,
@@ -276,6 +278,17 @@ def test_bootstrap_leaves_undefined_inputs_out_for_all_methods():
             bootstrap_mean(scores, **wrong)
     with pytest.raises(InputError, match="0 to 1"):
         bootstrap_difference(scores, 2)
+
+
+def test_what_differs_by_rounding_is_equal_and_the_first_of_equals_is_best():
+    first = torch.rand(20, 1, generator=torch.Generator().manual_seed(0)).double()
+    values = torch.cat([first, first * (1 + 1e-14), first * 1.001], 1)
+    apart = bootstrap_difference(values, 0)
+    assert apart.low[1] == apart.high[1] == 0
+    assert apart.low[2] > 0
+    scores = Scores(("a", "b", "c"), {"gini": get_metric("gini")}, {"gini": values})
+    assert scores.best("gini", without=["c"]) == "a"
+    assert scores.best("gini") == "c"
 
 
 def test_windows_that_tie_go_in_the_order_of_positions_that_tie():

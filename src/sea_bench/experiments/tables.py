@@ -11,6 +11,7 @@ from typing import Any
 
 from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.inputs import Inputs
+from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.metrics import Metric, Scores
 
@@ -156,9 +157,10 @@ def _name_middle(scores: Scores) -> str:
 
 def _find_best(scores: Scores, name: str, without: Sequence[str]) -> str | None:
     """The method with the best mean, some of them aside; None where there is no value."""
-    means = {k: v for k, v in scores.mean(name).items() if k not in without and math.isfinite(v)}
-    choose = max if scores.metrics[name].direction == "higher" else min
-    return choose(means, key=means.__getitem__) if means else None
+    try:
+        return scores.best(name, without)
+    except InputError:
+        return None
 
 
 def _rank_ours(experiment: Experiment, scores: Scores) -> list[str]:

@@ -83,9 +83,12 @@ def bootstrap_difference(scores: Tensor, against: int, **options: Any) -> Estima
 
     The differences are paired, so what makes an input easy or hard for all methods cancels: an
     interval without 0 is evidence that a method differs, even where those of the means overlap.
+    What differs by no more than rounding is equal.
     """
     if scores.ndim != 2 or not 0 <= against < scores.shape[1]:
         raise InputError(
             f"against must be one of the methods 0 to {scores.shape[-1] - 1}; got {against}"
         )
-    return bootstrap_mean(scores - scores[:, against : against + 1], **options)
+    other = scores[:, against : against + 1]
+    equal = torch.isclose(scores, other, rtol=1e-9, atol=0)
+    return bootstrap_mean((scores - other).masked_fill(equal, 0), **options)

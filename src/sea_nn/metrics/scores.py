@@ -65,13 +65,14 @@ class Scores:
         column, how = self._column(against), self._sum_up(metric)
         return bootstrap_difference(self._find(metric), column, **how, **options)
 
-    def best(self, metric: str) -> str:
-        """Return the method with the best mean."""
-        means = {name: m for name, m in self.mean(metric).items() if not math.isnan(m)}
+    def best(self, metric: str, without: Sequence[str] = ()) -> str:
+        """Return the method with the best mean, some left out; of equal ones the first."""
+        found = self.mean(metric).items()
+        means = {name: m for name, m in found if name not in without and math.isfinite(m)}
         if not means:
             raise InputError(f"no input has a value of {metric} for all methods; see notes")
         choose = max if self.metrics[metric].direction == "higher" else min
-        return choose(means, key=means.__getitem__)
+        return choose(means, key=lambda name: float(f"{means[name]:.9g}"))
 
     def table(self, digits: int = 3, **options: Any) -> str:
         """Return a Markdown table: methods down, metrics across, mean and half of the interval.
