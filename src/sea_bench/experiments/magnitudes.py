@@ -26,7 +26,12 @@ from sea_nn.metrics.sensitivity import RANDOM
 from sea_nn.questions.ask import make_ask_only
 from sea_nn.questions.learn import to_answers
 from sea_nn.submodular.answers_fit import fit_answers
-from sea_nn.submodular.answers_function import AnswersFunction, place_units, prefixes
+from sea_nn.submodular.answers_function import (
+    AnswersFunction,
+    place_units,
+    prefixes,
+    to_score,
+)
 
 MONOTONE = "always monotone"
 MAGNITUDES: dict[str, tuple[Literal["lower", "higher"], str]] = {
@@ -59,6 +64,7 @@ def measure_magnitudes(explainer: Explainer, batch: Batch) -> Scores:
 
     ends = torch.tensor([False, True], device=x.device)[:, None].expand(count, 2, n)
     none, all_ = ask(ends).split(1, 1)
+    low, high = (to_score(end, "log-odds") for end in (none, all_))
     rows: dict[str, tuple[Tensor, Tensor, bool]] = {}  # order, steps, whether in log-odds
     for one in explainer.experiment.maps:
         if one.how == "budget":
@@ -81,10 +87,9 @@ def measure_magnitudes(explainer: Explainer, batch: Batch) -> Scores:
         said = steps.cumsum(1)[:, :-1]
         answers = ask(prefixes(order))
         level = none + said * (1 if exact else all_ - none)
-        low, high = none.sigmoid(), all_.sigmoid()
-        chance = level.sigmoid() if exact else low + said * (high - low)
+        chance = to_score(level, "log-odds") if exact else low + said * (high - low)
         found["off_log_odds"].append(_spread(level - answers))
-        found["off_probability"].append(_spread(chance - answers.sigmoid()))
+        found["off_probability"].append(_spread(chance - to_score(answers, "log-odds")))
         curve = torch.cat([none, answers, all_], 1).cummax(1).values
         inside = on_mask.gather(1, order)
         found["mass_said"].append(_share(steps.clamp(min=0), inside))
