@@ -155,6 +155,8 @@ def test_a_model_of_values_is_explained_in_its_values():
     assert e.unit == "value"
     torch.testing.assert_close(e.gains.sum(1), torch.tensor([7.0]))
     assert e.order[0, 0] == 3
+    assert not any("says little" in check.message for check in e.checks)
+    assert float(e.asked.explain(e.predict_error, "value")) > 0.9
 
 
 def test_a_value_below_that_of_an_empty_input_is_explained_by_what_lowers_it():
@@ -189,6 +191,36 @@ def test_a_class_with_less_support_than_an_empty_input_comes_with_a_warning(mode
         assert bool((e.attribution[i] == 0).all()) == (bool(against[i]) and monotone)
         said = [c for c in e.checks if c.subject == f"input {i}" and "empty one" in c.message]
         assert bool(said) == bool(against[i])
+
+
+class Hashed(nn.Module):
+    """Answers that no function of sets foretells: each set has a draw of its own."""
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1], dtype=x.dtype)
+        odds = 3 * torch.sin(1e4 * (x.double() * (places + 1).sqrt()).sum(1))
+        return torch.stack([torch.zeros_like(odds), odds], 1).to(x.dtype)
+
+
+def test_a_function_that_says_little_comes_with_a_warning():
+    x = torch.rand(1, 12, generator=torch.Generator().manual_seed(0))
+    e = SEA(Hashed(), ["occlusion"], budget=200).explain(x, target=1)
+    (found,) = (c for c in e.checks if "says little" in c.message)
+    assert found.level == "warn"
+    assert found.message in e.summary()
+    share = float(e.asked.explain(e.predict_error, "log-odds"))
+    assert share < 0.25
+    assert f"R² {share:.2f}" in e.summary()
+
+
+def test_r2_is_that_of_answers_left_out(explanation):
+    share = explanation.asked.explain(explanation.predict_error, "log-odds")
+    scores = explanation.asked.answers[:, 1:].sigmoid()
+    wanted = 1 - explanation.predict_error.double().square() / scores.var(1, correction=0)
+    torch.testing.assert_close(share, wanted)
+    said = {c.subject for c in explanation.checks if "says little" in c.message}
+    assert said == {f"input {i}" for i in range(2) if share[i] < 0.25}
+    assert f"R² {float(share.nanmedian()):.2f} (median)" in explanation.summary()
 
 
 def test_a_constant_model_gains_nothing():

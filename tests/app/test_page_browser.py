@@ -136,7 +136,8 @@ def test_members_and_checks_are_shown_with_the_map(ask):
     assert ask.texts("#members b") == names
     ranks = ask.run("return sea.page.state.map.agreement")
     assert ask.texts("#members figcaption span") == [f"agrees {rank:.2f}" for rank in ranks[1:]]
-    assert ask.texts("#checks .sea-level") == ["fine"] * 3
+    assert ask.texts("#checks .sea-level") == ["fine"] * 3 + ["mind"]
+    assert "says little: R²" in ask.run("return document.getElementById('checks').innerText")
 
 
 def wait_for_file(b, name, seconds=30):

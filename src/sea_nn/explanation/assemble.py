@@ -23,6 +23,7 @@ from sea_nn.questions.asked import Asked
 from sea_nn.questions.learn import CLIP, AnswersMap
 
 MOST_MEMBERS = 8  # targets whose maps are kept
+LITTLE = 0.25  # an R² below which a function says little of the model
 
 
 def assemble(
@@ -131,7 +132,9 @@ def check_function(found: Explained) -> list[Check]:
 def check_answers(
     learned: AnswersMap, i: int, subject: str, absent: str = "set SEAConfig.absent"
 ) -> Iterator[Check]:
-    """Warn of clipped log-odds, and of an input that says no more for the target than an empty one.
+    """Warn of clipped log-odds, of a function that says little, and of a target without support.
+
+    The last is an input that says no more for the target than an empty one.
 
     Args:
         learned: what was learned from the answers.
@@ -143,6 +146,10 @@ def check_answers(
         message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
         yield Check("warn", subject, message, "gains are lower bounds")
     f = learned.function
+    share = float(learned.asked.explain(learned.error, f.link)[i])
+    if share < LITTLE:
+        message = f"the learned function says little: R² {share:.2f} on answers left out of its fit"
+        yield Check("warn", subject, message, "trust its order more than its values, or ask more")
     change = float(f.all[i] - f.none[i])
     size = max(abs(float(f.all[i])), abs(float(f.none[i])), f.link == "log-odds")
     if change > ROUNDING * size:

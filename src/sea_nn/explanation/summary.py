@@ -46,6 +46,10 @@ def _describe_function(e: Any) -> list[str]:
     total, many = float((above - below).mean()), "input" if len(e) == 1 else "inputs"
     if e.predict_error is not None and not bool(e.predict_error.isnan().all()):
         error = f"{float(e.predict_error.nanmean()):.3f}"
+        if e.asked is not None:
+            share = float(e.asked.explain(e.predict_error, f.link).nanmedian())
+            error += f", R² {share:.2f}" + (" (median)" if len(e) > 1 else "")
+        error += ", by answers left out of the fit"
     lines = [
         f"the model answered {f.n_answers} questions about sets of features of each input",
         f"gains are in {f.link}, {total:.2f} in all on average: the model's own "

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.passes.outputs import Output
+from sea_nn.submodular.answers_function import Link, to_score
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,17 @@ class Asked:
         """The tensors by name."""
         found = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {name: part for name, part in found if part is not None}
+
+    def explain(self, error: Tensor, link: Link) -> Tensor:
+        """R² of predicted scores with these errors (root mean squares, [N]): [N].
+
+        nan where the model says the same of every set, or was asked about none.
+        """
+        scores = to_score(self.answers[:, 1:], link)
+        largest = scores.abs().sum(1)
+        spread = (scores - scores.mean(1, keepdim=True)).square().mean(1).sqrt()
+        share = 1 - (error.to(spread) / spread).square()
+        return torch.where(spread > 1e-9 * largest, share, torch.nan)
 
     def read(self, output: Output, target: Tensor, whole: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """The outputs, and what they say of another target of the same inputs, [N, R].
