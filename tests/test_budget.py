@@ -156,7 +156,7 @@ def test_a_model_of_values_is_explained_in_its_values():
     torch.testing.assert_close(e.gains.sum(1), torch.tensor([7.0]))
     assert e.order[0, 0] == 3
     assert not any("says little" in check.message for check in e.checks)
-    assert float(e.asked.explain(e.predict_error, "value")) > 0.9
+    assert float(e.asked.compute_r2(e.predict_error, "value")) > 0.9
 
 
 def test_a_value_below_that_of_an_empty_input_is_explained_by_what_lowers_it():
@@ -208,13 +208,13 @@ def test_a_function_that_says_little_comes_with_a_warning():
     (found,) = (c for c in e.checks if "says little" in c.message)
     assert found.level == "warn"
     assert found.message in e.summary()
-    share = float(e.asked.explain(e.predict_error, "log-odds"))
+    share = float(e.asked.compute_r2(e.predict_error, "log-odds"))
     assert share < 0.25
     assert f"R² {share:.2f}" in e.summary()
 
 
 def test_r2_is_that_of_answers_left_out(explanation):
-    share = explanation.asked.explain(explanation.predict_error, "log-odds")
+    share = explanation.asked.compute_r2(explanation.predict_error, "log-odds")
     scores = explanation.asked.answers[:, 1:].sigmoid()
     wanted = 1 - explanation.predict_error.double().square() / scores.var(1, correction=0)
     torch.testing.assert_close(share, wanted)

@@ -146,7 +146,8 @@ def check_answers(
         message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
         yield Check("warn", subject, message, "gains are lower bounds")
     f = learned.function
-    share = float(learned.asked.explain(learned.error, f.link)[i])
+    own = slice(i, i + 1)
+    share = float(learned.asked.rows(own).compute_r2(learned.error[own], f.link))
     if share < LITTLE:
         message = f"the learned function says little: R² {share:.2f} on answers left out of its fit"
         yield Check("warn", subject, message, "trust its order more than its values, or ask more")

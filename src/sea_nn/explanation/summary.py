@@ -47,7 +47,7 @@ def _describe_function(e: Any) -> list[str]:
     if e.predict_error is not None and not bool(e.predict_error.isnan().all()):
         error = f"{float(e.predict_error.nanmean()):.3f}"
         if e.asked is not None:
-            share = float(e.asked.explain(e.predict_error, f.link).nanmedian())
+            share = float(e.asked.compute_r2(e.predict_error, f.link).nanmedian())
             error += f", R² {share:.2f}" + (" (median)" if len(e) > 1 else "")
         error += ", by answers left out of the fit"
     lines = [

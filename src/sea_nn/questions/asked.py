@@ -45,7 +45,7 @@ class Asked:
         found = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {name: part for name, part in found if part is not None}
 
-    def explain(self, error: Tensor, link: Link) -> Tensor:
+    def compute_r2(self, error: Tensor, link: Link) -> Tensor:
         """R² of predicted scores with these errors (root mean squares, [N]): [N].
 
         nan where the model says the same of every set, or was asked about none.
