@@ -217,6 +217,8 @@ def test_values_that_are_the_models_follow_its_answers(monkeypatch):
     asked, said = scores.mean("mass_asked"), scores.mean("mass_said")
     assert asked["SEA"] == pytest.approx(0.75, abs=0.01)  # 3 of 4
     assert said["SEA"] == pytest.approx(0.75, abs=0.1)
+    same = scores.mean("off_same_order")
+    assert same["SEA"] == scores.mean("off_probability")["SEA"] < same["random"]
     for name, least in (("off_probability", 0.05), ("off_log_odds", 0.5)):
         off = scores.mean(name)
         assert off["SEA"] < least < off["random"]

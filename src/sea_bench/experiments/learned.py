@@ -196,7 +196,7 @@ def _magnitudes(name: str, **more: Any) -> Experiment:
         "Cells are shown in each map's own order, all others hidden by blur: does the model rise "
         "by what the map says? And does as much of its own rise lie on the mask as of the map?",
         maps=(*OURS, *FEW, *rivals, *SAMPLED[:2], *AGGREGATES[:1]),
-        metrics=tuple(MAGNITUDES),
+        metrics=tuple(name for name in MAGNITUDES if name != "off_same_order"),
         kind="magnitudes",
         against=OUR_LABELS[2],
         blocks=48,
@@ -209,6 +209,20 @@ def _magnitudes(name: str, **more: Any) -> Experiment:
             "SEA has asked about some of these sets itself: that is what a budget is spent on.",
         ),
         **{**PLACES[name], "n_inputs": 48, **more},
+    )
+
+
+def _same_order() -> Experiment:
+    """A control of ``_magnitudes``: are other maps off because of their order, or their values?"""
+    base = _magnitudes("imagenet", **BOXED)
+    return replace(
+        base,
+        name="magnitudes_same_order",
+        title="Are a map's values the model's? ImageNet, all in one order",
+        maps=tuple(one for one in base.maps if one not in OURS or one.label == base.against),
+        metrics=("off_probability", "off_same_order"),
+        n_inputs=24,
+        blocks=4,
     )
 
 
@@ -285,6 +299,7 @@ LEARNED_EXPERIMENTS = (
     _magnitudes("imagenet", **BOXED),
     *map(_magnitudes, ("pets", "cub")),
     _magnitudes("lgg", n_inputs=24),
+    _same_order(),
     _smallest("imagenet"),
     _twice("objects", "objects_twice", "Objects pasted on scenes", "efficientnet-lite0", False),
     _twice("slices", "lgg_twice", "Brain slices side by side", "lgg", True),

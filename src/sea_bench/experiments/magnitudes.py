@@ -40,7 +40,12 @@ MAGNITUDES: dict[str, tuple[Literal["lower", "higher"], str]] = {
         "How far the running sum of a map's cells is from what the model says of these cells "
         "alone; root mean square over the map's order.",
     ),
-    "off_log_odds": ("lower", "The same in log-odds."),
+    "off_same_order": (
+        "lower",
+        "The same with the map's values, the largest first, laid along the order of the map that "
+        "all are compared with, so that all have the same answers to follow.",
+    ),
+    "off_log_odds": ("lower", "The first in log-odds."),
     "mass_said": ("higher", "The share of the map's sum that lies on the mask, by cells."),
     "mass_asked": (
         "higher",
@@ -83,6 +88,7 @@ def measure_magnitudes(explainer: Explainer, batch: Batch) -> Scores:
         share = mass.gather(1, order) / mass.sum(1, keepdim=True).clamp(min=1e-300)
         rows[label] = order, share, False
     found: dict[str, list[Tensor]] = {name: [] for name in MAGNITUDES}
+    common = to_score(ask(prefixes(rows[explainer.experiment.against][0])), "log-odds")
     for order, steps, exact in rows.values():
         said = steps.cumsum(1)[:, :-1]
         answers = ask(prefixes(order))
@@ -90,6 +96,7 @@ def measure_magnitudes(explainer: Explainer, batch: Batch) -> Scores:
         chance = to_score(level, "log-odds") if exact else low + said * (high - low)
         found["off_log_odds"].append(_spread(level - answers))
         found["off_probability"].append(_spread(chance - to_score(answers, "log-odds")))
+        found["off_same_order"].append(_spread(chance - common))
         curve = torch.cat([none, answers, all_], 1).cummax(1).values
         inside = on_mask.gather(1, order)
         found["mass_said"].append(_share(steps.clamp(min=0), inside))
