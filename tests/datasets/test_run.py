@@ -189,6 +189,20 @@ def test_a_map_of_zeros_is_a_failed_check(tmp_path):
     assert [one.row["checks"] for one in read_dataset(tmp_path)] == [[], ["SEA: flat"]]
 
 
+def test_a_function_that_says_little_is_a_failed_check(tmp_path):
+    sea = SEA(Net().eval(), METHODS, budget=40)
+    explain = sea.explain
+
+    def explain_first_well(*args, **options):
+        e = explain(*args, **options)
+        e.predict_error[:] = torch.tensor([0.0, 9.0])
+        return e
+
+    sea.explain = explain_first_well
+    run(make_inputs(2), tmp_path, sea)
+    assert [one.row["checks"] for one in read_dataset(tmp_path)] == [[], ["SEA: says little"]]
+
+
 def test_memory_that_does_not_suffice_halves_the_batch(tmp_path):
     class Small(Net):
         def forward(self, x):

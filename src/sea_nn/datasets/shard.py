@@ -21,6 +21,7 @@ from sea_nn.datasets.manifest import Manifest, find_device
 from sea_nn.datasets.storage import Array, Rows
 from sea_nn.ensembling.heatmaps import is_flat
 from sea_nn.errors import SEAError
+from sea_nn.explanation.assemble import LITTLE
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import show_input
 from sea_nn.metrics.sets import query_sets
@@ -177,7 +178,12 @@ def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
     # Maps are ranked and made small where they are: on a GPU that costs next to nothing.
     flat = is_flat(e.maps.flatten(0, 1)).reshape(e.maps.shape[:2])
     nothing = ~e.attribution.flatten(1).any(1, keepdim=True)  # no feature is worth anything
-    flat, names = torch.cat([flat.cpu(), nothing.cpu()], 1), (*e.methods, "SEA")
+    names = (*e.methods, "SEA")
+    empty = torch.cat([flat.cpu(), nothing.cpu()], 1).tolist()
+    dead = [[name for name, is_dead in zip(names, row, strict=True) if is_dead] for row in empty]
+    little = [False] * len(x)
+    if e.asked is not None and e.function is not None and e.predict_error is not None:
+        little = (e.asked.compute_r2(e.predict_error, e.function.link) < LITTLE).tolist()
     columns = {
         "target": e.target.tolist(),
         "score": e.score.tolist(),
@@ -185,13 +191,17 @@ def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
         "predicted": predicted.tolist(),
         "agreement": [None if a != a else a for a in e.mean_agreement().tolist()],
         "predict_error": [None] * len(x) if e.predict_error is None else e.predict_error.tolist(),
+        "checks": [
+            [*(f"{name}: flat" for name in row), *(["SEA: says little"] if poor else ())]
+            for row, poor in zip(dead, little, strict=True)
+        ],
         "evaluations": [evaluations] * len(x),
         **curve,
     }
     return Answer(
         columns,
         _make_small(e, settings.precision, settings.members),
-        [[n for n, f in zip(names, row, strict=True) if f] for row in flat.tolist()],
+        dead,
         e.methods,
     )
 
@@ -228,7 +238,6 @@ def _divide(
         row = {name: values[i] for name, values in answer.columns.items()}
         row["target_name"] = names[row["target"]] if 0 <= row["target"] < len(names) else None
         row["correct"] = None if item.label is None else row["predicted"] == item.label
-        row["checks"] = [f"{name}: flat" for name in answer.flat[i]]
         dead = set(answer.methods) <= set(answer.flat[i])
         if dead:
             row |= _fail(ItemError("dead", DEAD))
