@@ -228,6 +228,8 @@ def test_a_constant_model_gains_nothing():
     found = e.explain(torch.rand(1, 1, 8, 8), target=0)
     assert float(found.gains.abs().max()) < 1e-9
     assert not bool(found.attribution.any())
+    assert bool(found.find_r2().isnan().all())
+    assert "R²" not in found.summary()
 
 
 @pytest.mark.parametrize(

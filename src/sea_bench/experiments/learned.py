@@ -196,7 +196,7 @@ def _magnitudes(name: str, **more: Any) -> Experiment:
         "Cells are shown in each map's own order, all others hidden by blur: does the model rise "
         "by what the map says? And does as much of its own rise lie on the mask as of the map?",
         maps=(*OURS, *FEW, *rivals, *SAMPLED[:2], *AGGREGATES[:1]),
-        metrics=tuple(name for name in MAGNITUDES if name != "off_same_order"),
+        metrics=tuple(metric for metric in MAGNITUDES if metric != "off_same_order"),
         kind="magnitudes",
         against=OUR_LABELS[2],
         blocks=48,
@@ -219,6 +219,8 @@ def _same_order() -> Experiment:
         base,
         name="magnitudes_same_order",
         title="Are a map's values the model's? ImageNet, all in one order",
+        question="Cells are shown in each map's own order, all others hidden by blur, and in that "
+        f"of {base.against}: does the model rise by what the map says?",
         maps=tuple(one for one in base.maps if one not in OURS or one.label == base.against),
         metrics=("off_probability", "off_same_order"),
         n_inputs=24,

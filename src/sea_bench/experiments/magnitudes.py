@@ -70,14 +70,16 @@ def measure_magnitudes(explainer: Explainer, batch: Batch) -> Scores:
     ends = torch.tensor([False, True], device=x.device)[:, None].expand(count, 2, n)
     none, all_ = ask(ends).split(1, 1)
     low, high = (to_score(end, "log-odds") for end in (none, all_))
-    rows: dict[str, tuple[Tensor, Tensor, bool]] = {}  # order, steps, whether in log-odds
+    # By map its order, the model's answers along it, its steps, and whether these are log-odds.
+    rows: dict[str, tuple[Tensor, Tensor, Tensor, bool]] = {}
     for one in explainer.experiment.maps:
         if one.how == "budget":
             e = explainer.spend(one.budget, x, target)
-            rows[one.label] = e.order, e.gains.double(), True
+            answers = ask(prefixes(e.order))
+            rows[one.label] = e.order, answers, e.gains.double(), True
             if one.label == explainer.experiment.against:
                 steps = _fit_monotone(explainer, batch, features, e).gains(e.order)
-                rows[f"{one.label}, {MONOTONE}"] = e.order, steps, True
+                rows[f"{one.label}, {MONOTONE}"] = e.order, answers, steps, True
     others = tuple(one for one in explainer.experiment.maps if one.label not in rows)
     rest = replace(explainer, experiment=replace(explainer.experiment, maps=others))
     maps = rest.explain(x, target)
@@ -86,12 +88,11 @@ def measure_magnitudes(explainer: Explainer, batch: Batch) -> Scores:
         mass = features.sum(map_.to(x.device).double())
         order = mass.argsort(dim=1, descending=True, stable=True)
         share = mass.gather(1, order) / mass.sum(1, keepdim=True).clamp(min=1e-300)
-        rows[label] = order, share, False
+        rows[label] = order, ask(prefixes(order)), share, False
     found: dict[str, list[Tensor]] = {name: [] for name in MAGNITUDES}
-    common = to_score(ask(prefixes(rows[explainer.experiment.against][0])), "log-odds")
-    for order, steps, exact in rows.values():
+    common = to_score(rows[explainer.experiment.against][1], "log-odds")
+    for order, answers, steps, exact in rows.values():
         said = steps.cumsum(1)[:, :-1]
-        answers = ask(prefixes(order))
         level = none + said * (1 if exact else all_ - none)
         chance = to_score(level, "log-odds") if exact else low + said * (high - low)
         found["off_log_odds"].append(_spread(level - answers))

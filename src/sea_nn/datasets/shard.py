@@ -181,9 +181,7 @@ def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
     names = (*e.methods, "SEA")
     empty = torch.cat([flat.cpu(), nothing.cpu()], 1).tolist()
     dead = [[name for name, is_dead in zip(names, row, strict=True) if is_dead] for row in empty]
-    little = [False] * len(x)
-    if e.asked is not None and e.function is not None and e.predict_error is not None:
-        little = (e.asked.compute_r2(e.predict_error, e.function.link) < LITTLE).tolist()
+    little = (e.find_r2() < LITTLE).tolist()
     columns = {
         "target": e.target.tolist(),
         "score": e.score.tolist(),

@@ -41,6 +41,7 @@ class FeatureSets:
     against: Tensor | None
     function: AnswersFunction | None
     asked: Asked | None
+    predict_error: Tensor | None
     texts: tuple[tuple[str, ...], ...] | None
 
     @property
@@ -190,6 +191,12 @@ class FeatureSets:
             ends = torch.cat([self.function.all, self.function.none], 1).abs().amax(1)
             least = ROUNDING * (ends.clamp(min=1) if self.function.link == "log-odds" else ends)
         return above, torch.where(below > least.to(below), below, 0.0)
+
+    def find_r2(self) -> Tensor:
+        """R² of ``predict`` on answers left out of its fit, [N]; nan where it is not known."""
+        if self.asked is None or self.function is None or self.predict_error is None:
+            return torch.full((len(self),), torch.nan)
+        return self.asked.compute_r2(self.predict_error, self.function.link)
 
     def has_against(self) -> Tensor:
         """Whose function has gains below 0, and where they are: bool [N]."""

@@ -46,9 +46,9 @@ def _describe_function(e: Any) -> list[str]:
     total, many = float((above - below).mean()), "input" if len(e) == 1 else "inputs"
     if e.predict_error is not None and not bool(e.predict_error.isnan().all()):
         error = f"{float(e.predict_error.nanmean()):.3f}"
-        if e.asked is not None:
-            share = float(e.asked.compute_r2(e.predict_error, f.link).nanmedian())
-            error += f", R² {share:.2f}" + (" (median)" if len(e) > 1 else "")
+        r2 = float(e.find_r2().nanmedian())
+        if not math.isnan(r2):
+            error += f", R² {r2:.2f}" + (" (median)" if len(e) > 1 else "")
         error += ", by answers left out of the fit"
     lines = [
         f"the model answered {f.n_answers} questions about sets of features of each input",
