@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.table import Table, peak_memory, seconds
 from sea_nn import DSF, SEAConfig, ensemble, maximize
-from sea_nn.ensembling import heatmaps as heatmap
+from sea_nn.paper import heatmaps as heatmap
 from tests.reference import paper
 
 

@@ -24,9 +24,9 @@ from benchmarks.members import PAPER, Captum, cosine, explain, views
 from benchmarks.table import Table, hardware, to_markdown
 from sea_nn import DSF, SEAConfig, ensemble, maximize
 from sea_nn.metrics import score_maps
-from sea_nn.passes import cuda_graphs, forms
+from sea_nn.model import cuda_graphs, forms
+from sea_nn.paper import bounds, greedy_search
 from sea_nn.questions import opening
-from sea_nn.submodular import bounds, greedy_search
 from sea_nn.vision.models import load_model
 
 FILE = Path(__file__).parents[1] / "docs" / "results" / "engine.md"
@@ -69,7 +69,7 @@ def best(work: Callable[[], Any], repeats: int = 3, warm: int = 1) -> tuple[floa
 
 def forget() -> None:
     """Drop what is kept from calls before."""
-    from sea_nn.passes.borrowing import _IDLE
+    from sea_nn.model.borrowing import _IDLE
 
     _IDLE.clear()
     cuda_graphs.release()

@@ -216,11 +216,11 @@ def repeat(work: Callable[[], tuple[list[Tensor], list[float], bool]], size: int
 
 def pass_rate(model: nn.Module, x: Tensor, target: Tensor, points: int) -> float:
     """Return the points a second of bare passes: norms folded, no Python, no launches."""
-    from sea_nn.passes.borrowing import borrow
-    from sea_nn.passes.evaluator import Evaluator
-    from sea_nn.passes.forms import fold, run_by
-    from sea_nn.passes.outputs import TensorModel
-    from sea_nn.passes.recording import Recording
+    from sea_nn.model.borrowing import borrow
+    from sea_nn.model.evaluator import Evaluator
+    from sea_nn.model.forms import fold, run_by
+    from sea_nn.model.outputs import TensorModel
+    from sea_nn.model.recording import Recording
 
     count = min(points, 8 * STEPS)
     with borrow(model, x) as twin:
@@ -237,7 +237,7 @@ def pass_rate(model: nn.Module, x: Tensor, target: Tensor, points: int) -> float
 
 def alike(model: nn.Module, x: Tensor, target: Tensor, captum: Captum) -> float:
     """Return the least cosine of SG and Captum's, given the same draws."""
-    from sea_nn.passes.noise import draw_normal, find_keys
+    from sea_nn.model.noise import draw_normal, find_keys
 
     def normal(mean: float, deviation: Tensor) -> Tensor:
         keys = find_keys(x).repeat_interleave(SAMPLES)
@@ -250,7 +250,7 @@ def alike(model: nn.Module, x: Tensor, target: Tensor, captum: Captum) -> float:
 
 
 def on_gpu(sizes: tuple[int, ...] = (1, 8, 32, 128, 256)) -> list[Table]:
-    from sea_nn.passes.cuda_graphs import release
+    from sea_nn.model.cuda_graphs import release
 
     warnings.simplefilter("ignore")
     alone: list[list[str]] = []

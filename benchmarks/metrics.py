@@ -24,11 +24,11 @@ from torch import Tensor, nn
 
 from benchmarks.members import load_photographs
 from benchmarks.table import Table
-from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.members.compute import compute_maps
 from sea_nn.metrics import pixel_bounds, score_maps
 from sea_nn.metrics.curve import trapezoid
-from sea_nn.passes.noise import random_map
+from sea_nn.model.noise import random_map
+from sea_nn.paper.heatmaps import to_heatmap
 from sea_nn.questions.absent import blur, prepare
 from sea_nn.vision.models import load_model
 from sea_nn.vision.shipped import load_cnn, load_sample

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from sea_nn.passes import cuda_graphs as replay
+from sea_nn.model import cuda_graphs as replay
 from tests.helpers.browser import axe, chromium  # noqa: F401
 from tests.helpers.recorder import Again
 

@@ -19,7 +19,7 @@ from sea_nn.errors import AssumptionWarning, InputError, KindError
 from sea_nn.members.checks import examine
 from sea_nn.members.compute import compute_maps
 from sea_nn.metrics import query_sets, score_maps
-from sea_nn.passes.outputs import OUTPUTS, Output, find_last_operation, find_output
+from sea_nn.model.outputs import OUTPUTS, Output, find_last_operation, find_output
 from sea_nn.questions.ask import make_ask_only
 from sea_nn.show.report import write_report
 
@@ -408,7 +408,7 @@ def test_only_one_module_turns_outputs_into_probabilities():
     home = Path(sea_nn.__file__).parent
     bench = home.parent / "sea_bench" / "experiments"
     exempt = (
-        *(home / "passes" / "outputs.py", *(home / "submodular").glob("*.py")),
+        *(home / "model" / "outputs.py", *(home / "paper").glob("*.py")),
         home / "members" / "attention.py",  # attention's own softmax
         # Log-odds of answers, and models of the bench that are arrays.
         *(bench / f"{name}.py" for name in ("predictions", "planted", "columns", "text_maps")),

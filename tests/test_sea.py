@@ -7,9 +7,9 @@ from captum.attr import NoiseTunnel
 from torch import nn
 
 from sea_nn import SEA, Explanation, SEAConfig, ensemble, quantus_explain
-from sea_nn.ensembling.heatmaps import reduce_channels, scale
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.members.compute import compute_maps
+from sea_nn.paper.heatmaps import reduce_channels, scale
 from sea_nn.vision.shipped import load_cnn, load_sample
 
 FAST = ("saliency", "input_x_gradient")

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sea_nn.config import SEAConfig
     from sea_nn.datasets import explain_dataset, read_dataset
-    from sea_nn.ensembling.aggregators import aggregate
-    from sea_nn.ensembling.ensemble import Ensemble, ensemble, ensemble_class
     from sea_nn.explanation.explanation import Explanation
     from sea_nn.members.checks import Check
     from sea_nn.metrics.quantus import quantus_explain
-    from sea_nn.passes.arrays import NumpyModel
+    from sea_nn.model.arrays import NumpyModel
+    from sea_nn.paper.aggregators import aggregate
+    from sea_nn.paper.dsf import DSF, CollapsedDSF
+    from sea_nn.paper.ensemble import Ensemble, ensemble, ensemble_class
+    from sea_nn.paper.greedy import maximize
+    from sea_nn.paper.greedy_search import Selection
     from sea_nn.sea import SEA
-    from sea_nn.submodular.dsf import DSF, CollapsedDSF
-    from sea_nn.submodular.greedy import maximize
-    from sea_nn.submodular.greedy_search import Selection
 
 __all__ = [
     "DSF",
@@ -43,16 +43,16 @@ __all__ = [
 _HOMES = {
     "config": ("SEAConfig",),
     "datasets": ("explain_dataset", "read_dataset"),
-    "ensembling.aggregators": ("aggregate",),
-    "ensembling.ensemble": ("Ensemble", "ensemble", "ensemble_class"),
+    "paper.aggregators": ("aggregate",),
+    "paper.ensemble": ("Ensemble", "ensemble", "ensemble_class"),
     "explanation.explanation": ("Explanation",),
     "members.checks": ("Check",),
-    "passes.arrays": ("NumpyModel",),
+    "model.arrays": ("NumpyModel",),
     "metrics.quantus": ("quantus_explain",),
     "sea": ("SEA",),
-    "submodular.dsf": ("DSF", "CollapsedDSF"),
-    "submodular.greedy": ("maximize",),
-    "submodular.greedy_search": ("Selection",),
+    "paper.dsf": ("DSF", "CollapsedDSF"),
+    "paper.greedy": ("maximize",),
+    "paper.greedy_search": ("Selection",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 

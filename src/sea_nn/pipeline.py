@@ -18,17 +18,17 @@ from torch import Tensor
 
 from sea_nn import features as grouping
 from sea_nn.config import SEAConfig, check_config
-from sea_nn.ensembling.ensemble import Ensemble, ensemble
-from sea_nn.ensembling.heatmaps import scale
-from sea_nn.ensembling.validation import check_heatmaps, check_weights
 from sea_nn.features import Features
 from sea_nn.members.checks import vote
 from sea_nn.members.compute import Tally, compute_maps
 from sea_nn.members.member_maps import MemberMaps, to_heat, to_heatmaps
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
-from sea_nn.passes.outputs import Target
-from sea_nn.passes.precision import full_precision
+from sea_nn.model.outputs import Target
+from sea_nn.model.precision import full_precision
+from sea_nn.paper.ensemble import Ensemble, ensemble
+from sea_nn.paper.heatmaps import scale
+from sea_nn.paper.validation import check_heatmaps, check_weights
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.budget import count_left, learn_within
 from sea_nn.questions.learn import AnswersMap

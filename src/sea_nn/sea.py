@@ -39,8 +39,8 @@ from sea_nn.members.compute import check_input
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress
 from sea_nn.members.several import Inputs, Several
-from sea_nn.passes.outputs import Output, Target
-from sea_nn.passes.reading import read_value
+from sea_nn.model.outputs import Output, Target
+from sea_nn.model.reading import read_value
 from sea_nn.questions.absent import check_background
 from sea_nn.questions.budget import check_stops
 from sea_nn.text.explainer import TextSEA

@@ -24,11 +24,11 @@ from sea_bench.experiments.store import Store, hash_source, make_key
 from sea_bench.experiments.tables import count_published
 from sea_nn.cli import app
 from sea_nn.config import SEAConfig
-from sea_nn.ensembling.aggregators import aggregate, faithfulness_loss
 from sea_nn.errors import InputError
 from sea_nn.explanation.provenance import hash_weights
 from sea_nn.members.member_maps import to_heatmaps
 from sea_nn.metrics import compute_drops, get_metric, score_maps
+from sea_nn.paper.aggregators import aggregate, faithfulness_loss
 from sea_nn.pipeline import explain
 
 PAIR = ("saliency", "input_x_gradient")
@@ -205,7 +205,7 @@ def test_other_weights_change_the_key():
 def test_changed_source_changes_the_key_unless_it_only_shows_results(tmp_path):
     bench = "sea_bench/experiments/"
     showing = (f"{bench}figures.py", "sea_nn/cli/bench.py")
-    counted = ("sea_nn/submodular/dsf.py", "sea_nn/metrics/order.py", f"{bench}maps.py")
+    counted = ("sea_nn/paper/dsf.py", "sea_nn/metrics/order.py", f"{bench}maps.py")
     for name in (*showing, *counted):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

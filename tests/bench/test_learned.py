@@ -17,9 +17,9 @@ from sea_bench.experiments.measurements import KINDS, find_metric
 from sea_bench.experiments.predictions import ESTIMATE, FUNCTIONS, Known
 from sea_bench.experiments.tables import write_page
 from sea_nn import SEA
+from sea_nn.function.answers_function import place_units
 from sea_nn.metrics import score_maps
 from sea_nn.metrics.bootstrap import bootstrap_difference, bootstrap_mean
-from sea_nn.submodular.answers_function import place_units
 from sea_nn.vision.images import Preprocess
 from sea_nn.vision.models import LoadedModel
 

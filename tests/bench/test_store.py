@@ -72,7 +72,7 @@ def test_a_change_of_the_learned_function_measures_budgets_alone(measure, tmp_pa
     first, measured = measure()
     assert measured == [others, budgets] * 2
     assert first.scores.methods == (*LABELS, "random")
-    change(tmp_path, "sea_nn/submodular/answers_fit.py")
+    change(tmp_path, "sea_nn/function/answers_fit.py")
     joined, measured = measure()
     assert measured == [budgets] * 2
     assert joined.n_reused == 0

@@ -15,12 +15,12 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import save as serialize
 
-from sea_nn.ensembling.agreement import agreement
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation import atomic
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.members.checks import Check
+from sea_nn.paper.agreement import agreement
 from sea_nn.show.report import write_report
 from tests.helpers.samples import (
     CHECKS,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sea_nn.members.compute import compute_maps
 from sea_nn.members.gradients import draw_baselines
 from sea_nn.members.surrogates import draw_seed
-from sea_nn.passes.noise import draw_normal, find_keys
+from sea_nn.model.noise import draw_normal, find_keys
 
 
 def build_cnn(activation=nn.ReLU) -> nn.Sequential:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from sea_nn.passes import borrowing
-from sea_nn.passes import cuda_graphs as replay
-from sea_nn.passes.borrowing import copy_twin
-from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.outputs import TensorModel
+from sea_nn.model import borrowing
+from sea_nn.model import cuda_graphs as replay
+from sea_nn.model.borrowing import copy_twin
+from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.outputs import TensorModel
 
 
 class Again:

@@ -6,8 +6,8 @@ from torch import nn
 
 from sea_nn.errors import InputError, MemberError
 from sea_nn.members.grad_cam import find_layer
-from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.outputs import TensorModel
+from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.outputs import TensorModel
 from tests.helpers.by_hand import build_cnn, build_table, ours
 
 

@@ -26,7 +26,7 @@ from sea_bench.experiments.studies import (
 )
 from sea_nn.errors import MissingExtraError
 from sea_nn.members.compute import compute_maps
-from sea_nn.passes.arrays import NumpyModel
+from sea_nn.model.arrays import NumpyModel
 from sea_nn.questions.ask import make_ask_only
 from sea_nn.sea import SEA
 

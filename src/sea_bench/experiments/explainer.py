@@ -12,13 +12,13 @@ from sea_bench.experiments.half_answers import ask_both, join_answers
 from sea_bench.experiments.inputs import Inputs
 from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, Removal, draw_squares, merge
 from sea_bench.experiments.region_searches import find_method
-from sea_nn.ensembling.ensemble import Ensemble
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.members.checks import vote
 from sea_nn.members.compute import compute_maps
 from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.metrics import compute_drops
+from sea_nn.paper.ensemble import Ensemble
 from sea_nn.sea import SEA
 
 WISHES = {"budget": None, "order": None, "keep": True, "break": False}

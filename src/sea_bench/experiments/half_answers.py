@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from sea_nn.ensembling.heatmaps import scale, smooth
+from sea_nn.paper.heatmaps import scale, smooth
 from sea_nn.questions.ask import Ask, make_ask_only
 from sea_nn.questions.designs import balanced_signs
 from sea_nn.questions.halves import divide

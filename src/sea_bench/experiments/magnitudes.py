@@ -19,19 +19,19 @@ from sea_bench.experiments.predictions import pool_heat
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
+from sea_nn.function.answers_fit import fit_answers
+from sea_nn.function.answers_function import (
+    AnswersFunction,
+    place_units,
+    prefixes,
+    to_score,
+)
 from sea_nn.members.cheap import CONVOLUTIONAL
 from sea_nn.metrics import Metric, Scores, random_map
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.sensitivity import RANDOM
 from sea_nn.questions.ask import make_ask_only
 from sea_nn.questions.learn import to_answers
-from sea_nn.submodular.answers_fit import fit_answers
-from sea_nn.submodular.answers_function import (
-    AnswersFunction,
-    place_units,
-    prefixes,
-    to_score,
-)
 
 MONOTONE = "always monotone"
 MAGNITUDES: dict[str, tuple[Literal["lower", "higher"], str]] = {

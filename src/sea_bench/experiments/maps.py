@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from sea_bench.experiments.experiment import Experiment, Map
-from sea_nn.ensembling.aggregators import aggregate, faithfulness_loss
-from sea_nn.ensembling.ensemble import Ensemble, ensemble_class
-from sea_nn.ensembling.heatmaps import scale, to_heatmap
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.metrics import random_map
+from sea_nn.paper.aggregators import aggregate, faithfulness_loss
+from sea_nn.paper.ensemble import Ensemble, ensemble_class
+from sea_nn.paper.heatmaps import scale, to_heatmap
 from sea_nn.pipeline import learn
 
 CLASS_MAPS = ("class_sea", "class_mean", "other_class_sea")

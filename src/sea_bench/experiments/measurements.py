@@ -16,16 +16,16 @@ from sea_bench.experiments.magnitudes import MAGNITUDES, describe_magnitude, mea
 from sea_bench.experiments.maps import draw_heatmaps
 from sea_bench.experiments.predictions import PREDICTED, describe_prediction, measure_predictions
 from sea_bench.experiments.stability import compare_with_default
-from sea_nn.ensembling.agreement import sharpen
-from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
 from sea_nn.members.member_maps import to_heatmaps
 from sea_nn.metrics import Metric, Scores, get_metric, random_map, score_maps
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.order import count_top, top_sets
 from sea_nn.metrics.sensitivity import RANDOM
-from sea_nn.passes.precision import full_precision
-from sea_nn.submodular.lipschitz import estimate_lipschitz, lipschitz
+from sea_nn.model.precision import full_precision
+from sea_nn.paper.agreement import sharpen
+from sea_nn.paper.heatmaps import scale
+from sea_nn.paper.lipschitz import estimate_lipschitz, lipschitz
 
 REPEATS = 3
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sea_nn.function.answers_function import AnswersFunction, prefixes
+from sea_nn.function.answers_order import fit_and_check, order_by_wish, order_features
 from sea_nn.questions.designs import paired, spread_sets
-from sea_nn.submodular.answers_function import AnswersFunction, prefixes
-from sea_nn.submodular.answers_order import fit_and_check, order_by_wish, order_features
 
 N_FEATURES, N_DRAWS, N_TESTED = 16, 10, 512
 ANSWERS = (64, 128, 256)

@@ -18,6 +18,9 @@ from sea_bench.experiments.explainer import Explainer, select
 from sea_bench.experiments.inputs import Batch
 from sea_nn.errors import InputError
 from sea_nn.features import Features
+from sea_nn.function.answers_fit import fit_answers
+from sea_nn.function.answers_function import AnswersFunction, place_units, prefixes
+from sea_nn.function.answers_order import Correction, fit_and_check
 from sea_nn.members.cheap import CONVOLUTIONAL
 from sea_nn.members.checks import vote
 from sea_nn.members.member_maps import MemberMaps, to_heatmaps
@@ -27,9 +30,6 @@ from sea_nn.questions.ask import make_ask_only
 from sea_nn.questions.designs import paired, spread_sets
 from sea_nn.questions.learn import to_answers
 from sea_nn.questions.search import smooth_cells
-from sea_nn.submodular.answers_fit import fit_answers
-from sea_nn.submodular.answers_function import AnswersFunction, place_units, prefixes
-from sea_nn.submodular.answers_order import Correction, fit_and_check
 
 TRIED = 256  # random sets, and their complements, that no function has seen
 ASKED_AT_ONCE = 256

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import Batch
-from sea_nn.ensembling.agreement import spearman
 from sea_nn.metrics import overlap_top, random_map
+from sea_nn.paper.agreement import spearman
 from sea_nn.questions import search
 from sea_nn.sea import SEA
 

@@ -41,7 +41,7 @@ LEARNED = frozenset(
         *(f"sea_bench/experiments/{name}.py" for name in ("predictions", "stability")),
         *(f"sea_nn/questions/{name}.py" for name in ("asked", "budget", "curve", "finer")),
         *(f"sea_nn/questions/{name}.py" for name in ("learn", "painting", "search")),
-        *(f"sea_nn/submodular/answers_{name}.py" for name in ("fit", "function", "order")),
+        *(f"sea_nn/function/answers_{name}.py" for name in ("fit", "function", "order")),
     }
 )
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.members.surrogates import draw_coalitions, fit_linear
-from sea_nn.passes.outputs import Output
+from sea_nn.model.outputs import Output
 from sea_nn.text.absent import Absent
 from sea_nn.text.explainer import DEFAULT_METHODS
 from sea_nn.text.learn import AskedText, explain_text

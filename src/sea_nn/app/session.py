@@ -30,7 +30,7 @@ from sea_nn.app.cores import start
 from sea_nn.app.subjects import Given, Subject
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.passes.outputs import Output
+from sea_nn.model.outputs import Output
 from sea_nn.questions.curve import predict_curve
 
 BUDGETS = (34, 128, 512, 1024)

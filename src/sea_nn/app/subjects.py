@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
 from sea_nn.members.run import Progress
-from sea_nn.passes.outputs import Output, find_output, predict
+from sea_nn.model.outputs import Output, find_output, predict
 from sea_nn.questions.absent import Perturbation, prepare
 from sea_nn.questions.ask import find_way
 from sea_nn.sea import SEA

@@ -16,9 +16,9 @@ from torch.nn.functional import interpolate
 from sea_nn.app.session import Evidence, Kept, Session
 from sea_nn.app.subjects import Given, hide
 from sea_nn.app.takeaway import write_code
-from sea_nn.ensembling.agreement import agreement
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.members.checks import Check
+from sea_nn.paper.agreement import agreement
 from sea_nn.show.nouns import name_features_of
 from sea_nn.show.panels import COLOURS, heat, name_method, to_array
 

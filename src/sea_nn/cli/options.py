@@ -15,7 +15,7 @@ from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError, SEAError
 from sea_nn.features import clip_grid
 from sea_nn.features.patches import find_patches
-from sea_nn.passes.outputs import predict
+from sea_nn.model.outputs import predict
 from sea_nn.vision.models import LoadedModel, load_model
 
 

@@ -35,11 +35,11 @@ from sea_nn.datasets.storage import (
     tensors_path,
 )
 from sea_nn.datasets.summary import Summary, summarize
-from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError, MissingExtraError
 from sea_nn.explanation.atomic import check_path
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
+from sea_nn.paper.heatmaps import scale
 
 
 @dataclass(frozen=True)

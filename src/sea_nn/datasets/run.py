@@ -41,8 +41,8 @@ from sea_nn.datasets.sources import open_source
 from sea_nn.datasets.storage import MANIFEST, list_committed, lock, read_rows, remove_drafts
 from sea_nn.datasets.worker import Done, ShardWork, Worker
 from sea_nn.errors import InputError, KindError, MemberError
-from sea_nn.passes.borrowing import borrow
-from sea_nn.passes.outputs import Output, TensorModel, find_last_operation, find_output, predict
+from sea_nn.model.borrowing import borrow
+from sea_nn.model.outputs import Output, TensorModel, find_last_operation, find_output, predict
 from sea_nn.sea import SEA
 
 N_TRIED = 100  # inputs that are tried to find some that load

@@ -19,14 +19,14 @@ from torch.nn.functional import interpolate
 from sea_nn.datasets.items import Item, ItemError, Source
 from sea_nn.datasets.manifest import Manifest, find_device
 from sea_nn.datasets.storage import Array, Rows
-from sea_nn.ensembling.heatmaps import is_flat
 from sea_nn.errors import SEAError
 from sea_nn.explanation.assemble import LITTLE
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import show_input
 from sea_nn.metrics.sets import query_sets
-from sea_nn.passes.borrowing import borrow
-from sea_nn.passes.outputs import predict, resolve_target
+from sea_nn.model.borrowing import borrow
+from sea_nn.model.outputs import predict, resolve_target
+from sea_nn.paper.heatmaps import is_flat
 from sea_nn.sea import SEA
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)

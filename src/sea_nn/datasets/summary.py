@@ -17,10 +17,10 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from sea_nn.config import SEAConfig
 from sea_nn.datasets.manifest import Manifest
-from sea_nn.ensembling.agreement import disagreement
-from sea_nn.ensembling.ensemble import ensemble_class
-from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
+from sea_nn.paper.agreement import disagreement
+from sea_nn.paper.ensemble import ensemble_class
+from sea_nn.paper.heatmaps import scale
 
 SIDE = 28
 """Maps of images are compared on a grid of at most so many cells a side."""

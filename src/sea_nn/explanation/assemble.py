@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.ensemble import Ensemble
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import Part
@@ -18,6 +17,7 @@ from sea_nn.features import Features
 from sea_nn.features.kinds import TABLE
 from sea_nn.members.checks import Check, Level
 from sea_nn.members.member_maps import MemberMaps
+from sea_nn.paper.ensemble import Ensemble
 from sea_nn.pipeline import Explained
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.learn import CLIP, AnswersMap

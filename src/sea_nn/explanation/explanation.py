@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.agreement import agreement, disagreement
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.files import read_parts, write_parts
 from sea_nn.explanation.parts import Part, cut_part
@@ -28,12 +27,13 @@ from sea_nn.explanation.sets import FeatureSets
 from sea_nn.explanation.summary import write_summary
 from sea_nn.explanation.validation import check_parts
 from sea_nn.features import KINDS, find_kind
+from sea_nn.function.answers_function import AnswersFunction
 from sea_nn.members.checks import Check
 from sea_nn.members.member_maps import MemberMaps
-from sea_nn.passes.outputs import Output
+from sea_nn.model.outputs import Output
+from sea_nn.paper.agreement import agreement, disagreement
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
-from sea_nn.submodular.answers_function import AnswersFunction
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -30,10 +30,10 @@ from sea_nn.explanation.parts import Part
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import Ranking
 from sea_nn.features import number_cells
+from sea_nn.function.answers_function import AnswersFunction
 from sea_nn.members.checks import Check
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
-from sea_nn.submodular.answers_function import AnswersFunction
 
 FORMAT, VERSION, SUFFIX = "sea_nn.explanation", 1, ".safetensors"
 Made = TypeVar("Made")

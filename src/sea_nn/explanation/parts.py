@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
 from sea_nn.features import Kind, find_kind
+from sea_nn.paper.heatmaps import scale
 
 
 @dataclass(frozen=True)

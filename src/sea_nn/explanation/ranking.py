@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sea_nn.explanation.provenance import to_text
-from sea_nn.passes.outputs import Output
+from sea_nn.model.outputs import Output
 
 COUNT = 5
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import binarize
 from sea_nn.errors import InputError, KindError
+from sea_nn.function.answers_function import AnswersFunction, to_score
+from sea_nn.paper.heatmaps import binarize
 from sea_nn.questions.asked import Asked
-from sea_nn.submodular.answers_function import AnswersFunction, to_score
 
 ROUNDING = 1e-5  # a sum below this share of the model's own answers is the arithmetic's
 

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from sea_nn.errors import MemberError, UnfitError
 from sea_nn.members.grad_cam import PREFIXES, lay_tokens
-from sea_nn.passes.evaluator import Evaluator
+from sea_nn.model.evaluator import Evaluator
 
 SOFTMAXES = (functional.softmax, torch.softmax, Tensor.softmax)
 ACTIVATIONS = (functional.gelu, functional.silu, functional.relu, torch.relu, torch.tanh)

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sea_nn.errors import MemberError
-from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.forms import out_of_place
-from sea_nn.passes.gradient_sums import sum_gradients
+from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.forms import out_of_place
+from sea_nn.model.gradient_sums import sum_gradients
 
 RECTIFIERS = (nn.ReLU, nn.ReLU6)
 ACTIVATIONS = (

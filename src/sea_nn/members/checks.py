@@ -19,14 +19,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from sea_nn.ensembling.agreement import mean_agreement
-from sea_nn.ensembling.heatmaps import is_flat, reduce_channels
 from sea_nn.errors import InputError
 from sea_nn.members.compute import compute_maps
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.members.registry import Methods
-from sea_nn.passes.borrowing import borrow, copy_twin, is_private
-from sea_nn.passes.outputs import Target, TensorModel, as_args, predict, select_args, take
+from sea_nn.model.borrowing import borrow, copy_twin, is_private
+from sea_nn.model.outputs import Target, TensorModel, as_args, predict, select_args, take
+from sea_nn.paper.agreement import mean_agreement
+from sea_nn.paper.heatmaps import is_flat, reduce_channels
 
 CHUNK = 32  # inputs asked about at a time
 MOST_CHANCE = 0.5

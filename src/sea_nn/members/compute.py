@@ -24,9 +24,9 @@ from sea_nn.features.kinds import IMAGE, TABLE
 from sea_nn.members.member_maps import MemberMaps, copy_tensors
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import Progress, Work
-from sea_nn.passes.borrowing import borrow
-from sea_nn.passes.evaluator import Evaluator, check_autocast
-from sea_nn.passes.outputs import Output, Target, TensorModel, as_args
+from sea_nn.model.borrowing import borrow
+from sea_nn.model.evaluator import Evaluator, check_autocast
+from sea_nn.model.outputs import Output, Target, TensorModel, as_args
 
 GIVEN = ("args", "baselines", "feature_mask", "autocast", "seed", "kind")
 
@@ -53,7 +53,7 @@ def compute_maps(
 ) -> MemberMaps:
     """Explain every input of `x` with every method; the model and `x` are not changed.
 
-    Passes run on a private twin of the model that shares its weights (`sea_nn.passes.borrowing`).
+    Passes run on a private twin of the model that shares its weights (`sea_nn.model.borrowing`).
     The arguments are those of `SEA` and `SEA.explain`. What should be known beyond that:
 
     - `baselines` is what "absent" means: None for 0, a number, or a tensor that broadcasts to `x`,

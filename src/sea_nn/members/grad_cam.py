@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from sea_nn.errors import InputError, MemberError, UnfitError
 from sea_nn.members.backprop_rules import guided_backprop
-from sea_nn.passes.evaluator import Evaluator
+from sea_nn.model.evaluator import Evaluator
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # Tokens before the patches: none, a class token, that and a distillation token, or four registers.

@@ -2,7 +2,7 @@
 
 All of them are weighted sums of gradients at chosen points, so they share one packed loop,
 `Evaluator.integrate`, and equal Captum's classes called with the same options and draws. Draws are
-each input's own (`sea_nn.passes.noise`): what noise leaves in the maps averages out over inputs.
+each input's own (`sea_nn.model.noise`): what noise leaves in the maps averages out over inputs.
 """
 
 from dataclasses import replace
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.gradient_sums import Part, input_gradients, sum_gradients
-from sea_nn.passes.noise import draw_normal, draw_uniform
+from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.gradient_sums import Part, input_gradients, sum_gradients
+from sea_nn.model.noise import draw_normal, draw_uniform
 
 COPIES = 1 << 30
 """Bytes that noisy copies of inputs, and maps of theirs, may take at once."""

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from sea_nn.errors import InputError
-from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.masked import ask_masked
+from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.masked import ask_masked
 
 Sizes = int | Sequence[int] | None
 

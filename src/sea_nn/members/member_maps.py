@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import to_heatmap
 from sea_nn.features import KINDS, Kind
-from sea_nn.passes.outputs import Output
-from sea_nn.passes.sameness import same_outputs
+from sea_nn.model.outputs import Output
+from sea_nn.model.sameness import same_outputs
+from sea_nn.paper.heatmaps import to_heatmap
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ from sea_nn.members.backprop_rules import MISSED
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.members.registry import Entry
 from sea_nn.members.validation import check_maps, check_needs, find_mismatch
-from sea_nn.passes import batching, compiled, cuda_graphs, forms
-from sea_nn.passes.borrowing import copy_twin, is_private
-from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.norm_folding import Fold
-from sea_nn.passes.outputs import Target, TensorModel, predict, resolve_target, take
-from sea_nn.passes.reading import Reading
-from sea_nn.passes.sameness import same_outputs
-from sea_nn.passes.tracing import refuse_layers
+from sea_nn.model import batching, compiled, cuda_graphs, forms
+from sea_nn.model.borrowing import copy_twin, is_private
+from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.norm_folding import Fold
+from sea_nn.model.outputs import Target, TensorModel, predict, resolve_target, take
+from sea_nn.model.reading import Reading
+from sea_nn.model.sameness import same_outputs
+from sea_nn.model.tracing import refuse_layers
 
 Progress = Callable[[str, int, int], None]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import Features
 from sea_nn.members.compute import check_input
-from sea_nn.passes.packed import PackedModel
+from sea_nn.model.packed import PackedModel
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 

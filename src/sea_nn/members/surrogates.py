@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from sea_nn.errors import InputError
 from sea_nn.features import segment
-from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.masked import ask_masked
+from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.masked import ask_masked
 
 Matrix = NDArray[np.float64]
 FULL_WEIGHT = 1e6  # the empty and the whole input bind the fit, as a stand-in for infinity

@@ -9,7 +9,7 @@ from sea_nn.errors import MemberError, UnfitError
 from sea_nn.features import Kind, find_kind
 from sea_nn.features.kinds import SERIES
 from sea_nn.members.registry import Member, get, names
-from sea_nn.passes.evaluator import Evaluator
+from sea_nn.model.evaluator import Evaluator
 
 
 def check_needs(member: Member, evaluator: Evaluator) -> None:

@@ -32,7 +32,7 @@ from sea_nn.metrics.scores import MetricCurve, Scores
 from sea_nn.metrics.scoring import score_maps
 from sea_nn.metrics.sensitivity import add_noise, input_dependence, overlap_top
 from sea_nn.metrics.sets import SetOutputs, compute_drops, query_sets
-from sea_nn.passes.noise import random_map
+from sea_nn.model.noise import random_map
 from sea_nn.questions.absent import PERTURBATIONS, pixel_bounds
 
 __all__ = [

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.agreement import agreement
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics.order import count_top, overlap, rank_positions, top_sets
+from sea_nn.paper.agreement import agreement
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 
@@ -115,7 +115,7 @@ def _flatten(maps: Tensor) -> Tensor:
     if bool((maps < 0).any()):
         raise InputError(
             "a share of a map's mass needs values that are not negative; take maps.abs(), or "
-            "reduce channels with sea_nn.ensembling.heatmaps.reduce_channels"
+            "reduce channels with sea_nn.paper.heatmaps.reduce_channels"
         )
     return maps.flatten(2).to(torch.promote_types(maps.dtype, torch.float32))
 

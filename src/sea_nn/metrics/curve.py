@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.features import Kind
-from sea_nn.passes.evaluator import Evaluator
+from sea_nn.model.evaluator import Evaluator
 from sea_nn.questions.absent import Perturbation
 from sea_nn.questions.points import PointOutputs, ask_hidden, ask_points
 

@@ -11,7 +11,7 @@ from sea_nn.errors import InputError
 from sea_nn.features import Kind, find_kind
 from sea_nn.metrics import curve, order
 from sea_nn.metrics.sensitivity import Recompute
-from sea_nn.passes.evaluator import Evaluator
+from sea_nn.model.evaluator import Evaluator
 from sea_nn.questions.absent import Bounds, Perturbation, prepare
 from sea_nn.questions.points import PointOutputs, ask_hidden, ask_points
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import clip_grid, number_cells, number_segments
-from sea_nn.passes.noise import permute
+from sea_nn.model.noise import permute
 
 
 def rank_positions(maps: Tensor, seed: int = 0, first: int = 0) -> Tensor:

@@ -21,7 +21,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import reduce_channels
 from sea_nn.errors import InputError, KindError, MissingExtraError
 from sea_nn.features.kinds import IMAGE, find_kind
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
@@ -29,9 +28,10 @@ from sea_nn.metrics.metric import Metric
 from sea_nn.metrics.scores import Scores
 from sea_nn.metrics.sensitivity import RANDOM
 from sea_nn.metrics.validation import check_maps, match_masks
-from sea_nn.passes.borrowing import borrow
-from sea_nn.passes.noise import random_map
-from sea_nn.passes.outputs import Target, TensorModel, predict, resolve_target
+from sea_nn.model.borrowing import borrow
+from sea_nn.model.noise import random_map
+from sea_nn.model.outputs import Target, TensorModel, predict, resolve_target
+from sea_nn.paper.heatmaps import reduce_channels
 from sea_nn.sea import SEA
 
 Explain = Callable[[torch.nn.Module, Tensor, Tensor], Tensor]

@@ -31,8 +31,8 @@ from sea_nn.metrics.validation import (
     choose_metrics,
     match_masks,
 )
-from sea_nn.passes.noise import random_map
-from sea_nn.passes.outputs import Target
+from sea_nn.model.noise import random_map
+from sea_nn.model.outputs import Target
 from sea_nn.questions.absent import Bounds
 from sea_nn.questions.opening import Evaluators, open_model
 

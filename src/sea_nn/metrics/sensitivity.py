@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics.order import overlap, top_sets
-from sea_nn.passes.noise import random_map, uniform
+from sea_nn.model.noise import random_map, uniform
 
 RANDOM = "random"
 Recompute = Callable[[Tensor], Mapping[str, Tensor]]

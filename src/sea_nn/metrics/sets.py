@@ -17,8 +17,8 @@ from torch import Tensor
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import find_kind
 from sea_nn.metrics.map_batch import MapBatch, PerturbationKind, ask_sets
-from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.outputs import Target, take
+from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.outputs import Target, take
 from sea_nn.questions.absent import Bounds
 from sea_nn.questions.opening import open_model
 from sea_nn.questions.points import PointOutputs

@@ -71,8 +71,8 @@ def check_maps(
             raise InputError(
                 f"the maps of {name!r} are {list(values.shape)}, and x is {list(x.shape)}: "
                 f"expected maps {list(expected)}. Sum channels with "
-                "sea_nn.ensembling.heatmaps.reduce_channels, bring "
-                "coarse maps to the input's size with sea_nn.ensembling.heatmaps.upsample"
+                "sea_nn.paper.heatmaps.reduce_channels, bring "
+                "coarse maps to the input's size with sea_nn.paper.heatmaps.upsample"
             )
         checked[name] = one.to(torch.promote_types(one.dtype, torch.float32))
     for name, (finite, zeros) in zip(checked, _inspect(checked), strict=True):

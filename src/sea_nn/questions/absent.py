@@ -18,11 +18,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import smooth
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import Kind, find_kind
 from sea_nn.features.kinds import TABLE
-from sea_nn.passes.noise import normal, uniform
+from sea_nn.model.noise import normal, uniform
+from sea_nn.paper.heatmaps import smooth
 from sea_nn.questions.inpainting import inpaint
 
 Bounds = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]

@@ -17,7 +17,7 @@ from torch import Tensor
 from sea_nn.config import ABSENT
 from sea_nn.errors import InputError
 from sea_nn.features import Features, Kind
-from sea_nn.passes.outputs import Output, Target
+from sea_nn.model.outputs import Output, Target
 from sea_nn.questions.absent import Perturbation, SideBySide, prepare
 from sea_nn.questions.opening import open_model
 from sea_nn.questions.points import ask_points

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.passes.outputs import Output
-from sea_nn.submodular.answers_function import Link, to_score
+from sea_nn.function.answers_function import Link, to_score
+from sea_nn.model.outputs import Output
 
 
 @dataclass(frozen=True)

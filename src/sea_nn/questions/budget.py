@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import Features
-from sea_nn.passes.outputs import Output
+from sea_nn.model.outputs import Output
 from sea_nn.questions.ask import choose_draws, make_ask_only
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.learn import (

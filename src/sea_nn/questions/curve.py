@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sea_nn.submodular.answers_function import AnswersFunction, prefixes, to_score
+from sea_nn.function.answers_function import AnswersFunction, prefixes, to_score
 
 if TYPE_CHECKING:
     from sea_nn.questions.search import Search

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from sea_nn.features import Features
+from sea_nn.function.answers_function import to_score
 from sea_nn.questions.designs import balanced_signs
 from sea_nn.questions.painting import add_densities, correlate
 from sea_nn.questions.search import Search
-from sea_nn.submodular.answers_function import to_score
 
 EVEN = 0.5  # the part of a cut that follows area; the rest follows heat
 SAY = {16: 2.0, 64: 3.0}  # the mass of the effects of so many regions for one of the heat

@@ -20,13 +20,13 @@ from torch import Tensor
 from sea_nn.config import check_whole
 from sea_nn.errors import InputError
 from sea_nn.features import Features, Kind
+from sea_nn.function.answers_function import AnswersFunction, Link, to_score
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve, ask_curve, choose_counts
 from sea_nn.questions.finer import can_refine, sort_finer
 from sea_nn.questions.halves import ask_halves, recall_halves
 from sea_nn.questions.painting import ANSWERS_A_NAT, blend, correlate, paint_in_order
 from sea_nn.questions.search import HALVE_UP_TO, Plan, Search, plan_questions
-from sea_nn.submodular.answers_function import AnswersFunction, Link, to_score
 
 LEAST_QUESTIONS = 3
 LEAST_MORE = 16  # questions left by an earlier search that are worth another round

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, SEAError
-from sea_nn.passes import batching, forms
-from sea_nn.passes.borrowing import borrow
-from sea_nn.passes.evaluator import Evaluator, check_autocast
-from sea_nn.passes.outputs import Output, Target, TensorModel, as_args, predict, resolve_target
+from sea_nn.model import batching, forms
+from sea_nn.model.borrowing import borrow
+from sea_nn.model.evaluator import Evaluator, check_autocast
+from sea_nn.model.outputs import Output, Target, TensorModel, as_args, predict, resolve_target
 
 # Forward passes on a CPU are fastest while a layer's output stays in the cache of its core: the
 # Fashion-MNIST CNN takes 0.14 ms an input in chunks of 64, 0.16 in chunks of 128 and 0.22 in chunks

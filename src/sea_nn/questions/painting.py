@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import smooth
+from sea_nn.paper.heatmaps import smooth
 
 ANSWERS_A_NAT = 16  # answers that weigh as much as heat that is e times as high
 SOFTNESS = 1 / 32  # blur of a region's edge, in parts of the image's side

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.passes.evaluator import Evaluator
-from sea_nn.passes.outputs import Output, take
+from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.outputs import Output, take
 from sea_nn.questions.absent import Perturbation
 from sea_nn.questions.opening import use_fold
 

@@ -16,6 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sea_nn.function.answers_fit import FREE, HELD, fit_answers
+from sea_nn.function.answers_function import AnswersFunction, Link, place_units, to_score
+from sea_nn.function.answers_order import (
+    Correction,
+    EverySet,
+    Predictor,
+    fit_and_check,
+    order_by_wish,
+    order_features,
+)
 from sea_nn.questions import finer
 from sea_nn.questions.designs import (
     around,
@@ -25,16 +35,6 @@ from sea_nn.questions.designs import (
     halves,
     paired,
     windows,
-)
-from sea_nn.submodular.answers_fit import FREE, HELD, fit_answers
-from sea_nn.submodular.answers_function import AnswersFunction, Link, place_units, to_score
-from sea_nn.submodular.answers_order import (
-    Correction,
-    EverySet,
-    Predictor,
-    fit_and_check,
-    order_by_wish,
-    order_features,
 )
 
 AskOnly = Callable[[Tensor], Tensor]

@@ -13,6 +13,7 @@ from matplotlib.colors import Normalize
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from sea_nn.errors import InputError
+from sea_nn.paper.fit import History
 from sea_nn.show.panels import (
     AGAINST,
     COLOURS,
@@ -35,7 +36,6 @@ from sea_nn.show.panels import (
     wrap,
     write_text,
 )
-from sea_nn.submodular.fit import History
 
 CORRELATION = "RdBu_r"
 MOST_SPREAD = 10

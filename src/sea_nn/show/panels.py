@@ -23,9 +23,9 @@ from matplotlib.textpath import text_to_path
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sea_nn.ensembling.agreement import multiples_of_mean
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
+from sea_nn.paper.agreement import multiples_of_mean
 
 Array = NDArray[Any]
 ArrayLike = Tensor | Array

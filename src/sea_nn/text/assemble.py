@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import is_flat
 from sea_nn.errors import InputError
 from sea_nn.explanation.assemble import check_answers
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import Ranking, rank_classes
 from sea_nn.features.kinds import TEXT
+from sea_nn.function.answers_function import AnswersFunction
 from sea_nn.members.checks import Check, Level
+from sea_nn.paper.heatmaps import is_flat
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
-from sea_nn.submodular.answers_function import AnswersFunction
 from sea_nn.text.learn import AskedText, ExplainedText
 from sea_nn.text.reading import Reading
 

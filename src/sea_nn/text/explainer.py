@@ -17,8 +17,8 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.members.checks import Check
 from sea_nn.members.run import Progress
-from sea_nn.passes.borrowing import borrow
-from sea_nn.passes.outputs import Output
+from sea_nn.model.borrowing import borrow
+from sea_nn.model.outputs import Output
 from sea_nn.questions.budget import check_stops
 from sea_nn.text.absent import ABSENT, Absent
 from sea_nn.text.assemble import assemble_texts, find_earlier, rank_texts

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.passes.outputs import Output, resolve_target
+from sea_nn.model.outputs import Output, resolve_target
 from sea_nn.text.model import End
 
 TextTarget = int | str | tuple[int | str, int | str] | None

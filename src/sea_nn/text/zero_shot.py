@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError
-from sea_nn.passes.borrowing import borrow
+from sea_nn.model.borrowing import borrow
 
 
 class ZeroShot(nn.Module):

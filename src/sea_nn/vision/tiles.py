@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from sea_nn.ensembling.heatmaps import scale
 from sea_nn.errors import InputError
 from sea_nn.explanation import Explanation
 from sea_nn.explanation.parts import show_input
 from sea_nn.features.kinds import IMAGE, find_kind
+from sea_nn.paper.heatmaps import scale
 
 if TYPE_CHECKING:
     from sea_nn.sea import SEA

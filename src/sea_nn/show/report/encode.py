@@ -17,11 +17,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sea_nn.ensembling.agreement import multiples_of_mean
-from sea_nn.ensembling.heatmaps import pool
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.selection import find_input
 from sea_nn.features import cell_of
+from sea_nn.paper.agreement import multiples_of_mean
+from sea_nn.paper.heatmaps import pool
 from sea_nn.questions.curve import predict_curve
 from sea_nn.show.nouns import name_features_of
 from sea_nn.show.panels import LIMIT, Array, paint, to_array

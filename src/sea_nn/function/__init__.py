@@ -1,0 +1,1 @@
+"""What is learned from a model's answers about sets of features."""

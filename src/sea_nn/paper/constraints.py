@@ -1,0 +1,115 @@
+"""Axioms as constraints that the learned function keeps exactly [M8].
+
+Sensitivity(a), *required*: f(1) - f(1 - e_v) >= epsilon. f is submodular, so the gain of v is then
+at least epsilon in every context. Sensitivity(b), *forbidden*: f({v}) = f(0), so it is 0 in all.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError
+from sea_nn.paper.dsf import DSF, CollapsedDSF, Scorer
+
+DOUBLINGS = 60
+BISECTIONS = 60
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Which features must and must not count, bool [N, n] each (None: no such constraint).
+
+    A required feature keeps a gain of at least ``epsilon``, in units of f, in every context.
+    """
+
+    required: Tensor | None = None
+    forbidden: Tensor | None = None
+    epsilon: float = 1e-3
+
+    def __bool__(self) -> bool:
+        return self.required is not None or self.forbidden is not None
+
+    def rows(self, rows: slice, device: torch.device) -> "Constraints":
+        """The constraints of some of the inputs, on a device."""
+        masks = {"required": self.required, "forbidden": self.forbidden}
+        some = {k: mask[rows].to(device) for k, mask in masks.items() if mask is not None}
+        return Constraints(**some, epsilon=self.epsilon)
+
+    @torch.no_grad()
+    def apply_(self, f: Scorer) -> None:
+        """Restore the constraints on f, in place: forbidden columns to 0, required ones raised."""
+        columns = _columns(f)
+        if self.forbidden is not None:
+            columns.masked_fill_(self.forbidden.unsqueeze(1), 0)
+        if self.required is None:
+            return
+        required = self.required.unsqueeze(1)
+        start = columns.clone()
+        # A column's floor is a level spread over all units; the level is what is searched for.
+        unit = columns.mean((1, 2), keepdim=True).clamp_min(1e-3)
+        low = torch.zeros_like(unit)
+        high = low.clone()
+        for step in range(DOUBLINGS):
+            enough = self._satisfied(f)[:, None, None]
+            if bool(enough.all()):
+                break
+            low = torch.where(enough, low, high)
+            high = torch.where(enough, high, unit * 2.0 ** (step - 20))
+            columns.copy_(torch.where(required, start.maximum(high), start))
+        else:
+            least = float(_least_gain(f, self.required).amin())
+            raise InputError(
+                f"no weights give every required feature a gain of {self.epsilon:g}: the function "
+                f"saturates at {least:.3g}; lower epsilon or require fewer features"
+            )
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            columns.copy_(torch.where(required, start.maximum(middle), start))
+            enough = self._satisfied(f)[:, None, None]
+            high, low = torch.where(enough, middle, high), torch.where(enough, low, middle)
+        columns.copy_(torch.where(required, start.maximum(high), start))
+
+    def _satisfied(self, f: Scorer) -> Tensor:
+        if self.required is None:
+            return torch.ones(f.count, dtype=torch.bool)
+        return _least_gain(f, self.required) >= self.epsilon
+
+    @torch.no_grad()
+    def verify(self, f: Scorer) -> None:
+        """Raise if the learned function breaks a constraint (it never should)."""
+        if self.required is not None and not bool(self._satisfied(f).all()):
+            least = float(_least_gain(f, self.required).amin())
+            raise InputError(
+                f"required features reach a gain of only {least:.3g} of the {self.epsilon:g} asked "
+                "for; lower epsilon"
+            )
+
+
+def _columns(f: Scorer) -> Tensor:
+    """The first layer's weights as [N, units, n], sharing f's memory."""
+    if isinstance(f, CollapsedDSF):
+        return f.weight.data.reshape(f.count, 1, f.n)
+    if isinstance(f, DSF):
+        first: Tensor = f.weights[0].data
+        return first.reshape(f.count, -1, f.n)
+    raise InputError(f"cannot constrain a {type(f).__name__}")
+
+
+def _least_gain(f: Scorer, required: Tensor) -> Tensor:
+    """min over required v of f(1) - f(1 - e_v), for each input: [N] (inf where none is)."""
+    columns = _columns(f)
+    total = columns.sum(2)
+    picked = columns * required.unsqueeze(1)
+    if isinstance(f, CollapsedDSF):
+        rest = (total - picked.squeeze(1)).clamp_min(0)
+        gains = f.outer_rise(rest, picked.squeeze(1))
+    elif isinstance(f, DSF):
+        width = int(required.sum(1).amax())
+        index = required.byte().topk(width, dim=1).indices
+        step = columns.gather(2, index.unsqueeze(1).expand(-1, columns.shape[1], -1)).mT
+        rest = (total.unsqueeze(1) - step).clamp_min(0) + f.offset(0)
+        gains = torch.full(required.shape, torch.inf, dtype=columns.dtype, device=columns.device)
+        upper = f.upper_layers()
+        gains.scatter_(1, index, upper.rises(upper.sums(rest), step)[-1].squeeze(-1))
+    return torch.where(required, gains, torch.inf).amin(1)

@@ -1,0 +1,184 @@
+"""Heatmaps in, one map out: the paper's method on one page [M2 to M10].
+
+    heatmaps [N, m, *shape] -> (pool onto a grid) -> learn one f an input -> Algorithm 1 -> map
+
+>>> import torch
+>>> from sea_nn import ensemble
+>>> heatmaps = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+>>> result = ensemble(heatmaps)
+>>> result.attribution.shape, result.scorer.top(4).shape
+(torch.Size([2, 8, 8]), torch.Size([2, 4]))
+"""
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sea_nn.config import SEAConfig, check_config
+from sea_nn.errors import InputError
+from sea_nn.paper.algorithm1 import attribute
+from sea_nn.paper.batches import count_rows, join_scorers, map_on_cores
+from sea_nn.paper.dsf import Scorer
+from sea_nn.paper.fit import History, fit
+from sea_nn.paper.heatmaps import upsample
+from sea_nn.paper.ties import check_count
+from sea_nn.paper.training_data import find_grid, make_training_data
+from sea_nn.paper.validation import (
+    check_chunk,
+    check_heatmaps,
+    check_weights,
+    read_constraints,
+)
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """What ``ensemble`` returns for N inputs with n features each.
+
+    Attributes:
+        attribution: the maps, [N, *shape]: each feature's marginal gain when it was taken.
+        order: features as Algorithm 1 took them, [N, n]; tied features stand together.
+        gains: their attribution in that order, [N, n]; never grows.
+        scorer: the learned f, a batch of N functions (None if ``keep_scorer=False``).
+        history: objective and terms for each epoch.
+        feature_shape: shape of the feature space: the heatmaps' own, or the grid's.
+        config: the settings used.
+    """
+
+    attribution: Tensor
+    order: Tensor
+    gains: Tensor
+    scorer: Scorer | None
+    history: History
+    feature_shape: tuple[int, ...]
+    config: SEAConfig
+
+    def __repr__(self) -> str:
+        count, n = self.order.shape
+        shape = list(self.attribution.shape)
+        return f"Ensemble({count} inputs, {n} features, attribution {shape})"
+
+
+@torch.inference_mode(False)  # functions are learned by their gradients
+def ensemble(
+    heatmaps: Tensor,
+    config: SEAConfig | None = None,
+    *,
+    weights: Tensor | None = None,
+    required: Tensor | None = None,
+    forbidden: Tensor | None = None,
+    epsilon: float = 1e-3,
+    record: bool = False,
+    keep_scorer: bool = True,
+    chunk: int | None = None,
+    quiet: bool = False,
+) -> Ensemble:
+    """Learn one submodular function an input from its heatmaps, and attribute by marginal gain.
+
+    The order of the features is about that of a weighed mean of the heatmaps; the steep start of
+    the activation makes the map sharp, whether or not the heatmaps agree. With the default start f
+    does not see redundancy: a copy of a feature is attributed as much as the first.
+    ``sea_nn.paper.sharpen`` compares maps at equal sharpness.
+
+    Args:
+        heatmaps: [N, m, *shape] with values in [0, 1] (``sea_nn.paper.scale`` gets them
+            there). Work is done in float64 on the tensor's device; maps come back in its own
+            precision.
+        config: settings; the default is ``SEAConfig()``.
+        weights: how much each method counts, [m] or [N, m]; 2 is the same as giving it twice.
+        required: bool mask, [*shape] or [N, *shape], of features that must count: each keeps a
+            gain of at least ``epsilon`` in every context (Sensitivity(a), [M8]).
+        forbidden: bool mask of features that must not count (Sensitivity(b)): exactly 0.
+        epsilon: the least gain of a required feature, in units of f.
+        record: also record how much the map changes in each epoch (costs a sort an epoch).
+        keep_scorer: keep the learned functions; for millions of inputs they are better dropped.
+        chunk: inputs to work on at once; chosen by size if None.
+        quiet: give no warning of constant heatmaps, which do not count, nor of zero maps.
+
+    Raises:
+        InputError: NaN or infinite heatmaps, values outside [0, 1], no method, wrong shapes.
+    """
+    config = check_config(config)
+    heatmaps = check_heatmaps(heatmaps, quiet)
+    weights = check_weights(weights, heatmaps)
+    check_chunk(chunk)
+    (count, m), shape = heatmaps.shape[:2], tuple(heatmaps.shape[2:])
+    grid = find_grid(config, shape)
+    constraints = read_constraints(required, forbidden, epsilon, count, shape, grid)
+    if constraints and grid is not None and config.upsampling != "nearest":
+        raise InputError("constraints need upsampling='nearest': another would blur them")
+    dtype = torch.promote_types(heatmaps.dtype, torch.float32)
+    n, pixels = math.prod(grid or shape), math.prod(shape)
+    check_count(n if config.margin_weight == 0 else pixels)  # sets are sorted before pooling
+    size = chunk or count_rows(n, pixels, m, config, heatmaps.device)
+    # A full network's small steps gain little from sharing each between cores; inputs do.
+    side_by_side = heatmaps.device.type == "cpu" and not config.constant_start
+    if side_by_side and chunk is None:
+        size = max(1, min(size, math.ceil(count / torch.get_num_threads())))
+
+    n_silent = 0
+
+    def learn(start: int) -> tuple[Tensor, Tensor, Tensor, History, Scorer | None]:
+        """Learn f for the inputs from ``start`` on, and read their maps off it."""
+        nonlocal n_silent
+        rows = slice(start, start + size)
+        bound = constraints.rows(rows, heatmaps.device)
+        given = make_training_data(heatmaps[rows], config, weights[rows])
+        scorer, epochs = fit(
+            given,
+            config,
+            map_of=(lambda f: attribute(f, config)[2]) if record or config.tolerance else None,
+            project=bound.apply_ if bound else None,
+        )
+        bound.verify(scorer)
+        order, gains, values = attribute(scorer, config)
+        if not bound and pixels > 1:  # where every heatmap is constant, nothing was learned
+            silent = ~given.weights.any(1)
+            gains[silent], values[silent] = 0, 0
+            n_silent += int(silent.sum())
+        if grid is None:
+            painted = values.reshape(-1, *shape)
+        else:
+            painted = upsample(values.reshape(-1, *grid), shape, config.upsampling)
+        kept = scorer if keep_scorer else None
+        return order, gains.to(dtype), painted.to(dtype), epochs, kept
+
+    starts = range(0, max(count, 1), size)
+    parts = map_on_cores(learn, starts) if side_by_side else [learn(start) for start in starts]
+    orders, gained, maps, histories, scorers = zip(*parts, strict=True)
+    if not quiet and sum(int((part[:, 0] <= 0).sum()) for part in gained) > n_silent:
+        warnings.warn(
+            "the learned function vanished for some inputs, so their maps are zero: "
+            "lower learning_rate, or train='features' only",
+            stacklevel=2,
+        )
+    return Ensemble(
+        attribution=torch.cat(maps),
+        order=torch.cat(orders),
+        gains=torch.cat(gained),
+        scorer=join_scorers([f for f in scorers if f is not None]) if keep_scorer else None,
+        history=History.concatenate(list(histories)),
+        feature_shape=grid or shape,
+        config=config,
+    )
+
+
+def ensemble_class(
+    heatmaps: Tensor,
+    config: SEAConfig | None = None,
+    *,
+    weights: Tensor | None = None,
+    **options: object,
+) -> Ensemble:
+    """One class-level map from the heatmaps of many inputs of a class [M9].
+
+    All inputs' heatmaps and binarised heatmaps supervise one f, which is attributed once.
+    Arguments are those of ``ensemble``; the result is of one input: attribution [1, *shape].
+    """
+    heatmaps = check_heatmaps(heatmaps, quiet=bool(options.get("quiet")))
+    weights = check_weights(weights, heatmaps).reshape(1, -1)
+    rows = heatmaps.flatten(0, 1).unsqueeze(0)
+    return ensemble(rows, config, weights=weights, **options)  # type: ignore[arg-type]

@@ -1,0 +1,86 @@
+"""Passes stay within the memory there is."""
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+from sea_nn.errors import MemberError
+from sea_nn.members.compute import compute_maps
+from sea_nn.model import batching as memory
+from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.outputs import TensorModel
+from tests.helpers.networks import count, images
+
+
+def test_memory_is_measured_and_divided():
+    model = nn.Sequential(nn.Linear(100, 1000), nn.Tanh(), nn.Linear(1000, 2))
+    for p in model.parameters():
+        p.requires_grad_(False)
+    need = memory.measure(model, torch.zeros(1, 100), model.parameters())
+    assert need.largest == 4000
+    assert need.elements == 1000
+    assert need.saved == 4000 + 4 * 400
+    cpu = torch.device("cpu")
+    assert memory.chunk_size(51, memory.CPU_BUDGET // 50, 1, cpu, None) <= 26
+    assert memory.chunk_size(10, 1, 1, cpu) == 10
+    assert memory.chunk_size(10, 1, 1, cpu, 4) == 4
+    assert memory.chunk_size(9, 1, 1, cpu, 4) == 3
+    assert memory.chunk_size(5, 10**15, 1, cpu) == 1
+    assert memory.chunk_size(100, 1, 2**30, cpu) == 1
+    assert 0 < memory.free_budget(cpu) <= memory.CPU_BUDGET
+
+
+def test_a_pass_stays_within_the_budget(monkeypatch):
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(400, 3))
+    (counting, sizes), x = count(plain.requires_grad_(False)), images(2)
+    evaluator = Evaluator(
+        TensorModel(counting), x, torch.zeros(2, dtype=torch.long), x.new_zeros(2, 3)
+    )
+    monkeypatch.setattr(memory, "CPU_BUDGET", 7 * evaluator.footprint().gradient)
+    compute_maps(counting, x, 0, "integrated_gradients")
+    assert max(sizes) == 7
+
+
+def test_a_full_gpu_makes_the_pieces_smaller():
+    x = torch.randn(5, 4)
+    evaluator = Evaluator(
+        TensorModel(nn.Linear(4, 2)), x, torch.zeros(5, dtype=torch.long), x[:, :2]
+    )
+    visited: list[tuple[int, int]] = []
+
+    def visit(start: int, stop: int) -> None:
+        if stop - start > 2:
+            raise torch.cuda.OutOfMemoryError("full")
+        visited.append((start, stop))
+
+    evaluator.sweep(5, visit, size=5)
+    assert visited == [(0, 2), (2, 4), (4, 5)]
+
+    def never(start: int, stop: int) -> None:
+        raise torch.cuda.OutOfMemoryError("full")
+
+    with pytest.raises(MemberError, match="no room for a single input"):
+        evaluator.sweep(5, never, size=5)
+
+
+def test_new_sizes_of_inputs_leave_no_tensors_behind():
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    ).eval()
+
+    def bytes_held(side):
+        methods = ("saliency", ("integrated_gradients", {"n_steps": 40}), "deeplift")
+        compute_maps(model, torch.rand(2, 3, side, side), 0, methods)
+        gc.collect()
+        found = {}
+        for thing in gc.get_objects():
+            plain = type(thing) in (torch.Tensor, nn.Parameter) and not thing.is_meta
+            if plain and thing.layout == torch.strided:
+                found[thing.untyped_storage().data_ptr()] = thing.untyped_storage().nbytes()
+        return sum(found.values())
+
+    bytes_held(8)
+    first = bytes_held(9)
+    assert [bytes_held(side) - first for side in (10, 16)] == [0, 0]

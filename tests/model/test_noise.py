@@ -1,0 +1,216 @@
+"""Draws belong to an input: its content and the seed decide them, and nothing else does."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from sea_nn.members.compute import compute_maps
+from sea_nn.model import noise as draws
+from sea_nn.model.noise import (
+    PURPOSES,
+    draw_normal,
+    draw_uniform,
+    find_keys,
+    normal,
+    permute,
+    random_map,
+    uniform,
+)  # fmt: skip
+
+
+def images(n: int = 6) -> Tensor:
+    return torch.randn(n, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_key_depends_on_the_content_and_the_seed_alone(dtype):
+    x = images().to(dtype)
+    keys = find_keys(x, 3)
+    assert keys.dtype == torch.int64
+    assert len(set(keys.tolist())) == len(x)
+    order = [4, 0, 2]
+    assert torch.equal(find_keys(x[order], 3), keys[order])
+    assert torch.equal(find_keys(x.contiguous(memory_format=torch.channels_last), 3), keys)
+    assert not set(find_keys(x, 4).tolist()) & set(keys.tolist())
+
+
+def test_a_key_does_not_depend_on_how_much_is_read_at_once(monkeypatch):
+    x = images()
+    keys, drawn = find_keys(x), draw_normal(find_keys(x), 2, (5, 7))
+    monkeypatch.setattr(draws, "BLOCK", {"cpu": 1})
+    assert torch.equal(find_keys(x), keys)
+    assert torch.equal(draw_normal(keys, 2, (5, 7)), drawn)
+
+
+def test_the_smallest_change_of_an_input_changes_its_key():
+    x = images(1)
+    keys = {int(find_keys(x)[0])}
+    for place in range(x.numel()):
+        other = x.clone()
+        value = other.view(-1)[place]
+        other.view(-1)[place] = torch.nextafter(value, value + 1)
+        keys.add(int(find_keys(other)[0]))
+    keys.add(int(find_keys(x.flip(3))[0]))
+    assert len(keys) == x.numel() + 2
+    zero = torch.zeros(1, 4)
+    assert torch.equal(find_keys(zero), find_keys(-zero))
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_any_whole_number_is_a_seed(seed):
+    x = images(2)
+    assert torch.equal(find_keys(x, seed), find_keys(x, seed))
+    assert not torch.equal(find_keys(x, seed), find_keys(x, seed + 1))
+
+
+def test_keys_of_many_near_inputs_are_all_different():
+    near = torch.zeros(20_000, 6)
+    near[:, 0] = torch.arange(20_000) / 256
+    assert len(find_keys(near).unique()) == 20_000
+
+
+def test_normal_draws_are_normal_and_independent():
+    keys = find_keys(images(4))
+    values = torch.stack([draw_normal(keys, k, (20_001,)) for k in range(3)]).flatten(0, 1)
+    for power, expected in enumerate([0, 1, 0, 3, 0, 15], start=1):
+        # Four standard errors of that moment of a standard normal.
+        spread = math.prod(range(1, 2 * power, 2)) - expected**2
+        assert abs(values.pow(power).mean() - expected) < 4 * math.sqrt(spread / values.numel())
+    share = (values.flatten().abs() < 1).double().mean()
+    assert abs(share - math.erf(1 / math.sqrt(2))) < 4 * 0.4655 / math.sqrt(values.numel())
+    table = torch.cat([values, values.roll(1, 1)])  # between inputs, streams and neighbours
+    related = torch.corrcoef(table).fill_diagonal_(0).abs().max()
+    assert related < 5 / math.sqrt(20_000)
+
+
+def test_a_stream_is_a_number_or_one_a_key():
+    keys = find_keys(images(3))
+    mixed = draw_normal(keys, torch.tensor([5, 0, 5]), (9,))
+    assert torch.equal(mixed[0], draw_normal(keys[:1], 5, (9,))[0])
+    assert torch.equal(mixed[1], draw_normal(keys[1:2], 0, (9,))[0])
+    assert not torch.equal(draw_normal(keys, 0, (9,)), draw_normal(keys, 1, (9,)))
+
+
+def test_uniform_draws_fill_the_interval_evenly():
+    values = draw_uniform(find_keys(images(3)), -1, 30_000)
+    assert 0 <= values.min() < 1e-3
+    assert 1 - 1e-3 < values.max() < 1
+    counts = torch.histc(values.float(), 10, 0, 1) / values.numel()
+    assert (counts - 0.1).abs().max() < 4 * math.sqrt(0.09 / values.numel())
+    assert abs(torch.corrcoef(values)[0, 1]) < 0.03
+
+
+class Bowl(nn.Module):
+    """Its gradient is the point it is taken at, so a map of smoothgrad shows the noise."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1).pow(2).sum(1, keepdim=True) / 2
+
+
+def test_noise_differs_between_inputs_and_averages_out_over_them():
+    x = images(40).double()
+    options = {"n_samples": 4, "stdev": 1.0}
+    maps = compute_maps(Bowl(), x, 0, [("smoothgrad", options)], output="value").maps["smoothgrad"]
+    rest = (maps - x).flatten(1)
+    assert abs(rest.std() - 0.5) < 0.02
+    assert torch.corrcoef(rest).fill_diagonal_(0).abs().max() < 0.4
+    assert rest.mean(0).std() < 1.2 * 0.5 / math.sqrt(40)
+
+
+@pytest.mark.parametrize("name", ["smoothgrad", "smooth_ig", "gradient_shap", "kernel_shap"])
+def test_equal_inputs_have_equal_maps_and_others_have_not(name):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(40, 16), nn.Tanh(), nn.Linear(16, 2)).double()
+    x = torch.randn(1, 40, dtype=torch.float64).repeat(3, 1)
+    x[2, 39] += 1e-6  # too little to matter but for the draws
+    options = {"n_samples": 60} if name == "kernel_shap" else {"n_samples": 3}
+    maps = compute_maps(model, x, 1, [(name, options)], baselines=0.5).maps[name]
+    assert torch.allclose(maps[0], maps[1], atol=1e-12)
+    assert not torch.allclose(maps[0], maps[2], atol=1e-4)
+
+
+def test_what_lime_asks_differs_between_inputs():
+    asked: list[Tensor] = []
+
+    def model(x: Tensor) -> Tensor:
+        asked.append(x != 0)
+        return x.sum(1, keepdim=True)
+
+    x = torch.tensor([[1.0, 2, 3, 4, 5, 6], [2.0, 2, 3, 4, 5, 6]])
+    compute_maps(model, x, 0, [("lime", {"n_samples": 30})], output="value")
+    first, second = [seen for seen in asked if len(seen) > 2]
+    assert first.shape == second.shape
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_cuda_draws_what_the_cpu_draws(dtype):
+    x = images().to(dtype)
+    keys = find_keys(x, 7)
+    there = find_keys(x.cuda(), 7)
+    assert torch.equal(there.cpu(), keys)
+    assert torch.allclose(draw_normal(there, 3, (33,)).cpu(), draw_normal(keys, 3, (33,)))
+    assert torch.equal(draw_uniform(there, 3, 33).cpu(), draw_uniform(keys, 3, 33))
+
+
+def test_draws_belong_to_the_input_the_purpose_and_the_seed():
+    state = torch.get_rng_state()
+    drawn = [uniform(purpose, (50, 3), seed) for purpose in PURPOSES for seed in (0, 1)]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.stack(drawn).unique().numel() == 2 * 150 * len(PURPOSES)
+    assert torch.equal(random_map((5, 2, 2), 3)[2:], random_map((3, 2, 2), 3, first=2))
+    assert not torch.equal(random_map((1, 2, 2), 0, first=1), random_map((1, 2, 2), 1))
+
+
+def test_draws_are_evenly_spread_and_unrelated():
+    draws = uniform("noise", (40, 5000), seed=2).double()
+    assert draws.min() >= 0
+    assert draws.max() < 1
+    counts = torch.histc(draws, 20, 0, 1)
+    assert float(((counts - 10_000) ** 2 / 10_000).sum()) < 45  # chi square, 19 degrees
+    centred = draws - draws.mean(1, keepdim=True)
+    between = torch.corrcoef(draws) - torch.eye(40)
+    assert float(between.abs().max()) < 0.075  # of 780 pairs, one standard error 0.014
+    neighbours = (centred[:, 1:] * centred[:, :-1]).mean() / centred.var()
+    assert abs(float(neighbours)) < 0.01
+    gauss = normal("inpaint", (4, 50_000)).double()
+    moments = [float((gauss**power).mean()) for power in (1, 2, 3, 4)]
+    assert moments == pytest.approx([0, 1, 0, 3], abs=0.05)
+
+
+def test_random_orders_are_permutations_with_every_position_first_alike():
+    orders = permute("ties", 2000, 5)
+    assert (orders.sort(1).values == torch.arange(5)).all()
+    first = torch.bincount(orders[:, 0], minlength=5)
+    assert first.min() > 340  # 400 expected, standard deviation 18
+    pairs = torch.bincount(orders[:, 0] * 5 + orders[:, 1], minlength=25)
+    assert pairs.view(5, 5)[~torch.eye(5, dtype=torch.bool)].min() > 60  # 100 expected
+
+
+def test_draws_are_the_two_hashes_written_out():
+    """By whole numbers of any size, one position at a time: tables of results depend on them."""
+
+    def keys(seed: int, kind: int, index: int) -> tuple[int, int]:
+        word = (seed * 0x9E3779B97F4A7C15 + kind * 0xD1B54A32D192ED03 + index + 1) % 2**64
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            word = (word ^ (word >> shift)) * factor % 2**64
+        return divmod(word ^ (word >> 31), 2**32)
+
+    def scramble(word: int) -> int:
+        word = (word ^ (word >> 16)) * 0x85EBCA6B % 2**32
+        word = (word ^ (word >> 13)) * 0xC2B2AE35 % 2**32
+        return word ^ (word >> 16)
+
+    for kind, purpose in enumerate(PURPOSES):
+        for seed, first in ((0, 0), (7, 12_345_678), (-3, 2), (2**70, 0)):
+            found = uniform(purpose, (3, 5), seed, first)
+            for row in range(3):
+                start, end = keys(seed, kind, first + row)
+                for place in range(5):
+                    word = scramble(scramble((place * 0x9E3779B9 + start) % 2**32) ^ end)
+                    assert found[row, place] == (word >> 8) * 2.0**-24

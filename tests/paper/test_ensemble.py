@@ -1,0 +1,334 @@
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sea_nn import SEAConfig, ensemble, ensemble_class
+from sea_nn.errors import InputError
+from sea_nn.paper import batches
+from sea_nn.paper import heatmaps as heatmap
+from sea_nn.paper.algorithm1 import attribute
+from sea_nn.paper.batches import map_on_cores
+from sea_nn.paper.fit import fit
+from sea_nn.paper.training_data import make_training_data
+from tests.helpers.functions import maps
+from tests.reference import paper
+
+SMALL = {"widths": (8, 6, 4), "thresholds": (2, 4, 7)}
+
+
+@pytest.mark.parametrize("weights", [(10.0, 10.0, 1e-6), (1.0, 100.0, 1e-3), (0.1, 10.0, 1e-6)])
+def test_the_papers_training_and_map_to_the_last_digits(weights):
+    """Collapsed training against the full network, torch's Adagrad, and Algorithm 1 as printed."""
+    given_maps = maps(1)
+    heatmap_weight, margin_weight, decay = weights
+    net = paper.Network(30, SMALL["widths"])
+    losses = paper.train(
+        net,
+        given_maps[0],
+        SMALL["thresholds"],
+        heatmap_weight=heatmap_weight,
+        margin_weight=margin_weight,
+        decay=decay,
+    )
+    config = SEAConfig.paper("fmnist").replace(
+        heatmap_weight=heatmap_weight, margin_weight=margin_weight, weight_decay=decay, **SMALL
+    )
+    result = ensemble(given_maps, config)
+    ours = (result.history.heatmap + result.history.margin)[0]
+    torch.testing.assert_close(
+        ours, torch.tensor(losses, dtype=torch.float64), rtol=1e-11, atol=1e-9
+    )
+    weight = net.layers[0].weight.detach()
+    assert float((weight - weight[0]).abs().max()) == 0  # the units never part
+    torch.testing.assert_close(result.scorer.weight[0], weight[0], rtol=0, atol=1e-13)
+    torch.testing.assert_close(
+        result.attribution[0], paper.algorithm1(net, 30), rtol=1e-9, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize(
+    ("solver", "rate"), [("adagrad", 0.01), ("gradient", 0.02), ("mirror", 0.05)]
+)
+@pytest.mark.parametrize("train", ["all", "features"])
+def test_collapsed_equals_the_full_network_under_every_solver(solver, rate, train):
+    config = SEAConfig.paper("fmnist").replace(
+        solver=solver, learning_rate=rate, train=train, floor_weight=1.0, epochs=12, **SMALL
+    )
+    given_maps = maps(2, shape=(24,))
+    given_rows = make_training_data(given_maps, config, torch.ones(2, 3))
+    small, short = fit(given_rows, config)
+    full, long = fit(given_rows, config, collapse=False)
+    torch.testing.assert_close(short.objective, long.objective, rtol=1e-11, atol=0)
+    again = full.collapse()
+    assert again is None or torch.allclose(again.weight, small.weight, rtol=1e-12)
+    torch.testing.assert_close(attribute(small)[2], attribute(full)[2], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("activation", ["sqrt", "log1p", "power:-1"])
+@pytest.mark.parametrize("setting", ["fmnist", "imagenet"])
+def test_adagrads_near_ties_are_broken_alike_in_both_forms(setting, activation):
+    """Adagrad moves features by the same step but for 1e-10: greedy is then a matter of ties."""
+    config = SEAConfig.paper(setting).replace(
+        grid=None, activation=activation, widths=(16, 8, 4), thresholds=(2, 4, 6, 8)
+    )
+    given_rows = make_training_data(maps(3, shape=(36,)) ** 0.7, config, torch.ones(3, 3))
+    small, full = (fit(given_rows, config, collapse=c)[0] for c in (True, False))
+    torch.testing.assert_close(attribute(small)[2], attribute(full)[2], rtol=1e-6, atol=1e-9)
+
+
+def test_random_start_trains_as_torch_would():
+    """The full network's gradients, against torch.optim on an independent copy."""
+    config = SEAConfig.paper("fmnist").replace(init=(0.1, 1.0), epochs=6, **SMALL)
+    given_maps = maps(1, shape=(20,), seed=1)
+    result = ensemble(given_maps, config)
+    net = paper.Network(20, SMALL["widths"])
+    start = ensemble(given_maps, config.replace(epochs=0)).scorer
+    with torch.no_grad():
+        for layer, linear in enumerate(net.layers):
+            linear.weight.copy_(start.weights[layer][0])
+            linear.bias.copy_(start.biases[layer][0])
+    losses = paper.train(net, given_maps[0], SMALL["thresholds"], epochs=6)
+    ours = (result.history.heatmap + result.history.margin)[0]
+    torch.testing.assert_close(
+        ours, torch.tensor(losses, dtype=torch.float64), rtol=1e-10, atol=1e-9
+    )
+    torch.testing.assert_close(
+        result.attribution[0], paper.algorithm1(net, 20), rtol=1e-7, atol=1e-9
+    )
+
+
+CONFIGS = {
+    "default": SEAConfig(),
+    "paper": SEAConfig.paper("fmnist").replace(**SMALL, epochs=20),
+    "gradient": SEAConfig(solver="gradient", learning_rate=0.02, epochs=20),
+    "network": SEAConfig(
+        init=(0.2, 1.0), widths=(8, 4), epochs=8, margin_weight=1.0, thresholds=(3, 6)
+    ),
+    "grid": SEAConfig.paper("cub").replace(grid=(4, 3), epochs=15, thresholds=(3, 9)),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_batch_is_its_inputs_one_by_one(name):
+    config, given_maps = CONFIGS[name], maps(5, shape=(6, 7))
+    together = ensemble(given_maps, config)
+    chunked = ensemble(given_maps, config, chunk=2)
+    for scorer in (together.scorer, chunked.scorer):
+        assert not any(p.requires_grad for p in scorer.parameters())
+    torch.testing.assert_close(chunked.attribution, together.attribution, rtol=1e-9, atol=1e-12)
+    for i in range(5):
+        alone = ensemble(given_maps[i : i + 1], config)
+        torch.testing.assert_close(
+            alone.attribution[0], together.attribution[i], rtol=1e-9, atol=1e-12
+        )
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_inputs_side_by_side_are_those_one_after_another(two_threads, inference):
+    given_maps = maps(5, shape=(6, 7))
+    with torch.inference_mode(inference):
+        together = ensemble(given_maps, CONFIGS["network"])
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    alone = ensemble(given_maps, CONFIGS["network"])
+    assert torch.equal(together.order, alone.order)
+    torch.testing.assert_close(together.attribution, alone.attribution, rtol=1e-9, atol=1e-12)
+
+
+def test_work_on_cores_keeps_its_order_and_the_callers_threads(two_threads):
+    def work(item):
+        if item == 7:
+            raise ValueError("seven")
+        return item, torch.get_num_threads(), torch.is_grad_enabled(), threading.get_ident()
+
+    with torch.no_grad():
+        done = map_on_cores(work, range(6))
+    assert [row[:3] for row in done] == [(i, 1, False) for i in range(6)]
+    assert threading.get_ident() not in {row[3] for row in done}
+    with pytest.raises(ValueError, match="seven"):
+        map_on_cores(work, range(5, 9))
+    assert torch.get_num_threads() == 2
+    with ThreadPoolExecutor(1) as later:  # a new thread asks for the number of the whole process
+        assert later.submit(torch.get_num_threads).result() == 2
+    assert map_on_cores(work, range(1))[0][3] == threading.get_ident()
+    torch.set_num_threads(1)
+    assert {row[3] for row in map_on_cores(work, range(3))} == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("name", ["default", "gradient"])
+@settings(max_examples=8)
+@given(seed=st.integers(0, 99))
+def test_permuting_features_permutes_the_map(name, seed):
+    given_maps = maps(1, shape=(25,), seed=seed)
+    shuffle = torch.randperm(25, generator=torch.Generator().manual_seed(seed))
+    straight = ensemble(given_maps, CONFIGS[name]).attribution
+    shuffled = ensemble(given_maps[:, :, shuffle], CONFIGS[name]).attribution
+    torch.testing.assert_close(shuffled, straight[:, shuffle], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["default", "paper", "gradient", "grid"])
+def test_repeating_a_method_is_weighing_it(name):
+    given_maps = maps(2, shape=(6, 7))
+    twice = torch.cat([given_maps, given_maps[:, :1]], 1)
+    repeated = ensemble(twice, CONFIGS[name])
+    weighed = ensemble(given_maps, CONFIGS[name], weights=torch.tensor([2.0, 1.0, 1.0]))
+    torch.testing.assert_close(repeated.attribution, weighed.attribution, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_result_is_consistent_with_itself(name):
+    result = ensemble(maps(2, shape=(6, 7)), CONFIGS[name])
+    n = math.prod(result.feature_shape)
+    assert result.attribution.shape == (2, 6, 7)
+    assert result.order.shape == result.gains.shape == (2, n)
+    assert (result.gains.diff(dim=1) <= 1e-9 * result.gains[:, :1]).all()
+    assert (result.gains >= 0).all()
+    for order in result.order:
+        assert sorted(order.tolist()) == list(range(n))
+    flat = torch.zeros(2, n).double().scatter_(1, result.order, result.gains)
+    painted = flat.reshape(2, *result.feature_shape)
+    if name == "grid":
+        painted = heatmap.upsample(painted, (6, 7))
+    assert torch.equal(painted, result.attribution)
+    x = torch.rand(2, n)
+    assert result.scorer(x).shape == (2,)
+    assert result.scorer.top(3).shape == (2, 3)
+    assert (result.scorer.top(1)[:, 0] == result.order[:, 0]).all()
+
+
+def test_the_map_is_where_the_methods_agree():
+    """A feature high in every heatmap comes first; one that is high in none comes last."""
+    given_maps = maps(1, shape=(25,), seed=3)
+    given_maps[:, :, 4], given_maps[:, :, 9] = 1.0, 0.0
+    for config in (SEAConfig(), SEAConfig(activation="log1p"), SEAConfig(activation="power:-1")):
+        result = ensemble(given_maps, config)
+        assert result.attribution[0].argmax() == 4
+        assert result.attribution[0].argmin() == 9
+
+
+def test_the_objective_falls():
+    history = ensemble(maps(3), SEAConfig(), record=True).history
+    assert (history.objective[:, -1] < history.objective[:, 0]).all()
+    assert history.map_change.shape == (3, 50)
+    assert (history.map_change[:, -1] < history.map_change[:, 0]).all()
+    assert torch.isnan(ensemble(maps(1)).history.map_change).all()
+
+
+def test_early_stop_leaves_each_input_where_it_settled():
+    config = SEAConfig(tolerance=0.01, epochs=200)
+    given_maps = maps(4, seed=5)
+    stopped = ensemble(given_maps, config)
+    assert (stopped.history.epochs < 200).all()
+    for i, steps in enumerate(stopped.history.epochs.tolist()):
+        alone = ensemble(given_maps[i : i + 1], SEAConfig(epochs=steps))
+        torch.testing.assert_close(alone.attribution[0], stopped.attribution[i], rtol=1e-10, atol=0)
+        change = stopped.history.map_change[i]
+        assert change[steps - 1] <= 0.01 < change[steps - 2]
+
+
+def test_class_level_map_pools_all_heatmaps():
+    given_maps = maps(4, m=2, shape=(5, 5))
+    whole = ensemble_class(given_maps, SEAConfig())
+    assert whole.attribution.shape == (1, 5, 5)
+    by_hand = ensemble(given_maps.reshape(1, 8, 5, 5), SEAConfig())
+    assert torch.equal(whole.attribution, by_hand.attribution)
+
+
+def test_budgets_are_counted_after_pooling_unless_the_authors_are_read():
+    config = SEAConfig.paper("cub").replace(grid=(4, 4), thresholds=(6,))
+    given_maps = maps(1, shape=(12, 12))
+    rows = make_training_data(given_maps, config, torch.ones(1, 3))
+    assert torch.equal(rows.budgets, rows.sets.sum(2))
+    assert (rows.budgets < 6).any()
+    authors = make_training_data(given_maps, config.replace(reading="authors"), torch.ones(1, 3))
+    assert (authors.budgets == 6).all()
+
+
+def test_authors_reading_keeps_tied_features():
+    given_maps = torch.zeros(1, 1, 6).double()
+    given_maps[0, 0, :4] = 1.0
+    shared = ensemble(given_maps, SEAConfig()).attribution[0]
+    kept = ensemble(given_maps, SEAConfig(reading="authors")).attribution[0]
+    assert len(set(shared[:4].tolist())) == 1
+    assert len(set(kept[:4].tolist())) == 4
+    assert kept[0] == shared[0]
+
+
+@pytest.mark.parametrize("reading", ["paper", "authors"])
+def test_the_order_of_the_columns_decides_only_ties_that_are_kept(reading):
+    """A step of 1e-8 leaves all weights within 2^-30 of each other: every feature ties."""
+    given_maps, turn = maps(1, m=2, shape=(60,)), torch.randperm(60)
+    config = SEAConfig(
+        learning_rate=1e-8, epochs=1, weight_decay=1.0, activation="power:-1", reading=reading
+    )
+    here, there = (ensemble(h, config) for h in (given_maps, given_maps[..., turn]))
+    weight = here.scorer.weight[0]
+    assert float(weight.max() / weight.min() - 1) < 2.0**-30
+    same = torch.isclose(there.attribution, here.attribution[:, turn], rtol=1e-3)
+    assert bool(same.all()) == (reading == "paper")
+    torch.testing.assert_close(there.gains, here.gains, rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 100_000])
+@pytest.mark.parametrize("m", [1, 7])
+def test_any_number_of_features_and_methods(n, m):
+    given_maps = maps(1, m=m, shape=(n,)) if n > 1 else torch.rand(1, m, 1)
+    if n == 1:
+        with pytest.warns(UserWarning, match="constant"):
+            result = ensemble(given_maps)
+    else:
+        result = ensemble(given_maps)
+    assert result.attribution.shape == (1, n)
+    assert torch.isfinite(result.attribution).all()
+    assert float(result.attribution.sum()) > 0
+
+
+def test_a_function_that_vanished_is_reported_with_what_helps():
+    config = SEAConfig(solver="gradient", learning_rate=0.5, train="all")
+    with pytest.warns(UserWarning, match="features"):
+        assert float(ensemble(maps(1), config).attribution.max()) == 0
+    assert float(ensemble(maps(1), config.replace(train="features")).attribution.max()) > 0
+
+
+def test_an_ensemble_prints_in_one_line():
+    text = repr(ensemble(maps(2, 3, (16,))))
+    assert "2 inputs, 16 features" in text
+    assert "\n" not in text
+
+
+def test_the_chunk_counts_the_pixels_behind_a_grid():
+    config = SEAConfig.paper("imagenet")
+    device = torch.device("cpu")
+    pooled = batches.count_rows(784, 224 * 224, 3, config, device)
+    plain = batches.count_rows(784, 784, 3, config, device)
+    assert pooled * 8 * 224 * 224 * 3 * 10 <= 64 << 20
+    assert pooled < plain
+
+
+@pytest.mark.parametrize("chunk", [0, -1, 1.5, True])
+def test_a_chunk_is_a_number_of_inputs(chunk):
+    with pytest.raises(InputError, match="chunk must be"):
+        ensemble(maps(), chunk=chunk)
+
+
+def test_methods_of_a_class_can_be_weighed():
+    given = maps(4, 2, (6, 6))
+    weights = torch.tensor([3.0, 1.0])
+    found = ensemble_class(given, weights=weights).attribution
+    rows = given.flatten(0, 1).unsqueeze(0)
+    expected = ensemble(rows, weights=weights.repeat(4)).attribution
+    assert torch.equal(found, expected)
+    assert not torch.allclose(found, ensemble_class(given).attribution)

@@ -1,0 +1,274 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sea_nn import DSF, CollapsedDSF, maximize
+from sea_nn.errors import InputError, KindError
+from sea_nn.paper.algorithm1 import attribute
+from sea_nn.paper.greedy_search import GreedySearch, pick_by_polynomial, pick_in_numpy
+from tests.helpers.functions import ACTIVATIONS, functions, subset
+from tests.reference import paper
+
+
+def search(f, **options):
+    columns = f.matrix(0).detach().mT.contiguous()
+    return GreedySearch(columns, f.offset(0), f.upper_layers(), **options)
+
+
+@given(f=functions(), budget=st.integers(1, 6))
+def test_lazy_and_naive_give_the_slow_references_answer(f, budget):
+    order, gains = paper.greedy(f, f.n, budget)
+    for method in ("naive", "lazy", "auto"):
+        found = maximize(f, budget, method=method)
+        torch.testing.assert_close(
+            found.gains, torch.tensor(gains, dtype=torch.float64), rtol=1e-7, atol=1e-9
+        )
+        assert _same_choice(f, found.order.tolist(), order)
+
+
+def _same_choice(f, ours, theirs):
+    """Equal orders, or equally good ones: differences of f below its rounding are no choice."""
+    if ours == theirs:
+        return True
+    scale = 1e-13 * (1 + float(f(torch.ones(f.n))))
+    return all(
+        abs(float(f(subset(f.n, ours[:k])) - f(subset(f.n, theirs[:k])))) <= scale
+        for k in range(1, len(ours) + 1)
+    )
+
+
+@given(f=functions(n=8), budget=st.integers(1, 5))
+def test_greedy_reaches_its_share_of_the_optimum(f, budget):
+    base = float(f(torch.zeros(f.n)))
+    best = max(float(f(subset(f.n, s))) for s in itertools.combinations(range(f.n), budget)) - base
+    found = float(f(subset(f.n, maximize(f, budget).order.tolist()))) - base
+    assert found >= (1 - 1 / math.e) * best - 1e-9
+
+
+@given(f=functions())
+def test_gains_never_grow_and_add_up(f):
+    found = maximize(f, f.n)
+    assert (found.gains.diff() <= 1e-9 * (1 + found.gains[0])).all()
+    total = float(f(torch.ones(f.n)) - f(torch.zeros(f.n)))
+    assert float(found.gains.sum()) == pytest.approx(total, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(("window", "block"), [(1, 1), (3, 2), (8, 64), (50, 1000)])
+@pytest.mark.parametrize("remove_ties", [False, True])
+def test_windows_and_blocks_change_nothing(window, block, remove_ties):
+    f = DSF(40, widths=(16, 8), init=(0.0, 1.0), batch=3, seed=2)
+    with torch.no_grad():  # planted ties and useless features
+        f.weights[0][:, :, 7] = f.weights[0][:, :, 3]
+        f.weights[0][:, :, 20] = f.weights[0][:, :, 3]
+        f.weights[0][:, :, 11] = 0
+    slow = search(f, bounded=False, remove_ties=remove_ties).run(40)
+    narrow = search(f, remove_ties=remove_ties)
+    narrow.window, narrow.block = window, block
+    fast = narrow.run(40)
+    assert torch.equal(slow[0], fast[0])
+    torch.testing.assert_close(slow[1], fast[1], rtol=1e-12, atol=1e-15)
+
+
+def test_a_batch_is_solved_one_by_one():
+    f = DSF(60, widths=(16, 8), init=(0.2, 1.0), batch=4, seed=3)
+    together = maximize(f, 20)
+    for i in range(4):
+        one = DSF(60, widths=(16, 8))
+        one.load_state_dict({k: v[i] for k, v in f.state_dict().items()})
+        alone = maximize(one, 20)
+        assert torch.equal(together.order[i], alone.order)
+        torch.testing.assert_close(together.gains[i], alone.gains, rtol=1e-12, atol=0)
+
+
+@given(seed=st.integers(0, 999), remove_ties=st.booleans(), activation=ACTIVATIONS)
+def test_long_searches_of_a_batch_are_those_of_the_naive_form(seed, remove_ties, activation):
+    """Several windows and stretches, searches that end in different rounds, uneven columns."""
+    f = DSF(70, widths=(9, 5), activation=activation, init=(0.0, 1.0), batch=3, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        spread = torch.randn(3, 1, 70, generator=generator, dtype=torch.float64)
+        f.weights[0].mul_(torch.exp(2 * spread))
+        f.weights[0][0, :, ::2] = f.weights[0][0, :, :1]  # one search is over much sooner
+    slow = search(f, bounded=False, remove_ties=remove_ties).run(70)
+    fast = search(f, remove_ties=remove_ties).run(70)
+    assert torch.equal(slow[0], fast[0])
+    torch.testing.assert_close(slow[1], fast[1], rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-36, 1e12, 1e30, 1e200])
+def test_numbers_beyond_single_precision_change_nothing(scale):
+    f = DSF(40, widths=(16, 8), activation="power:0.5", init=(0.0, 1.0), seed=4)
+    with torch.no_grad():
+        f.weights[0].mul_(scale)
+    slow, fast = (maximize(f, 40, method=method) for method in ("naive", "lazy"))
+    assert torch.equal(slow.order, fast.order)
+    torch.testing.assert_close(slow.gains, fast.gains, rtol=1e-11, atol=0)
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_fast_modes_of_the_float32_product_change_nothing(precision):
+    f = DSF(200, widths=(32, 16), init=(0.0, 1.0), seed=6)
+    exact = maximize(f, 60)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        again = maximize(f, 60)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert torch.equal(exact.order, again.order)
+    torch.testing.assert_close(exact.gains, again.gains, rtol=1e-12, atol=0)
+
+
+def test_a_finished_search_lends_its_memory():
+    f = DSF(50, widths=(8, 4), init=(0.0, 1.0), seed=1)
+    other = DSF(50, widths=(8, 4), init=(0.0, 1.0), seed=2)
+    fresh = search(other).run(50)
+    last = search(f)
+    last.run(50)
+    found = search(other, last=last)
+    assert found.bounds.powers is last.bounds.powers
+    for a, b in zip(found.run(50), fresh, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("activation", ["sqrt", "log1p", "power:-1"])
+def test_numpy_and_torch_pick_the_same(activation):
+    f = DSF(90, widths=(20, 6), activation=activation, init=(0.1, 1.0), batch=2, seed=9)
+    found = search(f)
+    z = found.sums.float() + 3 * found.bounds.average
+    upper = found.bounds.upper.slope(found.bounds.upper.sums(z))
+    closed = torch.zeros(2, 90)
+    closed[:, 5] = -torch.inf
+    args = (found.bounds, found.bounds.powers, z, upper)
+    here = pick_in_numpy(*args, closed.clone(), 30)
+    there = pick_by_polynomial(*args, closed.clone(), 30)
+    assert torch.equal(here[0], there[0])
+    torch.testing.assert_close(here[1], there[1], rtol=1e-5, atol=1e-5)
+    assert not (here[0] == 5).any()
+    assert all(len(set(row)) == 30 for row in here[0].tolist())
+
+
+def test_gains_that_are_not_numbers_are_refused():
+    f = DSF(6, widths=(4, 3), init=(0.1, 1.0))
+    with torch.no_grad():
+        f.weights[1][0, 0] = torch.nan
+    with pytest.raises(InputError, match="NaN"):
+        maximize(f, 3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("remove_ties", [False, True])
+def test_cuda_searches_are_those_of_the_cpu(remove_ties):
+    f = DSF(300, widths=(64, 32), init=(0.0, 1.0), batch=5, seed=8)
+    here = search(f, remove_ties=remove_ties).run(300)
+    there = search(f.cuda(), remove_ties=remove_ties).run(300)
+    assert torch.equal(here[0], there[0].cpu())
+    torch.testing.assert_close(here[1], there[1].cpu(), rtol=1e-11, atol=1e-14)
+
+
+def test_bounds_spare_almost_all_evaluations():
+    f = DSF(300, widths=(64, 32), init=(0.0, 1.0), seed=1)
+    found = search(f)
+    found.run(30)
+    assert found.evaluated < 0.1 * 30 * 300
+
+
+def test_collapsed_and_full_network_agree_with_ties():
+    weight = torch.tensor([3.0, 1.0, 3.0, 0.0, 2.0, 2.0 + 1e-12, 0.0], dtype=torch.float64)
+    small = CollapsedDSF(weight, widths=(4, 3), bias=torch.ones(3, dtype=torch.float64))
+    full = small.expand()
+    for method in ("naive", "lazy"):
+        a, b = maximize(small, 7), maximize(full, 7, method=method)
+        assert a.order.tolist() == b.order.tolist() == [0, 2, 4, 5, 1, 3, 6]
+        torch.testing.assert_close(a.gains, b.gains, rtol=1e-12, atol=0)
+    ours, theirs = attribute(small), attribute(full)
+    torch.testing.assert_close(ours[2], theirs[2], rtol=1e-12, atol=0)
+    torch.testing.assert_close(ours[2][0], paper.algorithm1(full, 7), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("activation", ["sqrt", "log1p", "power:-1"])
+@given(seed=st.integers(0, 10**6), exponent=st.floats(-11, -7))
+def test_near_ties_go_the_same_way_in_both_forms(activation, seed, exponent):
+    """Weights that differ by about the width of a tie: rounded weights and gains once disagreed."""
+    noise = torch.rand(12, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    small = CollapsedDSF(1 + noise * 10**exponent, widths=(6, 4), activation=activation)
+    full = small.expand()
+    for method in ("naive", "lazy"):
+        assert maximize(full, 12, method).order.tolist() == maximize(small, 12).order.tolist()
+    torch.testing.assert_close(attribute(small)[2], attribute(full)[2], rtol=1e-6, atol=0)
+
+
+@given(f=functions())
+def test_algorithm_1_is_the_papers(f):
+    order, gains, values = attribute(f)
+    expected = paper.algorithm1(f, f.n)
+    torch.testing.assert_close(values[0], expected, rtol=1e-6, atol=1e-8)
+    assert torch.equal(values[0][order[0]], gains[0])
+    assert sorted(order[0].tolist()) == list(range(f.n))
+
+
+@pytest.mark.parametrize(("activation", "name"), [("sqrt", "sqrt"), ("log1p", "log")])
+def test_one_layer_equals_apricot(activation, name):
+    """A one-layer DSF with unit top weights is apricot's feature-based function."""
+    numba = pytest.importorskip("numba", reason="apricot-select is an extra of the tests")
+    numba.config.DISABLE_JIT = True  # compiling takes ten seconds, the search a tenth of one
+    apricot = pytest.importorskip("apricot", reason="apricot-select is an extra of the tests")
+    data = np.random.default_rng(0).random((200, 30)) ** 2
+    theirs = apricot.FeatureBasedSelection(40, concave_func=name, optimizer="naive").fit(data)
+    f = DSF(200, widths=(30,), activation=activation, bias=False)
+    with torch.no_grad():
+        f.weights[0].copy_(torch.from_numpy(data.T))
+    ours = maximize(f, 40)
+    assert ours.order.tolist() == theirs.ranking.tolist()
+    np.testing.assert_allclose(ours.gains.numpy(), theirs.gains, rtol=1e-8)
+
+
+def test_bad_calls_say_what_is_wrong():
+    f = DSF(5, widths=(3,))
+    with pytest.raises(InputError, match="auto, naive, lazy"):
+        maximize(f, 3, method="fast")
+    with pytest.raises(InputError, match="budget"):
+        maximize(f, -1)
+    with pytest.raises(KindError, match="DSF"):
+        maximize(torch.nn.Linear(5, 1), 3)
+    with pytest.warns(UserWarning, match="clipped to the 5"):
+        assert len(maximize(f, 9).order) == 5
+    assert maximize(f, 0).order.shape == (0,)
+    assert f.top(2).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("activation", ["sqrt", "log1p", "power:-1", "power:0.5"])
+@pytest.mark.parametrize("seed", range(4))
+def test_away_from_near_ties_the_largest_gain_alone_decides(activation, seed):
+    """The paper's greedy in float64, with no rule for ties but the lowest index."""
+    f = DSF(10, (6, 4), activation, init=(0.1, 1.0), seed=seed)
+    taken, order, gains = torch.zeros(10, dtype=torch.float64), [], []
+    while len(order) < 10:
+        left = [v for v in range(10) if v not in order]
+        with torch.no_grad():
+            step = paper.gains_of(f, taken, left)
+        best = step.sort(descending=True).values
+        assert len(left) == 1 or float(1 - best[1] / best[0]) > 1e-6  # no near tie
+        order.append(left[int(step.argmax())])
+        gains.append(float(step.max()))
+        taken[order[-1]] = 1
+    for method in ("naive", "lazy"):
+        found = maximize(f, 10, method)
+        assert found.order.tolist() == order
+        assert torch.allclose(found.gains, torch.tensor(gains, dtype=torch.float64), rtol=1e-9)
+
+
+def test_where_f_saturates_the_larger_weight_goes_first():
+    """All first gains agree to 2^-30, and the weights differ threefold: that is no tie."""
+    f = DSF(3, (2,), "power:-2", bias=False)
+    with torch.no_grad():
+        f.weights[0].copy_(torch.tensor([1e6, 2e6, 3e6], dtype=torch.float64).expand(2, 3))
+        first = paper.gains_of(f, torch.zeros(3, dtype=torch.float64), [0, 1, 2])
+    assert float(1 - first.min() / first.max()) < 2.0**-30
+    assert maximize(f, 3).order.tolist() == [2, 1, 0]
+    assert maximize(f.collapse(), 3).order.tolist() == [2, 1, 0]
