@@ -1,0 +1,55 @@
+"""Games: tables of all answers, the best order there is, the quality of any."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from sea_bench.data.games import list_games, number_sets, optimum, quality, read_game
+from sea_nn.errors import InputError
+
+
+def write(path, table, n):
+    sets = (np.arange(1 << n)[:, None] >> np.arange(n)) & 1
+    shuffled = np.random.default_rng(0).permutation(1 << n)
+    np.savez(path, n_players=n, coalitions=sets[shuffled].astype(bool), values=table[shuffled])
+
+
+def test_a_game_is_read_by_its_sets_and_not_by_the_rows_order(tmp_path):
+    table = np.random.default_rng(1).uniform(0.1, 0.9, 16)
+    write(tmp_path / "a.npz", table, 4)
+    n, read = read_game(tmp_path / "a.npz")
+    assert n == 4
+    assert np.array_equal(read, table)
+    write(tmp_path / "b.npz", 2 * table - 1, 4)  # from -1 to 1
+    assert read_game(tmp_path / "b.npz")[1] == pytest.approx(table)
+
+
+def test_the_optimum_and_the_quality_agree_with_brute_force():
+    n, rng = 5, np.random.default_rng(2)
+    table = rng.uniform(size=1 << n)
+
+    def slow(order):
+        total = 0.0
+        for k in range(1, n):
+            kept = np.isin(np.arange(n), order[:k])
+            total += table[number_sets(kept)] - table[number_sets(~kept)]
+        return total / (n - 1)
+
+    every = {order: slow(order) for order in permutations(range(n))}
+    for order, value in every.items():
+        assert quality(table, n, order) == pytest.approx(value)
+    assert optimum(table, n) == pytest.approx(max(every.values()))
+
+
+def test_what_is_no_game_is_refused_with_the_reason(tmp_path):
+    np.savez(tmp_path / "a.npz", values=np.zeros(4))
+    with pytest.raises(InputError, match="n_players"):
+        read_game(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", n_players=2, coalitions=np.zeros((4, 2), bool), values=np.ones(4))
+    with pytest.raises(InputError, match="twice"):
+        read_game(tmp_path / "b.npz")
+    with pytest.raises(InputError, match="no kind of game"):
+        list_games("chess", tmp_path)
+    with pytest.raises(InputError, match="shapiq"):
+        list_games("vit_16", tmp_path)
