@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from sea_nn.function.answers_function import AnswersFunction, place_units, to_score
 from sea_nn.function import answers_fit as fit
+from sea_nn.function.answers_function import AnswersFunction, place_units, to_score
 
 
 def fit_by_autograd(sets, answers, none, all, *, heat, counted, link, against, steps=50):
