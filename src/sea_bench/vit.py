@@ -10,9 +10,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from sea_nn.extras import import_extra
 from sea_nn.vision.hubs import PlainClassifier
 from sea_nn.vision.images import Preprocess
-from sea_nn.vision.loaded import LoadedModel, import_extra
+from sea_nn.vision.loaded import LoadedModel
 from sea_nn.vision.shipped import CLASSES
 
 WEIGHTS = "fashion_vit.safetensors"
@@ -31,7 +32,7 @@ SHAPE = {
 
 def build_vit() -> nn.Module:
     """The network without its weights: images [N, 1, 28, 28] in [0, 1] to logits."""
-    transformers = import_extra("transformers", "pip install 'sea-nn[hf]'")
+    transformers = import_extra("transformers", "this model")
     model: nn.Module = transformers.ViTForImageClassification(transformers.ViTConfig(**SHAPE))
     return model.eval()
 

@@ -27,7 +27,8 @@ from sea_nn.datasets.progress import Progress
 from sea_nn.datasets.shard import Job
 from sea_nn.datasets.storage import MANIFEST
 from sea_nn.datasets.worker import Done, ShardWork, Worker
-from sea_nn.errors import InputError, MissingExtraError, SEAError
+from sea_nn.errors import InputError, SEAError
+from sea_nn.extras import import_extra
 
 ATTEMPTS = 3
 """How many workers may die with a shard before it is given up."""
@@ -215,12 +216,7 @@ class _RayWorker:
 def _connect(workers: int, address: str | None, job: Job) -> Iterator[Any]:
     """Ray, started here or at the address, unless the caller has it already."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtraError(
-            f"more than one worker needs Ray ({error}). Install it with: pip install 'sea-nn[ray]'"
-        ) from error
+    ray = import_extra("ray", "work by several processes")
     if ray.is_initialized():
         yield ray
         return

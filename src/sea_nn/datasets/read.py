@@ -35,10 +35,11 @@ from sea_nn.datasets.storage import (
     tensors_path,
 )
 from sea_nn.datasets.summary import Summary, summarize
-from sea_nn.errors import InputError, MissingExtraError
+from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import check_path
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
+from sea_nn.extras import import_extra
 from sea_nn.paper.heatmaps import scale
 
 
@@ -234,11 +235,11 @@ class ExplainedDataset:
 
     def to_pandas(self) -> Any:
         """All rows as a pandas DataFrame."""
-        return _import("pandas") and self.to_arrow().to_pandas()
+        return import_extra("pandas", "this table") and self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
         """All rows as a Polars DataFrame."""
-        return _import("polars").from_arrow(self.to_arrow())
+        return import_extra("polars", "this table").from_arrow(self.to_arrow())
 
     def to_torch(self) -> TorchDataset:
         """The explained inputs as a data set of dicts: map, target, score, id."""
@@ -312,13 +313,6 @@ class TorchDataset(Dataset[dict[str, Any]]):
         one = self.data[self.ids[index]]
         row = {name: one.row[name] for name in ("target", "score", "id")}
         return {"map": one.map, **row}
-
-
-def _import(name: str) -> Any:
-    try:
-        return __import__(name)
-    except ImportError as error:
-        raise MissingExtraError(f"this needs {name} ({error}): pip install {name}") from error
 
 
 def read_dataset(out: str | Path) -> ExplainedDataset:

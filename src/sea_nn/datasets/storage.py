@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,8 +26,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save as serialize
 
-from sea_nn.errors import InputError, MissingExtraError, SEAError
+from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.atomic import remove_stale, write_atomically
+from sea_nn.extras import import_extra
 
 MANIFEST = "manifest.json"
 """The file that makes a folder one of a run's results."""
@@ -61,15 +63,8 @@ class Rows:
 
 def import_arrow() -> Any:
     """Return pyarrow with its Parquet module, imported when a data set is worked on."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError(
-            f"whole data sets are written as Parquet, which needs pyarrow ({error}). "
-            "Install it with: pip install 'sea-nn[datasets]'"
-        ) from error
-    return pyarrow
+    import_extra("pyarrow.parquet", "a whole data set, written as Parquet,")
+    return sys.modules["pyarrow"]
 
 
 def row_schema() -> Any:

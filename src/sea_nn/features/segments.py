@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sea_nn.errors import InputError, KindError, MemberError, MissingExtraError
+from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.extras import import_extra
 from sea_nn.features.kinds import Kind, find_kind
 
 MAX_SEGMENTS = 4096
@@ -16,12 +17,7 @@ def superpixels(image: Tensor, n_segments: int = 50, compactness: float = 10.0) 
     Any value range will do: the image is stretched to [0, 1] first. Three channels are read as RGB
     and compared as people see them (CIELAB); any other number as it is.
     """
-    try:
-        from skimage.segmentation import slic
-    except ImportError as error:
-        raise MissingExtraError(
-            "superpixels need scikit-image: pip install 'sea-nn[vision]', or pass feature_mask="
-        ) from error
+    slic = import_extra("skimage.segmentation", "a member with superpixels, if no feature_mask is given,").slic
     if image.ndim != 3:
         raise InputError(f"an image must be [C, H, W]; got {list(image.shape)}")
     pixels = image.detach().to("cpu", torch.float64).permute(1, 2, 0).numpy()

@@ -1,5 +1,7 @@
 """Names for the members: what each needs, costs and defaults to, and the ready ensembles.
 
+The functions are imported, and PyTorch with them, when a member is run: a name is checked without.
+
 >>> get("integrated_gradients").cost()
 50
 >>> [entry.label for entry in expand_methods("paper")]
@@ -10,18 +12,13 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
 
-from torch import Tensor, nn
-
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError, KindError
-from sea_nn.features.kinds import IMAGE
-from sea_nn.members import attention, gradients, masking, surrogates
-from sea_nn.members import backprop_rules as rules
-from sea_nn.members import grad_cam as cam
 
 Shape = tuple[int, ...]
 Options = Mapping[str, Any]
@@ -36,7 +33,8 @@ class Member:
     Attributes:
         name: what it is called everywhere.
         function: `(evaluator, **options) -> maps` for the members of this package, or
-            `(model, x, target, **options) -> maps` for the others.
+            `(model, x, target, **options) -> maps` for the others. Text names a module of this
+            room with a function called like the member.
         evaluations: model evaluations for one input, a number or a function of the options and
             the input's shape. One evaluation is one forward, or forward and backward, pass.
         signed: whether maps also hold evidence against the class, below zero.
@@ -50,7 +48,7 @@ class Member:
     """
 
     name: str
-    function: Callable[..., Any]
+    function: str | Callable[..., Any]
     evaluations: int | Callable[[Options, Shape], int] = 1
     signed: bool = True
     needs: frozenset[str] = frozenset()
@@ -58,6 +56,13 @@ class Member:
     presets: Mapping[str, Options] = field(default_factory=dict)
     reference: str = ""
     native: bool = False
+
+    def run(self, *inputs: Any, **options: Any) -> Any:
+        """Call the function, which is imported first where it is named by its module."""
+        function = self.function
+        if isinstance(function, str):
+            function = getattr(import_module(f"sea_nn.members.{function}"), self.name)
+        return function(*inputs, **options)
 
     def cost(self, options: Options | None = None, shape: Shape = (3, 224, 224)) -> int:
         """Return the evaluations for one input of this shape (without the batch axis)."""
@@ -111,7 +116,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("window", "stride"), _EXTENT),
     "keep": (lambda v: _is_amount(v) and 0 < v < 1, "a number between 0 and 1"),
     "kernel_width": (lambda v: _is_amount(v) and v > 0, "a number above 0"),
-    "layer": (lambda v: isinstance(v, str | nn.Module), "a layer, or its name"),
+    "layer": (lambda v: isinstance(v, str) or hasattr(v, "forward"), "a layer, or its name"),
     "reshape": (callable, "a function"),
 }
 """What the package's own members take, by the name of the option: a test, and how to say it."""
@@ -220,7 +225,7 @@ def expand_methods(
         methods = ENSEMBLES.get(methods) or [n.strip() for n in methods.split(",") if n.strip()]
     elif callable(methods) or isinstance(methods, Member):
         methods = [methods]
-    elif not isinstance(methods, Iterable) or isinstance(methods, Tensor):
+    elif not isinstance(methods, Iterable) or hasattr(methods, "__array__"):
         raise KindError(
             f"methods must be names, (name, options) pairs or callables, got {methods!r}"
         )
@@ -262,7 +267,19 @@ def _resolve(method: Any, place: int) -> tuple[Member, Options]:
 
 
 def _count_segments(options: Options, shape: Shape) -> int:
-    return int(options["n_segments"]) if len(shape) == IMAGE.axes - 1 else math.prod(shape)
+    return int(options["n_segments"]) if len(shape) == 3 else math.prod(shape)
+
+
+def _count_coalitions(options: Options, shape: Shape) -> int:
+    from sea_nn.members.surrogates import count_coalitions
+
+    return count_coalitions(_count_segments(options, shape), options["n_samples"])
+
+
+def _count_windows(options: Options, shape: Shape) -> int:
+    from sea_nn.members.masking import count_windows
+
+    return count_windows(shape, options["window"], options["stride"])
 
 
 _GRADIENT, _MODULE = ("gradient",), ("gradient", "module")
@@ -271,47 +288,44 @@ _ATTENTION = (*_MODULE, "attention")
 _STEPS, _SAMPLES = (lambda o, _: o["n_steps"]), (lambda o, _: o["n_samples"])
 # Name, function, evaluations, signed, needs, defaults, presets, reference.
 _NATIVE: tuple[tuple[Any, ...], ...] = (
-    ("saliency", gradients.saliency, 1, True, _GRADIENT, {}, {},
-     "Simonyan et al. 2014, arXiv:1312.6034"),
-    ("integrated_gradients", gradients.integrated_gradients, _STEPS, True, _GRADIENT,
+    ("saliency", "gradients", 1, True, _GRADIENT, {}, {}, "Simonyan et al. 2014, arXiv:1312.6034"),
+    ("integrated_gradients", "gradients", _STEPS, True, _GRADIENT,
      {"n_steps": 50}, {}, "Sundararajan et al. 2017, arXiv:1703.01365"),
-    ("smooth_ig", gradients.smooth_ig, lambda o, _: o["n_samples"] * o["n_steps"], True, _GRADIENT,
+    ("smooth_ig", "gradients", lambda o, _: o["n_samples"] * o["n_steps"], True, _GRADIENT,
      {"n_samples": 5, "noise": 0.15, "stdev": None, "n_steps": 50, "per_point": False},
      {"paper": {"n_samples": 3, "stdev": 1.0}},
      "Smilkov et al. 2017, arXiv:1706.03825, over integrated gradients"),
-    ("smoothgrad", gradients.smoothgrad, _SAMPLES, True, _GRADIENT,
+    ("smoothgrad", "gradients", _SAMPLES, True, _GRADIENT,
      {"n_samples": 50, "noise": 0.15, "stdev": None}, {}, "Smilkov et al. 2017, arXiv:1706.03825"),
-    ("input_x_gradient", gradients.input_x_gradient, 1, True, _GRADIENT, {}, {},
+    ("input_x_gradient", "gradients", 1, True, _GRADIENT, {}, {},
      "Shrikumar et al. 2016, arXiv:1605.01713"),
-    ("deeplift", rules.deeplift, 2, True, _MODULE, {}, {},
+    ("deeplift", "backprop_rules", 2, True, _MODULE, {}, {},
      "Shrikumar et al. 2017, arXiv:1704.02685, rescale rule"),
-    ("guided_backprop", rules.guided_backprop, 1, True, _MODULE, {}, {},
+    ("guided_backprop", "backprop_rules", 1, True, _MODULE, {}, {},
      "Springenberg et al. 2015, arXiv:1412.6806"),
-    ("deconvolution", rules.deconvolution, 1, True, _MODULE, {}, {},
+    ("deconvolution", "backprop_rules", 1, True, _MODULE, {}, {},
      "Zeiler and Fergus 2014, arXiv:1311.2901"),
-    ("grad_cam", cam.grad_cam, 1, False, _LAYER, {"layer": None, "reshape": None, "relu": True}, {},
+    ("grad_cam", "grad_cam", 1, False, _LAYER, {"layer": None, "reshape": None, "relu": True}, {},
      "Selvaraju et al. 2017, arXiv:1610.02391"),
-    ("guided_grad_cam", cam.guided_grad_cam, 2, True, _LAYER, {"layer": None, "reshape": None}, {},
+    ("guided_grad_cam", "grad_cam", 2, True, _LAYER, {"layer": None, "reshape": None}, {},
      "Selvaraju et al. 2017, arXiv:1610.02391"),
-    ("attention_rollout", attention.attention_rollout, 1, False, (*_ATTENTION, "image"), {}, {},
+    ("attention_rollout", "attention", 1, False, (*_ATTENTION, "image"), {}, {},
      "Abnar and Zuidema 2020, arXiv:2005.00928"),
-    ("attention_gradient", attention.attention_gradient, 1, False, (*_ATTENTION, "image"), {}, {},
+    ("attention_gradient", "attention", 1, False, (*_ATTENTION, "image"), {}, {},
      "Chefer et al. 2021, arXiv:2103.15679"),
-    ("attention_lrp", attention.attention_lrp, 1, True, _ATTENTION, {}, {},
+    ("attention_lrp", "attention", 1, True, _ATTENTION, {}, {},
      "Ali et al. 2022, arXiv:2202.07304"),
-    ("occlusion", masking.occlusion,
-     lambda o, shape: masking.count_windows(shape, o["window"], o["stride"]), True, (),
-     {"window": None, "stride": None}, {}, "Zeiler and Fergus 2014, arXiv:1311.2901"),
-    ("rise", masking.rise, lambda o, _: o["n_masks"], False, ("image",),
+    ("occlusion", "masking", _count_windows, True, (), {"window": None, "stride": None}, {},
+     "Zeiler and Fergus 2014, arXiv:1311.2901"),
+    ("rise", "masking", lambda o, _: o["n_masks"], False, ("image",),
      {"n_masks": 4000, "cells": 7, "keep": 0.5}, {}, "Petsiuk et al. 2018, arXiv:1806.07421"),
-    ("lime", surrogates.lime, _SAMPLES, True, _SEGMENTS,
+    ("lime", "surrogates", _SAMPLES, True, _SEGMENTS,
      {"n_samples": 1000, "kernel_width": 0.25, "alpha": None, "n_segments": 50}, {},
      "Ribeiro et al. 2016, arXiv:1602.04938"),
-    ("kernel_shap", surrogates.kernel_shap,
-     lambda o, shape: surrogates.count_coalitions(_count_segments(o, shape), o["n_samples"]),
-     True, _SEGMENTS, {"n_samples": None, "n_segments": 50}, {},
+    ("kernel_shap", "surrogates", _count_coalitions, True, _SEGMENTS,
+     {"n_samples": None, "n_segments": 50}, {},
      "Lundberg and Lee 2017, arXiv:1705.07874"),
-    ("gradient_shap", gradients.gradient_shap, _SAMPLES, True, _GRADIENT,
+    ("gradient_shap", "gradients", _SAMPLES, True, _GRADIENT,
      {"n_samples": 200, "noise": 0.0, "stdev": None, "baselines": None}, {},
      "Lundberg and Lee 2017, arXiv:1705.07874; Erion et al. 2021, arXiv:1906.10670"),
 )  # fmt: skip

@@ -295,7 +295,7 @@ def _explain(entry: Entry, evaluator: Evaluator) -> Tensor:
         evaluator = replace(evaluator, baselines=settings.pop("baselines"))
     try:
         if member.native:
-            maps = member.function(evaluator, **settings)
+            maps = member.run(evaluator, **settings)
         else:
             if evaluator.args:
                 raise MemberError(
@@ -306,7 +306,7 @@ def _explain(entry: Entry, evaluator: Evaluator) -> Tensor:
             model, target = _give_model(evaluator), evaluator.target.clone()
             if target.ndim == 2:
                 model, target = _contrast(entry, model, target)
-            maps = member.function(model, evaluator.x.clone(), target, **settings)
+            maps = member.run(model, evaluator.x.clone(), target, **settings)
             evaluator.tick(
                 len(evaluator.x) * member.cost(entry.options, tuple(evaluator.x.shape[1:]))
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from sea_nn.errors import InputError, MissingExtraError
+from sea_nn.errors import InputError
+from sea_nn.extras import check_extras, import_extra
 from sea_nn.text.zero_shot import ZeroShot
 
 SAFE = {"local_files_only": True, "trust_remote_code": False}
@@ -19,13 +19,7 @@ UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
 
 def import_transformers() -> Any:
     """The package transformers, or how to get it."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtraError(
-            "text models need transformers: pip install 'sea-nn[text]'"
-        ) from error
-    return transformers
+    return import_extra("transformers", "a text model")
 
 
 def load_text_model(
@@ -65,9 +59,7 @@ def load_text_model(
 
 def _load_gguf(path: Path) -> tuple[nn.Module, Any]:
     transformers = import_transformers()
-    for needed in ("gguf", "accelerate"):
-        if importlib.util.find_spec(needed) is None:
-            raise MissingExtraError(f"{path.name} needs {needed}: pip install 'sea-nn[gguf]'")
+    check_extras(path.name, "gguf", "accelerate")
     where: dict[str, Any] = {**SAFE, "gguf_file": path.name}
     with _loading(transformers, path):
         tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **where)

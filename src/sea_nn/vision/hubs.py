@@ -15,8 +15,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError, SEAError
+from sea_nn.extras import import_extra
 from sea_nn.vision.images import Preprocess
-from sea_nn.vision.loaded import LoadedModel, import_extra, load_imagenet_labels
+from sea_nn.vision.loaded import LoadedModel
+from sea_nn.vision.names import load_imagenet_labels
 
 
 def load_from_hub(hub: str, name: str) -> LoadedModel:
@@ -47,7 +49,7 @@ def _without_code() -> Iterator[None]:
 
 
 def _load_torchvision(name: str) -> LoadedModel:
-    models = import_extra("torchvision.models", "pip install 'sea-nn[torchvision]'")
+    models = import_extra("torchvision.models", "this model")
     known = models.list_models(module=models)  # classifiers only, not detection or video
     if name not in known:
         near = difflib.get_close_matches(name, known, 5, 0) or known
@@ -70,7 +72,7 @@ def _load_torchvision(name: str) -> LoadedModel:
 
 
 def _load_timm(name: str) -> LoadedModel:
-    timm = import_extra("timm", "pip install 'sea-nn[timm]'")
+    timm = import_extra("timm", "this model")
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), 5, 0)
         raise InputError(f"timm has no model {name!r}; near: {', '.join(near)}.")
@@ -109,7 +111,7 @@ class PlainClassifier(nn.Module):
 
 
 def _load_hf(name: str) -> LoadedModel:
-    transformers = import_extra("transformers", "pip install 'sea-nn[hf]'")
+    transformers = import_extra("transformers", "this model")
     recipe = transformers.AutoImageProcessor.from_pretrained(
         name, trust_remote_code=False
     ).to_dict()

@@ -9,18 +9,21 @@ torch.Size([3, 224, 224])
 (224, 224, 3)
 """
 
+from __future__ import annotations
+
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, get_args
+from typing import IO, TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
-from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -199,6 +202,8 @@ class Preprocess:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Return the model's input for one picture: float32 [C, H, W]."""
+        import torch  # here: whether a file is a picture is told without it
+
         pixels = torch.from_numpy(np.array(self._view(image), np.float32) / 255)
         pixels = pixels.reshape(*self._size, self.channels).permute(2, 0, 1)
         mean, std = (torch.tensor(x).view(-1, 1, 1) for x in (self.mean, self.std))

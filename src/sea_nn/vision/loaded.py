@@ -1,15 +1,11 @@
 """A model with what is needed to feed it and to read its answer."""
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from typing import Any
 
-import torch
 from torch import nn
 
-from sea_nn.errors import KindError, MissingExtraError
+from sea_nn.errors import KindError
 from sea_nn.vision.images import Preprocess
 
 
@@ -51,29 +47,3 @@ class LoadedModel:
     def label(self, index: int) -> str:
         """Return the name of a class, or "class 7" where the names are not known."""
         return self.labels[index] if 0 <= index < len(self.labels) else f"class {index}"
-
-
-def load_imagenet_labels() -> tuple[str, ...]:
-    """Return the 1000 ImageNet class names, in the usual order.
-
-    >>> load_imagenet_labels()[281]
-    'tabby'
-    """
-    text = (files("sea_nn.vision") / "assets" / "imagenet_labels.txt").read_text(encoding="utf-8")
-    return tuple(text.splitlines())
-
-
-def import_extra(module: str, command: str) -> Any:
-    """Import a package that only some models need; the error says how to install it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"This model needs the package {module.partition('.')[0]} ({error}). "
-            f"Install it with: {command}"
-        ) from error
-    except RuntimeError as error:  # torchvision beside a torch of another build
-        raise MissingExtraError(
-            f"The package {module.partition('.')[0]} is installed but does not work with torch "
-            f"{torch.__version__} ({error}). Install builds that belong together: {command}"
-        ) from error

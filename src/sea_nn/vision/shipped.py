@@ -16,10 +16,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-CLASSES = (
-    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-)
+from sea_nn.vision.names import CLASSES
+
+__all__ = ["CLASSES", "FashionCNN", "FashionSample", "load_cnn", "load_sample"]
 
 
 class FashionCNN(nn.Module):

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sea_nn.errors import InputError, MissingExtraError
+from sea_nn.errors import InputError
+from sea_nn.extras import import_extra
 
 NIFTI = (".nii", ".nii.gz")
 
@@ -36,10 +37,7 @@ def load_volume(path: str | Path) -> Tensor:
 
 
 def _read_nifti(source: Path) -> np.ndarray[Any, Any]:
-    try:
-        import nibabel
-    except ImportError as error:
-        raise MissingExtraError("NIfTI needs nibabel: pip install 'sea-nn[medical]'") from error
+    nibabel = import_extra("nibabel", "NIfTI")
     if not source.exists():
         raise InputError(f"there is no file {str(source)!r}; check its name")
     try:
@@ -53,10 +51,7 @@ def _read_nifti(source: Path) -> np.ndarray[Any, Any]:
 
 
 def _read_dicom(source: Path) -> np.ndarray[Any, Any]:
-    try:
-        import pydicom
-    except ImportError as error:
-        raise MissingExtraError("DICOM needs pydicom: pip install 'sea-nn[medical]'") from error
+    pydicom = import_extra("pydicom", "DICOM")
     slices = []
     for path in sorted(p for p in source.iterdir() if p.is_file()):
         try:

