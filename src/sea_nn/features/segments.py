@@ -17,7 +17,7 @@ def superpixels(image: Tensor, n_segments: int = 50, compactness: float = 10.0) 
     Any value range will do: the image is stretched to [0, 1] first. Three channels are read as RGB
     and compared as people see them (CIELAB); any other number as it is.
     """
-    slic = import_extra("skimage.segmentation", "a member with superpixels, if no feature_mask is given,").slic
+    slic = import_extra("skimage.segmentation", "a member with superpixels of its own").slic
     if image.ndim != 3:
         raise InputError(f"an image must be [C, H, W]; got {list(image.shape)}")
     pixels = image.detach().to("cpu", torch.float64).permute(1, 2, 0).numpy()
