@@ -1,0 +1,48 @@
+"""The path of a call can be held in the head: it crosses few files, and none both ways."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "walk.py"
+LIMITS = {
+    # walk: files, functions, times the model is opened, pairs of modules that call both ways
+    "explain": (50, 430, 16, 14),  # the aim: 16, 220, 1, 0
+    "command": (71, 705, 16, 17),  # the aim: 32 files, 1, 0
+    "run": (71, 600, 17, 17),  # the aim: 1 and 0
+    "bench": (47, 395, 14, 14),  # the aim: 1 and 0
+}
+
+
+@pytest.fixture(scope="module")
+def walk():
+    spec = importlib.util.spec_from_file_location("walk", SCRIPT)
+    module = sys.modules["walk"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["walk"]
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_walk_crosses_few_files_and_none_both_ways(name, walk):
+    found = walk.walk_by_name(name)
+    files, functions, opened, pairs = LIMITS[name]
+    assert len(found.files) <= files, found.files
+    assert len(found.functions) <= functions
+    assert 1 <= found.opened <= opened
+    assert len(found.both_ways) <= pairs, found.both_ways
+
+
+def test_a_walk_sees_functions_in_threads_and_comprehensions(walk):
+    import threading
+
+    from sea_nn.vision.shipped import load_sample
+
+    thread = threading.Thread(target=load_sample)
+    found = walk.draw_walk(lambda: (thread.start(), thread.join()))
+    assert found.files == ["vision/shipped.py"]
+    assert "load_sample" in {code.co_name for code in found.functions}
+    assert not found.both_ways
+    assert found.opened == 0
