@@ -9,7 +9,7 @@ from sea_nn import SEA, Explanation, SEAConfig
 from sea_nn.cli import app
 from sea_nn.errors import InputError
 from sea_nn.questions.absent import blur
-from sea_nn.show.report.encode import encode_group
+from sea_nn.show.viewer.describe import describe_group
 from tests.helpers.networks import build_pooled, draw_bright
 
 
@@ -86,7 +86,7 @@ def test_the_unit_is_said(explanation):
     for kind in ("strip", "overlay"):
         figure = explanation.plot(kind)
         assert any("log-odds" in axes.get_xlabel() for axes in figure.axes)
-    assert encode_group(explanation, 16)["gain_unit"] == "log-odds"
+    assert describe_group(explanation, 16)["gain_unit"] == "log-odds"
 
 
 def test_the_command_line_takes_a_budget(tmp_path):

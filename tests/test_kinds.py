@@ -12,7 +12,7 @@ import torch
 from sea_nn import SEA, Explanation, SEAConfig
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import Kind
-from sea_nn.show.report import write_report
+from sea_nn.show.viewer import write_report
 
 NODES = Kind("nodes", axes=3, channels=2, view="bars")
 SHAPES = {"table": (6,), "series": (2, 8), "image": (3, 4, 4), "volume": (1, 2, 4, 2)}

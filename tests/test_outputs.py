@@ -21,7 +21,7 @@ from sea_nn.members.compute import compute_maps
 from sea_nn.metrics import query_sets, score_maps
 from sea_nn.model.outputs import OUTPUTS, Output, find_last_operation, find_output
 from sea_nn.questions.ask import make_ask_only
-from sea_nn.show.report import write_report
+from sea_nn.show.viewer import write_report
 
 FAST = ("saliency", "input_x_gradient")
 ENDS = {
@@ -350,7 +350,7 @@ def test_words_say_value_or_probability(kind, x, tmp_path):
     assert any(f"{e.name(0)} {written}" in text.replace("\n", " ") for text in drawn)
     page = write_report(e, tmp_path / "report.html").read_text()
     assert f'"unit":"{"value" if value else "probability"}"' in page
-    assert f'"{written}"]' in page
+    assert f'"written":"{written}"' in page
 
 
 @pytest.fixture

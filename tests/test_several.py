@@ -9,7 +9,7 @@ from torch import nn
 from sea_nn import SEA, Explanation, SEAConfig
 from sea_nn.errors import InputError, KindError
 from sea_nn.questions.absent import blur
-from sea_nn.show.report import write_report
+from sea_nn.show.viewer import write_report
 
 
 class Both(nn.Module):

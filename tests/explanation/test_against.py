@@ -62,19 +62,6 @@ def test_a_file_gives_back_both_sides_without_a_map_of_its_own(e, tmp_path):
         assert torch.equal(getattr(again, name), getattr(e, name).float())
 
 
-def test_the_card_has_the_strongest_columns_with_their_sign(e):
-    rows = re.findall(
-        r'<span>feature (\d)</span><span class="meter"><span class="(\w*)" style="width:([\d.]+)%">'
-        r"</span></span><span>([^<]+)",
-        e[1]._repr_html_(),
-    )
-    assert [row[0] for row in rows[:3]] == ["0", "1", "2"]
-    for row, worth in zip(rows[:3], (3, 2, 1), strict=True):
-        assert row[1] == "against"
-        assert float(row[3]) == pytest.approx(-worth, abs=0.15)
-        assert float(row[2]) == pytest.approx(100 * worth / 6.5, abs=3)
-
-
 def test_a_strip_has_a_panel_against_only_where_gains_are_below_0():
     class Sides(nn.Module):
         """What is bright on the left speaks for the value, on the right against it."""

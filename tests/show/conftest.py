@@ -2,7 +2,7 @@
 
 import pytest
 
-from sea_nn.show.report import write_report
+from sea_nn.show.viewer import write_report
 from tests.helpers.browser import Browser
 
 

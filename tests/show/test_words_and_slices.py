@@ -2,7 +2,6 @@
 
 import io
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -12,32 +11,12 @@ from rich.console import Console
 from sea_nn.errors import InputError
 from sea_nn.show.panels import heat, paint
 from sea_nn.show.slices import paint_slices, pick_slices, plot_slices, tile
-from sea_nn.show.words import grade_words, mark_words, plot_words, print_words
-from tests.helpers.samples import EVIL
+from sea_nn.show.words import grade_words, plot_words, print_words
 from tests.show.test_plots import assert_readable, texts
 
 WORDS = ["The ", "film ", "is ", "not ", "good", "."]
 FOR = torch.tensor([0.0, 0.1, 0.0, 0.0, 3.0, 0.0])
 AGAINST = torch.tensor([0.0, 0.0, 0.0, 1.5, 0.0, 0.0])
-
-
-class Marks(HTMLParser):
-    """The text of a page, and its marks as (class, text)."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.text, self.marks, self.tags = "", [], []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        if tag == "mark":
-            self.marks.append([dict(attrs)["class"], ""])
-
-    def handle_data(self, data):
-        self.text += data
-        if self.tags[-1] == "mark" and self.marks[-1][1] == "":
-            self.marks[-1][1] = data
 
 
 def test_levels_follow_the_colour_scale_and_the_side():
@@ -47,22 +26,6 @@ def test_levels_follow_the_colour_scale_and_the_side():
     assert np.abs(np.abs(levels) - expected).max() <= 0.5
     assert levels[4] > 0 > levels[3]
     assert grade_words(torch.zeros(3)).tolist() == [0, 0, 0]
-
-
-def test_marked_words_give_the_text_back_and_say_their_side():
-    found = Marks(mark_words(WORDS, FOR, AGAINST, "log-odds"))
-    assert found.text == "".join(WORDS)
-    sides = {text: mark.split("-")[0] for mark, text in found.marks}
-    assert sides == {"film": "for", "not": "against", "good": "for"}
-    assert "−1.5 log-odds" in mark_words(WORDS, FOR, AGAINST, "log-odds")
-    assert Marks(mark_words(["a", "b"], torch.ones(2))).text == "a b"
-
-
-def test_hostile_words_stay_text_on_a_page():
-    page = mark_words([EVIL, EVIL], torch.tensor([1.0, 0.0]))
-    found = Marks(page)
-    assert found.tags == ["p", "mark"]
-    assert found.text == f"{EVIL} {EVIL}"
 
 
 @pytest.mark.parametrize("colour", [True, False])
@@ -88,7 +51,7 @@ def test_texts_in_a_figure_are_whole_and_break_into_lines():
 
 def test_words_and_numbers_must_match():
     with pytest.raises(InputError, match="6 words and 2 numbers"):
-        mark_words(WORDS, torch.ones(2))
+        print_words(WORDS, torch.ones(2))
     with pytest.raises(InputError, match="one number a word"):
         grade_words(torch.ones(2, 2))
 

@@ -25,7 +25,7 @@ from sea_nn.show.panels import (
     to_array,
 )
 from sea_nn.show.plots import plot_explanation
-from sea_nn.show.report import write_report
+from sea_nn.show.viewer import write_report
 
 PANELS = ("input", "SEA", "members", "mean of members")
 COLOURS = ("magma", "viridis", "cividis", "inferno", "Greys_r")

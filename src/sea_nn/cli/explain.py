@@ -202,7 +202,7 @@ def explain(
         from sea_nn.explanation.atomic import find_target
         from sea_nn.members.registry import expand_methods
         from sea_nn.sea import SEA
-        from sea_nn.show.report import write_report
+        from sea_nn.show.viewer import write_report
 
         # What is wrong with the options is best heard of before anything is computed.
         settings = options.read_settings(config, grid)

@@ -41,7 +41,7 @@ def report(
     from dataclasses import replace
 
     from sea_nn.explanation.explanation import Explanation
-    from sea_nn.show.report import write_report
+    from sea_nn.show.viewer import write_report
 
     loaded: list[Explanation] = []
     for name in runs:

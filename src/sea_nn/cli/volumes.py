@@ -16,7 +16,7 @@ from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import find_target
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.sea import SEA
-from sea_nn.show.report import write_report
+from sea_nn.show.viewer import write_report
 from sea_nn.vision.models import is_file, load_model
 from sea_nn.vision.volumes import load_volume
 

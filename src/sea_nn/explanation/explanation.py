@@ -298,6 +298,6 @@ class Explanation(FeatureSets):
         )
 
     def _repr_html_(self) -> str:
-        from sea_nn.show.card import write_card
+        from sea_nn.show.viewer import write_card
 
         return write_card(self)

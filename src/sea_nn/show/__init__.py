@@ -6,6 +6,6 @@ those of gains, agreement and learning. All but these two functions take plain a
 """
 
 from sea_nn.show.plots import plot_explanation
-from sea_nn.show.report import write_report
+from sea_nn.show.viewer import write_report
 
 __all__ = ["plot_explanation", "write_report"]

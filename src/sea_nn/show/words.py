@@ -1,4 +1,4 @@
-"""Texts as marked words: on a page, in a terminal, in a figure.
+"""Texts as marked words: in a terminal and in a figure; ``viewer.js`` marks them on pages.
 
 Strength is shown twice, by colour and by an underline, and so is the side: evidence for the class
 is underlined once, evidence against it by a dashed or double line. No reader depends on colour.
@@ -7,7 +7,6 @@ Words are plain strings. Where one of them has white space at its ends, all are 
 are, so that the words of a text give the text back; otherwise a space goes between two.
 """
 
-import html
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,35 +56,6 @@ def grade_words(attribution: ArrayLike, against: ArrayLike | None = None) -> Arr
     mean = np.abs(net).mean() if net.size else 0.0
     heat = np.sqrt(np.clip(np.abs(net) / (mean or 1.0) / LIMIT, 0, 1))
     return (np.sign(net) * np.round(LEVELS * heat)).astype(np.int64)
-
-
-def mark_words(
-    words: Sequence[str],
-    attribution: ArrayLike,
-    against: ArrayLike | None = None,
-    unit: str = "",
-) -> str:
-    """One text as HTML: every word that counts is a ``mark``, with its number as its title.
-
-    The classes ``for-1`` to ``for-8`` and ``against-1`` to ``against-8`` belong to the style sheet
-    of all pages (``sea_nn.show.page.read_style``). All text is escaped.
-
-    >>> mark_words(["good", "<film>"], np.array([1.0, 0.0]))
-    '<p class="words"><mark class="for-4" title="1">good</mark> &lt;film&gt;</p>'
-    """
-    levels, gap = _check(words, attribution, against), _find_gap(words)
-    net = to_array(attribution) - (0 if against is None else to_array(against))
-    parts = []
-    for word, level, value in zip(words, levels, net, strict=True):
-        before, bare, after = _split(word)
-        text = html.escape(bare)
-        if level and bare:
-            side = "for" if level > 0 else "against"
-            number = f"{float(value):.3g}".replace("-", "−")
-            title = html.escape(f"{number} {unit}".strip())
-            text = f'<mark class="{side}-{abs(level)}" title="{title}">{text}</mark>'
-        parts.append(before + text + after)
-    return f'<p class="words">{gap.join(parts)}</p>'
 
 
 def print_words(

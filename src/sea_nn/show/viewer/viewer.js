@@ -1,0 +1,594 @@
+// The viewer of explanations. `root` is the document or a shadow root that holds viewer.html; `source` has the
+// inputs and opens one; `ask` puts questions to the model where there is one (in the app alone).
+
+const MOST_BARS = 20, MOST_WARNINGS = 3, TOOLS_FROM = 8;
+const LEVELS = ["fail", "warn", "ok"];
+
+// Turn what Python packed of one input into arrays; the group's own are unpacked once.
+async function unpackInput(entry, group, data) {
+  if (group.features && !group.featureOf) group.featureOf = await unpack(group.features, Uint32Array);
+  const { n } = group, size = group.map[0] * (group.map[1] ?? 1), order = await unpack(data.order, Uint32Array);
+  const featureOf = data.features ? await unpack(data.features, Uint32Array) : group.featureOf;
+  const rank = new Uint32Array(n);
+  order.forEach((feature, k) => { rank[feature] = k; });
+  const gains = await unpack(data.gains, Float32Array), intervals = data.intervals && await unpack(data.intervals, Float32Array);
+  const all = data.maps && await unpack(data.maps, Uint8Array);
+  const planes = all && group.layers.map((_, k) => all.subarray(k * size, (k + 1) * size));
+  return { ...data, entry, group, order, rank, gains, intervals, featureOf, planes, layers: group.layers.map(([name]) => name) };
+}
+
+function view(root, source, ask = null) {
+  const $ = (id) => root.getElementById(id);
+  const state = { input: null, map: 0, opacity: 0.65, p: 0, keep: false };
+  const marked = new Set();   // features that the reader left out, or keeps
+  let { inputs } = source, shown = [...inputs], links = [], current = null, wanted = 0, cursor = [0, 0];
+
+  async function show(number) {
+    const request = ++wanted;
+    let data;
+    try {
+      data = await source.open(number);
+    } catch (error) {
+      $("notice").hidden = false;
+      $("notice").textContent = typeof DecompressionStream === "undefined"
+        ? "This browser is too old to open the page: any browser of 2023 or later can."
+        : `Input ${number} could not be read: ${error.message}`;
+      return;
+    }
+    if (request !== wanted) return;   // a slow input never replaces a newer one
+    $("notice").hidden = true;
+    marked.clear();
+    current = data;
+    state.input = number;
+    for (const part of [showStage, showClasses, showMaps, showScale, showLines, showCharts, showAgreement, showChecks, showProvenance, markPlace]) part();
+    setP(state.p);
+    tryOut();
+    $("viewer").dataset.ready = String(number);
+  }
+
+  // ---- the stage -------------------------------------------------------------------------
+
+  function showStage() {
+    const { group, entry, image, planes } = current, [h, w] = group.map, lines = group.view === "lines";
+    $("name").textContent = entry.name;
+    $("facts").textContent = [group.unit === "value" ? "" : `class ${entry.target}`, `${group.unit} ${entry.written || "unknown"}`,
+      `${count(group.n)} ${group.noun[1]}`, `${group.methods.length} member${group.methods.length === 1 ? "" : "s"}`,
+      current.slices ? `${current.slices.length} of ${group.shape[0]} slices, the strongest of each part` : ""].filter(Boolean).join(" · ");
+    $("noun").textContent = group.noun[1];
+    root.querySelector(".stage").classList.toggle("wide", lines);
+    for (const id of ["picture", "caption", "opacity-control", "zoom-control", "save-map"]) $(id).hidden = !planes;
+    $("bars").hidden = Boolean(planes);
+    $("picture").style.aspectRatio = lines ? "auto" : `${w} / ${h}`;
+    $("picture").style.height = lines ? `${Math.max(110, 96 * h)}px` : "";
+    $("image").hidden = !image;
+    $("image").alt = `Input: ${entry.name}`;
+    $("image").classList.toggle("small", Math.max(h, w) <= 64);
+    if (image) $("image").src = image;
+    $("readout").textContent = `Point at the map to read values${ask ? ", or walk over it with the arrow keys" : ""}.`;
+    if (ask) $("heat").tabIndex = 0;
+    $("p").max = String(group.stops.length);
+    $("p-exact").max = String(group.n);
+    $("trial").hidden = !ask;
+    cursor = [w >> 1, h >> 1];
+    setZoom(1);
+  }
+
+  // The likeliest classes, with the one that is explained, and the one it is explained against.
+  function showClasses() {
+    const { classes, entry, rival } = current;
+    $("classes").hidden = classes.length < 2;
+    $("classes").replaceChildren(...classes.map(([number, name, score]) => {
+      const row = make("li"), label = make("span", name, "label");
+      if (number === entry.target) label.append(" ", make("small", "explained"));
+      if (number === rival) label.append(" ", make("small", "explained against"));
+      row.append(label, makeMeter(score || 0), make("span", score === null ? "–" : score.toFixed(2), "amount"));
+      return row;
+    }));
+  }
+
+  function showMaps() {
+    const { layers, planes, group } = current, pictures = planes && group.view !== "lines";
+    $("maps").classList.toggle("plain", !pictures);
+    if (state.map >= layers.length) state.map = 0;
+    $("maps").replaceChildren(...group.layers.map(([name, about], k) => {
+      const label = make("label"), choice = make("input");
+      Object.assign(choice, { type: "radio", name: "map", value: String(k), checked: k === state.map });
+      label.title = about;
+      label.append(choice, ...(pictures ? [makePanel(planes[k], group.map)] : []), spoken(name));
+      return label;
+    }));
+    const keys = [inputs.length > 1 && "← → other inputs", `1 to ${Math.min(9, layers.length)} ${layers.length > 9 ? "the first 9 maps" : "maps"}`];
+    $("keys").textContent = `Keys: ${keys.filter(Boolean).join(", ")}.`;
+  }
+
+  const isSpread = () => state.map === current.layers.length - 1;
+  // What one times the mean is in the unit of gains, where they have one.
+  const sayMean = ({ group, sides }) => group.gain_unit && `${amount(sides[0] / group.n)} ${group.gain_unit} a ${group.noun[0]}`;
+
+  function showScale() {
+    const marks = isSpread() ? [[0, "0"], [0.5, "0.25"], [1, "0.5"]]
+      : [0, 0.5, 1, 2, 4, limit].map((v) => [Math.sqrt(v / limit), v ? `${v}×` : "0"]);
+    $("ticks").replaceChildren(...marks.map(([place, text]) => {
+      const mark = make("span", text);
+      mark.style.left = `${100 * place}%`;
+      return mark;
+    }));
+    $("unit").textContent = isSpread() ? "spread of the members' percentile ranks: how far they disagree"
+      : "attribution in multiples of the map's own mean; the same colour is the same share in every map" +
+        (sayMean(current) && state.map === 0 ? `; here 1× is ${sayMean(current)}` : "");
+    $("caption").classList.toggle("more", !isSpread());   // the top colour also stands for all above
+    const [name, about] = current.group.layers[state.map];
+    $("about-map").textContent = `${name[0].toUpperCase()}${spoken(name).slice(1)}: ${about}.`;
+    $("about-map").hidden = !about;
+  }
+
+  function showHeat() {
+    const { group, entry, layers, rank, featureOf } = current;
+    $("opacity-value").textContent = `${Math.round(100 * state.opacity)} %`;
+    if (!current.planes) { showBars(); return; }
+    const lit = (k) => (!state.p || rank[featureOf[k]] < state.p) && !marked.has(featureOf[k]);
+    paint($("heat"), current.planes[state.map], group.map, state.opacity, state.p || marked.size ? lit : null);
+    $("image").style.filter = `grayscale(${Math.min(1, 1.4 * state.opacity)})`;
+    $("heat").setAttribute("aria-label", `Map of ${spoken(layers[state.map])} for ${entry.name}` +
+      (state.p ? `, the first ${count(state.p)} of ${count(group.n)} ${group.noun[1]} lit` : ""));
+  }
+
+  function showBars() {
+    const { bars, group, rank, featureOf, against, total } = current;
+    const spread = isSpread(), own = state.map === 0, signed = own && against?.some((v) => v > 0), inUnit = own && group.gain_unit;
+    const both = bars[0].map((share, k) => share + (against?.[k] ?? 0));
+    // Both of a feature's bars, for the class and against it, fit beside each other; shares have one scale in all maps.
+    const top = spread ? 0.5 : Math.max(...both, ...(inUnit ? [] : bars.slice(0, -1).flat())) || 1;
+    const order = bars[0].map((_, k) => k).sort((a, b) => rank[featureOf[a]] - rank[featureOf[b]]);
+    const strength = (k) => Math.max(bars[0][k], against[k]);   // SEA's order ends with what is against
+    if (against?.some((v) => v > 0)) order.sort((a, b) => strength(b) - strength(a));
+    const say = (share) => (inUnit ? amount(share * total) : spread ? share.toFixed(2) : percent(share < 0.0005 ? 0 : share));
+    const rows = (current.all ? order : order.slice(0, MOST_BARS)).map((k) => {
+      const feature = featureOf[k], row = make("div", undefined, "bar"), label = make(ask ? "button" : "span", nameFeature(feature), "label");
+      if (state.p) row.classList.add(rank[feature] < state.p ? "lit" : "unlit");
+      row.classList.toggle("gone", marked.has(feature));
+      row.classList.toggle("unsure", own && isUnsure(rank[feature]));
+      if (ask) Object.assign(label, { type: "button", ariaPressed: String(marked.has(feature)), onclick: () => mark(feature) });
+      if (current.values && group.plain) label.append(make("small", `= ${Number(current.values[k].toPrecision(4))}`));
+      const track = makeMeter(bars[state.map][k] / top, "fill"), number = make("span", say(bars[state.map][k]), "amount");
+      const contra = own && against ? against[k] : 0;
+      if (contra > 0) {   // drawn from the right end, striped, with its sign
+        track.append(...makeMeter(contra / top, "fill contra").childNodes);
+        number.append(make("small", `−${say(contra)}`));
+      }
+      row.append(label, track, number);
+      return row;
+    });
+    if (!current.all && order.length > MOST_BARS) {
+      const more = make("button", `Show all ${count(order.length)} ${group.noun[1]}`);
+      Object.assign(more, { type: "button", onclick: () => { current.all = true; showBars(); } });
+      rows.push(more);
+    }
+    showWords();
+    const [name, about] = group.layers[state.map], unit = spread ? "spread of the members' percentile ranks" : inUnit ? `in ${group.gain_unit}` : "share of the map's total";
+    const text = [signed && "Striped, from the right: evidence against the class", own && current.intervals && "Faint: the interval of its gain holds 0",
+      `${spoken(name)}: ${unit}, ${group.noun[1]} ${signed ? "the strongest first" : "in SEA's order"}`, about];
+    const at = rows.findIndex((row) => row.firstChild === root.activeElement || row.contains(root.activeElement));
+    const focused = root.activeElement?.closest?.("#bars") ? [...$("bars").querySelectorAll("button")].indexOf(root.activeElement) : at;
+    $("bars").replaceChildren(...text.filter(Boolean).map((line) => make("p", line, "faint")), ...rows);
+    if (focused >= 0) $("bars").querySelectorAll("button")[focused]?.focus();
+  }
+
+  const isUnsure = (place) => Boolean(current.intervals) && current.intervals[2 * place] <= 0 && current.intervals[2 * place + 1] >= 0;
+
+  // A text with its words marked as the chosen map weighs them; of those not lit, only the text.
+  function showWords() {
+    const { words, bars, against, rank, featureOf } = current;
+    $("words").hidden = !words;
+    if (!words) return;
+    const text = make("p", undefined, "words");
+    const net = bars[state.map].map((share, k) => share - (state.map === 0 && against ? against[k] : 0));
+    const mean = net.reduce((sum, v) => sum + Math.abs(v), 0) / words.length || 1;
+    words.forEach((word, k) => {
+      const part = isSpread() ? net[k] / 0.5 : Math.abs(net[k]) / mean / limit;
+      const level = Math.round(8 * Math.sqrt(Math.min(1, part))), bare = word.trim(), feature = featureOf[k];
+      const lit = (!state.p || rank[feature] < state.p) && !marked.has(feature);
+      if (!bare || !lit || !level) { text.append(lit ? word : make("span", word, "faded")); return; }
+      const [before, after] = word.split(bare);
+      text.append(before, make("mark", bare, `${net[k] < 0 ? "against" : "for"}-${level}`), after);
+    });
+    $("words").replaceChildren(text);
+  }
+
+  // The lines of series over their map, and the names of channels or slices.
+  function showLines() {
+    const { group, values, slices } = current, lines = group.view === "lines";
+    for (const node of root.querySelectorAll(".channel")) node.remove();
+    const write = (text, top, left = 0) => {
+      const name = make("span", text, "channel");
+      Object.assign(name.style, { top: `calc(${100 * top}% + .4rem)`, left: `calc(${100 * left}% + .4rem)` });
+      $("zoomed").append(name);
+    };
+    $("lines").toggleAttribute("hidden", !lines || !values);
+    $("lines").replaceChildren();
+    if (slices) slices.forEach((slice, k) => write(`slice ${slice}`, Math.floor(k / group.tiles[1]) / group.tiles[0], (k % group.tiles[1]) / group.tiles[1]));
+    if (!lines) return;
+    const [channels, steps] = group.shape;
+    $("lines").setAttribute("viewBox", `0 0 ${steps} ${channels}`);
+    for (let c = 0; c < channels; c++) {
+      write(group.names ? group.names[c] : `channel ${c}`, c / channels);
+      if (!values) continue;
+      const line = values.slice(c * steps, (c + 1) * steps), known = line.filter((v) => v !== null);
+      const low = Math.min(...known), span = Math.max(...known) - low || 1;
+      const points = line.map((v, t) => (v === null ? null : `${t + 0.5} ${(c + 0.9 - 0.8 * (v - low) / span).toFixed(4)}`));
+      const d = points.map((point, t) => point && `${points[t - 1] ? "L" : "M"}${point}`).filter(Boolean).join("");
+      $("lines").append(draw("path", { d, class: "halo" }), draw("path", { d, class: "line" }));
+    }
+  }
+
+  function setZoom(zoom) {
+    const frame = $("picture"), old = parseFloat($("zoomed").style.width) / 100 || 1;
+    const [x, y] = [(frame.scrollLeft + frame.clientWidth / 2) / old, (frame.scrollTop + frame.clientHeight / 2) / old];
+    $("zoomed").style.width = $("zoomed").style.height = `${100 * zoom}%`;
+    frame.classList.toggle("closer", zoom > 1);
+    if (zoom > 1) frame.tabIndex = 0;   // keys scroll it
+    else frame.removeAttribute("tabindex");
+    frame.scrollTo(x * zoom - frame.clientWidth / 2, y * zoom - frame.clientHeight / 2);
+    $("zoom").value = String(zoom);
+    $("zoom-value").textContent = `${zoom}×`;
+  }
+
+  // A feature's name: a column's, a channel and a step, a word, or a place.
+  function nameFeature(k) {
+    const { group, words } = current, { names, feature_shape: space } = group;
+    if (words && group.plain) return words[k].trim() || `word ${k}`;
+    if (space.length === 1) return group.plain && names ? names[k] : `${group.noun[0]} ${k}`;
+    const place = [];
+    for (let axis = space.length - 1, rest = k; axis >= 0; axis--) {
+      place.unshift(rest % space[axis]);
+      rest = Math.floor(rest / space[axis]);
+    }
+    if (group.view === "lines") return `${names ? names[place[0]] : `channel ${place[0]}`} at ${place[1]}`;
+    return `(${place.join(", ")})`;
+  }
+
+  // Where a drawn pixel is in the input.
+  function sayWhere(x, y) {
+    const { group, slices } = current, [rows, columns] = group.tiles, [H, W] = group.shape.slice(-2);
+    const [h, w] = [group.map[0] / rows, group.map[1] / columns];
+    if (group.view === "lines") return `channel ${y}, step ${Math.floor(x * W / w)}`;
+    const place = `row ${Math.floor((y % h) * H / h)}, column ${Math.floor((x % w) * W / w)}`;
+    return slices ? `slice ${slices[Math.floor(y / h) * columns + Math.floor(x / w)]}, ${place}` : place;
+  }
+
+  function readOut(x, y) {
+    const { group, rank, featureOf, planes, gains, intervals } = current, k = y * group.map[1] + x, t = planes[state.map][k] / 255;
+    const value = isSpread() ? `spread ${(0.5 * t).toFixed(2)}`
+      : t === 1 ? `${limit}× the mean or more` : `${(limit * t * t).toPrecision(2)}× the mean`;
+    const place = rank[featureOf[k]], between = intervals ? `, between ${amount(intervals[2 * place])} and ${amount(intervals[2 * place + 1])}` : "";
+    const gain = group.gain_unit ? ` (${amount(gains[place])} ${group.gain_unit}${between})` : "";
+    $("readout").textContent = `${sayWhere(x, y)}: ${spoken(current.layers[state.map])} ${value}; SEA took this ${group.noun[0]} ${ordinal(place + 1)}${gain}`;
+  }
+
+  // ---- p, the charts, and what the model says ----------------------------------------------
+
+  function setP(p) {
+    const { n, noun, stops } = current.group;
+    state.p = Math.max(0, Math.min(n, Math.round(p) || 0));
+    $("p").value = String(stops.findLastIndex((stop) => stop <= state.p) + 1);
+    $("p-exact").value = String(state.p);
+    const text = state.p ? `the first ${count(state.p)} of ${count(n)} ${noun[1]} (${percent(state.p / n)})`
+      : `none lit: the whole map is shown (${count(n)} ${noun[1]} in all)`, says = sayAt(state.p);
+    $("p-text").textContent = text;
+    $("p-says").replaceChildren(...says);
+    $("p-says").hidden = !says.length;
+    $("p").setAttribute("aria-valuetext", `${text} ${$("p-says").textContent}`);
+    moveMarks();
+    showHeat();
+  }
+
+  // What the model says with p features: its own answers, or between two of them what lies between.
+  function sayAt(p) {
+    const { curve, group } = current;
+    if (!curve || !p) return [];
+    const write = (x) => (group.unit === "value" ? amount(x) : x.toFixed(2));
+    const { counts, error } = curve, asked = counts.includes(p), k = counts.findLastIndex((stop) => stop <= p);
+    const [left, removed] = [curve.left, curve.removed].map((side) => make("b", (asked ? "" : "≈ ") + write(readAt(side, p, counts))));
+    const [one, two] = [curve.f_left, curve.f_removed].map((line) => write(readAt(line, p, [0, ...group.stops])));
+    const source = asked ? "the model's own answers" : `between the model's own answers at ${count(counts[k])} and ${count(counts[k + 1])}`;
+    const guess = `; f predicts ${one} and ${two}${error === null ? "" : ` ± ${write(error)}`}`;
+    return ["Only these left: ", left, "; these removed: ", removed, " ", make("span", `(${source}${guess})`, "faint")];
+  }
+
+  function showCharts() {
+    $("curve-card").hidden = !current.curve;
+    $("curve").replaceChildren(...(current.curve ? drawCurve(current) : []));
+    $("gains").replaceChildren(...drawGains(current));
+  }
+
+  function moveMarks() {
+    const { n } = current.group;
+    moveMark(root.querySelector("#gains svg"), state.p, logPlace(state.p, n));
+    if (current.curve) moveMark(root.querySelector("#curve svg"), state.p, rootPlace(state.p, n));
+  }
+
+  // Ask the model itself about the best p, and add its answers to the curve.
+  async function weigh() {
+    const { curve } = current, p = state.p, own = current;
+    if (!ask || !curve || curve.counts.includes(p)) return;
+    const reply = await ask("weigh", { p });
+    if (own !== current || !reply.point || curve.counts.includes(p)) return;
+    const place = curve.counts.findIndex((stop) => stop > p);
+    [curve.counts, curve.left, curve.removed].forEach((list, k) => list.splice(place, 0, reply.point[k]));
+    showCharts();
+    setP(state.p);
+  }
+
+  function mark(feature) {
+    if (!marked.delete(feature)) marked.add(feature);
+    showHeat();
+    tryOut();
+  }
+
+  // What the model says without the marked features, or with only these.
+  let trials = 0;
+  async function tryOut() {
+    const { noun } = current.group, trial = ++trials, cells = [...marked];
+    $("without").setAttribute("aria-pressed", String(!state.keep));
+    $("only").setAttribute("aria-pressed", String(state.keep));
+    $("trial-hint").textContent = `${current.planes ? `Click ${noun[1]} of the map, or walk to them with the arrow keys and press space` : `Press ${noun[1]}`}: the model is asked without them.`;
+    delete $("trial-says").dataset.count;
+    if (!cells.length || !ask) { $("trial-says").replaceChildren(); return; }
+    const words = `${state.keep ? "With only" : "Without"} ${cells.length} ${noun[cells.length === 1 ? 0 : 1]}`;
+    const reply = await ask("remove", { cells, keep: state.keep });
+    if (trial !== trials) return;
+    const rows = (reply.top ?? []).map(([label, score, share]) => {
+      const row = make("li");
+      row.append(make("span", label, "label"), makeMeter(share), make("span", score, "amount"));
+      return row;
+    });
+    const list = make("ol", undefined, "classes");
+    list.append(...rows);
+    $("trial-says").replaceChildren(make("p", reply.error ?? `${words} the model says`), list);
+    $("trial-says").dataset.count = String(cells.length);
+  }
+
+  // ---- agreement, checks, provenance ---------------------------------------------------------
+
+  function showAgreement() {
+    const names = ["SEA", ...current.group.methods].map(spoken);
+    const rows = current.agreement.map((values, r) => [`${r} ${names[r]}`, ...values.map((v) => {
+      const cell = make("span", v === null ? "–" : v.toFixed(2).replace("-", "−"), "share");
+      if (v === null) { cell.title = "a constant map ranks nothing"; return cell; }
+      cell.style.background = `rgba(${v < 0 ? "33,102,172" : "178,24,43"},${(0.9 * Math.abs(v)).toFixed(3)})`;
+      cell.classList.toggle("strong", v > 0.84 || v < -0.97);   // where white reads better than black
+      return cell;
+    })]);
+    $("agreement").replaceChildren(makeTable(["map", ...names.map((_, k) => k)], rows));
+    const trust = current.trust ?? [];
+    $("trust").hidden = !trust.length;
+    if (!trust.length) return;
+    const list = make("ol", undefined, "classes");
+    list.append(...trust.map(([name, share]) => {
+      const row = make("li");
+      row.append(make("span", spoken(name), "label"), makeMeter(share), make("span", percent(share), "amount"));
+      return row;
+    }));
+    $("trust").replaceChildren(make("p", `The model's answers agree most with ${spoken(trust[0][0])}: how much of them each member explains.`), list);
+  }
+
+  function showChecks() {
+    const { group } = current, { methods } = group, order = (check) => LEVELS.indexOf(check.level);
+    // Advice stays as it is: names in it belong to code.
+    const say = (text) => methods.reduce((said, name) => said.replaceAll(name, spoken(name)), text);
+    const items = [...current.checks, ...group.checks].sort((a, b) => order(a) - order(b)).map((check) => {
+      const item = make("li"), text = make("div");
+      text.append(make("b", spoken(check.subject)), `: ${say(check.message)}`);
+      if (check.advice) text.append(make("div", check.advice, "faint"));
+      item.append(make("span", check.level, `level ${check.level}`), text);
+      return item;
+    });
+    if (!items.length) items.push(make("li", "No checks were recorded.", "faint"));
+    $("checks").replaceChildren(...items.slice(0, MOST_WARNINGS));
+    const rest = items.slice(MOST_WARNINGS), more = make("details"), list = make("ul", undefined, "checks");
+    list.append(...rest);
+    more.append(make("summary", `${rest.length} more`), list);
+    const assumed = make("ul", undefined, "sentences");
+    assumed.append(...group.assumed.map((sentence) => make("li", sentence)));
+    $("assumed").replaceChildren(...(rest.length ? [more] : []), ...(group.assumed.length ? [make("h4", "Assumed"), assumed] : []));
+  }
+
+  function showProvenance() {
+    const { provenance, evaluations: asked } = current.group;
+    const { config, members: options = {}, call = {}, versions, seconds, evaluations, ...rest } = provenance;
+    const spent = asked && Object.entries(asked).map(([of, n]) => `${count(n)} for ${of}`).join(", ");
+    const parts = [makePairs([...Object.entries(rest), ["evaluations of the model", spent || ""]])];
+    const members = [...new Set([...Object.keys(seconds), ...Object.keys(evaluations)])];
+    const all = Object.values(evaluations).reduce((sum, n) => sum + n, 0);
+    if (members.length) parts.push(makeTable(["member", "seconds", "evaluations"], members.map((member) => {
+      const n = member === "total" ? all : evaluations[member];
+      const name = member !== "sea" ? spoken(member) : evaluations.sea ? "SEA and its questions" : "SEA";
+      return [name, typeof seconds[member] === "number" ? duration(seconds[member]) : null, n === undefined ? null : count(n)];
+    })));
+    for (const [name, values] of [["configuration", config], ["members' options", options], ["call", call], ["versions", versions]]) {
+      if (!Object.keys(values).length) continue;
+      const details = make("details");
+      details.append(make("summary", name), makePairs(Object.entries(values)));
+      parts.push(details);
+    }
+    if (!parts.some((part) => part.childElementCount)) parts.push(make("p", "Nothing was recorded.", "faint"));
+    $("provenance").replaceChildren(...parts);
+  }
+
+  // ---- the gallery -------------------------------------------------------------------------
+
+  function makeLinks() {
+    const watcher = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach(async ({ target }) => {
+      watcher.unobserve(target);
+      const { planes, image, group } = await source.open(Number(target.dataset.number));
+      if (!planes) return;
+      const panel = makePanel(planes[0], group.map, image);
+      panel.style.aspectRatio = "1";
+      target.firstChild.prepend(panel);
+    }), { rootMargin: "150px" });
+    links = inputs.map((entry) => {
+      const item = make("li"), link = make("a"), text = make("span");
+      link.href = `#${entry.number}`;
+      text.append(make("b", entry.name), make("small", entry.written));
+      link.append(text);
+      item.append(link);
+      item.dataset.number = entry.number;
+      watcher.observe(item);
+      return item;
+    });
+  }
+
+  function arrange() {
+    const words = $("filter").value.trim().toLowerCase(), by = $("sort").value;
+    const low = (v) => (v === null ? Infinity : v);
+    const rules = { given: () => 0, agreement: (a, b) => low(a.agreement) - low(b.agreement),
+      score: (a, b) => low(a.score) - low(b.score), name: (a, b) => a.name.localeCompare(b.name) };
+    shown = inputs.filter((entry) => entry.name.toLowerCase().includes(words)).sort(rules[by]);
+    $("list").replaceChildren(...shown.map((entry) => links[entry.number]));
+    $("found").textContent = words ? `${count(shown.length)} of ${count(inputs.length)} inputs` : `${count(inputs.length)} inputs`;
+    markPlace();
+  }
+
+  function markPlace() {
+    if (!links.length || state.input === null) return;
+    const place = shown.findIndex((entry) => entry.number === state.input);
+    $("place").textContent = place < 0 ? "not in the list" : `${count(place + 1)} of ${count(shown.length)}`;
+    $("previous").disabled = place <= 0;
+    $("next").disabled = shown.length === 0 || place === shown.length - 1;
+    links.forEach((item, number) => item.firstChild.toggleAttribute("aria-current", number === state.input));
+    // Scroll the list alone: scrollIntoView would move the page as well.
+    const item = links[state.input];
+    $("list").scrollTo(item.offsetLeft - $("list").offsetLeft - 80, item.offsetTop - $("list").offsetTop - 80);
+  }
+
+  function step(by) {
+    const place = shown.findIndex((entry) => entry.number === state.input);
+    const next = shown[place < 0 ? 0 : place + by];
+    if (!next) return;
+    const inList = $("list").contains(root.activeElement);
+    location.hash = String(next.number);
+    if (inList) links[next.number].firstChild.focus({ preventScroll: true });
+  }
+
+  const fromAddress = () => {
+    const number = Number(location.hash.slice(1) || (shown[0] || inputs[0]).number);
+    return Number.isInteger(number) && number >= 0 && number < inputs.length ? number : 0;
+  };
+
+  // ---- downloads ---------------------------------------------------------------------------
+
+  function drawMap() {
+    const canvas = make("canvas"), context = canvas.getContext("2d"), [h, w] = current.group.map;
+    const lines = current.group.view === "lines", factor = Math.max(1, Math.round(768 / Math.max(h, w)));
+    canvas.width = lines ? 1200 : w * factor;
+    canvas.height = lines ? 120 * h : h * factor;
+    context.imageSmoothingEnabled = !lines && Math.max(h, w) > 64;
+    context.filter = $("image").style.filter || "none";
+    if (current.image) context.drawImage($("image"), 0, 0, canvas.width, canvas.height);
+    context.filter = "none";
+    context.imageSmoothingEnabled = false;
+    context.drawImage($("heat"), 0, 0, canvas.width, canvas.height);
+    const grow = new DOMMatrix([canvas.width / current.group.shape.at(-1), 0, 0, canvas.height / h, 0, 0]);
+    for (const path of lines ? root.querySelectorAll("#lines path") : []) {
+      const scaled = new Path2D(), halo = path.classList.contains("halo");
+      scaled.addPath(new Path2D(path.getAttribute("d")), grow);
+      context.strokeStyle = halo ? "#fff" : "#16161a";
+      context.lineWidth = halo ? 4 : 1.6;
+      context.stroke(scaled);
+    }
+    return canvas;
+  }
+
+  function writeOrder() {
+    const { order, gains, group, intervals } = current, unit = group.gain_unit;
+    const more = (place) => (intervals ? `,${amount(intervals[2 * place])},${amount(intervals[2 * place + 1])}`.replaceAll("−", "-") : "");
+    const rows = Array.from(order, (k, place) => `${place + 1},${k},${quote(nameFeature(k))},${Number(gains[place].toPrecision(7))}${more(place)}`);
+    return [`rank,feature,name,${quote(unit ? `gain in ${unit}` : "gain")}${intervals ? ",low,high" : ""}`, ...rows, ""].join("\r\n");
+  }
+
+  function writeData() {
+    const { entry, classes, order, gains, curve, sums, sides, agreement, checks, trust, group } = current;
+    const { methods, noun, n, shape, unit, gain_unit, provenance, assumed, evaluations } = group;
+    const about = { name: entry.name, class: entry.target, [unit]: entry.score, classes, features: { noun: noun[0], n, shape } };
+    const found = { order: [...order], gains: [...gains], gain_unit, sums, for: sides[0], against: sides[1], curve, methods, agreement, trust };
+    return JSON.stringify({ ...about, ...found, checks: [...checks, ...group.checks], assumed, evaluations, provenance }, null, 1);
+  }
+
+  function save(ending, blob) {
+    const name = `${current.entry.number}_${current.entry.name}`.replace(/[^\p{L}\p{N}.-]+/gu, "_").slice(0, 80);
+    saveAs(`sea_${name}.${ending}`, blob);
+  }
+
+  // ---- controls ----------------------------------------------------------------------------
+
+  const on = (id, event, does) => $(id).addEventListener(event, does);
+  on("maps", "change", (event) => { state.map = Number(event.target.value); showScale(); showHeat(); });
+  on("opacity", "input", () => { state.opacity = Number($("opacity").value) / 100; showHeat(); });
+  on("zoom", "input", () => setZoom(Number($("zoom").value)));
+  on("p", "input", () => setP(Number($("p").value) ? current.group.stops[Number($("p").value) - 1] : 0));
+  on("p", "change", weigh);
+  on("p-exact", "change", () => { setP(Number($("p-exact").value)); weigh(); });
+  on("controls", "submit", (event) => event.preventDefault());
+  on("previous", "click", () => step(-1));
+  on("next", "click", () => step(1));
+  on("filter", "input", arrange);
+  on("sort", "change", arrange);
+  on("without", "click", () => { state.keep = false; tryOut(); });
+  on("only", "click", () => { state.keep = true; tryOut(); });
+  on("clear", "click", () => { marked.clear(); showHeat(); tryOut(); });
+  on("save-map", "click", () => drawMap().toBlob((blob) => save("png", blob)));
+  on("save-order", "click", () => save("csv", new Blob([writeOrder()], { type: "text/csv" })));
+  on("save-data", "click", () => save("json", new Blob([writeData()], { type: "application/json" })));
+
+  const pointAt = (event) => {
+    const frame = $("heat").getBoundingClientRect(), [h, w] = current.group.map;
+    return [Math.max(0, Math.min(w - 1, Math.floor(w * (event.clientX - frame.left) / frame.width))),
+      Math.max(0, Math.min(h - 1, Math.floor(h * (event.clientY - frame.top) / frame.height)))];
+  };
+  on("heat", "pointermove", (event) => { if (current?.planes) readOut(...pointAt(event)); });
+  if (ask) {
+    const markAt = ([x, y]) => mark(current.featureOf[y * current.group.map[1] + x]);
+    on("heat", "click", (event) => { cursor = pointAt(event); markAt(cursor); });
+    on("heat", "keydown", (event) => {
+      const [h, w] = current.group.map, [rows, columns] = current.group.feature_shape.length === 2 ? current.group.feature_shape : [16, 16];
+      const [down, across] = [Math.max(1, Math.round(h / rows)), Math.max(1, Math.round(w / columns))];
+      const move = { ArrowLeft: [-across, 0], ArrowRight: [across, 0], ArrowUp: [0, -down], ArrowDown: [0, down] }[event.key];
+      if (event.key === " " || event.key === "Enter") markAt(cursor);
+      else if (move) {
+        cursor = [Math.max(0, Math.min(w - 1, cursor[0] + move[0])), Math.max(0, Math.min(h - 1, cursor[1] + move[1]))];
+        readOut(...cursor);
+      } else return;
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  }
+
+  (root.host ?? window).addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !current) return;
+    const at = root.activeElement, { key } = event;
+    if (at?.matches("input[type=search], input[type=number], select")) return;
+    const sliding = at?.matches("input[type=range], input[type=radio]") || at?.closest(".scroll, .closer");
+    const inList = $("list").contains(at);
+    if (links.length && (key === "j" || (!sliding && key === "ArrowRight") || (inList && key === "ArrowDown"))) step(1);
+    else if (links.length && (key === "k" || (!sliding && key === "ArrowLeft") || (inList && key === "ArrowUp"))) step(-1);
+    else if (/^[1-9]$/.test(key) && current.layers[key - 1]) root.querySelector(`#maps input[value="${key - 1}"]`).click();
+    else return;
+    event.preventDefault();
+  });
+
+  const strip = $("scale").getContext("2d"), row = strip.createImageData(256, 1);
+  for (let t = 0; t < 256; t++) row.data.set([...colours.subarray(3 * t, 3 * t + 3), 255], 4 * t);
+  strip.putImageData(row, 0, 0);
+  $("scale").style.background = `rgb(${colours.subarray(-3)})`;   // of the arrow
+  const many = inputs.length > 1;
+  $("layout").classList.toggle("many", many);
+  $("gallery").hidden = $("pager").hidden = !many;
+  $("tools").hidden = inputs.length < TOOLS_FROM;
+  if (many) {
+    makeLinks();
+    arrange();
+    addEventListener("hashchange", () => { if (/^#\d*$/.test(location.hash)) show(fromAddress()); });
+  }
+  if (inputs.length) show(many ? fromAddress() : 0);
+  return { replace: (other) => { source = other; inputs = shown = other.inputs; show(0); } };
+}
