@@ -1,6 +1,6 @@
 """What each part of the engine gains: the same maps with one part after the other switched off.
 
-On a CPU: norm folding, and greedy's guesses and cubic bounds. On a GPU: norm folding, the first
+On a CPU: norm folding. On a GPU: norm folding, the first
 layer apart and CUDA graphs, with Captum by hand beside them; `benchmarks.compiled` adds compiled
 passes. Each machine writes its own section of docs/results/engine.md.
 """
@@ -19,13 +19,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from benchmarks.core import smooth_maps
 from benchmarks.members import PAPER, Captum, cosine, explain, views
 from benchmarks.table import Table, hardware, to_markdown
-from sea_nn import DSF, SEAConfig, ensemble, maximize
 from sea_nn.metrics import score_maps
 from sea_nn.model import cuda_graphs, forms
-from sea_nn.paper import bounds, greedy_search
 from sea_nn.questions import opening
 from sea_nn.vision.models import load_model
 
@@ -102,7 +99,6 @@ def on_cpu() -> Iterator[Table]:
         same = how(found, expected)
         rows.append([label, "norm folding", f"{fast:.2f}", f"{plain:.2f}", plain / fast, same])
     yield from _say(rows)
-    yield from greedy()
 
 
 def explain_here(model: nn.Module, x: Tensor, target: Tensor) -> list[Tensor]:
@@ -120,49 +116,6 @@ def _say(rows: list[list[Any]]) -> Iterator[Table]:
     table = [[*row[:4], f"{row[4]:.2f}", f"{row[5]:.7f}"] for row in rows]
     header = ["work", "part", "with, s", "without, s", "gain", "the same"]
     yield "Passes on a CPU", note, header, table
-
-
-def greedy() -> Iterator[Table]:
-    """Guesses and cubic bounds, on the two functions of the tables (c) and (d) of core_cpu.md."""
-    config, maps = (
-        SEAConfig.paper("fmnist").replace(init=(0.0, 1.0), epochs=5),
-        smooth_maps(1, 3, 28),
-    )
-    data = torch.rand(10_000, 100, generator=torch.Generator().manual_seed(0)) ** 4
-    flat = DSF(len(data), widths=(100,), bias=False)
-    with torch.no_grad():
-        flat.weights[0].copy_(data.T)
-    start = greedy_search.GreedySearch.__init__
-    parts: dict[str, Part] = {
-        "guesses": [(greedy_search.GreedySearch, "__init__", partial_window(start))],
-        "cubic bounds": [(bounds, "_bend", lambda s, t, line, m, u: torch.ones_like(line).bool())],
-    }
-    works: list[tuple[str, Callable[[], Tensor], int]] = [
-        (
-            "(c) 784-512-256-32-1, 5 epochs and map",
-            lambda: ensemble(maps, config).order,
-            2,
-        ),
-        ("(d) 1,000 of 10,000, one layer", lambda: maximize(flat, 1_000).order, 5),
-    ]
-    rows = []
-    for label, work, repeats in works:
-        fast, expected = best(work, repeats)
-        for name, part in parts.items():
-            with without(part):
-                slow, found = best(work, 1, 0)
-            same = "yes" if torch.equal(found, expected) else "no"
-            rows.append([label, name, f"{fast:.3f}", f"{slow:.3f}", f"{slow / fast:.2f}", same])
-    header = ["work", "part", "with, s", "without, s", "gain", "same order"]
-    yield "Greedy on a CPU", "Without guesses, each round looks one step ahead.", header, rows
-
-
-def partial_window(start: Callable[..., None]) -> Callable[..., None]:
-    def begin(self: Any, *given: Any, **options: Any) -> None:
-        start(self, *given, **options)
-        self.window = 1
-
-    return begin
 
 
 HEADER = [

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from sea_nn.metrics.quantus import quantus_explain
     from sea_nn.model.arrays import NumpyModel
     from sea_nn.paper.aggregators import aggregate
+    from sea_nn.paper.attribution import maximize
     from sea_nn.paper.dsf import DSF, CollapsedDSF
     from sea_nn.paper.ensemble import Ensemble, ensemble, ensemble_class
-    from sea_nn.paper.greedy import maximize
-    from sea_nn.paper.greedy_search import Selection
+    from sea_nn.paper.greedy import Selection
     from sea_nn.sea import SEA
 
 __all__ = [
@@ -51,8 +51,8 @@ _HOMES = {
     "metrics.quantus": ("quantus_explain",),
     "sea": ("SEA",),
     "paper.dsf": ("DSF", "CollapsedDSF"),
-    "paper.greedy": ("maximize",),
-    "paper.greedy_search": ("Selection",),
+    "paper.attribution": ("maximize",),
+    "paper.greedy": ("Selection",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 

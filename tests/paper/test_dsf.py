@@ -67,8 +67,8 @@ def test_a_batch_is_its_functions_side_by_side():
 def test_rise_is_the_difference_of_values():
     f = DSF(9, widths=(4, 3), init=(0.0, 1.0), seed=5)
     upper = f.upper_layers()
-    sums = upper.sums(f.offset(0).expand(1, 1, -1))
-    gains = upper.rises(sums, f.matrix(0).mT)[-1].squeeze(2)
+    columns = f.first_layer().mT
+    gains = upper.rises(upper.sums(torch.zeros_like(columns[:, :1])), columns)[-1].squeeze(2)
     for v in range(9):
         difference = f(subset(9, [v])) - f(subset(9, []))
         torch.testing.assert_close(gains[0, v], difference, rtol=1e-10, atol=1e-12)
@@ -77,27 +77,20 @@ def test_rise_is_the_difference_of_values():
 @pytest.mark.parametrize("widths", [(), (4,), (5, 3, 2)])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("batch", [None, 2])
-def test_equal_units_collapse_and_expand_without_loss(widths, bias, batch):
-    f = DSF(6, widths=widths, bias=bias, init=(0.7, 0.7), batch=batch)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        first = torch.rand(f.weights[0].shape, generator=generator, dtype=torch.float64)
-        f.weights[0].copy_(first[..., :1, :].expand_as(first))
-    small = f.collapse()
+def test_equal_units_are_a_scalar_function_of_one_sum(widths, bias, batch):
+    lead, generator = [batch] if batch else [], torch.Generator().manual_seed(0)
+
+    def draw(size):
+        return torch.rand(*lead, size, generator=generator, dtype=torch.float64)
+
+    depth = len(widths)
+    small = CollapsedDSF(
+        draw(6), widths=widths, scale=draw(depth), bias=draw(depth + 1) if bias else None
+    )
+    f = small.expand()
     x = torch.rand(*([batch] if batch else []), 4, 6, dtype=torch.float64)
     torch.testing.assert_close(small(x), f(x), rtol=1e-13, atol=0)
-    torch.testing.assert_close(small.expand()(x), f(x), rtol=1e-13, atol=0)
     torch.testing.assert_close(small.slope(x), f.slope(x), rtol=1e-12, atol=0)
-
-
-def test_different_units_do_not_collapse():
-    for index in range(4):
-        f = DSF(5, widths=(3, 2), init="ones")
-        with torch.no_grad():
-            parameter = [f.weights[0], f.weights[1], f.weights[2], f.biases[0]][index]
-            parameter.view(-1)[0] += 1e-12
-        assert f.collapse() is None
-    assert isinstance(DSF(5, widths=(3, 2)).collapse(), CollapsedDSF)
 
 
 @pytest.mark.parametrize("batch", [None, 2])

@@ -1,6 +1,4 @@
 import math
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -9,12 +7,11 @@ from hypothesis import strategies as st
 
 from sea_nn import SEAConfig, ensemble, ensemble_class
 from sea_nn.errors import InputError
-from sea_nn.paper import batches
 from sea_nn.paper import heatmaps as heatmap
-from sea_nn.paper.algorithm1 import attribute
-from sea_nn.paper.batches import map_on_cores
+from sea_nn.paper.attribution import attribute
+from sea_nn.paper.ensemble import _count_rows
 from sea_nn.paper.fit import fit
-from sea_nn.paper.training_data import make_training_data
+from sea_nn.paper.objective import make_training_data
 from tests.helpers.functions import maps
 from tests.reference import paper
 
@@ -64,8 +61,8 @@ def test_collapsed_equals_the_full_network_under_every_solver(solver, rate, trai
     small, short = fit(given_rows, config)
     full, long = fit(given_rows, config, collapse=False)
     torch.testing.assert_close(short.objective, long.objective, rtol=1e-11, atol=0)
-    again = full.collapse()
-    assert again is None or torch.allclose(again.weight, small.weight, rtol=1e-12)
+    weight = small.weight.unsqueeze(1).expand_as(full.weights[0])
+    torch.testing.assert_close(full.weights[0], weight, rtol=1e-12, atol=0, check_stride=False)
     torch.testing.assert_close(attribute(small)[2], attribute(full)[2], rtol=1e-8, atol=1e-9)
 
 
@@ -126,46 +123,6 @@ def test_a_batch_is_its_inputs_one_by_one(name):
         torch.testing.assert_close(
             alone.attribution[0], together.attribution[i], rtol=1e-9, atol=1e-12
         )
-
-
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("inference", [False, True])
-def test_inputs_side_by_side_are_those_one_after_another(two_threads, inference):
-    given_maps = maps(5, shape=(6, 7))
-    with torch.inference_mode(inference):
-        together = ensemble(given_maps, CONFIGS["network"])
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(1)
-    alone = ensemble(given_maps, CONFIGS["network"])
-    assert torch.equal(together.order, alone.order)
-    torch.testing.assert_close(together.attribution, alone.attribution, rtol=1e-9, atol=1e-12)
-
-
-def test_work_on_cores_keeps_its_order_and_the_callers_threads(two_threads):
-    def work(item):
-        if item == 7:
-            raise ValueError("seven")
-        return item, torch.get_num_threads(), torch.is_grad_enabled(), threading.get_ident()
-
-    with torch.no_grad():
-        done = map_on_cores(work, range(6))
-    assert [row[:3] for row in done] == [(i, 1, False) for i in range(6)]
-    assert threading.get_ident() not in {row[3] for row in done}
-    with pytest.raises(ValueError, match="seven"):
-        map_on_cores(work, range(5, 9))
-    assert torch.get_num_threads() == 2
-    with ThreadPoolExecutor(1) as later:  # a new thread asks for the number of the whole process
-        assert later.submit(torch.get_num_threads).result() == 2
-    assert map_on_cores(work, range(1))[0][3] == threading.get_ident()
-    torch.set_num_threads(1)
-    assert {row[3] for row in map_on_cores(work, range(3))} == {threading.get_ident()}
 
 
 @pytest.mark.parametrize("name", ["default", "gradient"])
@@ -312,8 +269,8 @@ def test_an_ensemble_prints_in_one_line():
 def test_the_chunk_counts_the_pixels_behind_a_grid():
     config = SEAConfig.paper("imagenet")
     device = torch.device("cpu")
-    pooled = batches.count_rows(784, 224 * 224, 3, config, device)
-    plain = batches.count_rows(784, 784, 3, config, device)
+    pooled = _count_rows(784, 224 * 224, 3, config, device)
+    plain = _count_rows(784, 784, 3, config, device)
     assert pooled * 8 * 224 * 224 * 3 * 10 <= 64 << 20
     assert pooled < plain
 

@@ -9,15 +9,10 @@ from hypothesis import strategies as st
 
 from sea_nn import DSF, CollapsedDSF, maximize
 from sea_nn.errors import InputError, KindError
-from sea_nn.paper.algorithm1 import attribute
-from sea_nn.paper.greedy_search import GreedySearch, pick_by_polynomial, pick_in_numpy
+from sea_nn.paper import greedy
+from sea_nn.paper.attribution import attribute
 from tests.helpers.functions import ACTIVATIONS, functions, subset
 from tests.reference import paper
-
-
-def search(f, **options):
-    columns = f.matrix(0).detach().mT.contiguous()
-    return GreedySearch(columns, f.offset(0), f.upper_layers(), **options)
 
 
 @given(f=functions(), budget=st.integers(1, 6))
@@ -58,18 +53,18 @@ def test_gains_never_grow_and_add_up(f):
     assert float(found.gains.sum()) == pytest.approx(total, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize(("window", "block"), [(1, 1), (3, 2), (8, 64), (50, 1000)])
+@pytest.mark.parametrize("block", [1, 7, 1000])
 @pytest.mark.parametrize("remove_ties", [False, True])
-def test_windows_and_blocks_change_nothing(window, block, remove_ties):
+def test_how_many_are_evaluated_first_changes_nothing(block, remove_ties, monkeypatch):
+    monkeypatch.setattr(greedy, "BLOCK", block)
     f = DSF(40, widths=(16, 8), init=(0.0, 1.0), batch=3, seed=2)
     with torch.no_grad():  # planted ties and useless features
         f.weights[0][:, :, 7] = f.weights[0][:, :, 3]
         f.weights[0][:, :, 20] = f.weights[0][:, :, 3]
         f.weights[0][:, :, 11] = 0
-    slow = search(f, bounded=False, remove_ties=remove_ties).run(40)
-    narrow = search(f, remove_ties=remove_ties)
-    narrow.window, narrow.block = window, block
-    fast = narrow.run(40)
+    slow, fast = (
+        f.select(40, bounded=bounded, remove_ties=remove_ties) for bounded in (False, True)
+    )
     assert torch.equal(slow[0], fast[0])
     torch.testing.assert_close(slow[1], fast[1], rtol=1e-12, atol=1e-15)
 
@@ -87,15 +82,16 @@ def test_a_batch_is_solved_one_by_one():
 
 @given(seed=st.integers(0, 999), remove_ties=st.booleans(), activation=ACTIVATIONS)
 def test_long_searches_of_a_batch_are_those_of_the_naive_form(seed, remove_ties, activation):
-    """Several windows and stretches, searches that end in different rounds, uneven columns."""
+    """Searches that end at different steps, columns of very different sizes."""
     f = DSF(70, widths=(9, 5), activation=activation, init=(0.0, 1.0), batch=3, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         spread = torch.randn(3, 1, 70, generator=generator, dtype=torch.float64)
         f.weights[0].mul_(torch.exp(2 * spread))
         f.weights[0][0, :, ::2] = f.weights[0][0, :, :1]  # one search is over much sooner
-    slow = search(f, bounded=False, remove_ties=remove_ties).run(70)
-    fast = search(f, remove_ties=remove_ties).run(70)
+    slow, fast = (
+        f.select(70, bounded=bounded, remove_ties=remove_ties) for bounded in (False, True)
+    )
     assert torch.equal(slow[0], fast[0])
     torch.testing.assert_close(slow[1], fast[1], rtol=1e-11, atol=1e-14)
 
@@ -110,49 +106,6 @@ def test_numbers_beyond_single_precision_change_nothing(scale):
     torch.testing.assert_close(slow.gains, fast.gains, rtol=1e-11, atol=0)
 
 
-@pytest.mark.parametrize("precision", ["high", "medium"])
-def test_fast_modes_of_the_float32_product_change_nothing(precision):
-    f = DSF(200, widths=(32, 16), init=(0.0, 1.0), seed=6)
-    exact = maximize(f, 60)
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        again = maximize(f, 60)
-    finally:
-        torch.set_float32_matmul_precision(before)
-    assert torch.equal(exact.order, again.order)
-    torch.testing.assert_close(exact.gains, again.gains, rtol=1e-12, atol=0)
-
-
-def test_a_finished_search_lends_its_memory():
-    f = DSF(50, widths=(8, 4), init=(0.0, 1.0), seed=1)
-    other = DSF(50, widths=(8, 4), init=(0.0, 1.0), seed=2)
-    fresh = search(other).run(50)
-    last = search(f)
-    last.run(50)
-    found = search(other, last=last)
-    assert found.bounds.powers is last.bounds.powers
-    for a, b in zip(found.run(50), fresh, strict=True):
-        assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize("activation", ["sqrt", "log1p", "power:-1"])
-def test_numpy_and_torch_pick_the_same(activation):
-    f = DSF(90, widths=(20, 6), activation=activation, init=(0.1, 1.0), batch=2, seed=9)
-    found = search(f)
-    z = found.sums.float() + 3 * found.bounds.average
-    upper = found.bounds.upper.slope(found.bounds.upper.sums(z))
-    closed = torch.zeros(2, 90)
-    closed[:, 5] = -torch.inf
-    args = (found.bounds, found.bounds.powers, z, upper)
-    here = pick_in_numpy(*args, closed.clone(), 30)
-    there = pick_by_polynomial(*args, closed.clone(), 30)
-    assert torch.equal(here[0], there[0])
-    torch.testing.assert_close(here[1], there[1], rtol=1e-5, atol=1e-5)
-    assert not (here[0] == 5).any()
-    assert all(len(set(row)) == 30 for row in here[0].tolist())
-
-
 def test_gains_that_are_not_numbers_are_refused():
     f = DSF(6, widths=(4, 3), init=(0.1, 1.0))
     with torch.no_grad():
@@ -165,17 +118,26 @@ def test_gains_that_are_not_numbers_are_refused():
 @pytest.mark.parametrize("remove_ties", [False, True])
 def test_cuda_searches_are_those_of_the_cpu(remove_ties):
     f = DSF(300, widths=(64, 32), init=(0.0, 1.0), batch=5, seed=8)
-    here = search(f, remove_ties=remove_ties).run(300)
-    there = search(f.cuda(), remove_ties=remove_ties).run(300)
+    here = f.select(300, remove_ties=remove_ties)
+    there = f.cuda().select(300, remove_ties=remove_ties)
     assert torch.equal(here[0], there[0].cpu())
     torch.testing.assert_close(here[1], there[1].cpu(), rtol=1e-11, atol=1e-14)
 
 
-def test_bounds_spare_almost_all_evaluations():
-    f = DSF(300, widths=(64, 32), init=(0.0, 1.0), seed=1)
-    found = search(f)
-    found.run(30)
-    assert found.evaluated < 0.1 * 30 * 300
+def test_bounds_spare_almost_all_evaluations(monkeypatch):
+    """Beyond the first step, a handful of three hundred features reach the best gain."""
+    contenders, evaluate = [], greedy._evaluate_contenders
+    monkeypatch.setattr(greedy, "BLOCK", 1)
+
+    def watched(*args):
+        gains, width = evaluate(*args)
+        contenders.append(width)
+        return gains, width
+
+    monkeypatch.setattr(greedy, "_evaluate_contenders", watched)
+    maximize(DSF(300, widths=(64, 32), init=(0.0, 1.0), seed=1), 30)
+    assert sum(contenders) < 0.05 * 30 * 300
+    assert max(contenders[1:]) < 30
 
 
 def test_collapsed_and_full_network_agree_with_ties():
@@ -271,4 +233,5 @@ def test_where_f_saturates_the_larger_weight_goes_first():
         first = paper.gains_of(f, torch.zeros(3, dtype=torch.float64), [0, 1, 2])
     assert float(1 - first.min() / first.max()) < 2.0**-30
     assert maximize(f, 3).order.tolist() == [2, 1, 0]
-    assert maximize(f.collapse(), 3).order.tolist() == [2, 1, 0]
+    small = CollapsedDSF(f.weights[0][0].detach(), widths=(2,), activation="power:-2")
+    assert maximize(small, 3).order.tolist() == [2, 1, 0]

@@ -13,22 +13,18 @@ from sea_nn.paper.agreement import (
     agreement,
     disagreement,
     mean_agreement,
-    multiples_of_mean,
     rank,
     sharpen,
     spearman,
 )
-from sea_nn.paper.algorithm1 import attribute
+from sea_nn.paper.attribution import maximize
 from sea_nn.paper.constraints import Constraints
 from sea_nn.paper.dsf import DSF, CollapsedDSF, Scorer
 from sea_nn.paper.ensemble import Ensemble, ensemble, ensemble_class
 from sea_nn.paper.fit import History, fit
-from sea_nn.paper.greedy import maximize
-from sea_nn.paper.greedy_search import Selection
+from sea_nn.paper.greedy import Selection
 from sea_nn.paper.heatmaps import reduce_channels, scale, to_heatmap
 from sea_nn.paper.lipschitz import estimate_lipschitz, lipschitz
-from sea_nn.paper.objective import TrainingData
-from sea_nn.paper.ties import check_count, key_features, sort_keys, top_features
 
 __all__ = [
     "DSF",
@@ -38,27 +34,20 @@ __all__ = [
     "History",
     "Scorer",
     "Selection",
-    "TrainingData",
     "aggregate",
     "agreement",
-    "attribute",
-    "check_count",
     "disagreement",
     "ensemble",
     "ensemble_class",
     "estimate_lipschitz",
     "fit",
-    "key_features",
     "lipschitz",
     "maximize",
     "mean_agreement",
-    "multiples_of_mean",
     "rank",
     "reduce_channels",
     "scale",
     "sharpen",
-    "sort_keys",
     "spearman",
     "to_heatmap",
-    "top_features",
 ]

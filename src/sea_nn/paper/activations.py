@@ -14,14 +14,10 @@ tensor(5.0000e-09, dtype=torch.float64)
 
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sea_nn.config import check_activation
-
-Floats = NDArray[np.floating[Any]]
 
 SQRT_FLOOR = 1e-12
 """Below this, sqrt is replaced by its chord from 0, so that its slope is finite (1e6) at 0."""
@@ -31,7 +27,6 @@ class Concave(Protocol):
     """What a layer needs to know of its activation."""
 
     name: str
-    cubic: tuple[float, float]
 
     def value(self, z: Tensor) -> Tensor:
         """phi(z), elementwise."""
@@ -41,16 +36,6 @@ class Concave(Protocol):
 
     def rise(self, z: Tensor, d: Tensor) -> Tensor:
         """phi(z + d) - phi(z) for z, d >= 0, without cancellation; z and d broadcast."""
-
-    def expand(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """(s, i) such that phi(z) + s (d + c2 i d^2 + c3 i^2 d^3) lies above phi(z + d).
-
-        That is the Taylor cubic: s is the slope and (c2, c3) is ``cubic``. The fourth derivatives
-        of all these functions are negative, so what it leaves out is negative on both sides of z.
-        """
-
-    def expand_array(self, z: Floats) -> tuple[Floats, Floats]:
-        """The same in numpy, for z away from 0."""
 
 
 class _ChordedSqrt(torch.autograd.Function):
@@ -71,7 +56,6 @@ class Sqrt:
     """sqrt(z), with the chord z / sqrt(floor) below the floor: still concave, slope finite."""
 
     name = "sqrt"
-    cubic = (-1 / 4, 1 / 8)
 
     @staticmethod
     def chorded(z: Tensor) -> Tensor:
@@ -99,20 +83,6 @@ class Sqrt:
         ratio = d / (high + low).clamp_min(torch.finfo(d.dtype).tiny)
         return torch.where(z > SQRT_FLOOR, ratio, high - low)
 
-    def expand(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """z^(-1/2) / 2 and 1 / z; on the chord, its slope alone."""
-        root = z.rsqrt()
-        slope, inverse = 0.5 * root, root * root
-        if above_floor(z):
-            return slope, inverse
-        above = z > SQRT_FLOOR
-        return torch.where(above, slope, SQRT_FLOOR**-0.5), torch.where(above, inverse, 0)
-
-    def expand_array(self, z: Floats) -> tuple[Floats, Floats]:
-        """The same in numpy, above the chord."""
-        inverse = 1 / z
-        return 0.5 * np.sqrt(inverse), inverse
-
 
 def above_floor(z: Tensor) -> bool:
     """Whether one look shows that z is nowhere on the chord (on a GPU a look is a long wait)."""
@@ -123,7 +93,6 @@ class Log1p:
     """log(1 + z)."""
 
     name = "log1p"
-    cubic = (-1 / 2, 1 / 3)
 
     def value(self, z: Tensor) -> Tensor:
         """phi(z), elementwise."""
@@ -137,16 +106,6 @@ class Log1p:
         """log(1 + d / (1 + z))."""
         return torch.log1p(d / (1 + z))
 
-    def expand(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """1 / (1 + z), twice."""
-        inverse = 1 / (1 + z)
-        return inverse, inverse
-
-    def expand_array(self, z: Floats) -> tuple[Floats, Floats]:
-        """The same in numpy."""
-        inverse = 1 / (1 + z)
-        return inverse, inverse
-
 
 class Power:
     """((1 + z)^p - 1) / p for p < 1, p != 0; a negative p saturates at -1/p."""
@@ -154,7 +113,6 @@ class Power:
     def __init__(self, exponent: float) -> None:
         self.exponent = exponent
         self.name = f"power:{exponent!r}"  # in full: functions are built again from it
-        self.cubic = ((exponent - 1) / 2, (exponent - 1) * (exponent - 2) / 6)
 
     def value(self, z: Tensor) -> Tensor:
         """phi(z), elementwise."""
@@ -167,14 +125,6 @@ class Power:
     def rise(self, z: Tensor, d: Tensor) -> Tensor:
         """(1 + z)^p times the value of the same function at d / (1 + z)."""
         return (1 + z) ** self.exponent * self.value(d / (1 + z))
-
-    def expand(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """(1 + z)^(p-1) and 1 / (1 + z)."""
-        return self.slope(z), 1 / (1 + z)
-
-    def expand_array(self, z: Floats) -> tuple[Floats, Floats]:
-        """The same in numpy."""
-        return (1 + z) ** (self.exponent - 1), 1 / (1 + z)
 
 
 def parse_activation(name: str) -> Concave:

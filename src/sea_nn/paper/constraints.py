@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.paper.dsf import DSF, CollapsedDSF, Scorer
+from sea_nn.paper.dsf import Scorer
 
 DOUBLINGS = 60
 BISECTIONS = 60
@@ -39,7 +39,7 @@ class Constraints:
     @torch.no_grad()
     def apply_(self, f: Scorer) -> None:
         """Restore the constraints on f, in place: forbidden columns to 0, required ones raised."""
-        columns = _columns(f)
+        columns = f.first_layer().detach()
         if self.forbidden is not None:
             columns.masked_fill_(self.forbidden.unsqueeze(1), 0)
         if self.required is None:
@@ -86,30 +86,11 @@ class Constraints:
             )
 
 
-def _columns(f: Scorer) -> Tensor:
-    """The first layer's weights as [N, units, n], sharing f's memory."""
-    if isinstance(f, CollapsedDSF):
-        return f.weight.data.reshape(f.count, 1, f.n)
-    if isinstance(f, DSF):
-        first: Tensor = f.weights[0].data
-        return first.reshape(f.count, -1, f.n)
-    raise InputError(f"cannot constrain a {type(f).__name__}")
-
-
 def _least_gain(f: Scorer, required: Tensor) -> Tensor:
     """min over required v of f(1) - f(1 - e_v), for each input: [N] (inf where none is)."""
-    columns = _columns(f)
-    total = columns.sum(2)
-    picked = columns * required.unsqueeze(1)
-    if isinstance(f, CollapsedDSF):
-        rest = (total - picked.squeeze(1)).clamp_min(0)
-        gains = f.outer_rise(rest, picked.squeeze(1))
-    elif isinstance(f, DSF):
-        width = int(required.sum(1).amax())
-        index = required.byte().topk(width, dim=1).indices
-        step = columns.gather(2, index.unsqueeze(1).expand(-1, columns.shape[1], -1)).mT
-        rest = (total.unsqueeze(1) - step).clamp_min(0) + f.offset(0)
-        gains = torch.full(required.shape, torch.inf, dtype=columns.dtype, device=columns.device)
-        upper = f.upper_layers()
-        gains.scatter_(1, index, upper.rises(upper.sums(rest), step)[-1].squeeze(-1))
-    return torch.where(required, gains, torch.inf).amin(1)
+    first = f.first_layer().detach()
+    index = required.byte().topk(int(required.sum(1).amax()), dim=1).indices
+    step = first.gather(2, index.unsqueeze(1).expand(-1, first.shape[1], -1))
+    rest = (first.sum(2, keepdim=True) - step).clamp_min(0)
+    gains = f.rise_above(rest, step)
+    return torch.where(required.gather(1, index), gains, torch.inf).amin(1)

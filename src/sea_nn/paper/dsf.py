@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from sea_nn.config import PAPER_WIDTHS, Init, check_init, check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.paper.activations import parse_activation
-from sea_nn.paper.greedy_search import GreedySearch, Selection
+from sea_nn.paper.greedy import Selection, take_greedily
 from sea_nn.paper.ties import key_features, key_groups, sort_keys, top_features
 from sea_nn.paper.upper_layers import UpperLayers, times
 
@@ -45,6 +45,18 @@ class Scorer(nn.Module, ABC):
         return 1 if self.batch is None else self.batch
 
     @abstractmethod
+    def first_layer(self) -> Tensor:
+        """The first layer's weights [N, units, n], sharing this function's memory."""
+
+    @abstractmethod
+    def upper_layers(self) -> UpperLayers:
+        """All biases and the weights above the first layer, sharing this function's memory."""
+
+    @abstractmethod
+    def batched(self, parameters: Mapping[str, Tensor]) -> "Scorer":
+        """A batch of functions of this architecture, with these parameters [N, ...]."""
+
+    @abstractmethod
     def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
         """The first ``budget`` features that greedy takes and their gains, [N, budget] each [M4].
 
@@ -54,10 +66,31 @@ class Scorer(nn.Module, ABC):
             remove_ties: as in Algorithm 1 [M6], tied features share the gain and leave together.
         """
 
+    def take(self, budget: int) -> Tensor:
+        """The order of ``select`` alone, [N, budget]."""
+        return self.select(budget).order
+
+    def forward(self, x: Tensor) -> Tensor:
+        """f(x): [..., n] -> [...], or [N, ..., n] -> [N, ...] for a batch of N functions."""
+        x = self._as_input(x)
+        inner = x.shape[:-1] if self.batch is None else x.shape[1:-1]
+        rows = x.reshape(self.count, math.prod(inner), self.n)
+        value = self.above(times(self.first_layer(), rows.mT))
+        return value.reshape(inner if self.batch is None else (self.batch, *inner))
+
+    def above(self, z: Tensor) -> Tensor:
+        """f from the first layer's sums without its bias: [N, units, k] -> [N, k]."""
+        return self.upper_layers().sums(z.mT)[-1].squeeze(2)
+
+    def rise_above(self, z: Tensor, step: Tensor) -> Tensor:
+        """What adding step[N, units, k] to these sums adds to f, without cancellation: [N, k]."""
+        upper = self.upper_layers()
+        return upper.rises(upper.sums(z.mT), step.mT)[-1].squeeze(2)
+
     def top(self, p: int) -> Tensor:
         """The p features that greedy takes first [M10]: [p], or [N, p] for a batch."""
         with torch.no_grad():
-            order = self.select(self.check_budget(p)).order
+            order = self.take(self.check_budget(p))
         return order if self.batch is not None else order[0]
 
     def check_budget(self, budget: int) -> int:
@@ -155,43 +188,22 @@ class DSF(Scorer):
         self.weights = nn.ParameterList([parameter(out, inn) for out, inn in pairs])
         self.biases = nn.ParameterList([parameter(out) for out, _ in pairs] if bias else [])
 
-    def forward(self, x: Tensor) -> Tensor:
-        """f(x): [..., n] -> [...], or [N, ..., n] -> [N, ...] for a batch of N functions."""
-        h = self._as_input(x)
-        inner = h.shape[1:-1] if self.batch is not None else h.shape[:-1]
-        h = h.reshape(self.count, math.prod(inner), self.n)
-        value = self.upper_layers().sums(times(h, self.matrix(0).mT) + self.offset(0))[-1]
-        return value.reshape(inner if self.batch is None else (self.batch, *inner))
-
-    def matrix(self, layer: int) -> Tensor:
-        """Weights of a layer as [N, out, in] (N = 1 without a batch)."""
-        weight: Tensor = self.weights[layer]
-        return weight if self.batch is not None else weight.unsqueeze(0)
-
-    def offset(self, layer: int) -> Tensor:
-        """Biases of a layer as [N, 1, out], or 0."""
-        if not len(self.biases):
-            zero: Tensor = self.weights[0].new_zeros(())
-            return zero
-        bias: Tensor = self.biases[layer]
-        return (bias if self.batch is not None else bias.unsqueeze(0)).unsqueeze(1)
+    def first_layer(self) -> Tensor:
+        """See ``Scorer.first_layer``."""
+        first: Tensor = self.weights[0]
+        return first.reshape(self.count, -1, self.n)
 
     def upper_layers(self) -> UpperLayers:
-        """The layers above the first, sharing this function's parameters."""
-        upper = range(1, len(self.weights))
-        return UpperLayers(
-            self.activation,
-            [self.matrix(layer) for layer in upper],
-            [self.offset(layer) for layer in upper] if len(self.biases) else [],
-        )
+        """See ``Scorer.upper_layers``."""
+        weights = [w.reshape(self.count, *w.shape[-2:]) for w in list(self.weights)[1:]]
+        biases = [b.reshape(self.count, 1, b.shape[-1]) for b in self.biases]
+        return UpperLayers(self.activation, weights, biases)
 
     def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
         """Greedy search: see ``Scorer.select``."""
-        columns = self.matrix(0).detach().mT.contiguous()
-        search = GreedySearch(
-            columns, self.offset(0), self.upper_layers(), bounded=bounded, remove_ties=remove_ties
-        )
-        return search.run(budget)
+        columns = self.first_layer().detach().mT.contiguous()  # a feature's weights lie together
+        upper = self.upper_layers()
+        return take_greedily(columns, upper, budget, bounded=bounded, remove_ties=remove_ties)
 
     def repeat(self, batch: int) -> "DSF":
         """A batch of independent copies of this one function."""
@@ -200,7 +212,7 @@ class DSF(Scorer):
         )
 
     def batched(self, parameters: Mapping[str, Tensor]) -> "DSF":
-        """A batch of functions of this architecture, with these parameters [N, ...]."""
+        """See ``Scorer.batched``."""
         full = DSF(
             self.n,
             self.widths,
@@ -212,29 +224,6 @@ class DSF(Scorer):
         )
         full.load_state_dict(parameters)
         return full
-
-    def collapse(self) -> "CollapsedDSF | None":
-        """The equal function with one weight a feature, if all units of each layer are equal.
-
-        Returns None where any two units of a layer differ in a single bit.
-        """
-        lead = [] if self.batch is None else [self.batch]
-        first, *upper = self.weights
-        if not bool((first == first[..., :1, :]).all()):
-            return None
-        for group in (*upper, *self.biases):
-            flat = group.reshape(*lead, -1)
-            if not bool((flat == flat[..., :1]).all()):
-                return None
-        shared = [weight.reshape(*lead, -1)[..., 0] for weight in upper]
-        biases = [bias[..., 0] for bias in self.biases]
-        return CollapsedDSF(
-            first[..., 0, :].detach().clone(),
-            widths=self.widths,
-            activation=self.activation.name,
-            scale=torch.stack(shared, -1).detach() if shared else None,
-            bias=torch.stack(biases, -1).detach() if biases else None,
-        )
 
     def save(self, path: str | Path) -> None:
         """Write parameters and architecture to a safetensors file."""
@@ -317,52 +306,53 @@ class CollapsedDSF(Scorer):
         )
         self.bias = None if bias is None else nn.Parameter(bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """f(x): [..., n] -> [...], or [N, ..., n] -> [N, ...] for a batch of N functions."""
-        x = self._as_input(x)
-        if self.batch is None:
-            return self.outer(x @ self.weight)
-        flat = x.reshape(self.batch, math.prod(x.shape[1:-1]), self.n) @ self.weight.unsqueeze(-1)
-        return self.outer(flat.squeeze(-1)).reshape(x.shape[:-1])
+    def first_layer(self) -> Tensor:
+        """See ``Scorer.first_layer``: one unit."""
+        return self.weight.reshape(self.count, 1, self.n)
 
-    def outer(self, z: Tensor) -> Tensor:
-        """g(z), elementwise; z is [...] or, for a batch, [N, ...]."""
-        return self._outer(z, None)
+    def upper_layers(self) -> UpperLayers:
+        """See ``Scorer.upper_layers``: one unit a layer, weighed by the number of its copies."""
 
-    def outer_rise(self, z: Tensor, d: Tensor) -> Tensor:
-        """g(z + d) - g(z), elementwise and without cancellation."""
-        return self._outer(z, d)
+        def alone(numbers: Tensor) -> list[Tensor]:
+            return list(numbers.reshape(self.count, -1, 1, 1).unbind(1))
 
-    def _outer(self, z: Tensor, d: Tensor | None) -> Tensor:
-        def spread(values: Tensor) -> Tensor:
-            return values.reshape(values.shape + (1,) * (z.ndim - values.ndim))
+        weights = [width * w for width, w in zip(self.widths, alone(self.scale), strict=True)]
+        return UpperLayers(self.activation, weights, [] if self.bias is None else alone(self.bias))
 
-        if self.bias is not None:
-            z = z + spread(self.bias[..., 0])
-        for layer, width in enumerate(self.widths):
-            factor = spread(width * self.scale[..., layer])
-            if d is not None:
-                d = self.activation.rise(z, d) * factor
-            z = self.activation.value(z) * factor
-            if self.bias is not None:
-                z = z + spread(self.bias[..., layer + 1])
-        return z if d is None else d
+    def batched(self, parameters: Mapping[str, Tensor]) -> "CollapsedDSF":
+        """See ``Scorer.batched``."""
+        return CollapsedDSF(
+            parameters["weight"],
+            widths=self.widths,
+            activation=self.activation.name,
+            scale=parameters["scale"],
+            bias=parameters.get("bias"),
+        )
+
+    def take(self, budget: int) -> Tensor:
+        """The largest weights, since they have the largest gains: see ``Scorer.take``."""
+        return top_features(self.first_layer().detach().squeeze(1), budget)
 
     def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
-        """A sort, since the largest weight has the largest gain: see ``Scorer.select``."""
-        weight = self.weight.detach().reshape(self.count, self.n)
+        """A sort: see ``Scorer.select``."""
+        weight = self.first_layer().detach().squeeze(1)
         if not remove_ties:
-            order = top_features(weight, budget)
+            order = self.take(budget)
             taken = weight.gather(1, order)
-            return Selection(order, self.outer_rise(taken.cumsum(1) - taken, taken))
+            return Selection(order, self._gains(taken))
         keys = sort_keys(weight).sort(dim=1, descending=True).values[:, :budget]
         order, groups = key_features(keys), key_groups(keys)
         leads = torch.ones_like(groups, dtype=torch.bool)
         leads[:, 1:] = groups[:, 1:] != groups[:, :-1]
         taken = weight.gather(1, order) * leads
-        gains = self.outer_rise(taken.cumsum(1) - taken, taken)
+        gains = self._gains(taken)
         place = torch.arange(budget, device=order.device).expand_as(order)
         return Selection(order, gains.gather(1, torch.where(leads, place, 0).cummax(1).values))
+
+    def _gains(self, taken: Tensor) -> Tensor:
+        """What each of these weights [N, k] adds to f when they are taken one after another."""
+        before = taken.cumsum(1) - taken
+        return self.rise_above(before.unsqueeze(1), taken.unsqueeze(1)).detach()
 
     def expand(self) -> DSF:
         """The full network that this function stands for."""

@@ -19,13 +19,12 @@ from torch import Tensor
 
 from sea_nn.config import SEAConfig, check_config
 from sea_nn.errors import InputError
-from sea_nn.paper.algorithm1 import attribute
-from sea_nn.paper.batches import count_rows, join_scorers, map_on_cores
+from sea_nn.paper.attribution import attribute
 from sea_nn.paper.dsf import Scorer
 from sea_nn.paper.fit import History, fit
 from sea_nn.paper.heatmaps import upsample
+from sea_nn.paper.objective import find_grid, make_training_data
 from sea_nn.paper.ties import check_count
-from sea_nn.paper.training_data import find_grid, make_training_data
 from sea_nn.paper.validation import (
     check_chunk,
     check_heatmaps,
@@ -113,12 +112,7 @@ def ensemble(
     dtype = torch.promote_types(heatmaps.dtype, torch.float32)
     n, pixels = math.prod(grid or shape), math.prod(shape)
     check_count(n if config.margin_weight == 0 else pixels)  # sets are sorted before pooling
-    size = chunk or count_rows(n, pixels, m, config, heatmaps.device)
-    # A full network's small steps gain little from sharing each between cores; inputs do.
-    side_by_side = heatmaps.device.type == "cpu" and not config.constant_start
-    if side_by_side and chunk is None:
-        size = max(1, min(size, math.ceil(count / torch.get_num_threads())))
-
+    size = chunk or _count_rows(n, pixels, m, config, heatmaps.device)
     n_silent = 0
 
     def learn(start: int) -> tuple[Tensor, Tensor, Tensor, History, Scorer | None]:
@@ -146,8 +140,7 @@ def ensemble(
         kept = scorer if keep_scorer else None
         return order, gains.to(dtype), painted.to(dtype), epochs, kept
 
-    starts = range(0, max(count, 1), size)
-    parts = map_on_cores(learn, starts) if side_by_side else [learn(start) for start in starts]
+    parts = [learn(start) for start in range(0, max(count, 1), size)]
     orders, gained, maps, histories, scorers = zip(*parts, strict=True)
     if not quiet and sum(int((part[:, 0] <= 0).sum()) for part in gained) > n_silent:
         warnings.warn(
@@ -159,11 +152,36 @@ def ensemble(
         attribution=torch.cat(maps),
         order=torch.cat(orders),
         gains=torch.cat(gained),
-        scorer=join_scorers([f for f in scorers if f is not None]) if keep_scorer else None,
+        scorer=_join([f for f in scorers if f is not None]) if keep_scorer else None,
         history=History.concatenate(list(histories)),
         feature_shape=grid or shape,
         config=config,
     )
+
+
+def _count_rows(n: int, pixels: int, m: int, config: SEAConfig, device: torch.device) -> int:
+    """Return how many inputs fit in the memory that is fastest (CPU) or at hand (GPU)."""
+    sets = m * len(config.thresholds) if config.margin_weight else 0
+    row = 8 * n * (m + 6) + n * sets + 8 * 50 * sets
+    if n < pixels:  # heatmaps and sets are pooled onto a grid
+        row += 8 * pixels * (m + sets)
+    if not config.constant_start:
+        first, *rest = (*config.widths, 1)
+        row += 8 * 6 * (n * first + sum(a * b for a, b in zip((first, *rest), rest, strict=False)))
+    if device.type == "cuda":
+        budget = torch.cuda.mem_get_info(device)[0] // 4
+    else:
+        budget = (64 if config.constant_start else 112) << 20
+    return max(1, budget // row)
+
+
+def _join(scorers: list[Scorer]) -> Scorer:
+    """Several batches of functions as one."""
+    states = [scorer.state_dict() for scorer in scorers]
+    if len(states) == 1:
+        return scorers[0]
+    joined = {name: torch.cat([state[name] for state in states]) for name in states[0]}
+    return scorers[0].batched(joined).requires_grad_(False)  # learned, as each part is
 
 
 def ensemble_class(

@@ -1,23 +1,35 @@
 """Learning: heatmaps and sets in, the scorer out [M5].
 
 A constant start keeps all units of a layer equal for ever (docs/math.md), so ``fit`` then trains
-the collapsed form: n + 7 numbers instead of half a million, with the same result.
+the collapsed form: n + 7 numbers instead of half a million, with the same result. Both forms are
+learned by the same code, which sees the first layer as weights [N, units, n], with one unit in the
+collapsed form, and everything above it through ``Scorer.above``.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from sea_nn.config import SEAConfig
-from sea_nn.paper.dsf import Scorer
-from sea_nn.paper.objective import TrainingData
-from sea_nn.paper.solvers import Solver
-from sea_nn.paper.trainers import CollapsedTrainer, NetworkTrainer
+from sea_nn.config import SEAConfig, check_init
+from sea_nn.paper.dsf import DSF, CollapsedDSF, Scorer
+from sea_nn.paper.objective import (
+    ObjectiveTerms,
+    TrainingData,
+    decay_term,
+    floor_term,
+    heatmap_term,
+    margin_term,
+)
 
 MapOf = Callable[[Scorer], Tensor]
 Projection = Callable[[Scorer], None]
+ADAGRAD_EPS = 1e-10  # as torch.optim.Adagrad
+ROUNDING = 1e-13
+"""A gradient below this share of the terms it sums up is rounding: some hundred terms cancelled."""
 
 
 @dataclass
@@ -51,8 +63,7 @@ class History:
         def padded(column: Tensor) -> Tensor:
             if column.ndim == 1:
                 return column
-            space = (0, longest - column.shape[1])
-            return torch.nn.functional.pad(column, space, value=torch.nan)
+            return pad(column, (0, longest - column.shape[1]), value=torch.nan)
 
         return cls(
             *(torch.cat([padded(getattr(part, f.name)) for part in parts]) for f in fields(cls))
@@ -73,17 +84,12 @@ def fit(
     ``project`` restores further constraints after every step [M8]; ``collapse=False`` forces the
     full network where the collapsed form would do. Returns a batch of N functions.
     """
-    form = CollapsedTrainer if config.constant_start and collapse else NetworkTrainer
-    trainer = form(data, config)
+    trainer = Trainer(data, config, collapse and config.constant_start)
     solver = Solver(config, trainer.layers)
     count, device = len(data.heatmaps), data.heatmaps.device
     history = torch.full((config.epochs, 5, count), torch.nan, dtype=torch.float64, device=device)
     active = torch.ones(count, dtype=torch.bool, device=device)
     epochs = torch.zeros_like(active, dtype=torch.int64)
-    simple = map_of is None and project is None and not config.tolerance
-    if device.type == "cuda" and simple and isinstance(trainer, CollapsedTrainer) and config.epochs:
-        _replay(trainer, solver, history)
-        return trainer.scorer.requires_grad_(False), History.of(history, epochs + config.epochs)
     if project is not None:
         project(trainer.scorer)
     previous = map_of(trainer.scorer) if map_of is not None else None
@@ -110,34 +116,215 @@ def fit(
     return trainer.scorer.requires_grad_(False), History.of(history, epochs)
 
 
-def _replay(trainer: CollapsedTrainer, solver: Solver, history: Tensor) -> None:
-    """All epochs on a GPU: the first as it is, the others as replays of one captured graph.
-
-    An epoch is a hundred kernels of microseconds each: launched one by one, the launches would
-    take nine tenths of the time.
-    """
-    epoch = torch.zeros((), dtype=torch.float64, device=history.device)
-
-    def step() -> None:
-        terms, gradients = trainer.evaluate()
-        row = torch.stack(list(vars(terms).values()))
-        history[:, :4].index_copy_(0, epoch.long().reshape(1), row.unsqueeze(0))
-        solver.step(epoch, trainer.parameters, gradients)
-        epoch.add_(1)
-
-    aside = torch.cuda.Stream(history.device)
-    aside.wait_stream(torch.cuda.current_stream(history.device))
-    with torch.cuda.stream(aside):
-        step()
-    torch.cuda.current_stream(history.device).wait_stream(aside)
-    if len(history) > 1:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            step()
-        for _ in range(len(history) - 1):
-            graph.replay()
-
-
 def _relative_change(old: Tensor, new: Tensor) -> Tensor:
     moved, size = (new - old).abs().sum(1), new.abs().sum(1)
     return moved / size.clamp_min(torch.finfo(size.dtype).tiny)
+
+
+class Solver:
+    """Moves a list of non-negative tensors [N, ...] against their gradients, in place.
+
+    Args:
+        config: the solver and its rates.
+        layers: for each tensor, whether it is one layer; else each of its entries is one.
+
+    "adagrad" is torch.optim.Adagrad followed by a clamp at zero. "gradient" and "mirror" divide
+    each tensor's gradient by its largest entry first, so that the learning rate means the same for
+    every input and layer: w <- (w - rate g)+ and w <- w exp(-rate g).
+    """
+
+    def __init__(self, config: SEAConfig, layers: list[bool]) -> None:
+        self.config, self.layers = config, layers
+        self.squares: list[Tensor] = []
+
+    def step(self, epoch: int, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        """Take step number ``epoch`` (from 0); the gradients are overwritten."""
+        config = self.config
+        rate = config.learning_rate / (1 + config.lr_decay * epoch)
+        if config.solver == "adagrad" and not self.squares:
+            self.squares = [torch.zeros_like(p) for p in parameters]
+        for i, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+            if config.weight_decay:
+                gradient.add_(parameter, alpha=config.weight_decay)
+            if config.solver == "adagrad":
+                root = self.squares[i].addcmul_(gradient, gradient).sqrt().add_(ADAGRAD_EPS)
+                parameter.addcdiv_(gradient, root, value=-rate).clamp_(min=0)
+                continue
+            size = gradient.abs()
+            if self.layers[i]:
+                size = size.flatten(1).amax(1).reshape(-1, *[1] * (gradient.ndim - 1))
+            gradient.div_(size.clamp_min_(torch.finfo(gradient.dtype).tiny)).mul_(-rate)
+            if config.solver == "mirror":
+                parameter.mul_(gradient.exp_())
+            else:
+                parameter.add_(gradient).clamp_(min=0)
+
+
+class Trainer:
+    """A function in training: the objective's terms and its gradient at the current parameters.
+
+    Attributes:
+        scorer: the function, whose parameters the solver moves in place.
+        parameters: the tensors that are trained, [N, ...] each; the first layer's weights lead.
+        copies: how many parameters of the full network an entry of each tensor stands for, [] or
+            one number an entry.
+        layers: whether each tensor is one layer (True) or every entry is a layer of its own.
+    """
+
+    def __init__(self, data: TrainingData, config: SEAConfig, collapsed: bool) -> None:
+        self.data, self.config, self.collapsed = data, config, collapsed
+        self.largest = int(data.budgets.amax()) if data.budgets.numel() else 0
+        self.sets = SetChains(data.sets) if self.largest else None
+        self.scorer: Scorer
+        self.above: list[Tensor] = []  # the parameters above the first layer, if they are trained
+        if collapsed:
+            self._start_collapsed()
+        else:
+            self._start_network()
+
+    def _start_collapsed(self) -> None:
+        config, maps = self.config, self.data.heatmaps
+        depth, (start, _) = len(config.widths), check_init(config.init)
+        # Scales and biases are views of one tensor, which the solver moves in one go.
+        outer = maps.new_full((len(maps), depth + (depth + 1 if config.bias else 0)), start)
+        f = self.scorer = CollapsedDSF(
+            maps.new_full((len(maps), maps.shape[2]), start),
+            widths=config.widths,
+            activation=config.activation,
+            scale=outer[:, :depth],
+            bias=outer[:, depth:] if config.bias else None,
+        )
+        sizes = (*config.widths, 1)
+        self.parameters, self.layers = [f.first_layer().detach()], [True]
+        self.copies = [maps.new_tensor(sizes[0])]
+        if config.train == "all" and outer.shape[1]:
+            self.above = [p for p in (f.scale, f.bias) if p is not None]
+            self.parameters.append(outer)
+            self.layers.append(False)
+            shared = [a * b for a, b in pairwise(sizes)] + list(sizes if config.bias else ())
+            self.copies.append(maps.new_tensor(shared))
+
+    def _start_network(self) -> None:
+        config, maps = self.config, self.data.heatmaps
+        start = DSF(
+            maps.shape[2],
+            config.widths,
+            config.activation,
+            config.bias,
+            config.init,
+            seed=config.seed,
+            device=maps.device,
+        )
+        f = self.scorer = start.repeat(len(maps))  # all inputs start alike, so chunks agree
+        if config.train == "all":
+            self.above = [*list(f.weights)[1:], *f.biases]
+        self.parameters = [f.first_layer().detach(), *(p.data for p in self.above)]
+        self.copies = [maps.new_tensor(1.0)] * len(self.parameters)
+        self.layers = [True] * len(self.parameters)
+
+    def evaluate(self) -> tuple[ObjectiveTerms, list[Tensor]]:
+        """The terms at the current parameters, and the gradient of each parameter.
+
+        A shared number's gradient is the network's total over its copies, divided by them.
+        """
+        maps, m, first = self.data.heatmaps, self.data.heatmaps.shape[1], self.parameters[0]
+        units = first.shape[1]
+        sums = [first.sum(2, keepdim=True), first @ maps.mT]
+        if self.sets is not None:
+            top = spread(self.scorer.take(self.largest), units)
+            running = pad(first.gather(2, top).cumsum(2), (1, 0))
+            budgets = spread(self.data.budgets, units)
+            sums += [self.sets.sums(first), running.gather(2, budgets)]
+        z = torch.cat(sums, 2).requires_grad_()
+        with torch.enable_grad():
+            terms, loss = self._terms(self.scorer.above(z))
+        slopes, *above = torch.autograd.grad(loss, [z, *self.above], materialize_grads=True)
+        gradient = (slopes[..., 1 : 1 + m] @ maps).add_(slopes[..., :1])
+        if self.sets is not None:
+            on_sets, on_best = slopes[..., 1 + m :].chunk(2, 2)
+            self.sets.add_back(gradient, on_sets)
+            # A feature of rank k is in every best set of more than k features.
+            ends = torch.zeros_like(running).scatter_add_(2, budgets, on_best)
+            gradient.scatter_add_(2, top, ends[..., 1:].flip(2).cumsum(2).flip(2))
+            self._drop_rounding(gradient, slopes)
+        if self.collapsed and above:
+            above = [torch.cat(above, 1)]
+        totals = [gradient, *above]
+        return terms, [total.div_(k) for total, k in zip(totals, self.copies, strict=True)]
+
+    def _terms(self, values: Tensor) -> tuple[ObjectiveTerms, Tensor]:
+        """The objective's terms and what is to be differentiated.
+
+        From f at 1, at the m heatmaps, at the R sets and at the R best sets, [N, 1 + m + 2R].
+        """
+        data, config = self.data, self.config
+        m, r = data.heatmaps.shape[1], data.sets.shape[1] if self.sets is not None else 0
+        ones, maps, sets, best = values.split([1, m, r, r], 1)
+        ones = ones.squeeze(1)
+        margin = floor = decay = torch.zeros_like(ones)
+        heatmap = config.heatmap_weight * heatmap_term(ones, maps, data.weights)
+        if r:
+            margin = margin_term(best, sets, data.set_weights, config.margin)
+            margin = config.margin_weight * margin
+        if config.floor_weight:
+            floor = config.floor_weight * floor_term(ones)
+        if config.weight_decay:
+            counted = zip(self.parameters, self.copies, strict=True)
+            decay = decay_term(counted, config.weight_decay)
+        loss = (heatmap + margin + floor).sum()
+        return ObjectiveTerms(heatmap.detach(), margin.detach(), floor.detach(), decay), loss
+
+    def _drop_rounding(self, gradient: Tensor, slopes: Tensor) -> None:
+        """Set to 0, in place, gradients [N, units, n] that are rounding alone: their terms cancel.
+
+        Mirror descent and projected gradient divide by the largest entry, and would make a full
+        step of it. Adagrad does as well, as it does in the paper's form, and is left alone.
+        """
+        if self.config.solver != "adagrad":
+            least = ROUNDING * slopes.abs().sum(2, keepdim=True)
+            gradient.masked_fill_(gradient.abs() <= least, 0)
+
+
+class SetChains:
+    """Sums over sets that grow from row to row, as the top 5, 10, 15, … of a heatmap do.
+
+    A chain of nested sets is one order of features, and each set is a prefix of it: its sum is
+    an entry of a running sum. Where sets do not grow, each is a chain of its own.
+    """
+
+    def __init__(self, sets: Tensor) -> None:
+        sizes = sets.sum(2, dtype=torch.int32).long()  # 10 times faster than int64
+        grows = (sets[:, :-1] <= sets[:, 1:]).all(2).all(0).tolist()
+        starts = [0, *(r + 1 for r, grown in enumerate(grows) if not grown)]
+        ends = [*starts[1:], sets.shape[1]]
+        self.length, self.count = int(sizes.amax()), len(starts)
+        # Features that are in more sets of a chain come first; where a chain ends, any will do.
+        orders = [
+            sets[:, a:b].sum(1, dtype=torch.int32).topk(self.length, dim=1).indices
+            for a, b in zip(starts, ends, strict=True)
+        ]
+        self.features = torch.cat(orders, 1)
+        chain = [i for i, (a, b) in enumerate(zip(starts, ends, strict=True)) for _ in range(a, b)]
+        offset = torch.tensor(chain, device=sets.device) * (self.length + 1)
+        self.places = sizes + offset  # in the running sums of all chains, side by side
+
+    def sums(self, weight: Tensor) -> Tensor:
+        """Sum of the weights in each set: [N, units, n] -> [N, units, R]."""
+        units = weight.shape[1]
+        taken = weight.gather(2, spread(self.features, units))
+        running = taken.unflatten(2, (self.count, self.length)).cumsum(3)
+        return pad(running, (1, 0)).flatten(2).gather(2, spread(self.places, units))
+
+    def add_back(self, gradient: Tensor, slopes: Tensor) -> None:
+        """gradient[v] += the slopes [N, units, R] of the sets that hold v, in place."""
+        units = slopes.shape[1]
+        ends = slopes.new_zeros(len(slopes), units, self.count * (self.length + 1))
+        ends.scatter_add_(2, spread(self.places, units), slopes)
+        parts = ends.unflatten(2, (self.count, self.length + 1))[..., 1:]
+        parts = parts.flip(3).cumsum(3).flip(3)  # a prefix's slope goes to all before its end
+        gradient.scatter_add_(2, spread(self.features, units), parts.flatten(2))
+
+
+def spread(index: Tensor, units: int) -> Tensor:
+    """An index of features [N, k] for every unit: [N, units, k]."""
+    return index.unsqueeze(1).expand(-1, units, -1)

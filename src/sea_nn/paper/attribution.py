@@ -1,0 +1,59 @@
+"""What is read off a learned function: its best features and the map of Algorithm 1 [M4, M6, M10].
+
+>>> from sea_nn import DSF, maximize
+>>> f = DSF(5, widths=(8, 4), init=(0.0, 1.0), seed=1)
+>>> picked = maximize(f, budget=3)
+>>> picked.order.shape, bool((picked.gains.diff() <= 0).all())
+(torch.Size([3]), True)
+
+Every method and every representation of f gives the same answer: ``sea_nn.paper.ties`` has the
+rule for ties.
+"""
+
+import torch
+from torch import Tensor
+
+from sea_nn.config import SEAConfig
+from sea_nn.errors import InputError, KindError
+from sea_nn.paper.dsf import Scorer
+from sea_nn.paper.greedy import Selection
+
+METHODS = ("auto", "naive", "lazy")
+
+
+@torch.no_grad()
+def maximize(f: Scorer, budget: int, method: str = "auto") -> Selection:
+    """Greedily maximise f under |A| <= budget; f(A) is at least (1 - 1/e) of the optimum.
+
+    Args:
+        f: a DSF or its collapsed form, one function or a batch.
+        budget: how many features to take; more than there are is clipped, with a warning.
+        method: "naive" evaluates every candidate at every step, "lazy" only those whose upper
+            bound reaches the best gain; "auto" is the faster. All give the same answer.
+
+    Returns:
+        ``Selection(order, gains)``, [k] each, or [N, k] for a batch.
+    """
+    if not isinstance(method, str) or method not in METHODS:
+        raise InputError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    if not isinstance(f, Scorer):
+        raise KindError(f"maximize takes a DSF or a CollapsedDSF; got {type(f).__name__}")
+    order, gains = f.select(f.check_budget(budget), bounded=method != "naive")
+    return Selection(order, gains) if f.batch is not None else Selection(order[0], gains[0])
+
+
+@torch.no_grad()
+def attribute(f: Scorer, config: SEAConfig | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Take the best feature, give its gain to all that tie with it, go on [M6].
+
+    Of ``config`` only ``reading`` matters: "authors" leaves tied features in. Returns order, gains
+    and the map, [N, n] each, with map[order[k]] = gains[k].
+
+    >>> from sea_nn import CollapsedDSF
+    >>> f = CollapsedDSF(torch.tensor([[4.0, 1.0, 0.0]], dtype=torch.float64), widths=(1,))
+    >>> order, gains, values = attribute(f)
+    >>> order.tolist(), [round(v, 2) for v in gains[0].tolist()]
+    ([[0, 1, 2]], [2.0, 0.24, 0.0])
+    """
+    order, gains = f.select(f.n, remove_ties=config is None or config.reading == "paper")
+    return order, gains, torch.zeros_like(gains).scatter_(1, order, gains)

@@ -1,0 +1,117 @@
+import pytest
+import torch
+
+from sea_nn import SEAConfig, ensemble
+from sea_nn.paper.fit import SetChains, Solver, Trainer
+from sea_nn.paper.objective import make_training_data
+from tests.helpers.functions import maps
+
+NETWORK = SEAConfig.paper("cub").replace(
+    init=(0.1, 1.0), widths=(8, 5, 3), thresholds=(3, 6, 9, 20), floor_weight=50.0
+)
+
+
+@pytest.mark.parametrize("activation", ["sqrt", "log1p", "power:-1"])
+@pytest.mark.parametrize("collapsed", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"grid": None},  # nested sets
+        {"grid": (3, 4), "thresholds": (20,)},  # sets of many sizes after pooling
+        {"grid": None, "bias": False},
+        {"grid": None, "train": "features"},
+        {"grid": None, "margin_weight": 0.0},
+        {"grid": None, "thresholds": (0.9, 1.0)},  # sets of nearly all features
+        {"grid": None, "widths": ()},
+    ],
+)
+def test_the_gradient_is_autograds_of_whole_rows(change, collapsed, activation):
+    config = NETWORK.replace(activation=activation, **change)
+    given = make_training_data(
+        maps(3, shape=(9, 12)), config, torch.tensor([1.0, 2.0, 0.5]).expand(3, 3)
+    )
+    trainer = Trainer(given, config, collapsed)
+    if collapsed:  # a constant start ties all features; the largest sets are then a convention
+        seeded = torch.Generator().manual_seed(0)
+        trainer.parameters[0].uniform_(0.1, 1, generator=seeded)
+    terms, gradients = trainer.evaluate()
+
+    f = trainer.scorer
+    rows = [torch.ones_like(given.heatmaps[:, :1]), given.heatmaps, given.sets.double()]
+    if config.margin_weight:
+        n = rows[0].shape[2]
+        order = f.select(trainer.largest).order
+        rank = torch.full((3, n), n).scatter_(
+            1, order, torch.arange(trainer.largest).expand_as(order)
+        )
+        rows.append((rank.unsqueeze(1) < given.budgets.unsqueeze(2)).double())
+    expected, loss = trainer._terms(f(torch.cat(rows, 1)))
+    first = f.weight if collapsed else f.weights[0]
+    autograd = torch.autograd.grad(loss, [first, *trainer.above], materialize_grads=True)
+    if collapsed:
+        copies = trainer.copies
+        autograd = [autograd[0].unsqueeze(1) / copies[0]] + [
+            torch.cat(autograd[1:], 1) / copies[1] for _ in trainer.above[:1]
+        ]
+    for ours, theirs in zip(gradients, autograd, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
+    for ours, theirs in zip(vars(terms).values(), vars(expected).values(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
+
+
+def test_adagrad_is_torchs_followed_by_a_clamp():
+    config = SEAConfig.paper("btd").replace(learning_rate=0.3)
+    generator = torch.Generator().manual_seed(0)
+    start = torch.rand(2, 7, 5, dtype=torch.float64, generator=generator)
+    ours, theirs = [start.clone()], start.clone().requires_grad_()
+    solver = Solver(config, [True])
+    adagrad = torch.optim.Adagrad([theirs], lr=0.3, lr_decay=0.1, weight_decay=1e-3)
+    for epoch in range(6):
+        theirs.grad = torch.randn(2, 7, 5, dtype=torch.float64, generator=generator)
+        solver.step(epoch, ours, [theirs.grad.clone()])
+        adagrad.step()
+        with torch.no_grad():
+            theirs.clamp_(min=0)
+        torch.testing.assert_close(ours[0], theirs.detach(), rtol=1e-12, atol=1e-15)
+    assert (ours[0] == 0).any()
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_sums_over_chains_are_sums_over_sets(nested):
+    """Sets that grow within each of three runs, of sizes that differ between inputs, or do not."""
+    generator = torch.Generator().manual_seed(1)
+    rank = torch.rand(4, 3, 1, 20, generator=generator).argsort(-1).argsort(-1)
+    counts = torch.randint(0, 21, (4, 3, 6, 1), generator=generator).sort(2).values
+    sets = (rank < counts).flatten(1, 2)
+    sets = sets if nested else sets.flip(1)
+    chains = SetChains(sets)
+    assert (chains.count == 3) == nested
+    weight = torch.rand(4, 2, 20, dtype=torch.float64, generator=generator)
+    slopes = torch.rand(4, 2, 18, dtype=torch.float64, generator=generator)
+    torch.testing.assert_close(chains.sums(weight), weight @ sets.double().mT)
+    gradient = weight.clone()
+    chains.add_back(gradient, slopes)
+    torch.testing.assert_close(gradient - weight, slopes @ sets.double())
+
+
+@pytest.mark.parametrize("solver", ["mirror", "gradient"])
+@pytest.mark.parametrize("init", ["ones", (0.0, 1.0)])
+def test_rounding_is_no_reason_to_move(solver, init):
+    # Both solvers divide by the largest entry, so the weights' scale cannot matter; where the
+    # margin's terms cancel, all that is left of the gradient is rounding.
+    config = SEAConfig(
+        solver=solver,
+        init=init,
+        heatmap_weight=0.0,
+        margin_weight=1.0,
+        thresholds=(2, 4, 6),
+        learning_rate=0.05,
+        widths=(8, 4),
+    )
+    heatmaps = torch.rand(20, 1, 12, generator=torch.Generator().manual_seed(0)).double()
+    one, *others = (
+        ensemble(heatmaps, config, weights=torch.full((1,), s).double()).attribution
+        for s in (1.0, 3.0, 0.1)
+    )
+    for other in others:
+        assert torch.allclose(other, one, rtol=1e-9)
