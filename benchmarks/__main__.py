@@ -11,7 +11,7 @@ import importlib
 
 from benchmarks.table import hardware, to_markdown
 
-NAMES = ("core", "members", "metrics", "learning", "engine")
+NAMES = ("core", "members", "metrics", "learning")
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from sea_bench.experiments.tables import wrap
+from sea_bench.experiments.pages import wrap
 from sea_bench.machine import describe_machine
 
 Table = tuple[str, str, Sequence[str], Sequence[Sequence[str]]]

@@ -21,7 +21,7 @@ from sea_bench.classifiers import (
     train_classifier,
 )
 from sea_bench.data.cross_validation import Part, hold_out, read_parts
-from sea_bench.experiments import EXPERIMENTS, Experiment, Map, run_experiment
+from sea_bench.experiments import EXPERIMENTS, Comparison, Map, run_experiment
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
 from sea_nn.errors import InputError
@@ -33,7 +33,7 @@ REAL = os.environ.get("SEA_NN_DATA")
 COUNT = 3
 CLASSIFIER = f"lgg@{COUNT}"
 VALUES = "deletion:black"
-TINY = Experiment(
+TINY = Comparison(
     "tiny",
     "A tiny experiment over parts",
     "Is every picture explained for the classifier that has not seen it?",
@@ -45,7 +45,6 @@ TINY = Experiment(
     correct=False,
     against="VG",
     blocks=2,
-    figures=("dots", "strip"),
 )
 
 
@@ -88,7 +87,7 @@ def trained(tmp_path_factory):
         yield folder, result, seen
 
 
-def run(folder: Path, experiment: Experiment = TINY, **options):
+def run(folder: Path, experiment=TINY, **options):
     return run_experiment(experiment, device="cpu", out=folder / "out", **options)
 
 
@@ -226,14 +225,14 @@ def test_a_trial_trains_the_parts_it_needs_and_is_the_beginning_of_the_whole(
     folder, whole, _ = trained
     monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path / "cache"))
     place, told = tmp_path / "cache" / "classifiers", []
-    result = run(tmp_path, limit=2, progress=lambda text, done, total: told.append(text))
+    result = run(tmp_path, count=2, tell=lambda text, done, total: told.append(text))
     assert [path.name for path in place.iterdir()] == ["lgg-vgg-1of3.safetensors"]
     assert "training lgg@1of3" in told
     torch.testing.assert_close(result.scores.values[VALUES], whole.scores.values[VALUES][:2])
     text = " ".join((tmp_path / "out" / "tiny.md").read_text(encoding="utf-8").split())
     assert "in 3 parts, 1 of them used" in text
     shutil.copytree(folder / "cache" / "classifiers", place, dirs_exist_ok=True)
-    assert run(tmp_path, limit=4).n_reused == 2
+    assert run(tmp_path, count=4).n_reused == 2
 
 
 def test_tuning_inputs_come_from_the_other_end_of_every_part(trained):
@@ -246,4 +245,4 @@ def test_tuning_inputs_come_from_the_other_end_of_every_part(trained):
 def test_the_small_sets_are_never_used_to_tune():
     small = [e for e in EXPERIMENTS.values() if e.data in ("btd", "lgg")]
     assert len(small) >= 3
-    assert not [e.name for e in small if e.tuning]
+    assert not [e.name for e in small if isinstance(e, Comparison) and e.tuning]

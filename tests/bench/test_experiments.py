@@ -1,6 +1,5 @@
 """The experiments: one tiny one end to end on the shipped sample, and what must never go wrong."""
 
-import csv
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,17 +10,24 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from sea_bench.data import ImageSet, Item
-from sea_bench.experiments import EXPERIMENTS, Experiment, Map, find_experiments, run_experiment
+from sea_bench.experiments import (
+    EXPERIMENTS,
+    Comparison,
+    Map,
+    Run,
+    find_experiments,
+    measurements,
+    run_experiment,
+)
 from sea_bench.experiments import inputs as inputs_module
-from sea_bench.experiments import run as run_module
-from sea_bench.experiments.catalogue import STUDIES
+from sea_bench.experiments.archive import read_scores
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
 from sea_bench.experiments.maps import draw_squares, merge
 from sea_bench.experiments.measurements import find_metric, spacing
-from sea_bench.experiments.predictions import FUNCTIONS
-from sea_bench.experiments.store import Store, hash_source, make_key
-from sea_bench.experiments.tables import count_published
+from sea_bench.experiments.pages import count_published
+from sea_bench.experiments.predictions import OURS
+from sea_bench.experiments.store import Store, make_key
 from sea_nn.cli import app
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
@@ -29,10 +35,10 @@ from sea_nn.explanation.provenance import hash_weights
 from sea_nn.members.member_maps import to_heatmaps
 from sea_nn.metrics import compute_drops, get_metric, score_maps
 from sea_nn.paper.aggregators import aggregate, faithfulness_loss
-from sea_nn.pipeline import explain
+from sea_nn.sea import SEA
 
 PAIR = ("saliency", "input_x_gradient")
-TINY = Experiment(
+TINY = Comparison(
     "tiny",
     "A tiny experiment",
     "Does the harness work?",
@@ -46,12 +52,12 @@ TINY = Experiment(
     metrics=("aupc_windows:black", "gini"),
     n_inputs=6,
     blocks=2,
-    figures=("dots", "curves", "strip"),
+    figures=("curves",),
     paper={"aupc_windows:black": {"VG": 3.68}},
 )
 
 
-def run(folder: Path, experiment: Experiment = TINY, **options):
+def run(folder: Path, experiment=TINY, **options):
     options = {"device": "cpu", "cache": folder / "cache", "out": folder / "out", **options}
     return run_experiment(experiment, **options)
 
@@ -71,14 +77,12 @@ def test_an_experiment_writes_page_numbers_and_figures(finished):
     assert result.complete
     assert result.n_inputs == 6
     assert result.n_reused == 0
-    assert list(read(folder)) == [
-        "tiny.csv", "tiny.md", "tiny_curves.png", "tiny_dots.png", "tiny_strip.png"
-    ]  # fmt: skip
-    with (folder / "out" / "tiny.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 6 * 4
-    by_hand = [float(row["gini"]) for row in rows if row["method"] == "VG"]
-    assert sum(by_hand) / 6 == pytest.approx(result.scores.mean("gini")["VG"], rel=1e-3)
+    assert list(read(folder)) == ["tiny.md", "tiny_curves.png"]
+    names, methods, values = read_scores(folder / "out" / "archive.zip", "tiny")
+    assert methods == ["SEA", "VG", "Agg-Mean", "random"]
+    assert len(names) == len(set(names)) == 6
+    column = values["gini"][:, methods.index("VG")]
+    assert float(column.mean()) == pytest.approx(result.scores.mean("gini")["VG"], rel=1e-3)
 
 
 def test_the_page_has_means_marks_the_paper_and_how_it_was_made(finished):
@@ -138,7 +142,7 @@ def test_only_inputs_classified_right_are_used_unless_all_are_wanted():
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_files(finished, tmp_path, monkeypatch):
     whole, _ = finished
-    real, calls = run_module.KINDS["scores"], []
+    real, calls = measurements.KINDS["scores"], []
 
     def die_in_the_second_block(*given):
         calls.append(given)
@@ -146,12 +150,14 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_files(finished, tmp_path, m
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setitem(run_module.KINDS, "scores", die_in_the_second_block)
+    monkeypatch.setitem(measurements.KINDS, "scores", die_in_the_second_block)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path)
     assert not (tmp_path / "out").exists()
     calls.clear()
-    monkeypatch.setitem(run_module.KINDS, "scores", lambda *given: calls.append(0) or real(*given))
+    monkeypatch.setitem(
+        measurements.KINDS, "scores", lambda *given: calls.append(0) or real(*given)
+    )
     result = run(tmp_path)
     assert len(calls) == 2
     assert result.n_reused == 2
@@ -165,9 +171,9 @@ def test_a_finished_run_is_remembered(finished, monkeypatch):
     def refuse(*given):
         raise RuntimeError("measured again")
 
-    monkeypatch.setitem(run_module.KINDS, "scores", refuse)
+    monkeypatch.setitem(measurements.KINDS, "scores", refuse)
     # The page names the machine that measured, not the one that writes.
-    monkeypatch.setattr(run_module, "describe_machine", lambda device: "another machine")
+    monkeypatch.setattr(Run, "here", "another machine")
     assert run(folder).n_reused == 6
     assert read(folder) == before
     with pytest.raises(RuntimeError, match="measured again"):
@@ -186,9 +192,9 @@ def test_a_finished_run_is_remembered(finished, monkeypatch):
 def test_a_changed_setting_does_not_use_what_is_remembered(finished, changed):
     folder, _ = finished
     other = replace(TINY, name="other", figures=(), **changed)
-    assert run(folder, other, limit=2).n_reused == 0
-    assert run(folder, other, limit=2).n_reused == 2
-    assert run(folder, other, limit=2, seed=1).n_reused == 0
+    assert run(folder, other, count=2).n_reused == 0
+    assert run(folder, other, count=2).n_reused == 2
+    assert run(folder, other, count=2, seed=1).n_reused == 0
 
 
 def test_other_weights_change_the_key():
@@ -202,29 +208,12 @@ def test_other_weights_change_the_key():
     assert make_key({"a": 1}, 0, x) != make_key({"a": 1}, 0, x + 1)
 
 
-def test_changed_source_changes_the_key_unless_it_only_shows_results(tmp_path):
-    bench = "sea_bench/experiments/"
-    showing = (f"{bench}figures.py", "sea_nn/cli/bench.py")
-    counted = ("sea_nn/paper/dsf.py", "sea_nn/metrics/order.py", f"{bench}maps.py")
-    for name in (*showing, *counted):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("one = 1\n")
-    before = hash_source(tmp_path)
-    assert hash_source(tmp_path) == before
-    for name in showing:
-        (tmp_path / name).write_text("one = 2\n")
-    assert hash_source(tmp_path) == before
-    seen = {before}
-    for name in counted:
-        (tmp_path / name).write_text("one = 2\n")
-        seen.add(hash_source(tmp_path))
-    assert len(seen) == 1 + len(counted)
-    assert hash_source(learned=False) == describe(TINY)["source"]
-
-
-def describe(experiment: Experiment):
-    return run_module.describe_settings(Explainer(experiment, choose_inputs(experiment, 1)))
+def test_another_version_is_measured_again_and_a_moved_file_is_not(finished):
+    folder, _ = finished
+    other = replace(TINY, name="versions", figures=(), maps=TINY.maps[1:], against="VG")
+    assert run(folder, other, count=2).n_reused == 0
+    assert run(folder, replace(other, title="Another title"), count=2).n_reused == 2
+    assert run(folder, replace(other, version=2), count=2).n_reused == 0
 
 
 def test_a_damaged_file_is_measured_again(tmp_path):
@@ -238,12 +227,12 @@ def test_a_damaged_file_is_measured_again(tmp_path):
 def test_a_trial_says_so_and_leaves_a_larger_result_alone(finished):
     folder, _ = finished
     before = read(folder)
-    result = run(folder, limit=2)
+    result = run(folder, count=2)
     assert not result.complete
     assert result.kept == folder / "out" / "tiny.md"
     assert read(folder) == before
     text = (folder / "out" / "trial" / "tiny.md").read_text(encoding="utf-8")
-    assert "A trial with 2 of 6 inputs" in text
+    assert "A trial with fewer inputs than the 6 of a published result" in " ".join(text.split())
     assert count_published(folder / "out", "tiny") == 6
 
 
@@ -255,8 +244,8 @@ def test_a_limit_above_the_data_takes_what_there_is():
 def test_missing_data_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("SEA_NN_DATA", str(tmp_path))
     with pytest.raises(InputError, match=r"brain_tumor_detection"):
-        run(tmp_path, EXPERIMENTS["budgets_btd"], limit=1)
-    result = CliRunner().invoke(app, ["bench", "human", "--limit", "1", "-o", str(tmp_path)])
+        run(tmp_path, EXPERIMENTS["budgets_btd"], count=1)
+    result = CliRunner().invoke(app, ["bench", "human", "--inputs", "1", "-o", str(tmp_path)])
     assert result.exit_code == 2
     assert "human_attention" in result.output
     assert "Traceback" not in result.output
@@ -264,9 +253,12 @@ def test_missing_data_says_what_to_do(monkeypatch, tmp_path):
 
 def test_every_experiment_is_sound():
     for experiment in EXPERIMENTS.values():
+        assert experiment.quick >= 1
+        if not isinstance(experiment, Comparison):
+            continue
         labels = [one.label for one in experiment.maps]
         assert len(set(labels)) == len(labels)
-        rows = FUNCTIONS if experiment.kind == "predictions" else labels
+        rows = [OURS] if experiment.kind == "predictions" else labels
         if experiment.kind == "copies":
             rows = [*labels, *(f"f of {label}" for label in labels)]
         assert {experiment.against, *experiment.ours} <= set(rows)
@@ -277,19 +269,14 @@ def test_every_experiment_is_sound():
             assert set(numbers) <= set(labels)
 
 
-ASKING = replace(TINY.maps[0], label="SEA, asking", asked=True)
-BOTH = replace(TINY, name="asking", maps=(TINY.maps[0], ASKING), paper={}, figures=())
-
-
-def test_a_map_of_an_experiment_is_that_of_the_pipeline_unless_it_asks_as_release_0_1_did():
-    chosen = choose_inputs(BOTH, 2)
+def test_a_map_without_a_budget_is_that_of_the_library_call():
+    chosen = choose_inputs(TINY, 2)
     batch = chosen.read(range(2))
-    maps = Explainer(BOTH, chosen).explain(batch.x, batch.target)
-    how = {"methods": PAIR, "config": ASKING.config}
-    found = explain(chosen.loaded.model, batch.x, batch.target, **how)
-    assert torch.equal(maps["SEA"], found.learned.attribution)
-    assert float((maps["SEA, asking"] - maps["SEA"]).abs().max()) > 1e-3
-    assert BOTH.count_evaluations(ASKING, (1, 28, 28)) == 2 + 30
+    maps = Explainer(TINY, chosen).explain(batch.x, batch.target)
+    how = {"methods": PAIR, "config": TINY.maps[0].config}
+    found = SEA(chosen.loaded.model, **how).attribute(batch.x, batch.target)
+    torch.testing.assert_close(maps["SEA"], found[:, 0])
+    assert measurements.count_evaluations(TINY, TINY.maps[0], (1, 28, 28)) == 2
 
 
 def test_the_optimal_combination_is_fitted_to_what_hiding_squares_does():
@@ -370,10 +357,10 @@ def test_time_and_steepness_are_measured(tmp_path):
         Map("VG", "member", ("saliency",)),
     )
     timed = replace(
-        TINY, name="timed", kind="time", maps=maps, figures=("dots",), paper={},
+        TINY, name="timed", kind="time", maps=maps, figures=(), paper={},
         metrics=("seconds_single", "seconds_batched"),
     )  # fmt: skip
-    found = run(tmp_path, timed, limit=2).scores
+    found = run(tmp_path, timed, count=2).scores
     assert found.methods == ("SEA", "step", "VG", "random")
     assert all(bool((values > 0).all()) for values in found.values.values())
     steep = replace(
@@ -381,7 +368,7 @@ def test_time_and_steepness_are_measured(tmp_path):
         maps=(maps[0], Map("random", "sea_random", PAIR, config)),
         metrics=("lipschitz", "lipschitz_sampled"),
     )  # fmt: skip
-    found = run(tmp_path, steep, limit=2).scores
+    found = run(tmp_path, steep, count=2).scores
     assert bool((found.values["lipschitz_sampled"] <= found.values["lipschitz"]).all())
 
 
@@ -395,7 +382,7 @@ def test_names_groups_and_typing_errors():
 
 def test_bad_numbers_are_refused(tmp_path):
     with pytest.raises(InputError, match="at least 1"):
-        run(tmp_path, limit=0)
+        run(tmp_path, count=0)
     with pytest.raises(InputError, match="seed"):
         run(tmp_path, seed=-1)
     with pytest.raises(InputError, match="device"):
@@ -403,8 +390,8 @@ def test_bad_numbers_are_refused(tmp_path):
 
 
 def test_the_list_tells_what_was_run(tmp_path):
-    result = CliRunner().invoke(app, ["bench", "list", "-o", str(tmp_path)])
+    result = CliRunner().invoke(app, ["bench", "-o", str(tmp_path)])
     assert result.exit_code == 0
     for name in EXPERIMENTS:
         assert name in result.output
-    assert result.output.count("not yet") == len(EXPERIMENTS) + len(STUDIES)
+    assert result.output.count("not yet") == len(EXPERIMENTS)

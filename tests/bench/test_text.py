@@ -7,25 +7,22 @@ import pytest
 import torch
 
 from sea_bench.data.toxic_spans import load_toxic_spans
-from sea_bench.experiments.studies import run_study
-from sea_bench.experiments.text import TEXT as STUDY
-from sea_bench.experiments.text import tell_findings
-from sea_bench.experiments.text_maps import (
-    ABSENCES,
+from sea_bench.experiments import EXPERIMENTS, run_experiment
+from sea_bench.experiments.rivals import values_by_shap
+from sea_bench.experiments.texts import (
     Marked,
     compute_text_maps,
-    explain_by_kernel_shap,
-    fit_ridge,
+    make_ask,
     match_marks,
     score_text_maps,
     with_absent,
 )
-from sea_bench.experiments.text_tables import CURVES, Part
 from sea_nn.errors import InputError
 from sea_nn.text.model import TextModel
 from sea_nn.text.reading import read_text
 from tests.helpers.texts import make_classifier, make_tokenizer
 
+ABSENCES = ("mask", "delete", "pad")
 TEXT = "the film was bad , not good"
 
 
@@ -52,15 +49,6 @@ def test_marks_are_scored_as_scikit_learn_does():
         chosen[order[: marked.sum()]] = True
         assert found["AUPRC"] == pytest.approx(metrics.average_precision_score(marked, values))
         assert found["F1"] == pytest.approx(metrics.f1_score(marked, chosen))
-        assert found["IoU"] == pytest.approx(metrics.jaccard_score(marked, chosen))
-
-
-def test_ridge_is_scikit_learns():
-    linear = pytest.importorskip("sklearn.linear_model")
-    random = np.random.default_rng(0)
-    x, y, weights = random.random((30, 4)), random.random(30), random.random(30)
-    theirs = linear.Ridge(alpha=1.0).fit(x, y, sample_weight=weights).coef_
-    np.testing.assert_allclose(fit_ridge(x, y, weights), theirs, rtol=1e-8)
 
 
 def test_kernel_shap_of_few_words_is_exact(model, item):
@@ -71,8 +59,8 @@ def test_kernel_shap_of_few_words_is_exact(model, item):
         sets[0, list(left)] = True
         return float(model.ask(item.reading, sets).double().softmax(1)[0, 1])
 
-    random = torch.Generator().manual_seed(0)
-    found = explain_by_kernel_shap(model, item, 128, random)
+    ask = make_ask(model, item)
+    found = values_by_shap(lambda sets: ask(sets[0])[None], 1, 7, 128, 0)[0]
     known = {frozenset(np.flatnonzero(bits)): None for bits in np.ndindex(*[2] * 7)}
     known = {left: say(left) for left in known}
     shapley = np.zeros(7)
@@ -87,41 +75,25 @@ def test_kernel_shap_of_few_words_is_exact(model, item):
 
 def test_curves_of_words_by_hand(model, item):
     models = {absent: with_absent(model, absent) for absent in ABSENCES}
-    maps = compute_text_maps(model, item, budgets=(20,))
-    scores = score_text_maps(models, item, maps)
+    asks = {absent: make_ask(asked, item) for absent, asked in models.items()}
+    maps = compute_text_maps(model, make_tokenizer(), item, budgets=(20,), seed=0)
+    scores = score_text_maps(asks, item, maps)
     for absent, asked in models.items():
-        for k, values in enumerate(list(maps.values())[:3]):
-            order, lost, lacking = values.argsort(descending=True, stable=True), [], []
-            whole = _say(asked, item, torch.ones(7, dtype=torch.bool))
+        for name, values in list(maps.items())[:3]:
+            order, kept, lost = values.argsort(descending=True, stable=True), [], []
             for count in range(1, 7):
                 left = torch.zeros(7, dtype=torch.bool)
                 left[order[:count]] = True
-                lacking.append(whole - _say(asked, item, left))
-                lost.append(whole - _say(asked, item, ~left))
-            name = f"comprehensiveness:{absent}"
-            assert float(scores[name][k]) == pytest.approx(np.mean(lost), abs=1e-5)
-            name = f"sufficiency:{absent}"
-            assert float(scores[name][k]) == pytest.approx(np.mean(lacking), abs=1e-5)
+                kept.append(_say(asked, item, left))
+                lost.append(_say(asked, item, ~left))
+            found = scores[f"insertion:{absent} {name}"]
+            assert float(found) * 6 == pytest.approx(sum(kept), abs=1e-4)
+            found = scores[f"deletion:{absent} {name}"]
+            assert float(found) * 6 == pytest.approx(sum(lost), abs=1e-4)
 
 
 def _say(model, item, left):
     return float(model.ask(item.reading, left.unsqueeze(0)).double().softmax(1)[0, 1])
-
-
-def test_the_findings_have_all_tables_and_no_sentence():
-    random = torch.Generator().manual_seed(0)
-    names = ("SEA, 128", "random")
-    metrics = ("F1", "AUPRC", "IoU")
-    metrics += tuple(f"{c}:{a}" for c in CURVES for a in ABSENCES)
-    values = {name: torch.rand(30, 2, generator=random) for name in metrics}
-    values["F1"][:, 1] = values["F1"][:, 0] - 0.2
-    known = {"n": 10, "accuracy": 0.9, "recall_toxic": 0.9, "recall_neutral": 0.9}
-    part = Part(names, values, {"a GPU": 20, "a CPU": 10})
-    found = tell_findings(part, {"n_train": 5, "dev": known, "machine": "a GPU"})
-    assert "20 texts were measured by: a GPU" in found.notes
-    lines = [line for line in found.more if line.startswith("| random")]
-    assert len(lines) == 3
-    assert lines[0].split(" | ")[1].endswith("▼")
 
 
 def test_sentences_are_cut_from_posts_with_their_marks(tmp_path):
@@ -151,13 +123,9 @@ def test_the_study_writes_its_page_from_data_and_a_classifier(tmp_path, monkeypa
     (data / "dev.csv").write_text('spans,text\n"[4, 5, 6, 7]","the film was bad"\n')
     monkeypatch.setenv("SEA_NN_DATA", str(data.parent))
     monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("sea_bench.experiments.text.find_toxic_classifier", lambda: folder)
-    told = []
-    out = {"out": tmp_path, "command": "sea bench text", "tell": lambda *a: told.append(a)}
-    page = run_study(STUDY, limit=1, seed=0, **out).read_text()
-    assert "## 1 development sentences" in page
+    monkeypatch.setattr("sea_bench.experiments.text_pages.find_toxic_classifier", lambda: folder)
+    given = {"count": 1, "device": "cpu", "out": tmp_path}
+    page = run_experiment(EXPERIMENTS["text"], **given).page.read_text()
     assert "| SEA, 512 |" in page
     assert "the film" not in page
-    before = len(list((tmp_path / "cache").rglob("*.safetensors")))
-    run_study(STUDY, limit=1, seed=0, **out)  # remembered: nothing is measured again
-    assert before == len(list((tmp_path / "cache").rglob("*.safetensors"))) == 1
+    assert run_experiment(EXPERIMENTS["text"], **given).n_reused == 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from sea_bench.data.volumes import Brains
-from sea_bench.experiments.columns import Standardise
+from sea_bench.experiments.kinds import Standardise, fit, make_network
 
 
 class HalfBrain(nn.Module):
@@ -98,30 +98,6 @@ class TwoSensors(nn.Module):
         return logits
 
 
-def fit(
-    model: nn.Module,
-    inputs: Mapping[str, Tensor],
-    labels: Tensor,
-    seed: int,
-    epochs: int,
-    move: Callable[[Mapping[str, Tensor], torch.Generator], Mapping[str, Tensor]] = lambda x, _: x,
-) -> None:
-    """Train a model of named inputs on ``labels``; ``move`` changes each batch a little."""
-    generator = torch.Generator().manual_seed(seed)
-    batches = epochs * -(-len(labels) // 16)
-    adam = torch.optim.AdamW(model.parameters(), lr=0.005, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(adam, 0.005, total_steps=batches)
-    for _ in range(epochs):
-        for rows in torch.randperm(len(labels), generator=generator).split(16):
-            given = move({name: x[rows] for name, x in inputs.items()}, generator)
-            adam.zero_grad()
-            loss = nn.functional.cross_entropy(model(**given), labels[rows], label_smoothing=0.05)
-            loss.backward()
-            adam.step()
-            schedule.step()
-    model.eval()
-
-
 def move_halves(halves: Mapping[str, Tensor], draw: torch.Generator) -> Mapping[str, Tensor]:
     """Half brains turned over, shifted and of another brightness, both sides alike."""
     turned = bool(torch.rand((), generator=draw) < 0.5)
@@ -141,9 +117,8 @@ def move_slices(given: Mapping[str, Tensor], draw: torch.Generator) -> Mapping[s
 
 def train_sides(brains: Brains, rows: Tensor, seed: int) -> Sides:
     """The network of sides, trained on some patients for some seconds."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Sides()
+    model = make_network(seed, Sides)
+    assert isinstance(model, Sides)
     halves = dict(zip(("left", "right"), brains.volumes[rows].chunk(2, -1), strict=True))
     fit(model, halves, brains.sides[rows], seed, 40, move_halves)
     return model

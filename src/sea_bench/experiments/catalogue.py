@@ -1,28 +1,28 @@
-"""Every experiment by name. ``sea bench`` runs them."""
+"""Every experiment by name. ``sea bench`` lists and runs them."""
 
 import difflib
-from collections.abc import Iterable
 
 from sea_bench.experiments.brains import SEVERAL, VOLUMES
-from sea_bench.experiments.column_groups import GROUPS
-from sea_bench.experiments.columns import TABLES
+from sea_bench.experiments.budgets import BUDGET_EXPERIMENTS
+from sea_bench.experiments.columns import GROUPS, TABLES
 from sea_bench.experiments.experiment import Experiment
-from sea_bench.experiments.language import LANGUAGE
-from sea_bench.experiments.learned import LEARNED_EXPERIMENTS
+from sea_bench.experiments.games import GAMES, TUNING_GAMES
 from sea_bench.experiments.paper_tables import PAPER_EXPERIMENTS
-from sea_bench.experiments.patches import PATCHES
 from sea_bench.experiments.spans import SERIES
-from sea_bench.experiments.studies import Study
-from sea_bench.experiments.text import TEXT
-from sea_bench.experiments.topics import TOPIC_TEXTS
-from sea_bench.experiments.transformer import TRANSFORMER_EXPERIMENTS
+from sea_bench.experiments.sureness import SURENESS_EXPERIMENTS
+from sea_bench.experiments.text_pages import TEXT_EXPERIMENTS
 from sea_nn.errors import InputError
 
-_ALL = (*LEARNED_EXPERIMENTS, *TRANSFORMER_EXPERIMENTS, *PAPER_EXPERIMENTS)
+_ALL: tuple[Experiment, ...] = (
+    GAMES,
+    TUNING_GAMES,
+    *SURENESS_EXPERIMENTS,
+    *BUDGET_EXPERIMENTS,
+    *PAPER_EXPERIMENTS,
+    *(TABLES, GROUPS, SERIES, VOLUMES, SEVERAL),
+    *TEXT_EXPERIMENTS,
+)
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
-_KINDS = (TABLES, GROUPS, SERIES, TEXT, TOPIC_TEXTS, LANGUAGE, VOLUMES, SEVERAL, PATCHES)
-STUDIES: dict[str, Study] = {one.name: one for one in _KINDS}
-"""Results on inputs that are no images."""
 
 
 def find_experiments(name: str) -> list[Experiment]:
@@ -40,12 +40,8 @@ def find_experiments(name: str) -> list[Experiment]:
     group = [one for one in _ALL if one.name.startswith(f"{name.rstrip('_')}_")]
     if group:
         return group
+    near = difflib.get_close_matches(name, list(EXPERIMENTS), 1)
+    guess = f"; did you mean {near[0]!r}?" if near else ""
     raise InputError(
-        f"there is no experiment {name!r}{_guess(name, EXPERIMENTS)}; "
-        f"experiments: {', '.join(EXPERIMENTS)}"
+        f"there is no experiment {name!r}{guess}; experiments: {', '.join(EXPERIMENTS)}"
     )
-
-
-def _guess(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""

@@ -14,15 +14,13 @@ import math
 import torch
 from torch import Tensor
 
+from sea_bench.experiments.asking import fill_all, make_score, to_log_odds
+from sea_bench.experiments.experiment import quantity, score_rows
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import Batch
-from sea_nn.errors import InputError
 from sea_nn.features import Features
 from sea_nn.metrics import Metric, Scores, random_map
-from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.sensitivity import RANDOM
-from sea_nn.questions.ask import make_ask_only
-from sea_nn.questions.learn import to_answers
 
 COVERED = 0.25  # a cell belongs to a copy that covers this part of it
 LEAST_RISE = 1.0
@@ -36,35 +34,37 @@ COPIED = {
 def measure_copies(explainer: Explainer, batch: Batch) -> Scores:
     """Ask the model, every learned function and every map about the two copies."""
     x, target = batch.x, batch.target
-    features = Features.of(x).to_ask_about(device=x.device)
+    features = Features.of(x).on_grid((8, 8), x.device)
     copies = _find_copies(explainer, batch, features)  # [N, 2, n]
     sets = torch.cat([copies, copies.any(1, keepdim=True), torch.zeros_like(copies[:, :1])], 1)
     positions = features.expand(sets)
-    ask = make_ask_only(explainer.inputs.loaded.model, x, target)
-    truth = _compare(to_answers(ask(positions), "log-odds"))
+    fills = fill_all(x, features, "blur")
+    score = make_score(explainer.inputs.loaded.model, x, target, features, fills)
+    truth = _compare(to_log_odds(score(sets)))
     rows = {MODEL: truth}
     for one in explainer.experiment.maps:
         if one.how == "budget":
             found = explainer.spend(one.budget, x, target).predict(positions)
-            rows[f"f of {one.label}"] = _compare(to_answers(found, "log-odds"))
+            rows[f"f of {one.label}"] = _compare(to_log_odds(found))
     maps = explainer.explain(x, target)
     shape = (len(x), *x.shape[2:])
     maps[RANDOM] = random_map(shape, explainer.seed, batch.number, x.device)
     for label, map_ in maps.items():
         mass = (features.sum(map_.to(x.device).double())[:, None] * copies).sum(2)
         rows[label] = mass.amin(1) / mass.amax(1).clamp(min=1e-300)
-    share = torch.stack(list(rows.values()), 1).clamp(-1, 2)
-    share[truth.isnan()] = torch.nan
-    values = {"second_over_first": share, "off_by": (share - share[:, :1]).abs()}
-    metrics = {name: describe_copies(name) for name in explainer.experiment.metrics}
-    return Scores(tuple(rows), metrics, {name: values[name].double().cpu() for name in metrics})
+    values = {
+        label: {
+            "second_over_first": share.clamp(-1, 2).where(~truth.isnan(), torch.nan),
+            "off_by": (share.clamp(-1, 2) - truth.clamp(-1, 2)).abs(),
+        }
+        for label, share in rows.items()
+    }
+    return score_rows(values, [describe_copies(name) for name in explainer.experiment.metrics])
 
 
 def describe_copies(name: str) -> Metric:
     """The metric of this name."""
-    return Metric(
-        name, "lower", (0.0, math.inf), COPIED[name], frozenset(), _refuse, middle="median"
-    )
+    return quantity(name, "lower", COPIED[name], (0.0, math.inf), "median")
 
 
 def _compare(answers: Tensor) -> Tensor:
@@ -84,7 +84,3 @@ def _find_copies(explainer: Explainer, batch: Batch, features: Features) -> Tens
         part = features.sum(masks) / features.count().to(masks)
         found.append(part >= part.amax(1, keepdim=True).clamp(max=COVERED))
     return torch.stack(found)
-
-
-def _refuse(batch: MapBatch) -> MetricValues:
-    raise InputError("copies are measured by their own experiment, not scored from maps")

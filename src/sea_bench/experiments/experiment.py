@@ -1,122 +1,204 @@
-"""An experiment as data: what is explained, which maps compete, how they are measured."""
+"""An experiment: what is asked, how it is measured, and the page of ``docs/results`` it writes.
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+Everything the project measures is an ``Experiment``: tables of the paper, maps by budget, tables,
+series and texts, speed, faults of data sets. ``Comparison`` declares those that compare maps of
+images; all others are a ``Measurement``, a function from a ``Run`` to ``Findings``.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from sea_bench.experiments.half_answers import QUESTIONS
-from sea_bench.experiments.region_searches import COSTS
-from sea_nn.config import SEAConfig
-from sea_nn.members.registry import get
+import torch
+from torch import Tensor
 
-Kind = Literal["scores", "time", "lipschitz", "stability", "predictions", "copies", "magnitudes"]
-PAPER_MEMBERS = ("saliency", "integrated_gradients", "smooth_ig")
+from sea_bench.experiments.store import Store, make_key
+from sea_bench.machine import describe_machine
+from sea_nn.errors import InputError
+from sea_nn.metrics import MapBatch, Metric, MetricValues, Scores
+
+Tell = Callable[[str, int, int], None]
+"""Is told what is being done, how many inputs are done, and how many there are."""
+LEARNED_VERSION = 2
+"""Of the function learned from answers: raised when its numbers change, so that what was measured
+of maps with a budget counts no more and what was measured of all others still does."""
 
 
 @dataclass(frozen=True)
-class Map:
-    """One of the maps that compete.
+class Table:
+    """A table of a page, in words: rows of cells under a heading."""
+
+    title: str
+    note: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Scores of methods on inputs, which a page shows as a table with intervals and marks.
 
     Attributes:
-        label: its name in tables and figures.
-        how: "member" (its only member's heatmap), "sea", an aggregator of
-            ``sea_nn.paper.aggregators``, "sea_step" (the time of SEA without its
-            members), "sea_random" (SEA on heatmaps of noise), or a map of the whole
-            class, learned on training inputs: "class_sea", "class_mean", "other_class_sea"
-            (SEA's of the next class); "budget", ``SEA(model, budget=...)`` as users call it; or
-            "order", "keep" or "break", the order of its ``top(p)``, ``top(p, keep=True)`` or
-            ``keep=False``.
-        members: whose heatmaps it is made of.
-        config: of SEA without a budget; None for other maps.
-        asked: whether the model is asked about halves, and its answers join the heatmaps of a "sea"
-            or "mean", as in release 0.1 (``half_answers``).
-        budget: of the last three ways, evaluations an input; SEA chooses the members.
+        scores: of methods (rows) by metrics (columns).
+        against: the method that the others are compared with.
+        title: heads the table; none where a page has one table.
+        note: stands under the heading.
+        ours: methods whose distance to the best of all others is said metric by metric.
+        aside: methods that stand in the table and do not compete for the best.
+        paper: the paper's figures by metric and method.
+        names: what identifies each input, and its class, where there is more than a number.
     """
 
-    label: str
-    how: str
-    members: tuple[str, ...] = PAPER_MEMBERS
-    config: SEAConfig | None = None
-    asked: bool = False
-    budget: int = 0
+    scores: Scores
+    against: str
+    title: str = ""
+    note: str = ""
+    ours: Sequence[str] = ()
+    aside: Sequence[str] = ()
+    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    names: Sequence[tuple[str, str]] = ()
 
-    def describe(self) -> dict[str, Any]:
-        """All of it as plain values, for cache keys."""
-        return {**asdict(self), "config": None if self.config is None else self.config.to_dict()}
+
+@dataclass(frozen=True)
+class Findings:
+    """What an experiment found.
+
+    Attributes:
+        parts: its tables, in the order of the page.
+        notes: how it was made, a sentence or two each.
+        n_inputs: how many inputs there were, where they are not as many as wanted.
+        draw: draws the figures into a folder and returns their files.
+    """
+
+    parts: Sequence[Table | Compared]
+    notes: Sequence[str] = ()
+    n_inputs: int | None = None
+    draw: Callable[[Path], Sequence[Path]] | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of an experiment.
+
+    Attributes:
+        name: of the experiment.
+        version: of the experiment.
+        count: how many inputs are wanted.
+        store: remembers results of single inputs.
+        seed: of the inputs' order and of every draw.
+        device: where models work.
+        fresh: measure again what is remembered.
+        ours: measure only maps with a budget.
+        tell: is told how far it is.
+        machines: which machines measured how many of the inputs.
+        reused: the number of inputs that were remembered, under "inputs".
+    """
+
+    name: str
+    version: int
+    count: int
+    store: Store
+    seed: int = 0
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    fresh: bool = False
+    ours: bool = False
+    tell: Tell = lambda text, done, total: None
+    machines: Counter[str] = field(default_factory=Counter)
+    reused: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def here(self) -> str:
+        """This machine."""
+        return f"{describe_machine(self.device)} with torch {torch.__version__}"
+
+    def make_key(self, settings: Mapping[str, Any], number: int, *tensors: Tensor) -> str:
+        """The name of one input's result: the experiment's name and version, settings, content."""
+        told = {"experiment": self.name, "version": self.version, "seed": self.seed, **settings}
+        return make_key(told, number, *tensors)
+
+    def remember(
+        self,
+        settings: Mapping[str, Any],
+        number: int,
+        tensors: Sequence[Tensor],
+        compute: Callable[[], Mapping[str, Tensor]],
+    ) -> dict[str, Tensor]:
+        """Return one input's result from the store, or compute it and store it.
+
+        ``settings`` and ``tensors`` are what determines it beside name, version and seed.
+        """
+        key = self.make_key({**settings, "learned": LEARNED_VERSION}, number, *tensors)
+        found = None if self.fresh else self.store.read(key)
+        self.reused["inputs"] += found is not None
+        if found is None:
+            new = compute()
+            self.store.write(key, new, {"machine": self.here, "names": list(new)})
+            found = self.store.read(key)
+        if found is None:
+            raise InputError(f"the folder {self.store.folder} does not keep what is written to it")
+        values, facts = found
+        self.machines[facts["machine"]] += 1
+        return {name: values[name] for name in facts["names"]}
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure, complete enough to be run.
+    """What is asked, and of how much.
 
     Attributes:
-        name: what ``sea bench`` calls it; its files have this name.
-        title: heading of the result.
-        question: what it asks, for readers of the result.
-        data: a data set of ``sea_bench.data``, or "fashion_sample", the one shipped.
-        classifier: a name that ``load_classifier`` takes, or the parts of one (``lgg@5``).
-        maps: the maps compared.
-        metrics: their metrics, the leading one first.
-        n_inputs: how many inputs a published result has, if the set has as many.
-        kind: what is measured.
-        against: the label that the others are compared with.
-        ours: labels of which the page also says, metric by metric, how far they are from the first.
-        aside: labels that stand in the tables and do not compete for the best.
-        options: of members, by name.
-        data_options: of the data set's loader.
-        classes: only inputs of these classes, by name; empty for all.
-        correct: only inputs that the classifier gets right.
-        tuning: take inputs from the end of the order, to choose settings by; results are reported
-            on those at its beginning.
-        mask: the kind of mask that the metrics see, "box" for the inside of the boxes; None where
-            they see none.
-        mask_share: only inputs of which the mask covers more than the first share, and at most the
-            second.
-        blocks: inputs computed together.
-        n_train: training inputs of a class, for maps of a class.
-        pairs: random pairs for the Lipschitz estimate.
-        figures: of "dots", "curves", "strip", "overlay", "class_maps", "top_k", "cells".
-        paper: the paper's figures by metric and label.
-        paper_data: what the paper measured on, where that is not the same.
-        notes: what a reader should know.
+        name: what ``sea bench`` calls it; its page has this name.
+        title: heads the page.
+        question: what it asks, for readers of the page.
+        data: what it is measured on.
+        n_inputs: how many inputs a published result has, if the data have as many.
+        quick: how many ``sea bench NAME`` takes where no number is given.
+        version: raised by hand when its numbers can no longer be those that are remembered.
     """
 
     name: str
     title: str
     question: str
     data: str
-    classifier: str
-    maps: tuple[Map, ...]
-    metrics: tuple[str, ...]
     n_inputs: int = 200
-    kind: Kind = "scores"
-    against: str = "SEA"
-    ours: tuple[str, ...] = ()
-    aside: tuple[str, ...] = ()
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    data_options: Mapping[str, Any] = field(default_factory=dict)
-    classes: tuple[str, ...] = ()
-    correct: bool = True
-    tuning: bool = False
-    mask: str | None = None
-    mask_share: tuple[float, float] = (0.0, 1.0)
-    blocks: int = 8
-    n_train: int = 0
-    pairs: int = 0
-    figures: tuple[str, ...] = ("dots",)
-    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    paper_data: str = ""
-    notes: tuple[str, ...] = ()
+    quick: int = 8
+    version: int = 1
 
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Every member that any of the maps is made of, each once."""
-        return tuple(dict.fromkeys(name for one in self.maps for name in one.members))
 
-    def count_evaluations(self, one: Map, shape: tuple[int, ...]) -> int:
-        """Return the model evaluations that a map of one input of this shape costs."""
-        members = sum(
-            COSTS[name] if name in COSTS else get(name).cost(self.options.get(name), shape)
-            for name in one.members
-        )
-        return members + QUESTIONS * one.asked + one.budget
+@dataclass(frozen=True)
+class Measurement(Experiment):
+    """An experiment that is one function from a run to what was found."""
+
+    work: Callable[[Run], Findings] = field(kw_only=True)
+
+
+def quantity(
+    name: str,
+    direction: Literal["higher", "lower"],
+    measures: str,
+    bounds: tuple[float, float] = (-torch.inf, torch.inf),
+    middle: Literal["mean", "median"] = "mean",
+) -> Metric:
+    """A metric that an experiment measures itself, where others are computed from maps."""
+
+    def refuse(batch: MapBatch) -> MetricValues:
+        raise InputError(f"{name} is measured by its own experiment, not scored from maps")
+
+    return Metric(name, direction, bounds, measures, frozenset(), refuse, middle=middle)
+
+
+def score_rows(rows: Mapping[str, Mapping[str, Tensor]], metrics: Sequence[Metric]) -> Scores:
+    """Scores from values [N] by method and metric; nan where a method has none."""
+    some = next(values for row in rows.values() for values in row.values())
+    missing = torch.full_like(some.double(), torch.nan)
+    return Scores(
+        tuple(rows),
+        {metric.name: metric for metric in metrics},
+        {
+            metric.name: torch.stack(
+                [row.get(metric.name, missing).double().cpu() for row in rows.values()], 1
+            )
+            for metric in metrics
+        },
+    )

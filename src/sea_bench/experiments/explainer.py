@@ -1,4 +1,4 @@
-"""The maps of an experiment for any inputs, all made by ``sea_nn.pipeline``."""
+"""The maps of a comparison for any inputs."""
 
 import time
 from collections.abc import Sequence
@@ -7,10 +7,16 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from sea_bench.experiments.experiment import Experiment, Map
-from sea_bench.experiments.half_answers import ask_both, join_answers
+from sea_bench.experiments.asking import explain
+from sea_bench.experiments.comparison import Comparison, Map
 from sea_bench.experiments.inputs import Inputs
-from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, Removal, draw_squares, merge
+from sea_bench.experiments.maps import (
+    CLASS_MAPS,
+    ClassMaps,
+    Removal,
+    draw_squares,
+    merge,
+)
 from sea_bench.experiments.region_searches import find_method
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
@@ -19,7 +25,6 @@ from sea_nn.members.compute import compute_maps
 from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.metrics import compute_drops
 from sea_nn.paper.ensemble import Ensemble
-from sea_nn.sea import SEA
 
 WISHES = {"budget": None, "order": None, "keep": True, "break": False}
 """Ways to make a map of a budget: what its order serves, None for both wishes."""
@@ -33,7 +38,7 @@ class Explainer:
     classes, where the experiment has such.
     """
 
-    experiment: Experiment
+    experiment: Comparison
     inputs: Inputs
     seed: int = 0
     class_maps: ClassMaps = field(default_factory=dict)
@@ -69,8 +74,7 @@ class Explainer:
 
     def spend(self, budget: int, x: Tensor, target: Tensor) -> Explanation:
         """Explain inputs as a user does who gives SEA so many evaluations an input."""
-        sea = SEA(self.inputs.loaded.model, budget=budget, seed=self.seed)
-        return sea.explain(x, target, quiet=True)
+        return explain(self.inputs.loaded.model, x, target, budget=budget, seed=self.seed)
 
     def _order(self, one: Map, x: Tensor, target: Tensor) -> Tensor:
         """The map of a budget, or the order of its sets for one wish, [N, H, W]."""
@@ -104,21 +108,16 @@ class Explainer:
         heatmaps: Tensor | None = None,
         keep_scorer: bool = False,
     ) -> Ensemble:
-        """Make one map of its members' maps, asking the model where the map says so.
+        """Make one map of its members' maps.
 
         ``found`` are maps of its members, and maybe of others; ``heatmaps`` [N, m, H, W] take the
         place of the members' own; ``removal`` is as for ``sea_bench.experiments.maps.merge``.
         """
-        model, target = self.inputs.loaded.model, found.target
         found = select(found, one.members)
         heatmaps = to_heatmaps(found) if heatmaps is None else heatmaps
-        weights = torch.ones_like(vote(found)) if one.how == "mean" else vote(found)
-        if one.asked:
-            ask = ask_both(model, x, target, outputs=found.outputs)
-            heatmaps, weights = join_answers(ask, heatmaps, weights)
         if one.how == "optimal" and removal is None:
-            removal = self._remove_squares((one,), x, target)
-        return merge(one, heatmaps, weights, removal, keep_scorer)
+            removal = self._remove_squares((one,), x, found.target)
+        return merge(one, heatmaps, vote(found), removal, keep_scorer)
 
     def _remove_squares(self, maps: Sequence[Map], x: Tensor, target: Tensor) -> Removal | None:
         """What hiding random squares of these inputs does, if any of the maps wants to know."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,12 @@ from sea_nn.show.panels import (
     add_heat_bar,
     blend,
     heat,
-    measure,
     paint,
     panel_grid,
     style_axes,
 )
 
-PICTURES = ("strip", "overlay")
-SMALL = ("fashion", "fashion_sample")
 TOP = (1, 5, 7, 10)
-N_STRIPS = 6
 Draw = Callable[[Explainer, Scores], Plot]
 
 
@@ -43,9 +38,7 @@ def draw_figures(explainer: Explainer, scores: Scores, folder: Path) -> tuple[Pa
     """Draw the experiment's figures into a folder and return their files."""
     paths = []
     for kind in explainer.experiment.figures:
-        # Photographs take a tenth of the room as JPEG.
-        ending = "jpg" if kind in PICTURES and explainer.experiment.data not in SMALL else "png"
-        path = folder / f"{explainer.experiment.name}_{kind}.{ending}"
+        path = folder / f"{explainer.experiment.name}_{kind}.png"
         _FIGURES[kind](explainer, scores).write(path)
         paths.append(path)
     return tuple(paths)
@@ -74,48 +67,10 @@ def _lay_out(
     ]
 
 
-def draw_dots(explainer: Explainer, scores: Scores) -> Plot:
-    """Each metric's means with their intervals, a panel a metric; the band is SEA's interval."""
-    names, methods = list(scores.metrics), list(scores.methods)
-    against = explainer.experiment.against
-    columns = min(4, len(names))
-    band = max(measure(method) for method in methods) + 0.15
-    room, gap = 9.0 - band - 0.15, 0.22
-    width, height = min(2.6, (room - gap * (columns - 1)) / columns), 0.185 * len(methods)
-    figure, panels = _lay_out(len(names), columns, width, height, band, gap, 0.36, 0.34, 0.15)
-    for place, (name, axes) in enumerate(zip(names, panels, strict=True)):
-        estimate, metric = scores.estimate(name), scores.metrics[name]
-        if against in methods:
-            own = methods.index(against)
-            span = float(estimate.low[own]), float(estimate.high[own])
-            axes.axvspan(*span, color=SERIES[0], alpha=0.12, lw=0)
-        for k, method in enumerate(methods):
-            mean, low, high = (float(e[k]) for e in (estimate.mean, estimate.low, estimate.high))
-            first, noise = method == against, method == RANDOM
-            colour = (
-                SERIES[0] if first else FAINT if noise else SERIES[1] if "SEA" in method else INK
-            )
-            axes.plot([low, high], [k, k], color=colour, lw=1.3, solid_capstyle="butt")
-            axes.plot(mean, k, "o" if not noise else "x", color=colour, ms=3.6)
-        spread = estimate.mean[estimate.mean > 0]
-        if name.startswith(("seconds", "lipschitz", "sampled")) and len(spread):
-            axes.set_xscale("log")
-            axes.minorticks_off()
-        axes.set_ylim(len(methods) - 0.4, -0.6)
-        axes.set_yticks(range(len(methods)), [""] * len(methods) if place % columns else methods)
-        axes.set_title(f"{name} {metric.arrow}", fontsize=SIZE, color=INK, loc="left", pad=4)
-        axes.grid(axis="x", color="#e4e4ea", lw=0.5)
-        axes.set_axisbelow(True)
-        axes.locator_params(axis="x", nbins=4) if axes.get_xscale() == "linear" else None
-        style_axes(axes)
-        axes.tick_params(axis="y", length=0, labelsize=SIZE)
-    return figure
-
-
 def draw_curves(explainer: Explainer, scores: Scores) -> Plot:
     """The mean curves behind the metrics: SEA, the methods of the paper's table 1 and random."""
     names = [name for name in scores.metrics if name in scores.curves]
-    own = (explainer.experiment.against, "SEA 0.1", "SEA (paper)")
+    own = (explainer.experiment.against, "SEA (paper)")
     wanted = dict.fromkeys((*own, "VG", "IG", "SG", "Agg-Mean", RANDOM))
     shown = [method for method in wanted if method in scores.methods]
     width, height = (5.6, 2.6) if len(names) == 1 else (1.78, 1.35)
@@ -142,23 +97,6 @@ def draw_curves(explainer: Explainer, scores: Scores) -> Plot:
         style_axes(axes)
     look: dict[str, Any] = {"fontsize": SIZE, "frameon": False, "handlelength": 1.4}
     figure.legend(handles, shown, loc="lower center", ncols=len(shown), columnspacing=1.2, **look)
-    return figure
-
-
-def draw_strip(explainer: Explainer, scores: Scores, over: bool = False) -> Plot:
-    """Inputs of different classes with every map side by side; ``over`` lays maps on the input."""
-    chosen = _choose_varied(explainer.inputs, N_STRIPS if not over else 4)
-    images, maps, labels = _explain(explainer, chosen)
-    titles = [one.label for one in explainer.experiment.maps][:8]
-    height, width = images.shape[1:3]
-    figure, axes = panel_grid(["input", *titles], labels, height / width, footer=0.66)
-    for r, image in enumerate(images):
-        axes[r, 0].imshow(image, interpolation="nearest")
-        for c, title in enumerate(titles):
-            position = heat(maps[title][r], 0)
-            panel = blend(image, position) if over else paint(position)
-            axes[r, c + 1].imshow(panel, interpolation="nearest")
-    add_heat_bar(figure)
     return figure
 
 
@@ -264,10 +202,7 @@ def _explain(
 
 
 _FIGURES: dict[str, Draw] = {
-    "dots": draw_dots,
     "curves": draw_curves,
-    "strip": draw_strip,
-    "overlay": partial(draw_strip, over=True),
     "class_maps": draw_class_maps,
     "top_k": draw_top_k,
     "cells": draw_cells,

@@ -27,7 +27,7 @@ from sea_bench.classifiers import (
 )
 from sea_bench.data import ImageSet, Item
 from sea_bench.data.items import View, fill_boxes
-from sea_bench.experiments.experiment import Experiment
+from sea_bench.experiments.comparison import Comparison
 from sea_bench.training import check_items
 from sea_nn.errors import InputError
 from sea_nn.metrics import pixel_bounds
@@ -52,6 +52,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def list_content(self, row: int) -> list[Tensor]:
+        """The tensors that one input's result depends on."""
+        more = (part[row] for part in (self.masks, self.plain) if part is not None)
+        return [self.x[row], self.target[row], *more]
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,7 @@ class Inputs:
 
 
 def choose_inputs(
-    experiment: Experiment,
+    experiment: Comparison,
     count: int,
     device: str | torch.device = "cpu",
     seed: int = 0,
@@ -160,7 +165,7 @@ def choose_inputs(
     return parts[0] if len(names) == 1 else _join(experiment, parts, count)
 
 
-def _join(experiment: Experiment, parts: Sequence[Inputs], count: int) -> Inputs:
+def _join(experiment: Comparison, parts: Sequence[Inputs], count: int) -> Inputs:
     """Take inputs of each part in turns, a block at a time, up to ``count``."""
     size = experiment.blocks
     turns = range(0, max(map(len, parts)), size)
@@ -182,7 +187,7 @@ def _join(experiment: Experiment, parts: Sequence[Inputs], count: int) -> Inputs
 
 
 def _choose(
-    experiment: Experiment,
+    experiment: Comparison,
     count: int,
     device: str | torch.device,
     seed: int,
@@ -232,7 +237,7 @@ def _choose(
     return Inputs((loaded,), tuple(items), tuple(targets), asked, experiment.mask, available, facts)
 
 
-def load_images(experiment: Experiment, split: data.Split = "test") -> ImageSet:
+def load_images(experiment: Comparison, split: data.Split = "test") -> ImageSet:
     """Load the experiment's data set, split as its classifier's training was."""
     if experiment.data != SAMPLE:
         part = find_part(experiment.classifier)
@@ -246,7 +251,7 @@ def load_images(experiment: Experiment, split: data.Split = "test") -> ImageSet:
     return ImageSet(SAMPLE, items, sample.names, "MIT, copyright Zalando SE")
 
 
-def measure_accuracy(experiment: Experiment, loaded: LoadedModel) -> float:
+def measure_accuracy(experiment: Comparison, loaded: LoadedModel) -> float:
     """Return the share of all test inputs that the classifier gets right."""
     items, device = load_images(experiment).items, next(loaded.model.parameters()).device
     return float(check_items(loaded.model, items, loaded.preprocess, device).double().mean())
@@ -279,7 +284,7 @@ def _expect(item: Item, loaded: LoadedModel, images: ImageSet) -> int | None:
 
 
 def _describe(
-    experiment: Experiment,
+    experiment: Comparison,
     images: ImageSet,
     loaded: LoadedModel,
     n_seen: int,
@@ -304,7 +309,7 @@ def _describe(
     return (*lines, said)
 
 
-def _describe_parts(experiment: Experiment, parts: Sequence[Inputs]) -> tuple[str, ...]:
+def _describe_parts(experiment: Comparison, parts: Sequence[Inputs]) -> tuple[str, ...]:
     names = list_parts(experiment.classifier)
     cards = [card for name in names[: len(parts)] if (card := read_card(name))]
     sizes, shares = [r.n_test for r in cards], [r.accuracy for r in cards]

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.comparison import Comparison, Map
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.metrics import random_map
 from sea_nn.paper.aggregators import aggregate, faithfulness_loss
-from sea_nn.paper.ensemble import Ensemble, ensemble_class
+from sea_nn.paper.ensemble import Ensemble, ensemble, ensemble_class
 from sea_nn.paper.heatmaps import scale, to_heatmap
-from sea_nn.pipeline import learn
 
 CLASS_MAPS = ("class_sea", "class_mean", "other_class_sea")
 ClassMaps = Mapping[str, Mapping[int, Tensor]]
@@ -32,15 +31,11 @@ def merge(
 ) -> Ensemble:
     """Make one map of the members' heatmaps [N, m, H, W] in the way ``one`` says.
 
-    ``weights`` say how much each heatmap counts in SEA and in a mean with answers, [N, m];
-    ``removal`` is used by "optimal" alone.
+    ``weights`` say how much each heatmap counts in SEA, [N, m]; ``removal`` is used by "optimal"
+    alone.
     """
     if one.how in ("sea", "sea_step", "sea_random"):
-        return learn(heatmaps, one.config, weights=weights, keep_scorer=keep_scorer).ensemble
-    if one.asked:
-        # SEA's weights allow for the slope of its function; a mean has none.
-        heat = heatmaps.flatten(2).mean(2).to(weights).clamp_min(torch.finfo(weights.dtype).tiny)
-        return aggregate(heatmaps, one.how, weights=weights / heat)
+        return ensemble(heatmaps, one.config, weights=weights, keep_scorer=keep_scorer, quiet=True)
     loss = None
     if one.how == "optimal" and removal is not None:
         loss = faithfulness_loss(heatmaps, *removal)
@@ -67,7 +62,7 @@ def draw_squares(shape: tuple[int, ...], seed: int, device: torch.device) -> Ten
 
 
 def learn_class_maps(
-    experiment: Experiment, by_class: Mapping[int, MemberMaps]
+    experiment: Comparison, by_class: Mapping[int, MemberMaps]
 ) -> dict[str, dict[int, Tensor]]:
     """Return the class-level maps that the experiment has, by label and class [M9].
 

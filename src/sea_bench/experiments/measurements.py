@@ -1,4 +1,4 @@
-"""What an experiment measures: scores of maps, their time, the function's steepness, stability."""
+"""What a comparison measures: scores of maps, their time, how steep the paper's function is."""
 
 import math
 import time
@@ -8,16 +8,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from sea_bench.experiments.comparison import Comparison, Map
 from sea_bench.experiments.copies import COPIED, describe_copies, measure_copies
-from sea_bench.experiments.experiment import Experiment, Map
+from sea_bench.experiments.experiment import quantity, score_rows
 from sea_bench.experiments.explainer import WISHES, Explainer
+from sea_bench.experiments.gain import GAIN, MEASURES, compute_gain
 from sea_bench.experiments.inputs import Batch
-from sea_bench.experiments.magnitudes import MAGNITUDES, describe_magnitude, measure_magnitudes
 from sea_bench.experiments.maps import draw_heatmaps
 from sea_bench.experiments.predictions import PREDICTED, describe_prediction, measure_predictions
-from sea_bench.experiments.stability import compare_with_default
+from sea_bench.experiments.region_searches import COSTS
 from sea_nn.errors import InputError
 from sea_nn.members.member_maps import to_heatmaps
+from sea_nn.members.registry import get
 from sea_nn.metrics import Metric, Scores, get_metric, random_map, score_maps
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.order import count_top, top_sets
@@ -123,15 +125,12 @@ def find_metric(name: str) -> Metric:
         return smallest(head.removeprefix("smallest_"), rest)
     if name in COPIED:
         return describe_copies(name)
-    if name in MAGNITUDES:
-        return describe_magnitude(name)
     if name.partition("@")[0] in PREDICTED:
         return describe_prediction(name)
+    if name == GAIN:
+        return quantity(name, "higher", MEASURES)
     if name in _QUANTITIES:
-        bounds, measures = (0.0, math.inf), _QUANTITIES[name]
-        return Metric(name, "lower", bounds, measures, frozenset(), _refuse)
-    if name in _LIKENESS:
-        return Metric(name, "higher", (-1.0, 1.0), _LIKENESS[name], frozenset(), _refuse)
+        return quantity(name, "lower", _QUANTITIES[name], (0.0, math.inf))
     return get_metric(name)
 
 
@@ -147,12 +146,6 @@ _QUANTITIES = {
 }
 
 
-_LIKENESS = {
-    "spearman": "Rank correlation of all positions of the two maps.",
-    "top_1%": "Share of the top 1 % of the positions that the two maps have in common.",
-}
-
-
 def measure_scores(explainer: Explainer, batch: Batch) -> Scores:
     """Score every map of the experiment on some inputs, without TF32: as a CPU does."""
     with full_precision(batch.x.device):
@@ -165,7 +158,7 @@ def _score(explainer: Explainer, batch: Batch) -> Scores:
     def explain(x: Tensor) -> dict[str, Tensor]:
         return explainer.explain(x, batch.target)
 
-    metrics = [find_metric(name) for name in experiment.metrics if name not in _QUANTITIES]
+    metrics = [find_metric(name) for name in experiment.metrics if name not in (*_QUANTITIES, GAIN)]
     needs = {need for metric in metrics for need in metric.needs}
     without = None
     if "without" in needs:
@@ -191,15 +184,27 @@ def _score(explainer: Explainer, batch: Batch) -> Scores:
     )
     if len(metrics) == len(experiment.metrics):
         return scores
-    price = {m.label: experiment.count_evaluations(m, batch.x.shape[1:]) for m in experiment.maps}
+    price = {m.label: count_evaluations(experiment, m, batch.x.shape[1:]) for m in experiment.maps}
     known: dict[str, Mapping[str, float]] = {"evaluations": price, "seconds": seconds}
     values = dict(scores.values)
+    gain = compute_gain(values)
     for name in experiment.metrics:
-        if name not in values:
+        if name == GAIN and gain is not None:
+            values[GAIN] = gain
+        elif name not in values:
             row = torch.tensor([float(known[name].get(label, 0)) for label in scores.methods])
             values[name] = row.double().expand(len(batch), -1)
     order = {name: find_metric(name) for name in experiment.metrics}
     return replace(scores, metrics=order, values=values)
+
+
+def count_evaluations(experiment: Comparison, one: Map, shape: tuple[int, ...]) -> int:
+    """Return the model evaluations that a map of one input of this shape costs."""
+    members = sum(
+        COSTS[name] if name in COSTS else get(name).cost(experiment.options.get(name), shape)
+        for name in one.members
+    )
+    return members + one.budget
 
 
 def _rescale(maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -277,31 +282,20 @@ def measure_lipschitz(explainer: Explainer, batch: Batch) -> Scores:
     return _as_scores(experiment, table, random=False)
 
 
-def measure_stability(explainer: Explainer, batch: Batch) -> Scores:
-    """Compare the default's map with those it makes when nothing that matters is changed."""
-    return _as_scores(explainer.experiment, compare_with_default(explainer, batch), random=False)
-
-
 def _as_scores(
-    experiment: Experiment, table: Mapping[str, list[list[float]]], random: bool = True
+    experiment: Comparison, table: Mapping[str, list[list[float]]], random: bool = True
 ) -> Scores:
     methods = tuple(one.label for one in experiment.maps) + ((RANDOM,) if random else ())
-    return Scores(
-        methods=methods,
-        metrics={name: find_metric(name) for name in experiment.metrics},
-        values={name: torch.tensor(rows, dtype=torch.float64).T for name, rows in table.items()},
-    )
-
-
-def _refuse(batch: MapBatch) -> MetricValues:
-    raise InputError("this quantity is measured by its own experiment, not scored from maps")
+    rows = {
+        method: {name: torch.tensor(found[k]) for name, found in table.items()}
+        for k, method in enumerate(methods)
+    }
+    return score_rows(rows, [find_metric(name) for name in table])
 
 
 KINDS: dict[str, Callable[[Explainer, Batch], Scores]] = {
-    "stability": measure_stability,
     "predictions": measure_predictions,
     "copies": measure_copies,
-    "magnitudes": measure_magnitudes,
     "scores": measure_scores,
     "time": measure_time,
     "lipschitz": measure_lipschitz,

@@ -1,13 +1,10 @@
-"""The paper's tables beyond AUPC, and how steady the default's map is."""
+"""The paper's tables and figures beyond AUPC."""
 
-from dataclasses import replace
 from typing import Any
 
-from sea_bench.experiments.experiment import Experiment, Map
-from sea_bench.experiments.stability import LABELS, METRICS
+from sea_bench.experiments.comparison import Comparison, Map
 from sea_bench.experiments.standard_maps import (
     AGGREGATES,
-    FIRST,
     IG,
     MEAN,
     OPTIMAL_NOTE,
@@ -32,14 +29,13 @@ GRID_NOTE = (
 FASHION: dict[str, Any] = {"data": "fashion", "classifier": "fashion"}
 SAMPLE: dict[str, Any] = {"data": "fashion_sample", "classifier": "fashion"}
 
-TIME = Experiment(
+TIME = Comparison(
     "time",
     "Computation time, Fashion-MNIST",
     "What does each method cost, and what does SEA add to its members?",
     **SAMPLE,
     maps=(
         SEA,
-        FIRST,
         paper_sea("fmnist"),
         Map("SEA (paper), its step alone", "sea_step", config=SEAConfig.paper("fmnist")),
         *(VG, IG, SG, *AGGREGATES, *OTHERS),
@@ -48,7 +44,6 @@ TIME = Experiment(
     n_inputs=20,
     kind="time",
     blocks=10,
-    figures=(),
     paper={"seconds_single": SECONDS},
     notes=(
         "The paper's times are the least of its four data sets, on a GTX 1080 Ti.",
@@ -57,25 +52,24 @@ TIME = Experiment(
         OPTIMAL_NOTE,
     ),
 )
-LIPSCHITZ = Experiment(
+LIPSCHITZ = Comparison(
     "lipschitz",
     "How steep is the paper's function? Fashion-MNIST",
     "Lemma 1 bounds how much the learned function can change. Its exact constant is its slope at "
     "the empty set; the paper estimates it from random pairs of points.",
     **FASHION,
     maps=(
-        FIRST,
-        Map("SEA 0.1, log(1+x)", "sea", config=SEAConfig(activation="log1p"), asked=True),
         paper_sea("fmnist"),
+        Map("mirror descent", "sea", config=SEAConfig()),
+        Map("mirror descent, log(1+x)", "sea", config=SEAConfig(activation="log1p")),
         Map("random", "sea_random", config=SEAConfig()),
     ),
     metrics=("lipschitz", "lipschitz_sampled", "lipschitz_relative", "sampled_relative"),
-    against=FIRST.label,
+    against="SEA (paper)",
     n_inputs=3,
     kind="lipschitz",
     pairs=10**6,
     blocks=1,
-    figures=(),
     paper={"lipschitz_sampled": {"SEA (paper)": 6.54}},
     paper_data="one ImageNet image on a 28 × 28 grid",
     notes=(
@@ -84,33 +78,32 @@ LIPSCHITZ = Experiment(
         "them lie near the middle of the cube, so they never see the steep corner at 0.",
     ),
 )
-CLASS_MAPS = Experiment(
+CLASS_MAPS = Comparison(
     "class_maps",
     "Class-level maps: Trouser, Coat, Sneaker",
     "One map is learned for a class from 200 training inputs. How well does it explain test "
     "inputs of the class that it never saw?",
     **FASHION,
     maps=(
-        FIRST,
+        SEA,
         Map("SEA of the class", "class_sea", config=SEAConfig()),
         Map("Agg-Mean of the class", "class_mean"),
         Map("SEA of another class", "other_class_sea", config=SEAConfig()),
         MEAN,
     ),
     metrics=("aupc_windows:black", "deletion:black", "insertion:black", "insertion:blur"),
-    against=FIRST.label,
     n_inputs=500,
     blocks=20,
     classes=("Trouser", "Coat", "Sneaker"),
     n_train=200,
     figures=("class_maps",),
 )
-TOP_K = Experiment(
+TOP_K = Comparison(
     "top_k",
     "The top k pixels: Sandal and Bag",
     "How far apart do the first pixels of each map lie?",
     **SAMPLE,
-    maps=(SEA, FIRST, paper_sea("fmnist"), *TABLE_1),
+    maps=(SEA, paper_sea("fmnist"), *TABLE_1),
     metrics=("spacing@5", "spacing@7", "spacing@10"),
     n_inputs=40,
     classes=("Sandal", "Bag"),
@@ -118,7 +111,7 @@ TOP_K = Experiment(
     figures=("top_k",),
     notes=("Distance alone is no merit: a random choice is the most spread of all.",),
 )
-WEIGHTS = Experiment(
+WEIGHTS = Comparison(
     "ablation_btd",
     "The weights of the two terms, brain tumour detection",
     "How much do λ1 (heatmaps) and λ2 (binarised heatmaps) matter to the paper's solver?",
@@ -126,7 +119,7 @@ WEIGHTS = Experiment(
     classifier="btd/vgg@5",
     correct=False,
     maps=(
-        FIRST,
+        SEA,
         *(
             Map(label, "sea", config=BTD.replace(heatmap_weight=a, margin_weight=b))
             for label, (a, b) in CELLS.items()
@@ -134,49 +127,46 @@ WEIGHTS = Experiment(
         MEAN,
     ),
     metrics=("aupc_pixels:black", "aupc_pixels:mean"),
-    against=FIRST.label,
     figures=("cells",),
     paper={"aupc_pixels:black": dict(zip(CELLS, ABLATION, strict=True))},
 )
-ROBUSTNESS = Experiment(
+ROBUSTNESS = Comparison(
     "robustness_cub",
     "Robustness to noise, birds",
     "How much of the top 5000 pixels stays when noise of ±0.02 of the pixel range is added?",
     data="cub20",
     classifier="cub20",
-    maps=(SEA, FIRST, paper_sea("cub"), *TABLE_1),
+    maps=(SEA, paper_sea("cub"), *TABLE_1),
     metrics=("robustness:k=5000",),
     n_inputs=48,
     blocks=48,
-    figures=(),
     paper={"robustness:k=5000": {"SEA (paper)": 0.294, "Agg-Mean": 0.269, "SG": 0.179}},
     paper_data="all 200 classes of CUB, ResNet-18",
     notes=(GRID_NOTE, "The noise of SG's own samples depends on the input, so it changes too."),
 )
-INPUT_DEPENDENCE = Experiment(
+INPUT_DEPENDENCE = Comparison(
     "input_dependence",
     "Input dependence rate, objects pasted on scenes",
     "How often does an object that means nothing to a classifier of scenes get less attribution "
     "than the scene had there without it?",
     data="objects_on_scenes",
     classifier="scenes",
-    maps=(SEA, FIRST, paper_sea("imagenet"), *TABLE_1),
+    maps=(SEA, paper_sea("imagenet"), *TABLE_1),
     metrics=("input_dependence",),
     n_inputs=64,
     blocks=64,
     mask="object",
-    figures=(),
     paper={"input_dependence": {"SEA (paper)": 0.87, "Agg-Mean": 0.84, "IG": 0.84, "SG": 0.79}},
     paper_data="100 images of BAM",
     notes=("This is not BAM: other scenes, other objects, another classifier.",),
 )
-HUMAN = Experiment(
+HUMAN = Comparison(
     "human",
     "Agreement with people",
     "Do the most relevant positions lie where people look?",
     data="human_attention",
     classifier="efficientnet-lite0",
-    maps=(SEA, FIRST, paper_sea("imagenet"), *TABLE_1),
+    maps=(SEA, paper_sea("imagenet"), *TABLE_1),
     metrics=("jaccard",),
     n_inputs=25,
     blocks=25,
@@ -189,38 +179,6 @@ HUMAN = Experiment(
         "They have no labels; the class explained is the one predicted.",
     ),
 )
-STEADY = Experiment(
-    "stability_imagenet",
-    "Does the map stay the same? ImageNet",
-    "The default's map against the map it gives in double precision; where the caller has turned "
-    "TF32 off; on the other device; one input at a time; with another seed, which draws nothing; "
-    "and with another draw of the sets asked about, which are one fixed design. A random map shows "
-    "what chance would give.",
-    data="imagenet",
-    classifier="efficientnet-lite0",
-    maps=tuple(replace(SEA, label=label) for label in LABELS),
-    metrics=METRICS,
-    kind="stability",
-    against=LABELS[0],
-    n_inputs=12,
-    blocks=12,
-    figures=(),
-    notes=(
-        "Other device: this machine's CPU and GPU; the CPU twice where there is no GPU.",
-        "SEA turns TF32, PyTorch's rounding of convolutions on a GPU, off while it asks.",
-    ),
-)
-STEADY_FASHION = replace(
-    STEADY,
-    name="stability_fmnist",
-    title="Does the map stay the same? Fashion-MNIST",
-    data="fashion_sample",
-    classifier="fashion",
-    n_inputs=32,
-    blocks=32,
-)
-
 PAPER_EXPERIMENTS = (
     *(TIME, LIPSCHITZ, CLASS_MAPS, TOP_K, WEIGHTS, ROBUSTNESS, INPUT_DEPENDENCE, HUMAN),
-    *(STEADY, STEADY_FASHION),
 )

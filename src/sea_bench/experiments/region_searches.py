@@ -16,8 +16,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from sea_bench.experiments.half_answers import ask_both
-from sea_nn.features import number_cells
+from sea_bench.experiments.asking import fill_all, make_score
+from sea_nn.features import Features, number_cells
 
 CELLS = 8
 """Cells along each side."""
@@ -107,8 +107,10 @@ def _ask_each(value: Value, taken: Tensor, cells: Tensor) -> Tensor:
 
 
 def _make_value(model: nn.Module, x: Tensor, target: Tensor) -> Value:
-    ask, place = ask_both(model, x, target), number_cells((CELLS, CELLS), x.shape[2:], x.device)
-    return lambda sets: ask(sets[..., place])
+    cells = number_cells((CELLS, CELLS), x.shape[2:], x.device)
+    features = Features.of(x, feature_mask=cells)
+    score = make_score(model, x, target, features, fill_all(x, features, "blur"))
+    return lambda sets: (score(sets) - score(~sets)).to(torch.float32)
 
 
 def _paint(x: Tensor, order: Tensor) -> Tensor:

@@ -1,37 +1,21 @@
-"""Run any experiment: choose inputs, measure them block by block, remember, write the result.
+"""Run any experiment: measure as many inputs as wanted, write its page, keep scores by input."""
 
-Blocks are always the same inputs in the same order, and a block that is not wholly remembered is
-measured again as a whole: so a run that was interrupted ends with the files it would have had. Maps
-with a budget and the others are measured and remembered apart: new code of the function learned
-from answers leaves what is remembered of the others as good as it was.
-"""
-
-import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from sea_bench.experiments.experiment import Experiment
-from sea_bench.experiments.explainer import Explainer
-from sea_bench.experiments.inputs import Batch, choose_inputs, load_images
-from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, learn_class_maps
-from sea_bench.experiments.measurements import KINDS, find_metric
-from sea_bench.experiments.region_searches import find_method
-from sea_bench.experiments.store import Store, hash_source, make_key
-from sea_bench.experiments.tables import count_published, describe_making, write_csv, write_page
-from sea_bench.machine import describe_machine
-from sea_nn.errors import InputError
-from sea_nn.explanation.provenance import hash_weights
-from sea_nn.members.registry import expand_methods
-from sea_nn.metrics import MetricCurve, Scores
-from sea_nn.metrics.sensitivity import RANDOM
+from sea_bench.experiments.archive import ARCHIVE, write_scores
+from sea_bench.experiments.blocks import compare_maps
+from sea_bench.experiments.comparison import Comparison
+from sea_bench.experiments.earlier import compare_with_earlier
+from sea_bench.experiments.experiment import Compared, Experiment, Findings, Measurement, Run, Tell
+from sea_bench.experiments.pages import count_published, describe_making, write_page
+from sea_bench.experiments.store import Store
+from sea_nn.errors import InputError, KindError
+from sea_nn.metrics import Scores
 from sea_nn.vision.folders import find_cache
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -43,104 +27,99 @@ class Result:
     """
 
     experiment: Experiment
-    scores: Scores
+    findings: Findings
     n_inputs: int
     n_reused: int
     complete: bool
-    files: tuple[Path, ...]
+    page: Path
+    files: Sequence[Path]
     kept: Path | None = None
+
+    @property
+    def scores(self) -> Scores:
+        """The scores of its first table that has such."""
+        return next(p.scores for p in self.findings.parts if isinstance(p, Compared))
 
 
 def run_experiment(
     experiment: Experiment,
     *,
-    limit: int | None = None,
+    count: int | None = None,
     device: str = "auto",
     seed: int = 0,
     out: str | Path = "docs/results",
     cache: str | Path | None = None,
     fresh: bool = False,
+    ours: bool = False,
+    archive: str | Path | None = None,
     command: str = "",
-    progress: Progress | None = None,
+    tell: Tell = lambda text, done, total: None,
 ) -> Result:
-    """Run an experiment and write NAME.md, NAME.csv and its figures.
+    """Run an experiment and write NAME.md, its figures, and its scores by input.
 
-    With a ``limit`` it is a trial: a published result in ``out`` is not replaced by a smaller one,
-    which goes to ``out/trial`` then. ``seed`` is of the inputs' order, of members and metrics;
-    ``cache`` is the folder for results of single inputs, by default ``$SEA_NN_CACHE/bench``,
-    which are measured again if ``fresh``. ``command`` says on the page how to run this again, and
-    ``progress`` is called with (text, inputs done, inputs in all).
+    Args:
+        experiment: what is measured.
+        count: of how many inputs; None for as many as a published result has. With fewer it is a
+            trial: a published page in ``out`` is not replaced by a smaller one, which goes to
+            ``out/trial`` then.
+        device: "auto", "cpu" or "cuda".
+        seed: of the inputs' order, of members and metrics.
+        out: folder of the page.
+        cache: folder for results of single inputs, by default ``$SEA_NN_CACHE/bench``.
+        fresh: measure again what is remembered.
+        ours: measure only maps with a budget, and compare them, input by input, with the scores
+            that ``archive`` has of all others and of our earlier version.
+        archive: zip file for scores by input; by default ``archive.zip`` beside the page.
+        command: says on the page how to run this again.
+        tell: is called with (text, inputs done, inputs in all).
     """
-    if limit is not None and limit < 1:
-        raise InputError(f"limit must be at least 1 input; got {limit}")
+    if count is not None and count < 1:
+        raise InputError(f"an experiment needs at least 1 input; got {count}")
     if seed < 0:
         raise InputError(f"seed must be a whole number from 0; got {seed}")
-    tell = progress or (lambda text, done, total: None)
-    where = _find_device(device)
-    wanted = experiment.n_inputs if limit is None else limit
-    tell("choosing inputs", 0, wanted)
-    inputs = choose_inputs(experiment, wanted, where, seed, lambda text: tell(text, 0, wanted))
-    explainer = Explainer(experiment, inputs, seed)
-    store = Store(find_cache("bench") if cache is None else cache)
-    explainer = replace(explainer, class_maps=_prepare_class_maps(explainer, store, tell))
-    scores, n_reused, machines = _measure(explainer, store, fresh, tell)
-    n = len(inputs)
-    complete = n >= experiment.n_inputs or inputs.available == n
+    wanted = experiment.n_inputs if count is None else count
+    run = Run(
+        experiment.name,
+        experiment.version,
+        wanted,
+        Store(find_cache("bench") if cache is None else cache),
+        seed=seed,
+        device=find_device(device),
+        fresh=fresh,
+        ours=ours,
+        tell=tell,
+    )
+    given = Path(out) / ARCHIVE if archive is None else Path(archive)
+    if isinstance(experiment, Measurement):
+        findings = experiment.work(run)
+    elif isinstance(experiment, Comparison):
+        findings = compare_maps(experiment, run)
+    else:
+        raise KindError(f"an experiment is a Comparison or a Measurement; got {experiment!r}")
+    if ours:
+        findings = compare_with_earlier(findings, given, experiment.name)
+    n = wanted if findings.n_inputs is None else findings.n_inputs
+    complete = not ours and (n >= experiment.n_inputs or n < wanted)
     target, kept = Path(out), None
     published = count_published(target, experiment.name)
-    if published is not None and n < published:
+    if ours or (published is not None and n < published):
         target, kept = target / "trial", target / f"{experiment.name}.md"
     target.mkdir(parents=True, exist_ok=True)
-    figures: tuple[Path, ...] = ()
-    if experiment.figures:
-        from sea_bench.experiments.figures import draw_figures  # matplotlib, which is slow to load
-
-        tell("drawing", n, n)
-        figures = draw_figures(explainer, scores, target)
-    facts = {
-        "command": command or f"sea bench {experiment.name}",
-        "seed": seed,
-        "machine": ", and ".join(machines),
-        "trial": not complete,
-    }
-    table = write_csv(experiment, inputs, scores, target)
-    made = describe_making(experiment, inputs, scores, facts)
-    page = write_page(experiment, scores, made, figures, target, trial=not complete)
-    files = (page, table, *figures)
-    return Result(experiment, scores, n, n_reused, complete, files, kept)
+    figures = tuple(findings.draw(target)) if findings.draw is not None else ()
+    command = command or f"sea bench {experiment.name}"
+    made = describe_making(findings, n, command, run, not complete, experiment.n_inputs)
+    page = write_page(experiment, findings, made, figures, target, trial=not complete)
+    files = [page, *figures]
+    parts = [part for part in findings.parts if isinstance(part, Compared)]
+    if parts and not ours:
+        place = given if archive is not None or target == Path(out) else target / ARCHIVE
+        files.append(write_scores(place, experiment.name, parts))
+    tell("done", n, n)
+    return Result(experiment, findings, n, run.reused["inputs"], complete, page, files, kept)
 
 
-def describe_settings(explainer: Explainer) -> dict[str, Any]:
-    """Return everything but the input that determines a result, as plain values."""
-    experiment, inputs = explainer.experiment, explainer.inputs
-    options = {k: v for k, v in experiment.options.items() if k in experiment.members}
-    methods = [find_method(name) for name in experiment.members]
-    entries = expand_methods(methods, options) if methods else ()
-    learned = experiment.kind != "scores" or any(one.budget for one in experiment.maps)
-    settings = {
-        "kind": experiment.kind,
-        "data": experiment.data,
-        "data_options": dict(experiment.data_options),
-        "classifier": experiment.classifier,
-        "weights": hash_weights(inputs.loaded.model),
-        "maps": [one.describe() for one in experiment.maps],
-        "members": {entry.label: dict(entry.options) for entry in entries},
-        "metrics": list(experiment.metrics),
-        "mask": experiment.mask,
-        "seed": explainer.seed,
-        "blocks": experiment.blocks,
-        "pairs": experiment.pairs,
-        "n_train": experiment.n_train,
-        "classes": list(experiment.classes) if experiment.n_train else [],
-        "source": hash_source(learned=learned),
-    }
-    if experiment.kind in ("time", "stability"):  # which compares this machine's devices
-        settings["machine"] = describe_machine(inputs.device)
-    plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
-    return plain
-
-
-def _find_device(device: str) -> torch.device:
+def find_device(device: str) -> torch.device:
+    """The device of this name; "auto" for a GPU where there is one."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -150,166 +129,3 @@ def _find_device(device: str) -> torch.device:
     if found.type == "cuda" and not torch.cuda.is_available():
         raise InputError("this machine has no GPU that PyTorch can use; take --device cpu")
     return found
-
-
-def split_maps(experiment: Experiment) -> tuple[Experiment, ...]:
-    """Return the experiment with its other maps alone, and with those with a budget alone.
-
-    It is left whole where it has one sort of maps, or where a map's number depends on other maps.
-    """
-    parts = [tuple(m for m in experiment.maps if bool(m.budget) == b) for b in (False, True)]
-    painted = any(name.startswith("mass_equal_sharpness") for name in experiment.metrics)
-    if experiment.kind != "scores" or painted or not all(parts):
-        return (experiment,)
-    return tuple(replace(experiment, maps=maps) for maps in parts)
-
-
-def _measure(
-    explainer: Explainer, store: Store, fresh: bool, tell: Progress
-) -> tuple[Scores, int, list[str]]:
-    """Return all scores, how many inputs were remembered, and the machines that measured."""
-    experiment, inputs = explainer.experiment, explainer.inputs
-    parts = split_maps(experiment)
-    explainers = [
-        [replace(explainer, experiment=part, inputs=one) for part in parts]
-        for one in inputs.split()
-    ]
-    settings = [[describe_settings(one) for one in group] for group in explainers]
-    n, found, n_reused = len(inputs), list[Scores](), 0
-    here = f"{describe_machine(inputs.device)} with torch {torch.__version__}"
-    machines: dict[str, None] = {}
-    for numbers in inputs.cut(experiment.blocks):
-        start, model = numbers[0], inputs.asked[numbers[0]]
-        tell(f"{experiment.name}: {inputs.items[start].name}", start, n)
-        batch, by_part, reused = inputs.read(numbers), list[list[Scores]](), True
-        for one, told in zip(explainers[model], settings[model], strict=True):
-            keys = _make_keys(told, batch)
-            known = [] if fresh else [_load(one.experiment, store, key) for key in keys]
-            ready = [each for each in known if each is not None]
-            if len(ready) < len(keys):
-                scores, reused = KINDS[experiment.kind](one, batch), False
-                for row, key in enumerate(keys):
-                    _save(scores, row, store, key, here)
-                # As the store gives it back, so that nothing depends on what was remembered.
-                ready = [(each, here) for each in _split(scores)]
-            by_part.append([each for each, _ in ready])
-            machines.update(dict.fromkeys(machine for _, machine in ready))
-        n_reused += reused * len(batch)
-        found.extend(_join_maps(experiment, some) for some in zip(*by_part, strict=True))
-    tell("done", n, n)
-    return Scores.join(found), n_reused, list(machines)
-
-
-def _make_keys(settings: dict[str, Any], batch: Batch) -> list[str]:
-    keys = []
-    for row in range(len(batch)):
-        content = [batch.x[row], batch.target[row]]
-        content += [part[row] for part in (batch.masks, batch.plain) if part is not None]
-        keys.append(make_key(settings, batch.number + row, *content))
-    return keys
-
-
-def _split(scores: Scores) -> list[Scores]:
-    rows = range(len(scores))
-    return [
-        Scores(
-            scores.methods,
-            scores.metrics,
-            {name: values[row : row + 1] for name, values in scores.values.items()},
-            {k: MetricCurve(c.axis, c.values[row : row + 1]) for k, c in scores.curves.items()},
-            notes=scores.notes,
-        )
-        for row in rows
-    ]
-
-
-def _join_maps(experiment: Experiment, parts: Sequence[Scores]) -> Scores:
-    """The scores of all maps in the experiment's order, from those of ``split_maps``."""
-    if len(parts) == 1:
-        return parts[0]
-    methods = [name for part in parts for name in part.methods]
-    wanted = (*(one.label for one in experiment.maps), RANDOM)
-    columns = [methods.index(name) for name in wanted]
-
-    def join(tables: Iterable[Tensor]) -> Tensor:
-        return torch.cat(list(tables), 1)[:, columns]
-
-    first, notes = parts[0], [part.notes for part in parts]
-    return replace(
-        first,
-        methods=wanted,
-        values={k: join(part.values[k] for part in parts) for k in first.values},
-        curves={
-            k: MetricCurve(curve.axis, join(part.curves[k].values for part in parts))
-            for k, curve in first.curves.items()
-        },
-        notes={k: tuple(dict.fromkeys(t for n in notes for t in n.get(k, ()))) for k in notes[0]},
-    )
-
-
-def _save(scores: Scores, row: int, store: Store, key: str, machine: str) -> None:
-    tensors: dict[str, Tensor] = {}
-    for name, values in scores.values.items():
-        tensors[f"values {name}"] = values[row]
-    for name, curve in scores.curves.items():
-        tensors[f"axis {name}"] = curve.axis
-        tensors[f"curve {name}"] = curve.values[row]
-    notes = {name: list(said) for name, said in scores.notes.items()}
-    store.write(key, tensors, {"methods": list(scores.methods), "notes": notes, "machine": machine})
-
-
-def _load(experiment: Experiment, store: Store, key: str) -> tuple[Scores, str] | None:
-    """One input's scores and the machine that they were measured on."""
-    found = store.read(key)
-    if found is None:
-        return None
-    tensors, facts = found
-    metrics = {name: find_metric(name) for name in experiment.metrics}
-    whole = {"methods", "notes", "machine"} <= set(facts)
-    if not whole or any(f"values {name}" not in tensors for name in metrics):
-        return None
-    scores = Scores(
-        tuple(facts["methods"]),
-        metrics,
-        {name: tensors[f"values {name}"].unsqueeze(0) for name in metrics},
-        {
-            name: MetricCurve(tensors[f"axis {name}"], tensors[f"curve {name}"].unsqueeze(0))
-            for name in metrics
-            if f"curve {name}" in tensors
-        },
-        notes={name: tuple(said) for name, said in facts["notes"].items()},
-    )
-    return scores, facts["machine"]
-
-
-def _prepare_class_maps(explainer: Explainer, store: Store, tell: Progress) -> ClassMaps:
-    """Learn the maps of whole classes, where the experiment has such, or remember them."""
-    experiment, inputs = explainer.experiment, explainer.inputs
-    wanted = [one.label for one in experiment.maps if one.how in CLASS_MAPS]
-    if not wanted:
-        return {}
-    images = load_images(experiment, "train")
-    classes = [images.classes.index(name) for name in experiment.classes]
-    key = make_key({**describe_settings(explainer), "what": "class maps"}, 0)
-    found = store.read(key)
-    if found is None:
-        by_class = {}
-        for number in classes:
-            tell(f"learning the class {images.classes[number]}", 0, len(inputs))
-            own = images.choose(lambda item, number=number: item.label == number)  # type: ignore[misc]
-            chosen = own.sample(min(experiment.n_train, len(own)), explainer.seed)
-            pictures = [inputs.loaded.preprocess(item.read()) for item in chosen]
-            x = torch.stack(pictures).to(inputs.device)
-            target = torch.full((len(x),), number, device=x.device)
-            by_class[number] = explainer.compute_members(x, target)
-        learned = learn_class_maps(experiment, by_class)
-        tensors = {
-            f"{i} {k}": m for i, label in enumerate(wanted) for k, m in learned[label].items()
-        }
-        store.write(key, tensors, {})
-    else:
-        tensors = found[0]
-    return {
-        label: {k: tensors[f"{i} {k}"].to(inputs.device) for k in classes}
-        for i, label in enumerate(wanted)
-    }

@@ -1,16 +1,14 @@
 """The maps that compete in most experiments, and what their results say alike.
 
 Maps have the paper's names: VG vanilla gradient, IG integrated gradients, SG smooth integrated
-gradients, Agg-Mean their pixel-wise mean. "SEA" is the package's default, ``SEA(model)``; "SEA 0.1"
-was that of release 0.1, VG, IG and SG with 30 questions; "SEA (paper)" has the paper's solver and
-settings.
+gradients, Agg-Mean their pixel-wise mean. "SEA" is the package's default, ``SEA(model)``; "SEA
+(paper)" has the paper's solver and settings.
 """
 
-from sea_bench.experiments.experiment import Map
+from sea_bench.experiments.comparison import Map
 from sea_nn.config import DEFAULT_BUDGET, SEAConfig
 
 SEA = Map("SEA", "budget", (), budget=DEFAULT_BUDGET)
-FIRST = Map("SEA 0.1", "sea", config=SEAConfig(), asked=True)
 VG = Map("VG", "member", ("saliency",))
 IG = Map("IG", "member", ("integrated_gradients",))
 SG = Map("SG", "member", ("smooth_ig",))
@@ -22,7 +20,6 @@ AGGREGATES = (
     Map("geometric mean", "geometric"),
     Map("Borda", "borda"),
     Map("optimal", "optimal"),
-    Map("Agg-Mean + answers", "mean", asked=True),
 )
 OTHERS = (
     Map("input×gradient", "member", ("input_x_gradient",)),

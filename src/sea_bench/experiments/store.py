@@ -2,7 +2,7 @@
 
 >>> import tempfile
 >>> store = Store(tempfile.mkdtemp())
->>> key = make_key({"metric": "gini"}, 0)
+>>> key = make_key({"experiment": "small", "version": 1}, 0)
 >>> store.write(key, {"values": torch.ones(2)}, {"note": "none"})
 >>> store.read(key)[0]["values"]
 tensor([1., 1.])
@@ -21,29 +21,7 @@ from torch import Tensor
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.explanation.provenance import hash_tensor
 
-FORMAT = 1
-SOURCE = Path(__file__).parents[2]
-# Source that cannot change a number: what shows results, and what makes inputs and weights, whose
-# content is part of every key. Of the experiments only the named modules compute something.
-SHOWING = frozenset({"app", "cli", "datasets", "explanation", "show", "version.py", "vision"})
-MEASURING = frozenset(
-    f"{name}.py"
-    for name in (
-        *("copies", "experiment", "explainer", "half_answers", "magnitudes", "maps"),
-        *("measurements", "predictions", "region_searches", "stability", "text_maps"),
-    )
-)
-# Of these, what only maps with a budget use, and kinds that measure the function itself: a change
-# here leaves the scores of other maps as they are.
-LEARNED = frozenset(
-    {
-        *(f"sea_bench/experiments/{name}.py" for name in ("copies", "magnitudes")),
-        *(f"sea_bench/experiments/{name}.py" for name in ("predictions", "stability")),
-        *(f"sea_nn/questions/{name}.py" for name in ("asked", "budget", "curve", "finer")),
-        *(f"sea_nn/questions/{name}.py" for name in ("learn", "painting", "search")),
-        *(f"sea_nn/function/answers_{name}.py" for name in ("fit", "function", "order")),
-    }
-)
+FORMAT = 2
 
 
 def make_key(settings: Mapping[str, Any], number: int, *tensors: Tensor) -> str:
@@ -53,20 +31,6 @@ def make_key(settings: Mapping[str, Any], number: int, *tensors: Tensor) -> str:
     for tensor in tensors:
         digest.update(hash_tensor(tensor).encode())
     return digest.hexdigest()[:32]
-
-
-def hash_source(source: Path = SOURCE, learned: bool = True) -> str:
-    """Return a checksum of the modules that can change a result, with or without ``LEARNED``."""
-    package = source / "sea_nn"
-    found = [p for p in package.rglob("*.py") if p.relative_to(package).parts[0] not in SHOWING]
-    bench = source / "sea_bench" / "experiments"
-    found += [p for p in bench.glob("*.py") if p.name in MEASURING]
-    digest = hashlib.sha256()
-    for path in sorted(found):
-        content, name = path.read_bytes(), path.relative_to(source).as_posix()
-        if learned or name not in LEARNED:
-            digest.update(f"{name} {len(content)} ".encode() + content)
-    return digest.hexdigest()[:16]
 
 
 class Store:

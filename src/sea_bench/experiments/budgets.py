@@ -1,18 +1,18 @@
 """The experiments about the function learned from answers: ``SEA(model, budget=...)``.
 
 ``predicts`` asks whether it predicts the model, ``budgets`` whether its map is the best for its
-price, ``mass`` how much of it lies on true masks, ``magnitudes`` whether its values are the
-model's, ``smallest`` how few pixels keep or break the class, ``twice`` what the second of two
-copies adds.
+price, ``mass`` how much of it lies on true masks, ``smallest`` how few pixels keep or break the
+class, ``twice`` what the second of two copies adds.
 """
 
 from dataclasses import replace
 from typing import Any
 
+from sea_bench.experiments.comparison import Comparison, Map
 from sea_bench.experiments.copies import MODEL
-from sea_bench.experiments.experiment import Experiment, Map
-from sea_bench.experiments.magnitudes import MAGNITUDES, MONOTONE
-from sea_bench.experiments.predictions import ESTIMATE, PREDICTED
+from sea_bench.experiments.gain import GAIN
+from sea_bench.experiments.predictions import OURS as OUR_FUNCTION
+from sea_bench.experiments.predictions import PREDICTED
 from sea_bench.experiments.standard_maps import (
     AGGREGATES,
     IG,
@@ -22,8 +22,6 @@ from sea_bench.experiments.standard_maps import (
     cite,
     paper_sea,
 )
-from sea_nn.config import SEAConfig
-from sea_nn.members.cheap import CONVOLUTIONAL
 
 BUDGETS = (34, 128, 512, 1024)
 ANSWERS = (30, 128, 378, 1000)
@@ -34,10 +32,7 @@ WISHED = tuple(
     for one in OURS
     for wish, text in (("order", "by cells"), ("keep", "to keep"), ("break", "to break"))
 )
-FEW = (
-    Map("two members, 30 questions", "sea", CONVOLUTIONAL, SEAConfig(), asked=True),
-    Map("mean of two members", "mean", CONVOLUTIONAL),
-)
+PAIR = Map("mean of two members", "mean", ("deeplift", "guided_grad_cam"))
 MEMBERS = (
     *(VG, IG, SG),
     Map("SmoothGrad", "member", ("smoothgrad",)),
@@ -88,6 +83,7 @@ PLACES: dict[str, dict[str, Any]] = {
     "tiny_imagenet": {"data": "tiny_imagenet", "classifier": "tiny_imagenet"},
     "btd": {"data": "btd", "classifier": "btd", "correct": False},
     "fmnist": {"data": "fashion_sample", "classifier": "fashion"},
+    "vit": {"data": "fashion", "classifier": "fashion/vit"},
 }
 TITLES = {
     "imagenet": "ImageNet",
@@ -98,31 +94,30 @@ TITLES = {
     "tiny_imagenet": "Tiny ImageNet",
     "btd": "brain tumour detection",
     "fmnist": "Fashion-MNIST",
+    "vit": "a vision transformer on Fashion-MNIST",
 }
 
 
-def _predicts(name: str) -> Experiment:
-    return Experiment(
+def _predicts(name: str) -> Comparison:
+    return Comparison(
         f"predicts_{name}",
-        f"Does f predict the model? {TITLES[name]}",
-        "Functions learned from the same 30 to 1,000 answers about random sets of cells, asked "
-        "what the model says about sets that nobody asked about. The constant is the random map of "
-        "this table; one unit, f without heat and f that is always monotone are the controls of "
-        "f's interactions, prior and evidence against.",
-        maps=(VG, IG, Map("Grad-CAM", "member", ("grad_cam",))),
+        f"Does the learned function predict the model? {TITLES[name]}",
+        "Functions learned from 30 to 1,000 answers about sets of cells, asked what the model says "
+        "about sets that nobody asked about. The constant, the mean answer, is the random map of "
+        "this table.",
+        maps=(VG, IG, *(() if name == "vit" else (Map("Grad-CAM", "member", ("grad_cam",)),))),
         metrics=tuple(f"{what}@{count}" for what in PREDICTED for count in ANSWERS),
         kind="predictions",
-        against="f",
-        aside=(ESTIMATE,),
+        against=OUR_FUNCTION,
         n_inputs=32,
-        blocks=64,
-        figures=(),
+        blocks=8,
         notes=(
-            "8 x 8 cells, hidden by blur. Prefixes: of the orders of VG, IG and Grad-CAM.",
+            "8 x 8 cells, hidden by blur; 384 unseen sets an input, half of them random, half "
+            "prefixes of the orders of VG, IG and Grad-CAM, kept or hidden.",
+            "SEA chooses its own questions (and may choose features of its own); the others are "
+            "asked about random sets of every size and their complements.",
             "LIME, Kernel SHAP: a linear function of the same cells and answers by their weights, "
-            "with the ridge penalty that served them best on tuning pictures.",
-            "f, as answers left out say: the error SEA itself reports, from a fit to the others; "
-            "it knows the sets asked about, not those of the prefix columns.",
+            "with the ridge penalty that says answers left out best, for each input.",
         ),
         **{**PLACES[name], "mask": None},
     )
@@ -131,7 +126,7 @@ def _predicts(name: str) -> Experiment:
 def budget_metrics(fills: tuple[str, ...] = FILLS) -> tuple[str, ...]:
     """Return what maps of a price are compared by, with positions hidden by these fills."""
     curves = (f"{what}:{fill}" for what in ("deletion", "insertion") for fill in fills)
-    return ("evaluations", "seconds", *curves, "aupc_windows:noise")
+    return ("evaluations", "seconds", GAIN, *curves, "aupc_windows:noise")
 
 
 def _budgets(
@@ -140,14 +135,15 @@ def _budgets(
     setting: str = "imagenet",
     figures: tuple[float, ...] = (),
     **more: Any,
-) -> Experiment:
+) -> Comparison:
     """Every map at its price; ``figures`` are the paper's for the last of the ``aupc`` forms."""
-    return Experiment(
+    return Comparison(
         f"budgets_{name}",
         f"The best map for every budget, {TITLES[name]}",
         "SEA(model, budget=B) against every member and aggregator of the package and other "
         "methods that ask the model, each at its own price.",
-        maps=(*OURS, *FEW, paper_sea(setting), *MEMBERS, *AGGREGATES, *SAMPLED, *SEARCHES),
+        maps=more.pop("maps", None)
+        or (*OURS, PAIR, paper_sea(setting), *MEMBERS, *AGGREGATES, *SAMPLED, *SEARCHES),
         metrics=(
             *budget_metrics(),
             *aupc,
@@ -157,16 +153,14 @@ def _budgets(
         paper_data="other pictures, another classifier" if figures else "",
         against=OUR_LABELS[-1],
         ours=OUR_LABELS,
-        blocks=16,
-        figures=(),
         notes=(BLUR_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE, TIME_NOTE),
-        **{**PLACES[name], "n_inputs": 32, **more},
+        **{**PLACES[name], "n_inputs": 32, "blocks": 16, **more},
     )
 
 
-def _mass(name: str, **more: Any) -> Experiment:
-    maps = (*OURS, *FEW, paper_sea("imagenet"), *MEMBERS, *AGGREGATES)
-    return Experiment(
+def _mass(name: str, **more: Any) -> Comparison:
+    maps = (*OURS, PAIR, paper_sea("imagenet"), *MEMBERS, *AGGREGATES)
+    return Comparison(
         f"mass_{name}",
         f"Mass on true masks, {TITLES[name]}",
         "How much of each map lies on the object, as it is, and after each map's order was painted "
@@ -181,60 +175,18 @@ def _mass(name: str, **more: Any) -> Experiment:
         against=OUR_LABELS[2],
         ours=OUR_LABELS,
         blocks=24,
-        figures=(),
         notes=(CHOSEN_NOTE, OPTIMAL_NOTE),
         **{**PLACES[name], "n_inputs": 48, **more},
     )
 
 
-def _magnitudes(name: str, **more: Any) -> Experiment:
-    members = ("VG", "IG", "DeepLIFT", "Grad-CAM", "guided Grad-CAM", "occlusion")
-    rivals = (one for one in MEMBERS if one.label in members)
-    return Experiment(
-        f"magnitudes_{name}",
-        f"Are a map's values the model's? {TITLES[name]}",
-        "Cells are shown in each map's own order, all others hidden by blur: does the model rise "
-        "by what the map says? And does as much of its own rise lie on the mask as of the map?",
-        maps=(*OURS, *FEW, *rivals, *SAMPLED[:2], *AGGREGATES[:1]),
-        metrics=tuple(metric for metric in MAGNITUDES if metric != "off_same_order"),
-        kind="magnitudes",
-        against=OUR_LABELS[2],
-        blocks=48,
-        figures=(),
-        notes=(
-            "8 x 8 cells. SEA's values are in log-odds and may end below 0; the others are scaled "
-            "to what the whole picture has more than a blurred one, in the unit of the column.",
-            f"SEA 512, {MONOTONE}: the same answers and order, f without evidence against.",
-            "What the model rises by: its running maximum along the order, in log-odds.",
-            "SEA has asked about some of these sets itself: that is what a budget is spent on.",
-        ),
-        **{**PLACES[name], "n_inputs": 48, **more},
-    )
-
-
-def _same_order() -> Experiment:
-    """A control of ``_magnitudes``: are other maps off because of their order, or their values?"""
-    base = _magnitudes("imagenet", **BOXED)
-    return replace(
-        base,
-        name="magnitudes_same_order",
-        title="Are a map's values the model's? ImageNet, all in one order",
-        question="Cells are shown in each map's own order, all others hidden by blur, and in that "
-        f"of {base.against}: does the model rise by what the map says?",
-        maps=tuple(one for one in base.maps if one not in OURS or one.label == base.against),
-        metrics=("off_probability", "off_same_order"),
-        n_inputs=24,
-        blocks=4,
-    )
-
-
-def _smallest(name: str, **more: Any) -> Experiment:
-    return Experiment(
+def _smallest(name: str, **more: Any) -> Comparison:
+    return Comparison(
         f"smallest_{name}",
         f"The smallest set that keeps or breaks the class, {TITLES[name]}",
         "The first positions of each map: how few keep the class when all else is hidden, and how "
         "few have to be hidden until another class is predicted?",
-        maps=(*OURS, *WISHED, *FEW, *MEMBERS, *AGGREGATES, *SEARCHES),
+        maps=(*OURS, *WISHED, PAIR, *MEMBERS, *AGGREGATES, *SEARCHES),
         metrics=tuple(
             f"smallest_{wish}:{fill}"
             for wish in ("half", "most", "break")
@@ -244,14 +196,13 @@ def _smallest(name: str, **more: Any) -> Experiment:
         ours=OUR_LABELS,
         aside=tuple(one.label for one in WISHED),
         blocks=64,
-        figures=(),
         notes=(BLUR_NOTE, WISH_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE),
         **{**PLACES[name], "mask": None, "n_inputs": 32, **more},
     )
 
 
-def _twice(name: str, data: str, title: str, classifier: str, correct: bool) -> Experiment:
-    return Experiment(
+def _twice(name: str, data: str, title: str, classifier: str, correct: bool) -> Comparison:
+    return Comparison(
         f"twice_{name}",
         f"What does a second copy add? {title}",
         "The same thing twice in a picture, with all else hidden by blur: what does the second "
@@ -259,7 +210,7 @@ def _twice(name: str, data: str, title: str, classifier: str, correct: bool) -> 
         "is asked about sets it has not seen; a map says it by its mass on the two copies.",
         data=data,
         classifier=classifier,
-        maps=(*OURS, *FEW, IG, Map("Grad-CAM", "member", ("grad_cam",)), *AGGREGATES[:1]),
+        maps=(*OURS, PAIR, IG, Map("Grad-CAM", "member", ("grad_cam",)), *AGGREGATES[:1]),
         metrics=("second_over_first", "off_by"),
         kind="copies",
         against="f of SEA 512",
@@ -267,7 +218,6 @@ def _twice(name: str, data: str, title: str, classifier: str, correct: bool) -> 
         n_inputs=32,
         blocks=64,
         correct=correct,
-        figures=(),
         notes=(
             "Inputs count where the better copy alone raises the log-odds by at least 1.",
             "A cell of the 8 x 8 belongs to a copy that covers a quarter of it.",
@@ -275,14 +225,23 @@ def _twice(name: str, data: str, title: str, classifier: str, correct: bool) -> 
     )
 
 
+ATTENTION = (
+    Map("attention rollout", "member", ("attention_rollout",)),
+    Map("attention×gradient", "member", ("attention_gradient",)),
+    Map("attention LRP", "member", ("attention_lrp",)),
+)
+RULES = ("DeepLIFT", "guided backprop", "deconvolution", "guided Grad-CAM")  # of rectifiers
+FITTING = (*(one for one in MEMBERS if one.label not in RULES), *ATTENTION)
 # The paper's figures, in the order of ``cite``.
 PAPER_CUB = (4.82, 4.90, 5.20, 5.21, 4.84, 6.21, 4.85, 5.17)
 PAPER_TINY = (5.42, 5.49, 5.51, 5.79, 5.47, 5.79, 5.57, 5.73)
 PAPER_BTD = (11.11, 16.78, 17.31, 17.51, 17.24, 16.67, 16.8, 18.24)
 PAPER_FMNIST = (3.46, 3.62, 3.68, 3.57, 3.51, 3.69, 4.39, 4.48)
 BOXED = {"mask_share": (0.01, 0.5)}
-LEARNED_EXPERIMENTS = (
-    *map(_predicts, ("imagenet", "resnet50", "cub", "tiny_imagenet", "pets", "btd", "fmnist")),
+BUDGET_EXPERIMENTS = (
+    *map(
+        _predicts, ("imagenet", "resnet50", "cub", "tiny_imagenet", "pets", "btd", "fmnist", "vit")
+    ),
     _budgets("imagenet", n_inputs=48),
     _budgets("pets", n_inputs=48),
     _budgets("cub", "aupc_authors:noise", setting="cub", figures=PAPER_CUB, n_inputs=48),
@@ -295,13 +254,16 @@ LEARNED_EXPERIMENTS = (
         setting="fmnist",
         figures=PAPER_FMNIST,
     ),
+    _budgets(
+        "vit",
+        setting="fmnist",
+        maps=(*OURS, paper_sea("fmnist"), *FITTING, *AGGREGATES, *SAMPLED, *SEARCHES),
+        n_inputs=96,
+        blocks=32,
+    ),
     _mass("imagenet", **BOXED),
     *map(_mass, ("pets", "cub")),
     _mass("lgg", n_inputs=24),
-    _magnitudes("imagenet", **BOXED),
-    *map(_magnitudes, ("pets", "cub")),
-    _magnitudes("lgg", n_inputs=24),
-    _same_order(),
     _smallest("imagenet"),
     _twice("objects", "objects_twice", "Objects pasted on scenes", "efficientnet-lite0", False),
     _twice("slices", "lgg_twice", "Brain slices side by side", "lgg", True),

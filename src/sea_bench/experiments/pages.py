@@ -1,19 +1,17 @@
-"""A result as files: a page of tables in Markdown, and every number in a CSV file."""
+"""A result as a page of tables in Markdown."""
 
-import csv
-import io
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from sea_bench.experiments.experiment import Experiment
-from sea_bench.experiments.inputs import Inputs
+from torch import Tensor
+
+from sea_bench.experiments.experiment import Compared, Experiment, Findings, Run, Table
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
-from sea_nn.metrics import Metric, Scores
+from sea_nn.metrics import Metric, Scores, bootstrap_mean
 
 INPUTS = "- inputs: "
 MADE = "## How this was made"
@@ -21,77 +19,81 @@ TEXT_WIDTH, TABLE_WIDTH = 120, 150
 PRICES = ("evaluations", "seconds")  # what a map costs: no score to be best in
 
 
-def write_csv(experiment: Experiment, inputs: Inputs, scores: Scores, folder: Path) -> Path:
-    """Write one row for each input and method, one column for each metric.
-
-    An input's name and class stand in the first of its rows alone.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["input", "name", "class", "method", *scores.metrics])
-    for row, item in enumerate(inputs.items):
-        about = [item.name, inputs.name_class(row)]
-        for column, method in enumerate(scores.methods):
-            values = [f"{float(scores.values[m][row, column]):.5g}" for m in scores.metrics]
-            writer.writerow([row, *(about if column == 0 else ["", ""]), method, *values])
-    return _write(folder / f"{experiment.name}.csv", text.getvalue())
-
-
 def write_page(
     experiment: Experiment,
-    scores: Scores,
+    findings: Findings,
     made: Sequence[str],
     figures: Sequence[Path],
     folder: Path,
     trial: bool = False,
 ) -> Path:
-    """Write the page: what was asked, figures, all means, what the metrics say, how it was made.
+    """Write the page: what was asked, figures, all tables, what metrics say, how it was made.
 
     The last is by ``describe_making``; a trial has fewer inputs than a published result.
     """
     name = experiment.name
     lines = [f"# {experiment.title}", "", *wrap(experiment.question), ""]
     if trial:
-        few = f"**A trial with {len(scores)} of {experiment.n_inputs} inputs: too few to conclude"
-        lines += [f"{few} anything.**", ""]
+        lines += [
+            f"**A trial with fewer inputs than the {experiment.n_inputs} of a published result: "
+            "too few to conclude anything.**",
+            "",
+        ]
     for path in figures:
-        lines += [*_show(path, name), ""]
-    for names in _choose_columns(scores):
-        lines += [*_tabulate(experiment, scores, names), ""]
-    lines += [*wrap(
-        f"{_name_middle(scores)} over inputs ± half of its 95 % bootstrap interval. Bold: the "
-        f"best. ▲ better, ▼ worse than {experiment.against} by the 95 % interval of the paired "
-        "difference; without a mark: not told apart."
-    ), ""]  # fmt: skip
-    if experiment.ours:
-        lines += [*_rank_ours(experiment, scores), ""]
-    lines += [*_explain_metrics(scores), "", MADE, "", *made, ""]
+        lines += [f"![{path.stem.removeprefix(f'{name}_').replace('_', ' ')}]({path.name})", ""]
+    said = ""
+    for part in findings.parts:
+        if part.title:
+            lines += [f"## {part.title}", ""]
+        if part.note:
+            lines += [*wrap(part.note), ""]
+        if isinstance(part, Table):
+            lines += [*tabulate(part.header, part.rows), ""]
+            continue
+        for names in _choose_columns(part.scores):
+            lines += [*_tabulate_scores(part, names), ""]
+        if part.ours:
+            lines += [*_rank_ours(part), ""]
+        if (about := _explain_metrics(part)) != said:  # once for tables of the same metrics
+            lines += [*about.splitlines(), ""]
+            said = about
+    lines += [MADE, "", *made, ""]
     return _write(folder / f"{name}.md", "\n".join(lines))
 
 
 def describe_making(
-    experiment: Experiment, inputs: Inputs, scores: Scores, facts: Mapping[str, Any]
+    findings: Findings, count: int, command: str, run: Run, trial: bool, wanted: int
 ) -> list[str]:
     """Return the lines that say how a result was made."""
-    n = len(scores)
-    which = "those classified right" if experiment.correct else "right and wrong ones alike"
-    said = [*(f"- {line}" for line in inputs.facts)]
-    said.append(f"{INPUTS}{n}, {which}, in a random order; seed {facts['seed']}")
-    if not facts["trial"] and n < experiment.n_inputs:
+    said = [f"{INPUTS}{count}, seed {run.seed}"]
+    if not trial and count < wanted:
         said.append(
-            f"- that is all the test split has of them, fewer than {experiment.n_inputs}: the "
-            "intervals are wide"
+            f"- that is all the data have of them, fewer than {wanted}: the intervals are wide"
         )
-    if experiment.classes:
-        said.append(f"- classes: {', '.join(experiment.classes)}")
-    said.append(f"- made on {facts['machine']}")
-    said += [f"- {note}" for note in experiment.notes]
-    if experiment.paper_data:
-        said.append(f"- the paper measured on: {experiment.paper_data}")
-    notes = [(m, note) for m, notes in scores.notes.items() for note in dict.fromkeys(notes)]
+    said.append(f"- made on {', and '.join(run.machines) or run.here}; version {run.version}")
+    said += [f"- {note}" for note in findings.notes]
+    notes = [
+        (metric, note)
+        for part in findings.parts
+        if isinstance(part, Compared)
+        for metric, notes in part.scores.notes.items()
+        for note in dict.fromkeys(notes)
+    ]
     # Counts of single inputs say nothing here.
     said += [f"- {m}: {note}" for m, note in notes if " of 1 inputs" not in note]
-    return [f"`{facts['command']}`", "", *(line for one in said for line in wrap(one))]
+    return [f"`{command}`", "", *(line for one in said for line in wrap(one))]
+
+
+def tabulate(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table; all columns but the first are right-aligned."""
+    lines = ["| " + " | ".join(header) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
+    return [*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)]
+
+
+def write_interval(values: Tensor) -> str:
+    """The mean of values [N] ± half of its 95 % bootstrap interval."""
+    found = bootstrap_mean(values.double()[:, None])
+    return f"{float(found.mean[0]):.3f} ± {float(found.high[0] - found.low[0]) / 2:.3f}"
 
 
 def count_published(folder: str | Path, name: str) -> int | None:
@@ -125,13 +127,14 @@ def _choose_columns(scores: Scores) -> Iterator[list[str]]:
     yield chosen
 
 
-def _tabulate(experiment: Experiment, scores: Scores, names: Sequence[str]) -> list[str]:
+def _tabulate_scores(part: Compared, names: Sequence[str]) -> list[str]:
     """Means of some metrics with half of their interval, marked where they differ clearly."""
+    scores = part.scores
     columns = [["method", "---", *scores.methods]]
     for name in names:
-        metric, paper = scores.metrics[name], experiment.paper.get(name, {})
-        estimate, apart = scores.estimate(name), scores.difference(name, experiment.against)
-        best = _find_best(scores, name, experiment.aside)
+        metric, paper = scores.metrics[name], part.paper.get(name, {})
+        estimate, apart = scores.estimate(name), scores.difference(name, part.against)
+        best = _find_best(scores, name, part.aside)
         column = [f"{name} {metric.arrow}", "---:"]
         for k, method in enumerate(scores.methods):
             mean, half = float(estimate.mean[k]), float(estimate.high[k] - estimate.low[k]) / 2
@@ -139,20 +142,18 @@ def _tabulate(experiment: Experiment, scores: Scores, names: Sequence[str]) -> l
             if name in PRICES:
                 column.append(f"{mean:.3g}" if mean < 1000 else f"{mean:.0f}")
                 continue
+            if math.isnan(mean):
+                column.append("–")
+                continue
             text = f"{mean:.{digits}f} ± {half:.{digits}f}"
             text = f"**{text}**" if method == best else text
             mark = _compare(metric, float(apart.low[k]), float(apart.high[k]))
-            column.append(text if method == experiment.against else text + mark)
+            column.append(text if method == part.against else text + mark)
         columns.append(column)
         if paper:
             given = (f"{paper[method]:g}" if method in paper else "" for method in scores.methods)
             columns.append(["paper", "---:", *given])
     return ["| " + " | ".join(row) + " |" for row in zip(*columns, strict=True)]
-
-
-def _name_middle(scores: Scores) -> str:
-    medians = [name for name, metric in scores.metrics.items() if metric.middle == "median"]
-    return f"Mean ({_join(medians)}: median)" if medians else "Mean"
 
 
 def _find_best(scores: Scores, name: str, without: Sequence[str]) -> str | None:
@@ -163,28 +164,29 @@ def _find_best(scores: Scores, name: str, without: Sequence[str]) -> str | None:
         return None
 
 
-def _rank_ours(experiment: Experiment, scores: Scores) -> list[str]:
+def _rank_ours(part: Compared) -> list[str]:
     """How far each of our maps is from the best of all others, a table of paired differences."""
+    scores, ours = part.scores, part.ours
     lines = [
         *wrap(
             "Against the best of the others in each column, "
-            f"which is named: paired difference [95 % interval]. {', '.join(experiment.ours)} are "
+            f"which is named: paired difference [95 % interval]. {', '.join(ours)} are "
             "not compared with each other. **First**: clearly better; *behind*: clearly worse; "
             "plain: not told apart."
         ),
         "",
-        "| column | best of the others | " + " | ".join(experiment.ours) + " |",
-        "|---|---|" + "---|" * len(experiment.ours),
+        "| column | best of the others | " + " | ".join(ours) + " |",
+        "|---|---|" + "---|" * len(ours),
     ]
     for name, metric in scores.metrics.items():
         if name in PRICES:
             continue
-        best = _find_best(scores, name, (*experiment.ours, *experiment.aside))
+        best = _find_best(scores, name, (*ours, *part.aside))
         if best is None:
             continue
         value, apart = scores.mean(name)[best], scores.difference(name, best)
         cells = []
-        for label in experiment.ours:
+        for label in ours:
             k = scores.methods.index(label)
             low, high = float(apart.low[k]), float(apart.high[k])
             sign = f"{_sign(float(apart.mean[k]))} [{_sign(low)}, {_sign(high)}]"
@@ -218,20 +220,29 @@ def _digits(value: float) -> int:
     if not math.isfinite(value) or not value:
         return 3
     power = math.floor(math.log10(abs(value)))
-    return 0 if abs(value) >= 1000 else max(1 if abs(value) >= 100 else 3, 2 - power)
+    return 0 if abs(value) >= 1000 else min(5, max(1 if abs(value) >= 100 else 3, 2 - power))
 
 
-def _explain_metrics(scores: Scores) -> list[str]:
-    """Say what each metric measures, those that measure alike together."""
-    alike: dict[str, list[str]] = {}
+def _explain_metrics(part: Compared) -> str:
+    """Say what cells and metrics mean, metrics that measure alike together."""
+    scores, alike = part.scores, dict[str, list[str]]()
+    medians = [name for name, metric in scores.metrics.items() if metric.middle == "median"]
+    lines = wrap(
+        f"{f'Mean ({_join(medians)}: median)' if medians else 'Mean'} over inputs ± half of its "
+        "95 % bootstrap interval. Bold: the best. ▲ better, ▼ worse than "
+        f"{part.against} by the 95 % interval of the paired difference; without a mark: not told "
+        "apart."
+    )
     for name, metric in scores.metrics.items():
         alike.setdefault(f"{metric.arrow} {metric.measures}", []).append(name)
-    lines = [line for said, names in alike.items() for line in wrap(f"- {_join(names)} {said}")]
+    lines.append("")
+    for said, names in alike.items():
+        lines += wrap(f"- {_join(names)} {said}")
     for name in scores.metrics:
         n_inputs = scores.difference(name, scores.methods[0]).n_inputs
-        if n_inputs < len(scores):
+        if 0 < n_inputs < len(scores):
             lines.append(f"- {name}: on the {n_inputs} inputs where every method has a value.")
-    return lines
+    return "\n".join(lines)
 
 
 def _join(names: Sequence[str]) -> str:
@@ -246,16 +257,6 @@ def _join(names: Sequence[str]) -> str:
         heads.setdefault(head, []).append(rest)
     parts = (f"{head}:{', '.join(rest)}" if rest[0] else head for head, rest in heads.items())
     return "; ".join(parts)
-
-
-def _show(path: Path, name: str) -> list[str]:
-    """A figure, or for one that shows pictures of a data set, where it is when it has been drawn.
-
-    Such figures are not published: the sets' terms do not allow it.
-    """
-    if path.suffix == ".jpg":
-        return wrap(f"The command below also draws `{path.name}`: pictures of the set and maps.")
-    return [f"![{path.stem.removeprefix(f'{name}_').replace('_', ' ')}]({path.name})"]
 
 
 def _write(path: Path, text: str) -> Path:

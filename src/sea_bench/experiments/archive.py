@@ -1,0 +1,105 @@
+"""Scores by input in one archive: NAME.csv for each table of each page, all in one zip file.
+
+A row is one input and one method. Later runs are compared with these scores input by input, so
+that rivals, and earlier versions of ours, are not measured again.
+"""
+
+import csv
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sea_bench.experiments.experiment import Compared
+from sea_nn.errors import InputError
+from sea_nn.explanation.atomic import write_atomically
+
+ARCHIVE = "archive.zip"
+ABOUT = ("input", "name", "class", "method")
+MOMENT = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal scores make equal files
+
+
+def write_scores(path: Path, name: str, parts: Sequence[Compared]) -> Path:
+    """Put the scores of one experiment into an archive, in the place of its earlier ones."""
+    new = {
+        name if len(parts) == 1 else f"{name}.{number}": _write_csv(part)
+        for number, part in enumerate(parts)
+    }
+    kept = {
+        key: text
+        for key, text in _read_all(path).items()
+        if key != name and not key.startswith(f"{name}.")
+    }
+    _write_all(path, {**kept, **new})
+    return path
+
+
+def read_scores(path: Path, name: str) -> tuple[list[str], list[str], dict[str, Tensor]]:
+    """Return inputs' names, methods and values by metric, [N, m], of one experiment's table.
+
+    Raises:
+        InputError: no such archive, or no such table in it; names those that are there.
+    """
+    texts = _read_all(path)
+    if name not in texts:
+        there = ", ".join(sorted(texts)) or "nothing"
+        raise InputError(f"{path} has no scores of {name!r}; it has: {there}")
+    rows = list(csv.DictReader(io.StringIO(texts[name])))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    first = rows[:: len(methods)]
+    if len(rows) != len(first) * len(methods):
+        raise InputError(f"{name} in {path} should have a row for each input and method")
+    metrics = [key for key in rows[0] if key not in ABOUT]
+    values = {
+        metric: torch.tensor([float(row[metric]) for row in rows], dtype=torch.float64).view(
+            len(first), len(methods)
+        )
+        for metric in metrics
+    }
+    return [row["name"] or row["input"] for row in first], methods, values
+
+
+def pack(path: Path, files: Sequence[Path]) -> Path:
+    """Put CSV files of scores by input into an archive, beside what it has."""
+    _write_all(path, {**_read_all(path), **{one.stem: one.read_text("utf-8") for one in files}})
+    return path
+
+
+def _write_csv(part: Compared) -> str:
+    """One row for each input and method; an input's name stands in the first of its rows alone."""
+    text, scores = io.StringIO(), part.scores
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*ABOUT, *scores.metrics])
+    for row in range(len(scores)):
+        about = part.names[row] if part.names else ("", "")
+        for column, method in enumerate(scores.methods):
+            values = [f"{float(scores.values[m][row, column]):.5g}" for m in scores.metrics]
+            writer.writerow([row, *(about if column == 0 else ("", "")), method, *values])
+    return text.getvalue()
+
+
+def _read_all(path: Path) -> dict[str, str]:
+    if not path.exists():
+        return {}
+    try:
+        with zipfile.ZipFile(path) as file:
+            return {
+                one.removesuffix(".csv"): file.read(one).decode("utf-8")
+                for one in file.namelist()
+                if one.endswith(".csv")
+            }
+    except (zipfile.BadZipFile, UnicodeDecodeError, OSError) as error:
+        raise InputError(f"{path} is no archive of scores ({error})") from error
+
+
+def _write_all(path: Path, texts: Mapping[str, str]) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_LZMA) as file:
+        for name in sorted(texts):
+            info = zipfile.ZipInfo(f"{name}.csv", MOMENT)
+            file.writestr(info, texts[name], zipfile.ZIP_LZMA)
+    with write_atomically(path) as out:
+        out.write(content.getvalue())

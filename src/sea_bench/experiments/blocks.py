@@ -1,0 +1,228 @@
+"""Comparisons measured: inputs in blocks, scores remembered one by one.
+
+Blocks are always the same inputs in the same order, and a block that is not wholly remembered is
+measured again as a whole: so a run that was interrupted ends with the files it would have had. Maps
+with a budget and the others are measured and remembered apart: where the learned function changes
+(``LEARNED_VERSION``), what is remembered of the others counts as before.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sea_bench.experiments.comparison import Comparison
+from sea_bench.experiments.experiment import LEARNED_VERSION, Compared, Findings, Run
+from sea_bench.experiments.explainer import Explainer
+from sea_bench.experiments.inputs import choose_inputs, load_images
+from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, learn_class_maps
+from sea_bench.experiments.measurements import KINDS, find_metric
+from sea_nn.errors import InputError
+from sea_nn.explanation.provenance import hash_weights
+from sea_nn.metrics import MetricCurve, Scores
+from sea_nn.metrics.sensitivity import RANDOM
+
+
+def compare_maps(experiment: Comparison, run: Run) -> Findings:
+    """Choose inputs and measure them block by block."""
+    part = experiment
+    if run.ours:
+        if not any(one.budget for one in experiment.maps):
+            raise InputError(
+                f"{experiment.name} has no map with a budget, so --ours leaves nothing"
+            )
+        part = replace(experiment, maps=tuple(one for one in experiment.maps if one.budget))
+    run.tell("choosing inputs", 0, run.count)
+    inputs = choose_inputs(
+        part, run.count, run.device, run.seed, lambda text: run.tell(text, 0, run.count)
+    )
+    explainer = Explainer(part, inputs, run.seed)
+    explainer = replace(explainer, class_maps=prepare_class_maps(explainer, run))
+    scores = _measure(explainer, run)
+    names = [(item.name, inputs.name_class(row)) for row, item in enumerate(inputs.items)]
+    which = "those classified right" if experiment.correct else "right and wrong ones alike"
+    notes = [*inputs.facts, f"inputs are {which}, in a random order"]
+    notes += [f"classes: {', '.join(experiment.classes)}"] if experiment.classes else []
+    notes += experiment.notes
+    notes += [f"the paper measured on: {experiment.paper_data}"] if experiment.paper_data else []
+
+    def draw(folder: Any) -> Any:
+        from sea_bench.experiments.figures import draw_figures  # matplotlib is slow to load
+
+        return draw_figures(explainer, scores, folder)
+
+    compared = Compared(
+        scores,
+        experiment.against,
+        ours=experiment.ours,
+        aside=experiment.aside,
+        paper=experiment.paper,
+        names=names,
+    )
+    drawn = draw if experiment.figures and not run.ours else None
+    return Findings([compared], notes, len(inputs), drawn)
+
+
+def prepare_class_maps(explainer: Explainer, run: Run) -> ClassMaps:
+    """Learn the maps of whole classes, where the comparison has such, or remember them."""
+    experiment, inputs = explainer.experiment, explainer.inputs
+    wanted = [one.label for one in experiment.maps if one.how in CLASS_MAPS]
+    if not wanted:
+        return {}
+    images = load_images(experiment, "train")
+    classes = [images.classes.index(name) for name in experiment.classes]
+
+    def learn() -> dict[str, Tensor]:
+        by_class = {}
+        for number in classes:
+            run.tell(f"learning the class {images.classes[number]}", 0, len(inputs))
+            own = images.choose(lambda item, number=number: item.label == number)  # type: ignore[misc]
+            chosen = own.sample(min(experiment.n_train, len(own)), explainer.seed)
+            pictures = [inputs.loaded.preprocess(item.read()) for item in chosen]
+            x = torch.stack(pictures).to(inputs.device)
+            target = torch.full((len(x),), number, device=x.device)
+            by_class[number] = explainer.compute_members(x, target)
+        learned = learn_class_maps(experiment, by_class)
+        pairs = ((i, learned[label]) for i, label in enumerate(wanted))
+        return {f"{i} {k}": one for i, found in pairs for k, one in found.items()}
+
+    tensors = run.remember(
+        {**describe_settings(explainer, run), "what": "class maps"}, 0, (), learn
+    )
+    run.reused["inputs"] = 0  # these are no inputs
+    return {
+        label: {k: tensors[f"{i} {k}"].to(inputs.device) for k in classes}
+        for i, label in enumerate(wanted)
+    }
+
+
+def split_maps(experiment: Comparison) -> tuple[Comparison, ...]:
+    """Return the comparison with its other maps alone, and with those with a budget alone.
+
+    It is left whole where it has one sort of maps, or where a map's number depends on other maps.
+    """
+    parts = [tuple(m for m in experiment.maps if bool(m.budget) == b) for b in (False, True)]
+    painted = any(name.startswith("mass_equal_sharpness") for name in experiment.metrics)
+    if experiment.kind != "scores" or painted or not all(parts):
+        return (experiment,)
+    return tuple(replace(experiment, maps=maps) for maps in parts)
+
+
+def _measure(explainer: Explainer, run: Run) -> Scores:
+    """Measure all scores, or remember them."""
+    experiment, inputs = explainer.experiment, explainer.inputs
+    explainers = [
+        [replace(explainer, experiment=part, inputs=one) for part in split_maps(experiment)]
+        for one in inputs.split()
+    ]
+    settings = [[describe_settings(one, run) for one in group] for group in explainers]
+    n, found = len(inputs), list[Scores]()
+    for numbers in inputs.cut(experiment.blocks):
+        start, model = numbers[0], inputs.asked[numbers[0]]
+        run.tell(f"{experiment.name}: {inputs.items[start].name}", start, n)
+        batch, by_part, reused = inputs.read(numbers), list[list[Scores]](), True
+        for one, told in zip(explainers[model], settings[model], strict=True):
+            keys = [
+                run.make_key(told, batch.number + row, *batch.list_content(row))
+                for row in range(len(batch))
+            ]
+            known = [] if run.fresh else [_load(run, key) for key in keys]
+            ready = [each for each in known if each is not None]
+            if len(ready) < len(keys):
+                scores, reused = KINDS[experiment.kind](one, batch), False
+                for row, key in enumerate(keys):
+                    _save(scores, row, run, key)
+                # As the store gives it back, so that nothing depends on what was remembered.
+                ready = [each for key in keys if (each := _load(run, key)) is not None]
+            by_part.append([each for each, _ in ready])
+            run.machines.update(dict.fromkeys((machine for _, machine in ready), 1))
+        run.reused["inputs"] += reused * len(batch)
+        found.extend(_join_maps(experiment, some) for some in zip(*by_part, strict=True))
+    return Scores.join(found)
+
+
+def describe_settings(explainer: Explainer, run: Run) -> dict[str, Any]:
+    """Return everything but the input that determines a result, as plain values."""
+    experiment, inputs = explainer.experiment, explainer.inputs
+    learned = experiment.kind != "scores" or any(one.budget for one in experiment.maps)
+    settings = {
+        "kind": experiment.kind,
+        "data": experiment.data,
+        "data_options": dict(experiment.data_options),
+        "classifier": experiment.classifier,
+        "weights": hash_weights(inputs.loaded.model),
+        "maps": [one.describe() for one in experiment.maps],
+        "options": {k: v for k, v in experiment.options.items() if k in experiment.members},
+        "metrics": list(experiment.metrics),
+        "mask": experiment.mask,
+        "blocks": experiment.blocks,
+        "pairs": experiment.pairs,
+        "n_train": experiment.n_train,
+        "classes": list(experiment.classes) if experiment.n_train else [],
+        "learned": LEARNED_VERSION if learned else 0,
+        "machine": run.here if experiment.kind == "time" else "",
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+    return plain
+
+
+def _join_maps(experiment: Comparison, parts: Sequence[Scores]) -> Scores:
+    """The scores of all maps in the experiment's order, from those of ``split_maps``."""
+    if len(parts) == 1:
+        return parts[0]
+    methods = [name for part in parts for name in part.methods]
+    wanted = (*(one.label for one in experiment.maps), RANDOM)
+    columns = [methods.index(name) for name in wanted]
+
+    def join(tables: Iterable[Tensor]) -> Tensor:
+        return torch.cat(list(tables), 1)[:, columns]
+
+    first, notes = parts[0], [part.notes for part in parts]
+    return replace(
+        first,
+        methods=wanted,
+        values={k: join(part.values[k] for part in parts) for k in first.values},
+        curves={
+            k: MetricCurve(curve.axis, join(part.curves[k].values for part in parts))
+            for k, curve in first.curves.items()
+        },
+        notes={k: tuple(dict.fromkeys(t for n in notes for t in n.get(k, ()))) for k in notes[0]},
+    )
+
+
+def _save(scores: Scores, row: int, run: Run, key: str) -> None:
+    tensors: dict[str, Tensor] = {}
+    for name, values in scores.values.items():
+        tensors[f"values {name}"] = values[row]
+    for name, curve in scores.curves.items():
+        tensors[f"axis {name}"] = curve.axis
+        tensors[f"curve {name}"] = curve.values[row]
+    notes = {name: list(said) for name, said in scores.notes.items()}
+    facts = {"methods": list(scores.methods), "metrics": list(scores.metrics), "notes": notes}
+    run.store.write(key, tensors, {**facts, "machine": run.here})
+
+
+def _load(run: Run, key: str) -> tuple[Scores, str] | None:
+    """One input's scores and the machine that they were measured on."""
+    found = run.store.read(key)
+    if found is None:
+        return None
+    tensors, facts = found
+    if not {"methods", "metrics", "notes", "machine"} <= set(facts):
+        return None
+    names = facts["metrics"]
+    scores = Scores(
+        tuple(facts["methods"]),
+        {name: find_metric(name) for name in names},
+        {name: tensors[f"values {name}"].unsqueeze(0) for name in names},
+        {
+            name: MetricCurve(tensors[f"axis {name}"], tensors[f"curve {name}"].unsqueeze(0))
+            for name in names
+            if f"curve {name}" in tensors
+        },
+        notes={name: tuple(said) for name, said in facts["notes"].items()},
+    )
+    return scores, facts["machine"]

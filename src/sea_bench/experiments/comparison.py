@@ -1,0 +1,100 @@
+"""Comparisons as data: maps of images beside each other, and the metrics that score them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from sea_bench.experiments.experiment import Experiment
+from sea_nn.config import SEAConfig
+
+Kind = Literal["scores", "time", "lipschitz", "predictions", "copies"]
+PAPER_MEMBERS = ("saliency", "integrated_gradients", "smooth_ig")
+
+
+@dataclass(frozen=True)
+class Map:
+    """One of the maps that compete.
+
+    Attributes:
+        label: its name in tables and figures.
+        how: "member" (its only member's heatmap), "sea", an aggregator of
+            ``sea_nn.paper.aggregators``, "sea_step" (the time of SEA without its
+            members), "sea_random" (SEA on heatmaps of noise), or a map of the whole
+            class, learned on training inputs: "class_sea", "class_mean", "other_class_sea"
+            (SEA's of the next class); "budget", ``SEA(model, budget=...)`` as users call it; or
+            "order", "keep" or "break", the order of its ``top(p)``, ``top(p, keep=True)`` or
+            ``keep=False``.
+        members: whose heatmaps it is made of.
+        config: of SEA without a budget; None for other maps.
+        budget: of the last three ways, evaluations an input; SEA chooses the members.
+    """
+
+    label: str
+    how: str
+    members: tuple[str, ...] = PAPER_MEMBERS
+    config: SEAConfig | None = None
+    budget: int = 0
+
+    def describe(self) -> dict[str, Any]:
+        """All of it as plain values, for cache keys."""
+        return {**asdict(self), "config": None if self.config is None else self.config.to_dict()}
+
+
+@dataclass(frozen=True)
+class Comparison(Experiment):
+    """One table or figure about maps of images, complete enough to be run.
+
+    Attributes:
+        classifier: a name that ``load_classifier`` takes, or the parts of one (``lgg@5``). The data
+            are a set of ``sea_bench.data``, or "fashion_sample", the one shipped.
+        maps: the maps compared.
+        metrics: their metrics, the leading one first.
+        kind: what is measured.
+        against: the label that the others are compared with.
+        ours: labels of which the page also says, metric by metric, how far they are from the first.
+        aside: labels that stand in the tables and do not compete for the best.
+        options: of members, by name.
+        data_options: of the data set's loader.
+        classes: only inputs of these classes, by name; empty for all.
+        correct: only inputs that the classifier gets right.
+        tuning: take inputs from the end of the order, to choose settings by; results are reported
+            on those at its beginning.
+        mask: the kind of mask that the metrics see, "box" for the inside of the boxes; None where
+            they see none.
+        mask_share: only inputs of which the mask covers more than the first share, and at most the
+            second.
+        blocks: inputs computed together.
+        n_train: training inputs of a class, for maps of a class.
+        pairs: random pairs for the Lipschitz estimate.
+        figures: of "curves", "class_maps", "top_k", "cells".
+        paper: the paper's figures by metric and label.
+        paper_data: what the paper measured on, where that is not the same.
+        notes: what a reader should know.
+    """
+
+    classifier: str = "fashion"
+    maps: tuple[Map, ...] = ()
+    metrics: tuple[str, ...] = ()
+    kind: Kind = "scores"
+    against: str = "SEA"
+    ours: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    data_options: Mapping[str, Any] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    correct: bool = True
+    tuning: bool = False
+    mask: str | None = None
+    mask_share: tuple[float, float] = (0.0, 1.0)
+    blocks: int = 8
+    n_train: int = 0
+    pairs: int = 0
+    figures: tuple[str, ...] = ()
+    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    paper_data: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Every member that any of the maps is made of, each once."""
+        return tuple(dict.fromkeys(name for one in self.maps for name in one.members))

