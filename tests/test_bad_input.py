@@ -14,7 +14,6 @@ from sea_nn import (
     ensemble,
     ensemble_class,
     maximize,
-    quantus_explain,
     read_dataset,
 )
 from sea_nn.errors import AssumptionWarning, InputError, KindError
@@ -126,7 +125,6 @@ def test_a_budget_beyond_all_sets_asks_about_all_of_them():
         lambda array: CollapsedDSF(array),
         lambda array: SEA(torch.nn.Linear(2, 2), torch.tensor(0.0)),
         lambda array: SEA(torch.nn.Linear(2, 2), compile=array),
-        lambda array: quantus_explain(array, array, array),
     ],
 )
 def test_an_array_in_the_place_of_something_else_is_refused_in_words(call):

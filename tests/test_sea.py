@@ -1,12 +1,11 @@
 import math
 
-import numpy as np
 import pytest
 import torch
 from captum.attr import NoiseTunnel
 from torch import nn
 
-from sea_nn import SEA, Explanation, SEAConfig, ensemble, quantus_explain
+from sea_nn import SEA, Explanation, SEAConfig, ensemble
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.members.compute import compute_maps
 from sea_nn.paper.heatmaps import reduce_channels, scale
@@ -166,23 +165,6 @@ def test_a_dead_input_costs_the_others_nothing(cnn, x):
     dead = [c for c in e.checks if c.subject == "input 1"]
     assert "does not react" in dead[0].message
     assert not any(c.subject == "input 0" and "react" in c.message for c in e.checks)
-
-
-def test_quantus_accepts_it(cnn, x):
-    maps = quantus_explain(cnn, np.asarray(x), [1, 2, 3], methods=FAST, device="cpu")
-    assert maps.shape == (3, 1, 28, 28)
-    quantus = pytest.importorskip("quantus", reason="quantus is an optional extra")
-    metric = quantus.Sparseness(disable_warnings=True, abs=True)
-    scores = metric(
-        model=cnn,
-        x_batch=np.asarray(x),
-        y_batch=np.array([1, 2, 3]),
-        a_batch=None,
-        explain_func=quantus_explain,
-        explain_func_kwargs={"methods": FAST},
-        channel_first=True,
-    )
-    assert all(0 < score < 1 for score in scores)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

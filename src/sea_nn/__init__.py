@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from sea_nn.datasets import explain_dataset, read_dataset
     from sea_nn.explanation.explanation import Explanation
     from sea_nn.members.checks import Check
-    from sea_nn.metrics.quantus import quantus_explain
     from sea_nn.model.arrays import NumpyModel
     from sea_nn.paper.aggregators import aggregate
     from sea_nn.paper.attribution import maximize
@@ -36,7 +35,6 @@ __all__ = [
     "ensemble_class",
     "explain_dataset",
     "maximize",
-    "quantus_explain",
     "read_dataset",
 ]
 
@@ -48,7 +46,6 @@ _HOMES = {
     "explanation.explanation": ("Explanation",),
     "members.checks": ("Check",),
     "model.arrays": ("NumpyModel",),
-    "metrics.quantus": ("quantus_explain",),
     "sea": ("SEA",),
     "paper.dsf": ("DSF", "CollapsedDSF"),
     "paper.attribution": ("maximize",),

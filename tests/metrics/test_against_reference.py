@@ -24,7 +24,6 @@ class Given(NamedTuple):
     target: int
     fill: Callable[[Any], Tensor]
     heatmap: Tensor
-    segments: Tensor
     mask: Tensor
     again: Tensor
     without: Tensor
@@ -50,16 +49,6 @@ def by_pixels(insert: bool, steps: int):
     return lambda g: area(slow.curve(*g[:4], g.order, steps, insert))
 
 
-def by_segments(insert: bool, steps: int):
-    cells = torch.arange(12) // 4
-    grid = cells[:, None] * 3 + cells
-
-    def compute(g: Given):
-        return area(slow.segment_curve(*g[:5], g.segments if steps == 5 else grid, steps, insert))
-
-    return compute
-
-
 def by_windows(g: Given) -> float:
     curve = slow.window_curve(*g[:5], 4, 7, True, "probability")
     return slow.trapezoid(curve + curve[-1:] * (8 - len(curve)))  # what does not fit hides nothing
@@ -68,16 +57,6 @@ def by_windows(g: Given) -> float:
 def by_authors(g: Given) -> float:
     curve = slow.window_curve(*g[:5], 4, 7, False, "logit")
     return slow.simpson([point / abs(curve[0]) for point in curve])
-
-
-def keep(g: Given) -> float:
-    rest = slow.hide(g.image, g.fill, set(range(144)) - set(g.order[:36]))
-    return float(slow.predicts(g.model, rest, g.target))
-
-
-def remove(g: Given) -> float:
-    rest = slow.hide(g.image, g.fill, set(g.order[:36]))
-    return float(not slow.predicts(g.model, rest, g.target))
 
 
 def jaccard(g: Given) -> tuple[float, list[float]]:
@@ -100,13 +79,9 @@ CASES: dict[str, tuple[str, Callable[[Given], Any]]] = {
         for kind in PERTURBATIONS
         for verb, insert in VERBS
     },
-    **{f"{verb}:mean,by=grid,cells=3": ("mean", by_segments(i, 9)) for verb, i in VERBS},
-    **{f"{verb}:mean,by=superpixel,steps=5": ("mean", by_segments(i, 5)) for verb, i in VERBS},
     "aupc_pixels:mean": ("mean", lambda g: 28 * by_pixels(False, 28)(g)[0]),
     **{f"aupc_windows:{kind},size=4": (kind, by_windows) for kind in ("black", "noise")},
     **{f"aupc_authors:{kind},size=4": (kind, by_authors) for kind in ("black", "noise")},
-    "keep:mean,share=0.25": ("mean", keep),
-    "remove:mean,share=0.25": ("mean", remove),
     "jaccard": ("mean", jaccard),
     "relevance_mass": ("mean", lambda g: slow.mass(g.values, g.inside)),
     "rank_accuracy": (
@@ -126,7 +101,6 @@ def case():
     model, x = small_model(5), draw(3, 3, 12, 12)
     maps = {name: draw(3, 12, 12, seed=k) ** 3 for k, name in enumerate("ab", 1)}
     more = {
-        "segments": (draw(3, 12, 12, seed=5) * 11).long(),
         "masks": draw(3, 12, 12, seed=4) > 0.7,
         "without": {name: draw(3, 12, 12, seed=k) ** 3 for k, name in enumerate("ab", 6)},
     }
@@ -155,7 +129,7 @@ def test_a_metric_equals_its_plain_loop(case, name):
         expected = reference(
             Given(
                 *(model, x[i], int(model(x[i : i + 1]).argmax()), fill, maps[label][i]),
-                *(more["segments"][i], more["masks"][i], again[label][i]),
+                *(more["masks"][i], again[label][i]),
                 more["without"][label][i],
             )
         )

@@ -13,7 +13,6 @@ from sea_nn.metrics import (
     Scores,
     bootstrap_difference,
     bootstrap_mean,
-    compare_maps,
     get_metric,
     gini,
     input_dependence,
@@ -26,10 +25,8 @@ from sea_nn.metrics import (
 from sea_nn.metrics.curve import simpson, trapezoid
 from sea_nn.metrics.order import (
     count_top,
-    grid_segments,
     pixel_steps,
     rank_positions,
-    segment_steps,
     top_sets,
     window_steps,
 )
@@ -78,33 +75,6 @@ def test_equal_steps_hide_a_share_of_all_positions_each(n, steps):
     for step in range(steps + 1):
         assert ((step_maps <= step).sum(-1) == step * n // steps).all()
     assert torch.equal(step_maps.long().argsort(), step_maps.argsort())
-
-
-def test_segments_go_by_mean_relevance():
-    maps = torch.tensor([[[1.0, 1.0, 9.0, 0.0, 3.0]]])
-    step_maps, steps = segment_steps(maps, torch.tensor([7, 7, 2, 2, 5]))
-    assert steps == 3
-    assert step_maps.tolist() == [[[3, 3, 1, 1, 2]]]
-
-
-def test_inputs_may_have_different_numbers_of_segments():
-    maps = torch.tensor([[[1.0, 2.0, 3.0, 4.0]]] * 2)
-    segments = torch.tensor([[0, 0, 1, 1], [0, 1, 2, 3]])
-    step_maps, steps = segment_steps(maps, segments)
-    assert steps == 2
-    assert step_maps.tolist() == [[[2, 2, 1, 1]], [[2, 2, 1, 1]]]
-    with pytest.raises(InputError, match="2, and at most"):
-        segment_steps(maps, segments, steps=3)
-    with pytest.raises(InputError, match="4 positions of 2 inputs"):
-        segment_steps(maps, segments[:, :3])
-    with pytest.raises(KindError, match="whole segment numbers"):
-        segment_steps(maps, segments.float())
-
-
-def test_a_grid_is_a_partition_into_squares():
-    cells = grid_segments((6, 8), 2, torch.device("cpu")).view(6, 8)
-    assert cells[0, 0] == cells[2, 3] != cells[3, 3]
-    assert cells.unique().tolist() == [0, 1, 2, 3]
 
 
 def corners(step_map, steps):
@@ -205,20 +175,14 @@ def test_jaccard_takes_a_mask_whole_and_never_positions_nobody_marked():
         jaccard(maps, mask, [5])
 
 
-def test_pairwise_agreement():
-    maps = draw_maps(2, 3, 5, 5)
-    maps[:, 1] = maps[:, 0] * 2
-    pairs = compare_maps(maps, k=5)
-    torch.testing.assert_close(pairs.iou[:, 0, 1], torch.ones(2))
-    torch.testing.assert_close(pairs.spearman[:, 0, 1], torch.ones(2, dtype=torch.float64))
-    for i in range(2):
-        a, b = (set(slow.order_of(maps[i, j])[:5]) for j in (0, 2))
-        assert float(pairs.iou[i, 0, 2]) == pytest.approx(slow.jaccard(a, b))
-
-
-def test_equal_maps_overlap_even_with_ties():
+def test_the_overlap_of_top_positions_is_that_of_sets():
+    one, two = draw_maps(2, 3, 5, 5), draw_maps(2, 3, 5, 5, seed=1)
+    found = overlap_top(one, two, 5)
+    for i, j in ((i, j) for i in range(2) for j in range(3)):
+        a, b = (set(slow.order_of(maps[i, j])[:5]) for maps in (one, two))
+        assert float(found[i, j]) == pytest.approx(slow.jaccard(a, b))
     maps = draw_maps(3, 2, 8, 8).round(decimals=1)
-    assert (overlap_top(maps, maps, 0.3) == 1).all()
+    assert (overlap_top(maps, maps, 0.3) == 1).all()  # even with ties
     with pytest.raises(InputError, match="one shape"):
         overlap_top(maps, maps[..., :3])
 

@@ -3,7 +3,7 @@
 ``score_maps`` scores the maps of several methods on the same inputs, asking the model in full
 chunks; each metric is a ``Metric``, a function from a ``MapBatch`` to ``MetricValues`` that knows
 its direction and range. ``query_sets`` and ``compute_drops`` ask about sets of positions,
-``compare_maps`` and ``overlap_top`` compare maps with each other. Nothing below imports this room.
+``overlap_top`` compares maps with each other. Nothing below imports this room.
 
 >>> import torch
 >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
@@ -18,8 +18,6 @@ its direction and range. ``query_sets`` and ``compute_drops`` ask about sets of 
 from sea_nn.metrics.bootstrap import Estimate, bootstrap_difference, bootstrap_mean
 from sea_nn.metrics.catalogue import METRICS, describe_metrics, get_metric
 from sea_nn.metrics.concentration import (
-    Agreement,
-    compare_maps,
     gini,
     jaccard,
     pointing_game,
@@ -38,7 +36,6 @@ from sea_nn.questions.absent import PERTURBATIONS, pixel_bounds
 __all__ = [
     "METRICS",
     "PERTURBATIONS",
-    "Agreement",
     "Estimate",
     "MapBatch",
     "Metric",
@@ -50,7 +47,6 @@ __all__ = [
     "ask_sets",
     "bootstrap_difference",
     "bootstrap_mean",
-    "compare_maps",
     "compute_drops",
     "describe_metrics",
     "get_metric",

@@ -10,14 +10,12 @@ map, [N, m]. An empty mask, or a map of zeros where a share of its mass is asked
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.metrics.order import count_top, overlap, rank_positions, top_sets
-from sea_nn.paper.agreement import agreement
+from sea_nn.metrics.order import count_top, overlap, rank_positions
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 
@@ -88,27 +86,6 @@ def jaccard(
         picked = chosen if theirs is None else chosen & (theirs < count)
         parts.append(overlap(place < count, picked.unsqueeze(1)))
     return _where_any(chosen, torch.stack(parts, -1))
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How alike the maps of every pair of methods are, [N, m, m] each.
-
-    Attributes:
-        spearman: rank correlation; nan where a map is constant.
-        iou: intersection over union of the top k positions.
-    """
-
-    spearman: Tensor
-    iou: Tensor
-
-
-def compare_maps(maps: Tensor, k: int | float = 0.1, seed: int = 0, first: int = 0) -> Agreement:
-    """Return the pairwise agreement of m maps of each input, maps [N, m, *shape]."""
-    flat = maps.flatten(2)
-    sets = top_sets(flat, k, seed, first)
-    columns = [overlap(sets, sets[:, [j]]) for j in range(sets.shape[1])]
-    return Agreement(agreement(maps), torch.stack(columns, 2))
 
 
 def _flatten(maps: Tensor) -> Tensor:

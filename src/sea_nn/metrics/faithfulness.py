@@ -1,61 +1,50 @@
 """Metrics that ask the model: does hiding what the map calls relevant change its answer? [M13]."""
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.metrics import order
 from sea_nn.metrics.curve import simpson, trapezoid
-from sea_nn.metrics.map_batch import MapBatch, MetricValues, PerturbationKind, ask_sets
-from sea_nn.metrics.metric import Metric, named
+from sea_nn.metrics.map_batch import MapBatch, MetricValues, PerturbationKind
+from sea_nn.metrics.metric import Metric
 from sea_nn.questions.points import ScoreKind
 
-Unit = Literal["pixel", "grid", "superpixel"]
 POINTS = 8
 STEPS = 28
 
 
-@named
 def deletion(
     perturbation: PerturbationKind = "blur",
     *,
     steps: int | None = None,
-    by: Unit = "pixel",
-    cells: int = 14,
     score: ScoreKind = "probability",
 ) -> Metric:
     """Hide the most relevant positions first; area under the class score over the share hidden.
 
     Args:
         perturbation: how positions are hidden.
-        steps: equal steps to everything hidden; left out 28 by pixel, else one for each segment.
-        by: "pixel", "grid" (squares by mean relevance) or "superpixel" (the segments given).
-        cells: squares along each side of the grid.
+        steps: equal steps to everything hidden; left out 28, or one a position where there are
+            fewer.
         score: the class's "probability", or its "logit": the model's output as it is.
     """
-    return _curve_metric("deletion", False, perturbation, steps, by, cells, score)
+    return _curve_metric("deletion", False, perturbation, steps, score)
 
 
-@named
 def insertion(
     perturbation: PerturbationKind = "blur",
     *,
     steps: int | None = None,
-    by: Unit = "pixel",
-    cells: int = 14,
     score: ScoreKind = "probability",
 ) -> Metric:
     """Show the most relevant positions first; area under the class score over the share shown.
 
     The arguments are those of ``deletion``.
     """
-    return _curve_metric("insertion", True, perturbation, steps, by, cells, score)
+    return _curve_metric("insertion", True, perturbation, steps, score)
 
 
-@named
 def aupc_pixels(
     perturbation: PerturbationKind = "black",
     *,
@@ -76,7 +65,7 @@ def aupc_pixels(
         return MetricValues(trapezoid(curve), curve, axis, notes if last < steps else ())
 
     return Metric(
-        "aupc_pixels",
+        _name("aupc_pixels", perturbation),
         "lower",
         (0.0, float(steps)) if score == "probability" else (-math.inf, math.inf),
         "How fast the class score falls as the most relevant pixels are hidden, in equal steps.",
@@ -85,14 +74,12 @@ def aupc_pixels(
     )
 
 
-@named
 def aupc_windows(
     perturbation: PerturbationKind = "noise",
     *,
     size: int | None = None,
     points: int = POINTS,
     score: ScoreKind = "probability",
-    relative: bool = False,
 ) -> Metric:
     """Hide windows by mean relevance, none over another; area under the score [M13].
 
@@ -104,29 +91,23 @@ def aupc_windows(
         size: side of a window; left out 16, or 8 for images under 64 pixels, as in the paper.
         points: points of the curve.
         score: the class's "probability" or its "logit".
-        relative: divide by the intact input's absolute score; nan where that is 0.
     """
 
     def compute(batch: MapBatch) -> MetricValues:
         curve, found = _window_curve(batch, perturbation, size, points, True, score)
         notes = _note_room(found, points - 1, "their curves stay at the last value")
-        if relative:
-            curve, more = _relative(curve)
-            notes += more
         return MetricValues(trapezoid(curve), curve, tuple(map(float, range(points))), notes)
 
-    bounded = score == "probability" and not relative
     return Metric(
-        "aupc_windows",
+        _name("aupc_windows", perturbation),
         "lower",
-        (0.0, points - 1.0) if bounded else (-math.inf, math.inf),
+        (0.0, points - 1.0) if score == "probability" else (-math.inf, math.inf),
         "How fast the class score falls as the windows of the largest mean relevance are hidden.",
         frozenset({"model", "image"}),
         compute,
     )
 
 
-@named
 def aupc_authors(
     perturbation: PerturbationKind = "noise", *, size: int | None = None, points: int = POINTS
 ) -> Metric:
@@ -151,7 +132,7 @@ def aupc_authors(
         return MetricValues(area, curve, tuple(map(float, range(points))), notes + more)
 
     return Metric(
-        "aupc_authors",
+        _name("aupc_authors", perturbation),
         "lower",
         (-math.inf, math.inf),
         "AUPC in the form of the paper's code: logit relative to the intact input's, by windows.",
@@ -160,79 +141,33 @@ def aupc_authors(
     )
 
 
-@named
-def keep(perturbation: PerturbationKind = "blur", *, share: float = 0.1) -> Metric:
-    """1 where the explained class is still predicted with only the top share of positions kept."""
-    return _set_metric("keep", perturbation, share)
-
-
-@named
-def remove(perturbation: PerturbationKind = "blur", *, share: float = 0.1) -> Metric:
-    """1 where the explained class is no longer predicted with the top share of positions hidden."""
-    return _set_metric("remove", perturbation, share)
-
-
 def _curve_metric(
     name: str,
     insert: bool,
     kind: PerturbationKind,
     steps: int | None,
-    by: str,
-    cells: int,
     score: ScoreKind,
 ) -> Metric:
     def compute(batch: MapBatch) -> MetricValues:
-        key: tuple[object, ...]
-        if by == "pixel":
-            last = min(STEPS, batch.n) if steps is None else steps
-            key = ("pixels", last)
-            step_maps, last = batch.pixel_steps(last)
-        else:
-            key = (f"grid {cells}" if by == "grid" else "superpixels", steps)
-            segments = batch.segments
-            if by == "grid":
-                segments = order.grid_segments(batch.shape, cells, batch.x.device)
-            elif segments is None:
-                raise InputError(f"{name} by superpixel needs segments=, whole numbers [N, H, W]")
-            else:
-                own = segments.shape != batch.shape  # one for each input
-                segments = segments.flatten(1 if own else 0)
-            step_maps, last = batch.segment_steps(segments, steps, str(key[0]))
-        curve = batch.trace(key, kind, step_maps, last, insert).read_as(score)
+        step_maps, last = batch.pixel_steps(min(STEPS, batch.n) if steps is None else steps)
+        curve = batch.trace(("pixels", last), kind, step_maps, last, insert).read_as(score)
         axis = tuple(step / last for step in range(last + 1))
         return MetricValues(trapezoid(curve, 1 / last), curve, axis)
 
-    needs = {"pixel": {"model"}, "grid": {"model", "image"}, "superpixel": {"model", "segments"}}
     return Metric(
-        name,
+        _name(name, kind),
         "higher" if insert else "lower",
         (0.0, 1.0) if score == "probability" else (-math.inf, math.inf),
         "How fast the class score rises as the most relevant positions are shown."
         if insert
         else "How fast the class score falls as the most relevant positions are hidden.",
-        frozenset(needs[by]),
-        compute,
-    )
-
-
-def _set_metric(name: str, kind: PerturbationKind, share: float) -> Metric:
-    def compute(batch: MapBatch) -> MetricValues:
-        sets = order.top_sets(batch.maps.flatten(2), share, batch.seed, batch.first)
-        batch.need_model().meaning().check_class()
-        answers = ask_sets(batch, kind, sets.view(batch.maps.shape), keep=name == "keep")
-        same = answers.predicted
-        return MetricValues((same if name == "keep" else ~same).to(batch.maps.dtype))
-
-    return Metric(
-        name,
-        "higher",
-        (0.0, 1.0),
-        "Whether the most relevant positions alone keep the prediction."
-        if name == "keep"
-        else "Whether the prediction breaks without the most relevant positions.",
         frozenset({"model"}),
         compute,
     )
+
+
+def _name(name: str, kind: PerturbationKind) -> str:
+    return f"{name}:{kind if isinstance(kind, str) else 'values'}"
 
 
 def _window_curve(

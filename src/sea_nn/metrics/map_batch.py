@@ -46,7 +46,6 @@ class MapBatch:
         methods: the m names.
         evaluator: asks the model about variants of the inputs; None if no metric needs it.
         masks: bool, or graded annotations, [N, *positions].
-        segments: segment numbers, [N, *positions] or [*positions].
         recompute: from inputs to maps by method.
         without: maps of the inputs without what the masks mark, [N, m, *positions].
         bounds: the lowest and highest value of each channel.
@@ -61,7 +60,6 @@ class MapBatch:
     methods: tuple[str, ...]
     evaluator: Evaluator | None = None
     masks: Tensor | None = None
-    segments: Tensor | None = None
     recompute: Recompute | None = None
     without: Tensor | None = None
     bounds: Bounds | None = None
@@ -94,13 +92,6 @@ class MapBatch:
         return self._share(
             ("pixels", steps),
             lambda: (order.pixel_steps(flat, steps, self.seed, self.first), steps),
-        )
-
-    def segment_steps(self, segments: Tensor, steps: int | None, name: str) -> tuple[Tensor, int]:
-        """Return the step maps that hide segments; ``name`` tells them from other segments."""
-        flat = self.maps.flatten(2)
-        return self._share(
-            (name, steps), lambda: order.segment_steps(flat, segments, steps, self.seed, self.first)
         )
 
     def window_steps(self, size: int, count: int, edge: bool) -> tuple[Tensor, Tensor]:

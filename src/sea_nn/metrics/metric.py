@@ -1,22 +1,16 @@
 """What a metric is: a computation that knows its name, its direction and its range."""
 
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Literal, ParamSpec
-
-from torch import Tensor
+from dataclasses import dataclass
+from typing import Literal
 
 from sea_nn.config import check_whole
 from sea_nn.errors import InputError
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 
-P = ParamSpec("P")
-WHOLE = {"steps": 1, "cells": 1, "size": 1, "points": 2}
+WHOLE = {"steps": 1, "size": 1, "points": 2}
 """The least value of options that are whole numbers."""
-CHOICES = {"by": ("pixel", "grid", "superpixel"), "score": ("probability", "logit")}
-"""The values of options that are words."""
+SCORES = ("probability", "logit")
 
 
 @dataclass(frozen=True)
@@ -28,8 +22,7 @@ class Metric:
         direction: "higher" or "lower": which is better.
         range: the least and the greatest value it can have.
         measures: one sentence on what it measures.
-        needs: of "model", "masks", "segments", "recompute", "without" and "image", what it lacks
-            otherwise.
+        needs: of "model", "masks", "recompute", "without" and "image", what it lacks otherwise.
         compute: from a batch to its values.
         middle: how inputs are summed up: the "mean" of their values, or the "median" where single
             inputs can be off without limit.
@@ -49,38 +42,14 @@ class Metric:
         return "↑" if self.direction == "higher" else "↓"
 
 
-def named(make: Callable[P, Metric]) -> Callable[P, Metric]:
-    """Check a metric's options, and add to its name those that are not the defaults."""
-    signature = inspect.signature(make)
-
-    @wraps(make)
-    def make_named(*args: P.args, **kwargs: P.kwargs) -> Metric:
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        for key, value in given.arguments.items():
-            if value is not signature.parameters[key].default:
-                _check_option(key, value)
-        metric, parts = make(*args, **kwargs), list[str]()
-        for key, value in given.arguments.items():
-            if key == "perturbation":
-                parts.append("values" if isinstance(value, Tensor) else value)
-            elif value != signature.parameters[key].default:
-                parts.append(f"{key}={value}")
-        return replace(metric, name=f"{metric.name}:{','.join(parts)}" if parts else metric.name)
-
-    return make_named
-
-
-def _check_option(key: str, value: object) -> None:
+def check_option(key: str, value: object) -> None:
     """Refuse a value that no metric can use, whatever the inputs are."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if key in WHOLE:
         check_whole(key, value, WHOLE[key])
-    elif key in CHOICES and value not in CHOICES[key]:
-        raise InputError(
-            f"{key} must be one of {', '.join(map(repr, CHOICES[key]))}; got {value!r}"
-        )
-    elif key in ("share", "k") and not (
+    elif key == "score" and value not in SCORES:
+        raise InputError(f"score must be one of {', '.join(map(repr, SCORES))}; got {value!r}")
+    elif key == "k" and not (
         number and (value >= 1 if isinstance(value, int) else 0 < value < 1)  # type: ignore[operator]
     ):
         raise InputError(
@@ -88,8 +57,6 @@ def _check_option(key: str, value: object) -> None:
         )
     elif key == "amplitude" and not (number and 0 <= value < float("inf")):  # type: ignore[operator]
         raise InputError(f"amplitude must be a number from 0; got {value!r}")
-    elif key == "relative" and not isinstance(value, bool):
-        raise InputError(f"relative must be True or False; got {value!r}")
     elif key == "ks" and (isinstance(value, str) or not isinstance(value, Sequence)):
         raise InputError(
             f"ks must be a list of counts or shares, as jaccard(ks=[...]); got {value!r}"

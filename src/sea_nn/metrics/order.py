@@ -1,4 +1,4 @@
-"""In which step each position is hidden: by pixel, by segment, or by greedy windows.
+"""In which step each position is hidden: by pixel, or by greedy windows.
 
 A *step map* holds, for every position, the step (1, 2, ...) that hides it; a number above the last
 step means never. Positions go in order of falling relevance. **Positions that tie go in a random
@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features import clip_grid, number_cells, number_segments
 from sea_nn.model.noise import permute
 
 
@@ -67,44 +66,6 @@ def pixel_steps(maps: Tensor, steps: int, seed: int = 0, first: int = 0) -> Tens
     n = maps.shape[-1]
     _check_steps(steps, n, "positions")
     return _step_of(rank_positions(maps, seed, first), steps, n)
-
-
-def segment_steps(
-    maps: Tensor, segments: Tensor, steps: int | None = None, seed: int = 0, first: int = 0
-) -> tuple[Tensor, int]:
-    """Return the step map that hides whole segments by their mean relevance, and its last step.
-
-    ``segments`` [N, n] or [n] has the segment of each position of the maps [N, m, n], numbered as
-    you like; ``steps`` are at most the fewest segments of any input, by default that many.
-    """
-    if segments.ndim == 1:
-        segments = segments.expand(len(maps), -1)
-    if segments.shape != (len(maps), maps.shape[-1]):
-        raise InputError(
-            f"segments must number the {maps.shape[-1]} positions of {len(maps)} inputs or of all "
-            f"of them at once; got {list(segments.shape)} (inputs, positions)"
-        )
-    labels = torch.stack([number_segments(one) for one in segments.to(maps.device)])
-    counts = labels.amax(1) + 1
-    fewest, most = int(counts.min()), int(counts.max())
-    steps = fewest if steps is None else steps
-    _check_steps(steps, fewest, "segments (in the input that has the fewest)")
-    index = labels.unsqueeze(1).expand(maps.shape)
-    total = maps.new_zeros(*maps.shape[:2], most, dtype=torch.float64)
-    total.scatter_add_(-1, index, maps.to(torch.float64))
-    ones = torch.ones_like(labels).double()
-    size = total.new_zeros(len(maps), most).scatter_add_(1, labels, ones)
-    mean = _merge_ties(total / size.clamp(min=1).unsqueeze(1))
-    mean = mean.masked_fill((size == 0).unsqueeze(1), -torch.inf)
-    rank = rank_positions(mean, seed, first).gather(-1, index)
-    return _step_of(rank, steps, counts.view(-1, 1, 1)), steps
-
-
-def grid_segments(shape: tuple[int, ...], cells: int, device: torch.device) -> Tensor:
-    """Return the segments of a grid of ``cells`` x ``cells`` over an image (H, W), [H * W]."""
-    if len(shape) != 2:
-        raise InputError(f"a grid is for images [N, C, H, W]; these positions are {list(shape)}")
-    return number_cells(clip_grid((cells, cells), shape), shape, device).flatten()
 
 
 def window_steps(

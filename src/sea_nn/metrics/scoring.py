@@ -26,7 +26,6 @@ from sea_nn.metrics.validation import (
     check_kind,
     check_maps,
     check_needs,
-    check_segments,
     check_without,
     choose_metrics,
     match_masks,
@@ -41,7 +40,6 @@ from sea_nn.questions.opening import Evaluators, open_model
 CPU_BLOCK = 1 << 23
 CUDA_BLOCK = 1 << 26
 UNBOUNDED = (-math.inf, math.inf)
-Progress = Callable[[str, int, int], None]
 
 
 def score_maps(
@@ -52,7 +50,6 @@ def score_maps(
     metrics: Sequence[str | Metric] | None = None,
     *,
     masks: Tensor | None = None,
-    segments: Tensor | None = None,
     recompute: Recompute | None = None,
     without: Mapping[str, Tensor] | None = None,
     bounds: Bounds | None = None,
@@ -64,7 +61,6 @@ def score_maps(
     internal_batch_size: int | None = None,
     autocast: bool | torch.dtype = False,
     output: str | None = None,
-    progress: Progress | None = None,
     kind: Kind | None = None,
 ) -> Scores:
     """Score the maps of several methods on the same inputs, on the device that x is on.
@@ -78,7 +74,6 @@ def score_maps(
         metrics: names (see ``get_metric``, ``describe_metrics``) or ``Metric`` objects; left out,
             AUPC by windows, deletion and insertion.
         masks: where the object is, bool [N, *positions]; for "jaccard" also graded annotations.
-        segments: superpixels, whole numbers [N, *positions] or [*positions].
         recompute: from inputs to maps by method, for "robustness".
         without: by method, the maps of the same inputs without the object that the masks mark, for
             "input_dependence".
@@ -94,7 +89,6 @@ def score_maps(
         autocast: on a GPU, True for bfloat16 or a floating type.
         output: what the model's outputs are: "logits", "probabilities", "sigmoid" or "value"; None
             to find out, with an ``AssumptionWarning`` where something is assumed.
-        progress: called with (metric, inputs done, inputs in all) after each block of inputs.
         kind: of the inputs, as for ``SEA.explain``.
 
     Raises:
@@ -103,13 +97,11 @@ def score_maps(
     kind = check_kind(x, kind)
     chosen = choose_metrics(metrics, kind)
     methods = check_maps(x, maps, random, allow_zero, kind)
-    check_needs(chosen, x, kind, model, masks, segments, recompute, without)
-    check_segments(segments, x, kind)
+    check_needs(chosen, x, kind, model, masks, recompute, without)
     shape = kind.map_shape(x)
     names = tuple(methods) + ((RANDOM,) if random and RANDOM not in methods else ())
     masks = match_masks(masks, x, kind)
     others = None if without is None else check_without(without, methods, x, kind)
-    own_segments = segments is not None and segments.shape != shape
 
     def join(maps: Mapping[str, Tensor], part: slice, seed: int) -> Tensor:
         """Return the maps of all methods, the random one among them, [N, m, *positions]."""
@@ -127,14 +119,12 @@ def score_maps(
             given |= {"autocast": autocast, "output": output, "tick": collector.tick}
             evaluators = stack.enter_context(open_model(model, x, target, **given))
         for part in _cut(x, math.prod(shape) * len(names)):
-            own = segments[part] if segments is not None and own_segments else segments
             batch = MapBatch(
                 x=x[part].detach(),
                 maps=join(methods, part, seed),
                 methods=names,
                 evaluator=None if evaluators is None else evaluators(part),
                 masks=None if masks is None else masks[part].to(x.device),
-                segments=None if own is None else own.to(x.device),
                 recompute=recompute,
                 without=None if others is None else join(others, part, seed + 1),
                 bounds=bounds,
@@ -145,8 +135,6 @@ def score_maps(
             )
             for metric in chosen:
                 collector.add(metric, batch)
-                if progress is not None:
-                    progress(metric.name, part.stop, len(x))
         if evaluators is not None and evaluators(slice(0, 1)).meaning().kind == "value":
             chosen = [replace(m, range=UNBOUNDED) if "model" in m.needs else m for m in chosen]
     return collector.finish(chosen)

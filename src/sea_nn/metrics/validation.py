@@ -107,7 +107,6 @@ def check_needs(
     kind: Kind,
     model: Any,
     masks: Tensor | None,
-    segments: Tensor | None,
     recompute: Recompute | None,
     without: Mapping[str, Tensor] | None,
 ) -> None:
@@ -115,7 +114,6 @@ def check_needs(
     given = {
         "model": (model is not None, "a model: pass it as the first argument"),
         "masks": (masks is not None, "masks: pass masks=, bool [N, *positions]"),
-        "segments": (segments is not None, "superpixels: pass segments=, whole numbers"),
         "recompute": (recompute is not None, "recompute=, a function from inputs to maps"),
         "without": (without is not None, "without=, maps of the inputs without the object"),
         "image": (kind.view == "picture", f"images [N, C, H, W], and x is {list(x.shape)}"),
@@ -135,17 +133,6 @@ def match_masks(masks: Tensor | None, x: Tensor, kind: Kind) -> Tensor | None:
     if one.shape != expected:
         raise InputError(f"masks must be {list(expected)}, as x has it; got {list(masks.shape)}")
     return one
-
-
-def check_segments(segments: Tensor | None, x: Tensor, kind: Kind) -> None:
-    """Refuse segments that do not fit the inputs."""
-    if segments is None:
-        return
-    shape = kind.map_shape(x)
-    if segments.shape not in ((len(x), *shape), shape):
-        raise InputError(
-            f"segments must be {[len(x), *shape]} or {list(shape)}; got {list(segments.shape)}"
-        )
 
 
 def check_without(

@@ -191,7 +191,7 @@ class DSF(Scorer):
     def first_layer(self) -> Tensor:
         """See ``Scorer.first_layer``."""
         first: Tensor = self.weights[0]
-        return first.reshape(self.count, -1, self.n)
+        return first.reshape(self.count, first.shape[-2], self.n)
 
     def upper_layers(self) -> UpperLayers:
         """See ``Scorer.upper_layers``."""
@@ -314,7 +314,7 @@ class CollapsedDSF(Scorer):
         """See ``Scorer.upper_layers``: one unit a layer, weighed by the number of its copies."""
 
         def alone(numbers: Tensor) -> list[Tensor]:
-            return list(numbers.reshape(self.count, -1, 1, 1).unbind(1))
+            return list(numbers.reshape(self.count, numbers.shape[-1], 1, 1).unbind(1))
 
         weights = [width * w for width, w in zip(self.widths, alone(self.scale), strict=True)]
         return UpperLayers(self.activation, weights, [] if self.bias is None else alone(self.bias))
