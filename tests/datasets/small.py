@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -22,27 +23,23 @@ SHAPE = (1, 8, 8)
 
 
 class Net(nn.Module):
-    """Three classes; it can be slow, so that there is time to kill it."""
+    """Three classes; slow where the environment says so: there is time to kill it."""
 
-    def __init__(self, slow: float = 0.0) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.conv, self.head = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(256, 3)
-        self.slow = slow
         generator = torch.Generator().manual_seed(3)
         with torch.no_grad():
             for weight in self.parameters():
                 weight.copy_(torch.randn(weight.shape, generator=generator) * 0.3)
 
     def forward(self, x: Tensor) -> Tensor:
-        time.sleep(self.slow)
+        time.sleep(float(os.environ.get("SMALL_IS_SLOW", 0)))
         return self.head(self.conv(x).relu().flatten(1))
 
-    def extra_repr(self) -> str:
-        return ""
 
-
-def make_sea(slow: float = 0.0, **options: Any) -> SEA:
-    return SEA(Net(slow).eval(), METHODS, **options)
+def make_sea(**options: Any) -> SEA:
+    return SEA(Net().eval(), METHODS, **options)
 
 
 def make_inputs(count: int = 24) -> Tensor:
@@ -66,11 +63,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=24)
     given = parser.parse_args()
     torch.set_num_threads(1)
+    os.environ["SMALL_IS_SLOW"] = str(given.slow)
     from sea_nn import explain_dataset
 
     explain_dataset(
         make_inputs(given.count),
-        make_sea(given.slow),
+        make_sea(),
         given.out,
         workers=given.workers,
         address=given.address,

@@ -119,5 +119,5 @@ def test_results_of_another_format_are_refused_with_what_to_do(out, tmp_path):
     shutil.copytree(out, copy)
     facts = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps({**facts, "version": 1}))
-    with pytest.raises(InputError, match=r"sea_nn.dataset 1, and .* reads sea_nn.dataset 2"):
+    with pytest.raises(InputError, match=r"sea_nn.dataset 1, and .* reads sea_nn.dataset 3"):
         read_dataset(copy)

@@ -22,10 +22,9 @@ from typing import Any
 
 from torch import nn
 
-from sea_nn.datasets.manifest import Manifest
+from sea_nn.datasets.manifest import LostError
 from sea_nn.datasets.progress import Progress
 from sea_nn.datasets.shard import Job
-from sea_nn.datasets.storage import MANIFEST
 from sea_nn.datasets.worker import Done, ShardWork, Worker
 from sea_nn.errors import InputError, SEAError
 from sea_nn.extras import import_extra
@@ -194,11 +193,13 @@ class _RayWorker:
         """Make ready, and return the name of the machine."""
         job, host = self.worker.job, platform.node()
         out, model = job.out, job.sea.forward_func
-        if not (out / MANIFEST).is_file() or Manifest.read(out).created != job.manifest.created:
+        try:
+            job.manifest.check_there(out)
+        except LostError as error:
             raise InputError(
                 f"{host} does not see the run's folder {out}: choose one on storage that all "
                 "machines share"
-            )
+            ) from error
         if job.manifest.settings.device == "cuda" and isinstance(model, nn.Module):
             model.to("cuda")  # the one that Ray gave to this process
         return host
@@ -249,7 +250,12 @@ def _pack(ray: Any, job: Job) -> Job:
     """The job as it travels: the model on the CPU, with the code that others cannot import."""
     model = job.sea.forward_func
     parts: list[Any] = [type(m) for m in model.modules()] if isinstance(model, nn.Module) else []
-    parts += [model, job.source.read, *(entry.member for entry in job.sea.entries)]
+    parts += [
+        model,
+        job.source.fetch,
+        job.source.make,
+        *(entry.member for entry in job.sea.entries),
+    ]
     for name in {str(getattr(part, "__module__", "")) for part in parts}:
         module = sys.modules.get(name)
         if module is None or name in ("__main__", "builtins"):

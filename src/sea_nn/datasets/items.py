@@ -16,8 +16,8 @@ from sea_nn.errors import InputError, KindError
 
 IMAGE_KEYS = ("pixel_values", "image", "img", "input", "inputs", "x")
 LABEL_KEYS = ("label", "labels", "target", "y", "class")
-
-MISSING = ("", "nan", "none", "null")  # what tables have for an unknown class
+MISSING = ("", "nan", "none", "null", "-1")  # what tables have for an unknown class
+MOST_CLASSES = 1 << 31
 
 Prepare = Callable[[Any], Tensor]
 
@@ -45,20 +45,26 @@ class Source:
     Attributes:
         name: what to call it.
         ids: a unique name for each input.
-        read: loads the input of a number; it may raise anything.
-        digests: a hash of each input's content; "" where reading all would cost too much.
+        fetch: what is stored of the input of a number, and its hash as it is now; "" where that
+            cannot be told. It may raise anything.
+        make: turns what was fetched into an input.
+        digests: the hash of each input, label included, as the run began; "" where reading all
+            would cost too much.
         paths: the file of each input.
         threads: how many threads may read at once.
         feature_names: of a table's columns.
+        version: the data set's own word for what it holds.
     """
 
     name: str
     ids: Sequence[str]
-    read: Callable[[int], Item]
+    fetch: Callable[[int], tuple[Any, str]]
+    make: Callable[[Any], Item]
     digests: Sequence[str]
     paths: Sequence[str] | None = None
     threads: int = 1
     feature_names: tuple[str, ...] = ()
+    version: str = ""
 
     def __post_init__(self) -> None:
         if len(self.ids) == 0:
@@ -70,11 +76,19 @@ class Source:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def fingerprint(self) -> str:
-        """One hash of ids and contents."""
-        whole = hashlib.sha256()
-        for text in (*self.ids, *self.digests):
-            whole.update(text.encode("utf-8", "surrogateescape") + b"\0")
+    def read(self, index: int) -> Item:
+        """The input of a number, if it is still what it was when the source was opened."""
+        stored, digest = self.fetch(index)
+        if digest and self.digests[index] not in ("", digest):
+            raise ItemError("changed", f"{self.ids[index]} was changed after the run began")
+        return self.make(stored)
+
+    def fingerprint(self, numbers: Sequence[int] | None = None) -> str:
+        """One hash of ids and contents, of all inputs or of some."""
+        whole = hashlib.sha256(self.version.encode())
+        for number in range(len(self)) if numbers is None else numbers:
+            for text in (self.ids[number], self.digests[number]):
+                whole.update(text.encode("utf-8", "surrogateescape") + b"\0")
         return whole.hexdigest()[:32]
 
     def first(self, limit: int | None) -> Source:
@@ -122,19 +136,30 @@ class Reader:
         return next((name for name in wanted if name in names), None)
 
     def find_label(self, label: Any) -> int | None:
-        """The class number that a label means: a number, or a name among the model's classes."""
-        if isinstance(label, Tensor | np.generic):
+        """The class number that a label means: a number, or a name among the model's classes.
+
+        None where it is not known; by a wide custom that is also what -1 means.
+        """
+        if isinstance(label, Tensor | np.ndarray | np.generic):
+            if len(label.reshape(-1)) != 1:
+                raise ItemError("class", f"a label is one class; it is of {list(label.shape)}")
             label = label.item()
         text = "" if label is None else str(label).strip().removesuffix(".0")
-        if text.lstrip("-").isdecimal():
-            if self.own_names is None or not 0 <= int(text) < len(self.own_names):
-                return int(text)
-            text = self.own_names[int(text)]
+        if text.casefold() in MISSING:
+            return None
         names = [plain_name(name) for name in self.label_names or ()]
+        count = len(names) or MOST_CLASSES
+        if text.lstrip("-").isdecimal():
+            number = int(text) if len(text) < 20 else count
+            if self.own_names is None or not 0 <= number < len(self.own_names):
+                if 0 <= number < count:
+                    return number
+                raise ItemError("class", f"label {text[:20]} is none of 0 to {count - 1}")
+            text = self.own_names[number]
         if plain_name(text) in names:
             return names.index(plain_name(text))
-        if names and plain_name(text) not in MISSING:
-            raise ItemError("class", f"the model has no class named {text!r}")
+        if names:
+            raise ItemError("class", f"the model has no class named {text[:80]!r}")
         return None
 
     def to_tensor(self, value: Any) -> Tensor:
@@ -164,9 +189,12 @@ def plain_name(name: str) -> str:
     return name.casefold().replace("_", " ")
 
 
-def hash_bytes(content: bytes) -> str:
-    """A short hash of a content."""
-    return hashlib.sha256(content).hexdigest()[:16]
+def hash_bytes(content: bytes, label: Any = None) -> str:
+    """A short hash of a content and its label."""
+    whole = hashlib.sha256(content)
+    if label is not None:
+        whole.update(f"\0{label}".encode("utf-8", "backslashreplace"))
+    return whole.hexdigest()[:16]
 
 
 def _to_picture(value: Tensor) -> Any:

@@ -8,30 +8,39 @@ data.select(correct=False, sort="-score")
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
+from sea_nn.datasets.files import THREADS
 from sea_nn.datasets.manifest import Manifest
 from sea_nn.datasets.shard import widen
 from sea_nn.datasets.storage import (
+    AGAIN,
+    INPUTS,
+    MANIFEST,
+    Array,
+    DamagedError,
     import_arrow,
+    is_whole,
     list_committed,
-    read_facts,
+    list_damaged_logs,
     read_inputs,
     read_log,
     read_rows,
+    read_tensors,
     row_schema,
+    sum_tensors,
     tensors_path,
 )
 from sea_nn.datasets.summary import Summary, summarize
@@ -51,7 +60,6 @@ class ExplainedInput:
     """
 
     row: Mapping[str, Any]
-    methods: tuple[str, ...]
     _manifest: Manifest
     _path: Path
 
@@ -60,32 +68,58 @@ class ExplainedInput:
         """Its id."""
         return str(self.row["id"])
 
-    @cached_property
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The members that explained it."""
+        return tuple(self.row["methods"] or ())
+
+    @property
     def map(self) -> Tensor:
         """The SEA map, float32 [H, W], [F] or [C, T]."""
-        return widen(self._read("map")) * float(self._read("map_max"))
+        return widen(self._tensors["map"]) * float(self._tensors["map_max"])
 
-    @cached_property
+    @property
     def members(self) -> Tensor | None:
         """The members' heatmaps, float32 [m, *shape]; None if the run did not keep them."""
-        values = self._read("members", optional=True)
-        return None if values is None else widen(values)
+        if self.row["place"] is None or "members" not in self._tensors:
+            return None
+        return widen(self._tensors["members"][: len(self.methods)])
 
-    @cached_property
+    @property
     def top(self) -> Tensor:
         """The first features as greedy took them, int64 [k]."""
-        return torch.from_numpy(self._read("top").astype(np.int64))
+        return torch.from_numpy(self._tensors["top"].astype(np.int64))
 
     @property
     def view(self) -> str:
         """How its map is shown: a picture, slices, lines, bars."""
         return self._manifest.kind.view
 
-    @cached_property
+    @property
     def thumbnail(self) -> Tensor | None:
         """The input as a small picture, uint8 [h, w, 3]; None if it is none."""
-        values = self._read("thumbnail", optional=True)
-        return None if values is None else torch.from_numpy(values).expand(-1, -1, 3)
+        if self.row["place"] is None or "thumbnail" not in self._tensors:
+            return None
+        return torch.from_numpy(self._tensors["thumbnail"]).expand(-1, -1, 3)
+
+    @cached_property
+    def _tensors(self) -> dict[str, Array]:
+        """What is stored of it, read when it is first asked for, and checked."""
+        place = self.row["place"]
+        if place is None:
+            raise InputError(f"{self.id} has no map: {self.row['error']}")
+        try:
+            with safe_open(self._path, framework="numpy") as file:
+                # numpy has no scalars in slices of one axis: of a slice of one row the only entry.
+                found = {
+                    name: file.get_slice(name)[place : place + 1][0]
+                    for name in file.keys()  # noqa: SIM118
+                }
+        except (SafetensorError, OSError, TypeError, AttributeError, IndexError) as error:
+            raise DamagedError(f"{self._path} cannot be read ({error}); {AGAIN}") from error
+        if sum_tensors(found) != self.row["checksum"]:
+            raise DamagedError(f"the map of {self.id} is damaged in {self._path}; {AGAIN}")
+        return found
 
     def to_explanation(self) -> Explanation:
         """For reports and plots; order and gains are read off the stored map.
@@ -128,18 +162,6 @@ class ExplainedInput:
                 created=manifest.created,
             ),
         )
-
-    def _read(self, name: str, optional: bool = False) -> Any:
-        place = self.row["place"]
-        if place is None:
-            if optional:
-                return None
-            raise InputError(f"{self.id} has no map: {self.row['error']}")
-        with safe_open(self._path, framework="numpy") as file:
-            if optional and name not in file.keys():  # noqa: SIM118
-                return None
-            # numpy has no scalars in slices of one axis: a slice of one row, then its only entry.
-            return file.get_slice(name)[place : place + 1][0]
 
 
 class ExplainedDataset:
@@ -222,7 +244,7 @@ class ExplainedDataset:
     def to_arrow(self) -> Any:
         """All rows as one Arrow table, with the seconds that each input took."""
         pa = import_arrow()
-        parts = [self._shard(shard)[0].replace_schema_metadata(None) for shard in self.shards]
+        parts = [self._shard(shard)[0] for shard in self.shards]
         table = pa.concat_tables(parts) if parts else row_schema().empty_table()
         commits = (e for e in read_log(self.out) if e.get("event") == "commit")
         each = {e["shard"]: e["seconds"]["explain"] / max(1, e["n_inputs"]) for e in commits}
@@ -254,9 +276,8 @@ class ExplainedDataset:
 
     def read_shard(self, shard: int) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
         """The rows of a shard, and its tensors: "map" and "members" widened, the rest as stored."""
-        rows, _, path = self._shard(shard)
-        with safe_open(path, framework="numpy") as file:
-            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        rows, facts = self._shard(shard)
+        stored = read_tensors(self.out, shard, facts)
         tensors: dict[str, Tensor] = {}
         for name, values in stored.items():
             if name in ("map", "members"):
@@ -269,14 +290,25 @@ class ExplainedDataset:
             tensors["map"] *= tensors["map_max"].reshape(shape)
         return rows.to_pylist(), tensors
 
-    def verify(self) -> list[int]:
-        """The shards whose tensor file is not the one that was written, by its hash."""
+    def verify(self) -> list[int | str]:
+        """The shards with a byte that is not what was written, and names of other such files.
 
-        def digest(shard: int) -> str:
-            path = self._shard(shard)[2]
-            return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
-
-        return [s for s in self.shards if digest(s) != self._shard(s)[1]["sha256"]]
+        Every byte of the run's files is looked at but for those of ``summary``.
+        """
+        damaged: list[int | str] = []
+        try:
+            Manifest.read(self.out)
+        except InputError:
+            damaged.append(MANIFEST)
+        try:
+            read_inputs(self.out)
+        except InputError:
+            damaged.append(INPUTS)
+        with ThreadPoolExecutor(THREADS) as team:
+            check = partial(is_whole, self.out, facts={"run": self.manifest.key})
+            whole = list(team.map(check, self.shards))
+        shards = [s for s, fine in zip(self.shards, whole, strict=True) if not fine]
+        return [*shards, *damaged, *list_damaged_logs(self.out)]
 
     def summary(self, **options: Any) -> Summary:
         """What the explanations say by class; see ``sea_nn.datasets.summary.summarize``."""
@@ -288,16 +320,11 @@ class ExplainedDataset:
 
     @cached_property
     def _shard(self) -> Any:
-        @lru_cache(64)
-        def read(shard: int) -> tuple[Any, dict[str, Any], Path]:
-            facts = read_facts(self.out, shard)
-            return read_rows(self.out, shard), facts, tensors_path(self.out, shard)
-
-        return read
+        return lru_cache(64)(partial(read_rows, self.out))
 
     def _wrap(self, shard: int, row: dict[str, Any]) -> ExplainedInput:
-        _, facts, path = self._shard(shard)
-        return ExplainedInput(row, tuple(facts["methods"]), self.manifest, path)
+        _, facts = self._shard(shard)
+        return ExplainedInput(row, self.manifest, tensors_path(self.out, shard, facts))
 
 
 class TorchDataset(Dataset[dict[str, Any]]):

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,22 +26,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sea_nn.datasets.files import THREADS
 from sea_nn.datasets.items import Prepare, Source
 from sea_nn.datasets.manifest import (
+    LostError,
     Manifest,
     Precision,
     begin,
     choose_settings,
     find_device,
     find_failed,
-    hash_model,
 )
 from sea_nn.datasets.progress import Progress, watch_signals
 from sea_nn.datasets.shard import Job
 from sea_nn.datasets.sources import open_source
-from sea_nn.datasets.storage import MANIFEST, list_committed, lock, read_rows, remove_drafts
+from sea_nn.datasets.storage import (
+    MANIFEST,
+    is_whole,
+    list_committed,
+    lock,
+    read_rows,
+    remove_drafts,
+)
 from sea_nn.datasets.worker import Done, ShardWork, Worker
 from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.explanation.atomic import check_path
 from sea_nn.model.borrowing import borrow
 from sea_nn.model.outputs import Output, TensorModel, find_last_operation, find_output, predict
 from sea_nn.sea import SEA
@@ -166,14 +176,16 @@ def explain_dataset(
         raise KindError(f"sea must be a SEA over a model; got {type(sea).__name__}")
     if workers < 1:
         raise InputError(f"workers must be at least 1; got {workers}")
+    folder = _resolve(out)
     given = open_source(
-        source, preprocess=preprocess, label_names=labels, label_column=label_column
+        source, preprocess=preprocess, label_names=labels, label_column=label_column, out=folder
     ).first(limit)
     shape, sea = _load_sample(given, sea, quiet)
     manifest = Manifest(
         settings=choose_settings(
             sea,
             shape,
+            preprocess,
             target=target,
             batch_size=batch_size,
             shard_size=shard_size,
@@ -181,17 +193,15 @@ def explain_dataset(
             members=members,
             curve=curve,
             internal_batch_size=internal_batch_size,
+            labels=labels,
         ),
-        weights=hash_model(sea.forward_func),
         source={"name": given.name, "fingerprint": given.fingerprint()},
         shape=shape,
         count=len(given),
         threads=max(1, torch.get_num_threads() // workers),
         model=model_name or type(sea.forward_func).__name__,
-        labels=tuple(labels or ()),
         feature_names=given.feature_names,
     )
-    folder = Path(out).expanduser().resolve()
     if dry_run:
         return _estimate(Job(manifest, given, sea, folder), workers)
     with lock(folder):
@@ -199,15 +209,31 @@ def explain_dataset(
         return _run(Job(manifest, given, sea, folder), workers, address, retry_errors, quiet)
 
 
+def _resolve(out: str | Path) -> Path:
+    """The folder for results, links followed."""
+    try:
+        return check_path(out).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle; a NUL in the name
+        raise InputError(f"{str(out)!r} is no place for results ({error})") from error
+
+
 def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...], SEA]:
     """The shape of the first input that loads, and ``sea`` with what its model's outputs are.
 
-    That is found out once, by a few inputs, so that no batch decides by itself.
+    That is found out once, by a few inputs, so that no batch decides by itself. Each of them costs
+    an evaluation, which the budget then has less.
     """
-    model, answers = sea.forward_func, dict[Tensor, Tensor]()
+    model, answers = sea.forward_func, list[Tensor]()
     shape: tuple[int, ...] = ()
-    failure, tried = "", min(len(source), N_TRIED)
+    operation = failure = ""
+    tried = min(len(source), N_TRIED)
     with borrow(model):
+        plain = TensorModel(model)
+
+        def ask(x: Tensor) -> Tensor:
+            answers.append(plain(x))
+            return answers[-1]
+
         for index in range(tried):
             try:
                 x = source.read(index).x
@@ -222,7 +248,12 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
                 if sea.output is not None:
                     return shape, sea
                 x = x.unsqueeze(0).to(find_device(model))
-                answers[x] = predict(model, x)
+                if answers:
+                    answers.append(predict(model, x))
+                    continue
+                operation = find_last_operation(ask, x, ())
+                if not answers:  # it may be that no gradient can be had of it
+                    answers.append(predict(model, x))
             except Exception as error:  # it gets its own row later
                 failure = failure or f"{source.ids[index]}: {error}"
             if len(answers) == N_SAMPLE:
@@ -231,23 +262,21 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
             raise InputError(f"none of the first {tried} inputs could be read ({failure})")
         if not answers:
             raise MemberError(f"the model cannot be run on inputs of {list(shape)} ({failure})")
-        x = next(iter(answers))
-        output = find_output(
-            torch.cat([*answers.values()]),
-            None,
-            lambda: find_last_operation(TensorModel(model), x, ()),
-        )
+        outputs = torch.cat([answer.detach() for answer in answers])
+        output = find_output(outputs, None, lambda: operation)
     if output.notice and not quiet:
         print(output.notice, file=sys.stderr)
     sea = copy.copy(sea)
     sea.output = Output(output.kind)
+    if sea.budget is not None:
+        sea.budget = max(1, sea.budget - 1)
     return shape, sea
 
 
 def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet: bool) -> Outcome:
     manifest, started = job.manifest, time.monotonic()
     remove_drafts(job.out)
-    there = set(list_committed(job.out, check=True))
+    there = find_done(job, retry_errors)
     missing = (shard for shard in range(manifest.n_shards) if shard not in there)
     tasks = [ShardWork(shard, manifest.numbers(shard)) for shard in missing]
     redone = 0
@@ -300,19 +329,43 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
                 str(job.out),
             ) from error
     outcome.seconds = time.monotonic() - started
+    manifest.check_there(job.out)
     _count_rows(outcome)
     if outcome.n_done < outcome.n_inputs:
         stop.end(
             f"stopped: {outcome.n_done} of {outcome.n_inputs} inputs are in {job.out}; start the "
             "same command again to go on"
         )
+        if not outcome.given_up:
+            raise LostError(
+                f"{outcome.n_inputs - outcome.n_done} of {outcome.n_inputs} inputs are not in "
+                f"{job.out}: shards were removed while the run was on; start the same command "
+                "again, which does what is missing"
+            )
     return outcome
+
+
+def find_done(job: Job, retry_errors: bool = False) -> set[int]:
+    """The shards that are there, of this run and these inputs, and whole to the last byte.
+
+    Of a shard whose failed inputs are to be tried again the inputs may have changed.
+    """
+
+    def is_done(shard: int) -> bool:
+        facts = job.manifest.bind(shard, job.source)
+        if retry_errors:
+            facts.pop("inputs")
+        return is_whole(job.out, shard, facts)
+
+    shards = [s for s in list_committed(job.out) if s < job.manifest.n_shards]
+    with ThreadPoolExecutor(THREADS) as team:
+        return {s for s, done in zip(shards, team.map(is_done, shards), strict=True) if done}
 
 
 def _count_rows(outcome: Outcome) -> None:
     kinds = Counter[str]()
     for shard in list_committed(outcome.out):
-        table = read_rows(outcome.out, shard, ["id", "error", "error_kind"]).to_pydict()
+        table = read_rows(outcome.out, shard, ["id", "error", "error_kind"])[0].to_pydict()
         outcome.n_done += len(table["id"])
         for id_, error, kind in zip(table["id"], table["error"], table["error_kind"], strict=True):
             if error is not None:
@@ -332,6 +385,7 @@ def _estimate(job: Job, workers: int) -> Estimate:
     for n_inputs in (warm, count):  # the first one also pays for preparations
         with tempfile.TemporaryDirectory() as place:
             few = replace(job, manifest=replace(manifest, count=n_inputs), out=Path(place))
+            few.manifest.write(few.out)
             with closing(Worker(few)) as worker:
                 worker.do(ShardWork(0, range(n_inputs)))
                 done = worker.finish()

@@ -16,16 +16,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from sea_nn.datasets.items import Item, ItemError, Source
+from sea_nn.datasets.items import MOST_CLASSES, Item, ItemError, Source
 from sea_nn.datasets.manifest import Manifest, find_device
-from sea_nn.datasets.storage import Array, Rows
+from sea_nn.datasets.storage import Array, Rows, sum_tensors
 from sea_nn.errors import SEAError
 from sea_nn.explanation.assemble import LITTLE
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import show_input
+from sea_nn.explanation.ranking import COUNT
 from sea_nn.metrics.sets import query_sets
-from sea_nn.model.borrowing import borrow
-from sea_nn.model.outputs import predict, resolve_target
 from sea_nn.paper.heatmaps import is_flat
 from sea_nn.sea import SEA
 
@@ -67,13 +66,14 @@ def load_input(job: Job, number: int) -> Item | ItemError:
 class Answer:
     """What is kept of a batch: columns and tensors with a value for each input, on the CPU.
 
-    ``flat`` are the methods whose maps say nothing, by input; "SEA" is one of them.
+    ``dead`` says of which inputs no member's map says anything, ``n_classes`` how many classes the
+    model has, where the ranking has them all.
     """
 
     columns: dict[str, list[Any]]
     tensors: dict[str, Array]
-    flat: list[list[str]]
-    methods: tuple[str, ...]
+    dead: list[bool]
+    n_classes: int = MOST_CLASSES
 
 
 Answered = tuple[Mapping[int, Item], Answer | ItemError]
@@ -118,9 +118,26 @@ def make_rows(job: Job, loaded: Loaded, answers: Sequence[Answered]) -> Rows:
             row["place"] = len(kept)
             kept.append(own)
         rows.append(row)
-    stacked = {name: np.stack([one[name] for one in kept]) for name in (kept[0] if kept else ())}
-    methods = next((a.methods for _, a in answers if isinstance(a, Answer)), ())
-    return Rows(rows, stacked, methods)
+    return Rows(rows, stack_tensors(rows, kept))
+
+
+def stack_tensors(
+    rows: Sequence[dict[str, Any]], kept: Sequence[Mapping[str, Array]]
+) -> dict[str, Array]:
+    """The tensors of a shard's inputs as one each, and their checksums as a column of ``rows``.
+
+    Inputs that fell back on other members may have fewer maps of members; zeros fill the rest.
+    """
+    most = max((len(one["members"]) for one in kept if "members" in one), default=0)
+
+    def fill(name: str, values: Array) -> Array:
+        missing = most - len(values) if name == "members" else 0
+        return np.pad(values, ((0, missing), *((0, 0),) * (values.ndim - 1))) if missing else values
+
+    filled = [{name: fill(name, values) for name, values in one.items()} for one in kept]
+    for row in rows:
+        row["checksum"] = None if row.get("place") is None else sum_tensors(filled[row["place"]])
+    return {name: np.stack([one[name] for one in filled]) for name in (filled[0] if filled else ())}
 
 
 def _fail(error: ItemError) -> dict[str, Any]:
@@ -161,47 +178,47 @@ def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
         target = int(settings.target)
     e = sea.explain(x, target, internal_batch_size=limit, quiet=True)
     evaluations = sum(e.provenance.evaluations.values()) // len(x)
-    predicted = e.target
-    if target is not None:
-        with borrow(model):
-            predicted = resolve_target(predict(model, x), None, sea.output)
-        evaluations += 1
     curve: dict[str, list[Any]] = {}
-    if settings.curve:
+    learned = e.function is not None and e.view == "picture"
+    if settings.curve or learned:
         sets = torch.stack([e.top_mask(share) for share in SHARES], 1)
+    if settings.curve:
         kind = None if sea.output is None else sea.output.kind
         answers = query_sets(
             model, x, e.target, sets, internal_batch_size=limit, seed=sea.seed, output=kind
         )
         curve = {"keep": answers.kept.score.tolist(), "remove": answers.removed.score.tolist()}
         evaluations += 2 * len(SHARES) + 1
+    elif learned:
+        curve = {"keep": e.predict(sets).tolist(), "remove": e.predict(~sets).tolist()}
     # Maps are ranked and made small where they are: on a GPU that costs next to nothing.
     flat = is_flat(e.maps.flatten(0, 1)).reshape(e.maps.shape[:2])
     nothing = ~e.attribution.flatten(1).any(1, keepdim=True)  # no feature is worth anything
     names = (*e.methods, "SEA")
     empty = torch.cat([flat.cpu(), nothing.cpu()], 1).tolist()
-    dead = [[name for name, is_dead in zip(names, row, strict=True) if is_dead] for row in empty]
     little = (e.find_r2() < LITTLE).tolist()
     columns = {
         "target": e.target.tolist(),
         "score": e.score.tolist(),
         "unit": [e.output.unit] * len(x),
-        "predicted": predicted.tolist(),
+        "predicted": (e.target if e.ranking is None else e.ranking.classes[:, 0]).tolist(),
         "agreement": [None if a != a else a for a in e.mean_agreement().tolist()],
         "predict_error": [None] * len(x) if e.predict_error is None else e.predict_error.tolist(),
+        "methods": [list(e.methods)] * len(x),
         "checks": [
-            [*(f"{name}: flat" for name in row), *(["SEA: says little"] if poor else ())]
-            for row, poor in zip(dead, little, strict=True)
+            [
+                *(f"{name}: flat" for name, is_dead in zip(names, row, strict=True) if is_dead),
+                *(["SEA: says little"] if poor else ()),
+            ]
+            for row, poor in zip(empty, little, strict=True)
         ],
         "evaluations": [evaluations] * len(x),
         **curve,
     }
-    return Answer(
-        columns,
-        _make_small(e, settings.precision, settings.members),
-        dead,
-        e.methods,
-    )
+    tensors = _make_small(e, settings.precision, settings.members)
+    ranked = COUNT if e.ranking is None else e.ranking.classes.shape[1]
+    known = ranked if ranked < COUNT else MOST_CLASSES
+    return Answer(columns, tensors, flat.all(1).tolist(), known)
 
 
 def _make_small(e: Explanation, precision: str, members: bool) -> dict[str, Array]:
@@ -235,11 +252,13 @@ def _divide(
     for i, (number, item) in enumerate(items.items()):
         row = {name: values[i] for name, values in answer.columns.items()}
         row["target_name"] = names[row["target"]] if 0 <= row["target"] < len(names) else None
-        row["correct"] = None if item.label is None else row["predicted"] == item.label
-        dead = set(answer.methods) <= set(answer.flat[i])
-        if dead:
+        if item.label is not None:
+            known = item.label < answer.n_classes
+            row |= {"label": item.label if known else None}
+            row["correct"] = row["predicted"] == item.label if known else None
+        if answer.dead[i]:
             row |= _fail(ItemError("dead", DEAD))
-        own = None if dead else {name: values[i] for name, values in tensors.items()}
+        own = None if answer.dead[i] else {name: values[i] for name, values in tensors.items()}
         found[number] = row, own
     return found
 

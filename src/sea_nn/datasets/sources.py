@@ -18,10 +18,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.dataloader import default_collate
 
-from sea_nn.datasets.files import open_files, open_pictures
-from sea_nn.datasets.items import Prepare, Reader, Source, hash_bytes, plain_name
+from sea_nn.datasets.files import PICTURES, list_files, open_pictures
+from sea_nn.datasets.fingerprint import fingerprint
+from sea_nn.datasets.items import Prepare, Reader, Source, plain_name
+from sea_nn.datasets.tables import TABLES, TENSORS, open_table, open_tensor_files
 from sea_nn.errors import InputError, KindError
-from sea_nn.explanation.provenance import hash_tensor
+from sea_nn.vision.volumes import NIFTI
 
 N_PROBES = 16
 """Items of a data set without files that are read to tell whether it changed."""
@@ -33,6 +35,7 @@ def open_source(
     preprocess: Prepare | None = None,
     label_names: Sequence[str] | None = None,
     label_column: str | None = None,
+    out: Path | None = None,
 ) -> Source:
     """Return any supported data set as a ``Source``.
 
@@ -43,10 +46,11 @@ def open_source(
         preprocess: from a Pillow image to the model's input; pictures need it.
         label_names: the model's class names, so that labels may be names.
         label_column: the column or key of the true class; left out, one called "label".
+        out: the folder of the results; inputs must not lie in it.
     """
     reader = Reader(preprocess, label_names, label_column)
     if isinstance(source, str | Path):
-        return open_files(str(source), reader)
+        return _open_files(str(source), reader, out)
     numbers: Sequence[int] | None = None
     if isinstance(source, DataLoader):
         source, numbers = _open_loader(source)
@@ -54,7 +58,7 @@ def open_source(
         source = torch.as_tensor(source)
         if source.ndim < 2:
             raise InputError(f"a tensor of inputs is [N, ...]; got {list(source.shape)}")
-        return _open_tensors(source, reader)
+        return _open_items("the data in memory", source, reader)
     if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__"):
         raise KindError(
             f"{type(source).__name__} cannot be read by number, so a run could not be resumed: "
@@ -63,24 +67,66 @@ def open_source(
     if isinstance(source, list | tuple):
         if source and all(isinstance(entry, str | Path) for entry in source):
             return open_pictures([Path(p) for p in source], f"{len(source)} files", reader)
-        return _open_tensors(source, reader)
-    return _open_dataset(source, reader, range(len(source)) if numbers is None else numbers)
+        return _open_items("the data in memory", source, reader)
+    numbers = range(len(source)) if numbers is None else numbers
+    reader = replace(reader, own_names=_find_names(source, reader))
+    return _open_items(type(source).__name__, source, reader, numbers)
 
 
-def _open_dataset(data: Any, reader: Reader, numbers: Sequence[int]) -> Source:
-    """A map-style data set; 16 items spread over it are read to tell whether it changed."""
-    reader = replace(reader, own_names=_find_names(data, reader))
-    own = getattr(data, "_fingerprint", None)  # of Hugging Face's data sets
-    digests = ["" if own is None else str(own)] * len(numbers)
-    if own is None:
-        for place in {i * (len(numbers) - 1) // (N_PROBES - 1) for i in range(N_PROBES)}:
-            if 0 <= place < len(numbers):
-                try:
-                    digests[place] = hash_tensor(reader(data[numbers[place]]).x)
-                except Exception as error:  # a broken item gets its own row later
-                    digests[place] = type(error).__name__
-    ids = [str(number) for number in numbers]
-    return Source(type(data).__name__, ids, lambda i: reader(data[numbers[i]]), digests)
+def _open_files(text: str, reader: Reader, out: Path | None) -> Source:
+    """A path or glob as a ``Source``; what it holds decides the kind."""
+    path, found = Path(text).expanduser(), list_files(text, out)
+    if out is not None:
+        for one in found:
+            if out in one.resolve().parents:
+                raise InputError(
+                    f"the results would lie among the inputs: {one} is in {out}. Choose a folder "
+                    "for them that holds no inputs"
+                )
+    if len(found) == 1 and found[0] == path and path.suffix.lower() in TABLES:
+        return open_table(path, reader)
+    kinds = {
+        "pictures": [p for p in found if p.suffix.lower() in PICTURES],
+        "tensor files": [p for p in found if p.suffix.lower() in TENSORS],
+        "volumes": [p for p in found if p.name.lower().endswith(NIFTI)],
+    }
+    there = [kind for kind, paths in kinds.items() if paths]
+    if not there:
+        known = " ".join(sorted({*PICTURES, *TABLES, *TENSORS, *NIFTI}))
+        raise InputError(f"{text} holds no pictures, tables or tensor files; known are {known}")
+    if len(there) > 1:
+        raise InputError(f"{text} holds {' and '.join(there)}; name one kind by a glob")
+    base = path if path.is_dir() else None
+    if there == ["tensor files"]:
+        return open_tensor_files(kinds["tensor files"], text, reader, base)
+    return open_pictures(kinds[there[0]], text, reader, base)
+
+
+def _open_items(
+    name: str, data: Any, reader: Reader, numbers: Sequence[int] | None = None
+) -> Source:
+    """What is read by number; of a data set that is not in memory, 16 items tell of a change."""
+    places = set(range(len(data)))
+    if numbers is None:
+        numbers = range(len(data))
+    else:
+        places = {i * (len(numbers) - 1) // (N_PROBES - 1) for i in range(N_PROBES)}
+    version = str(getattr(data, "_fingerprint", ""))  # of Hugging Face's data sets
+    if version:
+        places = set()
+
+    def fetch(index: int) -> tuple[Any, str]:
+        entry = data[numbers[index]]
+        return entry, fingerprint(entry) if index in places else ""
+
+    def digest(index: int) -> str:
+        try:
+            return fetch(index)[1] if index in places else ""
+        except Exception as error:  # a broken item gets its own row later
+            return type(error).__name__
+
+    digests = [digest(index) for index in range(len(numbers))]
+    return Source(name, list(map(str, numbers)), fetch, reader, digests, version=version)
 
 
 def _find_names(data: Any, reader: Reader) -> Sequence[str] | None:
@@ -112,19 +158,3 @@ def _open_loader(loader: DataLoader[Any]) -> tuple[Any, Sequence[int]]:
         isinstance(sampler, RandomSampler) and not sampler.replacement
     )
     return data, range(len(data)) if everything else sorted({int(i) for i in sampler})
-
-
-def _open_tensors(rows: Any, reader: Reader) -> Source:
-    def digest(entry: Any) -> str:
-        value = entry[0] if isinstance(entry, tuple) and entry else entry
-        if isinstance(value, np.ndarray):
-            value = torch.as_tensor(value)
-        return hash_tensor(value) if isinstance(value, Tensor) else hash_bytes(repr(value).encode())
-
-    ids = [str(i) for i in range(len(rows))]
-    return Source(
-        "the data in memory",
-        ids,
-        lambda index: reader(rows[index]),
-        [digest(entry) for entry in rows],
-    )

@@ -193,7 +193,7 @@ class _Gathered:
         thumbnail = tensors.get("thumbnail")
         self.pictures.append(None if thumbnail is None else thumbnail[place].clone())
         if "members" in tensors:
-            members = tensors["members"][place]
+            members = tensors["members"][place][: len(row["methods"])]
             self.heatmaps.append(shrink(members).half())
             where = shrink(disagreement(members.unsqueeze(0))[0])
             self.spread = where if self.spread is None else self.spread + where
@@ -220,7 +220,9 @@ class _Gathered:
         found.class_map = mean
         if count >= FEWEST:
             step = max(1, math.ceil(count / MOST))
-            heat = torch.stack(self.heatmaps[::step]).float()
+            picked = self.heatmaps[::step]
+            fewest = min(map(len, picked))  # where some inputs fell back on fewer members
+            heat = torch.stack([maps[:fewest] for maps in picked]).float()
             heat = scale(heat.flatten(0, 1)).reshape(heat.shape)
             learned = ensemble_class(heat, config, keep_scorer=False, quiet=True)
             found.class_map = learned.attribution[0]

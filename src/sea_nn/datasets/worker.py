@@ -10,21 +10,19 @@ from functools import partial
 from multiprocessing.pool import AsyncResult, ThreadPool
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors.numpy import load_file
 
 from sea_nn.datasets.items import ItemError
-from sea_nn.datasets.shard import Answered, Job, Loaded, explain_inputs, load_input, make_rows
-from sea_nn.datasets.storage import (
-    Rows,
-    commit,
-    list_committed,
-    log,
-    read_facts,
-    read_rows,
-    tensors_path,
+from sea_nn.datasets.shard import (
+    Answered,
+    Job,
+    Loaded,
+    explain_inputs,
+    load_input,
+    make_rows,
+    stack_tensors,
 )
+from sea_nn.datasets.storage import Rows, commit, list_committed, log, read_rows, read_tensors
 from sea_nn.errors import MemberError
 
 
@@ -129,7 +127,8 @@ class Worker:
             raise MemberError(f"no input of shard {task.shard} could be explained: {failed}")
         if len(loaded) < len(job.manifest.numbers(task.shard)):
             found = _merge(job, task.shard, found)
-        size = commit(job.out, task.shard, found)
+        job.manifest.check_there(job.out)
+        size = commit(job.out, task.shard, found, job.manifest.bind(task.shard, job.source))
         done = Done(
             task.shard,
             len(loaded),
@@ -156,15 +155,15 @@ def use_threads(count: int) -> Iterator[None]:
 
 def _merge(job: Job, shard: int, fresh: Rows) -> Rows:
     """Put freshly explained inputs into the shard that is there."""
-    old = load_file(tensors_path(job.out, shard))
+    table, facts = read_rows(job.out, shard)
+    old = read_tensors(job.out, shard, facts)
     new: dict[int, dict[str, Any]] = {row["index"]: row for row in fresh.rows}
     rows, kept = [], []
-    for row in read_rows(job.out, shard).to_pylist():
+    for row in table.to_pylist():
         row = new.get(row["index"], row)
         if row.get("place") is not None:
             origin = fresh.tensors if row["index"] in new else old
             kept.append({name: values[row["place"]] for name, values in origin.items()})
             row = {**row, "place": len(kept) - 1}
         rows.append(row)
-    joined = {name: np.stack([one[name] for one in kept]) for name in (kept[0] if kept else ())}
-    return Rows(rows, joined, fresh.methods or tuple(read_facts(job.out, shard)["methods"]))
+    return Rows(rows, stack_tensors(rows, kept))
