@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 import torch
-
 from sea_bench.experiments.planted import RULES, measure
+
 from sea_nn.function.answers_fit import FREE, HELD, MONOTONE, fit_answers, group_units
 from sea_nn.function.answers_function import (
     AnswersFunction,
