@@ -84,7 +84,7 @@ def by_hand(model: nn.Module, x: Tensor, target: Tensor) -> tuple[list[Tensor], 
 def ours(model: nn.Module, x: Tensor, target: Tensor) -> tuple[list[Tensor], float]:
     """The same three members, and the share of the SEA step in the whole."""
     from sea_nn import ensemble
-    from sea_nn.members.compute import compute_maps
+    from sea_nn.members.run import compute_maps
     from sea_nn.members.member_maps import to_heatmaps
 
     methods = ("saliency", "integrated_gradients", ("smooth_ig", {"preset": "paper"}))
@@ -193,7 +193,7 @@ def clock() -> float:
 def explain(
     model: nn.Module, x: Tensor, target: Tensor, methods: Any, compiled: bool = False
 ) -> tuple[list[Tensor], list[float], bool]:
-    from sea_nn.members.compute import compute_maps
+    from sea_nn.members.run import compute_maps
 
     start = clock()
     found = compute_maps(model, x, target, methods, compile=compiled)

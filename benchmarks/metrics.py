@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from benchmarks.members import load_photographs
 from benchmarks.table import Table
-from sea_nn.members.compute import compute_maps
+from sea_nn.members.run import compute_maps
 from sea_nn.metrics import pixel_bounds, score_maps
 from sea_nn.metrics.curve import trapezoid
 from sea_nn.model.noise import random_map

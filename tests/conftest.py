@@ -1,4 +1,4 @@
-"""Shared by all tests: hypothesis without deadlines, one thread, a recorder, a browser."""
+"""Shared by all tests: hypothesis without deadlines, one thread, a browser."""
 
 import gc
 
@@ -6,9 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from sea_nn.model import cuda_graphs as replay
 from tests.helpers.browser import axe, chromium  # noqa: F401
-from tests.helpers.recorder import Again
 
 settings.register_profile(
     "default", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
@@ -31,15 +29,3 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     """What was imported stays to the end: looking through it for garbage takes its time."""
     gc.freeze()
-
-
-@pytest.fixture
-def recorder(monkeypatch):
-    """Record on a CPU."""
-    Again.made = Again.replayed = 0
-    monkeypatch.setattr(replay, "is_capable", lambda device: True)
-    monkeypatch.setattr(replay, "find_room", lambda device: replay.ROOM)
-    monkeypatch.setattr(replay, "Recording", Again)
-    replay._KEPT.clear()
-    yield Again
-    replay._KEPT.clear()

@@ -7,8 +7,11 @@ import torch
 from sea_nn import (
     DSF,
     SEA,
+    About,
     CollapsedDSF,
+    Constraints,
     Explanation,
+    Running,
     SEAConfig,
     aggregate,
     ensemble,
@@ -17,7 +20,8 @@ from sea_nn import (
     read_dataset,
 )
 from sea_nn.errors import AssumptionWarning, InputError, KindError
-from sea_nn.pipeline import learn
+from sea_nn.explain import learn
+from sea_nn.members.run import compute_maps
 from tests.helpers.functions import maps
 
 GOOD = maps(2, shape=(4, 5)).float()
@@ -72,11 +76,15 @@ def test_what_is_not_a_tensor_is_refused_or_read():
     [
         ({"x": torch.rand(2, 6, device="meta")}, "meta device"),
         ({"x": torch.rand(2, 6).to_sparse()}, "sparse or nested"),
-        ({"kind": "table"}, "kind must be a Kind"),
-        ({"kind": np.zeros(2)}, "kind must be a Kind"),
+        ({"about": About(kind="table")}, "kind must be a Kind"),
+        ({"about": About(kind=np.zeros(2))}, "kind must be a Kind"),
         ({"background": torch.rand(2, 6, device="meta")}, "background must be"),
-        ({"images": "picture.png"}, "images must be a tensor; got str"),
-        ({"required": torch.ones(6, dtype=torch.bool), "epsilon": "small"}, "epsilon must be"),
+        ({"about": About(images="picture.png")}, "images must be a tensor; got str"),
+        (
+            {"constraints": Constraints(torch.ones(6, dtype=torch.bool), epsilon="small")},
+            "epsilon must be",
+        ),
+        ({"about": {"kind": None}}, r"about must be sea_nn.About\(images, feature_names"),
     ],
 )
 def test_what_explain_cannot_use_is_named(given, message):
@@ -88,16 +96,20 @@ def test_what_explain_cannot_use_is_named(given, message):
 @pytest.mark.parametrize(
     ("budget", "given", "message"),
     [
-        (None, {"progress": 3}, "progress must be a function"),
+        (None, {"running": lambda: Running(progress=3)}, "progress must be a function"),
         (None, {"internal_batch_size": "all"}, "internal_batch_size must be a whole number"),
         (None, {"feature_mask": "columns"}, "feature_mask must be a tensor of whole numbers"),
-        (None, {"feature_names": 3}, "names must be a list of names"),
-        (None, {"seconds": 3}, "seconds is for explanations with a budget"),
+        (None, {"about": About(feature_names=3)}, "names must be a list of names"),
+        (
+            None,
+            {"running": lambda: Running(seconds=3)},
+            "seconds is for explanations with a budget",
+        ),
         (None, {"labels": 3}, "labels must be a list"),
         (40, {"previous": 3}, "previous must be an Explanation"),
-        (40, {"on_round": 3}, "on_round must be a function"),
-        (40, {"seconds": "soon"}, "seconds must be a number"),
-        (40, {"tolerance": float("nan")}, "tolerance must be a number"),
+        (40, {"running": lambda: Running(on_round=3)}, "on_round must be a function"),
+        (40, {"running": lambda: Running(seconds="soon")}, "seconds must be a number"),
+        (40, {"running": lambda: Running(tolerance=float("nan"))}, "tolerance must be a number"),
         (10**9, {"x": torch.rand(2, 40)}, "at most 100,000 are asked about 40 features"),
     ],
 )
@@ -105,9 +117,14 @@ def test_what_a_call_cannot_follow_is_named_before_the_work(budget, given, messa
     def model(x):
         raise AssertionError("the model was asked")
 
-    sea = SEA(model, ("saliency",), SEAConfig(epochs=2), budget=budget)
+    sea = SEA(model, ("saliency",), budget=budget)
+
+    def call():
+        made = {k: v() if callable(v) else v for k, v in given.items()}
+        sea.explain(**{"x": torch.rand(2, 6), **made})
+
     with pytest.raises((InputError, KindError), match=message):
-        sea.explain(**{"x": torch.rand(2, 6), **given})
+        call()
 
 
 def test_a_budget_beyond_all_sets_asks_about_all_of_them():
@@ -124,7 +141,6 @@ def test_a_budget_beyond_all_sets_asks_about_all_of_them():
         lambda array: maximize(DSF(4), 2, method=array),
         lambda array: CollapsedDSF(array),
         lambda array: SEA(torch.nn.Linear(2, 2), torch.tensor(0.0)),
-        lambda array: SEA(torch.nn.Linear(2, 2), compile=array),
     ],
 )
 def test_an_array_in_the_place_of_something_else_is_refused_in_words(call):
@@ -171,7 +187,7 @@ def test_things_of_another_type_are_named(call):
 
 def test_options_of_members_are_a_dict():
     with pytest.raises(KindError, match="options must be a dict"):
-        SEA(torch.nn.Linear(6, 2), options=3)
+        compute_maps(torch.nn.Linear(6, 2), torch.ones(1, 6), options=3)
 
 
 @pytest.mark.parametrize("weights", [[1.0, 2.0], [-1.0, 1, 1], [float("nan"), 1, 1], [[1.0, 1, 1]]])

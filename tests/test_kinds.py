@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sea_nn import SEA, Explanation, SEAConfig
+from sea_nn import SEA, About, Explanation
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import Kind
 from sea_nn.show.viewer import write_report
@@ -44,7 +44,7 @@ def make(name):
         odds = 3 * halve(given.movedim(1, -1) if name == "image" else given)
         return torch.stack([torch.zeros_like(odds), odds], 1)
 
-    return x, whole, {"kind": NODES} if name == "nodes" else {}
+    return x, whole, {"about": About(kind=NODES)} if name == "nodes" else {}
 
 
 def part_sums(maps, e):
@@ -59,7 +59,7 @@ def part_sums(maps, e):
 @pytest.fixture(scope="module", params=SHAPES)
 def walk(request):
     x, model, given = make(request.param)
-    sea = SEA(model, config=SEAConfig(absent="baseline"), budget=120, output="logits")
+    sea = SEA(model, absent="baseline", budget=120, output="logits")
     return request.param, x, model, sea.explain(x, target=1, **given)
 
 
@@ -139,7 +139,7 @@ def test_one_position_or_nothing_but_one_value_has_a_map_without_evidence(name):
     e = SEA(model, budget=20, output="logits").explain(alone, target=1)
     assert bool(e.attribution.isfinite().all())
     flat = torch.ones(1, *SHAPES[name])
-    sea = SEA(model, config=SEAConfig(absent="mean"), budget=20, output="logits")
+    sea = SEA(model, absent="mean", budget=20, output="logits")
     if name == "table":  # columns have units of their own, and so no mean
         with pytest.raises(InputError, match="needs neighbours"):
             sea.explain(flat, target=1)
@@ -154,9 +154,10 @@ def test_a_background_says_what_absent_means_unless_a_way_is_named(name):
     others = {k: torch.stack([part[0], 3 * part[1]]) for k, part in parts.items()}
     background = others if name == "several" else others[""]
 
-    def said_of_nothing(config):
-        sea = SEA(model, config=config, budget=8, output="logits")
-        e = sea.explain(x, 1, baselines=0, background=background, quiet=True, **given)
+    def said_of_nothing(absent):
+        sea = SEA(model, absent=absent, budget=8, output="logits")
+        start = {} if absent is None else {"baselines": 0}
+        e = sea.explain(x, 1, **start, background=background, **given)
         assert not bool(e.asked.sets[:, 0].any())
         return e.asked.answers[:, 0].float()
 
@@ -168,6 +169,4 @@ def test_a_background_says_what_absent_means_unless_a_way_is_named(name):
     zero = say({k: 0 * part for k, part in others.items()})
     assert (mean - zero).abs().min() > 1
     torch.testing.assert_close(said_of_nothing(None), mean, atol=1e-3, rtol=0)
-    torch.testing.assert_close(
-        said_of_nothing(SEAConfig(absent="baseline")), zero, atol=1e-3, rtol=0
-    )
+    torch.testing.assert_close(said_of_nothing("baseline"), zero, atol=1e-3, rtol=0)

@@ -17,9 +17,9 @@ from sea_nn.app.session import Session
 from sea_nn.cli import app
 from sea_nn.errors import AssumptionWarning, InputError, KindError
 from sea_nn.members.checks import examine
-from sea_nn.members.compute import compute_maps
+from sea_nn.members.run import compute_maps
 from sea_nn.metrics import query_sets, score_maps
-from sea_nn.model.outputs import OUTPUTS, Output, find_last_operation, find_output
+from sea_nn.model.outputs import OUTPUTS, Output, find_output
 from sea_nn.questions.ask import make_ask_only
 from sea_nn.show.viewer import write_report
 
@@ -27,6 +27,7 @@ FAST = ("saliency", "input_x_gradient")
 ENDS = {
     "logits": (3, nn.Identity()),
     "probabilities": (3, nn.Softmax(1)),
+    "labels": (3, nn.Sigmoid()),
     "sigmoid": (3, nn.Identity()),
     "value": (1, nn.Identity()),
 }
@@ -66,10 +67,10 @@ def kind(request: pytest.FixtureRequest) -> str:
     ("outputs", "expected", "notice"),
     [
         ([[2.0, -1.0, 0.3]], "logits", ""),
-        ([[0.7, 0.2, 0.2]], "logits", ""),
+        ([[0.7, 0.2, 0.2]], "labels", 'output="labels"'),
         ([[1.2, -0.2]], "logits", ""),
         ([[0.7, 0.2, 0.1], [0.0, 1.0, 0.0]], "probabilities", 'output="probabilities"'),
-        ([[0.7, 0.2, 0.1], [0.0, 1.0, 0.5]], "logits", ""),
+        ([[0.7, 0.2, 0.1], [0.0, 1.0, 0.5]], "labels", 'output="logits"'),
         ([[0.2], [0.9]], "probabilities", 'output="value"|"value" for a regression'),
         ([[0.2], [1.9]], "sigmoid", 'output="value"'),
         ([[-6.2]], "sigmoid", 'output="value"'),
@@ -78,6 +79,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def test_outputs_are_told_by_their_looks(outputs, expected, notice):
     found = find_output(torch.tensor(outputs))
     assert found.kind == expected
+    assert found.found
     assert bool(found.notice) == bool(notice)
     assert re.search(notice, found.notice)
 
@@ -111,7 +113,6 @@ def test_a_model_without_gradients_is_told_by_its_values():
         return torch.from_numpy(x.detach().numpy().mean(1))
 
     x = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
-    assert find_last_operation(lambda x: torch.from_numpy(x.numpy()), x, ()) == ""
     with pytest.warns(AssumptionWarning, match="from 0 to 1"):
         compute_maps(model, x, 0, ["occlusion"])
 
@@ -126,7 +127,7 @@ def test_what_the_caller_says_counts():
     assert find_output(outputs, "logits") == Output("logits")
     with pytest.raises(InputError, match="run from -1 to 2"):
         find_output(torch.tensor([[2.0, -1.0]]), "probabilities")
-    with pytest.raises(InputError, match="'logits', 'probabilities', 'sigmoid', 'value'"):
+    with pytest.raises(InputError, match="'logits', 'probabilities', 'sigmoid', 'labels', 'value'"):
         SEA(build("logits"), FAST, output="softmax")
     with pytest.raises(KindError, match="int"):
         compute_maps(build("logits"), torch.rand(1, 64), methods=FAST, output=3)
@@ -145,15 +146,58 @@ def test_a_notice_is_one_warning_a_call_and_one_check(x):
     assert not [c for c in SEA(build("value"), FAST, output="value").explain(x).checks if c.advice]
 
 
-def test_the_first_answer_decides_for_all_calls_of_a_wrapper(x):
+def test_explaining_changes_nothing_that_another_call_could_see(x):
     def model(x: Tensor) -> Tensor:
         return x.flatten(1).mean(1, keepdim=True).clamp(min=0)
 
-    sea = SEA(model, FAST, config=sea_nn.SEAConfig())
+    sea = SEA(model, FAST)
     with pytest.warns(AssumptionWarning, match="from 0 to 1"):
         sea.explain(x * 0.1)
-    with pytest.raises(InputError, match='output="logits"'):
+    assert sea.output is None
+    with pytest.warns(AssumptionWarning, match="taken for a logit"):
         sea.explain(x * 10)
+
+
+class Pair(nn.Module):
+    """Returns features and logits."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        flat = x.flatten(1)
+        return flat, flat[:, :2] - flat[:, 2:4]
+
+
+def test_of_several_tensors_the_first_is_taken_with_the_line_that_takes_another(x):
+    with pytest.warns(AssumptionWarning, match=r"target=lambda output: output\[1\]\[:, 3\]"):
+        e = SEA(Pair(), FAST, output="logits").explain(x)
+    assert any("several tensors" in check.message for check in e.checks)
+    second = SEA(Pair(), budget=40).explain(x, target=lambda output: output[1][:, 1])
+    torch.testing.assert_close(second.score, Pair()(x)[1][:, 1])
+
+
+@pytest.mark.parametrize(
+    ("model", "hint"),
+    [
+        (lambda x: x.detach().numpy()[:, :2], "sea_nn.NumpyModel"),
+        (lambda x: {"boxes": x}, "target=lambda output"),
+        (lambda x: x.unsqueeze(1), "target=lambda output"),
+        (lambda x: [x, x], "target=lambda output"),
+    ],
+)
+def test_what_cannot_be_read_comes_with_the_line_to_write(model, hint):
+    with pytest.raises((InputError, KindError), match=hint):
+        SEA(model, budget=40).explain(torch.ones(1, 6))
+    with pytest.raises(KindError, match=r"sea_nn.NumpyModel\(model.predict_proba\)"):
+        SEA(object())
+
+
+def test_what_was_assumed_is_said(x):
+    e = SEA(build("logits"), budget=40).explain(x)
+    assert e.assumed[0].startswith("outputs are logits: 3 columns")
+    assert "blurred" in e.assumed[1]
+    told = SEA(build("logits"), budget=40, output="logits", absent="mean").explain(x).assumed
+    assert told[0].endswith("said by the caller")
+    assert "mean" in told[1]
+    assert told[1].endswith("said by the caller)")
 
 
 # --- members, questions, metrics ---------------------------------------------------------------
@@ -235,7 +279,7 @@ def test_keeping_asks_whether_the_class_is_still_predicted(kind, x):
         return
     answers = query_sets(model, x, 0, sets, torch.zeros(()), output=kind)
     said = truth(kind, model((x * sets).flatten(0, 1).unsqueeze(1)).detach())
-    holds = said[:, 0] > 0.5 if kind == "sigmoid" else said.argmax(1) == 0
+    holds = said[:, 0] > 0.5 if kind in ("sigmoid", "labels") else said.argmax(1) == 0
     assert torch.equal(answers.survives, holds.view(4, 2))
     values = score_maps(model, x, 0, maps, names, random=False, output=kind).values
     assert all(set(v.flatten().tolist()) <= {0.0, 1.0} for v in values.values())
@@ -391,7 +435,7 @@ def test_the_command_line_says_what_outputs_are(kind, model_file, tmp_path):
 def test_the_command_line_tells_what_it_assumes(kind, model_file, tmp_path):
     document = run_cli(model_file, tmp_path / "out")
     notes = [c["advice"] for c in document["checks"] if c["subject"] == "model"]
-    assert bool(notes) == (kind in ("probabilities", "value"))
+    assert bool(notes) == (kind in ("probabilities", "labels", "value"))
     assert all("--model-output" in note for note in notes)
 
 

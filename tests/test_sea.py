@@ -5,9 +5,17 @@ import torch
 from captum.attr import NoiseTunnel
 from torch import nn
 
-from sea_nn import SEA, Explanation, SEAConfig, ensemble
+from sea_nn import (
+    SEA,
+    About,
+    Constraints,
+    Explanation,
+    Running,
+    SEAConfig,
+    ensemble,
+)
 from sea_nn.errors import InputError, KindError, MemberError
-from sea_nn.members.compute import compute_maps
+from sea_nn.members.run import compute_maps
 from sea_nn.paper.heatmaps import reduce_channels, scale
 from sea_nn.vision.shipped import load_cnn, load_sample
 
@@ -46,7 +54,8 @@ def test_the_map_is_the_ensemble_of_the_members_heatmaps(cnn, x):
     assert torch.allclose(e.score, cnn(x).softmax(1).amax(1), atol=1e-5)
     assert e.provenance.config["solver"] == "mirror"
     assert set(e.provenance.evaluations) == {*FAST, "sea"}
-    assert e.provenance.evaluations["sea"] == e.questions == 0  # without a budget nothing is asked
+    assert e.provenance.evaluations["sea"] == 3 * 3  # the whole, and it again beside its half
+    assert e.questions == 0  # without a budget nothing is asked
     assert e.provenance.seconds["sea"] > 0
 
 
@@ -87,7 +96,7 @@ def test_additional_arguments_reach_the_model(cnn, x):
 def test_rows_of_a_table_keep_the_names_of_their_columns():
     table = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
     e = SEA(table, ("saliency", "integrated_gradients")).explain(
-        torch.randn(4, 5), feature_names=list("abcde")
+        torch.randn(4, 5), about=About(feature_names=list("abcde"))
     )
     assert e.attribution.shape == (4, 5)
     assert e.feature_names == tuple("abcde")
@@ -109,9 +118,9 @@ def test_a_feature_mask_makes_groups_that_share_one_value(cnn, x):
 
 def test_constraints_reach_the_map_through_groups(cnn, x):
     mask = torch.arange(28 * 28).reshape(28, 28) // (28 * 7)
-    e = SEA(cnn, FAST).explain(x, feature_mask=mask, forbidden=mask == 2)
+    e = SEA(cnn, FAST).explain(x, feature_mask=mask, constraints=Constraints(forbidden=mask == 2))
     assert (e.attribution[:, 0][:, mask == 2] == 0).all()
-    plain = SEA(cnn, FAST).explain(x, forbidden=mask == 0)
+    plain = SEA(cnn, FAST).explain(x, constraints=Constraints(forbidden=mask == 0))
     assert (plain.attribution[:, 0, :7] == 0).all()
 
 
@@ -137,7 +146,7 @@ def test_members_that_fail_are_reported_or_raised():
     x = torch.rand(1, 1, 4, 4)
     with pytest.raises(MemberError, match="convolution"):
         SEA(model, ("saliency", "grad_cam")).explain(x)
-    e = SEA(model, ("saliency", "grad_cam")).explain(x, on_error="skip")
+    e = SEA(model, ("saliency", "grad_cam")).explain(x, running=Running(on_error="skip"))
     assert e.methods == ("saliency",)
     assert any(c.level == "fail" and c.subject == "grad_cam" for c in e.checks)
 
@@ -213,7 +222,7 @@ def test_inputs_are_their_own_pictures_where_none_were_given(cnn, x):
     assert given.flatten(1).amin(1).eq(0).all()
     assert given.flatten(1).amax(1).eq(255).all()
     drawn = torch.zeros(len(x), *x.shape[2:], 3, dtype=torch.uint8)
-    assert torch.equal(SEA(cnn, FAST).explain(x, images=drawn).images, drawn)
+    assert torch.equal(SEA(cnn, FAST).explain(x, about=About(images=drawn)).images, drawn)
     table = nn.Linear(4, 2)
     assert SEA(table, FAST).explain(torch.rand(2, 4)).images is None
 
@@ -229,15 +238,16 @@ def test_a_feature_mask_may_repeat_itself_over_inputs_and_channels(cnn, x):
 
 
 def test_an_explanation_says_how_its_members_ran(cnn, x, tmp_path):
-    options = {"integrated_gradients": {"n_steps": 7}}
-    made = SEA(cnn, "integrated_gradients,smooth_ig", options=options).explain(x, baselines=0.5)
+    made = SEA(cnn, [("integrated_gradients", {"n_steps": 7}), "smooth_ig"]).explain(
+        x, baselines=0.5
+    )
     made.save(tmp_path / "e.safetensors")
     told = Explanation.load(tmp_path / "e.safetensors").provenance
     assert told == made.provenance
     assert told.members["integrated_gradients"] == {"n_steps": 7}
     assert told.members["smooth_ig"]["n_samples"] == 5
     assert told.call["baselines"] == 0.5
-    learned = SEA(cnn, "saliency").explain(x, baselines=torch.zeros_like(x)).provenance
+    learned = SEA(cnn, "deeplift").explain(x, baselines=torch.zeros_like(x)).provenance
     assert learned.call["baselines"] == f"tensor {list(x.shape)}"
 
 

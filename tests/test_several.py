@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sea_nn import SEA, Explanation, SEAConfig
+from sea_nn import SEA, Explanation
 from sea_nn.errors import InputError, KindError
 from sea_nn.questions.absent import blur
 from sea_nn.show.viewer import write_report
@@ -36,7 +36,7 @@ def inputs():
 
 @pytest.fixture(scope="module")
 def learned():
-    sea = SEA(Both(), config=SEAConfig(absent="baseline"), budget=128)
+    sea = SEA(Both(), absent="baseline", budget=128)
     return sea.explain((torch.ones(2, 2, 8, 8), torch.ones(2, 3)), target=1)
 
 
@@ -44,7 +44,7 @@ def test_a_tuple_or_dict_in_is_a_tuple_or_dict_out_on_one_scale(inputs, learned)
     image, row = inputs
     maps = SEA(Both(), "saliency").attribute(inputs, target=1)
     assert [tuple(m.shape) for m in maps] == [(2, 1, 8, 8), (2, 3)]
-    sea = SEA(Both(), config=SEAConfig(absent="baseline"), budget=128)
+    sea = SEA(Both(), absent="baseline", budget=128)
     named = sea.attribute({"row": row, "image": image}, target=1)
     assert list(named) == ["row", "image"]
     for maps in ((named["image"], named["row"]), [learned.part(k).attribution for k in (0, 1)]):
@@ -94,7 +94,7 @@ def test_baselines_masks_and_background_go_by_input(inputs):
     assert e.order.shape == (2, 4)
     assert e.part("row").order.shape == (2, 2)
     others = (torch.zeros(20, 2, 8, 8), torch.rand(20, 3))
-    blurred = SEA(Both(), config=SEAConfig(absent="blur"), budget=40)
+    blurred = SEA(Both(), absent="blur", budget=40)
     e = blurred.explain(inputs, target=1, background=others)  # rows cannot be blurred: their mean
     with torch.no_grad():
         out = Both()(blur(image), others[1].mean(0).expand(2, -1))

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from sea_nn import SEA, Explanation, SEAConfig
+from sea_nn import SEA, Explanation
 from sea_nn.cli import app
 from sea_nn.errors import InputError
-from sea_nn.members.compute import compute_maps, from_captum
+from sea_nn.members.run import compute_maps, from_captum
 from sea_nn.questions.absent import blur
 from tests.helpers.networks import build_pooled, draw_bright
 
@@ -127,7 +127,7 @@ def test_a_function_of_a_dense_output_is_explained():
         return (output[:, 1] * mask).sum((1, 2))
 
     x = torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(1)) + 1
-    sea = SEA(dense, ("saliency",), SEAConfig(absent="baseline"), budget=300)
+    sea = SEA(dense, ("saliency",), absent="baseline", budget=300)
     e = sea.explain(x, target=area)
     torch.testing.assert_close(e.score, area(dense(x)).detach())
     assert e.unit == "value"

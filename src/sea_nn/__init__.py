@@ -8,11 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sea_nn.call import About, Constraints, Running
     from sea_nn.config import SEAConfig
     from sea_nn.datasets import explain_dataset, read_dataset
     from sea_nn.explanation.explanation import Explanation
     from sea_nn.members.checks import Check
-    from sea_nn.model.arrays import NumpyModel
+    from sea_nn.model.wrapped import NumpyModel
     from sea_nn.paper.aggregators import aggregate
     from sea_nn.paper.attribution import maximize
     from sea_nn.paper.dsf import DSF, CollapsedDSF
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
 __all__ = [
     "DSF",
     "SEA",
+    "About",
     "Check",
     "CollapsedDSF",
+    "Constraints",
     "Ensemble",
     "Explanation",
     "NumpyModel",
+    "Running",
     "SEAConfig",
     "Selection",
     "aggregate",
@@ -39,13 +43,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "call": ("About", "Constraints", "Running"),
     "config": ("SEAConfig",),
     "datasets": ("explain_dataset", "read_dataset"),
     "paper.aggregators": ("aggregate",),
     "paper.ensemble": ("Ensemble", "ensemble", "ensemble_class"),
     "explanation.explanation": ("Explanation",),
     "members.checks": ("Check",),
-    "model.arrays": ("NumpyModel",),
+    "model.wrapped": ("NumpyModel",),
     "sea": ("SEA",),
     "paper.dsf": ("DSF", "CollapsedDSF"),
     "paper.attribution": ("maximize",),

@@ -10,40 +10,28 @@ torch.Size([2, 1, 8, 8])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-import captum
 import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor, nn
 
-from sea_nn import pipeline
-from sea_nn.config import SEAConfig, check_config, check_seed, check_whole, choose_budget
-from sea_nn.errors import KindError, MemberError
-from sea_nn.explanation.assemble import (
-    assemble,
-    check_function,
-    check_labels,
-    check_range,
-    describe_run,
-    find_asked,
-)
+from sea_nn.call import About, Call, Constraints, Inputs, Running, check_call
+from sea_nn.config import ABSENT, SEAConfig, check_config, check_seed, check_whole, choose_budget
+from sea_nn.errors import InputError, KindError
+from sea_nn.explain import explain
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.parts import show_input
-from sea_nn.features import Features, Kind
-from sea_nn.members.cheap import cheap_members
-from sea_nn.members.checks import Check, check_members, check_rows
-from sea_nn.members.compute import check_input
-from sea_nn.members.registry import Methods, expand_methods
-from sea_nn.members.run import Progress
-from sea_nn.members.several import Inputs, Several
+from sea_nn.features import Kind
+from sea_nn.features.kinds import IMAGE
+from sea_nn.members.cheap import choose_members
+from sea_nn.members.registry import Entry, Methods, expand_methods
 from sea_nn.model.outputs import Output, Target
-from sea_nn.model.reading import read_value
-from sea_nn.questions.absent import check_background
-from sea_nn.questions.budget import check_stops
+from sea_nn.model.wrapped import ARRAYS
 from sea_nn.text.explainer import TextSEA
+
+PAPER = "the paper's form has its settings in SEAConfig"
 
 
 class SEA(Attribution):  # type: ignore[misc]
@@ -52,24 +40,29 @@ class SEA(Attribution):  # type: ignore[misc]
     Args:
         model: a module, or any function from inputs to logits; dict, tuple and Hugging Face
             outputs are understood. It comes back as it was.
-        methods: "paper", or names, (name, options) pairs and callables; left out, two cheap ones.
-            "fast" and "thorough" are the budgets 34 and 1,024.
-        config: how the members' maps are ensembled without a budget; ``SEAConfig.paper`` has the
-            paper's settings.
-        budget: model evaluations an input, members and questions together. The function is then
-            learned from the model's answers about sets, in as many questions as the members leave:
-            gains are in log-odds and ``Explanation.predict`` says what the model would. Of
-            ``config`` only ``absent`` and ``grid`` count. About 34, 128, 512 and 1,024 were
-            measured (docs/results/learned.md). Where neither budget, methods nor config are given,
-            it is 512; None beside one of these: the paper's function.
-        options: options by member, for example ``{"rise": {"n_masks": 500}}``.
+        methods: "paper", or names, (name, options) pairs and callables; left out, a few cheap ones
+            that are chosen by the model, or none where it has no gradient. "fast" and "thorough"
+            are the budgets 34 and 1,024.
+        config: the paper's form: how the members' maps are ensembled without a budget;
+            ``SEAConfig.paper`` has the paper's settings.
+        budget: the most rows of each input that the model sees: members, questions and checks
+            together. The function is then learned from the model's answers about sets: gains are in
+            log-odds and ``Explanation.predict`` says what the model would. About 34, 128, 512 and
+            1,024 were measured (docs/results/learned.md). Where neither budget, methods nor config
+            are given, it is 512; None beside one of these: the paper's function.
+        absent: what becomes of what is left out when the model is asked: "blur", "mean" (its own
+            mean colour), "baseline" (the members' baseline), "noise", "interpolate" (series),
+            "background" (draws from ``background=``) or "background_mean". None: by the background
+            where one is given, else blur, and of tables the baseline.
+        grid: with a budget, the cells of images and other inputs with neighbours that are asked
+            about: a number for each axis of the map. None: 8 x 8 of images, 4 x 4 x 4 of volumes.
         output: what the model's outputs are: "logits" (a softmax follows), "probabilities",
-            "sigmoid" (each column a logit of its own) or "value" (a regression). None: found from
-            the first call's answers, with an ``AssumptionWarning`` where something is assumed.
+            "sigmoid" (each column a logit of its own), "labels" (each a probability of its own) or
+            "value" (a regression). None: found from each call's answers, with an
+            ``AssumptionWarning`` where something is assumed.
         seed: starts every random draw.
         autocast: on a GPU, compute in this lower precision. Without it, and with a budget, TF32 is
             off while the model is asked: rounded answers give another map on another device.
-        compile: compile the members' gradient passes; pays for many inputs on a GPU.
     """
 
     def __init__(
@@ -79,29 +72,44 @@ class SEA(Attribution):  # type: ignore[misc]
         config: SEAConfig | None = None,
         *,
         budget: int | None = None,
-        options: Mapping[str, Mapping[str, Any]] | None = None,
+        absent: str | None = None,
+        grid: Sequence[int] | None = None,
         output: str | None = None,
         seed: int = 0,
         autocast: bool | torch.dtype = False,
-        compile: bool = False,
     ) -> None:
+        if not callable(model):
+            raise KindError(
+                "a model must be a torch.nn.Module or a callable, got "
+                f"{type(model).__name__}; {ARRAYS}"
+            )
         super().__init__(model)
         if isinstance(methods, Iterator):
             methods = tuple(methods)  # they are gone through more than once
+        given = config
         methods, budget = choose_budget(methods, config, budget)
-        self.budget, self.chosen = budget, methods is None and budget is not None
-        if methods is None:
-            methods = "paper" if budget is None else cheap_members(model)[0]
-        # What is wrong with them is best heard of now.
-        self.entries = expand_methods(methods, options)
         if budget is not None:
             check_whole("budget", budget, 1)
-        self.methods, self.config = methods, check_config(config)
-        self.options, self.seed = options, check_seed(seed)
+            if given is not None:
+                raise InputError(
+                    f"config has no effect beside a budget: {PAPER}, and absent= and grid= are "
+                    "arguments of SEA; leave out one of the two"
+                )
+        for name, value in (("absent", absent), ("grid", grid)):
+            if value is not None and budget is None:
+                hint = "SEAConfig(grid=)" if name == "grid" else "SEA(model, budget=512)"
+                raise InputError(
+                    f"{name} is about questions to the model, for explanations with a budget: "
+                    f"{hint} is what to write"
+                )
+        if absent is not None and (not isinstance(absent, str) or absent not in ABSENT):
+            raise InputError(f"absent must be one of {', '.join(ABSENT)}; got {absent!r}")
+        self.budget, self.methods, self.config = budget, methods, check_config(config)
+        self.absent, self.grid = absent, None if grid is None else check_grid(grid)
+        # What is wrong with them is best heard of now.
+        self.entries = self.choose(IMAGE)[0] if methods is None else expand_methods(methods)
         self.output = None if output is None else Output(output)
-        if not isinstance(compile, bool):
-            raise KindError(f"compile must be True or False; got {type(compile).__name__}")
-        self.autocast, self.compile = autocast, compile
+        self.seed, self.autocast = check_seed(seed), autocast
 
     @staticmethod
     def for_text(model: nn.Module, tokenizer: Any, **options: Any) -> TextSEA:
@@ -144,15 +152,15 @@ class SEA(Attribution):  # type: ignore[misc]
         single = isinstance(inputs, tuple) and len(inputs) == 1
         three = (inputs, baselines, feature_mask)
         given = [v[0] if single and isinstance(v, tuple) else v for v in three]
-        e = self.explain(
+        call = self._check(
             given[0],
             target,
             baselines=given[1],
-            additional_forward_args=additional_forward_args,
-            internal_batch_size=internal_batch_size,
+            args=additional_forward_args,
+            limit=internal_batch_size,
             feature_mask=given[2],
-            quiet=True,
         )
+        e = explain(call, quiet=True)
         if not e.parts:
             return (e.attribution,) if single else e.attribution
         maps = [e.part(part.name).attribution for part in e.parts]
@@ -164,25 +172,15 @@ class SEA(Attribution):  # type: ignore[misc]
         target: Target | Callable[[Any], Tensor] = None,
         *,
         baselines: Any = None,
+        background: Any = None,
+        feature_mask: Any = None,
         additional_forward_args: Any = None,
         internal_batch_size: int | None = None,
-        feature_mask: Any = None,
-        background: Any = None,
-        kind: Kind | None = None,
-        required: Tensor | None = None,
-        forbidden: Tensor | None = None,
-        epsilon: float = 1e-3,
-        images: Tensor | None = None,
         labels: Sequence[str] | None = None,
-        feature_names: Sequence[str] | None = None,
-        model_name: str = "",
-        progress: Progress | None = None,
-        on_error: Literal["raise", "skip"] = "raise",
-        quiet: bool = False,
+        about: About | None = None,
+        constraints: Constraints | None = None,
         previous: Explanation | None = None,
-        on_round: Callable[[Explanation], bool | None] | None = None,
-        seconds: float | None = None,
-        tolerance: float | None = None,
+        running: Running | None = None,
     ) -> Explanation:
         """Everything about the inputs' explanations: all maps, order, gains, checks, provenance.
 
@@ -190,134 +188,91 @@ class SEA(Attribution):  # type: ignore[misc]
             x: inputs, as for ``attribute``.
             target: as for ``attribute``.
             baselines: as for ``attribute``.
+            background: other inputs like x, [B, ...]: what is left out when the model is asked
+                takes their values, unless ``absent`` names another way, and the members' baseline
+                is their mean where none is given.
+            feature_mask: as for ``attribute``.
             additional_forward_args: as for ``attribute``.
             internal_batch_size: as for ``attribute``.
-            feature_mask: as for ``attribute``.
-            background: other inputs like x, [B, ...]: what is left out when the model is asked
-                takes their values, unless ``SEAConfig.absent`` names another way, and the members'
-                baseline is their mean where none is given.
-            kind: of the inputs, where the number of their axes does not tell it: one of
-                ``sea_nn.features.KINDS`` or one of your own.
-            required: bool mask over the map of features that must count [M8].
-            forbidden: bool mask over the map of features that must not.
-            epsilon: the least gain of a required feature.
-            images: the inputs as pictures, uint8 [N, H, W, 3], for plots and reports; left out,
-                inputs of 1 or 3 channels are shown themselves, from their least to their largest
-                value.
             labels: names of all the model's classes.
-            feature_names: names of a table's columns or a series' channels.
-            model_name: what to call the model in reports.
-            progress: called with (member, evaluations done, evaluations in all).
-            on_error: "skip" goes on without members that fail and reports them.
-            quiet: leave out the checks (and the evaluation that one of them costs).
+            about: pictures of the inputs, names of features and of the model, a kind of inputs.
+            constraints: features that must or must not count, without a budget.
             previous: with a budget, an explanation of the same inputs: what the model answered
                 then counts as asked, whatever the target was, and only what the budget has beyond
                 it is asked anew. Members' maps of a target explained before are used again.
-            on_round: with a budget, is given the explanation so far after each round of questions,
-                and may return False to stop.
-            seconds: with a budget, ask no more after this time, the members' included.
-            tolerance: with a budget, ask no more once ``predict_error`` is at most this.
+            running: progress, rounds, when to stop, and what an error does.
 
         With a budget, an interrupt (Ctrl-C) ends the questions: the explanation is of what was
         answered until then, and a check says so.
         """
-        model, output = self.forward_func, self.output
-        if not isinstance(x, Tensor):
-            several = Several.of(x, feature_mask, internal_batch_size)
-            feature_mask = None
-            baselines = several.pack_values("baselines", baselines)
-            background = several.pack_values("background", background)
-            model, x, features = several.wrap(model), several.rows, several.features
-            kind = features.kind
-        else:
-            check_input(x, internal_batch_size)
-            features = Features.of(
-                x, kind=kind, feature_mask=feature_mask, names=feature_names, model=model
-            )
-        if background is not None:
-            background = check_background(background, x)
-            baselines = background.mean(0) if baselines is None else baselines
-        check_labels(labels)
-        check_stops(self.budget, on_round, seconds, tolerance)
-        own = model
-        if callable(target):
-            name = getattr(target, "__name__", "<lambda>")
-            labels = labels or (None if name == "<lambda>" else [name])
-            model, output, target = read_value(model, target), Output("value"), 0
-        call: dict[str, Any] = {
-            "baselines": baselines,
-            "additional_forward_args": additional_forward_args,
-            "internal_batch_size": internal_batch_size,
-            "autocast": self.autocast,
-        }
-        how: dict[str, Any] = {
-            "config": self.config,
-            "budget": self.budget,
-            "options": self.options,
-            "features": features,
-            "background": background,
-            "constraints": {"required": required, "forbidden": forbidden, "epsilon": epsilon},
-            "progress": progress,
-            "call": call,
-            "output": output,
-            "seed": self.seed,
-            "compile": self.compile,
-            "on_error": "skip" if self.chosen else on_error,
-            "previous": find_asked(previous, self.budget),
-            "earlier": () if previous is None else previous.members,
-            "on_round": None if on_round is None else lambda found: on_round(put(found, ())),
-            "seconds": seconds,
-            "tolerance": tolerance,
-        }
+        call = self._check(
+            x,
+            target,
+            baselines=baselines,
+            background=background,
+            feature_mask=feature_mask,
+            args=additional_forward_args,
+            limit=internal_batch_size,
+            labels=labels,
+            about=about,
+            constraints=constraints,
+            previous=previous,
+            running=running,
+        )
+        return explain(call)
 
-        def put(found: pipeline.Explained, checks: Iterable[Check]) -> Explanation:
-            return assemble(
-                found,
-                x,
-                images=images,
-                labels=labels,
-                checks=checks,
-                earlier=how["earlier"],
-                provenance=describe_run(
-                    found,
-                    {
-                        "baselines": baselines,
-                        "feature_mask": feature_mask,
-                        **({} if background is None else {"background": background}),
-                        "autocast": self.autocast,
-                        "compile": self.compile,
-                        **({} if self.budget is None else {"budget": self.budget}),
-                    },
-                    captum=captum.__version__,
-                    seed=self.seed,
-                    model=model_name or type(self.forward_func).__name__,
-                    device=str(x.device),
-                ),
-            )
+    def choose(self, kind: Kind) -> tuple[tuple[Entry, ...], ...]:
+        """The members for inputs of a kind, and those to try where these explain nothing."""
+        if self.methods is None:
+            return choose_members(self.forward_func, kind, self.budget or 0)
+        return (expand_methods(self.methods),)
 
-        images = show_input(x, features.kind) if images is None and not quiet else images
-        columns = features.kind.channels is None
-        choices = cheap_members(model, columns) if self.chosen else [self.methods]
-        found = self._explain_by(choices, model, x, target, **how)
-        if model is own:
-            self.output = found.members.output  # one meaning for all calls
-        if quiet:
-            return put(found, ())
-        checks = check_members(found.members, model, x, **call)
-        if getattr(found.learned, "stopped", "") != "interrupted":  # then no more is asked
-            checks += check_rows(found.members, model, x, additional_forward_args)
-        if background is not None and not features.parts:
-            checks += check_range(x, background, features)
-        return put(found, (*checks, *check_function(found)))
+    def _check(
+        self,
+        x: Inputs,
+        target: Target | Callable[[Any], Tensor],
+        *,
+        baselines: Any = None,
+        background: Any = None,
+        feature_mask: Any = None,
+        args: Any = None,
+        limit: int | None = None,
+        labels: Sequence[str] | None = None,
+        about: About | None = None,
+        constraints: Constraints | None = None,
+        previous: Explanation | None = None,
+        running: Running | None = None,
+    ) -> Call:
+        """The checked call."""
+        return check_call(
+            self.forward_func,
+            x,
+            target,
+            self.choose,
+            budget=self.budget,
+            config=self.config,
+            absent=self.absent,
+            grid=self.grid,
+            output=self.output,
+            seed=self.seed,
+            autocast=self.autocast,
+            baselines=baselines,
+            background=background,
+            feature_mask=feature_mask,
+            args=args,
+            limit=limit,
+            labels=labels,
+            about=about,
+            constraints=constraints,
+            previous=previous,
+            running=running,
+        )
 
-    def _explain_by(
-        self, choices: Sequence[Methods], *given: Any, **how: Any
-    ) -> pipeline.Explained:
-        """Explain by the first members that can; the first one's error where none can."""
-        first: MemberError | None = None
-        for methods in choices:
-            try:
-                return pipeline.explain(*given, methods=methods, **how)
-            except MemberError as error:
-                first = first or error
-        raise first or MemberError("no members were given")
+
+def check_grid(grid: Any) -> tuple[int, ...]:
+    """The cells along each axis, or why they are none."""
+    if isinstance(grid, str) or not isinstance(grid, Sequence):
+        raise InputError(f"grid is a number of cells for each axis, such as (8, 8); got {grid!r}")
+    for side in grid:
+        check_whole("each side of grid", side, 1)
+    return tuple(grid)

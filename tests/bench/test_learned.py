@@ -193,4 +193,4 @@ def test_a_second_copy_adds_nothing_to_a_model_that_needs_one(monkeypatch):
 def spend_without_convolutions(self, budget, x, target):
     """The members of a budget need convolutions, which this model has none of."""
     sea = SEA(self.inputs.loaded.model, ("saliency", "input_x_gradient"), budget=budget)
-    return sea.explain(x, target, quiet=True)
+    return sea.explain(x, target)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from rich.console import Console
 
@@ -40,14 +39,11 @@ def test_every_picture_gets_its_folder_and_all_one_report(sea, clothes, tmp_path
     assert questions.split() == ["questions", "62"]
 
 
-def test_the_demo_needs_no_file_and_compile_reaches_the_members(sea, tmp_path, monkeypatch):
-    compiled = []
-    monkeypatch.setattr(torch, "compile", lambda module: compiled.append(module) or module)
-    out, _ = sea("explain", "--demo", "--model", "fashion-cnn", "--compile", "--no-report",
+def test_the_demo_needs_no_file(sea, tmp_path):
+    out, _ = sea("explain", "--demo", "--model", "fashion-cnn", "--no-report",
                  "--methods", "integrated_gradients", "-o", tmp_path)  # fmt: skip
     assert "Ankle boot" in out
     assert {file.name for file in tmp_path.iterdir()} == {"boot"}
-    assert len(compiled) == 1
 
 
 def test_nothing_but_bad_files_is_bad_input(sea, clothes, tmp_path):

@@ -65,7 +65,7 @@ def test_a_gallery_selects_and_sorts(out):
 
 def test_an_input_by_id_has_map_members_and_picture(out):
     one = read_dataset(out)["3"]
-    wanted = make_sea().explain(make_inputs(9)[2:4], quiet=True)[1]
+    wanted = make_sea().explain(make_inputs(9)[2:4])[1]
     assert one.methods == wanted.methods
     assert torch.allclose(one.members, wanted.maps[0], atol=3e-4)
     assert one.thumbnail.shape == (8, 8, 3)

@@ -8,9 +8,8 @@ import torch
 from matplotlib.text import Text
 from torch import nn
 
-from sea_nn import SEA, Explanation, SEAConfig
+from sea_nn import SEA, Explanation
 
-BLACK = SEAConfig(absent="baseline")
 WORTH = torch.tensor([3.0, 2.0, 1.0, 0.5, 0.0, 0.0])
 ROWS = torch.tensor([[-1.0, 1.0, 1.0, -1.0, 0.0, 0.0], [-1.0, -1.0, -1.0, -1.0, 0.0, 0.0]])
 
@@ -70,7 +69,7 @@ def test_a_strip_has_a_panel_against_only_where_gains_are_below_0():
             left, right = x.chunk(2, 3)
             return (left.sum((1, 2, 3)) - 2 * right.sum((1, 2, 3)))[:, None]
 
-    sea = SEA(Sides(), "input_x_gradient", budget=150, output="value", config=BLACK)
+    sea = SEA(Sides(), "input_x_gradient", budget=150, output="value", absent="baseline")
     x = torch.ones(1, 1, 8, 8)
     titles = []
     for picture in (x, x * (torch.arange(8) < 4)):

@@ -21,9 +21,9 @@ class _Rule(nn.Module):
         return torch.stack([torch.zeros_like(z), z], 1)
 
 
-def _explain(rule, budget=300, **options):
-    config = SEAConfig(absent="baseline", grid=(4, 4))
-    sea = SEA(_Rule(rule), ("saliency",), config, budget=budget, **options)
+def _explain(rule, budget=303, **options):
+    how = {"absent": "baseline", "grid": (4, 4), **options}
+    sea = SEA(_Rule(rule), ("saliency",), budget=budget, **how)
     return sea.explain(torch.ones(1, 1, 8, 8), target=1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sea_nn import SEA, Explanation
+from sea_nn import SEA, About, Explanation
 from sea_nn.errors import InputError
 from sea_nn.features import KINDS, Features, Kind, find_kind, group_columns, number_cells
 
@@ -78,7 +78,7 @@ def test_a_kind_of_ones_own_goes_all_the_way_to_a_file(tmp_path):
     def model(x):  # [N, nodes, values]
         return torch.stack([x[..., 0] @ weight - 3, torch.zeros(len(x))], 1)
 
-    e = SEA(model, budget=40).explain(torch.ones(2, 5, 4), target=0, kind=nodes)
+    e = SEA(model, budget=40).explain(torch.ones(2, 5, 4), target=0, about=About(kind=nodes))
     assert (e.kind, e.view, e.shape) == ("nodes", "bars", (5,))
     assert e.attribution.shape == (2, 1, 5)
     assert e.order[:, 0].tolist() == [2, 2]

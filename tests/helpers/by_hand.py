@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sea_nn.members.compute import compute_maps
 from sea_nn.members.gradients import draw_baselines
+from sea_nn.members.run import compute_maps
 from sea_nn.members.surrogates import draw_seed
 from sea_nn.model.noise import draw_normal, find_keys
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_bench import data
-from sea_nn import SEA, SEAConfig
+from sea_nn import SEA, About, SEAConfig
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.members.checks import Check
@@ -67,8 +67,8 @@ def explain_images(
     )  # fmt: skip
     options = {"occlusion": {"window": 8, "stride": 4}, "integrated_gradients": {"n_steps": 8}}
     methods = ("saliency", "integrated_gradients", "occlusion")
-    sea = SEA(model, methods, SEAConfig(grid=grid), options=options)
-    found = sea.explain(images.permute(0, 3, 1, 2) / 255, images=images)
+    sea = SEA(model, [(name, options.get(name, {})) for name in methods], SEAConfig(grid=grid))
+    found = sea.explain(images.permute(0, 3, 1, 2) / 255, about=About(images=images))
     labels = tuple(f"kind <{k}>" for k in range(count))
     return replace(found, labels=labels, checks=CHECKS, provenance=PROVENANCE)
 
@@ -77,7 +77,8 @@ def _explain_plain(values: Tensor, model: nn.Module, names: tuple[str, ...]) -> 
     """A table or series: every number is a feature."""
     options = {"integrated_gradients": {"n_steps": 8}}
     methods = ("saliency", "input_x_gradient", "integrated_gradients")
-    found = SEA(model, methods, options=options).explain(values, feature_names=names)
+    sea = SEA(model, [(name, options.get(name, {})) for name in methods])
+    found = sea.explain(values, about=About(feature_names=names))
     return replace(found, labels=None, checks=(), provenance=PROVENANCE)
 
 
@@ -107,7 +108,7 @@ def explain_in_budget(count: int = 2) -> Explanation:
     )  # fmt: skip
     names = ("a cat", "a dog", "<b>a bird</b>", "a fish")
     sea = SEA(model, ("saliency", "input_x_gradient"), budget=128)
-    return sea.explain(images.permute(0, 3, 1, 2) / 255, images=images, labels=names)
+    return sea.explain(images.permute(0, 3, 1, 2) / 255, about=About(images=images), labels=names)
 
 
 def need_real(name: str, split: data.Split = "all") -> data.ImageSet:

@@ -11,8 +11,8 @@ from captum._utils.models.linear_model import SkLearnLasso
 from captum.attr._core.lime import get_exp_kernel_similarity_function
 from torch import Tensor, nn
 
-from sea_nn.members.compute import compute_maps
 from sea_nn.members.registry import names
+from sea_nn.members.run import compute_maps
 from tests.helpers.by_hand import by_hand, pick, same
 
 ALL = ("image", "series", "table")
@@ -159,5 +159,5 @@ def test_a_member_equals_captum_in_one_pass_or_many(case, kind):
 
 
 def test_every_member_that_captum_has_is_compared():
-    own = {"rise", "attention_rollout", "attention_gradient", "attention_lrp"}
+    own = {"rise", "presence_gradient", "attention_rollout", "attention_gradient", "attention_lrp"}
     assert set(names()) - {case.name for case in CASES} == own

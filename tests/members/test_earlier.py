@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sea_nn.members.compute import compute_maps
+from sea_nn.members.run import compute_maps
 
 X = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
 HOW = {"methods": ("saliency", "integrated_gradients"), "baselines": torch.zeros(6)}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import MemberError
-from sea_nn.members.compute import compute_maps
+from sea_nn.members.run import compute_maps
 from tests.helpers.by_hand import build_cnn, build_table, by_hand, ours, pick, same
 
 
@@ -133,5 +133,6 @@ def test_members_that_change_rectifiers_say_when_there_are_none(name):
 
 def test_deeplift_refuses_a_softmax_layer():
     model = nn.Sequential(build_table(), nn.Softmax(1))
+    x = torch.randn(1, 6, dtype=torch.float64)
     with pytest.raises(MemberError, match="leave that layer out"):
-        ours(model, torch.randn(1, 6, dtype=torch.float64), 0, "deeplift")
+        compute_maps(model, x, 0, "deeplift", output="probabilities")

@@ -10,8 +10,8 @@ from torch import nn
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.members import gradients
 from sea_nn.members.checks import vote
-from sea_nn.members.compute import compute_maps
 from sea_nn.members.registry import expand_methods, get, names
+from sea_nn.members.run import compute_maps
 from sea_nn.vision.shipped import load_cnn, load_sample
 from tests.helpers.networks import build, count, images, linear
 

@@ -22,7 +22,8 @@ from sea_nn.metrics import (
     score_maps,
 )
 from sea_nn.metrics.faithfulness import aupc_windows, deletion
-from sea_nn.questions import opening, points
+from sea_nn.model import probe
+from sea_nn.model.folding import fold
 from tests.helpers.samples import build
 from tests.helpers.scoring import Plain, case, draw, small_model
 from tests.reference import metrics as slow
@@ -207,18 +208,11 @@ def test_norms_folded_for_speed_change_no_score(monkeypatch):
         0, nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten(), nn.Linear(64, 3)
     )
     model[1].running_var.fill_(0.1)
-    monkeypatch.setattr(opening, "FOLD_FROM", 4)
     folded = []
-
-    def spy(evaluator, passes):
-        fast = opening.use_fold(evaluator, passes)
-        folded.append(fast.folded is not None)
-        return fast
-
-    monkeypatch.setattr(points, "use_fold", spy)
+    monkeypatch.setattr(probe, "fold", lambda *given: folded.append(given) or fold(*given))
     x, maps, name = draw(2, 1, 6, 6), {"a": draw(2, 6, 6)}, "deletion:mean,steps=6"
     found = score_maps(model, x, 0, maps, [name]).values[name]
-    assert any(folded)
+    assert len(folded) == 1
     plain = score_maps(lambda v: model(v), x, 0, maps, [name]).values[name]  # is never folded
     torch.testing.assert_close(found, plain)
 
@@ -285,7 +279,7 @@ def test_maps_of_every_kind_can_be_scored_by_the_positions_that_sea_gives_them()
         curve = scores.curves["deletion:mean,steps=5"].values
         torch.testing.assert_close(curve[:, 0, 0], model(x).detach().squeeze(1))
         assert scores.metrics["deletion:mean,steps=5"].direction == "lower"
-        e = SEA(model, "saliency", output="value").explain(x, quiet=True)
+        e = SEA(model, "saliency", output="value").explain(x)
         score_maps(model, x, None, {"sea": e.attribution}, names, output="value")
     model = build(1, nn.Flatten(), nn.Linear(20, 1))
     with pytest.raises(InputError, match="images"):

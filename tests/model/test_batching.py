@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from sea_nn.errors import MemberError
-from sea_nn.members.compute import compute_maps
+from sea_nn.members.run import compute_maps
 from sea_nn.model import batching as memory
 from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.outputs import TensorModel
+from sea_nn.model.probe import open_model
+from sea_nn.model.wrapped import TensorModel
 from tests.helpers.networks import count, images
 
 
@@ -23,22 +24,28 @@ def test_memory_is_measured_and_divided():
     assert need.elements == 1000
     assert need.saved == 4000 + 4 * 400
     cpu = torch.device("cpu")
-    assert memory.chunk_size(51, memory.CPU_BUDGET // 50, 1, cpu, None) <= 26
-    assert memory.chunk_size(10, 1, 1, cpu) == 10
-    assert memory.chunk_size(10, 1, 1, cpu, 4) == 4
-    assert memory.chunk_size(9, 1, 1, cpu, 4) == 3
-    assert memory.chunk_size(5, 10**15, 1, cpu) == 1
-    assert memory.chunk_size(100, 1, 2**30, cpu) == 1
+
+    def size(total, bytes_each, elements=1, limit=None):
+        need = memory.Footprint(bytes_each, 0, elements)
+        return memory.chunk_size(total, need, True, cpu, limit)
+
+    assert size(51, memory.CPU_BUDGET // 50) <= 26
+    assert size(10, 1) == 10
+    assert size(10, 1, limit=4) == 4
+    assert size(9, 1, limit=4) == 3
+    assert size(5, 10**15) == 1
+    assert size(100, 1, 2**30) == 1
+    forward = memory.Footprint(1, memory.CPU_CACHE, 1)  # a layer's output fills a core's cache
+    assert memory.chunk_size(100, forward, False, cpu) <= torch.get_num_threads()
     assert 0 < memory.free_budget(cpu) <= memory.CPU_BUDGET
 
 
 def test_a_pass_stays_within_the_budget(monkeypatch):
     plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(400, 3))
     (counting, sizes), x = count(plain.requires_grad_(False)), images(2)
-    evaluator = Evaluator(
-        TensorModel(counting), x, torch.zeros(2, dtype=torch.long), x.new_zeros(2, 3)
-    )
-    monkeypatch.setattr(memory, "CPU_BUDGET", 7 * evaluator.footprint().gradient)
+    with open_model(counting, x, 0) as probe:
+        need = probe.evaluator.footprint
+    monkeypatch.setattr(memory, "CPU_BUDGET", 7 * need.gradient)
     compute_maps(counting, x, 0, "integrated_gradients")
     assert max(sizes) == 7
 
@@ -72,7 +79,7 @@ def test_new_sizes_of_inputs_leave_no_tensors_behind():
 
     def bytes_held(side):
         methods = ("saliency", ("integrated_gradients", {"n_steps": 40}), "deeplift")
-        compute_maps(model, torch.rand(2, 3, side, side), 0, methods)
+        compute_maps(model, torch.rand(2, 3, side, side), 0, methods, output="logits")
         gc.collect()
         found = {}
         for thing in gc.get_objects():

@@ -3,7 +3,6 @@
 import gc
 import signal
 import sys
-import weakref
 from threading import Event, Thread
 from types import SimpleNamespace
 
@@ -13,9 +12,10 @@ import torch
 from torch import nn
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.members.compute import compute_maps
-from sea_nn.model import batching, borrowing
+from sea_nn.members.run import compute_maps
+from sea_nn.model import batching
 from sea_nn.model.borrowing import borrow, copy_twin, is_private
+from sea_nn.model.probe import open_model
 
 
 def build() -> nn.Sequential:
@@ -49,7 +49,7 @@ EVERYTHING = ("saliency", "integrated_gradients", "guided_backprop", "deeplift",
 
 def test_a_twin_is_still_shares_the_weights_and_nothing_else():
     model = build()
-    with borrow(model, X) as twin:
+    with borrow(model) as twin:
         assert is_private(twin)
         assert not is_private(model)
         assert not any(m.training for m in twin.modules())
@@ -138,16 +138,12 @@ def add_hook(model):
         *(change_layer, change_type, add_hook),
     ],
 )
-def test_a_twin_that_is_used_again_is_the_model_of_now(change):
+def test_a_twin_is_the_model_of_now(change):
     model = build()
-    for _ in range(2):
-        with borrow(model, X) as twin:
-            pass
-    with borrow(model, X) as again:
-        assert again is twin
+    with borrow(model) as twin:
         before = twin(X)
     change(model)
-    with borrow(model, X) as twin:
+    with borrow(model) as twin:
         expected = copy_twin(model).eval()(X)
         assert torch.equal(twin(X), expected)
         assert change is change_type or not torch.allclose(expected, before)
@@ -166,23 +162,12 @@ def test_settings_in_a_container_are_followed():
             return self.line(x) * self.settings["scale"][0] * self.settings["kind"].a
 
     model = Scaled()
-    with borrow(model, X) as twin:
+    with borrow(model) as twin:
         before = twin(X)
     model.settings["scale"][0] = -1.0
     model.settings["kind"].a = 4
-    with borrow(model, X) as twin:
+    with borrow(model) as twin:
         assert torch.allclose(twin(X), -2 * before)
-
-
-def test_an_idle_twin_holds_no_weights_and_goes_with_its_model():
-    model = build()
-    with borrow(model, X) as twin:
-        pass
-    assert all(p.numel() == 0 for p in twin.parameters())
-    idle = weakref.ref(borrowing._IDLE[model].module)
-    del twin, model
-    gc.collect()
-    assert idle() is None
 
 
 def test_a_model_whose_copy_calls_the_original_runs_as_it_is():
@@ -198,9 +183,10 @@ def test_a_model_whose_copy_calls_the_original_runs_as_it_is():
             return self.drop(self.call(x))
 
     model = Open()
-    with borrow(model, X) as lent:
-        assert lent is model
+    with open_model(model, X) as probe:
+        assert probe.evaluator.module is model
         assert not model.training
+        assert probe.rows == {"members": 0, "questions": 6, "checks": 0}  # one of them in vain
     assert model.training
     assert model.drop.training
 
@@ -259,13 +245,13 @@ def test_models_that_run_as_they_are_are_lent_to_one_thread_at_a_time():
             self.inner = model.inner
 
     def hold():
-        with borrow(model, X):
+        with borrow(model):
             inside.set()
             leave.wait(10)
             order.append("first")
 
     def wait():
-        with borrow(Around(), X), borrow(Around(), X):  # the same thread may borrow again
+        with borrow(Around()), borrow(Around()):  # the same thread may borrow again
             order.append("second")
 
     first, second = Thread(target=hold), Thread(target=wait)
@@ -393,7 +379,7 @@ def test_hooks_that_an_interrupt_leaves_behind_do_nothing(monkeypatch):
     monkeypatch.setattr(torch.utils.hooks.RemovableHandle, "remove", lambda self: None)
     try:
         batching.measure(model, X[:1])
-        with borrow(model, X):
+        with borrow(model):
             pass
         (found,) = torch.autograd.grad(model(x)[:, 1].sum(), x)
     finally:
@@ -445,7 +431,7 @@ def test_measuring_memory_leaves_no_tensor_behind():
     for model in models:
         for _ in range(5):
             batching.measure(model, torch.rand(1, 3, 8, 8))
-            compute_maps(model, torch.rand(2, 3, 8, 8), 0, ("saliency", "integrated_gradients"))
+            compute_maps(model, torch.rand(2, 3, 8, 8), 0, "integrated_gradients", output="value")
     twins = 2 * sum(len(list(model.parameters())) for model in models)
     assert count() <= before + twins
 
@@ -456,7 +442,7 @@ def test_a_model_that_overrides_train_is_not_disturbed():
             raise AssertionError("train() has side effects here")
 
     model = Merging(4, 2)
-    with borrow(model, X) as twin:
+    with borrow(model) as twin:
         assert not twin.training
     assert model.training
 

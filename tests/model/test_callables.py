@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sea_nn import SEA, SEAConfig
-from sea_nn.members.compute import compute_maps
+from sea_nn.members.run import compute_maps
 from sea_nn.model.borrowing import borrow
 from sea_nn.model.callables import find_modules
 

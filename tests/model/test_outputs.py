@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.model.outputs import TensorModel, predict, resolve_target
+from sea_nn.model.outputs import resolve_target
+from sea_nn.model.wrapped import TensorModel, predict
 
 SCORES = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 4.0]])
 Pair = namedtuple("Pair", "scores hidden")

@@ -1,14 +1,12 @@
 """TF32 is off while a model is asked, and the caller's choice comes back."""
 
 import threading
-from contextlib import suppress
 
 import pytest
 import torch
 from torch import nn
 
-from sea_nn import SEA, pipeline
-from sea_nn.errors import InputError
+from sea_nn import SEA, explain
 from sea_nn.model import precision
 from sea_nn.model.precision import full_precision
 
@@ -100,19 +98,17 @@ def test_the_last_thread_to_leave_restores():
     ("given", "expected"),
     [
         ({"budget": 34}, True),
-        ({"budget": 34, "autocast": torch.bfloat16}, False),
         ({"methods": ["saliency"]}, False),
     ],
 )
-def test_only_a_budget_without_autocast_asks_in_full_precision(monkeypatch, given, expected):
+def test_only_a_budget_asks_in_full_precision(monkeypatch, given, expected):
     asked = []
 
     def spy(device, wanted):
         asked.append(wanted)
         return full_precision(device, wanted)
 
-    monkeypatch.setattr(pipeline, "full_precision", spy)
+    monkeypatch.setattr(explain, "full_precision", spy)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
-    with suppress(InputError):  # autocast needs a GPU
-        SEA(model, **given).explain(torch.rand(1, 1, 8, 8), target=0)
+    SEA(model, **given).explain(torch.rand(1, 1, 8, 8), target=0)
     assert set(asked) == {expected}

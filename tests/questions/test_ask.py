@@ -5,6 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError
+from sea_nn.model.probe import open_model
+from sea_nn.questions.absent import prepare
 from sea_nn.questions.ask import make_ask_only
 from sea_nn.questions.designs import balanced_signs
 from sea_nn.questions.halves import divide, smooth_first
@@ -66,11 +68,12 @@ def test_the_answer_is_what_the_set_alone_keeps(absent: str) -> None:
 
 
 def test_asking_counts_its_evaluations_and_leaves_the_model_as_it_was() -> None:
-    model, x, counted = Softmax(36).train(), seeded(3, 1, 6, 6).float(), []
+    model, x = Softmax(36).train(), seeded(3, 1, 6, 6).float()
     model.linear.weight.grad = torch.ones_like(model.linear.weight)
     sets = torch.ones(3, 5, 6, 6, dtype=torch.bool)
-    make_ask_only(model, x, 1, outputs=model(x).detach(), tick=counted.append)(sets)
-    assert sum(counted) == 3 * 5
+    with open_model(model, x, 1, hiding=prepare(x, "mean"), output="logits") as probe:
+        probe.ask(sets)
+        assert probe.rows == {"members": 0, "questions": 3 + 3 * 5, "checks": 0}
     assert model.training
     assert bool((model.linear.weight.grad == 1).all())
 

@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from PIL import Image
 from torch import nn
 
-from sea_nn import SEA, SEAConfig, ensemble
+from sea_nn import SEA, About, SEAConfig, ensemble
 from sea_nn.errors import InputError
 from sea_nn.features import Kind
 from sea_nn.show import panels
@@ -359,7 +359,7 @@ def test_a_kind_of_ones_own_with_channels_is_drawn(view, shape, tmp_path):
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(math.prod(shape[1:]), 3))
     kind = Kind("spots", len(shape), channels=1, view=view)
     sea = SEA(model, ("saliency", "input_x_gradient"), SEAConfig(epochs=2))
-    explanation = sea.explain(torch.rand(shape), kind=kind)
+    explanation = sea.explain(torch.rand(shape), about=About(kind=kind))
     explanation.plot("strip", tmp_path / "strip.png")
     assert (tmp_path / "strip.png").stat().st_size > 1000
 

@@ -27,7 +27,7 @@ from sea_bench.experiments.kinds import Problem, compare_orders, fit, make_netwo
 from sea_bench.experiments.pages import write_interval
 from sea_bench.experiments.rivals import random_order
 from sea_nn.features import Features
-from sea_nn.members.several import Several
+from sea_nn.call import Several
 
 N_TRAIN = 59  # patients; the other 40 are explained
 LOOKING_INSIDE = ("integrated_gradients", "input_x_gradient", "saliency")

@@ -25,7 +25,7 @@ from sea_bench.experiments.rivals import (
     values_by_shap,
 )
 from sea_nn.features import Features
-from sea_nn.members.compute import compute_maps
+from sea_nn.members.run import compute_maps
 
 BUDGETS = (128, 512)
 MOST_EXACT = 10  # features up to which every set is asked about

@@ -9,10 +9,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from sea_nn.call import About, Running
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
-from sea_nn.members.run import Progress
-from sea_nn.model.outputs import Output, find_output, predict
+from sea_nn.model.outputs import Output, find_output
+from sea_nn.model.wrapped import Progress, predict
 from sea_nn.questions.absent import Perturbation, prepare
 from sea_nn.questions.ask import find_way
 from sea_nn.sea import SEA
@@ -81,13 +82,14 @@ class Subject:
         return SEA(self.model, budget=budget, output=self.output).explain(
             given.x,
             target,
-            images=None if given.image is None else given.image.unsqueeze(0),
             labels=self.labels or None,
-            feature_names=self.feature_names,
-            model_name=self.name,
-            progress=progress,
-            on_round=on_round,
+            about=About(
+                images=None if given.image is None else given.image.unsqueeze(0),
+                feature_names=self.feature_names,
+                model_name=self.name,
+            ),
             previous=previous,
+            running=Running(progress=progress, on_round=on_round),
         )
 
     def ask(self, given: Given, e: Explanation, sets: Tensor) -> Tensor:

@@ -127,13 +127,14 @@ def write_code(session: Session) -> str:
         return "\n".join(lines)
     call = ["x", "target=target", "previous=e"] if chain else ["x", f"target={session.target!r}"]
     call += ["labels=labels"] if session.subject.labels else []
-    call += ["feature_names=names"] if session.subject.feature_names else []
-    call += ["images=images"] if given.image is not None else []
+    about = ["feature_names=names"] if session.subject.feature_names else []
+    about += ["images=images"] if given.image is not None else []
+    call += [f"about=About({', '.join(about)})"] if about else []
     options = ["budget=budget"] if chain else [f"budget={budget}"]
     options += [f"output={session.subject.output!r}"] if session.subject.output else []
     shown = "images = torch.from_numpy(loaded.preprocess.display(picture))[None]"
     lines = [
-        "from sea_nn import SEA",
+        f"from sea_nn import SEA{', About' if about else ''}",
         *session.subject.code,
         *given.code,
         *([] if given.image is None else [shown]),

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from sea_nn.call import About, Running
 from sea_nn.cli.options import ask, find_device
 from sea_nn.cli.pictures import EXPLANATION, MAP, STRIP, TOP, Picture
 from sea_nn.cli.terminal import Bar, describe_error, show
@@ -109,14 +110,16 @@ def _explain_batch(
 
     preprocess, device = job.loaded.preprocess, find_device(job.loaded)
     x = torch.stack([preprocess(image) for _, image in opened]).to(device)
-    told: dict[str, Any] = {"labels": job.loaded.labels or None, "model_name": job.loaded.name}
-    told |= {"progress": tick, "on_error": "skip"}
+    told: dict[str, Any] = {"labels": job.loaded.labels or None}
+    told |= {"running": Running(progress=tick, on_error="skip")}
     try:
         if job.tile:
+            told |= {"about": About(model_name=job.loaded.name)}
             explanation = _explain_tiles(job, opened[0][1], x, told)
         else:
             shown = [torch.from_numpy(preprocess.display(image)) for _, image in opened]
-            explanation = job.sea.explain(x, job.target, images=torch.stack(shown), **told)
+            about = About(images=torch.stack(shown), model_name=job.loaded.name)
+            explanation = job.sea.explain(x, job.target, about=about, **told)
     except (SEAError, torch.cuda.OutOfMemoryError) as error:
         if len(opened) > 1:  # find the one to blame; the others must not suffer
             for suspect in opened:

@@ -64,10 +64,4 @@ Config = Annotated[
     typer.Option(metavar="FILE", help="Settings of the ensemble: a TOML or JSON file."),
 ]
 Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda or cuda:1.")]
-Compiled = Annotated[
-    bool,
-    typer.Option(
-        "--compile", metavar="", help="Compile the model: pays for many pictures on a GPU."
-    ),
-]
 Seed = Annotated[int, typer.Option(min=0, metavar="NUMBER", help="Starts every random draw.")]

@@ -92,7 +92,6 @@ def explain(
     grid: declarations.Grid = None,
     config: declarations.Config = None,
     device: declarations.Device = "auto",
-    compiled: declarations.Compiled = False,
     seed: declarations.Seed = 0,
     batch: Annotated[
         int | None,
@@ -137,7 +136,7 @@ def explain(
     quiet = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     if text or labels is not None:
         given: dict[str, Any] = {"PICTURES": inputs, "--demo": demo, "--top": top, "--grid": grid}
-        given |= {"--config": config, "--compile": compiled, "--batch": batch, "--seed": seed}
+        given |= {"--config": config, "--batch": batch, "--seed": seed}
         strange = [name for name, value in given.items() if value]
         if strange or not text:
             raise InputError(
@@ -183,7 +182,7 @@ def explain(
                 target=target,
                 rival=rival,
                 device=device,
-                means={"output": model_output, "seed": seed, "compile": compiled},
+                means={"output": model_output, "seed": seed},
                 report=None if no_report else REPORT,
                 document=stdout if as_json else None,
             )
@@ -201,7 +200,6 @@ def explain(
         from sea_nn.config import choose_budget
         from sea_nn.explanation.atomic import find_target
         from sea_nn.members.registry import expand_methods
-        from sea_nn.sea import SEA
         from sea_nn.show.viewer import write_report
 
         # What is wrong with the options is best heard of before anything is computed.
@@ -215,10 +213,10 @@ def explain(
         loaded = options.load(model, device)
         options.check_grid(grid, loaded)
         options.check_top(n_top, settings, loaded, budget is not None)
-        means: dict[str, Any] = {"output": model_output, "seed": seed, "compile": compiled}
+        means: dict[str, Any] = {"output": model_output, "seed": seed}
         job = Job(
             loaded,
-            SEA(loaded.model, methods, settings, budget=budget, options=chosen, **means),
+            options.make_sea(loaded.model, methods, settings, budget, chosen, **means),
             output,
             options.find_target(target, rival, loaded),
             n_top,

@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError, SEAError
 from sea_nn.features import clip_grid
 from sea_nn.features.patches import find_patches
-from sea_nn.model.outputs import predict
+from sea_nn.members.registry import expand_methods
+from sea_nn.model.wrapped import predict
+from sea_nn.sea import SEA
 from sea_nn.vision.models import LoadedModel, load_model
 
 
@@ -64,6 +66,27 @@ def read_settings(path: Path | None, grid: str | None) -> SEAConfig:
         except InputError as error:
             raise InputError(f"{show(path)}: {error}") from error
     return settings if grid is None else settings.replace(grid=parse_grid(grid))
+
+
+def make_sea(
+    model: Any,
+    methods: str | None,
+    settings: SEAConfig,
+    budget: int | None,
+    chosen: Mapping[str, Mapping[str, Any]],
+    **means: Any,
+) -> SEA:
+    """The explainer that the options of a command ask for."""
+    named: Any = methods
+    if chosen:
+        if methods is None:
+            raise InputError("--set is for members that are named: say --methods as well")
+        named = [(e.member, e.options) for e in expand_methods(methods, chosen)]
+    if budget is None:
+        return SEA(model, named, settings, **means)
+    if settings != SEAConfig(grid=settings.grid):
+        raise InputError("--config is the paper's form, and has no effect beside a budget")
+    return SEA(model, named, budget=budget, grid=settings.grid, **means)
 
 
 def parse_grid(text: str) -> tuple[int, int]:

@@ -51,7 +51,6 @@ def run(
     grid: declarations.Grid = None,
     config: declarations.Config = None,
     device: declarations.Device = "auto",
-    compiled: declarations.Compiled = False,
     seed: declarations.Seed = 0,
     batch: Annotated[
         int | None,
@@ -103,7 +102,6 @@ def run(
     from sea_nn.config import choose_budget
     from sea_nn.datasets.run import Outcome, explain_dataset
     from sea_nn.members.registry import expand_methods
-    from sea_nn.sea import SEA
 
     settings = options.read_settings(config, grid)
     chosen = options.parse_assignments(assignments or ())
@@ -116,10 +114,10 @@ def run(
     wanted: str | int | None = target
     if target not in (None, "label"):
         wanted = options.find_class(str(target), loaded)
-    means: dict[str, Any] = {"output": model_output, "seed": seed, "compile": compiled}
+    means: dict[str, Any] = {"output": model_output, "seed": seed}
     outcome = explain_dataset(
         source,
-        SEA(loaded.model, methods, settings, budget=budget, options=chosen, **means),
+        options.make_sea(loaded.model, methods, settings, budget, chosen, **means),
         output,
         preprocess=loaded.preprocess,
         target=wanted,

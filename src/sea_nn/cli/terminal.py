@@ -28,7 +28,7 @@ SET_HELP = "Option of a member, such as rise.n_masks=500; may be given again."
 EVERY = 20.0
 """Seconds between lines where there is no terminal to draw a bar on."""
 
-_PYTHON_OPTION = re.compile(r"""options=\{(['"])(\w+)\1: \{(['"])(\w+)\3: ([^{}]+)\}\}""")
+_PYTHON_OPTION = re.compile(r"""methods=\[\((['"])(\w+)\1, \{(['"])(\w+)\3: ([^{}]+)\}\)\]""")
 
 P = ParamSpec("P")
 R = TypeVar("R")

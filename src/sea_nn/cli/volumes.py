@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from sea_nn.call import About, Running
 from sea_nn.cli import options
 from sea_nn.cli.files import name_folders
 from sea_nn.cli.pictures import EXPLANATION, STRIP
@@ -15,7 +16,6 @@ from sea_nn.config import choose_budget
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import find_target
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.sea import SEA
 from sea_nn.show.viewer import write_report
 from sea_nn.vision.models import is_file, load_model
 from sea_nn.vision.volumes import load_volume
@@ -53,7 +53,7 @@ def explain_volumes(
     loaded = load_model(model, options.find_place(device))
     aim = options.find_target(target, rival, loaded)
     chosen = options.parse_assignments(assignments)
-    sea = SEA(loaded.model, methods, settings, budget=budget, options=chosen, **means)
+    sea = options.make_sea(loaded.model, methods, settings, budget, chosen, **means)
     # A file that cannot be read is best heard of before the others are worked on.
     volumes = [load_volume(path) for path in paths]
     prepare_folder(output)
@@ -69,8 +69,8 @@ def explain_volumes(
                 volumes[k].unsqueeze(0).to(options.find_device(loaded)),
                 aim,
                 labels=loaded.labels or None,
-                model_name=loaded.name,
-                progress=tell,
+                about=About(model_name=loaded.name),
+                running=Running(progress=tell),
             )
             own = output / folder
             own.mkdir(exist_ok=True)

@@ -342,7 +342,8 @@ def describe_sea(sea: SEA) -> dict[str, Any]:
             "output": None if sea.output is None else sea.output.kind,
             "seed": sea.seed,
             "autocast": str(sea.autocast),
-            "compile": sea.compile,
+            "absent": sea.absent,
+            "grid": sea.grid,
             "budget": sea.budget,
         }
     )

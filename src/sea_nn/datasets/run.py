@@ -13,6 +13,7 @@ import platform
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,10 +50,10 @@ from sea_nn.datasets.storage import (
     remove_drafts,
 )
 from sea_nn.datasets.worker import Done, ShardWork, Worker
-from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.explanation.atomic import check_path
-from sea_nn.model.borrowing import borrow
-from sea_nn.model.outputs import Output, TensorModel, find_last_operation, find_output, predict
+from sea_nn.model.outputs import Output, find_output
+from sea_nn.model.probe import open_model
 from sea_nn.sea import SEA
 
 N_TRIED = 100  # inputs that are tried to find some that load
@@ -225,45 +226,35 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
     """
     model, answers = sea.forward_func, list[Tensor]()
     shape: tuple[int, ...] = ()
-    operation = failure = ""
-    tried = min(len(source), N_TRIED)
-    with borrow(model):
-        plain = TensorModel(model)
-
-        def ask(x: Tensor) -> Tensor:
-            answers.append(plain(x))
-            return answers[-1]
-
-        for index in range(tried):
-            try:
-                x = source.read(index).x
-                if not 1 <= x.ndim <= 4 or x.numel() == 0:
-                    raise InputError(
-                        "an input must be columns [F], a series [C, T], an image [C, H, W] or a "
-                        f"volume [C, D, H, W]; it is {list(x.shape)}"
-                    )
-                if shape and (x.shape != shape or not bool(x.isfinite().all())):
-                    continue
-                shape = tuple(x.shape)
-                if sea.output is not None:
-                    return shape, sea
-                x = x.unsqueeze(0).to(find_device(model))
-                if answers:
-                    answers.append(predict(model, x))
-                    continue
-                operation = find_last_operation(ask, x, ())
-                if not answers:  # it may be that no gradient can be had of it
-                    answers.append(predict(model, x))
-            except Exception as error:  # it gets its own row later
-                failure = failure or f"{source.ids[index]}: {error}"
-            if len(answers) == N_SAMPLE:
-                break
-        if not shape:
-            raise InputError(f"none of the first {tried} inputs could be read ({failure})")
-        if not answers:
-            raise MemberError(f"the model cannot be run on inputs of {list(shape)} ({failure})")
-        outputs = torch.cat([answer.detach() for answer in answers])
-        output = find_output(outputs, None, lambda: operation)
+    failure, operation, tried = "", "", min(len(source), N_TRIED)
+    for index in range(tried):
+        try:
+            x = source.read(index).x
+            if not 1 <= x.ndim <= 4 or x.numel() == 0:
+                raise InputError(
+                    "an input must be columns [F], a series [C, T], an image [C, H, W] or a "
+                    f"volume [C, D, H, W]; it is {list(x.shape)}"
+                )
+            if shape and (x.shape != shape or not bool(x.isfinite().all())):
+                continue
+            shape = tuple(x.shape)
+            if sea.output is not None:
+                return shape, sea
+            x = x.unsqueeze(0).to(find_device(model))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", AssumptionWarning)  # said once, below
+                with open_model(model, x) as probe:
+                    answers.append(probe.whole)
+                    operation = probe.operation
+        except Exception as error:  # it gets its own row later
+            failure = failure or f"{source.ids[index]}: {error}"
+        if len(answers) == N_SAMPLE:
+            break
+    if not shape:
+        raise InputError(f"none of the first {tried} inputs could be read ({failure})")
+    if not answers:
+        raise MemberError(f"the model cannot be run on inputs of {list(shape)} ({failure})")
+    output = find_output(torch.cat(answers), None, operation)
     if output.notice and not quiet:
         print(output.notice, file=sys.stderr)
     sea = copy.copy(sea)

@@ -176,7 +176,7 @@ def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
         target = torch.tensor(labels, device=x.device)
     elif settings.target != "predicted":
         target = int(settings.target)
-    e = sea.explain(x, target, internal_batch_size=limit, quiet=True)
+    e = sea.explain(x, target, internal_batch_size=limit)
     evaluations = sum(e.provenance.evaluations.values()) // len(x)
     curve: dict[str, list[Any]] = {}
     learned = e.function is not None and e.view == "picture"

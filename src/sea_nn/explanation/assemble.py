@@ -1,15 +1,19 @@
-"""From what the pipeline found to an ``Explanation``."""
+"""From what was found to an ``Explanation``."""
 
+from __future__ import annotations
+
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.parts import Part
+from sea_nn.explanation.parts import Part, show_input
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.explanation.ranking import name_class, rank_classes
 from sea_nn.explanation.sets import ROUNDING
@@ -17,27 +21,55 @@ from sea_nn.features import Features
 from sea_nn.features.kinds import TABLE
 from sea_nn.members.checks import Check, Level
 from sea_nn.members.member_maps import MemberMaps
+from sea_nn.model.probe import Probe
+from sea_nn.model.wrapped import Meter
 from sea_nn.paper.ensemble import Ensemble
-from sea_nn.pipeline import Explained
-from sea_nn.questions.asked import Asked
 from sea_nn.questions.learn import CLIP, AnswersMap
 
 MOST_MEMBERS = 8  # targets whose maps are kept
 LITTLE = 0.25  # an R² below which a function says little of the model
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What was learned about N inputs from heatmaps.
+
+    Attributes:
+        ensemble: the learned functions, with order and gains of the features.
+        attribution: the maps, [N, *shape].
+        features: the feature of each position of the map, int64 [1, *shape], where several
+            positions are one feature (a mask's group, a grid's cell); None: one each.
+    """
+
+    ensemble: Ensemble
+    attribution: Tensor
+    features: Tensor | None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Everything that was found.
+
+    Attributes:
+        members: the members' raw maps, the class explained and the model's answers about x.
+        heatmaps: the members' maps, absolute and scaled to [0, 1], [N, m, *shape].
+        learned: the learned function and its map; with a budget, one learned from answers.
+        probe: the model; it knows how many rows it has seen.
+        started: when the explanation was begun.
+    """
+
+    members: MemberMaps
+    heatmaps: Tensor
+    learned: Learned | AnswersMap
+    probe: Probe
+    started: float
+
+
 def assemble(
-    found: Explained,
-    x: Tensor,
-    *,
-    images: Tensor | None,
-    labels: Sequence[str] | None,
-    checks: Iterable[Check],
-    provenance: Provenance,
-    earlier: Sequence[MemberMaps] = (),
+    call: Any, found: Explained, checks: Iterable[Check], quiet: bool = False
 ) -> Explanation:
-    """Return the explanation of the inputs ``x``; the other arguments as for ``SEA.explain``."""
-    learned, target, features = found.learned, found.members.target, found.features
+    """Return the explanation of a ``call.Call``; a quiet one has no pictures of its inputs."""
+    learned, target, features = found.learned, found.members.target, call.features
     rival = target[:, 1] if target.ndim == 2 else None
     result: Ensemble | AnswersMap
     own: dict[str, Any] = {}
@@ -46,19 +78,25 @@ def assemble(
         own = {"function": learned.function, "predict_error": learned.error.float()}
         against = features.add_channel(learned.against.to(gains.dtype))
         own |= {"curve": learned.curve, "asked": learned.asked, "against": against}
+        earlier = () if call.previous is None else call.previous.members
         others = (one for one in earlier if not torch.equal(one.target, target))
         own["members"] = (*others, found.members)[-MOST_MEMBERS:]
     else:
         result, gains = learned.ensemble, learned.ensemble.gains
-    attribution = learned.attribution.to(gains.dtype)
-    names = None if labels is None else tuple(_name(labels, t) for t in target.tolist())
+    images = call.about.images
+    if images is None and not quiet:
+        images = show_input(call.x, features.kind)
+    names = None
+    if call.labels is not None:
+        names = tuple(_name(call.labels, t) for t in target.tolist())
+    output = found.probe.output
     return Explanation(
-        attribution=features.add_channel(attribution),
+        attribution=features.add_channel(learned.attribution.to(gains.dtype)),
         maps=found.heatmaps.float(),
         methods=tuple(found.members.maps),
         target=target if rival is None else target[:, 0],
         rival=rival,
-        score=found.members.output.score(found.members.outputs.float(), target),
+        score=output.score(found.members.outputs.float(), target),
         order=result.order,
         gains=gains,
         feature_shape=result.feature_shape,
@@ -66,8 +104,8 @@ def assemble(
         images=images,
         labels=names,
         checks=tuple(checks),
-        provenance=provenance,
-        values=x.detach().clone() if features.kind.channels is None else None,
+        provenance=_tell(call, found),
+        values=call.x.detach().clone() if features.kind.channels is None else None,
         feature_names=None if features.parts else features.names,
         parts=tuple(
             Part(name, part.kind.name, part.kind.view, part.input_shape, part.kind.channels)
@@ -75,62 +113,60 @@ def assemble(
         ),
         kind=features.kind.name,
         view=features.kind.view,
-        ranking=rank_classes(found.members.outputs, found.members.output, labels),
+        ranking=rank_classes(found.members.outputs, output, call.labels),
         **own,
     )
 
 
-def describe_run(found: Explained, call: dict[str, Any], captum: str, **about: Any) -> Provenance:
-    """How an explanation was made, from settings to seconds; ``about`` are further fields of it."""
+def _tell(call: Any, found: Explained) -> Provenance:
+    """Where an explanation comes from, from settings to seconds."""
+    members, meter, output = found.members, found.probe.meter, found.probe.output
+    spent = members.evaluations
+    if members.reused:
+        spent = dict.fromkeys(spent, 0)
+    other = meter.seen - sum(spent.values())
+    took, total = sum(members.seconds.values()), time.perf_counter() - found.started
+    assumed = (f"outputs are {output.kind}: {output.found}",)
+    assumed += tuple(notice for notice in found.probe.notices if notice != output.notice)
+    if call.budget is not None:
+        assumed += (call.absent,)
     return Provenance(
-        config=found.config.to_dict(),
-        members=found.members.options,
-        call={**call, "output": found.members.output.kind},
-        versions={**find_versions(), "captum": captum},
-        seconds=found.seconds,
-        evaluations=found.evaluations,
+        config=call.config.to_dict() if call.budget is None else {},
+        members=members.options,
+        call={**call.told, "output": output.kind},
+        versions={**find_versions(), "captum": version("captum")},
+        seconds={**members.seconds, "sea": max(0.0, total - took), "total": total},
+        evaluations={**spent, "sea": other},
+        by_purpose=_divide(meter, len(call.x)),
+        assumed=assumed,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        **about,
+        seed=call.seed,
+        model=call.name,
+        device=str(call.x.device),
     )
 
 
-def find_asked(previous: Any, budget: int | None) -> Asked | None:
-    """The questions of an earlier explanation, or why they cannot be used."""
-    if previous is None:
-        return None
-    if not isinstance(previous, Explanation):
-        raise KindError(f"previous must be an Explanation; got {type(previous).__name__}")
-    if budget is None or previous.asked is None:
-        raise InputError(
-            "previous is for explanations with a budget: SEA(model, budget=512).explain(x, "
-            "previous=e), where e has one as well"
-        )
-    return previous.asked
+def _divide(meter: Meter, count: int) -> dict[str, int]:
+    """The rows that a model saw by purpose, an input of this many; their sum is right."""
+    members, questions = -(-meter.rows["members"] // count), meter.rows["questions"] // count
+    checks = -(-meter.seen // count) - members - questions
+    return {"members": members, "questions": questions, "checks": checks}
 
 
-def check_labels(labels: Any) -> None:
-    """Refuse names of classes that are no list."""
-    if isinstance(labels, str) or not (labels is None or hasattr(labels, "__getitem__")):
-        raise KindError(f"labels must be a list of the classes' names; got {labels!r}")
-
-
-def check_function(found: Explained) -> list[Check]:
+def check_function(learned: AnswersMap) -> list[Check]:
     """What to know of functions learned from answers: clipped log-odds, classes without support."""
-    result = found.learned
-    if not isinstance(result, AnswersMap):
-        return []
-    f, checks = result.function, []
-    if result.stopped:
-        done = f"questions ended after {f.n_answers}: {result.stopped}"
-        level: Level = "warn" if result.stopped == "interrupted" else "ok"
+    f, checks = learned.function, []
+    if learned.stopped:
+        done = f"questions ended after {f.n_answers}: {learned.stopped}"
+        level: Level = "warn" if learned.stopped == "interrupted" else "ok"
         checks.append(Check(level, "questions", done, "the map is of what was answered until then"))
-    for i in range(len(result.order)):
-        checks += check_answers(result, i, f"input {i}")
+    for i in range(len(learned.order)):
+        checks += check_answers(learned, i, f"input {i}")
     return checks
 
 
 def check_answers(
-    learned: AnswersMap, i: int, subject: str, absent: str = "set SEAConfig.absent"
+    learned: AnswersMap, i: int, subject: str, absent: str = "choose SEA(model, absent=)"
 ) -> Iterator[Check]:
     """Warn of clipped log-odds, of a function that says little, and of a target without support.
 

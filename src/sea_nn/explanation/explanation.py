@@ -158,6 +158,16 @@ class Explanation(FeatureSets):
         return 0 if self.function is None else self.function.n_answers
 
     @property
+    def evaluations(self) -> dict[str, int]:
+        """The rows of each input that the model saw, for "members", "questions" and "checks"."""
+        return dict(self.provenance.by_purpose)
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What was not said and how it was taken: the kind of output, what absent means."""
+        return self.provenance.assumed
+
+    @property
     def unit(self) -> str:
         """The unit of gains and attribution: "log-odds" or "value"; "" of the paper's function."""
         return "" if self.function is None else self.function.link

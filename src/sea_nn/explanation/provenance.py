@@ -27,7 +27,9 @@ class Provenance:
         versions: of this package and those it stands on.
         seed: what random draws start from.
         seconds: by member, the time taken.
-        evaluations: by member, the model evaluations made.
+        evaluations: by member, the model evaluations made for all inputs; "sea" are the others.
+        by_purpose: the evaluations an input: "members", "questions" and "checks".
+        assumed: what was not said and how it was taken, in sentences.
         model: its name.
         device: where it ran.
         created: when.
@@ -40,14 +42,18 @@ class Provenance:
     seed: int | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     evaluations: Mapping[str, int] = field(default_factory=dict)
+    by_purpose: Mapping[str, int] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
     model: str = ""
     device: str = ""
     created: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("config", "members", "call", "versions", "seconds", "evaluations"):
+        names = ("config", "members", "call", "versions", "seconds", "evaluations", "by_purpose")
+        for name in names:
             plain = json.loads(json.dumps(dict(getattr(self, name)), default=_describe))
             object.__setattr__(self, name, plain)
+        object.__setattr__(self, "assumed", tuple(map(to_text, self.assumed)))
         for name in ("model", "device", "created"):
             object.__setattr__(self, name, to_text(getattr(self, name)))
 

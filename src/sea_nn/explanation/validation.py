@@ -24,7 +24,7 @@ def check_parts(e: Any) -> None:
     if e.parts and (e.values is None or values != math.prod(e.maps.shape[2:])):
         raise InputError(f"parts hold {values} values; the maps are {list(e.maps.shape)}")
     count, m = e.attribution.shape[0], len(e.methods)
-    if count < 1 or m < 1:
+    if count < 1 or (m < 1 and e.function is None):
         raise InputError(f"an explanation needs an input and a method; got {count} and {m}")
     together = e.attribution.ndim == e.maps.ndim  # one channel stands for all
     shape = tuple(e.attribution.shape[2 if together else 1 :])
@@ -87,7 +87,7 @@ def check_parts(e: Any) -> None:
                 f"texts must be the pieces of {count} texts, up to {shape[0]} each; got "
                 f"{len(e.texts)} texts of up to {longest}"
             )
-    low, high = map(float, e.maps.aminmax())
+    low, high = map(float, e.maps.aminmax()) if m else (0.0, 1.0)
     if not (low >= 0 and high <= 1 + 1e-6):
         raise InputError(f"maps must lie in [0, 1], without nan; got {low} to {high}")
     if not float(e.attribution.min()) >= 0:

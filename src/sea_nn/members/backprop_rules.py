@@ -8,16 +8,18 @@ smooth activations take part, which Captum passes over in silence (the member wo
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sea_nn.errors import MemberError
-from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.forms import out_of_place
+from sea_nn.errors import UnfitError
+from sea_nn.model.borrowing import copy_twin, find_inplace, is_private
+from sea_nn.model.evaluator import Evaluator, is_same
 from sea_nn.model.gradient_sums import sum_gradients
+from sea_nn.model.wrapped import TensorModel
 
 RECTIFIERS = (nn.ReLU, nn.ReLU6)
 ACTIVATIONS = (
@@ -43,7 +45,7 @@ def guided_backprop(evaluator: Evaluator) -> Tensor:
         return (_CutNegative.apply(inputs[0]), *inputs[1:])  # type: ignore[no-untyped-call]
 
     def compute() -> Tensor:
-        with _attach(evaluator, RECTIFIERS, hook, "guided_backprop", before=True) as mine:
+        with _attach(evaluator, RECTIFIERS, hook, "guided_backprop", before=True) as (mine, _):
             return sum_gradients(mine, 1, lambda part: evaluator.x[part.rows])
 
     return evaluator.share("guided_backprop", compute)
@@ -55,7 +57,7 @@ def deconvolution(evaluator: Evaluator) -> Tensor:
     def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Any:
         return _PassPositive.apply(inputs[0], output.detach())  # type: ignore[no-untyped-call]
 
-    with _attach(evaluator, RECTIFIERS, hook, "deconvolution") as mine:
+    with _attach(evaluator, RECTIFIERS, hook, "deconvolution") as (mine, _):
         return sum_gradients(mine, 1, lambda part: evaluator.x[part.rows])
 
 
@@ -67,8 +69,8 @@ def deeplift(evaluator: Evaluator) -> Tensor:
     of a known type. Attention, layer norms and products of activations are not: the share that the
     map misses is left in the evaluator's cache (`MISSED`).
     """
-    if any(isinstance(m, nn.Softmax) for m in evaluator.model.modules()):
-        raise MemberError(
+    if evaluator.has(nn.Softmax):
+        raise UnfitError(
             "deeplift explains scores before a softmax, and this model contains nn.Softmax; "
             "leave that layer out, or use integrated_gradients"
         )
@@ -81,23 +83,20 @@ def deeplift(evaluator: Evaluator) -> Tensor:
         return _Rescale.apply(inputs[0], module.forward)  # type: ignore[no-untyped-call]
 
     base, total = evaluator.baseline(), torch.zeros_like(evaluator.x)
-    change, outputs = evaluator.x.new_zeros(len(evaluator.x)), list[Tensor]()
+    change = evaluator.x.new_zeros(len(evaluator.x))
 
     def visit(start: int, stop: int) -> None:
         rows = torch.arange(start, stop, device=evaluator.x.device)
         pairs = torch.cat([evaluator.x[start:stop], base[start:stop]])
-        outputs.clear()
         total[start:stop] = mine.gradient(pairs, rows.repeat(2))[: len(rows)]
-        score = mine.score(outputs[0], rows.repeat(2)).to(change)
+        outputs = said.pop()
+        said.append(outputs[: len(rows)])  # of the inputs, without their baselines
+        score = mine.score(outputs, rows.repeat(2)).to(change)
         change[start:stop] = score[: len(rows)] - score[len(rows) :]
 
-    with _attach(evaluator, (*ACTIVATIONS, *POOLS), hook, "deeplift") as mine:
-        handle = mine.model.register_forward_hook(lambda _, __, out: outputs.append(out.detach()))
-        try:
-            # Each item is an input and its baseline.
-            mine.sweep(len(evaluator.x), visit, weight=2)
-        finally:
-            handle.remove()
+    with _attach(evaluator, (*ACTIVATIONS, *POOLS), hook, "deeplift") as (mine, said):
+        # Each item is an input and its baseline.
+        mine.sweep(len(evaluator.x), visit, weight=2)
     maps = total * (evaluator.x - base)
     missed = (maps.flatten(1).sum(1) - change).abs()
     rounding = ROUNDING * maps.abs().flatten(1).sum(1)
@@ -113,13 +112,26 @@ def _attach(
     hook: Hook,
     member: str,
     before: bool = False,
-) -> Iterator[Evaluator]:
-    """Yield the evaluator on a model that works out of place, with the hook on its layers."""
-    evaluator = out_of_place(evaluator, member)
+) -> Iterator[tuple[Evaluator, list[Tensor]]]:
+    """Yield the evaluator on a model that works out of place, with the hook on its layers.
+
+    What it says of the inputs, pass by pass, is listed: if that is not what the model says, layers
+    that write in place are part of what it computes, and the member is not made for it.
+    """
+    module = evaluator.module
+    if module is None or not is_private(module):
+        raise UnfitError(
+            f"{member} changes how layers run, and this model cannot be copied, so that would "
+            "show wherever else it is used. Use saliency or integrated_gradients"
+        )
+    writes = bool(find_inplace(module))
+    if writes:
+        model = TensorModel(copy_twin(module, inplace=False), False, evaluator.model.meter)
+        evaluator = replace(evaluator, model=model)
     found = [m for m in evaluator.model.modules() if isinstance(m, kinds)]
     if not found:
         names = ", ".join(kind.__name__ for kind in kinds)
-        raise MemberError(
+        raise UnfitError(
             f"{member} changes the backward pass of activation modules ({names}) and found none: "
             "the map would repeat the plain gradient. Use integrated_gradients or smooth_ig, or "
             "write the activations as modules"
@@ -128,11 +140,21 @@ def _attach(
         m.register_forward_pre_hook(hook) if before else m.register_forward_hook(hook)
         for m in found
     ]
+    said: list[Tensor] = []
+    handles.append(
+        evaluator.model.register_forward_hook(lambda _, __, out: said.append(out.detach()))
+    )
     try:
-        yield evaluator
+        yield evaluator, said
     finally:
         for handle in handles:
             handle.remove()
+    if writes and not is_same(torch.cat(said), evaluator.outputs):
+        raise UnfitError(
+            f"{member} needs layers that do not write in place, and with inplace=False this "
+            "model computes something else (an activation overwrites what another layer "
+            "reads). Use saliency or integrated_gradients, which run the model as it is"
+        )
 
 
 class _CutNegative(torch.autograd.Function):

@@ -2,7 +2,7 @@
 
 >>> import captum, torch
 >>> from torch import nn
->>> from sea_nn.members.compute import from_captum
+>>> from sea_nn.members.run import from_captum
 >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU6(), nn.Flatten(), nn.Linear(144, 2))
 >>> x = torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 >>> captums = from_captum(captum.attr.GuidedBackprop)  # knows nn.ReLU alone, says nothing here
@@ -12,29 +12,28 @@
 """
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.members.compute import compute_maps
 from sea_nn.members.member_maps import MemberMaps
-from sea_nn.members.registry import Methods
-from sea_nn.model.borrowing import borrow, copy_twin, is_private
-from sea_nn.model.outputs import Target, TensorModel, as_args, predict, select_args, take
+from sea_nn.members.registry import Methods, expand_methods
+from sea_nn.members.run import run_members
+from sea_nn.model.borrowing import copy_twin, is_private
+from sea_nn.model.outputs import Target, take
+from sea_nn.model.probe import Probe, ask_points, open_model
+from sea_nn.model.wrapped import Meter, Progress, TensorModel
 from sea_nn.paper.agreement import mean_agreement
 from sea_nn.paper.heatmaps import is_flat, reduce_channels
 
-CHUNK = 32  # inputs asked about at a time
 MOST_CHANCE = 0.5
 """Where chance reaches more than this rank correlation, agreement cannot be judged."""
 COMPLETENESS = 0.05
 """Integrated gradients and DeepLIFT should sum to the change of the output within this share."""
-SAME = 0.02
-"""Two answers about an input are the same within this share; half precision needs some."""
 MUCH = 0.25
 """A map whose sum misses more than this share of the change does not count."""
 
@@ -68,7 +67,13 @@ def examine(
     x: Tensor,
     target: Target = None,
     methods: Methods = "paper",
-    **options: Any,
+    *,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    output: str | None = None,
+    baselines: float | Tensor | None = None,
+    additional_forward_args: Any = None,
+    internal_batch_size: int | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Check, ...]:
     """Run the members on a few inputs and report what a person should know before ensembling.
 
@@ -77,34 +82,49 @@ def examine(
         x: a few inputs [N, ...].
         target: the class, or None for the predicted one.
         methods: the members in question.
-        **options: as for ``sea_nn.members.compute.compute_maps``.
+        options: of members, by name.
+        output: what the model's outputs are.
+        baselines: as for ``SEA.explain``.
+        additional_forward_args: as for ``SEA.explain``.
+        internal_batch_size: as for ``SEA.explain``.
+        progress: called with (member, evaluations done, evaluations in all).
     """
-    found = compute_maps(model, x, target, methods, on_error="skip", **options)
-    return (
-        *check_model(model, x, options.get("additional_forward_args")),
-        *check_rows(found, model, x, options.get("additional_forward_args")),
-        *check_members(found, model, x, **options),
-    )
+    entries = expand_methods(methods, options)
+    price = len(x) * sum(e.member.cost(e.options, tuple(x.shape[1:])) for e in entries)
+    with open_model(
+        model,
+        x,
+        target,
+        output=output,
+        baselines=baselines,
+        args=additional_forward_args,
+        limit=internal_batch_size,
+        meter=Meter(progress=progress, total=price),
+    ) as probe:
+        probe.begin(ask_empty=False)
+        found = run_members(probe, [entries], "skip")
+        checks = (*check_model(probe), *check_probe(probe), *check_members(found))
+        return (*checks, *check_completeness(probe, found))
 
 
-def check_model(model: Callable[..., Any], x: Tensor, args: Any = None) -> list[Check]:
+def check_model(probe: Probe) -> list[Check]:
     """Modules that break methods which hook them: used twice in a pass, or writing in place."""
-    if not isinstance(model, nn.Module):
+    module, x = probe.evaluator.module, probe.evaluator.x
+    if module is None:
         return [Check("ok", "model", "a plain function: members that look inside it are left out")]
+    if not is_private(module):
+        return [Check("ok", "model", "it cannot be copied, so it runs as it is")]
     calls: Counter[str] = Counter()
-    one = torch.zeros(1, dtype=torch.long, device=x.device)
-    with borrow(model, x, as_args(args)) as twin, torch.no_grad():
-        if not is_private(twin):
-            return [Check("ok", "model", "it cannot be copied, so it runs as it is")]
-        copy = copy_twin(twin)  # which goes, and the hooks with it
-        names = {m: name for name, m in copy.named_modules() if not list(m.children())}
-        for module in names:
-            module.register_forward_hook(lambda m, *_: calls.update([names[m]]))
-        TensorModel(copy, check=False)(
-            x[:1].detach().clone(), *select_args(as_args(args), one, len(x))
-        )
+    copy = copy_twin(module)  # which goes, and the hooks with it
+    names = {m: name for name, m in copy.named_modules() if not list(m.children())}
+    for layer in names:
+        layer.register_forward_hook(lambda m, *_: calls.update([names[m]]))
+    model = TensorModel(copy, check=False, meter=probe.meter)
+    with torch.no_grad():
+        one = torch.zeros(1, dtype=torch.long, device=x.device)
+        replace(probe.evaluator, model=model).forward(x[:1].clone(), one)
     twice = [name for name, count in calls.items() if count > 1]
-    writing = [name for module, name in names.items() if getattr(module, "inplace", False)]
+    writing = [name for layer, name in names.items() if getattr(layer, "inplace", False)]
 
     def warn(found: list[str], do: tuple[str, str], how: str, advice: str) -> Check:
         what = f"{len(found)} {do[len(found) > 1]} {how}, such as {found[0]!r}"
@@ -121,14 +141,32 @@ def check_model(model: Callable[..., Any], x: Tensor, args: Any = None) -> list[
     return checks or [Check("ok", "model", "every module runs once in a pass, none in place")]
 
 
-def check_members(
-    found: MemberMaps, model: Callable[..., Any], x: Tensor, **options: Any
-) -> list[Check]:
-    """What the members' own maps tell: failures, empty maps, duplicates, incomplete integrals."""
+def check_probe(probe: Probe) -> list[Check]:
+    """What the first answers told: what was assumed of them, and whether they hold a second time.
+
+    Members put points of many inputs into one batch, so that their maps of a model whose answers
+    depend on the batch mix inputs.
+    """
+    checks = []
+    for notice in probe.notices:
+        what, _, advice = notice.partition(". ")
+        checks.append(Check("warn", "model", what, advice))
+    if probe.unsteady is not None and bool(probe.unsteady.any()):
+        what = "its answer about an input changes with the rest of the batch, or by chance"
+        advice = (
+            "maps mix inputs: a normalisation by batch statistics, or dropout, runs in eval mode "
+            "too; switch it off, or explain inputs with internal_batch_size=1"
+        )
+        checks.append(Check("warn", "model", what, advice))
+    return checks
+
+
+def check_members(found: MemberMaps) -> list[Check]:
+    """What the members' own maps tell: failures, empty maps, duplicates, sums that are missed."""
     checks = [Check("fail", name, why, "it is left out") for name, why in found.failed.items()]
-    if found.output.notice:
-        what, _, advice = found.output.notice.partition(". ")
-        checks.insert(0, Check("warn", "model", what, advice))
+    if not found.maps:
+        what = "no member explains this model: the map rests on its answers alone"
+        return [*checks, Check("ok", "members", what)]
     copies = {b: a for a, b, same in found.duplicates() if bool(same.all())}
     for name, maps in found.maps.items():
         seen = reduce_channels(maps, found.kind.channels)
@@ -158,33 +196,8 @@ def check_members(
     ]
     own = [maps for name, maps in found.maps.items() if name not in copies]
     checks += _check_agreement([reduce_channels(maps, found.kind.channels) for maps in own])
-    if "integrated_gradients" in found.maps:
-        checks.append(_check_completeness(found, model, x, **options))
     checks += [c for name, missed in found.missed.items() for c in _check_missed(name, missed)]
     return checks
-
-
-@torch.no_grad()
-def check_rows(
-    found: MemberMaps, model: Callable[..., Any], x: Tensor, args: Any = None
-) -> list[Check]:
-    """Warn of a model whose answer about an input depends on the rest of the batch, or on chance.
-
-    Members put points of many inputs into one batch, so that their maps of such a model mix inputs.
-    """
-    first = torch.zeros(2, dtype=torch.long, device=x.device)
-    pair = torch.cat([x[:1], x[:1] / 2]).detach()
-    with borrow(model, x, as_args(args)) as twin:
-        now = predict(twin, pair, select_args(as_args(args), first, len(x)))[0]
-    before = found.outputs[0].to(now)
-    if float((now - before).abs().max()) <= SAME * float(before.abs().max().clamp_min(1)):
-        return []
-    what = "its answer about an input changes with the rest of the batch, or by chance"
-    advice = (
-        "maps mix inputs: a normalisation by batch statistics, or dropout, runs in eval mode too; "
-        "switch it off, or explain inputs with internal_batch_size=1"
-    )
-    return [Check("warn", "model", what, advice)]
 
 
 def _check_missed(name: str, missed: Tensor) -> list[Check]:
@@ -224,30 +237,26 @@ def find_dead(found: MemberMaps) -> list[int]:
     return [int(i) for i in torch.stack(flat).all(0).nonzero().flatten()]
 
 
-@torch.no_grad()
-def _check_completeness(
-    found: MemberMaps,
-    model: Callable[..., Any],
-    x: Tensor,
-    baselines: float | Tensor | None = None,
-    additional_forward_args: Any = None,
-    internal_batch_size: int | None = None,
-    **_: Any,
-) -> Check:
-    """Integrated gradients must add up to F(x) - F(baseline): the method's own axiom."""
-    own = found.options["integrated_gradients"].get("baselines", baselines)
-    start = torch.as_tensor(0.0 if own is None else own, dtype=x.dtype, device=x.device)
-    with borrow(model, x, as_args(additional_forward_args)) as twin:
-        size = internal_batch_size or CHUNK
-        outputs = predict(twin, start.expand_as(x), additional_forward_args, batch_size=size)
-    wanted = take(found.outputs, found.target) - take(outputs, found.target)
+def check_completeness(probe: Probe, found: MemberMaps) -> list[Check]:
+    """Integrated gradients must add up to F(x) - F(baseline): the method's own axiom.
+
+    The model is asked about the baselines.
+    """
+    if "integrated_gradients" not in found.maps:
+        return []
+    evaluator = probe.evaluator
+    own = found.options["integrated_gradients"].get("baselines", evaluator.baselines)
+    points = replace(evaluator, baselines=own).baseline()
+    rows = torch.arange(len(points), device=points.device)
+    said = ask_points(evaluator, rows, lambda part: points[part])
+    wanted = take(found.outputs, found.target) - said.logit
     given = found.maps["integrated_gradients"].flatten(1).sum(1)
     error = float(((given - wanted).abs() / wanted.abs().clamp_min(1e-6)).median())
     message = f"its sum misses the change of the logit by {error:.1%} (median)"
     if error <= COMPLETENESS:
-        return Check("ok", "integrated_gradients", message)
-    advice = "ask for more steps: options={'integrated_gradients': {'n_steps': 100}}"
-    return Check("warn", "integrated_gradients", message, advice)
+        return [Check("ok", "integrated_gradients", message)]
+    advice = 'ask for more steps: methods=[("integrated_gradients", {"n_steps": 100})]'
+    return [Check("warn", "integrated_gradients", message, advice)]
 
 
 def vote(found: MemberMaps) -> Tensor:

@@ -39,18 +39,28 @@ def grad_cam(
     """
 
     def compute() -> Tensor:
-        name, module = _named_layer(evaluator, layer) if layer else find_layer(evaluator, reshape)
         size = evaluator.x.shape[2:]
         maps = evaluator.x.new_zeros(len(evaluator.x), 1, *size)
+        mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[len(size)]
+
+        def put(start: int, cam: Tensor) -> None:
+            cam = cam.clamp(min=0) if relu else cam
+            large = functional.interpolate(cam, size, mode=mode, align_corners=False)
+            maps[start : start + len(cam)] = large
+
+        if layer:
+            (name, module), first = _named_layer(evaluator, layer), 0
+        else:  # the pass that looks for the layer tells the first input's map as well
+            name, module, cam = find_layer(evaluator, reshape)
+            put(0, cam)
+            first = 1
 
         def visit(start: int, stop: int) -> None:
-            cam = _class_map(evaluator, name, module, start, stop, reshape)
-            cam = cam.clamp(min=0) if relu else cam
-            mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[len(size)]
-            maps[start:stop] = functional.interpolate(cam, size, mode=mode, align_corners=False)
+            start, stop = start + first, stop + first
+            put(start, _class_map(evaluator, name, module, start, stop, reshape))
 
         # The graph starts at the layer, so a pass costs little more than a forward pass.
-        evaluator.sweep(len(evaluator.x), visit, gradient=False)
+        evaluator.sweep(len(evaluator.x) - first, visit, gradient=False)
         return maps
 
     if not evaluator.kind.neighbours:
@@ -68,12 +78,15 @@ def guided_grad_cam(
     return guided_backprop(evaluator) * grad_cam(evaluator, layer, reshape)
 
 
-def find_layer(evaluator: Evaluator, reshape: Reshape | None = None) -> tuple[str, nn.Module]:
+def find_layer(
+    evaluator: Evaluator, reshape: Reshape | None = None
+) -> tuple[str, nn.Module, Tensor]:
     """Return the name and module of the layer that Grad-CAM reads if none is named.
 
-    The model runs once on one input; among convolutions and layer norms, the last to run whose
-    output has more than one position, and whose positions the score depends on, is taken. (The
-    last norms of a transformer with a class token fail the second test: only that token counts.)
+    The model runs once on the first input; among convolutions and layer norms, the last to run
+    whose output has more than one position, and whose positions the score depends on, is taken.
+    (The last norms of a transformer with a class token fail the second test: only that token
+    counts.) The first input's map at the layer's own resolution, [1, 1, ...], comes with it.
     """
     module = _require_module(evaluator)
     kinds = (*CONVOLUTIONS, nn.LayerNorm)
@@ -94,7 +107,8 @@ def find_layer(evaluator: Evaluator, reshape: Reshape | None = None) -> tuple[st
     rows = torch.zeros(1, dtype=torch.long, device=evaluator.x.device)
     try:
         with evaluator.differentiable():
-            score = evaluator.score(evaluator.forward(evaluator.x[:1].clone(), rows), rows).sum()
+            outputs = evaluator.forward(evaluator.arrange(evaluator.x[:1]), rows)
+            score = evaluator.score(outputs, rows).sum()
     finally:
         for handle in handles:
             handle.remove()
@@ -109,11 +123,11 @@ def find_layer(evaluator: Evaluator, reshape: Reshape | None = None) -> tuple[st
         if grad is None:
             continue
         if isinstance(layer, CONVOLUTIONS) or bool(_to_grid(grad, evaluator, reshape).any()):
-            return names[layer], layer
+            return names[layer], layer, _weigh(output.detach(), grad, evaluator, reshape)
     raise UnfitError(
         "grad_cam found no convolution or token layer that the score depends on; name one with "
-        'options={"grad_cam": {"layer": ...}}, or use saliency, integrated_gradients, smooth_ig or '
-        "occlusion, which need no such layer"
+        'methods=[("grad_cam", {"layer": ...})], or use saliency, integrated_gradients, smooth_ig '
+        "or occlusion, which need no such layer"
     )
 
 
@@ -152,8 +166,12 @@ def _class_map(
         handle.remove()
     if grad is None:
         raise MemberError(f"the score does not depend on layer {name!r}; name another")
-    active = _to_grid(kept[0].detach(), evaluator, reshape)
-    slope = _to_grid(grad, evaluator, reshape)
+    return _weigh(kept[0].detach(), grad, evaluator, reshape)
+
+
+def _weigh(active: Tensor, slope: Tensor, evaluator: Evaluator, reshape: Reshape | None) -> Tensor:
+    """Channels of a layer's output, weighed by their mean gradients and added up, [P, 1, ...]."""
+    active, slope = (_to_grid(t, evaluator, reshape) for t in (active, slope))
     weight = slope.mean(tuple(range(2, slope.ndim)), keepdim=True)
     return (weight * active).sum(1, keepdim=True).to(evaluator.x.dtype)
 
@@ -202,7 +220,7 @@ def _named_layer(evaluator: Evaluator, layer: str) -> tuple[str, nn.Module]:
 
 def _require_module(evaluator: Evaluator) -> nn.Module:
     if evaluator.module is None:
-        raise MemberError(
+        raise UnfitError(
             "grad_cam reads a layer, so it needs a torch.nn.Module, not a plain function; use "
             "saliency, integrated_gradients or occlusion"
         )

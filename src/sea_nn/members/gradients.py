@@ -1,11 +1,10 @@
 """Members made of input gradients: at the input, along a path, or around it.
 
 All of them are weighted sums of gradients at chosen points, so they share one packed loop,
-`Evaluator.integrate`, and equal Captum's classes called with the same options and draws. Draws are
+`sum_gradients`, and equal Captum's classes called with the same options and draws. Draws are
 each input's own (`sea_nn.model.noise`): what noise leaves in the maps averages out over inputs.
 """
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,14 +23,12 @@ COPIES = 1 << 30
 
 def saliency(evaluator: Evaluator) -> Tensor:
     """Return the signed gradient of the class score (VG in the paper)."""
-    # Whoever computed it: the first member that uses it is the one to count it.
-    evaluator.share("gradient counted", lambda: evaluator.tick(len(evaluator.x)))
     return input_gradients(evaluator)
 
 
 def input_x_gradient(evaluator: Evaluator) -> Tensor:
     """Return input times gradient; the gradient is the one `saliency` computed, if it ran."""
-    return evaluator.x * saliency(evaluator)
+    return evaluator.x * input_gradients(evaluator)
 
 
 def integrated_gradients(evaluator: Evaluator, n_steps: int = 50) -> Tensor:
@@ -105,10 +102,7 @@ def _average_paths(evaluator: Evaluator, copies: "_Noisy", n_steps: int) -> Tens
         total[first:last] = maps.unflatten(0, (last - first, count)).mean(1)
 
     size = 4 * count * evaluator.x[0].nbytes  # copies, paths, sums and maps
-    # The passes say what they cost themselves.
-    replace(evaluator, tick=lambda count: None).sweep(
-        len(evaluator.x), visit, size=max(1, COPIES // size)
-    )
+    evaluator.sweep(len(evaluator.x), visit, size=max(1, COPIES // size))
     return total
 
 

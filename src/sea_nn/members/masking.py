@@ -10,7 +10,6 @@ from torch.nn import functional
 
 from sea_nn.errors import InputError
 from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.masked import ask_masked
 
 Sizes = int | Sequence[int] | None
 
@@ -37,7 +36,7 @@ def occlusion(evaluator: Evaluator, window: Sizes = None, stride: Sizes = None) 
             mask[place] = 0
         return keep
 
-    for start, stop, _, scores in ask_masked(evaluator, len(slices), masks):
+    for start, stop, _, scores in evaluator.ask_masked(len(slices), masks):
         fall = before[:, None] - scores
         for k, place in enumerate(slices[start:stop]):
             total[:, *place] += fall[:, k].view(-1, *(1,) * (evaluator.x.ndim - 1))
@@ -79,7 +78,7 @@ def rise(evaluator: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float 
         return smooth[which[:, None, None], 0, y[:, :, None], x[:, None, :]].unsqueeze(1)
 
     total = evaluator.x.new_zeros(len(evaluator.x), height * width)
-    for _, _, mask, scores in ask_masked(evaluator, n_masks, masks, probability=True):
+    for _, _, mask, scores in evaluator.ask_masked(n_masks, masks, probability=True):
         total += scores @ mask.flatten(1)
     return (total / (n_masks * keep)).view(-1, 1, height, width)
 

@@ -110,7 +110,7 @@ _AMOUNT = (_is_amount, "a number from 0")
 _SWITCH = (lambda value: isinstance(value, bool), "true or false")
 _EXTENT = (_is_extent, "a whole number from 1, or one for each axis")
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("n_steps", "n_samples", "n_masks", "n_segments", "cells"), _COUNT),
+    **dict.fromkeys(("n_steps", "n_samples", "n_masks", "n_segments", "cells", "passes"), _COUNT),
     **dict.fromkeys(("noise", "stdev", "alpha"), _AMOUNT),
     **dict.fromkeys(("per_point", "relu"), _SWITCH),
     **dict.fromkeys(("window", "stride"), _EXTENT),
@@ -206,7 +206,7 @@ def get(name: str) -> Member:
 
 
 def expand_methods(
-    methods: Methods, options: Mapping[str, Options] | None = None
+    methods: Methods, options: Mapping[str, Options] | None = None, optional: bool = False
 ) -> tuple[Entry, ...]:
     """Return the members that `methods` names, in order, with their options settled.
 
@@ -214,13 +214,15 @@ def expand_methods(
         methods: "paper", a member's name, several with commas, or a sequence of names,
             (name, options) pairs, members and callables.
         options: further options by name; they win over those of the pairs.
+        optional: whether to go on without those that are not made for the model or the input, as
+            with a ready ensemble.
     """
     if not isinstance(options, Mapping | None):
         raise KindError(
             f"options must be a dict from member to its options; got {type(options).__name__}"
         )
     given = dict(options or {})
-    ready = isinstance(methods, str) and methods in ENSEMBLES
+    ready = optional or (isinstance(methods, str) and methods in ENSEMBLES)
     if isinstance(methods, str):
         methods = ENSEMBLES.get(methods) or [n.strip() for n in methods.split(",") if n.strip()]
     elif callable(methods) or isinstance(methods, Member):
@@ -328,6 +330,8 @@ _NATIVE: tuple[tuple[Any, ...], ...] = (
     ("gradient_shap", "gradients", _SAMPLES, True, _GRADIENT,
      {"n_samples": 200, "noise": 0.0, "stdev": None, "baselines": None}, {},
      "Lundberg and Lee 2017, arXiv:1705.07874; Erion et al. 2021, arXiv:1906.10670"),
+    ("presence_gradient", "presence", lambda o, _: o["passes"], True, _GRADIENT,
+     {"passes": 16, "cells": 8}, {}, "this library, docs/reference/members.md"),
 )  # fmt: skip
 for _name, _function, _cost, _signed, _needs, _defaults, _presets, _reference in _NATIVE:
     _MEMBERS[_name] = Member(

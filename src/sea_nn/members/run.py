@@ -1,295 +1,117 @@
-"""Run the members of one call: what they cost, how their passes may run, what they returned.
+"""Run the members of one call on an opened model: what they returned, and what they cost.
 
-On a GPU nothing waits between members: each is sent off while the one before is still at work, and
-the maps are looked at once all are.
+>>> import torch
+>>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
+>>> result = compute_maps(model, torch.ones(2, 1, 4, 4), methods=("saliency", "occlusion"))
+>>> {name: tuple(map.shape) for name, map in result.maps.items()}
+{'saliency': (2, 1, 4, 4), 'occlusion': (2, 1, 4, 4)}
+
+Any function `(model, x, target) -> maps` can join by `register`, or unnamed in `methods`.
 """
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from sea_nn.errors import InputError, MemberError, SEAError, UnfitError
+from sea_nn.config import check_seed, check_whole
+from sea_nn.errors import InputError, KindError, MemberError, SEAError, UnfitError
+from sea_nn.features import Features, Kind, find_kind
+from sea_nn.features.kinds import IMAGE, TABLE
 from sea_nn.members.backprop_rules import MISSED
-from sea_nn.members.member_maps import MemberMaps
-from sea_nn.members.registry import Entry
-from sea_nn.members.validation import check_maps, check_needs, find_mismatch
-from sea_nn.model import batching, compiled, cuda_graphs, forms
-from sea_nn.model.borrowing import copy_twin, is_private
-from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.norm_folding import Fold
-from sea_nn.model.outputs import Target, TensorModel, predict, resolve_target, take
-from sea_nn.model.reading import Reading
-from sea_nn.model.sameness import same_outputs
-from sea_nn.model.tracing import refuse_layers
+from sea_nn.members.member_maps import MemberMaps, copy_tensors
+from sea_nn.members.registry import Entry, Methods, expand_methods, get, names
+from sea_nn.model.borrowing import copy_twin, find_inplace, is_private
+from sea_nn.model.evaluator import Evaluator, is_same
+from sea_nn.model.outputs import Output, Target, take
+from sea_nn.model.probe import Probe, open_model
+from sea_nn.model.wrapped import Meter, Progress, Reading, TensorModel
 
-Progress = Callable[[str, int, int], None]
-
-# Folding norms costs two or three evaluations an input and pays from this many evaluations on.
-FOLD_FROM = 32
 ADVICE = '. Leave it out of methods, or pass on_error="skip" to go on without it'
+GIVEN = ("args", "baselines", "feature_mask", "autocast", "seed", "kind")
+FEW = 4  # evaluations of a member that runs the model as it is: folded norms differ by rounding
+FOLD_FROM = 32  # evaluations an input from which two more, to prove folded norms, pay
+OnError = Literal["raise", "skip"]
 
 
-class Work:
-    """All members of one call: what they cost, and how their passes may run."""
+def run_members(
+    probe: Probe,
+    choices: Sequence[Sequence[Entry]],
+    on_error: OnError = "raise",
+    earlier: Sequence[MemberMaps] = (),
+) -> MemberMaps:
+    """Let the first members that can explain the inputs of an opened model do so.
 
-    def __init__(
-        self,
-        entries: Sequence[Entry],
-        evaluator: Evaluator,
-        target: Target,
-        compiles: bool,
-        progress: Progress | None,
-        on_error: str,
-    ) -> None:
-        self.entries, self.evaluator, self.target = entries, evaluator, target
-        self.progress, self.on_error = progress, on_error
-        n_inputs, shape = len(evaluator.x), tuple(evaluator.x.shape[1:])
-        self.costs = {e.label: n_inputs * e.member.cost(e.options, shape) for e in entries}
-        # Members that make many passes and do not read the layers themselves. A single gradient is
-        # left alone: it would show the rounding of folded weights, which means over many even out.
-        self.many = {
-            e.label
-            for e in entries
-            if e.member.native
-            and "convolution" not in e.member.needs
-            and self.costs[e.label] > n_inputs * 4
-        }
-        self.compiles = compiles and is_private(evaluator.module)
-
-    def do(self, given: Mapping[str, Any], earlier: Sequence[MemberMaps] = ()) -> MemberMaps:
-        """Ask the model about the inputs, then run the members, or take their ``earlier`` maps."""
-        try:
-            if earlier:
-                asked = _ask(self.evaluator, self.target)
-                for one in earlier:
-                    if one.is_of(given, asked.target, asked.outputs):
-                        one = replace(one, outputs=asked.outputs, output=asked.meaning())
-                        return replace(one, reused=True)
-            options = {entry.label: entry.options for entry in self.entries}
-            return replace(self._do(), options=options)
-        except _ToldError as told:
-            raise told.error from None
-
-    def _do(self) -> MemberMaps:
-        fast = sum(self.costs[label] for label in self.many) >= FOLD_FROM
-        kept = cuda_graphs.recall(self.evaluator) if fast else None
-        most = min(cuda_graphs.FEW, self.evaluator.limit or cuda_graphs.FEW)
-        if kept is not None and len(self.evaluator.x) <= most:
-            found = self._do_again(kept)
-            if found is not None:
-                return found
-            kept = None
-        evaluator = _ask(self.evaluator, self.target)
-        if not fast:
-            return self._run(evaluator, None).finish()
-        if kept is not None and not kept.confirm(evaluator):  # a look folds the weights as well
-            cuda_graphs.forget(evaluator)
-            kept = None
-        if kept is not None:
-            return self._finish(replace(evaluator, kept=kept), kept.fold)
-        fold = compiled.recall_fold(evaluator.module) if self.compiles else None
-        fold = fold or forms.fold(evaluator, gradients=True)
-        return self._finish(replace(evaluator, kept=cuda_graphs.keep(evaluator, fold)), fold)
-
-    def _finish(self, evaluator: Evaluator, fold: Fold | None) -> MemberMaps:
-        """Run the members by a fold if that is the model, and by the model as it is if not."""
-        if self.compiles and evaluator.module is not None:
-            compiled.keep_fold(evaluator.module, fold)
-        pending = self._run(evaluator, fold)
-        if pending.is_true():
-            pending.remember()
-            return pending.finish()
-        self._refuse(evaluator)
-        return self._run(replace(evaluator, kept=None), None).finish()
-
-    def _refuse(self, evaluator: Evaluator) -> None:
-        cuda_graphs.forget(evaluator)
-        if evaluator.module is not None:
-            refuse_layers(evaluator.module)
-
-    def _do_again(self, kept: cuda_graphs.Kept) -> MemberMaps | None:
-        """Run the members on what a recording says of the inputs; None if the model says other.
-
-        The model itself is asked last, while the GPU still works: for few inputs, launching its
-        kernels one by one takes longer than running them.
-        """
-        # A cache of its own: what members share must not outlive a recording that was wrong.
-        evaluator = replace(self.evaluator, kept=kept, cache=dict(self.evaluator.cache))
-        if self.target is not None:  # checked before the look, as checking waits for the GPU
-            unknown = evaluator.x.new_empty(len(evaluator.x), kept.n_classes)
-            evaluator.target = resolve_target(unknown, self.target, evaluator.output)
-        try:
-            plain, folded = kept.look(evaluator)
-        except Exception:  # the model's own error, which asking it explains, or no room
-            return None
-        evaluator.outputs = plain
-        if self.target is None:
-            evaluator.target = resolve_target(plain, None, evaluator.output)
-        outcome: Pending | Exception
-        try:
-            outcome = self._run(evaluator, kept.fold, folded)
-        except Exception as error:
-            outcome = error
-        asked = _ask(self.evaluator, self.target)
-        alike = same_outputs(plain, asked.outputs, evaluator.autocast)
-        if not bool(alike) or not torch.equal(asked.target, evaluator.target):
-            cuda_graphs.forget(self.evaluator)
-            return None
-        if isinstance(outcome, Exception):
-            raise outcome
-        if not outcome.is_true():
-            self._refuse(self.evaluator)
-            return None
-        outcome.remember()
-        return replace(outcome.finish(), outputs=asked.outputs, output=asked.meaning())
-
-    def _run(
-        self, evaluator: Evaluator, fold: Fold | None, outputs: Tensor | None = None
-    ) -> "Pending":
-        """Run the members: those that make many passes by the fold, the others by the model.
-
-        Args:
-            evaluator: the model and the inputs.
-            fold: the model with its norms folded, or None.
-            outputs: what the fold says of the inputs, if known.
-        """
-        total, done = sum(self.costs.values()), 0
-        pending, quick = Pending(evaluator, self.on_error), forms.run_by(evaluator, fold)
-        if fold is not None or (
-            evaluator.kept is not None and evaluator.kept.find_first(quick) is not None
-        ):
-            try:
-                pending.true = forms.check(evaluator, quick, outputs)
-            except Exception:  # no gradient, or a layer that is called as none of ours is
-                pending.true = torch.tensor(False)
-            # A GPU is not waited for; it is asked when all of the members are done.
-            if evaluator.x.device.type != "cuda" and not pending.is_true():
-                return pending
-        if self.compiles and quick.module is not None:
-            quick = replace(quick, compiled=compiled.Compiled(quick.model, quick.module))
-        for entry in self.entries:
-            label, spent = entry.label, 0
-
-            def tick(count: int, label: str = label, done: int = done) -> None:
-                nonlocal spent
-                spent += count
-                self._tell(label, done + min(spent, self.costs[label]), total)
-
-            began = _mark(evaluator.x.device)
-            try:
-                maps = _explain(
-                    entry, replace(quick if label in self.many else evaluator, tick=tick)
-                )
-            except Exception as error:
-                unfit = entry.optional and isinstance(error, UnfitError)
-                if self.on_error == "raise" and not unfit:
-                    raise
-                pending.failed[label] = str(error).removesuffix(ADVICE)
-            else:
-                pending.add(label, maps, spent, began)
-                if MISSED in evaluator.cache:
-                    pending.missed[label] = evaluator.cache.pop(MISSED)
-            done += self.costs[label]
-            self._tell(label, done, total)
-        return pending
-
-    def _tell(self, label: str, done: int, total: int) -> None:
-        """Report progress; an error in there is the caller's, and no member's."""
-        if self.progress is None:
-            return
-        try:
-            self.progress(label, done, total)
-        except Exception as error:
-            raise _ToldError(error) from error
+    Args:
+        probe: the model.
+        choices: members to run; the next ones are tried where none of these explains the model.
+            An empty choice is that of no members.
+        on_error: "skip" goes on without members that fail, which are reported. Optional ones that
+            are not made for the model are always left out.
+        earlier: maps that are taken again where they are those that this call would compute.
+    """
+    reasons: dict[str, str] = {}
+    for entries in choices:
+        evaluator = probe.evaluator
+        given = copy_tensors({name: getattr(evaluator, name) for name in GIVEN})
+        given |= {"x": evaluator.x}
+        given["entries"] = [(entry.member, copy_tensors(entry.options)) for entry in entries]
+        for one in earlier:
+            if one.is_of(given, probe.target, probe.whole):
+                return replace(one, outputs=probe.whole, output=probe.output, reused=True)
+        found = MemberMaps(
+            *({}, {}, {}, {}, probe.target, probe.whole, probe.output),
+            options={entry.label: entry.options for entry in entries},
+            kind=evaluator.kind,
+            missed={},
+            given=given,
+        )
+        for entry in entries:
+            _run_one(probe, entry, found, on_error)
+        if found.maps or not entries:
+            return found
+        reasons |= found.failed
+    said = "; ".join(f"{label}: {why}" for label, why in reasons.items())
+    raise MemberError(f"no member could explain this model. {said}")
 
 
-class _ToldError(BaseException):
-    """What went wrong in the caller's progress function, on its way past everyone."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-
-class Pending:
-    """Maps that a GPU may still be working on: the next member is sent off without waiting."""
-
-    def __init__(self, evaluator: Evaluator, on_error: str) -> None:
-        self.evaluator, self.on_error = evaluator, on_error
-        self.true: Tensor | None = None
-        self.maps: dict[str, Tensor] = {}
-        self.finite: dict[str, Tensor] = {}
-        self.evaluations: dict[str, int] = {}
-        self.spans: dict[str, tuple[Any, Any]] = {}
-        self.failed: dict[str, str] = {}
-        self.missed: dict[str, Tensor] = {}
-
-    def is_true(self) -> bool:
-        """Whether the passes that made the maps are the model's, for every input."""
-        return self.true is None or bool(self.true)
-
-    def remember(self) -> None:
-        """Keep with the model that its fast passes are its own."""
-        if self.true is not None and self.evaluator.kept is not None:
-            self.evaluator.kept.prove(self.evaluator)
-
-    def add(self, label: str, maps: Tensor, spent: int, began: Any) -> None:
-        """Take the maps of a member that has made `spent` evaluations since `began`."""
-        self.maps[label], self.finite[label] = maps, maps.isfinite().all()
-        self.evaluations[label] = spent
-        self.spans[label] = began, _mark(maps.device)
-
-    def finish(self) -> MemberMaps:
-        """Wait for the maps and look for values that are no numbers."""
-        asked = self.evaluator
-        result = MemberMaps({}, {}, {}, self.failed, asked.target, asked.outputs, asked.meaning())
-        for label, maps in self.maps.items():
-            if not bool(self.finite[label]):
-                reason = (
-                    f"{label} returned NaN or infinite values; check the scale of the input and "
-                    "the baselines, and turn autocast off"
-                )
-                if self.on_error == "raise":
-                    raise MemberError(reason)
-                result.failed[label] = reason
-                continue
-            result.maps[label] = maps
-            result.evaluations[label] = self.evaluations[label]
-            result.seconds[label] = _measure(*self.spans[label])
-        missed = {label: self.missed[label] for label in result.maps if label in self.missed}
-        result = replace(result, missed=missed)
-        if not result.maps:
-            reasons = "; ".join(f"{label}: {why}" for label, why in result.failed.items())
-            raise MemberError(f"no member could explain this model. {reasons}")
-        return result
-
-
-def _mark(device: torch.device) -> Any:
-    """Return the time now: on a GPU, when it gets to this point of its work."""
-    if device.type != "cuda":
-        return time.perf_counter()
-    with torch.cuda.device(device):
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-    return event
-
-
-def _measure(began: Any, ended: Any) -> float:
-    """Return the seconds between two marks."""
-    if isinstance(began, float):
-        return float(ended - began)
-    ended.synchronize()
-    return float(began.elapsed_time(ended)) / 1e3
+def _run_one(probe: Probe, entry: Entry, found: Any, on_error: OnError) -> None:
+    """Run one member, and put what it gave, or why it gave nothing, into what was found."""
+    evaluator, meter, label = probe.evaluator, probe.meter, entry.label
+    cost = entry.member.cost(entry.options, tuple(evaluator.x.shape[1:]))
+    # Members that make many passes and do not read the layers themselves run by folded norms.
+    many = entry.member.native and "convolution" not in entry.member.needs and cost > FEW
+    began, before = time.perf_counter(), meter.rows["members"]
+    meter.start("members", label, cost * len(evaluator.x))
+    try:
+        maps = _explain(entry, probe.fast if many else evaluator)
+        if not bool(maps.isfinite().all()):
+            raise (UnfitError if entry.optional else MemberError)(
+                f"{label} returned NaN or infinite values; check the scale of the input and "
+                "the baselines, and turn autocast off"
+            )
+    except Exception as error:
+        evaluator.cache.pop(MISSED, None)
+        if on_error == "raise" and not (entry.optional and isinstance(error, UnfitError)):
+            raise
+        found.failed[label] = str(error).removesuffix(ADVICE)
+    else:
+        found.maps[label] = maps
+        found.seconds[label] = time.perf_counter() - began
+        found.evaluations[label] = meter.rows["members"] - before
+        if MISSED in evaluator.cache:
+            found.missed[label] = evaluator.cache.pop(MISSED)
+    meter.finish()
 
 
 def _explain(entry: Entry, evaluator: Evaluator) -> Tensor:
     """Run one member and check what it returns."""
     member, settings = entry.member, dict(entry.options)
-    check_needs(member, evaluator)
+    check_needs(entry, evaluator)
     if member.native and "baselines" in settings and "baselines" not in member.defaults:
         # Shared results never depend on the baselines, so the cache stays.
         evaluator = replace(evaluator, baselines=settings.pop("baselines"))
@@ -307,9 +129,6 @@ def _explain(entry: Entry, evaluator: Evaluator) -> Tensor:
             if target.ndim == 2:
                 model, target = _contrast(entry, model, target)
             maps = member.run(model, evaluator.x.clone(), target, **settings)
-            evaluator.tick(
-                len(evaluator.x) * member.cost(entry.options, tuple(evaluator.x.shape[1:]))
-            )
     except SEAError:
         raise
     except Exception as error:
@@ -323,17 +142,23 @@ def _give_model(evaluator: Evaluator) -> TensorModel:
     """Return a model for a callable to do with as it likes, where there is a copy to give.
 
     Methods that hook activations need layers that do not write in place; they get them where that
-    leaves the model what it is.
+    leaves the model what it is, which one more row shows.
     """
-    if evaluator.module is None or not is_private(evaluator.module):
+    module, meter = evaluator.module, evaluator.model.meter
+    if module is None or not is_private(module):
         return evaluator.model
-    try:
-        own = forms.out_of_place(evaluator, "it")
-    except UnfitError:
-        own = evaluator
-    if own is evaluator:
-        return TensorModel(copy_twin(evaluator.module), check=False)
-    return own.model
+    given = TensorModel(copy_twin(module, inplace=False), False, meter)
+    if find_inplace(module):
+        none = torch.zeros(1, dtype=torch.long, device=evaluator.x.device)
+        if meter is not None:
+            meter.purpose = "checks"
+        with torch.no_grad():
+            said = replace(evaluator, model=given).forward(evaluator.x[:1].clone(), none)
+        if not is_same(said, evaluator.outputs[:1]):
+            given = TensorModel(copy_twin(module), False, meter)
+        if meter is not None:
+            meter.purpose = "members"
+    return given
 
 
 def _contrast(entry: Entry, model: TensorModel, pairs: Tensor) -> tuple[TensorModel, Tensor]:
@@ -348,24 +173,164 @@ def _contrast(entry: Entry, model: TensorModel, pairs: Tensor) -> tuple[TensorMo
     return TensorModel(difference, check=False), torch.zeros_like(pairs[:, 0])
 
 
-def _ask(evaluator: Evaluator, target: Target) -> Evaluator:
-    """Ask the model about the inputs once, with the errors that a first call meets explained."""
-    x = evaluator.x
-    try:
-        size = 1
-        if len(x) > 1:
-            need = replace(evaluator, autocast=None).footprint()
-            size = batching.chunk_size(
-                len(x), need.forward, need.elements, x.device, evaluator.limit
-            )
-        outputs = predict(evaluator.model, evaluator.arrange(x), evaluator.args, batch_size=size)
-    except (SEAError, torch.cuda.OutOfMemoryError):
-        raise
-    except Exception as error:
+def compute_maps(
+    model: Callable[..., Any],
+    x: Tensor,
+    target: Target = None,
+    methods: Methods = "paper",
+    *,
+    baselines: float | Tensor | None = None,
+    additional_forward_args: Any = None,
+    internal_batch_size: int | None = None,
+    feature_mask: Tensor | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    output: str | Output | None = None,
+    seed: int = 0,
+    autocast: bool | torch.dtype = False,
+    progress: Progress | None = None,
+    on_error: OnError = "raise",
+    kind: Kind | None = None,
+    earlier: Sequence[MemberMaps] = (),
+) -> MemberMaps:
+    """Explain every input of `x` with every method; the model and `x` are not changed.
+
+    The arguments are those of `SEA` and `SEA.explain`. What should be known beyond that:
+
+    - `baselines` is what "absent" means: None for 0, a number, or a tensor that broadcasts to `x`,
+      [N, ...] being one an input. A pool of them for gradient_shap is an option of its own.
+    - With `additional_forward_args` callables cannot take part: they get the model and an input.
+    - `feature_mask` has the segments for lime and kernel_shap; `kind` says which axis is channels.
+    - Draws are each input's own, decided by `seed` and its content, so its maps do not depend on
+      the rest of the batch. A model or callable that draws does so from PyTorch's global generator.
+
+    Raises:
+        InputError, KindError: the call is wrong.
+        MemberError: a member cannot explain this model or input (all of them, with "skip").
+    """
+    check_on_error(on_error)
+    entries = expand_methods(methods, options)
+    check_input(x, internal_batch_size)
+    price = len(x) * sum(e.member.cost(e.options, tuple(x.shape[1:])) for e in entries)
+    with open_model(
+        model,
+        x,
+        target,
+        features=Features.of(x, kind=kind),
+        args=additional_forward_args,
+        baselines=baselines,
+        limit=internal_batch_size,
+        autocast=autocast,
+        output=output,
+        seed=check_seed(seed),
+        meter=Meter(progress=progress, total=price),
+    ) as probe:
+        if feature_mask is not None:
+            probe.evaluator.feature_mask = feature_mask
+        if price >= FOLD_FROM * len(x) and probe.pairs:
+            probe.begin(ask_empty=False)
+        return run_members(probe, [entries], on_error, earlier)
+
+
+def from_captum(attribution: type[Any], **options: Any) -> Callable[..., Tensor]:
+    """Return a member from a Captum class, with options for its `attribute`.
+
+    For example `methods=["saliency", from_captum(captum.attr.FeatureAblation)]`.
+    """
+
+    def member(model: nn.Module, x: Tensor, target: Tensor) -> Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Captum warns of hooks it removes by itself
+            maps: Tensor = attribution(model).attribute(x, target=target, **options)
+        return maps
+
+    member.__name__ = attribution.__name__
+    return member
+
+
+def check_on_error(on_error: str) -> None:
+    """Refuse what is neither "raise" nor "skip"."""
+    if on_error not in ("raise", "skip"):
+        raise InputError(f'on_error must be "raise" or "skip", got {on_error!r}')
+
+
+def check_needs(entry: Entry, evaluator: Evaluator) -> None:
+    """Refuse inputs and models that a member is not made for, and name the members that are."""
+    kind, member = evaluator.kind, entry.member
+    if "image" in member.needs and kind.view != "picture":
+        others = [n for n in names() if "image" not in get(n).needs]
+        raise UnfitError(
+            f"{member.name} explains images [N, C, H, W], and the input is a {kind.name} of shape "
+            f"{list(evaluator.x.shape)}; members for it: {', '.join(others)}"
+        )
+    if "module" in member.needs and evaluator.module is None:
+        others = [n for n in names() if "module" not in get(n).needs]
+        raise UnfitError(
+            f"{member.name} looks inside the model, so it needs a torch.nn.Module and not a plain "
+            f"function; members that take one: {', '.join(others)}"
+        )
+
+
+def check_maps(label: str, maps: Any, x: Tensor, kind: Kind) -> Tensor:
+    """Return what a member gave as maps of the shape of x, or with one channel."""
+    if not isinstance(maps, Tensor):
+        raise MemberError(f"{label} must return a tensor of maps, got {type(maps).__name__}")
+    maps = maps.detach()
+    axis = kind.channels or 1  # a series' members may give one map for all channels, too
+    one = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    if maps.shape == (*x.shape[:axis], *x.shape[axis + 1 :]) != x.shape[:1]:
+        maps = maps.unsqueeze(axis)
+    single = kind.axes > 2 and maps.shape == one
+    if single and kind.channels is None:
+        maps = maps.expand_as(x)  # each channel of a series has features of its own
+    elif maps.shape != x.shape and not single:
+        raise MemberError(
+            f"{label} must return maps of the input's shape {list(x.shape)}, or with one channel; "
+            f"got {list(maps.shape)}"
+        )
+    # A copy where the member gave what others still use.
+    own: Tensor = maps.to(x.device, x.dtype).clone(memory_format=torch.contiguous_format)
+    return own
+
+
+def check_input(x: Any, limit: int | None = None) -> None:
+    """Refuse inputs that no member could explain, and say why.
+
+    Raises:
+        InputError, KindError: x is no batch of finite floating-point inputs, or the limit is 0.
+    """
+    if not isinstance(x, Tensor):
+        raise KindError(f"x must be a torch.Tensor [N, ...], got {type(x).__name__}")
+    if x.layout != torch.strided or x.is_nested:
+        raise KindError("x must be a dense tensor [N, ...]; this one is sparse or nested")
+    if not x.is_floating_point():
+        raise KindError(
+            f"x must hold floating-point numbers, got {x.dtype}; for token ids explain the "
+            "embeddings instead"
+        )
+    if x.ndim < 2 or x.numel() == 0:
         raise InputError(
-            f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}"
-            f"{find_mismatch(evaluator.model.model, x)}: {error}"
-        ) from error
-    output = evaluator.find_output(outputs)
-    classes = resolve_target(outputs, target, output)
-    return replace(evaluator, outputs=outputs, target=classes, output=output)
+            f"x must hold at least one input: [N, F], [N, C, T] or [N, C, H, W] with N >= 1; got "
+            f"shape {list(x.shape)}. For a single input use x.unsqueeze(0)"
+        )
+    kind = find_kind(x)
+    if kind is IMAGE and _is_channels_last(*x.shape[1:]):
+        raise InputError(
+            f"images are [N, C, H, W], and x {list(x.shape)} looks like [N, H, W, C]: give "
+            "x.permute(0, 3, 1, 2); if the model itself wants channels last, wrap it: "
+            "lambda x: model(x.permute(0, 2, 3, 1))"
+        )
+    if x.is_meta:
+        raise InputError("x is on the meta device and holds no numbers; move it to cpu or cuda")
+    finite = x.isfinite()
+    if not bool(finite.all()):
+        bad = (~finite).any(0).nonzero().flatten().tolist() if kind is TABLE else []
+        more = ", …" if len(bad) > 5 else ""
+        where = f" (columns {', '.join(map(str, bad[:5]))}{more})" if bad else ""
+        raise InputError(f"x holds NaN or infinite values{where}; clean the input first")
+    if limit is not None:
+        check_whole("internal_batch_size", limit, 1)
+
+
+def _is_channels_last(first: int, second: int, last: int) -> bool:
+    """Whether three axes can only be height, width and channels of a picture of usual size."""
+    return min(first, second) >= 16 and (last == 3 or (last in (1, 4) and first == second))

@@ -17,7 +17,6 @@ from torch.nn import functional
 from sea_nn.errors import InputError
 from sea_nn.features import segment
 from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.masked import ask_masked
 
 Matrix = NDArray[np.float64]
 FULL_WEIGHT = 1e6  # the empty and the whole input bind the fit, as a stand-in for infinity
@@ -51,7 +50,7 @@ def lime(
         on = torch.cat([torch.bernoulli(half, generator=random) for _ in range(n_samples)])
         flat, base = one.x.flatten(1).float(), one.baseline()
         answers, weights = [], []
-        for _, _, mask, block in ask_masked(one, n_samples, _switch(on, segments, one.x)):
+        for _, _, mask, block in one.ask_masked(n_samples, _switch(on, segments, one.x)):
             points = (one.x * mask + base * (1 - mask)).flatten(1).float()
             distance = 1 - functional.cosine_similarity(flat, points, dim=1)
             weights.append(torch.exp(-(distance**2) / (2 * kernel_width**2)))
@@ -77,7 +76,7 @@ def kernel_shap(evaluator: Evaluator, n_samples: int | None = None, n_segments: 
         n_features = int(segments.max()) + 1
         on, weights = draw_coalitions(n_features, n_samples, _own_generator(one))
         switch = _switch(on, segments, one.x)
-        answers = [scores[0] for _, _, _, scores in ask_masked(one, len(on), switch)]
+        answers = [scores[0] for _, _, _, scores in one.ask_masked(len(on), switch)]
         return fit_linear(_to_numpy(on), _collect(answers), weights)
 
     return _explain_each(evaluator, n_segments, explain)

@@ -9,7 +9,7 @@ from sea_nn.errors import InputError
 from sea_nn.metrics.curve import simpson, trapezoid
 from sea_nn.metrics.map_batch import MapBatch, MetricValues, PerturbationKind
 from sea_nn.metrics.metric import Metric
-from sea_nn.questions.points import ScoreKind
+from sea_nn.model.probe import ScoreKind
 
 POINTS = 8
 STEPS = 28

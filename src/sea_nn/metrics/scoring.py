@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sea_nn.features import Kind
+from sea_nn.features import Features, Kind
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.metric import Metric
 from sea_nn.metrics.scores import MetricCurve, Scores
@@ -32,8 +32,9 @@ from sea_nn.metrics.validation import (
 )
 from sea_nn.model.noise import random_map
 from sea_nn.model.outputs import Target
+from sea_nn.model.probe import Probe, open_model
+from sea_nn.model.wrapped import Meter
 from sea_nn.questions.absent import Bounds
-from sea_nn.questions.opening import Evaluators, open_model
 
 # Ranking takes some 50 bytes a position and method; these keep a block of inputs under 0.5 GB on a
 # CPU and 4 GB on a GPU.
@@ -113,17 +114,26 @@ def score_maps(
 
     collector = _Collector(names)
     with ExitStack() as stack:
-        evaluators: Evaluators | None = None
+        probe: Probe | None = None
         if model is not None and any("model" in metric.needs for metric in chosen):
-            given = {"args": additional_forward_args, "limit": internal_batch_size}
-            given |= {"autocast": autocast, "output": output, "tick": collector.tick}
-            evaluators = stack.enter_context(open_model(model, x, target, **given))
+            opened = open_model(
+                model,
+                x,
+                target,
+                features=Features.of(x, kind=kind),
+                args=additional_forward_args,
+                limit=internal_batch_size,
+                autocast=autocast,
+                output=output,
+                meter=collector.meter,
+            )
+            probe = stack.enter_context(opened)
         for part in _cut(x, math.prod(shape) * len(names)):
             batch = MapBatch(
                 x=x[part].detach(),
                 maps=join(methods, part, seed),
                 methods=names,
-                evaluator=None if evaluators is None else evaluators(part),
+                evaluator=None if probe is None else probe.part(part),
                 masks=None if masks is None else masks[part].to(x.device),
                 recompute=recompute,
                 without=None if others is None else join(others, part, seed + 1),
@@ -135,7 +145,7 @@ def score_maps(
             )
             for metric in chosen:
                 collector.add(metric, batch)
-        if evaluators is not None and evaluators(slice(0, 1)).meaning().kind == "value":
+        if probe is not None and probe.output.kind == "value":
             chosen = [replace(m, range=UNBOUNDED) if "model" in m.needs else m for m in chosen]
     return collector.finish(chosen)
 
@@ -156,20 +166,17 @@ class _Collector:
         self.found: dict[str, list[MetricValues]] = {}
         self.seconds: dict[str, float] = {}
         self.evaluations: dict[str, int] = {}
-        self.count = 0
-
-    def tick(self, count: int) -> None:
-        self.count += count
+        self.meter = Meter()
 
     def add(self, metric: Metric, batch: MapBatch) -> None:
-        started, before = time.perf_counter(), self.count
+        started, before = time.perf_counter(), self.meter.seen
         found = metric.compute(batch)
         values = found.values.detach().to("cpu", torch.float64)  # waits for the GPU
         curve = None if found.curve is None else found.curve.detach().cpu()
         name, kept = metric.name, replace(found, values=values, curve=curve)
         self.found.setdefault(name, []).append(kept)
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
-        self.evaluations[name] = self.evaluations.get(name, 0) + self.count - before
+        self.evaluations[name] = self.evaluations.get(name, 0) + self.meter.seen - before
 
     def finish(self, metrics: Sequence[Metric]) -> Scores:
         values, curves, notes = {}, {}, {}

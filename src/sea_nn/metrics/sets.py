@@ -19,9 +19,8 @@ from sea_nn.features import find_kind
 from sea_nn.metrics.map_batch import MapBatch, PerturbationKind, ask_sets
 from sea_nn.model.evaluator import Evaluator
 from sea_nn.model.outputs import Target, take
+from sea_nn.model.probe import PointOutputs, open_model
 from sea_nn.questions.absent import Bounds
-from sea_nn.questions.opening import open_model
-from sea_nn.questions.points import PointOutputs
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,8 @@ def query_sets(
     ``perturbation`` is how positions are hidden; the other arguments are those of ``score_maps``.
     """
     _check_sets(sets, x)
-    with open_model(model, x, target, limit=internal_batch_size, output=output) as evaluators:
-        batch = _make_batch(evaluators(slice(None)), None, seed)
+    with open_model(model, x, target, limit=internal_batch_size, output=output) as probe:
+        batch = _make_batch(probe.part(slice(None)), None, seed)
         batch.need_model().meaning().check_class()
         kept, removed = (
             ask_sets(batch, perturbation, sets.to(x.device), keep) for keep in (True, False)
@@ -80,8 +79,8 @@ def compute_drops(
     The arguments are those of ``score_maps``.
     """
     _check_sets(sets, x)
-    with open_model(model, x, target) as evaluators:
-        evaluator = evaluators(slice(None))
+    with open_model(model, x, target) as probe:
+        evaluator = probe.part(slice(None))
         batch = _make_batch(evaluator, bounds, 0)
         left = ask_sets(batch, perturbation, sets.to(x.device), keep=False).logit
         return take(evaluator.outputs, evaluator.target).unsqueeze(1).to(left) - left

@@ -1,10 +1,7 @@
-"""How a caller's model is run: many passes, fast, without changing it.
+"""How a caller's model is run: opened once, asked many times, and given back as it was.
 
-Other rooms use ``outputs`` (what the model's answer means), ``borrowing`` (a private twin to run in
-the model's place), ``evaluator`` (chunks that fit into memory, gradients, progress),
-``gradient_sums`` (gradients at many points of each input), ``masked`` (answers about partly hidden
-inputs), ``noise`` (draws that belong to an input) and ``precision`` (no TF32). Behind them stands
-the engine, chosen through ``forms``: ``tracing`` proves what may be changed, ``norm_folding`` and
-``first_layer`` save work, ``cuda_graphs``, ``recording`` and ``compiled`` save launches, and
-``sameness`` compares the result with the model as it is.
+``probe`` opens it: a twin that shares its weights (``borrowing``), behind one face that counts
+every row (``wrapped``), and what its outputs mean (``outputs``). ``evaluator`` packs variants of
+inputs into chunks that fit (``batching``), ``gradient_sums`` adds up gradients at many points,
+``folding`` saves the norms, ``noise`` has draws that belong to an input, ``precision`` no TF32.
 """

@@ -8,11 +8,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 MIB = 1 << 20
 CPU_BUDGET = 384 * MIB
@@ -21,9 +19,12 @@ CUDA_SHARE = 0.5
 MAX_CHUNK = {"cuda": 4096, "cpu": 128}
 # cuDNN and several CUDA kernels index with 32 bits.
 MAX_ELEMENTS = 2**31 - 1
-
-
-_KNOWN: "WeakKeyDictionary[nn.Module, dict[Any, Footprint]]" = WeakKeyDictionary()
+# Forward passes on a CPU are fastest while a layer's output stays in the cache of its core: the
+# Fashion-MNIST CNN takes 0.14 ms an input in chunks of 64, 0.16 in chunks of 128 and 0.22 in chunks
+# of 256; EfficientNet-Lite0 19 ms in chunks of 1 or 2 and 25 to 30 in chunks of 4 to 16.
+CPU_CACHE = 6 << 20
+# The largest block for which glibc still adapts its threshold.
+LARGEST_BLOCK = (32 << 20) - 4096
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,6 @@ class Footprint:
     def forward(self) -> int:
         """Bytes for a forward pass alone, where only neighbouring layers are alive at once."""
         return 8 * self.largest
-
-
-def recall(module: nn.Module | None, key: Any, find: Callable[[], Footprint]) -> Footprint:
-    """Return `find()`, remembered for a module and a key as long as the module lives."""
-    if module is None:
-        return find()
-    known = _KNOWN.setdefault(module, {})
-    if key not in known:
-        known[key] = find()
-    return known[key]
 
 
 def measure(
@@ -100,23 +91,42 @@ def measure(
 
 
 def chunk_size(
-    total: int, per_input: int, elements: int, device: torch.device, limit: int | None = None
+    total: int,
+    need: Footprint | None,
+    gradient: bool,
+    device: torch.device,
+    limit: int | None = None,
 ) -> int:
     """Return how many of `total` evaluations to run together, in chunks of nearly equal size.
 
     Args:
         total: the evaluations to run.
-        per_input: bytes one of them needs.
-        elements: elements of the largest tensor of one of them.
+        need: the memory that one of them needs; None if it is not known.
+        gradient: whether passes go back as well.
         device: where they run.
         limit: the caller's own limit, if any.
     """
-    most = max(1, free_budget(device) // max(1, per_input))
-    most = min(most, MAX_CHUNK.get(device.type, 128), MAX_ELEMENTS // max(1, elements), total)
+    most = min(MAX_CHUNK.get(device.type, 128), total)
+    if need is not None:
+        room = free_budget(device) // max(1, need.gradient if gradient else need.forward)
+        most = min(most, room, MAX_ELEMENTS // max(1, need.elements))
+        if device.type == "cpu" and not gradient:
+            most = min(most, torch.get_num_threads() * CPU_CACHE // need.largest)
     if limit is not None:
         most = min(most, limit)
     # 51 evaluations with room for 50 are better run as 26 + 25 than as 50 + 1.
-    return math.ceil(total / math.ceil(total / max(1, most)))
+    return math.ceil(total / math.ceil(total / max(1, most))) if total > 0 else 1
+
+
+def keep_freed_memory() -> None:
+    """Make the C library keep the memory of freed tensors for the next ones, up to 64 MiB.
+
+    glibc returns freed blocks to the system above a threshold that follows the largest block freed
+    so far. Below it, the pages of every layer's output are fetched and zeroed again in every pass:
+    a third of the time of the Fashion-MNIST CNN (0.20 ms an input, 0.13 without). One large block
+    that is never touched raises the threshold; where there is no glibc, it does nothing.
+    """
+    torch.empty(LARGEST_BLOCK, dtype=torch.uint8)
 
 
 def free_budget(device: torch.device) -> int:

@@ -7,7 +7,7 @@ interrupt leaves nothing behind.
 
 >>> import torch
 >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
->>> with borrow(model, torch.rand(1, 2)) as twin:
+>>> with borrow(model) as twin:
 ...     twin.training, twin[0].weight.requires_grad
 (False, False)
 >>> twin is model, model.training, model[0].weight.requires_grad
@@ -17,10 +17,10 @@ interrupt leaves nothing behind.
 import copy
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -29,101 +29,71 @@ from torch.nn.parameter import is_lazy
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.model.callables import find_modules
-from sea_nn.model.description import HOOKS, Snapshot, describe, list_modules
+from sea_nn.model.wrapped import ARRAYS
 
-
-class Twin:
-    """A private copy of a model.
-
-    Args:
-        model: the caller's model.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self.state = describe(model, modes=False)
-        self.module, self.shared, self.copied = _copy_apart(model)
-        for module in list_modules(self.module):
-            if module.training:
-                module.training = False  # never by train(), which some models override with work
-        self.own = None if self.state is None else Snapshot(self.module)
-        self.places = [] if self.own is None else self._find_places()
-        _PRIVATE.add(self.module)
-
-    def is_itself(self) -> bool:
-        """Whether passes left it as it was made, and it can be known to be the model's."""
-        still = self.own is not None and self.own.holds()
-        return still and self.places == self._find_places()
-
-    def _find_places(self) -> list[Any]:
-        return [(t.data_ptr(), t.shape) for t in self.copied]
-
-    def rest(self) -> None:
-        """Let go of the model's weights, which may be replaced or moved while the twin is idle."""
-        empty: dict[Any, Tensor] = {}
-        for alias in self.shared:
-            kind = (alias.dtype, alias.device)
-            if kind not in empty:
-                empty[kind] = alias.detach().new_empty(0)
-            alias.data = empty[kind]
-
-    @torch.no_grad()
-    def wake(self, model: nn.Module) -> None:
-        """Take the weights and buffers that the model has now."""
-        shared, copied = _list_tensors(model)
-        for p, alias in zip(shared, self.shared, strict=True):
-            alias.data = p.data
-        if copied:
-            torch._foreach_copy_(self.copied, copied)
-
-
-_GUARD = threading.Lock()
-_IDLE: "WeakKeyDictionary[nn.Module, Twin]" = WeakKeyDictionary()
+LISTENERS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Where a module keeps its hooks; what else it keeps only says how to call them."""
+HOOKS = (
+    *LISTENERS,
+    *("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+    "_forward_pre_hooks_with_kwargs",
+)
 _PRIVATE: "WeakSet[nn.Module]" = WeakSet()
 # One lock for all models that run as they are: they may share layers.
 _AS_IT_IS = threading.RLock()
 
 
+class EscapeError(Exception):
+    """A twin was about to run a layer of the original."""
+
+
 @contextmanager
-def borrow(
-    model: Callable[..., Any], x: Tensor | None = None, args: tuple[Any, ...] = ()
-) -> Iterator[Any]:
+def borrow(model: Callable[..., Any]) -> Iterator[Any]:
     """Yield a twin of `model` to run in its place; the model itself is not touched.
 
-    A twin is kept for the next call and used again while the model has the same structure and
-    attributes; weights and buffers are always those of the moment. A model that cannot be copied
-    (a ScriptModule, say), or whose copy would still call the original's layers through a closure,
-    runs as it is, in eval mode, by one thread at a time, and is given back as it was. So do the
-    modules that a plain function calls, as far as ``find_modules`` finds them.
+    A model that cannot be copied (a ScriptModule, say) runs as it is, in eval mode, by one thread
+    at a time, and is given back as it was. So do the modules that a plain function calls, as far
+    as ``find_modules`` finds them. Whether a twin still calls the original's layers, through a
+    closure, shows when it first runs: see ``watch``.
 
     Args:
         model: a module, or any callable; a callable that is not a module is passed through.
-        x: inputs; the first one shows whether a new twin calls the original's layers.
-        args: further arguments of the model.
     """
     if not callable(model):
         raise KindError(
-            f"a model must be a torch.nn.Module or a callable, got {type(model).__name__}"
+            f"a model must be a torch.nn.Module or a callable, got {type(model).__name__}; {ARRAYS}"
         )
     if not isinstance(model, nn.Module):
         modules = find_modules(model)
         with _AS_IT_IS if modules else nullcontext(), _in_eval_mode(*modules):
             yield model
         return
-    # A compiled model is explained by the module it was made of: the same function.
-    compiled = "_orig_mod" in model._modules
-    own: nn.Module = model._modules["_orig_mod"] if compiled else model  # type: ignore[assignment]
-    twin = _take(own, x, args)
-    if twin is None:
-        with _AS_IT_IS, _in_eval_mode(own):
-            yield own
+    own = find_original(model)
+    if any(is_lazy(p) for p in own.parameters()):
+        raise InputError(
+            "the model has lazy layers that have not seen an input yet; run it once before it is "
+            "explained"
+        )
+    twin = _make_twin(own)
+    if twin is not None:
+        yield twin
         return
-    try:
-        yield twin.module
-    except Exception:
-        _keep(own, twin)
-        raise
-    # After an interrupt the twin may be half changed, and is dropped.
-    _keep(own, twin)
+    with lend(model):
+        yield own
+
+
+@contextmanager
+def lend(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield the model itself, in eval mode, to one thread at a time; it comes back as it was."""
+    own = find_original(model)
+    with _AS_IT_IS, _in_eval_mode(own):
+        yield own
+
+
+def find_original(model: nn.Module) -> nn.Module:
+    """Return the module that a compiled model was made of: the same function."""
+    compiled = "_orig_mod" in model._modules  # a ScriptModule's parts have no get()
+    return model._modules["_orig_mod"] if compiled else model  # type: ignore[return-value]
 
 
 def is_private(module: nn.Module | None) -> bool:
@@ -131,15 +101,14 @@ def is_private(module: nn.Module | None) -> bool:
     return module in _PRIVATE if module is not None else False
 
 
-def copy_twin(twin: nn.Module, inplace: bool = True, shared: Iterable[Tensor] = ()) -> nn.Module:
+def copy_twin(twin: nn.Module, inplace: bool = True) -> nn.Module:
     """Return a further copy of a twin that shares its parameters and buffers.
 
     Args:
         twin: the twin.
         inplace: whether layers that write in place go on doing so.
-        shared: further tensors to share.
     """
-    memo: dict[int, Any] = {id(t): t for t in shared}
+    memo: dict[int, Any] = {}
     for module in twin.modules():
         for t in (*module._parameters.values(), *module._buffers.values()):
             if t is not None:
@@ -158,100 +127,63 @@ def find_inplace(module: nn.Module) -> list[nn.Module]:
     return [m for m in module.modules() if getattr(m, "inplace", None) is True]
 
 
-def _take(model: nn.Module, x: Tensor | None, args: tuple[Any, ...]) -> Twin | None:
-    """Return an idle twin that still is one, or a new one; None if there cannot be any."""
-    with _GUARD:
-        twin = _IDLE.pop(model, None)
-    if twin is not None and twin.state == describe(model, modes=False):
-        twin.wake(model)
-        return twin
-    if any(is_lazy(p) for p in model.parameters()):
-        raise InputError(
-            "the model has lazy layers that have not seen an input yet; run it once before it is "
-            "explained"
-        )
-    if any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
-        return None
-    try:
-        twin = Twin(model)
-    except Exception:  # whatever a class's own way of copying raises
-        return None
-    own = set(model.modules())
-    if any(m in own for m in twin.module.modules()):
-        return None
-    return twin if x is None or _is_closed(twin.module, own, x, args) else None
+@contextmanager
+def watch(model: Any, twin: Any) -> Iterator[None]:
+    """Raise ``EscapeError`` inside the block where a pass of the twin runs the original's layers.
 
+    It is raised before the layer runs, so nothing of the original has changed.
+    """
+    if not is_private(twin):
+        yield
+        return
+    here, own, watching = threading.get_ident(), set(find_original(model).modules()), [True]
 
-def _keep(model: nn.Module, twin: Twin) -> None:
-    """Keep a twin for the next call if it can be known, then, to be the model's."""
-    # What the passes changed in the twin's attributes must not reach the next call.
-    if twin.is_itself():
-        twin.rest()
-        with _GUARD:
-            _IDLE[model] = twin
-
-
-class _EscapeError(Exception):
-    """A twin was about to run a layer of the original."""
-
-
-def _is_closed(twin: nn.Module, own: set[nn.Module], x: Tensor, args: tuple[Any, ...]) -> bool:
-    """Whether a pass of the twin runs none of the original's modules."""
-    here, watching = threading.get_ident(), [False]
-
-    def watch(module: nn.Module, inputs: Any) -> None:
+    def notice(module: nn.Module, inputs: Any) -> None:
         # An interrupt may leave the hook in place: then it does nothing.
         if watching[0] and threading.get_ident() == here and module in own:
-            raise _EscapeError
+            raise EscapeError
 
-    rows = [a[:1] if isinstance(a, Tensor) and a.ndim and len(a) == len(x) else a for a in args]
-    handle = torch_module.register_module_forward_pre_hook(watch)
+    handle = torch_module.register_module_forward_pre_hook(notice)
     try:
-        watching[0] = True
-        with torch.no_grad():
-            twin(x[:1].detach().clone(), *rows)
-    except _EscapeError:
-        return False
-    except Exception:  # the caller's first pass will meet the same, and explain it
-        return True
+        yield
     finally:
         watching[0] = False
         handle.remove()
-    return True
 
 
-def _list_tensors(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the tensors that a twin shares with a model, and those that it copies; each once."""
-    shared: dict[int, Tensor] = {}
-    copied: dict[int, Tensor] = {}
-    for module in list_modules(model):
-        for p in module._parameters.values():
-            if p is not None:  # weights made in inference mode have no gradient but in a copy
-                (copied if p.is_inference() else shared)[id(p)] = p
-        for b in module._buffers.values():
-            if b is not None:
-                copied[id(b)] = b
-    return list(shared.values()), list(copied.values())
+def _make_twin(model: nn.Module) -> nn.Module | None:
+    """Return a private copy in eval mode; None if there cannot be any."""
+    if any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
+        return None
+    try:
+        twin = _copy_apart(model)
+    except Exception:  # whatever a class's own way of copying raises
+        return None
+    own = set(model.modules())
+    if any(m in own for m in twin.modules()):
+        return None
+    for module in twin.modules():
+        module.training = False  # never by train(), which some models override with work
+    _PRIVATE.add(twin)
+    return twin
 
 
-def _copy_apart(model: nn.Module) -> tuple[nn.Module, list[Tensor], list[Tensor]]:
-    """Return a copy, and its tensors: those that it shares with the model, and the others."""
+def _copy_apart(model: nn.Module) -> nn.Module:
+    """Return a copy with the model's own weights and copies of its buffers."""
     memo: dict[int, Any] = {}
-
-    def follow(t: Tensor, shares: bool) -> Tensor:
-        if type(t) not in (nn.Parameter, Tensor):
-            raise TypeError(f"a tensor of type {type(t).__name__} may hold more than its values")
-        value = t.detach() if shares else t.detach().clone()
-        twin = nn.Parameter(value, requires_grad=False) if isinstance(t, nn.Parameter) else value
-        twin.__dict__.update(t.__dict__)
-        memo[id(t)] = twin
-        return twin
-
-    shared, copied = _list_tensors(model)
-    mine = [follow(t, True) for t in shared], [follow(t, False) for t in copied]
     for module in model.modules():
+        weights = [p for p in module._parameters.values() if p is not None]
+        for t in (*weights, *(b for b in module._buffers.values() if b is not None)):
+            if type(t) not in (nn.Parameter, Tensor):
+                raise TypeError(f"a tensor of type {type(t).__name__} may hold more than values")
+            # Weights made in inference mode have no gradient but in a copy.
+            shares = isinstance(t, nn.Parameter) and not t.is_inference()
+            value = t.detach() if shares else t.detach().clone()
+            made = value if type(t) is Tensor else nn.Parameter(value, requires_grad=False)
+            made.__dict__.update(t.__dict__)
+            memo.setdefault(id(t), made)
         _prepare_attributes(module, memo)
-    return copy.deepcopy(model, memo), *mine
+    return copy.deepcopy(model, memo)
 
 
 def _prepare_attributes(module: nn.Module, memo: dict[int, Any]) -> None:

@@ -1,8 +1,6 @@
-"""Make any model's answer a tensor [N, K], say what it means, and choose the column to explain.
+"""What a model's outputs [N, K] mean, and which column of them is explained.
 
->>> import torch
->>> model = lambda x: {"logits": x, "hidden": None}
->>> outputs = TensorModel(model)(torch.tensor([[1.0, 3.0]]))
+>>> outputs = torch.tensor([[1.0, 3.0]])
 >>> resolve_target(outputs, None)
 tensor([1])
 >>> find_output(outputs).score(outputs, torch.tensor([1]))
@@ -10,12 +8,11 @@ tensor([0.8808])
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sea_nn.errors import AssumptionWarning, InputError, KindError
 
@@ -26,6 +23,7 @@ OUTPUTS = {
     "logits": "one column a class; their softmax is the classes' probabilities",
     "probabilities": "one column a class, already probabilities: rows sum to 1",
     "sigmoid": "each column the logit of a label of its own, or the only one",
+    "labels": "each column already the probability of a label of its own",
     "value": "a number, as of a regression",
 }
 SUM_TOLERANCE = 1e-4
@@ -47,6 +45,7 @@ class Output:
     Attributes:
         kind: a name from `OUTPUTS`.
         notice: what was assumed and how to say otherwise, where nobody said what they are.
+        found: how it was found out, a sentence.
 
     >>> Output("sigmoid").score(torch.tensor([[0.0]]), torch.tensor([0]))
     tensor([0.5000])
@@ -54,6 +53,7 @@ class Output:
 
     kind: str
     notice: str = ""
+    found: str = field(default="said by the caller", compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in OUTPUTS:
@@ -88,6 +88,8 @@ class Output:
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         if self.kind == "probabilities":
             outputs = outputs.clamp_min(torch.finfo(outputs.dtype).tiny).log()
+        elif self.kind == "labels":
+            outputs = outputs.logit(torch.finfo(outputs.dtype).eps)
         return take(outputs, target).sigmoid()
 
     def predicts(self, outputs: Tensor, target: Tensor) -> Tensor:
@@ -97,7 +99,7 @@ class Output:
         probability above 0.5.
         """
         self.check_class()
-        if self.kind == "sigmoid" or outputs.shape[1] == 1 or target.ndim == 2:
+        if self.kind in ("sigmoid", "labels") or outputs.shape[1] == 1 or target.ndim == 2:
             return self.score(outputs, target) > 0.5
         return outputs.argmax(1) == target
 
@@ -115,14 +117,9 @@ class Output:
             warnings.warn(self.notice, AssumptionWarning, stacklevel=3)
 
 
-def find_last_operation(model: Callable[..., Any], x: Tensor, args: tuple[Any, ...]) -> str:
-    """Return autograd's name of what makes the outputs of x, past changes of shape; "" if none."""
-    try:
-        with torch.enable_grad():
-            leaf = x.detach().clone().requires_grad_(True)
-            made = model(leaf.clone(), *args).grad_fn
-    except Exception:  # a model that cannot be differentiated, such as one of NumPy's
-        return ""
+def name_operation(outputs: Tensor) -> str:
+    """Return autograd's name of what made these outputs, past changes of shape; "" if unknown."""
+    made = outputs.grad_fn
     while made is not None and made.name().startswith(SHAPING):
         made = made.next_functions[0][0]
     return "" if made is None else str(made.name())
@@ -140,119 +137,73 @@ def take(outputs: Tensor, target: Tensor) -> Tensor:
 
 
 def find_output(
-    outputs: Tensor,
-    output: "str | Output | None" = None,
-    last_operation: Callable[[], str] = lambda: "",
+    outputs: Tensor, output: str | Output | None = None, last_operation: str = ""
 ) -> Output:
     """Return what outputs [N, K] are: what the caller says, or what they look like.
 
     Rows of probabilities that sum to 1 are taken for such, and a single column for the logit of a
-    sigmoid, or for a probability if all of it lies in [0, 1]; each with a notice. Several columns
-    are logits otherwise.
+    sigmoid, or for a probability if all of it lies in [0, 1]. Several columns in [0, 1] that do not
+    sum to 1 are taken for labels of their own if a sigmoid, or nobody knows what, made them; each
+    of these with a notice. Several columns are logits otherwise.
 
     Args:
         outputs: the model's answers about the inputs.
         output: what they are, if the caller says so.
-        last_operation: names what made them, "" if unknown: logits of few inputs may look alike.
+        last_operation: what made them (``name_operation``), "" if unknown: logits of few inputs may
+            look like probabilities.
     """
     if isinstance(output, str):
         output = Output(output)
     elif not isinstance(output, Output | None):
         raise KindError(f"output must be one of {', '.join(OUTPUTS)}; got {type(output).__name__}")
-    if output is not None and output.kind != "probabilities":
+    if output is not None and output.kind not in ("probabilities", "labels"):
         return output
     exact = torch.promote_types(outputs.dtype, torch.float32)
     rows = outputs.detach().to(exact)
     room = max(SUM_TOLERANCE, 4 * torch.finfo(outputs.dtype).eps)
     inside = bool(((rows >= -room) & (rows <= 1 + room)).all())
     one = outputs.shape[1] == 1
-    fits = inside and (one or bool(((rows.sum(1) - 1).abs() <= room).all()))
+    sums = inside and bool(((rows.sum(1) - 1).abs() <= room).all())
     if output is not None:
-        if fits:
+        if inside if output.kind == "labels" or one else sums:
             return output
+        adds = "" if one or output.kind == "labels" else " that sum to 1"
         raise InputError(
-            f"probabilities are values from 0 to 1{'' if one else ' that sum to 1'}, and this "
-            f"model's outputs run from {float(rows.min()):.3g} to {float(rows.max()):.3g}"
-            f"{'' if one else f', their sums to {float(rows.sum(1).max()):.3g}'}; say what they "
-            'are: output="logits" (a softmax follows), "sigmoid" (each a logit) or "value"'
+            f"{output.kind} are values from 0 to 1{adds}, and this model's outputs run from "
+            f"{float(rows.min()):.3g} to {float(rows.max()):.3g}"
+            f"{f', their sums to {float(rows.sum(1).max()):.3g}' if adds else ''}; say what they "
+            'are: output="logits" (a softmax follows), "sigmoid" (each a logit), "labels" (each a '
+            'probability) or "value"'
         )
-    if one and fits and (last_operation() or BOUNDED[0]).startswith(BOUNDED):
-        return Output(
-            "probabilities",
+    bounded = (last_operation or BOUNDED[0]).startswith(BOUNDED)
+    if one and inside and bounded:
+        notice = (
             "the model has one output, from 0 to 1 here: taken for a probability. Say so with "
-            'output="probabilities", or output="sigmoid" for a logit, "value" for a regression',
+            'output="probabilities", or output="sigmoid" for a logit, "value" for a regression'
         )
+        return Output("probabilities", notice, "one column, from 0 to 1")
     if one:
-        return Output(
-            "sigmoid",
+        notice = (
             "the model has one output: taken for a logit, whose sigmoid is a probability. Say so "
-            'with output="sigmoid", or output="value" for a regression',
+            'with output="sigmoid", or output="value" for a regression'
         )
-    if fits and not last_operation().startswith(LINEAR):
-        return Output(
-            "probabilities",
+        return Output("sigmoid", notice, "one column")
+    if last_operation.startswith(LINEAR) or not inside:
+        return Output("logits", "", f"{outputs.shape[1]} columns, and nothing says otherwise")
+    if sums:
+        notice = (
             "the model's outputs sum to 1: taken for probabilities, so no softmax follows. Say so "
-            'with output="probabilities"; without its last softmax, gradients would not fade',
+            'with output="probabilities"; without its last softmax, gradients would not fade'
         )
-    return Output("logits")
-
-
-class TensorModel(nn.Module):
-    """Wrap a model so that its output is always one tensor [N, K], whatever it means.
-
-    Understood are a tensor, a mapping with the key "logits", an object with `.logits` (Hugging
-    Face), a tuple whose first item is the tensor, and a list of one tensor. A score per input,
-    [N] or [N, 1], becomes [N, 1].
-
-    Args:
-        model: a module or any callable.
-        check: refuse NaN (on a GPU this waits for the result).
-
-    Raises:
-        KindError: the output is no tensor and holds none where one was expected.
-        InputError: the output has another shape, or NaN in it.
-    """
-
-    def __init__(self, model: Callable[..., Any], check: bool = True) -> None:
-        super().__init__()
-        self.model = model
-        self.check = check
-
-    def forward(self, x: Tensor, *args: Any) -> Tensor:
-        """Return the outputs [N, K] for `x` [N, ...]; `args` go to the model unchanged."""
-        outputs = _to_matrix(_find_tensor(self.model(x, *args)), len(x))
-        if self.check:
-            _refuse_nan(outputs)
-        return outputs
-
-
-def predict(
-    model: Callable[..., Any],
-    x: Tensor,
-    additional_forward_args: Any = None,
-    *,
-    batch_size: int = 32,
-) -> Tensor:
-    """Return the outputs [N, K] for `x` without gradients, `batch_size` inputs at a time.
-
-    The model is called in the mode it is in: put it in eval mode first, or `borrow` it.
-    """
-    if x.ndim < 2 or len(x) == 0:
-        raise InputError(
-            f"x must hold at least one input, [N, ...] with N >= 1; got shape {tuple(x.shape)}"
+        return Output("probabilities", notice, "rows from 0 to 1 that sum to 1")
+    if bounded:
+        notice = (
+            "the model's outputs lie between 0 and 1 and do not sum to 1: taken for a probability "
+            'of each label, as after a sigmoid. Say so with output="labels", or output="logits" '
+            'where a softmax is to follow, "value" for a regression'
         )
-    inner = model.model if isinstance(model, TensorModel) else model
-    wrapped = TensorModel(inner, check=False)
-    args = as_args(additional_forward_args)
-    with torch.no_grad():
-        # A copy, because a model may work in place on what it is given.
-        parts = [
-            wrapped(x[rows].clone(), *select_args(args, rows, len(x)))
-            for rows in torch.arange(len(x), device=x.device).split(max(1, batch_size))
-        ]
-    answers = torch.cat(parts)
-    _refuse_nan(answers)
-    return answers
+        return Output("labels", notice, "columns from 0 to 1 that do not sum to 1")
+    return Output("logits", "", "columns from 0 to 1 that neither a sigmoid nor a softmax made")
 
 
 def resolve_target(outputs: Tensor, target: Target, output: Output | None = None) -> Tensor:
@@ -310,80 +261,3 @@ def resolve_target(outputs: Tensor, target: Target, output: Output | None = None
             f"output{'s' if n_classes > 1 else ''}, so valid targets are {valid}"
         )
     return classes
-
-
-def as_args(additional_forward_args: Any) -> tuple[Any, ...]:
-    """Return the additional forward arguments as a tuple; None means there are none."""
-    if additional_forward_args is None:
-        return ()
-    if isinstance(additional_forward_args, tuple):
-        return additional_forward_args
-    return (additional_forward_args,)
-
-
-def select_args(args: tuple[Any, ...], rows: Tensor, n_inputs: int) -> tuple[Any, ...]:
-    """Return `args` for the inputs `rows`: tensors with one entry an input follow the input."""
-    return tuple(
-        arg[rows.to(arg.device)]
-        if isinstance(arg, Tensor) and arg.ndim > 0 and len(arg) == n_inputs
-        else arg
-        for arg in args
-    )
-
-
-def _find_tensor(output: Any) -> Tensor:
-    if isinstance(output, Tensor):
-        return output
-    if isinstance(output, Mapping):
-        if isinstance(output.get("logits"), Tensor):
-            return output["logits"]  # type: ignore[no-any-return]
-        keys = ", ".join(map(repr, output)) or "none"
-        raise KindError(
-            f'the model returned a mapping without a tensor under "logits" (keys: {keys}); '
-            "wrap it so that it returns the class scores"
-        )
-    if isinstance(getattr(output, "logits", None), Tensor):
-        return output.logits  # type: ignore[no-any-return]
-    if isinstance(output, tuple) and output and isinstance(output[0], Tensor):
-        return output[0]
-    if isinstance(output, list) and len(output) == 1 and isinstance(output[0], Tensor):
-        return output[0]
-    if isinstance(output, list):
-        kinds = ", ".join(_describe(item) for item in output)
-        raise KindError(
-            f"the model returned a list of {len(output)} items ({kinds}); wrap it so that it "
-            "returns the one [N, classes] tensor to explain"
-        )
-    raise KindError(
-        f"the model returned {_describe(output)}; expected a tensor [N, classes], a mapping with "
-        '"logits", an object with .logits, or a tuple whose first item is the tensor'
-    )
-
-
-def _describe(item: Any) -> str:
-    if isinstance(item, Tensor):
-        return f"tensor {list(item.shape)}"
-    return f"{type(item).__name__}" if item is not None else "None"
-
-
-def _to_matrix(output: Tensor, n_inputs: int) -> Tensor:
-    if output.ndim == 1 and len(output) == n_inputs:
-        output = output.unsqueeze(1)
-    if output.ndim != 2 or len(output) != n_inputs or output.shape[1] == 0:
-        raise InputError(
-            f"the model returned a tensor of shape {list(output.shape)} for {n_inputs} inputs; "
-            "expected [N, classes], or [N] for one score an input. Wrap the model so that it "
-            "returns class scores (for dense outputs: select or pool the positions to explain)"
-        )
-    if not output.is_floating_point():
-        raise KindError(f"the model returned {output.dtype}; expected floating-point scores")
-    return output
-
-
-def _refuse_nan(outputs: Tensor) -> None:
-    bad = outputs.isnan().any(1)
-    if bool(bad.any()):
-        raise InputError(
-            f"the model returned NaN for {int(bad.sum())} of {len(outputs)} inputs (first: input "
-            f"{int(bad.nonzero()[0])}); check the input's scale and the model's weights"
-        )

@@ -13,7 +13,6 @@ positions). ``WAYS`` has every way by name.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +21,7 @@ from sea_nn.errors import InputError, KindError
 from sea_nn.features import Kind, find_kind
 from sea_nn.features.kinds import TABLE
 from sea_nn.model.noise import normal, uniform
+from sea_nn.model.probe import Perturbation
 from sea_nn.paper.heatmaps import smooth
 from sea_nn.questions.inpainting import inpaint
 
@@ -32,24 +32,6 @@ Bounds = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tenso
 # of it leaves .71 and .02.
 BLUR_SHARE = 0.1
 INPAINT_NOISE = 0.01
-
-
-class Perturbation(Protocol):
-    """Inputs [N, ...] of which any positions can be hidden."""
-
-    @property
-    def n_draws(self) -> int:
-        """How many versions of the hidden values there are; an answer is the mean over them."""
-
-    def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
-        """Return the inputs ``rows`` [P] with the values ``hidden``, bool [P, ...], replaced.
-
-        ``hidden`` has the axes of the inputs, of size 1 where it is the same along an axis.
-        ``draw`` [P] says by which version, 0 … n_draws - 1; None for the first.
-        """
-
-    def changed(self) -> Tensor:
-        """Return the values that look different when hidden, bool like the inputs."""
 
 
 def pixel_bounds(mean: Sequence[float], std: Sequence[float]) -> Bounds:

@@ -18,9 +18,8 @@ from sea_nn.config import ABSENT
 from sea_nn.errors import InputError
 from sea_nn.features import Features, Kind
 from sea_nn.model.outputs import Output, Target
-from sea_nn.questions.absent import Perturbation, SideBySide, prepare
-from sea_nn.questions.opening import open_model
-from sea_nn.questions.points import ask_points
+from sea_nn.model.probe import Perturbation, open_model
+from sea_nn.questions.absent import SideBySide, prepare
 
 Ask = Callable[[Tensor], Tensor]
 """From sets, bool [N, R, *shape], to what the model says with only each left, [N, R]."""
@@ -43,23 +42,20 @@ def make_ask_only(
     additional_forward_args: Any = None,
     internal_batch_size: int | None = None,
     autocast: bool | torch.dtype = False,
-    outputs: Tensor | None = None,
     output: str | Output | None = None,
-    tick: Callable[[int], None] = lambda count: None,
-    keep: Callable[[Tensor], None] | None = None,
 ) -> Ask:
     """Return a function that asks the model about sets of features of ``x``.
 
     It takes sets, bool [N, R, *shape] over the features of a map (the pixels of an image, the
     single values of a table or series), and returns p(class | only the set is left), [N, R]. The
-    model comes back as it was.
+    model is opened for each call and comes back as it was; ask about many sets at once.
 
     Args:
         model: a module or callable in the sense of ``TensorModel``.
         x: inputs [N, F], [N, C, T], [N, C, H, W] or [N, C, D, H, W].
         target: the class: one, one an input, or None for the predicted one.
         features: of x; None: found from it.
-        absent: what is not left becomes; see ``SEAConfig.absent``.
+        absent: what is not left becomes; see ``SEA``.
         baselines: the values of "baseline": None for 0, a number or a tensor.
         background: other inputs, [B, ...]: where ``absent`` is None, absent is by them.
         draws: so many rows of the background at most stand in for what is not left; an answer is
@@ -68,12 +64,8 @@ def make_ask_only(
         additional_forward_args: further arguments of the model; tensors with N entries follow x.
         internal_batch_size: the most inputs in one pass of the model; left out, by memory.
         autocast: on a GPU, a lower precision.
-        outputs: the model's answer for ``x``, [N, classes], if known: it is not asked again.
         output: what the model's outputs are, as for ``SEA``. Of "value", p is the value.
-        tick: told the number of evaluations just made.
-        keep: is given the model's own outputs about the sets, [N, R, draws, K].
     """
-    x = x.detach()
     found, known = Features.of(x) if features is None else features, output
     hiding = prepare_absence(
         x, found, absent, baselines=baselines, background=background, draws=draws, seed=seed
@@ -81,31 +73,20 @@ def make_ask_only(
 
     def ask(sets: Tensor) -> Tensor:
         nonlocal known
-        count, per_input = sets.shape[:2]
-        if count != len(x) or sets.shape[2:] != found.shape:
-            raise InputError(
-                f"sets must be [N, R, *shape] with N = {len(x)} inputs and features "
-                f"{list(found.shape)}; got {list(sets.shape)}"
-            )
-        k = hiding.n_draws
-        points = torch.arange(count * per_input * k, device=x.device)
-        rows, kept = points // (per_input * k), sets.flatten(0, 1)
-
-        def build(part: slice) -> Tensor:
-            hidden = ~found.over_input(kept[points[part] // k])
-            return hiding.hide(hidden, rows[part], points[part] % k)
-
-        call = {"args": additional_forward_args, "limit": internal_batch_size, "tick": tick}
-        call |= {"autocast": autocast, "outputs": outputs}
-        with open_model(model, x, target, output=known, **call) as evaluators:
-            evaluator = evaluators(slice(None))
-            known = evaluator.output  # so that it is found, and told, once
-            said: list[Tensor] = []
-            told = said.append if keep is not None else lambda outputs: None
-            answers = ask_points(evaluator, rows, build, told)
-        if keep is not None:
-            keep(torch.cat(said).view(count, per_input, k, -1))
-        return answers.score.view(count, per_input, k).mean(2)
+        with open_model(
+            model,
+            x,
+            target,
+            features=found,
+            hiding=hiding,
+            args=additional_forward_args,
+            limit=internal_batch_size,
+            autocast=autocast,
+            output=known,
+        ) as probe:
+            known = probe.output  # so that it is found, and told, once
+            probe.begin(ask_empty=False)
+            return probe.ask(sets)
 
     return ask
 

@@ -9,8 +9,18 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
+from sea_nn.features import Features
 from sea_nn.function.answers_function import Link, to_score
+from sea_nn.model.noise import find_keys
 from sea_nn.model.outputs import Output
+from sea_nn.model.probe import Probe
+
+SAME = 1e-3
+BASES = (
+    "other inputs",
+    "another way to be absent (absent, baselines or background)",
+    "other groups of features (feature_mask or grid)",
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Asked:
         outputs: the model's own outputs about the sets, [N, R, draws, K], with as many draws of
             what is absent; None of a loaded explanation.
         whole: the same about the whole inputs, [N, K].
+        basis: what the questions were about, int64 [N, 3], see ``find_basis``; None if unknown.
     """
 
     sets: Tensor
@@ -34,6 +45,7 @@ class Asked:
     remove: Tensor
     outputs: Tensor | None = None
     whole: Tensor | None = None
+    basis: Tensor | None = None
 
     def rows(self, which: Tensor | slice) -> Asked:
         """Those about some of the inputs."""
@@ -76,9 +88,28 @@ class Asked:
                 f"previous is of {count} inputs with {self.sets.shape[2]} features, and now there "
                 f"are {len(whole)} with {n}: explain the same inputs with the same features"
             )
-        if not torch.allclose(self.whole, whole.to(self.whole), rtol=1e-2, atol=1e-2):
+        if not torch.allclose(self.whole, whole.to(self.whole), rtol=SAME, atol=SAME):
             raise InputError("previous is of other inputs or of another model: its answers differ")
         draws = self.outputs.shape[2]
         flat = target.repeat_interleave(per_input * draws, 0)
         score = output.score(self.outputs.flatten(0, 2), flat)
         return self.outputs, score.view(count, per_input, draws).mean(2)
+
+    def check_basis(self, now: Tensor) -> None:
+        """Refuse to go on from questions that were about something else than ``now``."""
+        if self.basis is None:
+            return
+        same = (self.basis == now.to(self.basis)).all(0).tolist()
+        for own, what in zip(same, BASES, strict=True):
+            if not own:
+                raise InputError(
+                    f"previous was asked about {what}: explain the same inputs in the same way"
+                )
+
+
+def find_basis(probe: Probe, features: Features) -> Tensor:
+    """What questions are about, as numbers that tell others: int64 [N, 3], see ``BASES``."""
+    x, absent = probe.evaluator.x, probe.evaluator.absent
+    hidden = x if absent is None else absent().flatten(1)
+    groups = features.expand(torch.arange(features.n, device=x.device)).double().reshape(1, -1)
+    return torch.stack([find_keys(x), find_keys(hidden), find_keys(groups).expand(len(x))], 1)

@@ -10,16 +10,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from sea_nn.call import Running, check_previous
 from sea_nn.config import check_whole
 from sea_nn.errors import AssumptionWarning, InputError, KindError
-from sea_nn.explanation.assemble import find_asked
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.members.checks import Check
-from sea_nn.members.run import Progress
 from sea_nn.model.borrowing import borrow
 from sea_nn.model.outputs import Output
-from sea_nn.questions.budget import check_stops
+from sea_nn.model.wrapped import Progress
 from sea_nn.text.absent import ABSENT, Absent
 from sea_nn.text.assemble import assemble_texts, find_earlier, rank_texts
 from sea_nn.text.learn import AskedText, ExplainedText, explain_text
@@ -138,8 +137,8 @@ class TextSEA:
         if not texts:
             raise InputError("there is no text to explain")
         started = time.perf_counter()
-        check_stops(self.budget, on_round, seconds, tolerance)
-        find_asked(previous, self.budget)
+        Running(progress=progress, on_round=on_round, seconds=seconds, tolerance=tolerance)
+        check_previous(previous, self.budget)
         if previous is not None and len(previous) != len(texts):
             raise InputError(f"previous is of {len(previous)} texts, and there are {len(texts)}")
         value = target if callable(target) else None

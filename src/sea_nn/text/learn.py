@@ -1,6 +1,6 @@
 """Explain one text: members by embeddings, then questions that leave words out, then a function.
 
-The same path as ``sea_nn.pipeline``, for inputs that are no tensors.
+The same path as ``sea_nn.explain``, for inputs that are no tensors.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def explain_tiles(
     for top in find_starts(x.shape[2], size, step):
         for left in find_starts(x.shape[3], size, step):
             place = (..., slice(top, top + size), slice(left, left + size))
-            e = sea.explain(x[place], target, quiet=True, **told)
+            e = sea.explain(x[place], target, **told)
             score = e.score.to(x)
             total[place] += score.view(-1, 1, 1, 1) * e.attribution.to(x)
             weight[place] += 1
