@@ -1,6 +1,7 @@
 """Pictures of every kind come out as upright RGB; preprocessing is what the model sees."""
 
 import io
+import os
 import warnings
 from dataclasses import replace
 
@@ -176,6 +177,15 @@ def test_missing_files_folders_and_wrong_kinds_are_refused(tmp_path):
         load_image(tmp_path)
     with pytest.raises(KindError, match="ndarray"):
         load_image(np.zeros((2, 2)))  # type: ignore[arg-type]
+    os.mkfifo(tmp_path / "pipe.png")
+    for name in (tmp_path / "pipe.png", "/dev/zero"):
+        with pytest.raises(InputError, match="might never end"):
+            load_image(name)
+    for name in ("a" * 300 + ".png", "a\0.png"):
+        with pytest.raises(InputError, match="cannot be looked at"):
+            load_image(tmp_path / name)
+    with pytest.raises(InputError, match="no image at ~nobody-of-this-name"):
+        load_image("~nobody-of-this-name/a.png")
 
 
 @given(data=st.data())

@@ -20,8 +20,13 @@ def test_a_nifti_file_is_read_slice_by_slice(tmp_path):
     (tmp_path / "cut.nii.gz").write_bytes((tmp_path / "x.nii.gz").read_bytes()[:40])
     with pytest.raises(InputError, match="could not be read"):
         load_volume(tmp_path / "cut.nii.gz")
-    with pytest.raises(InputError, match="no file"):
-        load_volume(tmp_path / "none.nii")
+    (tmp_path / "folder.nii").symlink_to("/dev/zero")
+    for name in ("none.nii", "folder.nii"):
+        with pytest.raises(InputError, match="no file"):
+            load_volume(tmp_path / name)
+    for name in ("a" * 300 + ".nii", "a\0.nii"):
+        with pytest.raises(InputError, match="cannot be looked at"):
+            load_volume(tmp_path / name)
 
 
 def write_slice(folder, number, place, series="1.2", size=3):
@@ -62,6 +67,10 @@ def test_folders_that_are_no_series_are_refused(tmp_path):
     write_slice(tmp_path, 1, 0.0)
     write_slice(tmp_path, 2, 1.0, size=4)
     with pytest.raises(InputError, match="different sizes"):
+        load_volume(tmp_path)
+    write_slice(tmp_path, 2, 1.0)
+    (tmp_path / "2.dcm").write_bytes((tmp_path / "2.dcm").read_bytes()[:-9])
+    with pytest.raises(InputError, match="could not be read as DICOM"):
         load_volume(tmp_path)
     write_slice(tmp_path, 2, 1.0, series="9.9")
     with pytest.raises(InputError, match="several series"):

@@ -11,6 +11,8 @@ torch.Size([3, 224, 224])
 
 from __future__ import annotations
 
+import contextlib
+import stat
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +46,9 @@ def load_image(source: str | Path | IO[bytes]) -> Image.Image:
         InputError: there is no such file, it is not a readable image, or it is too large.
     """
     if isinstance(source, str | Path):
-        path = Path(source).expanduser()
+        path = Path(source)
+        with contextlib.suppress(RuntimeError):  # "~name", and there is no such user
+            path = path.expanduser()
         _check_file(path)
         return _decode(path, str(path))
     if not hasattr(source, "read"):
@@ -80,11 +84,17 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _check_file(path: Path) -> None:
-    if not path.exists():
-        raise InputError(f"There is no image at {path}. Check the name and the folder.")
-    if path.is_dir():
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise InputError(f"There is no image at {path}. Check the name and the folder.") from None
+    except (OSError, ValueError) as error:  # a name too long, a NUL in it, a folder that is shut
+        raise InputError(f"{str(path)[:80]!r} cannot be looked at: {error}.") from error
+    if stat.S_ISDIR(found.st_mode):
         raise InputError(f"{path} is a folder; name one image file in it.")
-    if path.stat().st_size == 0:
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{path} is a pipe or a device; reading it might never end. Name a file.")
+    if found.st_size == 0:
         raise InputError(f"{path} is empty (0 bytes), so it holds no image. Fetch it again.")
 
 

@@ -23,6 +23,12 @@ def load_volume(path: str | Path) -> Tensor:
             with the DICOM files of one series, ordered along the patient.
     """
     source = Path(path)
+    try:
+        source.lstat()
+    except FileNotFoundError:
+        pass  # said below, of either kind
+    except (OSError, ValueError) as error:  # a name too long, a NUL in it
+        raise InputError(f"{str(source)[:80]!r} cannot be looked at: {error}") from error
     if source.is_dir():
         values = _read_dicom(source)
     elif source.name.lower().endswith(NIFTI):
@@ -38,7 +44,7 @@ def load_volume(path: str | Path) -> Tensor:
 
 def _read_nifti(source: Path) -> np.ndarray[Any, Any]:
     nibabel = import_extra("nibabel", "NIfTI")
-    if not source.exists():
+    if not source.is_file():
         raise InputError(f"there is no file {str(source)!r}; check its name")
     try:
         found: Any = nibabel.load(source)
@@ -58,21 +64,28 @@ def _read_dicom(source: Path) -> np.ndarray[Any, Any]:
             one = pydicom.dcmread(path)
         except pydicom.errors.InvalidDicomError:
             continue  # a readme, say
+        except Exception as error:
+            raise InputError(f"{path} could not be read as DICOM: {error}") from error
         if hasattr(one, "PixelData"):
             slices.append(one)
     if not slices:
         raise InputError(f"{source} holds no DICOM files with pictures")
     if len({one.get("SeriesInstanceUID") for one in slices}) > 1:
         raise InputError(f"{source} holds several series; give each a folder of its own")
-    shapes = {(one.Rows, one.Columns) for one in slices}
+    try:
+        shapes = {(one.Rows, one.Columns) for one in slices}
+        parts = [_read_slice(one) for one in sorted(slices, key=_place)]
+    except Exception as error:  # damaged, or compressed in a way that needs another package
+        raise InputError(f"{source} could not be read as DICOM: {error}") from error
     if len(shapes) > 1:
         raise InputError(f"{source} holds slices of different sizes: {sorted(shapes)}")
-    slices.sort(key=_place)
-    parts = []
-    for one in slices:
-        slope, start = float(one.get("RescaleSlope", 1)), float(one.get("RescaleIntercept", 0))
-        parts.append(one.pixel_array.astype(np.float32) * slope + start)
     return np.stack(parts)
+
+
+def _read_slice(one: Any) -> np.ndarray[Any, Any]:
+    slope, start = one.get("RescaleSlope"), one.get("RescaleIntercept")
+    values: np.ndarray[Any, Any] = one.pixel_array.astype(np.float32)
+    return values * float(1 if slope is None else slope) + float(start or 0)
 
 
 def _place(one: Any) -> float:
