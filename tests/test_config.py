@@ -22,6 +22,11 @@ def test_unknown_settings_are_named_beside_the_known_ones(make):
         make(epoch=3)
 
 
+def test_what_absent_means_is_no_setting_of_the_paper():
+    with pytest.raises(InputError, match="SEA\\(model, absent='mean'\\)"):
+        SEAConfig(absent="mean")
+
+
 def test_presets_are_the_papers_numbers():
     btd = SEAConfig.paper("btd")
     assert (btd.heatmap_weight, btd.margin_weight, btd.weight_decay) == (1, 100, 1e-3)

@@ -1,4 +1,4 @@
-"""SEAConfig: every choice of the method in one frozen, self-checking place.
+"""SEAConfig: every choice of the paper's method in one frozen, self-checking place.
 
 >>> SEAConfig(epochs=20).epochs
 20
@@ -25,8 +25,14 @@ DEFAULT_BUDGET = 512
 BUDGETS = {"fast": 34, "thorough": 1024}
 """Names of other budgets."""
 
-SOLVERS = ("mirror", "gradient", "adagrad")
 ABSENT = ("blur", "mean", "baseline", "noise", "interpolate", "background", "background_mean")
+CHOICES = {
+    "solver": ("mirror", "gradient", "adagrad"),
+    "train": ("features", "all"),
+    "upsampling": ("nearest", "bilinear"),
+    "reading": ("paper", "authors"),
+}
+WEIGHTS = ("heatmap_weight", "margin_weight", "floor_weight", "weight_decay")
 # (heatmap weight, margin weight, weight decay, grid) as the paper states them.
 PAPER_SETTINGS: dict[str, tuple[float, float, float, tuple[int, int] | None]] = {
     "fmnist": (10.0, 10.0, 1e-6, None),
@@ -64,10 +70,6 @@ class SEAConfig:
         reading: "paper", or "authors" for three habits of the authors' published code: budgets
             counted in pixels though sets are cells, cells equal to the mean kept, and tied
             features not removed.
-        absent: with a budget, what becomes of what is left out when the model is asked: "blur",
-            "mean" (its own mean colour), "baseline" (the members' baseline), "noise",
-            "interpolate" (series), "background" (draws from ``background=``) or "background_mean".
-            None: by the background where one is given, else blur, and of tables the baseline.
     """
 
     solver: str = "mirror"
@@ -90,28 +92,19 @@ class SEAConfig:
     grid: tuple[int, int] | None = None
     upsampling: str = "nearest"
     reading: str = "paper"
-    absent: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("thresholds", "widths", "grid", "init"):
             value = getattr(self, name)
             if isinstance(value, list):
                 object.__setattr__(self, name, tuple(value))
-        for name in ("thresholds", "widths"):
-            if not isinstance(getattr(self, name), tuple):
-                raise InputError(
-                    f"{name} must be a list, such as [5, 10]; got {getattr(self, name)!r}"
-                )
-        _choice("solver", self.solver, SOLVERS)
-        _choice("train", self.train, ("features", "all"))
-        _choice("upsampling", self.upsampling, ("nearest", "bilinear"))
-        _choice("reading", self.reading, ("paper", "authors"))
-        if self.absent is not None:
-            _choice("absent", self.absent, ABSENT)
-        _number("learning_rate", self.learning_rate, above=0)
-        weights = ("heatmap_weight", "margin_weight", "floor_weight", "weight_decay")
-        for name in ("lr_decay", "tolerance", *weights, "margin"):
-            _number(name, getattr(self, name), least=0)
+            elif name in ("thresholds", "widths") and not isinstance(value, tuple):
+                raise InputError(f"{name} must be a list, such as [5, 10]; got {value!r}")
+        for name, choices in CHOICES.items():
+            _check_choice(name, getattr(self, name), choices)
+        _check_number("learning_rate", self.learning_rate, above=0)
+        for name in ("lr_decay", "tolerance", *WEIGHTS, "margin"):
+            _check_number(name, getattr(self, name), least=0)
         check_whole("epochs", self.epochs, 0)
         check_seed(self.seed)
         if not isinstance(self.bias, bool):
@@ -156,7 +149,7 @@ class SEAConfig:
                 "authors" follows their code, where the two weights are swapped, and its habits
                 listed under ``SEAConfig.reading``.
         """
-        _choice("setting", setting, tuple(PAPER_SETTINGS))
+        _check_choice("setting", setting, tuple(PAPER_SETTINGS))
         heatmap_weight, margin_weight, weight_decay, grid = PAPER_SETTINGS[setting]
         if reading == "authors":
             heatmap_weight, margin_weight = margin_weight, heatmap_weight
@@ -196,14 +189,7 @@ class SEAConfig:
     @classmethod
     def from_json(cls, text: str) -> "SEAConfig":
         """Read what ``to_json`` wrote."""
-        _check_text(text)
-        try:
-            fields = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(f"this is not JSON: {error}") from error
-        if not isinstance(fields, dict):
-            raise InputError('a configuration is a JSON object of settings, such as {"epochs": 20}')
-        return cls.from_dict(fields)
+        return cls.from_dict(_parse("JSON", json.loads, text))
 
     def to_toml(self) -> str:
         """The configuration as TOML; a setting that is None is left out."""
@@ -214,20 +200,26 @@ class SEAConfig:
     @classmethod
     def from_toml(cls, text: str) -> "SEAConfig":
         """Read what ``to_toml`` wrote."""
-        _check_text(text)
-        try:
-            return cls.from_dict(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise InputError(f"this is not TOML: {error}") from error
+        return cls.from_dict(_parse("TOML", tomllib.loads, text))
 
 
-def _check_text(text: object) -> None:
+def _parse(form: str, parse: Callable[[str], Any], text: str) -> dict[str, Any]:
     if not isinstance(text, str):
         raise KindError(f"a configuration is read from a str; got {type(text).__name__}")
+    try:
+        fields = parse(text)
+    except ValueError as error:  # of json and of tomllib alike
+        raise InputError(f"this is not {form}: {error}") from error
+    if not isinstance(fields, dict):
+        raise InputError('a configuration is a JSON object of settings, such as {"epochs": 20}')
+    return fields
 
 
 def _check_names(settings: Iterable[str]) -> None:
     known = [field.name for field in dataclasses.fields(SEAConfig)]
+    settings = list(settings)
+    if "absent" in settings:
+        raise InputError("absent is an argument of SEA: SEA(model, absent='mean')")
     unknown = sorted(str(name) for name in settings if name not in known)
     if unknown:
         raise InputError(
@@ -253,12 +245,14 @@ def _threshold_fits(threshold: int | float) -> bool:
     return threshold >= 1 if isinstance(threshold, int) else 0 < threshold <= 1
 
 
-def _choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
         raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
-def _number(name: str, value: object, least: float = -math.inf, above: float = -math.inf) -> None:
+def _check_number(
+    name: str, value: object, least: float = -math.inf, above: float = -math.inf
+) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise InputError(f"{name} must be a finite number; got {value!r}")
     if value < least or value <= above:
