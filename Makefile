@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export SEA_NN_DATA ?= ../shared/data
 export MPLBACKEND = Agg
 
-.PHONY: demo test bench check docs clean
+.PHONY: demo test bench check docs dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/sea explain --demo -o out/demo
@@ -26,6 +26,20 @@ check: $(VENV)/.dev
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in site/index.html; with search: $(BIN)/python -m http.server -d site"
+
+# The wheel and the sdist, each installed into an environment of its own for every Python that is there.
+dist: $(VENV)/bin/pip
+	@$(BIN)/pip install -q build 2>&1 | grep -v '^WARNING: Location' || true
+	rm -rf dist && $(BIN)/python -m build --outdir dist . > /dev/null
+	@for python in python3.11 python3.12 python3.13; do \
+	  command -v $$python > /dev/null || { echo "$$python is not here"; continue; }; \
+	  for file in dist/*.whl dist/*.tar.gz; do \
+	    rm -rf dist/try && $$python -m venv dist/try && \
+	    dist/try/bin/pip install -q -c constraints.txt $$file 2>&1 | grep -v '^WARNING: Location'; \
+	    (cd dist/try && bin/sea --version && bin/sea explain --demo --model fashion-cnn --budget 34 -o out > /dev/null) || exit 1; \
+	    echo "$$python: $$file works"; \
+	  done; \
+	done; rm -rf dist/try
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
