@@ -24,7 +24,8 @@ check: $(VENV)/.dev
 	$(BIN)/python scripts/house.py
 
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Running the gallery (some minutes) ..."
+	@SEA_NN_GALLERY=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in site/index.html; with search: $(BIN)/python -m http.server -d site"
 
 # The wheel and the sdist, each installed into an environment of its own for every Python that is there.
@@ -61,7 +62,7 @@ $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@$(BIN)/python -c "import sea_nn, mypy, pytest" && touch $@
 
 $(VENV)/.docs: $(VENV)/bin/pip pyproject.toml constraints.txt
-	@$(BIN)/pip install -q -c constraints.txt -e ".[docs]" 2>&1 | grep -v '^WARNING: Location' || true
+	@$(BIN)/pip install -q -c constraints.txt -e ".[docs,vision,data]" 2>&1 | grep -v '^WARNING: Location' || true
 	@$(BIN)/python -c "import sea_nn, mkdocs, material, mkdocstrings" && touch $@
 
 clean:

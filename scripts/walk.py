@@ -146,7 +146,7 @@ def prepare(name: str) -> Iterator[Callable[[], Any]]:
             "command": ["explain", str(pictures / "0.png"), *own, "-o", str(out)],
             "run": ["run", str(pictures), *own, "-o", str(out)],
             "bench": [
-                *("bench", "predicts_fmnist", "--limit", "1", "--device", "cpu", "-o", str(out)),
+                *("bench", "predicts_fmnist", "--inputs", "1", "--device", "cpu", "-o", str(out)),
                 *("--cache", str(Path(folder) / "cache")),
             ],
         }[name]

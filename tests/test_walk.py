@@ -9,10 +9,10 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "scripts" / "walk.py"
 LIMITS = {
     # walk: files, functions, times the model is opened, pairs of modules that call both ways
-    "explain": (50, 430, 16, 14),  # the aim: 16, 220, 1, 0
-    "command": (71, 705, 16, 17),  # the aim: 32 files, 1, 0
-    "run": (71, 600, 17, 17),  # the aim: 1 and 0
-    "bench": (47, 395, 14, 14),  # the aim: 1 and 0
+    "explain": (48, 400, 1, 11),  # the aim: 16, 220, 1, 0
+    "command": (68, 690, 1, 13),  # the aim: 32 files, 1, 0
+    "run": (68, 625, 4, 14),  # the aim: 1 and 0
+    "bench": (61, 505, 9, 16),  # the aim: 1 and 0
 }
 
 
