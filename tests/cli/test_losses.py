@@ -29,9 +29,9 @@ def test_ctrl_c_keeps_what_is_finished(sea, tmp_path):
         picture.save(tmp_path / f"{name}.png")
     given = ("explain", tmp_path / "*.png", "--model", model, "--methods", "saliency",
              "--device", "cpu", "-o", tmp_path / "out")  # fmt: skip
-    assert "0 of 3 pictures were finished" in sea(*given, "--batch", "3", code=130)[1]
+    assert "0 of 3 inputs were finished" in sea(*given, "--batch", "3", code=130)[1]
     out, err = sea(*given, code=130)
-    assert "1 of 3 pictures were finished" in err
+    assert "1 of 3 inputs were finished" in err
     assert "a.png" in out
     assert {f.name for f in (tmp_path / "out").iterdir()} == {"a", "report.html"}
     out, _ = sea(*given, "--json", code=130)
@@ -53,7 +53,7 @@ def test_ctrl_c_counts_even_where_a_model_catches_it(sea, clothes, tmp_path):
                            "--methods", "saliency", "-o", tmp_path / "out", code=130)  # fmt: skip
     finally:
         signal.signal(signal.SIGINT, before)
-    assert "0 of 1 pictures were finished" in err
+    assert "0 of 1 inputs were finished" in err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
@@ -81,7 +81,7 @@ def test_a_signal_ends_a_long_run_at_once(clothes, tmp_path):
         finally:
             process.kill()
     assert process.returncode == 130
-    assert "1 of 2 pictures were finished" in err
+    assert "1 of 2 inputs were finished" in err
     assert "Traceback" not in err
 
 
@@ -98,7 +98,7 @@ def test_a_picture_is_written_whole_or_not_at_all(sea, clothes, tmp_path, monkey
     common = ("explain", clothes / "boot.png", *QUICK, "--no-report", "-o", tmp_path)
     with monkeypatch.context() as patch:
         stop_by(OSError(errno.ENOSPC, "No space left on device"))
-        sea(*common, code=2)
+        sea(*common, code=1)
         assert not list(tmp_path.iterdir())
         stop_by(KeyboardInterrupt())
         sea(*common, code=130)

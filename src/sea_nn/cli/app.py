@@ -1,13 +1,13 @@
 """``sea app``: a page to ask a model why."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from sea_nn.cli import declarations
-from sea_nn.cli.terminal import guard, list_examples, say
-from sea_nn.errors import MissingExtraError
+from sea_nn.cli.options import DEFAULT_MODEL, Table, argument, check_device, option
+from sea_nn.cli.report import check_run
+from sea_nn.cli.terminal import list_examples, say, wait
+from sea_nn.extras import check_extras
+from sea_nn.vision.names import check_model
 
 EXAMPLES = list_examples(
     "sea app",
@@ -19,63 +19,53 @@ EXAMPLES = list_examples(
 LOCAL, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 
 
-@guard
-def app(
-    results: Annotated[
-        Path | None,
-        typer.Argument(help="A folder that 'sea run' wrote, to browse.", metavar="[OUT]"),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="NAME",
-            help="A name from 'sea models', or FILE.py:FUNCTION; may be given again, to compare.",
-            show_default=declarations.DEFAULT_MODEL,
-        ),
-    ] = None,
-    device: declarations.Device = "auto",
-    host: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS", help="Where to listen; another one than this machine needs a token."
-        ),
-    ] = LOCAL,
-    port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, metavar="NUMBER", show_default="a free one from 7860"),
-    ] = None,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", metavar="", help="Open a browser.")
-    ] = True,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class App(Table):
+    """The options of ``sea app``."""
+
+    results: Path | None = argument(None, "[OUT]", "A folder that 'sea run' wrote, to browse.")
+    model: list[str] | None = option(
+        None, "NAME", "A name from 'sea models', or FILE.py:FUNCTION; again, to compare.",
+        "--model", "-m", shown=DEFAULT_MODEL,
+    )  # fmt: skip
+    device: str = option("auto", "DEVICE", "auto, cpu, cuda or cuda:1.", "--device")
+    host: str = option(
+        LOCAL, "ADDRESS", "Where to listen; other than this machine needs a token.", "--host"
+    )
+    port: int | None = option(
+        None, "NUMBER", "Where to listen.", "--port", shown="a free one from 7860", min=1, max=65535
+    )
+    browser: bool = option(True, "", "Open a browser.", "--browser/--no-browser")
+
+
+def app(o: App) -> None:
     """Open a page to ask a model why: which class, why not another, what if only this is left.
 
     Nothing leaves this machine, and nothing that is uploaded is written to disk. Ctrl-C ends it.
     """
-    try:
+    names = o.model or [DEFAULT_MODEL]
+    check_extras("the app", "gradio")
+    for name in names:
+        check_model(name)
+    check_device(o.device)
+    if o.results is not None:
+        check_run(o.results)
+    with wait(f"Loading PyTorch, Gradio, {', '.join(names)} ..."):
+        from sea_nn.app.cores import share_cores
+        from sea_nn.app.gallery import Gallery
+        from sea_nn.app.load import load_subject
         from sea_nn.app.page import build_page
         from sea_nn.app.serve import serve
-    except ImportError as error:
-        raise MissingExtraError(
-            f"the app needs gradio ({error}): pip install 'sea-nn[app]'"
-        ) from error
-    from sea_nn.app.cores import share_cores
-    from sea_nn.app.gallery import Gallery
-    from sea_nn.app.load import load_subject
-    from sea_nn.cli.options import find_place
+        from sea_nn.cli.work import find_place
 
-    share_cores()
-    gallery = None if results is None else Gallery(results)
-    place, names = find_place(device), model or [declarations.DEFAULT_MODEL]
-    say(f"Loading {', '.join(names)} ...")
-    page = build_page([load_subject(name, place) for name in names], gallery)
-    address = serve(page, host, port)
+        share_cores()
+        gallery = None if o.results is None else Gallery(o.results)
+        page = build_page([load_subject(name, find_place(o.device)) for name in names], gallery)
+    address = serve(page, o.host, o.port)
     say(f"Open {address} (Ctrl-C ends it)")
-    if host == EVERYWHERE:
+    if o.host == EVERYWHERE:
         say("From another machine, write this one's name or address in the place of localhost.")
-    if browser:
+    if o.browser:
         import webbrowser
 
         webbrowser.open(address)

