@@ -25,6 +25,7 @@ from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
 from sea_bench.experiments.maps import draw_squares, merge
 from sea_bench.experiments.measurements import find_metric, spacing
+from sea_bench.experiments.optimal_mean import find_weights
 from sea_bench.experiments.pages import count_published
 from sea_bench.experiments.predictions import OURS
 from sea_bench.experiments.store import Store, make_key
@@ -34,7 +35,7 @@ from sea_nn.errors import InputError
 from sea_nn.explanation.provenance import hash_weights
 from sea_nn.members.member_maps import to_heatmaps
 from sea_nn.metrics import compute_drops, get_metric, score_maps
-from sea_nn.paper.aggregators import aggregate, faithfulness_loss
+from sea_nn.paper.aggregators import aggregate
 from sea_nn.sea import SEA
 
 PAIR = ("saliency", "input_x_gradient")
@@ -291,8 +292,8 @@ def test_the_optimal_combination_is_fitted_to_what_hiding_squares_does():
     squares = draw_squares((28, 28), 0, batch.x.device).expand(3, -1, -1, -1)
     model, bounds = chosen.loaded.model, chosen.bounds
     drops = compute_drops(model, batch.x, batch.target, squares, bounds=bounds)
-    loss = faithfulness_loss(heatmaps, squares, drops)
-    torch.testing.assert_close(found, aggregate(heatmaps, "optimal", loss=loss).attribution)
+    weights = find_weights(heatmaps, squares, drops)
+    torch.testing.assert_close(found, aggregate(heatmaps, "mean", weights=weights).attribution)
 
 
 def test_an_aggregate_without_questions_is_the_library_call():

@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save_file
 
 from sea_nn import DSF, CollapsedDSF
 from sea_nn.errors import InputError
@@ -93,26 +92,6 @@ def test_equal_units_are_a_scalar_function_of_one_sum(widths, bias, batch):
     torch.testing.assert_close(small.slope(x), f.slope(x), rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("batch", [None, 2])
-def test_save_and_load_give_the_same_function(tmp_path, batch):
-    f = DSF(7, widths=(4,), activation="log1p", bias=False, init=(0.0, 1.0), batch=batch)
-    f.save(tmp_path / "f.safetensors")
-    again = DSF.load(tmp_path / "f.safetensors")
-    x = torch.rand(batch or 3, 7)
-    assert torch.equal(f(x), again(x))
-    assert again.activation.name == "log1p"
-
-
-def test_load_refuses_what_is_not_a_dsf(tmp_path):
-    from safetensors.torch import save_file
-
-    (tmp_path / "text").write_text("not safetensors")
-    save_file({"a": torch.zeros(1)}, tmp_path / "other.safetensors")
-    for name in ("text", "other.safetensors", "missing"):
-        with pytest.raises(InputError, match="safetensors"):
-            DSF.load(tmp_path / name)
-
-
 def test_wrong_shapes_and_starts_are_refused():
     f = DSF(4, widths=(3,), batch=2)
     with pytest.raises(InputError, match="4 features"):
@@ -124,33 +103,3 @@ def test_wrong_shapes_and_starts_are_refused():
             DSF(n, widths=widths, init=init)
     with pytest.raises(InputError, match="n must be"):
         DSF(0)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        "not json",
-        "{}",
-        "[" * 100_000,
-        '{"n": 3, "widths": [4], "activation": "sqrt", "bias": true, "batch": null}',
-        '{"n": 10000000000, "widths": [4], "activation": "sqrt", "bias": true, "batch": null}',
-    ],
-)
-def test_a_file_that_does_not_fit_is_refused(tmp_path, header):
-    f = DSF(2, (4,))
-    tensors = {name: value.contiguous() for name, value in f.state_dict().items()}
-    save_file(tensors, tmp_path / "f.safetensors", {"sea_nn.DSF": header})
-    with pytest.raises(InputError, match="damaged"):
-        DSF.load(tmp_path / "f.safetensors")
-
-
-@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-def test_parameters_that_no_dsf_has_are_refused(tmp_path, value):
-    f = DSF(2, (4,))
-    f.save(tmp_path / "f.safetensors")
-    with torch.no_grad():
-        f.weights[0].view(-1)[0] = value
-    f.save(tmp_path / "g.safetensors")
-    assert DSF.load(tmp_path / "f.safetensors").n == 2
-    with pytest.raises(InputError, match="never negative"):
-        DSF.load(tmp_path / "g.safetensors")

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from sea_bench.experiments.comparison import Comparison, Map
+from sea_bench.experiments.optimal_mean import find_weights
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.metrics import random_map
-from sea_nn.paper.aggregators import aggregate, faithfulness_loss
+from sea_nn.paper.aggregators import aggregate
 from sea_nn.paper.ensemble import Ensemble, ensemble, ensemble_class
 from sea_nn.paper.heatmaps import scale, to_heatmap
 
@@ -36,13 +37,12 @@ def merge(
     """
     if one.how in ("sea", "sea_step", "sea_random"):
         return ensemble(heatmaps, one.config, weights=weights, keep_scorer=keep_scorer, quiet=True)
-    loss = None
-    if one.how == "optimal" and removal is not None:
-        loss = faithfulness_loss(heatmaps, *removal)
     with warnings.catch_warnings():
         # A member that is constant on an input does not count there, as in SEA.
         warnings.filterwarnings("ignore", message=".*is constant, prefers no feature")
-        return aggregate(heatmaps, one.how, loss=loss)
+        if one.how == "optimal" and removal is not None:
+            return aggregate(heatmaps, "mean", weights=find_weights(heatmaps, *removal))
+        return aggregate(heatmaps, one.how)
 
 
 def draw_squares(shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:

@@ -3,8 +3,8 @@
 ``DSF`` and its collapsed form are functions of sets of features; ``maximize`` takes the best
 features greedily; ``fit`` learns f from heatmaps and sets; ``Constraints`` are axioms that it
 keeps; ``lipschitz`` says how fast it can change. ``ensemble`` learns such a function from the
-heatmaps of each input and attributes by its marginal gains; ``aggregate`` has the means, ranks and
-optimal weights it is compared with. ``scale`` and ``to_heatmap`` make heatmaps of raw
+heatmaps of each input and attributes by its marginal gains; ``aggregate`` has the means and
+ranks it is compared with. ``scale`` and ``to_heatmap`` make heatmaps of raw
 attributions; ``agreement``, ``disagreement`` and ``spearman`` compare maps.
 """
 

@@ -13,13 +13,11 @@ True
 Both classes hold one function, or a batch of N independent functions that are evaluated together.
 """
 
-import json
 import math
 import operator
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -224,53 +222,6 @@ class DSF(Scorer):
         )
         full.load_state_dict(parameters)
         return full
-
-    def save(self, path: str | Path) -> None:
-        """Write parameters and architecture to a safetensors file."""
-        from safetensors.torch import save_file
-
-        tensors = {name: value.detach().contiguous() for name, value in self.state_dict().items()}
-        fields = {
-            "n": self.n,
-            "widths": self.widths,
-            "activation": self.activation.name,
-            "bias": bool(len(self.biases)),
-            "batch": self.batch,
-        }
-        save_file(tensors, str(path), metadata={"sea_nn.DSF": json.dumps(fields)})
-
-    @classmethod
-    def load(cls, path: str | Path) -> "DSF":
-        """Read a file that ``save`` wrote; nothing in it is executed, and all of it is checked."""
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(str(path), "pt") as file:
-                header = (file.metadata() or {}).get("sea_nn.DSF")
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"cannot read {path} as a safetensors file: {error}") from error
-        if header is None:
-            raise InputError(f"{path} is a safetensors file but holds no DSF written by DSF.save")
-        if any(not bool((t.isfinite() & (t >= 0)).all()) for t in tensors.values()):
-            raise InputError(f"{path} is damaged: a DSF's parameters are finite and never negative")
-        try:
-            fields = json.loads(header)
-            with torch.device("meta"):  # no room is taken for what a header claims
-                f = cls(
-                    fields["n"],
-                    fields["widths"],
-                    fields["activation"],
-                    fields["bias"],
-                    batch=fields["batch"],
-                    dtype=tensors["weights.0"].dtype,
-                )
-            f.load_state_dict(tensors, assign=True)
-        except (KeyError, TypeError, ValueError, RuntimeError, RecursionError) as error:
-            raise InputError(
-                f"{path} is damaged: its parts do not fit together ({error})"
-            ) from error
-        return f
 
 
 class CollapsedDSF(Scorer):
