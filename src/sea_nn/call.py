@@ -18,7 +18,8 @@ from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features, Kind
 from sea_nn.features.kinds import SEVERAL
-from sea_nn.members.registry import Entry
+from sea_nn.members.cheap import choose_entries
+from sea_nn.members.registry import Entry, Methods
 from sea_nn.members.run import check_input, check_on_error
 from sea_nn.model.outputs import Output, Target
 from sea_nn.model.probe import Perturbation, check_autocast
@@ -335,7 +336,7 @@ def check_call(
     model: Callable[..., Any],
     x: Inputs,
     target: Target | Callable[[Any], Tensor],
-    choose: Callable[[Kind], tuple[tuple[Entry, ...], ...]],
+    methods: Methods | None,
     *,
     budget: int | None,
     config: SEAConfig,
@@ -368,6 +369,7 @@ def check_call(
             "constraints (required and forbidden) do not go with a budget (512 where nothing else "
             'is said): say methods="paper"'
         )
+    own = model
     name, several = about.model_name or type(model).__name__, not isinstance(x, Tensor)
     if isinstance(x, Tensor):
         check_input(x, limit)
@@ -391,7 +393,8 @@ def check_call(
             raise InputError(
                 f"background= has no effect beside absent={absent!r}: leave one of them out"
             )
-    kind, choices = features.kind, choose(features.kind)
+    kind = features.kind
+    choices = choose_entries(own, methods, kind, budget)
     if grid is not None and (several or feature_mask is not None or not kind.neighbours):
         what = "several inputs" if several else "a feature_mask"
         what = what if several or feature_mask is not None else f"inputs of the kind {kind.name!r}"

@@ -23,10 +23,9 @@ from sea_nn.config import ABSENT, SEAConfig, check_config, check_seed, check_who
 from sea_nn.errors import InputError, KindError
 from sea_nn.explain import explain
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.features import Kind
 from sea_nn.features.kinds import IMAGE
-from sea_nn.members.cheap import choose_members
-from sea_nn.members.registry import Entry, Methods, expand_methods
+from sea_nn.members.cheap import choose_entries
+from sea_nn.members.registry import Methods
 from sea_nn.model.outputs import Output, Target
 from sea_nn.model.wrapped import ARRAYS
 from sea_nn.text.explainer import TextSEA
@@ -107,7 +106,7 @@ class SEA(Attribution):  # type: ignore[misc]
         self.budget, self.methods, self.config = budget, methods, check_config(config)
         self.absent, self.grid = absent, None if grid is None else check_grid(grid)
         # What is wrong with them is best heard of now.
-        self.entries = self.choose(IMAGE)[0] if methods is None else expand_methods(methods)
+        self.entries = choose_entries(model, methods, IMAGE, budget)[0]
         self.output = None if output is None else Output(output)
         self.seed, self.autocast = check_seed(seed), autocast
 
@@ -221,12 +220,6 @@ class SEA(Attribution):  # type: ignore[misc]
         )
         return explain(call)
 
-    def choose(self, kind: Kind) -> tuple[tuple[Entry, ...], ...]:
-        """The members for inputs of a kind, and those to try where these explain nothing."""
-        if self.methods is None:
-            return choose_members(self.forward_func, kind, self.budget or 0)
-        return (expand_methods(self.methods),)
-
     def _check(
         self,
         x: Inputs,
@@ -248,7 +241,7 @@ class SEA(Attribution):  # type: ignore[misc]
             self.forward_func,
             x,
             target,
-            self.choose,
+            self.methods,
             budget=self.budget,
             config=self.config,
             absent=self.absent,

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from sea_nn.errors import MemberError
-from sea_nn.members.run import compute_maps
+from sea_nn.members.registry import expand_methods
+from sea_nn.members.run import compute_maps, run_members
 from sea_nn.model import batching as memory
-from sea_nn.model.evaluator import Evaluator
 from sea_nn.model.probe import open_model
-from sea_nn.model.wrapped import TensorModel
+from sea_nn.questions.absent import prepare
 from tests.helpers.networks import count, images
 
 
@@ -19,7 +19,10 @@ def test_memory_is_measured_and_divided():
     model = nn.Sequential(nn.Linear(100, 1000), nn.Tanh(), nn.Linear(1000, 2))
     for p in model.parameters():
         p.requires_grad_(False)
-    need = memory.measure(model, torch.zeros(1, 100), model.parameters())
+    x = torch.zeros(1, 100)
+    with memory.watch_memory(model.parameters()) as kept:
+        model(x.clone().requires_grad_(True))
+    need = kept.measure(x)
     assert need.largest == 4000
     assert need.elements == 1000
     assert need.saved == 4000 + 4 * 400
@@ -50,26 +53,32 @@ def test_a_pass_stays_within_the_budget(monkeypatch):
     assert max(sizes) == 7
 
 
-def test_a_full_gpu_makes_the_pieces_smaller():
-    x = torch.randn(5, 4)
-    evaluator = Evaluator(
-        TensorModel(nn.Linear(4, 2)), x, torch.zeros(5, dtype=torch.long), x[:, :2]
-    )
-    visited: list[tuple[int, int]] = []
+def test_a_full_gpu_makes_the_parts_smaller():
+    class Full(nn.Module):
+        """A GPU with room for so many rows."""
 
-    def visit(start: int, stop: int) -> None:
-        if stop - start > 2:
-            raise torch.cuda.OutOfMemoryError("full")
-        visited.append((start, stop))
+        def __init__(self, room):
+            super().__init__()
+            self.room, self.line, self.sizes = room, nn.Linear(4, 2), []
 
-    evaluator.sweep(5, visit, size=5)
-    assert visited == [(0, 2), (2, 4), (4, 5)]
+        def forward(self, x):
+            if len(x) > self.room:
+                raise torch.cuda.OutOfMemoryError("full")
+            return self.line(x)
 
-    def never(start: int, stop: int) -> None:
-        raise torch.cuda.OutOfMemoryError("full")
-
-    with pytest.raises(MemberError, match="no room for a single input"):
-        evaluator.sweep(5, never, size=5)
+    x, model = torch.rand(5, 4), Full(5)
+    expected = compute_maps(model, x, 0, "integrated_gradients,occlusion").maps
+    with open_model(model, x, 0, hiding=prepare(x, "baseline")) as probe:
+        probe.evaluator.module.room = 2
+        entries = expand_methods("integrated_gradients,occlusion")
+        found = run_members(probe, [entries]).maps
+        sets = torch.ones(5, 3, 4, dtype=torch.bool)
+        assert probe.ask(sets).shape == (5, 3)
+        for name in expected:
+            torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=1e-4)
+        probe.evaluator.module.room = 0
+        with pytest.raises(MemberError, match="no room for a single input"):
+            run_members(probe, [expand_methods("saliency")])
 
 
 def test_new_sizes_of_inputs_leave_no_tensors_behind():

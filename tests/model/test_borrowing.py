@@ -378,7 +378,9 @@ def test_hooks_that_an_interrupt_leaves_behind_do_nothing(monkeypatch):
     monkeypatch.setattr(hooks, "__exit__", lambda *_: None)
     monkeypatch.setattr(torch.utils.hooks.RemovableHandle, "remove", lambda self: None)
     try:
-        batching.measure(model, X[:1])
+        with batching.watch_memory() as kept:
+            model(X[:1])
+        kept.measure(X[:1])
         with borrow(model):
             pass
         (found,) = torch.autograd.grad(model(x)[:, 1].sum(), x)
@@ -430,7 +432,9 @@ def test_measuring_memory_leaves_no_tensor_behind():
     before = count()
     for model in models:
         for _ in range(5):
-            batching.measure(model, torch.rand(1, 3, 8, 8))
+            with batching.watch_memory() as kept:
+                model(torch.rand(1, 3, 8, 8))
+            kept.measure(X[:1])
             compute_maps(model, torch.rand(2, 3, 8, 8), 0, "integrated_gradients", output="value")
     twins = 2 * sum(len(list(model.parameters())) for model in models)
     assert count() <= before + twins

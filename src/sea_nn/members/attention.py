@@ -39,7 +39,7 @@ def attention_rollout(evaluator: Evaluator) -> Tensor:
             flow = mixed / mixed.sum(2, keepdim=True) @ flow
         return flow
 
-    return evaluator.share("attention_rollout", lambda: _map_tokens(evaluator, spread))
+    return _map_tokens(evaluator, spread)
 
 
 def attention_gradient(evaluator: Evaluator) -> Tensor:
@@ -55,7 +55,7 @@ def attention_gradient(evaluator: Evaluator) -> Tensor:
             flow = flow + (layer * slope).clamp(min=0).mean(1) @ flow
         return flow - _identity(flow)
 
-    return evaluator.share("attention_gradient", lambda: _map_tokens(evaluator, spread))
+    return _map_tokens(evaluator, spread)
 
 
 def attention_lrp(evaluator: Evaluator) -> Tensor:
@@ -66,24 +66,16 @@ def attention_lrp(evaluator: Evaluator) -> Tensor:
     map adds up to the score.
     """
     seen: list[bool] = []
-
-    def compute() -> Tensor:
-        total = torch.zeros_like(evaluator.x)
-
-        def visit(start: int, stop: int) -> None:
-            rows = torch.arange(start, stop, device=evaluator.x.device)
-            points = evaluator.x[start:stop].detach().clone().requires_grad_(True)
-            with evaluator.differentiable(), HoldAttention(seen):
-                score = evaluator.score(evaluator.forward(points, rows), rows).sum()
-                slope = torch.autograd.grad(score, points)[0]
-            total[start:stop] = slope * points.detach()
-
-        evaluator.sweep(len(evaluator.x), visit)
-        if not seen:
-            raise UnfitError(_missing("attention_lrp"))
-        return total
-
-    return evaluator.share("attention_lrp", compute)
+    total = torch.zeros_like(evaluator.x)
+    for part in evaluator.parts():
+        points = evaluator.x[part.rows].requires_grad_(True)
+        with evaluator.differentiable(), HoldAttention(seen):
+            score = evaluator.score(evaluator.forward(points, part.rows), part.rows).sum()
+            slope = torch.autograd.grad(score, points)[0]
+        total[part.rows] = slope * points.detach()
+    if not seen:
+        raise UnfitError(_missing("attention_lrp"))
+    return total
 
 
 class _Attentive(TorchFunctionMode):
@@ -159,10 +151,10 @@ def _map_tokens(
     size = (evaluator.x.shape[2], evaluator.x.shape[3])
     maps = evaluator.x.new_zeros(len(evaluator.x), 1, *size)
 
-    def visit(start: int, stop: int) -> None:
-        rows = torch.arange(start, stop, device=evaluator.x.device)
-        points = evaluator.x[start:stop].detach().clone().requires_grad_(True)
-        with evaluator.differentiable(), RecordAttention(stop - start) as record:
+    for part in evaluator.parts():
+        rows = part.rows
+        points = evaluator.x[rows].requires_grad_(True)
+        with evaluator.differentiable(), RecordAttention(len(rows)) as record:
             score = evaluator.score(evaluator.forward(points, rows), rows).sum()
         weights = record.weights
         if not weights and not record.windowed:
@@ -177,9 +169,7 @@ def _map_tokens(
         with torch.no_grad():
             flow = spread([w.detach() for w in weights], list(slopes))
             grid = _read(flow, size)
-        maps[start:stop] = functional.interpolate(grid, size, mode="bilinear", align_corners=False)
-
-    evaluator.sweep(len(evaluator.x), visit)
+        maps[rows] = functional.interpolate(grid, size, mode="bilinear", align_corners=False)
     return maps
 
 

@@ -18,7 +18,6 @@ from torch.nn import functional
 from sea_nn.errors import UnfitError
 from sea_nn.model.borrowing import copy_twin, find_inplace, is_private
 from sea_nn.model.evaluator import Evaluator, is_same
-from sea_nn.model.gradient_sums import sum_gradients
 from sea_nn.model.wrapped import TensorModel
 
 RECTIFIERS = (nn.ReLU, nn.ReLU6)
@@ -44,11 +43,11 @@ def guided_backprop(evaluator: Evaluator) -> Tensor:
     def hook(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (_CutNegative.apply(inputs[0]), *inputs[1:])  # type: ignore[no-untyped-call]
 
-    def compute() -> Tensor:
+    if "guided_backprop" not in evaluator.cache:
         with _attach(evaluator, RECTIFIERS, hook, "guided_backprop", before=True) as (mine, _):
-            return sum_gradients(mine, 1, lambda part: evaluator.x[part.rows])
-
-    return evaluator.share("guided_backprop", compute)
+            evaluator.cache["guided_backprop"] = mine.input_gradients()
+    found: Tensor = evaluator.cache["guided_backprop"]
+    return found
 
 
 def deconvolution(evaluator: Evaluator) -> Tensor:
@@ -58,7 +57,7 @@ def deconvolution(evaluator: Evaluator) -> Tensor:
         return _PassPositive.apply(inputs[0], output.detach())  # type: ignore[no-untyped-call]
 
     with _attach(evaluator, RECTIFIERS, hook, "deconvolution") as (mine, _):
-        return sum_gradients(mine, 1, lambda part: evaluator.x[part.rows])
+        return mine.input_gradients()
 
 
 def deeplift(evaluator: Evaluator) -> Tensor:
@@ -85,18 +84,15 @@ def deeplift(evaluator: Evaluator) -> Tensor:
     base, total = evaluator.baseline(), torch.zeros_like(evaluator.x)
     change = evaluator.x.new_zeros(len(evaluator.x))
 
-    def visit(start: int, stop: int) -> None:
-        rows = torch.arange(start, stop, device=evaluator.x.device)
-        pairs = torch.cat([evaluator.x[start:stop], base[start:stop]])
-        total[start:stop] = mine.gradient(pairs, rows.repeat(2))[: len(rows)]
-        outputs = said.pop()
-        said.append(outputs[: len(rows)])  # of the inputs, without their baselines
-        score = mine.score(outputs, rows.repeat(2)).to(change)
-        change[start:stop] = score[: len(rows)] - score[len(rows) :]
-
     with _attach(evaluator, (*ACTIVATIONS, *POOLS), hook, "deeplift") as (mine, said):
-        # Each item is an input and its baseline.
-        mine.sweep(len(evaluator.x), visit, weight=2)
+        for part in mine.parts(weight=2):  # each input with its baseline
+            rows = part.rows
+            pairs = torch.cat([evaluator.x[rows], base[rows]])
+            total[rows] = mine.gradient(pairs, rows.repeat(2))[: len(rows)]
+            outputs = said.pop()
+            said.append(outputs[: len(rows)])  # of the inputs, without their baselines
+            score = mine.score(outputs, rows.repeat(2)).to(change)
+            change[rows] = score[: len(rows)] - score[len(rows) :]
     maps = total * (evaluator.x - base)
     missed = (maps.flatten(1).sum(1) - change).abs()
     rounding = ROUNDING * maps.abs().flatten(1).sum(1)
@@ -128,6 +124,7 @@ def _attach(
     if writes:
         model = TensorModel(copy_twin(module, inplace=False), False, evaluator.model.meter)
         evaluator = replace(evaluator, model=model)
+    evaluator = replace(evaluator, cache={})
     found = [m for m in evaluator.model.modules() if isinstance(m, kinds)]
     if not found:
         names = ", ".join(kind.__name__ for kind in kinds)

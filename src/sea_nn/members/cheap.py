@@ -8,7 +8,7 @@ from torch import nn
 from sea_nn.features import Kind
 from sea_nn.features.kinds import IMAGE
 from sea_nn.features.patches import attends
-from sea_nn.members.registry import Entry, expand_methods
+from sea_nn.members.registry import Entry, Methods, expand_methods
 
 CONVOLUTIONAL = ("deeplift", "guided_grad_cam")
 TRANSFORMER = ("attention_gradient",)
@@ -47,3 +47,12 @@ def choose_members(
     passes = [(("presence_gradient", {"passes": p}),) for p in PASSES if p <= left]
     methods = (*(passes[0] if passes else ()), *others)
     return expand_methods(methods, optional=True), ()
+
+
+def choose_entries(
+    model: Callable[..., Any], methods: Methods | None, kind: Kind, budget: int | None
+) -> tuple[tuple[Entry, ...], ...]:
+    """Return the members that are named or, where none are, those to try for the model."""
+    if methods is None:
+        return choose_members(model, kind, budget or 0)
+    return (expand_methods(methods),)

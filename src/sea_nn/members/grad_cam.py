@@ -38,37 +38,36 @@ def grad_cam(
         relu: keep the evidence for the class only, as the authors do.
     """
 
-    def compute() -> Tensor:
-        size = evaluator.x.shape[2:]
-        maps = evaluator.x.new_zeros(len(evaluator.x), 1, *size)
-        mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[len(size)]
-
-        def put(start: int, cam: Tensor) -> None:
-            cam = cam.clamp(min=0) if relu else cam
-            large = functional.interpolate(cam, size, mode=mode, align_corners=False)
-            maps[start : start + len(cam)] = large
-
-        if layer:
-            (name, module), first = _named_layer(evaluator, layer), 0
-        else:  # the pass that looks for the layer tells the first input's map as well
-            name, module, cam = find_layer(evaluator, reshape)
-            put(0, cam)
-            first = 1
-
-        def visit(start: int, stop: int) -> None:
-            start, stop = start + first, stop + first
-            put(start, _class_map(evaluator, name, module, start, stop, reshape))
-
-        # The graph starts at the layer, so a pass costs little more than a forward pass.
-        evaluator.sweep(len(evaluator.x) - first, visit, gradient=False)
-        return maps
-
     if not evaluator.kind.neighbours:
         raise UnfitError(
             "grad_cam needs inputs with positions, [N, channels, ...]; got "
             f"{list(evaluator.x.shape)}. Use saliency, integrated_gradients or smooth_ig"
         )
-    return evaluator.share(("grad_cam", layer, reshape, relu), compute)
+    key = "grad_cam", layer, reshape, relu
+    if key not in evaluator.cache:
+        evaluator.cache[key] = _map_layer(evaluator, layer, reshape, relu)
+    found: Tensor = evaluator.cache[key]
+    return found
+
+
+def _map_layer(
+    evaluator: Evaluator, layer: str | None, reshape: Reshape | None, relu: bool
+) -> Tensor:
+    """Return the maps of all inputs, enlarged."""
+    if layer:
+        name, module = _named_layer(evaluator, layer)
+        cams = []
+    else:  # the pass that looks for the layer tells the first input's map as well
+        name, module, cam = find_layer(evaluator, reshape)
+        cams = [cam]
+    others = torch.arange(len(cams), len(evaluator.x), device=evaluator.x.device)
+    # The graph starts at the layer, so a pass costs little more than a forward pass.
+    parts = others.split(evaluator.chunk(len(others), gradient=False)) if len(others) else ()
+    cams += [_class_map(evaluator, name, module, rows, reshape) for rows in parts]
+    made = torch.cat(cams).clamp(min=0) if relu else torch.cat(cams)
+    size = evaluator.x.shape[2:]
+    mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[len(size)]
+    return functional.interpolate(made, size, mode=mode, align_corners=False)
 
 
 def guided_grad_cam(
@@ -135,11 +134,10 @@ def _class_map(
     evaluator: Evaluator,
     name: str,
     module: nn.Module,
-    start: int,
-    stop: int,
+    rows: Tensor,
     reshape: Reshape | None,
 ) -> Tensor:
-    """Return the map of inputs start to stop at the layer's own resolution, [P, 1, ...]."""
+    """Return the maps of the inputs `rows` at the layer's own resolution, [P, 1, ...]."""
     kept: list[Tensor] = []
 
     def hook(_: nn.Module, __: Any, output: Any) -> Any:
@@ -154,10 +152,9 @@ def _class_map(
         return type(output)((leaf.clone(), *output[1:]))
 
     handle = module.register_forward_hook(hook)
-    rows = torch.arange(start, stop, device=evaluator.x.device)
     try:
         with evaluator.differentiable():
-            outputs = evaluator.forward(evaluator.arrange(evaluator.x[start:stop]), rows)
+            outputs = evaluator.forward(evaluator.arrange(evaluator.x[rows]), rows)
             if not kept:
                 raise MemberError(f"the model never runs layer {name!r}; name another")
             score = evaluator.score(outputs, rows).sum()

@@ -1,7 +1,7 @@
 """Members made of input gradients: at the input, along a path, or around it.
 
 All of them are weighted sums of gradients at chosen points, so they share one packed loop,
-`sum_gradients`, and equal Captum's classes called with the same options and draws. Draws are
+`Evaluator.parts`, and equal Captum's classes called with the same options and draws. Draws are
 each input's own (`sea_nn.model.noise`): what noise leaves in the maps averages out over inputs.
 """
 
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.gradient_sums import Part, input_gradients, sum_gradients
 from sea_nn.model.noise import draw_normal, draw_uniform
 
 COPIES = 1 << 30
@@ -23,12 +22,12 @@ COPIES = 1 << 30
 
 def saliency(evaluator: Evaluator) -> Tensor:
     """Return the signed gradient of the class score (VG in the paper)."""
-    return input_gradients(evaluator)
+    return evaluator.input_gradients()
 
 
 def input_x_gradient(evaluator: Evaluator) -> Tensor:
     """Return input times gradient; the gradient is the one `saliency` computed, if it ran."""
-    return evaluator.x * input_gradients(evaluator)
+    return evaluator.x * evaluator.input_gradients()
 
 
 def integrated_gradients(evaluator: Evaluator, n_steps: int = 50) -> Tensor:
@@ -38,16 +37,14 @@ def integrated_gradients(evaluator: Evaluator, n_steps: int = 50) -> Tensor:
 
 def _follow(evaluator: Evaluator, steps: Tensor, weights: Tensor) -> Tensor:
     """Return the integral along the line from each baseline to its input, by these nodes."""
-    base = evaluator.baseline()
+    base, total = evaluator.baseline(), torch.zeros_like(evaluator.x)
     path = evaluator.x - base
-
-    def points(part: Part) -> Tensor:
-        made = evaluator.empty(len(part.rows))
-        for row, place, numbers in part.cut(len(steps)):
-            torch.addcmul(base[row], _column(steps[numbers], base), path[row], out=made[place])
-        return made
-
-    return sum_gradients(evaluator, len(steps), points, weights=weights) * path
+    for part in evaluator.parts(len(steps)):
+        points = evaluator.empty(len(part.rows))
+        for row, place, numbers in part.cut():
+            torch.addcmul(base[row], _column(steps[numbers], base), path[row], out=points[place])
+        part.add(total, evaluator.gradient(points, part.rows), weights)
+    return total * path
 
 
 def smooth_ig(
@@ -76,18 +73,12 @@ def smooth_ig(
         return _average_paths(evaluator, _Noisy(evaluator, n_samples, noise, stdev), n_steps)
     steps, weights = _quadrature(evaluator, n_steps)
     base, around = evaluator.baseline(), _Noisy(evaluator, n_samples * n_steps, noise, stdev)
-    path: list[Tensor] = []
-
-    def points(part: Part) -> Tensor:
-        path[:] = [around.take(part) - base[part.rows]]
-        return base[part.rows] + _column(steps[part.steps % n_steps], base) * path[0]
-
-    total = sum_gradients(
-        evaluator,
-        n_samples * n_steps,
-        points,
-        lambda grads, part: grads * _column(weights[part.steps % n_steps], base) * path[0],
-    )
+    total = torch.zeros_like(evaluator.x)
+    for part in evaluator.parts(n_samples * n_steps):
+        path = around.take(part.rows, part.steps) - base[part.rows]
+        points = base[part.rows] + _column(steps[part.steps % n_steps], base) * path
+        grads = evaluator.gradient(points, part.rows)
+        part.add(total, grads * _column(weights[part.steps % n_steps], base) * path)
     return total / n_samples
 
 
@@ -95,14 +86,13 @@ def _average_paths(evaluator: Evaluator, copies: "_Noisy", n_steps: int) -> Tens
     """Return the mean of integrated gradients over noisy copies of every input."""
     nodes, count = _quadrature(evaluator, n_steps), copies.n_samples
     total = torch.empty_like(evaluator.x)
-
-    def visit(first: int, last: int) -> None:
-        rows = torch.arange(first, last, device=evaluator.x.device).repeat_interleave(count)
-        maps = _follow(evaluator.select(rows, copies.of(first, last)), *nodes)
-        total[first:last] = maps.unflatten(0, (last - first, count)).mean(1)
-
-    size = 4 * count * evaluator.x[0].nbytes  # copies, paths, sums and maps
-    evaluator.sweep(len(evaluator.x), visit, size=max(1, COPIES // size))
+    # Of each input: copies, paths, sums and maps.
+    size = max(1, COPIES // (4 * count * evaluator.x[0].nbytes))
+    for rows in torch.arange(len(total), device=total.device).split(size):
+        each = rows.repeat_interleave(count)
+        numbers = torch.arange(count, device=total.device).repeat(len(rows))
+        maps = _follow(evaluator.select(each, copies.take(each, numbers)), *nodes)
+        total[rows] = maps.unflatten(0, (len(rows), count)).mean(1)
     return total
 
 
@@ -110,10 +100,11 @@ def smoothgrad(
     evaluator: Evaluator, n_samples: int = 50, noise: float = 0.15, stdev: float | None = None
 ) -> Tensor:
     """Return the mean signed gradient over noisy copies; the options are those of `smooth_ig`."""
-    return (
-        sum_gradients(evaluator, n_samples, _Noisy(evaluator, n_samples, noise, stdev).take)
-        / n_samples
-    )
+    around, total = _Noisy(evaluator, n_samples, noise, stdev), torch.zeros_like(evaluator.x)
+    for part in evaluator.parts(n_samples):
+        points = around.take(part.rows, part.steps)
+        part.add(total, evaluator.gradient(points, part.rows))
+    return total / n_samples
 
 
 def gradient_shap(
@@ -132,14 +123,13 @@ def gradient_shap(
     base = evaluator.baseline() if pool is None else pool
     around = _Noisy(evaluator, n_samples, noise, stdev)
     picks, place = draw_baselines(evaluator.keys(), len(base), n_samples)
-    path: list[Tensor] = []
-
-    def points(part: Part) -> Tensor:
+    total = torch.zeros_like(evaluator.x)
+    for part in evaluator.parts(n_samples):
         start = base[part.rows if pool is None else picks[part.rows, part.steps]]
-        path[:] = [around.take(part) - start]
-        return start + _column(place[part.rows, part.steps].to(evaluator.x), base) * path[0]
-
-    return sum_gradients(evaluator, n_samples, points, lambda grads, _: grads * path[0]) / n_samples
+        path = around.take(part.rows, part.steps) - start
+        far = _column(place[part.rows, part.steps].to(evaluator.x), base)
+        part.add(total, evaluator.gradient(start + far * path, part.rows) * path)
+    return total / n_samples
 
 
 def draw_baselines(keys: Tensor, count: int, n_samples: int) -> tuple[Tensor, Tensor]:
@@ -172,19 +162,13 @@ class _Noisy:
         self.keys, self.scale = evaluator.keys(), _noise_scale(evaluator, noise, stdev)
         self.still = not noise if stdev is None else not stdev
 
-    def of(self, first: int, last: int) -> Tensor:
-        """Return the noisy copies of the inputs `first` to `last`."""
-        start, stop = first * self.n_samples, last * self.n_samples
-        flat = torch.arange(start, stop, device=self.x.device)
-        return self.take(Part(start, stop, flat // self.n_samples, flat % self.n_samples))
-
-    def take(self, part: Part) -> Tensor:
-        """Return the noisy copy for each point of a part."""
-        inputs = self.x[part.rows]
+    def take(self, rows: Tensor, steps: Tensor) -> Tensor:
+        """Return noisy copies of the inputs `rows` [P], by the numbers `steps` [P] of the draws."""
+        inputs = self.x[rows]
         if self.still:
             return inputs
-        draws = draw_normal(self.keys[part.rows], part.steps, tuple(self.x.shape[1:]))
-        return inputs + self.scale[part.rows] * draws.to(self.x)
+        draws = draw_normal(self.keys[rows], steps, tuple(self.x.shape[1:]))
+        return inputs + self.scale[rows] * draws.to(self.x)
 
 
 def _noise_scale(evaluator: Evaluator, noise: float, stdev: float | None) -> Tensor:

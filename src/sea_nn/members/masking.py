@@ -30,15 +30,12 @@ def occlusion(evaluator: Evaluator, window: Sizes = None, stride: Sizes = None) 
     before = evaluator.score(evaluator.outputs, rows).to(evaluator.x.dtype)
     total, cover = torch.zeros_like(evaluator.x), torch.zeros_like(evaluator.x[0])
 
-    def masks(start: int, stop: int) -> Tensor:
-        keep = evaluator.x.new_ones(stop - start, *evaluator.x.shape[1:])
-        for mask, place in zip(keep, slices[start:stop], strict=True):
+    for block in evaluator.blocks(len(slices)):
+        masks = evaluator.x.new_ones(block.stop - block.start, *evaluator.x.shape[1:])
+        for mask, place in zip(masks, slices[block], strict=True):
             mask[place] = 0
-        return keep
-
-    for start, stop, _, scores in evaluator.ask_masked(len(slices), masks):
-        fall = before[:, None] - scores
-        for k, place in enumerate(slices[start:stop]):
+        fall = before[:, None] - evaluator.mask(masks)
+        for k, place in enumerate(slices[block]):
             total[:, *place] += fall[:, k].view(-1, *(1,) * (evaluator.x.ndim - 1))
             cover[place] += 1
     return total / cover
@@ -70,16 +67,13 @@ def rise(evaluator: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float 
     along_y = torch.arange(height, device=evaluator.x.device)
     along_x = torch.arange(width, device=evaluator.x.device)
 
-    def masks(start: int, stop: int) -> Tensor:
-        smooth = functional.interpolate(grids[start:stop], large, mode="bilinear")
-        which = torch.arange(stop - start, device=evaluator.x.device)
-        y = shift_y[start:stop, None] + along_y
-        x = shift_x[start:stop, None] + along_x
-        return smooth[which[:, None, None], 0, y[:, :, None], x[:, None, :]].unsqueeze(1)
-
     total = evaluator.x.new_zeros(len(evaluator.x), height * width)
-    for _, _, mask, scores in evaluator.ask_masked(n_masks, masks, probability=True):
-        total += scores @ mask.flatten(1)
+    for block in evaluator.blocks(n_masks):
+        smooth = functional.interpolate(grids[block], large, mode="bilinear")
+        which = torch.arange(len(smooth), device=evaluator.x.device)
+        y, x = shift_y[block, None] + along_y, shift_x[block, None] + along_x
+        masks = smooth[which[:, None, None], 0, y[:, :, None], x[:, None, :]].unsqueeze(1)
+        total += evaluator.mask(masks, probability=True) @ masks.flatten(1)
     return (total / (n_masks * keep)).view(-1, 1, height, width)
 
 

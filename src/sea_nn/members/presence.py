@@ -14,7 +14,6 @@ from torch import Tensor
 
 from sea_nn.features import Features, number_cells
 from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.gradient_sums import Part, sum_gradients
 
 
 def presence_gradient(evaluator: Evaluator, passes: int = 16, cells: int = 8) -> Tensor:
@@ -32,17 +31,13 @@ def presence_gradient(evaluator: Evaluator, passes: int = 16, cells: int = 8) ->
     count = int(number.max()) + 1
     half = torch.rand(math.ceil(passes / 2), count, generator=evaluator.generator())
     shares = torch.stack([half, 1 - half], 1).flatten(0, 1)[:passes].to(x)
-    change: list[Tensor] = []
-
-    def points(part: Part) -> Tensor:
+    total = torch.zeros_like(x)
+    for part in evaluator.parts(passes):
         start = absent[part.rows, part.steps % absent.shape[1]]
-        change[:] = [x[part.rows] - start]
+        change = x[part.rows] - start
         share = shares[part.steps][:, number.flatten()].view(-1, *number.shape)
-        return torch.addcmul(start, share, change[0])
-
-    total = sum_gradients(
-        evaluator, passes, points, lambda grads, _: grads * change[0], probability=True
-    )
+        points = torch.addcmul(start, share, change)
+        part.add(total, evaluator.gradient(points, part.rows, probability=True) * change)
     return total / passes
 
 

@@ -117,7 +117,7 @@ def _explain(entry: Entry, evaluator: Evaluator) -> Tensor:
         evaluator = replace(evaluator, baselines=settings.pop("baselines"))
     try:
         if member.native:
-            maps = member.run(evaluator, **settings)
+            maps = _run_native(entry, evaluator, settings)
         else:
             if evaluator.args:
                 raise MemberError(
@@ -136,6 +136,15 @@ def _explain(entry: Entry, evaluator: Evaluator) -> Tensor:
             f"{entry.label} failed on this model with {type(error).__name__}: {error}{ADVICE}"
         ) from error
     return check_maps(entry.label, maps, evaluator.x, evaluator.kind)
+
+
+def _run_native(entry: Entry, evaluator: Evaluator, settings: Mapping[str, Any]) -> Any:
+    """Run a member of this package, in smaller parts where the memory of a GPU runs out."""
+    while True:
+        try:
+            return entry.member.run(evaluator, **settings)
+        except torch.cuda.OutOfMemoryError:
+            evaluator = evaluator.shrink()
 
 
 def _give_model(evaluator: Evaluator) -> TensorModel:

@@ -50,11 +50,12 @@ def lime(
         on = torch.cat([torch.bernoulli(half, generator=random) for _ in range(n_samples)])
         flat, base = one.x.flatten(1).float(), one.baseline()
         answers, weights = [], []
-        for _, _, mask, block in one.ask_masked(n_samples, _switch(on, segments, one.x)):
+        for block in one.blocks(n_samples):
+            mask = _switch(on[block], segments, one.x)
             points = (one.x * mask + base * (1 - mask)).flatten(1).float()
             distance = 1 - functional.cosine_similarity(flat, points, dim=1)
             weights.append(torch.exp(-(distance**2) / (2 * kernel_width**2)))
-            answers.append(block[0])
+            answers.append(one.mask(mask)[0])
         scores = _collect(answers)
         penalty = 0.01 * float(scores.std()) if alpha is None else alpha
         return fit_lasso(_to_numpy(on), scores, _collect(weights), penalty)
@@ -75,8 +76,9 @@ def kernel_shap(evaluator: Evaluator, n_samples: int | None = None, n_segments: 
     def explain(one: Evaluator, segments: Tensor) -> Matrix:
         n_features = int(segments.max()) + 1
         on, weights = draw_coalitions(n_features, n_samples, _own_generator(one))
-        switch = _switch(on, segments, one.x)
-        answers = [scores[0] for _, _, _, scores in one.ask_masked(len(on), switch)]
+        answers = [
+            one.mask(_switch(on[block], segments, one.x))[0] for block in one.blocks(len(on))
+        ]
         return fit_linear(_to_numpy(on), _collect(answers), weights)
 
     return _explain_each(evaluator, n_segments, explain)
@@ -180,10 +182,10 @@ def _own_generator(one: Evaluator) -> torch.Generator:
     return torch.Generator().manual_seed(draw_seed(one.keys()[0]))
 
 
-def _switch(on: Tensor, segments: Tensor, x: Tensor) -> Callable[[int, int], Tensor]:
-    """Return the function that turns rows of `on` into masks that broadcast to an input."""
+def _switch(on: Tensor, segments: Tensor, x: Tensor) -> Tensor:
+    """Return rows of `on` as masks that broadcast to an input."""
     places = segments.view(*(1,) * (x.ndim - 1 - segments.ndim), *segments.shape)
-    return lambda start, stop: on[start:stop].to(x)[:, places]
+    return on.to(x)[:, places]
 
 
 def _centre(inputs: Matrix, answers: Matrix, weights: Matrix) -> tuple[Matrix, Matrix]:

@@ -5,7 +5,8 @@ gigabytes, in chunks that fit they take less and, on a CPU, run faster.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,42 +53,47 @@ class Footprint:
         return 8 * self.largest
 
 
-def measure(
-    forward: Callable[[Tensor], Tensor], x: Tensor, weights: Iterable[Tensor] = ()
-) -> Footprint:
-    """Run `forward` on one input, x [1, ...], and add up what autograd keeps.
+class Kept:
+    """What autograd kept of a pass, by place in memory; see ``watch_memory``."""
 
-    Its `weights` are left out: they are there once, whatever the batch.
-    """
-    fixed = {t.untyped_storage().data_ptr() for t in weights}
-    kept: dict[int, tuple[int, int]] = {}
+    def __init__(self, weights: Iterable[Tensor] = ()) -> None:
+        # Weights are left out: they are there once, whatever the batch.
+        self.fixed = {t.untyped_storage().data_ptr() for t in weights}
+        self.sizes: dict[int, tuple[int, int]] = {}
+        self.alive: list[Tensor] = []  # or an address could stand for two tensors
+        self.watching = True
 
-    alive: list[Tensor] = []  # or an address could stand for two tensors
-    watching: list[bool] = []
-
-    def note(tensor: Tensor) -> Tensor | None:
-        if not watching:  # an interrupt may leave the hook in place: then it does nothing
+    def note(self, tensor: Tensor) -> Tensor | None:
+        """Add a tensor that autograd keeps."""
+        if not self.watching:  # an interrupt may leave the hook in place: then it does nothing
             return tensor
         # Nothing is handed to autograd: an operation that saves its own output, and gets it back
         # here, would keep itself alive for ever.
         if not tensor.is_sparse:
-            alive.append(tensor.detach())
+            self.alive.append(tensor.detach())
             storage = tensor.untyped_storage()
-            if storage.data_ptr() not in fixed:
-                kept[storage.data_ptr()] = (storage.nbytes(), tensor.numel())
+            if storage.data_ptr() not in self.fixed:
+                self.sizes[storage.data_ptr()] = (storage.nbytes(), tensor.numel())
         return None
 
-    leaf = x.detach().clone().requires_grad_(True)
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+    def measure(self, x: Tensor) -> Footprint:
+        """The memory that one input, x [1, ...], takes; what was kept is let go."""
+        own, sizes = x.numel() * x.element_size(), list(self.sizes.values())
+        self.alive.clear()
+        largest = max([own, *(size for size, _ in sizes)])
+        elements = max([x.numel(), *(numel for _, numel in sizes)])
+        return Footprint(4 * own + sum(size for size, _ in sizes), largest, elements)
+
+
+@contextmanager
+def watch_memory(weights: Iterable[Tensor] = ()) -> Iterator[Kept]:
+    """Run with gradients, and note what autograd keeps; nothing can be differentiated after."""
+    kept = Kept(weights)
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(kept.note, lambda t: t):
         try:
-            watching.append(True)
-            forward(leaf.clone())  # a copy, as the model may work in place
+            yield kept
         finally:
-            watching.clear()
-    own = x.numel() * x.element_size()
-    largest = max([own, *(size for size, _ in kept.values())])
-    elements = max([x.numel(), *(numel for _, numel in kept.values())])
-    return Footprint(4 * own + sum(size for size, _ in kept.values()), largest, elements)
+            kept.watching = False
 
 
 def chunk_size(

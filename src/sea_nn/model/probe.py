@@ -319,32 +319,32 @@ def _look(evaluator: Evaluator, model: Callable[..., Any]) -> _Look:
     The first pass tells the memory that an input takes, what operation makes the outputs, which
     norms may be folded, and whether the twin is closed.
     """
-    x, made = evaluator.x, list[Tensor]()
+    x, pairs = evaluator.x, Pairs()
     wrapped, none = evaluator.model, torch.zeros(1, dtype=torch.long, device=x.device)
-    weights = (*wrapped.parameters(), *wrapped.buffers())
-
-    def forward(leaf: Tensor) -> None:
-        made[:] = [evaluator.forward(leaf, none)]
-
-    pairs: Pairs = []
     try:
         one = evaluator.arrange(x[:1])
         try:
-            with watch(model, wrapped.model), watch_norms(wrapped.model) as pairs:
-                need = batching.measure(forward, one, weights)
+            with (
+                watch(model, wrapped.model),
+                watch_norms(wrapped.model) as pairs,
+                batching.watch_memory((*wrapped.parameters(), *wrapped.buffers())) as kept,
+            ):
+                # A copy, as the model may work in place.
+                first = evaluator.forward(one.requires_grad_(True).clone(), none)
+            need = kept.measure(one)
         except (SEAError, EscapeError, torch.cuda.OutOfMemoryError):
             raise
         except Exception:  # a model that only runs without gradients, such as one of arrays
-            need = batching.Footprint(4 * one.nbytes, one.nbytes, one.numel())
+            need = batching.Kept().measure(one)
             with torch.no_grad():
-                forward(one)
+                first = evaluator.forward(evaluator.arrange(x[:1]), none)
         rest = []
         if len(x) > 1:
             size = batching.chunk_size(len(x) - 1, need, False, x.device, evaluator.limit)
             args = select_args(evaluator.args, torch.arange(1, len(x)), len(x))
             with evaluator.precision():
                 rest = [predict(wrapped, evaluator.arrange(x[1:]), args, batch_size=size)]
-        outputs = torch.cat([made[0].detach(), *(part.to(made[0]) for part in rest)])
+        outputs = torch.cat([first.detach(), *(part.to(first) for part in rest)])
         refuse_nan(outputs)
     except (SEAError, EscapeError, torch.cuda.OutOfMemoryError):
         raise
@@ -353,7 +353,7 @@ def _look(evaluator: Evaluator, model: Callable[..., Any]) -> _Look:
             f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}"
             f"{_find_mismatch(model, x)}: {error}"
         ) from error
-    return _Look(outputs, need, made[0].requires_grad, name_operation(made[0]), pairs)
+    return _Look(outputs, need, first.requires_grad, name_operation(first), pairs)
 
 
 def _find_mismatch(model: Any, x: Tensor) -> str:
@@ -453,19 +453,22 @@ def ask_points(
         together: so many points at least go into one pass, unless the caller's limit is lower.
     """
     answers = PointOutputs.empty((len(rows),), evaluator.x)
-
-    def visit(start: int, stop: int) -> None:
-        part = slice(start, stop)
-        with torch.no_grad():
-            outputs = evaluator.forward(evaluator.arrange(build(part)), rows[part])
-            answers.put(
-                part, PointOutputs.read(outputs, evaluator.target[rows[part]], evaluator.meaning())
-            )
-            keep(outputs)
-
     size = evaluator.chunk(len(rows), gradient=False)
-    size = max(size, min(together, evaluator.limit or together))
-    evaluator.sweep(len(rows), visit, size=size, gradient=False)
+    size, start = max(size, min(together, evaluator.limit or together)), 0
+    while start < len(rows):
+        part = slice(start, start + size)
+        try:
+            with torch.no_grad():
+                outputs = evaluator.forward(evaluator.arrange(build(part)), rows[part])
+        except torch.cuda.OutOfMemoryError:
+            evaluator = evaluator.shrink()
+            size = min(size, evaluator.limit or 1)
+            continue
+        answers.put(
+            part, PointOutputs.read(outputs, evaluator.target[rows[part]], evaluator.meaning())
+        )
+        keep(outputs)
+        start += size
     _check_answers(answers, evaluator.meaning())
     return answers
 
