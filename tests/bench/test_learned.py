@@ -18,8 +18,7 @@ from sea_bench.experiments.pages import write_page
 from sea_bench.experiments.predictions import OURS
 from sea_bench.experiments.rivals import Known, list_functions
 from sea_nn import SEA
-from sea_nn.metrics import score_maps
-from sea_nn.metrics.bootstrap import bootstrap_difference, bootstrap_mean
+from sea_nn.metrics import bootstrap_difference, bootstrap_mean, score_maps
 from sea_nn.vision.images import Preprocess
 from sea_nn.vision.models import LoadedModel
 

@@ -15,7 +15,6 @@ its direction and range. ``query_sets`` and ``compute_drops`` ask about sets of 
 ``describe_metrics()`` lists them all with direction, range and what each measures.
 """
 
-from sea_nn.metrics.bootstrap import Estimate, bootstrap_difference, bootstrap_mean
 from sea_nn.metrics.catalogue import METRICS, describe_metrics, get_metric
 from sea_nn.metrics.concentration import (
     gini,
@@ -24,9 +23,14 @@ from sea_nn.metrics.concentration import (
     rank_accuracy,
     relevance_mass,
 )
-from sea_nn.metrics.map_batch import MapBatch, MetricValues, ask_sets
-from sea_nn.metrics.metric import Metric
-from sea_nn.metrics.scores import MetricCurve, Scores
+from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues, ask_sets
+from sea_nn.metrics.scores import (
+    Estimate,
+    MetricCurve,
+    Scores,
+    bootstrap_difference,
+    bootstrap_mean,
+)
 from sea_nn.metrics.scoring import score_maps
 from sea_nn.metrics.sensitivity import add_noise, input_dependence, overlap_top
 from sea_nn.metrics.sets import SetOutputs, compute_drops, query_sets

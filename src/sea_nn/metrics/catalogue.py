@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sea_nn.config import check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics import concentration, order, sensitivity
 from sea_nn.metrics.faithfulness import (
@@ -23,9 +24,12 @@ from sea_nn.metrics.faithfulness import (
     deletion,
     insertion,
 )
-from sea_nn.metrics.map_batch import MapBatch, MetricValues
-from sea_nn.metrics.metric import Metric, check_option
+from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues
 from sea_nn.questions.absent import PERTURBATIONS
+
+WHOLE = {"steps": 1, "size": 1, "points": 2}
+"""The least value of options that are whole numbers."""
+SCORES = ("probability", "logit")
 
 
 def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:
@@ -162,7 +166,7 @@ def get_metric(name: str | Metric) -> Metric:
             takes = ", ".join(known) or "none"
             raise InputError(f"{part!r} in {name!r} is no option of {head}; its options: {takes}")
         options[key] = _read(value)
-        check_option(key, options[key])
+        _check_option(key, options[key])
     kind = options.get("perturbation", "black")
     if kind not in PERTURBATIONS:
         raise InputError(
@@ -207,3 +211,24 @@ def _read(text: str) -> object:
         except ValueError:
             continue
     return text
+
+
+def _check_option(key: str, value: object) -> None:
+    """Refuse a value that no metric can use, whatever the inputs are."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if key in WHOLE:
+        check_whole(key, value, WHOLE[key])
+    elif key == "score" and value not in SCORES:
+        raise InputError(f"score must be one of {', '.join(map(repr, SCORES))}; got {value!r}")
+    elif key == "k" and not (
+        number and (value >= 1 if isinstance(value, int) else 0 < value < 1)  # type: ignore[operator]
+    ):
+        raise InputError(
+            f"{key} must be a whole number from 1, or a share between 0 and 1; got {value!r}"
+        )
+    elif key == "amplitude" and not (number and 0 <= value < float("inf")):  # type: ignore[operator]
+        raise InputError(f"amplitude must be a number from 0; got {value!r}")
+    elif key == "ks" and (isinstance(value, str) or not isinstance(value, Sequence)):
+        raise InputError(
+            f"ks must be a list of counts or shares, as jaccard(ks=[...]); got {value!r}"
+        )

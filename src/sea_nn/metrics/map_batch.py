@@ -1,8 +1,8 @@
-"""A batch of inputs with their maps, and what several metrics need of it computed once."""
+"""What a metric is, and the batch it scores: inputs with their maps, and what metrics share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -150,6 +150,35 @@ class MapBatch:
         if key not in self._shared:
             self._shared[key] = compute()
         return self._shared[key]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A way to score maps.
+
+    Attributes:
+        name: its name with perturbation and options, as ``get_metric`` takes it.
+        direction: "higher" or "lower": which is better.
+        range: the least and the greatest value it can have.
+        measures: one sentence on what it measures.
+        needs: of "model", "masks", "recompute", "without" and "image", what it lacks otherwise.
+        compute: from a batch to its values.
+        middle: how inputs are summed up: the "mean" of their values, or the "median" where single
+            inputs can be off without limit.
+    """
+
+    name: str
+    direction: Literal["higher", "lower"]
+    range: tuple[float, float]
+    measures: str
+    needs: frozenset[str]
+    compute: Callable[[MapBatch], MetricValues]
+    middle: Literal["mean", "median"] = "mean"
+
+    @property
+    def arrow(self) -> str:
+        """An arrow in the direction that is better."""
+        return "↑" if self.direction == "higher" else "↓"
 
 
 def ask_sets(batch: MapBatch, kind: PerturbationKind, sets: Tensor, keep: bool) -> PointOutputs:
