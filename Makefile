@@ -48,9 +48,9 @@ $(VENV)/bin/pip:
 # pip is quiet except for errors: a newcomer wants to see the demo, not two hundred lines of wheels.
 # Few of the modules are imported, so they are compiled when imported, not when installed.
 $(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
-	@echo "Installing SEA-NN and PyTorch into $(VENV) (a minute or two, once) ..."
-	@$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[vision]" 2>&1 | grep -v '^WARNING: Location' || true
-	@$(BIN)/python -c "import sea_nn" && touch $@
+	@echo "Installing SEA-NN, PyTorch and the app into $(VENV) (some minutes, once) ..."
+	@$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[app,data]" 2>&1 | grep -v '^WARNING: Location' || true
+	@$(BIN)/python -c "import sea_nn, gradio, pyarrow" && touch $@
 
 $(VENV)/.test: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@echo "Installing SEA-NN and what its tests need into $(VENV) ..."
