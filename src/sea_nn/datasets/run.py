@@ -48,6 +48,7 @@ from sea_nn.datasets.storage import (
     lock,
     read_rows,
     remove_drafts,
+    tensors_path,
 )
 from sea_nn.datasets.worker import Done, ShardWork, Worker
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
@@ -356,7 +357,10 @@ def find_done(job: Job, retry_errors: bool = False) -> set[int]:
 def _count_rows(outcome: Outcome) -> None:
     kinds = Counter[str]()
     for shard in list_committed(outcome.out):
-        table = read_rows(outcome.out, shard, ["id", "error", "error_kind"])[0].to_pydict()
+        rows, facts = read_rows(outcome.out, shard, ["id", "error", "error_kind"])
+        if not tensors_path(outcome.out, shard, facts).is_file():
+            continue
+        table = rows.to_pydict()
         outcome.n_done += len(table["id"])
         for id_, error, kind in zip(table["id"], table["error"], table["error_kind"], strict=True):
             if error is not None:

@@ -195,7 +195,7 @@ def _number(value: Any) -> float:
 
 
 def _read_parquet(path: Path) -> tuple[list[str], list[list[Any]]]:
-    table = import_arrow().parquet.read_table(path)
+    table = import_arrow().parquet.ParquetFile(path).read()
     return list(table.column_names), [column.to_pylist() for column in table.columns]
 
 
@@ -215,7 +215,7 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
 def _read_tensors(path: Path, reader: Reader) -> Content:
     """The inputs and labels of a file of tensors, by row."""
     if path.suffix.lower() == ".npz":
-        with np.load(path) as file:  # which refuses pickles
+        with path.open("rb") as opened, np.load(opened) as file:  # which refuses pickles
             inputs, label = _find_entries(path, file.files, reader)
             arrays = {name: file[name] for name in (inputs, label) if name is not None}
         shapes = {name: array.shape for name, array in arrays.items()}

@@ -1,0 +1,223 @@
+"""Nothing is silently wrong: bits, sources, results and reruns that change, and odd inputs."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+pytest.importorskip("pyarrow", reason="data sets need pyarrow: pip install 'sea-nn[data]'")
+import pyarrow as pa
+import pyarrow.parquet
+
+from scripts import attack
+from scripts.attack import Linear, explain, to_tensor, write_source
+from sea_nn import SEA, explain_dataset, read_dataset
+from sea_nn.datasets.fingerprint import fingerprint, fingerprint_model
+from sea_nn.datasets.sources import open_source
+from sea_nn.datasets.storage import rows_path, tensors_path
+from sea_nn.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("kind", "points"),
+    [
+        (attack.flip_bits, 300),
+        (attack.change_sources, 14),
+        (attack.remove_results, 10),
+        (attack.change_reruns, 10),
+    ],
+)
+def test_attacks_are_noticed(kind, points, tmp_path):
+    tally = kind(points, random.Random(3), tmp_path)
+    assert tally.tried == points
+    assert tally.silent == ()
+    assert tally.noticed >= points // 3
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors", "csv"])
+def test_a_replaced_file_is_read_anew_in_the_same_process(tmp_path, kind):
+    found = []
+    for seed in (0, 1):
+        source = write_source(kind, tmp_path, seed)
+        explain(source, tmp_path / f"{seed}")
+        found.append(open_source(source).read(3).x)
+        x = torch.stack([open_source(source).read(i).x for i in range(4)])
+        wanted = SEA(Linear(), ("saliency",), output="logits").explain(x).score
+        rows = [read_dataset(tmp_path / f"{seed}")[str(i)].row["score"] for i in range(4)]
+        assert rows == pytest.approx(wanted.tolist(), abs=1e-6)
+    assert not torch.equal(*found)
+
+
+def test_every_name_of_a_rerun_is_compared(tmp_path):
+    changes = dict(attack.list_changes())
+    source = write_source("npz", tmp_path, 0)
+    explain(source, tmp_path / "out")
+    words = {"forward": "model code", "constant": "model constants", "buffer": "model buffers",
+             "weight": "model weights", "hook": "model code", "preprocess": "preprocess",
+             "members": "stored members", "labels": "labels"}  # fmt: skip
+    assert set(words) == set(changes)
+    for name, (model, options) in changes.items():
+        with pytest.raises(InputError, match=words[name]):
+            explain(source, tmp_path / "out", model, **options)
+
+
+def test_code_is_told_apart_and_counters_are_not():
+    def make(factor, seen):
+        def apply(x):
+            seen.append(len(x))
+            return x * factor
+
+        return apply
+
+    assert fingerprint(make(1.0, [])) == fingerprint(make(1.0, [3]))
+    assert fingerprint(make(1.0, [])) != fingerprint(make(2.0, []))
+    assert fingerprint(lambda x: x + 1) != fingerprint(lambda x: x + 2)
+    model = Linear()
+    before = fingerprint_model(model)
+    model(torch.rand(2, attack.WIDTH))
+    assert fingerprint_model(model) == before
+
+
+def test_rows_name_the_members_that_explained_them(tmp_path):
+    class Picky(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv, self.head = torch.nn.Conv2d(1, 4, 3), torch.nn.Linear(144, 3)
+
+        def forward(self, x):
+            if x.requires_grad and bool((x[:, 0, 0, 0] > 5).any()):
+                raise RuntimeError("no gradient of these")
+            return self.head(self.conv(x).relu().flatten(1))
+
+    x = torch.rand(8, 1, 8, 8)
+    x[4:6, 0, 0, 0] = 9
+    model = Picky().eval()
+    alone = SEA(model, output="logits", budget=150).explain(x[4:6])
+    for _ in range(2):
+        sea = SEA(model, output="logits", budget=150)
+        explain_dataset(x, sea, tmp_path, members=True, batch_size=2, shard_size=8, quiet=True)
+    data = read_dataset(tmp_path)
+    assert data["4"].methods == alone.methods != data["0"].methods
+    assert [len(data[i].members) for i in "04"] == [len(data[i].methods) for i in "04"]
+    assert data.summary().n_done == 8
+
+
+def test_what_is_damaged_is_refused_as_it_is_read_and_mended_by_a_rerun(tmp_path):
+    source, out = write_source("npz", tmp_path, 0), tmp_path / "out"
+    explain(source, out)
+    wanted = attack.read_maps(out)
+    tensors, rows = tensors_path(out, 1), rows_path(out, 2)
+    tensors.write_bytes(bytes(tensors.stat().st_size))  # the right size
+    rows.write_bytes(rows.read_bytes().replace(b"PAR1", b"PAR2"))
+    data = read_dataset(out)
+    assert data.verify() == [1, 2]
+    for id_ in ("2", "4"):
+        with pytest.raises(InputError, match="same run again"):
+            _ = data[id_].map
+    assert explain(source, out).n_fresh == 4
+    assert attack.read_maps(out) == wanted
+    (out / "manifest.json").write_bytes(b"{")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_dataset(out)
+    assert explain(source, out).n_fresh == 0
+    assert read_dataset(out).verify() == []
+
+
+def test_the_budget_holds_for_every_input(tmp_path):
+    seen: list[int] = []
+
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(256, 3))
+
+        def forward(self, x):
+            seen.append(len(x))
+            return self.net(x)
+
+    x = torch.rand(4, 1, 16, 16)
+    explain_dataset(x, SEA(Counting().eval(), budget=34), tmp_path, batch_size=2, quiet=True)
+    assert sum(seen) <= 34 * len(x)
+    row = read_dataset(tmp_path)["0"].row
+    assert row["evaluations"] <= 34
+    assert len(row["keep"]) == len(row["remove"]) == 6  # as the learned function says
+
+
+def test_results_do_not_lie_among_inputs(tmp_path):
+    folder = write_source("pictures", tmp_path, 0)
+    for source in (folder, folder / "*.png"):
+        with pytest.raises(InputError, match="among the inputs"):
+            explain(str(source), folder)
+    assert explain(folder, folder / "out").n_done == attack.COUNT
+    os.remove(folder / "out" / "manifest.json")
+    assert explain(folder, folder / "out").n_fresh == 0
+
+
+def test_pipes_devices_and_circles_end(tmp_path):
+    Image.new("L", (6, 4), 3).save(tmp_path / "a.png")
+    os.mkfifo(tmp_path / "f.png")
+    table = tmp_path / "t.csv"
+    table.write_text(f"path\nf.png\n/dev/zero\na\0b.png\n{'a' * 300}.png\na.png\n")
+    outcome = explain(table, tmp_path / "out")
+    assert (outcome.n_done, outcome.n_failed, outcome.errors["load"][0]) == (5, 4, 4)
+    (tmp_path / "d").mkdir()
+    Image.new("L", (6, 4)).save(tmp_path / "d" / "a.png")
+    for name in ("l1", "l2"):
+        (tmp_path / "d" / name).symlink_to(".")
+    for source in (tmp_path / "d", f"{tmp_path}/d/**/a.png"):
+        assert len(open_source(source, preprocess=to_tensor)) == 1
+
+
+HEAD = b"a,b,c,d,e,f"
+ODD = {
+    "label.csv": (HEAD + b",label\n1,2,3,4,5,6,3000000000\n", "label 3000000000 is none of"),
+    "field.csv": (HEAD + b'\n1,2,3,4,5,"' + b"9" * 140_000 + b'"\n', "field limit"),
+    "twice.csv": (b"a,a,b\n1,2,3\n", "more than one column 'a'"),
+    "head.csv": (HEAD + b"\n", "no rows"),
+    "x.safetensors": (b"\xff" * 64, "not a whole safetensors"),
+    "x.npz": (b"PK\x03\x04" + bytes(64), "damaged or something else"),
+    "x.parquet": (b"PAR1" + bytes(64), "damaged or something else"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_files_are_refused_in_words(tmp_path, name):
+    (tmp_path / name).write_bytes(ODD[name][0])
+    with pytest.raises(InputError, match=ODD[name][1]):
+        explain(tmp_path / name, tmp_path / "out")
+
+
+def test_odd_arrays_are_refused_in_words(tmp_path):
+    x = np.random.rand(4, 6).astype("f4")
+    np.savez(tmp_path / "short.npz", x=x, label=np.arange(2))
+    np.savez(tmp_path / "scalar.npz", x=np.float32(3))
+    save_file({"x": torch.tensor(3.0)}, tmp_path / "scalar.safetensors")
+    np.savez(tmp_path / "pickled.npz", x=np.array([{}], dtype=object))
+    for name in ("short.npz", "scalar.npz", "scalar.safetensors", "pickled.npz"):
+        with pytest.raises(InputError, match=name):
+            open_source(tmp_path / name)
+    pa.parquet.write_table(
+        pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["a", "a"]),
+        tmp_path / "t.parquet",
+    )
+    with pytest.raises(InputError, match="more than one column"):
+        open_source(tmp_path / "t.parquet")
+
+
+def test_labels_outside_the_classes_are_unknown_or_errors(tmp_path):
+    x = np.random.rand(4, 6).astype("f4")
+    np.savez(tmp_path / "x.npz", x=x, label=np.array([0, -1, 99, 2]))
+    explain(tmp_path / "x.npz", tmp_path / "plain")
+    rows = [one.row for one in read_dataset(tmp_path / "plain")]
+    assert [row["label"] for row in rows] == [0, None, None, 2]
+    assert [row["correct"] is None for row in rows] == [False, True, True, False]
+    explain(tmp_path / "x.npz", tmp_path / "named", labels=("a", "b", "c"))
+    kinds = [one.row["error_kind"] for one in read_dataset(tmp_path / "named")]
+    assert kinds == [None, None, "class", None]
