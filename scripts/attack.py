@@ -132,7 +132,11 @@ def write_source(kind: str, folder: Path, seed: int) -> Any:
 def read_maps(out: Path) -> dict[str, tuple[Any, ...]]:
     """What a run says of each input."""
     return {
-        one.id: (one.row["target"], one.row["score"], None if one.row["error"] else one.map.tolist())
+        one.id: (
+            one.row["target"],
+            one.row["score"],
+            None if one.row["error"] else one.map.tolist(),
+        )
         for one in read_dataset(out)
     }
 
@@ -148,9 +152,7 @@ def flip_bits(points: int, chance: random.Random, folder: Path) -> Tally:
         path = chance.choice(kinds[sorted(kinds)[point % len(kinds)]])
         whole = path.read_bytes()
         place, bit = chance.randrange(len(whole)), chance.randrange(8)
-        path.write_bytes(
-            whole[:place] + bytes([whole[place] ^ (1 << bit)]) + whole[place + 1 :]
-        )
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << bit)]) + whole[place + 1 :])
         try:
             noticed = bool(read_dataset(out).verify())
         except SEAError:

@@ -309,6 +309,7 @@ def test_bad_arguments_are_refused(tmp_path):
         run(make_inputs(2), tmp_path, precision="int4")
     with pytest.raises(InputError, match="none of the first"):
         run([torch.zeros(3, dtype=torch.int64)], tmp_path)
-    (tmp_path / "rows").mkdir()
+    run(make_inputs(2), tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").unlink()
     with pytest.raises(InputError, match="choose another folder"):
-        run(make_inputs(2), tmp_path)
+        run(make_inputs(4), tmp_path / "out")

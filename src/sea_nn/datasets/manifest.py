@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,6 @@ from sea_nn.datasets.storage import (
     BLANK,
     MANIFEST,
     DamagedError,
-    is_whole,
     list_committed,
     read_inputs,
     read_rows,
@@ -49,6 +49,14 @@ ERRORS = {
 
 class LostError(SEAError, RuntimeError):
     """Results were removed while the run was on."""
+
+    @classmethod
+    def of(cls, out: Path, found: str) -> LostError:
+        """The error, with what was found instead."""
+        return cls(
+            f"results in {out} were removed or replaced while the run was on ({found}); start the "
+            "same command again: it does what is missing"
+        )
 
 
 @dataclass(frozen=True)
@@ -173,10 +181,7 @@ class Manifest:
             found = "another run's results are there"
         except (InputError, OSError) as error:
             found = str(error)
-        raise LostError(
-            f"the results in {out} were removed or replaced while the run was on ({found}); start "
-            "the same command again: it does what is missing"
-        )
+        raise LostError.of(out, found)
 
 
 def begin(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Manifest:
@@ -187,13 +192,14 @@ def begin(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Ma
     """
     old = _find_manifest(folder)
     if old is None:
-        shards = list_committed(folder)
-        foreign = [s for s in shards if not is_whole(folder, s, new.bind(s, source))]
-        if len(foreign) == len(shards) and (shards or (folder / "rows").exists()):
-            raise InputError(
-                f"{folder} holds rows, but no {MANIFEST} that can be read, and they are not of "
-                "this model, settings and inputs; choose another folder"
-            )
+        for shard in list_committed(folder):
+            with suppress(DamagedError):
+                facts = read_rows(folder, shard, ["index"])[1]
+                if not new.bind(shard, source).items() <= facts.items():
+                    raise InputError(
+                        f"{folder} holds rows of another run, or of other inputs, and no "
+                        f"{MANIFEST} that can be read; choose another folder"
+                    )
         write_inputs(folder, source.ids, source.paths, source.digests)
         new.write(folder)
         return new

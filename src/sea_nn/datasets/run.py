@@ -329,11 +329,8 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
             "same command again to go on"
         )
         if not outcome.given_up:
-            raise LostError(
-                f"{outcome.n_inputs - outcome.n_done} of {outcome.n_inputs} inputs are not in "
-                f"{job.out}: shards were removed while the run was on; start the same command "
-                "again, which does what is missing"
-            )
+            missing_now = outcome.n_inputs - outcome.n_done
+            raise LostError.of(job.out, f"{missing_now} of {outcome.n_inputs} inputs are missing")
     return outcome
 
 

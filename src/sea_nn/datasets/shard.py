@@ -192,17 +192,22 @@ def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
     elif learned:
         curve = {"keep": e.predict(sets).tolist(), "remove": e.predict(~sets).tolist()}
     # Maps are ranked and made small where they are: on a GPU that costs next to nothing.
-    flat = is_flat(e.maps.flatten(0, 1)).reshape(e.maps.shape[:2])
+    flat = torch.zeros(len(x), 0, dtype=torch.bool)  # where no member could say anything
+    if e.methods:
+        flat = is_flat(e.maps.flatten(0, 1)).reshape(e.maps.shape[:2])
     nothing = ~e.attribution.flatten(1).any(1, keepdim=True)  # no feature is worth anything
     names = (*e.methods, "SEA")
     empty = torch.cat([flat.cpu(), nothing.cpu()], 1).tolist()
+    agreement = [None] * len(x)
+    if len(e.methods) > 1:
+        agreement = [None if a != a else a for a in e.mean_agreement().tolist()]
     little = (e.find_r2() < LITTLE).tolist()
     columns = {
         "target": e.target.tolist(),
         "score": e.score.tolist(),
         "unit": [e.output.unit] * len(x),
         "predicted": (e.target if e.ranking is None else e.ranking.classes[:, 0]).tolist(),
-        "agreement": [None if a != a else a for a in e.mean_agreement().tolist()],
+        "agreement": agreement,
         "predict_error": [None] * len(x) if e.predict_error is None else e.predict_error.tolist(),
         "methods": [list(e.methods)] * len(x),
         "checks": [
@@ -218,7 +223,8 @@ def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
     tensors = _make_small(e, settings.precision, settings.members)
     ranked = COUNT if e.ranking is None else e.ranking.classes.shape[1]
     known = ranked if ranked < COUNT else MOST_CLASSES
-    return Answer(columns, tensors, flat.all(1).tolist(), known)
+    dead = flat.all(1) if e.methods else torch.zeros(len(x), dtype=torch.bool)
+    return Answer(columns, tensors, dead.tolist(), known)
 
 
 def _make_small(e: Explanation, precision: str, members: bool) -> dict[str, Array]:

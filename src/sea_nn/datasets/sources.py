@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -106,7 +107,7 @@ def _open_items(
     name: str, data: Any, reader: Reader, numbers: Sequence[int] | None = None
 ) -> Source:
     """What is read by number; of a data set that is not in memory, 16 items tell of a change."""
-    places = set(range(len(data)))
+    places, memory = set(range(len(data))), numbers is None
     if numbers is None:
         numbers = range(len(data))
     else:
@@ -117,6 +118,8 @@ def _open_items(
 
     def fetch(index: int) -> tuple[Any, str]:
         entry = data[numbers[index]]
+        if memory:  # which may be written to while it is worked on
+            entry = copy.deepcopy(entry)
         return entry, fingerprint(entry) if index in places else ""
 
     def digest(index: int) -> str:

@@ -192,7 +192,7 @@ class _Gathered:
         self.maps.append(small / small.sum().clamp_min(1e-12))
         thumbnail = tensors.get("thumbnail")
         self.pictures.append(None if thumbnail is None else thumbnail[place].clone())
-        if "members" in tensors:
+        if "members" in tensors and row["methods"]:
             members = tensors["members"][place][: len(row["methods"])]
             self.heatmaps.append(shrink(members).half())
             where = shrink(disagreement(members.unsqueeze(0))[0])

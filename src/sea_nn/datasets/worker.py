@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from sea_nn.datasets.items import ItemError
+from sea_nn.datasets.manifest import LostError
 from sea_nn.datasets.shard import (
     Answered,
     Job,
@@ -128,7 +129,10 @@ class Worker:
         if len(loaded) < len(job.manifest.numbers(task.shard)):
             found = _merge(job, task.shard, found)
         job.manifest.check_there(job.out)
-        size = commit(job.out, task.shard, found, job.manifest.bind(task.shard, job.source))
+        try:
+            size = commit(job.out, task.shard, found, job.manifest.bind(task.shard, job.source))
+        except FileNotFoundError as error:  # what was being written is gone
+            raise LostError.of(job.out, str(error)) from error
         done = Done(
             task.shard,
             len(loaded),
