@@ -14,7 +14,7 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: $(VENV)/.test
-	$(BIN)/python -m benchmarks
+	PYTHONPATH=. $(BIN)/sea bench speed
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

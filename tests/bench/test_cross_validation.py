@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from sea_bench import classifiers, data
+from sea_bench.catalogue import EXPERIMENTS
 from sea_bench.classifiers import (
     PROBLEMS,
     list_parts,
@@ -21,7 +22,7 @@ from sea_bench.classifiers import (
     train_classifier,
 )
 from sea_bench.data.cross_validation import Part, hold_out, read_parts
-from sea_bench.experiments import EXPERIMENTS, Comparison, Map, run_experiment
+from sea_bench.experiments import Comparison, Map, run_experiment
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
 from sea_nn.errors import InputError

@@ -9,13 +9,12 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
+from sea_bench.catalogue import EXPERIMENTS, find_experiments
 from sea_bench.data import ImageSet, Item
 from sea_bench.experiments import (
-    EXPERIMENTS,
     Comparison,
     Map,
     Run,
-    find_experiments,
     measurements,
     run_experiment,
 )
@@ -53,7 +52,6 @@ TINY = Comparison(
     metrics=("aupc_windows:black", "gini"),
     n_inputs=6,
     blocks=2,
-    figures=("curves",),
     paper={"aupc_windows:black": {"VG": 3.68}},
 )
 
@@ -73,12 +71,12 @@ def finished(tmp_path_factory):
     return folder, run(folder)
 
 
-def test_an_experiment_writes_page_numbers_and_figures(finished):
+def test_an_experiment_writes_page_numbers_and_scores(finished):
     folder, result = finished
     assert result.complete
     assert result.n_inputs == 6
     assert result.n_reused == 0
-    assert list(read(folder)) == ["tiny.md", "tiny_curves.png"]
+    assert list(read(folder)) == ["tiny.md"]
     names, methods, values = read_scores(folder / "out" / "archive.zip", "tiny")
     assert methods == ["SEA", "VG", "Agg-Mean", "random"]
     assert len(names) == len(set(names)) == 6
@@ -192,7 +190,7 @@ def test_a_finished_run_is_remembered(finished, monkeypatch):
 )
 def test_a_changed_setting_does_not_use_what_is_remembered(finished, changed):
     folder, _ = finished
-    other = replace(TINY, name="other", figures=(), **changed)
+    other = replace(TINY, name="other", **changed)
     assert run(folder, other, count=2).n_reused == 0
     assert run(folder, other, count=2).n_reused == 2
     assert run(folder, other, count=2, seed=1).n_reused == 0
@@ -211,7 +209,7 @@ def test_other_weights_change_the_key():
 
 def test_another_version_is_measured_again_and_a_moved_file_is_not(finished):
     folder, _ = finished
-    other = replace(TINY, name="versions", figures=(), maps=TINY.maps[1:], against="VG")
+    other = replace(TINY, name="versions", maps=TINY.maps[1:], against="VG")
     assert run(folder, other, count=2).n_reused == 0
     assert run(folder, replace(other, title="Another title"), count=2).n_reused == 2
     assert run(folder, replace(other, version=2), count=2).n_reused == 0
@@ -320,7 +318,7 @@ def test_boxes_serve_as_masks_if_they_are_neither_tiny_nor_everything(monkeypatc
 
 
 def test_a_set_with_too_few_inputs_says_so(tmp_path):
-    few = replace(TINY, name="few", n_inputs=300, figures=(), metrics=("gini",), blocks=200)
+    few = replace(TINY, name="few", n_inputs=300, metrics=("gini",), blocks=200)
     result = run(tmp_path, replace(few, maps=TINY.maps[1:], against="VG"))
     assert result.complete
     text = (tmp_path / "out" / "few.md").read_text(encoding="utf-8")
@@ -358,14 +356,14 @@ def test_time_and_steepness_are_measured(tmp_path):
         Map("VG", "member", ("saliency",)),
     )
     timed = replace(
-        TINY, name="timed", kind="time", maps=maps, figures=(), paper={},
+        TINY, name="timed", kind="time", maps=maps, paper={},
         metrics=("seconds_single", "seconds_batched"),
     )  # fmt: skip
     found = run(tmp_path, timed, count=2).scores
     assert found.methods == ("SEA", "step", "VG", "random")
     assert all(bool((values > 0).all()) for values in found.values.values())
     steep = replace(
-        TINY, name="steep", kind="lipschitz", figures=(), paper={}, pairs=200,
+        TINY, name="steep", kind="lipschitz", paper={}, pairs=200,
         maps=(maps[0], Map("random", "sea_random", PAIR, config)),
         metrics=("lipschitz", "lipschitz_sampled"),
     )  # fmt: skip

@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
+from sea_bench.catalogue import find_experiments
 from sea_bench.data import Item
-from sea_bench.experiments import find_experiments
 from sea_bench.experiments import region_searches as searches
 from sea_bench.experiments.comparison import Comparison, Map
 from sea_bench.experiments.copies import MODEL
@@ -141,7 +141,7 @@ def test_the_page_says_how_far_ours_are_from_the_best_of_the_others(tmp_path):
     maps = {"ours": noise, "good": noise**9, "bad": noise**0.1}
     scores = score_maps(None, batch.x, None, maps, ["gini"], random=False)
     findings = Findings([Compared(scores, "ours", ours=("ours",))])
-    text = write_page(experiment, findings, [], (), tmp_path).read_text()
+    text = write_page(experiment, findings, [], tmp_path).read_text()
     line = next(line for line in text.splitlines() if line.startswith("| gini"))
     assert "good" in line  # the best of the others
     assert "| *-" in line  # ours is behind it

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from sea_bench.experiments import EXPERIMENTS, Comparison, Map, blocks, measurements, run_experiment
+from sea_bench.catalogue import EXPERIMENTS
+from sea_bench.experiments import Comparison, Map, blocks, measurements, run_experiment
 from sea_bench.experiments.blocks import split_maps
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs

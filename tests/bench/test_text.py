@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from sea_bench.catalogue import EXPERIMENTS
 from sea_bench.data.toxic_spans import load_toxic_spans
-from sea_bench.experiments import EXPERIMENTS, run_experiment
+from sea_bench.experiments import run_experiment
 from sea_bench.experiments.rivals import values_by_shap
 from sea_bench.experiments.texts import (
     Marked,

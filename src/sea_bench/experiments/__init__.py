@@ -1,16 +1,13 @@
-"""Everything the project measures as an experiment that can be run again: ``sea bench``.
+"""The framework of experiments: declare inputs, maps and scores; get a page and scores by input.
 
->>> EXPERIMENTS["budgets_fmnist"].n_inputs
-32
+``sea_bench.catalogue`` has all experiments by name.
 """
 
-from sea_bench.experiments.catalogue import EXPERIMENTS, find_experiments
 from sea_bench.experiments.comparison import Comparison, Map
 from sea_bench.experiments.experiment import Experiment, Findings, Measurement, Run
 from sea_bench.experiments.run import Result, run_experiment
 
 __all__ = [
-    "EXPERIMENTS",
     "Comparison",
     "Experiment",
     "Findings",
@@ -18,6 +15,5 @@ __all__ = [
     "Measurement",
     "Result",
     "Run",
-    "find_experiments",
     "run_experiment",
 ]

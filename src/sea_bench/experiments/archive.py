@@ -18,6 +18,7 @@ from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
 
 ARCHIVE = "archive.zip"
+PUBLISHED = Path("docs/results") / ARCHIVE
 ABOUT = ("input", "name", "class", "method")
 MOMENT = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal scores make equal files
 

@@ -49,11 +49,6 @@ def compare_maps(experiment: Comparison, run: Run) -> Findings:
     notes += experiment.notes
     notes += [f"the paper measured on: {experiment.paper_data}"] if experiment.paper_data else []
 
-    def draw(folder: Any) -> Any:
-        from sea_bench.experiments.figures import draw_figures  # matplotlib is slow to load
-
-        return draw_figures(explainer, scores, folder)
-
     compared = Compared(
         scores,
         experiment.against,
@@ -62,8 +57,7 @@ def compare_maps(experiment: Comparison, run: Run) -> Findings:
         paper=experiment.paper,
         names=names,
     )
-    drawn = draw if experiment.figures and not run.ours else None
-    return Findings([compared], notes, len(inputs), drawn)
+    return Findings([compared], notes, len(inputs))
 
 
 def prepare_class_maps(explainer: Explainer, run: Run) -> ClassMaps:

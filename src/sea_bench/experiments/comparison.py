@@ -66,7 +66,6 @@ class Comparison(Experiment):
         blocks: inputs computed together.
         n_train: training inputs of a class, for maps of a class.
         pairs: random pairs for the Lipschitz estimate.
-        figures: of "curves", "class_maps", "top_k", "cells".
         paper: the paper's figures by metric and label.
         paper_data: what the paper measured on, where that is not the same.
         notes: what a reader should know.
@@ -89,7 +88,6 @@ class Comparison(Experiment):
     blocks: int = 8
     n_train: int = 0
     pairs: int = 0
-    figures: tuple[str, ...] = ()
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     paper_data: str = ""
     notes: tuple[str, ...] = ()

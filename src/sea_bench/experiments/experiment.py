@@ -8,7 +8,6 @@ images; all others are a ``Measurement``, a function from a ``Run`` to ``Finding
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -69,13 +68,11 @@ class Findings:
         parts: its tables, in the order of the page.
         notes: how it was made, a sentence or two each.
         n_inputs: how many inputs there were, where they are not as many as wanted.
-        draw: draws the figures into a folder and returns their files.
     """
 
     parts: Sequence[Table | Compared]
     notes: Sequence[str] = ()
     n_inputs: int | None = None
-    draw: Callable[[Path], Sequence[Path]] | None = None
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,10 @@ def write_page(
     experiment: Experiment,
     findings: Findings,
     made: Sequence[str],
-    figures: Sequence[Path],
     folder: Path,
     trial: bool = False,
 ) -> Path:
-    """Write the page: what was asked, figures, all tables, what metrics say, how it was made.
+    """Write the page: what was asked, all tables, what metrics say, how it was made.
 
     The last is by ``describe_making``; a trial has fewer inputs than a published result.
     """
@@ -39,8 +38,6 @@ def write_page(
             "too few to conclude anything.**",
             "",
         ]
-    for path in figures:
-        lines += [f"![{path.stem.removeprefix(f'{name}_').replace('_', ' ')}]({path.name})", ""]
     said = ""
     for part in findings.parts:
         if part.title:

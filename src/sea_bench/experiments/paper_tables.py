@@ -1,4 +1,4 @@
-"""The paper's tables and figures beyond AUPC."""
+"""The paper's tables beyond AUPC."""
 
 from typing import Any
 
@@ -96,7 +96,6 @@ CLASS_MAPS = Comparison(
     blocks=20,
     classes=("Trouser", "Coat", "Sneaker"),
     n_train=200,
-    figures=("class_maps",),
 )
 TOP_K = Comparison(
     "top_k",
@@ -108,7 +107,6 @@ TOP_K = Comparison(
     n_inputs=40,
     classes=("Sandal", "Bag"),
     blocks=50,
-    figures=("top_k",),
     notes=("Distance alone is no merit: a random choice is the most spread of all.",),
 )
 WEIGHTS = Comparison(
@@ -127,7 +125,6 @@ WEIGHTS = Comparison(
         MEAN,
     ),
     metrics=("aupc_pixels:black", "aupc_pixels:mean"),
-    figures=("cells",),
     paper={"aupc_pixels:black": dict(zip(CELLS, ABLATION, strict=True))},
 )
 ROBUSTNESS = Comparison(
@@ -172,7 +169,6 @@ HUMAN = Comparison(
     blocks=25,
     correct=False,
     mask="humanPC",
-    figures=("curves",),
     notes=(
         "25 photographs with maps of human attention (Langlois et al. 2021): not the 98 annotated "
         "images of Mohseni et al. that the paper used.",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from sea_bench.experiments.archive import ARCHIVE, write_scores
+from sea_bench.experiments.archive import ARCHIVE, PUBLISHED, write_scores
 from sea_bench.experiments.blocks import compare_maps
 from sea_bench.experiments.comparison import Comparison
 from sea_bench.experiments.earlier import compare_with_earlier
@@ -47,7 +47,7 @@ def run_experiment(
     count: int | None = None,
     device: str = "auto",
     seed: int = 0,
-    out: str | Path = "docs/results",
+    out: str | Path = "out/bench",
     cache: str | Path | None = None,
     fresh: bool = False,
     ours: bool = False,
@@ -55,7 +55,7 @@ def run_experiment(
     command: str = "",
     tell: Tell = lambda text, done, total: None,
 ) -> Result:
-    """Run an experiment and write NAME.md, its figures, and its scores by input.
+    """Run an experiment and write NAME.md and its scores by input.
 
     Args:
         experiment: what is measured.
@@ -69,7 +69,8 @@ def run_experiment(
         fresh: measure again what is remembered.
         ours: measure only maps with a budget, and compare them, input by input, with the scores
             that ``archive`` has of all others and of our earlier version.
-        archive: zip file for scores by input; by default ``archive.zip`` beside the page.
+        archive: zip file for scores by input; by default they are written to ``archive.zip``
+            beside the page, and read from that of ``docs/results``.
         command: says on the page how to run this again.
         tell: is called with (text, inputs done, inputs in all).
     """
@@ -89,7 +90,6 @@ def run_experiment(
         ours=ours,
         tell=tell,
     )
-    given = Path(out) / ARCHIVE if archive is None else Path(archive)
     if isinstance(experiment, Measurement):
         findings = experiment.work(run)
     elif isinstance(experiment, Comparison):
@@ -97,7 +97,7 @@ def run_experiment(
     else:
         raise KindError(f"an experiment is a Comparison or a Measurement; got {experiment!r}")
     if ours:
-        findings = compare_with_earlier(findings, given, experiment.name)
+        findings = compare_with_earlier(findings, Path(archive or PUBLISHED), experiment.name)
     n = wanted if findings.n_inputs is None else findings.n_inputs
     complete = not ours and (n >= experiment.n_inputs or n < wanted)
     target, kept = Path(out), None
@@ -105,14 +105,13 @@ def run_experiment(
     if ours or (published is not None and n < published):
         target, kept = target / "trial", target / f"{experiment.name}.md"
     target.mkdir(parents=True, exist_ok=True)
-    figures = tuple(findings.draw(target)) if findings.draw is not None else ()
     command = command or f"sea bench {experiment.name}"
     made = describe_making(findings, n, command, run, not complete, experiment.n_inputs)
-    page = write_page(experiment, findings, made, figures, target, trial=not complete)
-    files = [page, *figures]
+    page = write_page(experiment, findings, made, target, trial=not complete)
+    files = [page]
     parts = [part for part in findings.parts if isinstance(part, Compared)]
     if parts and not ours:
-        place = given if archive is not None or target == Path(out) else target / ARCHIVE
+        place = target / ARCHIVE if archive is None else Path(archive)
         files.append(write_scores(place, experiment.name, parts))
     tell("done", n, n)
     return Result(experiment, findings, n, run.reused["inputs"], complete, page, files, kept)

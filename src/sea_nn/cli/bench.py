@@ -31,10 +31,10 @@ class Bench(Table):
     ours: bool = option(
         False, "", "Measure SEA with a budget alone, beside the archive's scores.", "--ours"
     )
-    output: Path = option(Path("docs/results"), "FOLDER", "Folder for the page.", "--output", "-o")
+    output: Path = option(Path("out/bench"), "FOLDER", "Folder for the page.", "--output", "-o")
     archive: Path | None = option(
         None, "FILE", "Zip file of scores by input, written, and read with --ours.", "--archive",
-        shown="archive.zip beside the page",
+        shown="written beside the page; read from docs/results",
     )  # fmt: skip
     cache: Path | None = option(
         None, "FOLDER", "Remembers every input's result, so that a run can be resumed.", "--cache",
@@ -44,7 +44,7 @@ class Bench(Table):
 
 
 def bench(o: Bench) -> None:
-    """Run an experiment and write its page (NAME.md), its figures, and its scores by input.
+    """Run an experiment and write its page (NAME.md) and its scores by input.
 
     A run that was interrupted goes on where it was.
     """
@@ -56,7 +56,8 @@ def bench(o: Bench) -> None:
     check_device(o.device)
     check_folder(o.output)
 
-    from sea_bench.experiments import find_experiments, run_experiment
+    from sea_bench.catalogue import find_experiments
+    from sea_bench.experiments import run_experiment
 
     chosen = find_experiments(o.name)
     prepare_folder(o.output)
@@ -89,7 +90,7 @@ def bench(o: Bench) -> None:
 
 
 def _list(folder: Path) -> None:
-    from sea_bench.experiments import EXPERIMENTS
+    from sea_bench.catalogue import EXPERIMENTS
     from sea_bench.experiments.pages import count_published
 
     table = make_table("Experiments", "name", "what", "data", "inputs", f"in {show(folder)}")

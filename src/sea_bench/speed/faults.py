@@ -1,15 +1,11 @@
-"""Break runs over data sets at random points and check that nothing is lost or done twice.
-
-    python scripts/soak_datasets.py --points 20 --write docs/results/datasets_faults.md
+"""``sea bench faults``: break runs over data sets at random points; is anything lost or done twice?
 
 Every fault strikes a run of a small network at a random moment (or a random write); the same
 command is then started again until it ends. The files must equal, byte for byte, those of a run
-that nothing disturbed. Needs Ray; the full disk needs the right to mount a tmpfs.
+that nothing disturbed. Needs a checkout (its tests have the small run) and Ray; the full disk needs
+the right to mount a tmpfs.
 """
 
-from __future__ import annotations
-
-import argparse
 import contextlib
 import multiprocessing
 import os
@@ -22,20 +18,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-
-import sea_nn.datasets.run  # noqa: E402
-from sea_nn.datasets.storage import list_committed, read_log  # noqa: E402
-from tests.datasets import small  # noqa: E402
-from tests.datasets.small import hash_results  # noqa: E402
+import sea_nn.datasets.run
+from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
+from sea_nn.datasets.storage import list_committed, read_log
+from sea_nn.errors import MissingExtraError
 
 FORK = multiprocessing.get_context("fork")
 assert sea_nn.datasets.run  # imported here once, for all processes
 
+ROOT = Path(__file__).resolve().parents[3]
 PORT = 6399
 COUNT = 40  # inputs, two to a shard
 ENVIRONMENT = {
@@ -59,17 +55,15 @@ class Tally:
     points: int = 0
     again: list[int] = field(default_factory=list)
     kept: list[float] = field(default_factory=list)
-    seconds: float = 0.0
     note: str = ""
 
-    def row(self) -> str:
+    def row(self) -> list[str]:
+        """Its row of the table."""
         most = max(self.again, default=0)
         mean = sum(self.again) / len(self.again) if self.again else 0
         kept = f"{min(self.kept, default=0):.0%} to {max(self.kept, default=0):.0%}"
-        return (
-            f"| {self.name} | {self.points} | {self.struck} | {kept} | {self.equal} of "
-            f"{self.points} | {mean:.1f} | {most} | {self.note} |"
-        )
+        equal = f"{self.equal} of {self.points}"
+        return [self.name, str(self.struck), kept, equal, f"{mean:.1f}", str(most), self.note]
 
 
 Act = Callable[[Path, random.Random], tuple[bool, float]]
@@ -83,12 +77,23 @@ def start(out: Path, *options: str) -> BaseProcess:
     return process
 
 
+def find_small() -> Any:
+    """The small run of the tests, whose results can be compared."""
+    try:
+        return import_module("tests.datasets.small")
+    except ImportError as error:
+        raise MissingExtraError(
+            "this breaks the small run of tests/datasets: in a checkout, PYTHONPATH=. sea bench "
+            "faults"
+        ) from error
+
+
 def _run(out: Path, options: list[str]) -> None:
     said = os.open(out.with_name("said.txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(said, 1)
     os.dup2(said, 2)
     sys.argv = ["small", str(out), *options]
-    small.main()
+    find_small().main()
 
 
 def wait(process: BaseProcess) -> int:
@@ -135,11 +140,13 @@ def strike(
     folder: Path,
     wanted: dict[str, str],
     act: Act,
-    note: str = "",
+    note: str,
+    tell: Callable[[int], None],
 ) -> Tally:
     """Do one kind of fault at so many random points, each in a run of its own."""
-    tally, chance, begun = Tally(name, note=note), random.Random(name), time.monotonic()
+    tally, chance = Tally(name, note=note), random.Random(name)
     for point in range(points):
+        tell(point)
         out = folder / name.replace(" ", "_") / str(point) / "out"
         out.parent.mkdir(parents=True)
         tally.points += 1
@@ -147,10 +154,8 @@ def strike(
         tally.struck += struck
         tally.kept.append(done)
         finish(out)
-        tally.equal += hash_results(out) == wanted and not list(out.rglob(".sea-*"))
+        tally.equal += find_small().hash_results(out) == wanted and not list(out.rglob(".sea-*"))
         tally.again.append(count_again(out))
-        print(f"{name} {tally.points}/{points}: {tally.row()}", flush=True)
-    tally.seconds = time.monotonic() - begun
     return tally
 
 
@@ -168,6 +173,8 @@ def count_done(out: Path) -> float:
 
 
 def signal_driver(number: int) -> Act:
+    """Send a signal to the process at a random moment."""
+
     def act(out: Path, chance: random.Random) -> tuple[bool, float]:
         process = start(out, *SLOW)
         struck = wait_until(out, chance.uniform(0, COUNT // 2 - 1), process)
@@ -179,10 +186,12 @@ def signal_driver(number: int) -> Act:
 
 
 def on_cluster(out: Path) -> BaseProcess:
+    """Start the run on the local cluster, with two workers."""
     return start(out, "--workers", "2", "--address", f"127.0.0.1:{PORT}", "--slow", "0.03")
 
 
 def kill_driver(out: Path, chance: random.Random) -> tuple[bool, float]:
+    """Kill the process that leads a run on a cluster."""
     process = on_cluster(out)
     struck = wait_until(out, chance.uniform(0, COUNT // 2 - 2), process)
     done = count_done(out)
@@ -192,6 +201,7 @@ def kill_driver(out: Path, chance: random.Random) -> tuple[bool, float]:
 
 
 def kill_worker(out: Path, chance: random.Random) -> tuple[bool, float]:
+    """Kill one of the workers of a run on a cluster."""
     process = on_cluster(out)
     struck = wait_until(out, chance.uniform(1, COUNT // 2 - 2), process)
     done = count_done(out)
@@ -219,6 +229,7 @@ def find_workers(out: Path) -> list[int]:
 
 
 def kill(processes: list[int]) -> None:
+    """Kill processes that may be gone already."""
     for pid in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -282,6 +293,7 @@ def run_victim(out: Path, step: int) -> None:
 
 
 def find_children(pid: int) -> list[int]:
+    """Every process below one, by /proc."""
     parents: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -297,6 +309,7 @@ def find_children(pid: int) -> list[int]:
 
 
 def start_ray(*options: str) -> subprocess.Popen[bytes]:
+    """Start a node of Ray."""
     ray = str(Path(sys.executable).with_name("ray"))
     shared = ("--block", "--disable-usage-stats", "--object-store-memory", "100000000")
     return subprocess.Popen(
@@ -310,6 +323,7 @@ def start_ray(*options: str) -> subprocess.Popen[bytes]:
 
 @contextlib.contextmanager
 def head_node(cpus: int) -> Iterator[None]:
+    """A head node with so many processors."""
     more = ("--num-cpus", str(cpus), "--include-dashboard=false")
     head = start_ray("--head", "--port", str(PORT), *more)
     try:
@@ -320,61 +334,61 @@ def head_node(cpus: int) -> Iterator[None]:
         head.wait(TIMEOUT)
 
 
-HEAD = """# Faults of runs over data sets
+NOTE = (
+    "A small network explains {count} inputs in {shards} shards, batches of 2. Each fault strikes "
+    "at a random moment of the run (power loss: at a random sync or rename), and the same command "
+    "is then started again in one process. Equal: every Parquet and safetensors file is, byte for "
+    "byte, that of a run that nothing disturbed, and no draft is left. Done again: shards that "
+    "were begun twice. A process has up to two open shards, one being explained and one being "
+    "written. Ray: 2 workers on a head node; for the lost node one of them on a second node "
+    "process on this machine, all of whose processes are killed."
+)
+FAULTS: dict[str, tuple[Act, str, int]] = {  # with the processors of a head node, 0: no Ray
+    "kill -9 of the process": (signal_driver(signal.SIGKILL), "", 0),
+    "SIGTERM": (signal_driver(signal.SIGTERM), "finishes the open shard", 0),
+    "power loss in a write": (lose_power, "what was not synced is cut or gone", 0),
+    "full disk": (fill_disk, f"tmpfs of 40 to {NEEDED} kB", 0),
+    "kill -9 of a Ray worker": (kill_worker, "the run itself goes on", 2),
+    "kill -9 of the Ray driver": (kill_driver, "", 2),
+    "kill -9 of a Ray node": (kill_node, "the run itself goes on", 1),
+}
 
-Written by `python scripts/soak_datasets.py --points {points}`. A small network explains {count}
-inputs in {shards} shards, batches of 2, on {cores} cores. Each fault strikes at a random moment of
-the run (power loss: at a random sync or rename), and the same command is then started again in one
-process. **Equal**: every Parquet and safetensors file is, byte for byte, that of a run that nothing
-disturbed, and no draft is left. **Done again**: shards that were begun twice. A process has up to
-two open shards, one being explained and one being written. Ray: 2 workers on a head node; for the
-lost node one of them on a second node process on this machine, all of whose processes are killed.
 
-| fault | points | struck in time | done by then | runs equal | done again a run, mean | most | |
-|---|---:|---:|---|---:|---:|---:|---|
-{rows}
-"""
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--points", type=int, default=20)
-    parser.add_argument("--write", type=Path)
-    parser.add_argument("--only", default="")
-    given = parser.parse_args()
+def measure_faults(run: Run) -> Findings:
+    """Strike every kind of fault as often as the run has inputs."""
     os.environ.update(ENVIRONMENT)
+    find_small()
     folder = Path(tempfile.mkdtemp(prefix="sea-soak-"))
     reference = folder / "undisturbed" / "out"
     reference.parent.mkdir()
     finish(reference)
-    wanted = hash_results(reference)
-    faults: dict[str, tuple[Act, str, int]] = {  # with the processors of a head node, 0: no Ray
-        "kill -9 of the process": (signal_driver(signal.SIGKILL), "", 0),
-        "SIGTERM": (signal_driver(signal.SIGTERM), "finishes the open shard", 0),
-        "power loss in a write": (lose_power, "what was not synced is cut or gone", 0),
-        "full disk": (fill_disk, f"tmpfs of 40 to {NEEDED} kB", 0),
-        "kill -9 of a Ray worker": (kill_worker, "the run itself goes on", 2),
-        "kill -9 of the Ray driver": (kill_driver, "", 2),
-        "kill -9 of a Ray node": (kill_node, "the run itself goes on", 1),
-    }
-    rows = []
-    for cpus in (0, 2, 1):
-        chosen = [name for name in faults if faults[name][2] == cpus and given.only in name]
-        with head_node(cpus) if cpus and chosen else contextlib.nullcontext():
-            for name in chosen:
-                act, note, _ = faults[name]
-                rows.append(strike(name, given.points, folder, wanted, act, note).row())
-    text = HEAD.format(
-        points=given.points, count=COUNT, shards=COUNT // 2, cores=os.cpu_count(),
-        rows="\n".join(rows),
-    )  # fmt: skip
-    print(text)
-    if given.write is not None:
-        given.write.write_text(text)
-    for place in folder.glob("full_disk/*"):
-        subprocess.run(["umount", place], check=False)
-    shutil.rmtree(folder, ignore_errors=True)
+    wanted, rows = find_small().hash_results(reference), []
+    try:
+        for cpus in (0, 2, 1):
+            with head_node(cpus) if cpus else contextlib.nullcontext():
+                for name in (one for one in FAULTS if FAULTS[one][2] == cpus):
+                    act, note, _ = FAULTS[name]
+
+                    def tell(point: int, name: str = name) -> None:
+                        run.tell(name, point, run.count)
+
+                    rows.append(strike(name, run.count, folder, wanted, act, note, tell).row())
+    finally:
+        for place in folder.glob("full_disk/*"):
+            subprocess.run(["umount", place], check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+    head = ["fault", "struck in time", "done by then", "runs equal", "done again, mean", "most", ""]
+    note = NOTE.format(count=COUNT, shards=COUNT // 2)
+    return Findings([Table("Faults", note, head, rows)], ["inputs: points a fault"])
 
 
-if __name__ == "__main__":
-    main()
+SOAK = Measurement(
+    "faults",
+    "What happens when a run is disturbed?",
+    "Runs over data sets are broken at random points and started again. Is anything lost, or done "
+    "twice?",
+    "made here",
+    n_inputs=20,
+    quick=2,
+    work=measure_faults,
+)

@@ -11,6 +11,11 @@ from sea_bench.experiments.paper_tables import PAPER_EXPERIMENTS
 from sea_bench.experiments.spans import SERIES
 from sea_bench.experiments.sureness import SURENESS_EXPERIMENTS
 from sea_bench.experiments.text_pages import TEXT_EXPERIMENTS
+from sea_bench.speed.core import CORE
+from sea_bench.speed.datasets import DATASETS
+from sea_bench.speed.explaining import LEARNING, MEMBERS, TEXT
+from sea_bench.speed.faults import SOAK
+from sea_bench.speed.metrics import METRICS
 from sea_nn.errors import InputError
 
 _ALL: tuple[Experiment, ...] = (
@@ -21,6 +26,7 @@ _ALL: tuple[Experiment, ...] = (
     *PAPER_EXPERIMENTS,
     *(TABLES, GROUPS, SERIES, VOLUMES, SEVERAL),
     *TEXT_EXPERIMENTS,
+    *(CORE, LEARNING, MEMBERS, METRICS, TEXT, DATASETS, SOAK),
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
 

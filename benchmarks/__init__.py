@@ -1,1 +1,0 @@
-"""Speed, as ratios within one run. ``python -m benchmarks`` prints the tables."""

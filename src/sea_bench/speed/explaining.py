@@ -1,0 +1,175 @@
+"""``sea bench speed_learning``, ``speed_members``, ``speed_text``: SEA beside the bare model."""
+
+import time
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sea_bench.experiments.asking import explain
+from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
+from sea_bench.speed.timing import crop_photographs, take_busy, take_seconds
+from sea_bench.toxic_classifier import find_minilm
+from sea_nn.sea import SEA
+from sea_nn.vision.models import load_model
+
+BUDGETS = (34, 128, 512)
+WORDS = ("a", "quiet", "film", "about", "people", "who", "say", "little", "to", "each", "other")
+N_WORDS = 128
+
+
+class Timed(nn.Module):
+    """A model that adds up the seconds spent and the inputs seen, in copies of it as well."""
+
+    seconds = 0.0
+    inputs = 0
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The model's own answer."""
+        started = time.perf_counter()
+        logits: Tensor = self.model(x)
+        if x.is_cuda:
+            torch.cuda.synchronize()
+        Timed.seconds += time.perf_counter() - started
+        Timed.inputs += len(x)
+        return logits
+
+
+def give_heat(model: nn.Module, x: Tensor, target: Tensor) -> Tensor:
+    """A member that costs nothing: some smooth heat."""
+    return x.abs().mean(1, keepdim=True)
+
+
+def measure_learning(run: Run) -> Findings:
+    """The time of an explanation outside the model: choosing questions, fits, orders, the map."""
+    loaded = load_model("efficientnet-lite0", run.device)
+    model, rows = Timed(loaded.model), list[list[str]]()
+    for count in (1, run.count) if run.count > 1 else (1,):
+        x = crop_photographs(loaded.preprocess, count).to(run.device)
+        with torch.no_grad():
+            target = loaded.model(x).argmax(1)
+        explain(model, x[:1], target[:1], methods=[give_heat], budget=8, output="logits")
+        for budget in BUDGETS:
+            run.tell(f"{budget} evaluations, {count} inputs", len(rows), 2 * len(BUDGETS))
+            Timed.seconds, Timed.inputs = 0.0, 0
+            started = time.perf_counter()
+            explain(model, x, target, methods=[give_heat], budget=budget, output="logits")
+            whole = time.perf_counter() - started
+            rest = whole - Timed.seconds
+            cells = [f"{1e3 * v / count:.0f}" for v in (whole, Timed.seconds, rest)]
+            share = f"{rest / Timed.seconds:.0%}"
+            rows.append([str(budget), str(count), f"{Timed.inputs / count:.0f}", *cells, share])
+    note = (
+        "Milliseconds an image of `SEA(model, budget=B).explain(x)`, EfficientNet-Lite0, with a "
+        "member that costs nothing, so that what is not spent in the model is learning: choosing "
+        "questions, fits, orders, the map."
+    )
+    head = ["budget", "inputs at once", "passes", "all", "in the model", "learning", "share"]
+    return Findings([Table("Learning beside the model's answers", note, head, rows)])
+
+
+def measure_members(run: Run) -> Findings:
+    """The paper's three members beside Captum's, called by hand."""
+    from captum.attr import IntegratedGradients, NoiseTunnel, Saliency
+
+    loaded = load_model("efficientnet-lite0", run.device)
+    model, rows = loaded.model, []
+    x = crop_photographs(loaded.preprocess, run.count).to(run.device)
+    with torch.no_grad():
+        target = model(x).argmax(1)
+    ig = IntegratedGradients(model)
+    sg: dict[str, Any] = {"nt_samples": 3, "stdevs": 1.0}
+    theirs = {
+        "saliency": lambda: Saliency(model).attribute(x, target=target, abs=False),
+        "integrated_gradients": lambda: ig.attribute(x, target=target),
+        "smooth_ig": lambda: NoiseTunnel(ig).attribute(x, target=target, **sg),
+    }
+    for number, (name, call) in enumerate(theirs.items()):
+        run.tell(name, number, len(theirs))
+        method = (name, {"preset": "paper"}) if name == "smooth_ig" else name
+        sea = SEA(model, [method], output="logits")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ours = take_seconds(lambda sea=sea: sea.attribute(x, target), 1)  # type: ignore[misc]
+            other = take_seconds(call, 1)
+        rows.append([name, f"{ours:.2f}", f"{other:.2f}", f"{other / ours:.2f}"])
+    note = (
+        f"Seconds for {run.count} photographs, EfficientNet-Lite0; ours includes the paper's map "
+        "of this one member. Captum as its documentation shows it."
+    )
+    head = ["member", "ours, s", "Captum, s", "ratio"]
+    return Findings([Table("Members", note, head, rows)])
+
+
+def measure_text(run: Run) -> Findings:
+    """A text of 128 words beside as many passes of the bare model."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    folder = find_minilm()
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)  # of the head
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder, local_files_only=True, num_labels=2
+        )
+    model.eval().to(run.device)
+    text = " ".join(WORDS[k % len(WORDS)] for k in range(N_WORDS))
+    given = tokenizer([text] * 16, return_tensors="pt").to(run.device)
+    rows = []
+    for number, absent in enumerate(("mask", "delete")):
+        run.tell(absent, number, 2)
+        sea, asked = SEA.for_text(model, tokenizer, budget=128, absent=absent), [0]
+
+        def ask(sea: Any = sea, asked: list[int] = asked) -> None:
+            e = sea.explain([text], target=1)
+            asked[0] = sum(e.provenance.evaluations.values())
+
+        def passes(asked: list[int] = asked) -> None:
+            with torch.no_grad():
+                for _ in range(-(-asked[0] // 16)):
+                    model(**given)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ours, bare = take_busy(ask), take_busy(passes)
+        rows.append([absent, str(asked[0]), f"{ours:.2f}", f"{bare:.2f}", f"{ours / bare:.2f}"])
+    note = (
+        f"CPU seconds of `SEA.for_text(model, tokenizer, budget=128)` on a text of {N_WORDS} "
+        "words, MiniLM-L6, beside as many passes of the bare model about the whole text in batches "
+        "of 16. Deleted words make texts shorter."
+    )
+    head = ["absent", "evaluations", "SEA", "bare model", "ratio"]
+    return Findings([Table("A text of 128 words", note, head, rows)])
+
+
+LEARNING = Measurement(
+    "speed_learning",
+    "What does learning cost beside the answers?",
+    "How much of an explanation's time is not the model's?",
+    "two photographs",
+    n_inputs=16,
+    quick=4,
+    work=measure_learning,
+)
+MEMBERS = Measurement(
+    "speed_members",
+    "Members beside Captum",
+    "How long do the paper's three members take, here and by Captum?",
+    "two photographs",
+    n_inputs=8,
+    quick=1,
+    work=measure_members,
+)
+TEXT = Measurement(
+    "speed_text",
+    "What does SEA cost on texts?",
+    "How much longer does SEA take than the passes it asks for?",
+    "made here",
+    n_inputs=1,
+    work=measure_text,
+)
