@@ -2,9 +2,10 @@
 
     python -m scripts.attack --points 40 --seed 0
 
-Four attacks, each at random places or moments: bits flipped in every file of a run, sources of every
-kind changed while a run is on, results removed while a run is on, and reruns with one thing changed.
-Silently wrong is what nobody is told of: another value read, another input explained, results mixed.
+Four attacks, each at random places or moments: bits flipped in files of every kind, sources of
+every kind changed while a run is on, results removed while a run is on, and reruns with one thing
+changed. Silently wrong is what nobody is told of: another value read, another input explained,
+results mixed.
 """
 
 from __future__ import annotations

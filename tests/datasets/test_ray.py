@@ -41,7 +41,7 @@ def find_workers(out: Path) -> list[int]:
 
 
 def test_a_lost_worker_and_then_a_lost_driver_change_no_byte(tmp_path, undisturbed):
-    """One start of Ray for both faults; each alone, at 20 points: docs/results/datasets_faults."""
+    """One start of Ray for both faults; each alone, at 20 points: docs/results/reliability.md."""
     out = tmp_path / "out"
     process = start(out, "--workers", "2", "--slow", "0.05")
     wait_for(out, 1, process)
@@ -94,17 +94,14 @@ def test_a_model_on_a_gpu_travels_on_the_cpu_and_the_caller_keeps_its_own(tmp_pa
     assert all(p.device.type == "cpu" for p in sent.parameters())
 
 
-def test_progress_has_a_line_for_each_worker():
+def test_progress_counts_what_workers_explained_and_lose():
     from sea_nn.datasets.progress import Progress
 
     progress = Progress(10, quiet=True)
-    for worker, count in (("a:1", 2), ("b:2", 3)):
-        progress.join(worker, "here")
+    for worker, count in (("a", 2), ("b", 3)):
+        progress.join(worker)
         progress.tick(worker, count)
-    first, second = progress.describe_workers()
-    assert first.startswith("worker a:1 on here: 2 inputs")
-    assert second.startswith("worker b:2 on here: 3 inputs")
-    progress.commit("b:2", Done(0, 2, 1, 40, 100, {}))
-    assert progress.describe().startswith("2 of 10 inputs, 40 evaluations, 1 failed")
-    progress.leave("a:1")
-    assert progress.describe_workers() == []
+    progress.commit("a", Done(0, 2, 1, 20, 0, {}))
+    assert progress.describe().startswith("2 of 10 inputs, 20 evaluations, 1 failed, 2 workers")
+    progress.leave("b")
+    assert "workers" not in progress.describe()

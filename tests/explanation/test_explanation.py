@@ -279,6 +279,19 @@ def test_files_of_release_0_1_load_without_the_answers_that_they_hold(tmp_path):
     assert loaded.questions == 0
 
 
+def test_a_file_that_release_0_1_wrote_still_opens(tmp_path):
+    """Two images of one channel, explained with a budget of 64."""
+    e = Explanation.load(Path(__file__).parent / "files" / "release_0_1.safetensors")
+    assert e.methods == ("deeplift", "guided_grad_cam")
+    assert (e.questions, e.labels) == (56, ("c", "c"))
+    assert e.order[:, :4].tolist() == [[14, 23, 7, 26], [20, 28, 13, 12]]
+    assert e.attribution.sum((1, 2, 3)).tolist() == pytest.approx([0.002197325, 0.001775805])
+    said = e.predict(e.top_mask(4)[:, None]).flatten().tolist()
+    assert said == pytest.approx([0.355997, 0.355940], abs=1e-5)
+    assert e.curve.counts.tolist() == [0, 16, 64]
+    same(e, Explanation.load(e.save(tmp_path / "x.safetensors")))
+
+
 def test_own_features_and_own_maps_are_kept(tmp_path):
     e = explain_images()
     groups = torch.randint(0, 64, (3, 32, 32), generator=torch.Generator().manual_seed(0))

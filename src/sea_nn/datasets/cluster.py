@@ -142,7 +142,7 @@ def run_on_ray(
                         hire()
                         continue
                     if isinstance(said, str):
-                        progress.join(name, said)
+                        progress.join(name)
                     elif said is not None:
                         losses = 0
                         plan.commit(name, said.shard)

@@ -8,27 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
 from sea_nn.datasets.worker import Done
 
 EVERY = 20.0
-"""Seconds between lines where there is no terminal."""
+"""Seconds between lines where there is no terminal; on one, the line is always the last one."""
 STOPS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
-MOST_NAMED = 8  # workers with a line of their own
-
-
-@dataclass
-class _Pace:
-    """What one worker has done: inputs explained, and those of them that are committed."""
-
-    host: str
-    explained: int = 0
-    committed: int = 0
-    rate: float = 0.0  # inputs a second, up to the last that was explained
-    started: float = field(default_factory=time.monotonic)
 
 
 class Progress:
@@ -41,19 +28,19 @@ class Progress:
         self.total, self.before, self.done, self.quiet = total, done, done, quiet
         self.failed = self.evaluations = 0
         self.started = self._told = time.monotonic()
-        self.workers: dict[str, _Pace] = {}
-        self._bar = None if quiet or not sys.stderr.isatty() else _start_bar(total)
+        self.workers: dict[str, int] = {}  # by name, what each explained and has not committed
+        self._terminal = not quiet and sys.stderr.isatty()
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        if self._terminal:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
-    def join(self, worker: str, host: str) -> None:
+    def join(self, worker: str) -> None:
         """A worker is ready."""
-        self.workers[worker] = _Pace(host)
+        self.workers[worker] = 0
 
     def leave(self, worker: str) -> None:
         """A worker was lost, and with it what it had not committed."""
@@ -62,15 +49,13 @@ class Progress:
     def tick(self, worker: str, count: int) -> None:
         """A worker explained so many more inputs; their shard is not committed yet."""
         if worker in self.workers:
-            pace = self.workers[worker]
-            pace.explained += count
-            pace.rate = pace.explained / max(time.monotonic() - pace.started, 1e-9)
+            self.workers[worker] += count
             self._show()
 
     def commit(self, worker: str, done: Done) -> None:
         """A worker committed a shard."""
         if worker in self.workers:
-            self.workers[worker].committed += done.n_inputs
+            self.workers[worker] -= done.n_inputs
         self.done += done.n_inputs
         self.failed += done.failed
         self.evaluations += done.evaluations
@@ -78,59 +63,29 @@ class Progress:
 
     def say(self, text: str) -> None:
         """One line that stays."""
-        if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
-        elif not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+        if not self.quiet:
+            start = "\r\033[K" if self._terminal else ""
+            print(f"{start}{text}", file=sys.stderr, flush=True)
 
     def describe(self) -> str:
         """The state in one line."""
         parts = [f"{self.done} of {self.total} inputs", f"{self.evaluations} evaluations"]
         if self.failed:
             parts.append(f"{self.failed} failed")
-        there = self._explained()
+        if len(self.workers) > 1:
+            parts.append(f"{len(self.workers)} workers")
+        there = self.done + sum(self.workers.values())
         if there > self.before:
             pace = (time.monotonic() - self.started) / (there - self.before)
             parts.append(f"{_duration(pace * (self.total - there))} left")
         return ", ".join(parts)
 
-    def describe_workers(self) -> list[str]:
-        """A line for each of several workers; for many, one line about all."""
-        if len(self.workers) < 2:
-            return []
-        if len(self.workers) > MOST_NAMED:
-            rates = sorted(pace.rate for pace in self.workers.values())
-            return [f"{len(rates)} workers, {rates[0]:.2f} to {rates[-1]:.2f} inputs/s each"]
-        return [
-            f"worker {name} on {pace.host}: {pace.explained} inputs, {pace.rate:.2f}/s"
-            for name, pace in self.workers.items()
-        ]
-
-    def _explained(self) -> int:
-        return self.done + sum(p.explained - p.committed for p in self.workers.values())
-
     def _show(self) -> None:
-        lines = [self.describe(), *self.describe_workers()]
-        if self._bar is not None:
-            text = "\n".join(lines)
-            self._bar.update(self._bar.task_ids[0], completed=self._explained(), description=text)
+        if self._terminal:
+            print(f"\r\033[K{self.describe()}", end="", file=sys.stderr, flush=True)
         elif time.monotonic() - self._told >= EVERY:
             self._told = time.monotonic()
-            self.say("; ".join(lines))
-
-
-def _start_bar(total: int) -> Any:
-    """A bar with lines beside it, on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-    text = TextColumn("{task.description}", markup=False)
-    bar = Progress(
-        BarColumn(), TaskProgressColumn(), text, console=Console(stderr=True), transient=True
-    )
-    bar.add_task("starting", total=total)
-    bar.start()
-    return bar
+            self.say(self.describe())
 
 
 def _duration(seconds: float) -> str:

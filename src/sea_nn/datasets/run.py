@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import errno
-import platform
 import sys
 import tempfile
 import time
@@ -304,7 +303,7 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
                     run_on_ray(job, tasks, note, stop.is_set, progress, workers, address)
                 )
             elif tasks:
-                progress.join("1", platform.node())
+                progress.join("1")
                 with closing(Worker(job)) as worker:
                     for task, following in zip_longest(tasks, tasks[1:]):
                         if stop.is_set():

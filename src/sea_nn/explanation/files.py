@@ -37,6 +37,22 @@ from sea_nn.questions.curve import Curve
 
 FORMAT, VERSION, SUFFIX = "sea_nn.explanation", 1, ".safetensors"
 Made = TypeVar("Made")
+Array = np.ndarray[Any, Any]
+INDEX = "the narrowest unsigned type"
+FIELDS: Mapping[str, tuple[Any, Any]] = {
+    "maps": (np.float16, np.float32), "target": (np.int64, np.int64),
+    "score": (np.float32, np.float32), "order": (INDEX, np.int64),
+    "gains": (np.float32, np.float32), "attribution": (np.float32, np.float32),
+    "features": (INDEX, np.int64), "images": (np.uint8, np.uint8),
+    "values": (np.float32, np.float32), "rival": (np.int64, np.int64),
+    "predict_error": (np.float32, np.float32), "against": (np.float32, np.float32),
+    "asked.sets": ("bits", "bits"), "asked.answers": (np.float32, np.float64),
+    "asked.keep": (INDEX, np.int64), "asked.remove": (INDEX, np.int64),
+    "curve.counts": (np.int64, np.int64), "curve.left": (np.float32, np.float32),
+    "curve.removed": (np.float32, np.float32), "ranking.classes": (np.int64, np.int64),
+    "ranking.scores": (np.float32, np.float32), "function.": (np.float32, np.float32),
+}  # fmt: skip
+"""By tensor of an explanation, or of one of its parts, its type in a file and when it is read."""
 
 
 def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
@@ -50,51 +66,18 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
         )
     attribution, order, features = e["attribution"], e["order"], e["features"]
     shape, n = tuple(e["maps"].shape[2:]), order.shape[1]
-    tensors: dict[str, np.ndarray[Any, Any]] = {
-        "maps": _array(e["maps"], np.float16),
-        "target": _array(e["target"], np.int64),
-        "score": _array(e["score"], np.float32),
-        "order": _array(order, _narrowest(n)),
-        "gains": _array(e["gains"], np.float32),
-    }
+    function, ranking = e["function"], e["ranking"]
+    found = {name: _find(e, name) for name in FIELDS if not name.endswith(".")}
     derived = _place(order, e["gains"].to(torch.float32), features, tuple(attribution.shape))
-    if not torch.equal(derived, attribution.to(torch.float32)):
-        tensors["attribution"] = _array(attribution, np.float32)
-    if features is not None and not _is_grid(features, e["feature_shape"], shape):
-        tensors["features"] = _array(features, _narrowest(n))
-    for name, dtype in (
-        ("images", np.uint8),
-        ("values", np.float32),
-        ("rival", np.int64),
-    ):
-        if e[name] is not None:
-            tensors[name] = _array(e[name], dtype)
-    function: AnswersFunction | None = e["function"]
+    if torch.equal(derived, attribution.to(torch.float32)):
+        del found["attribution"]
+    if features is not None and _is_grid(features, e["feature_shape"], shape):
+        del found["features"]
+    if e["against"] is not None and not bool(e["against"].any()):
+        del found["against"]
     if function is not None:
-        tensors |= {f"function.{k}": _array(v, np.float32) for k, v in function.parts().items()}
-        tensors["predict_error"] = _array(e["predict_error"], np.float32)
-    if e["against"] is not None and bool(e["against"].any()):
-        tensors["against"] = _array(e["against"], np.float32)
-    asked: Asked | None = e["asked"]
-    if asked is not None:
-        whole = asked.sets.dtype == torch.bool
-        tensors["asked.sets"] = (
-            np.packbits(_array(asked.sets, np.uint8), axis=2)
-            if whole
-            else _array(asked.sets, np.float16)
-        )
-        tensors["asked.answers"] = _array(asked.answers, np.float32)
-        tensors["asked.keep"] = _array(asked.keep, _narrowest(n))
-        tensors["asked.remove"] = _array(asked.remove, _narrowest(n))
-    curve: Curve | None = e["curve"]
-    if curve is not None:
-        tensors["curve.counts"] = _array(curve.counts, np.int64)
-        tensors["curve.left"] = _array(curve.left, np.float32)
-        tensors["curve.removed"] = _array(curve.removed, np.float32)
-    ranking: Ranking | None = e["ranking"]
-    if ranking is not None:
-        tensors["ranking.classes"] = _array(ranking.classes, np.int64)
-        tensors["ranking.scores"] = _array(ranking.scores, np.float32)
+        found |= {f"function.{name}": part for name, part in function.parts().items()}
+    tensors = {name: _pack(name, value, n) for name, value in found.items() if value is not None}
     facts = {
         "format": FORMAT,
         "version": VERSION,
@@ -173,7 +156,7 @@ def _read_facts(header: dict[str, str], source: Path) -> dict[str, Any]:
     return facts
 
 
-def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) -> dict[str, Any]:
+def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]:
     _names([facts["kind"], facts.get("view", "")])
     feature_shape = tuple(facts["feature_shape"])
     if not all(isinstance(n, int) and 0 < n < 1 << 32 for n in feature_shape):
@@ -181,42 +164,36 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
     checks = tuple(Check(**check) for check in facts["checks"])
     for check in checks:
         _names(asdict(check).values())
-    order = torch.from_numpy(tensors["order"].astype(np.int64))
-    gains = torch.from_numpy(tensors["gains"])
-    maps = torch.from_numpy(tensors["maps"].astype(np.float32))
-    shape, features = tuple(maps.shape[2:]), None
-    if facts["grid"]:
-        features = _grid(feature_shape, shape)
-    elif "features" in tensors:
-        features = torch.from_numpy(tensors["features"].astype(np.int64))
-    if "attribution" in tensors:
-        attribution = torch.from_numpy(tensors["attribution"])
-    else:
+    n = tensors["order"].shape[1]
+    # Release 0.1 kept other answers beside these; what the table does not have is passed over.
+    found: dict[str, Any] = {
+        name: _unpack(name, values, n) for name, values in tensors.items() if _types(name)
+    }
+
+    def take(part: str) -> dict[str, Tensor]:
+        own = [name for name in found if name.startswith(f"{part}.")]
+        return {name.partition(".")[2]: found.pop(name) for name in own}
+
+    order, shape = found["order"], tuple(found["maps"].shape[2:])
+    features = _grid(feature_shape, shape) if facts["grid"] else found.get("features")
+    if "attribution" not in found:
         one = facts.get("one_channel", facts["kind"] == "image")
         if not isinstance(one, bool):
             raise ValueError(f"one_channel is {one!r}")
         full = (len(order), 1, *shape) if one else (len(order), *shape)
-        attribution = _place(order, gains, features, full)
-    plain = ("target", "score", "images", "values", "predict_error", "rival")
-    found: dict[str, Any]
-    found = {name: torch.from_numpy(tensors[name]) for name in plain if name in tensors}
+        found["attribution"] = _place(order, found["gains"], features, full)
+    asked, function, curve, ranking = map(take, ("asked", "function", "curve", "ranking"))
+    if asked or facts.get("texts") is not None:
+        found.setdefault("against", torch.zeros_like(found["attribution"]))
+    if asked:
+        found["asked"] = Asked(**asked)
     if facts.get("function"):
-        found["function"] = AnswersFunction(**_part(tensors, "function"), **facts["function"])
-    if "asked.sets" in tensors:
-        found["asked"] = Asked(
-            _read_sets(tensors["asked.sets"], order.shape[1]),
-            torch.from_numpy(tensors["asked.answers"]).double(),
-            *(torch.from_numpy(tensors[f"asked.{k}"].astype(np.int64)) for k in ("keep", "remove")),
-        )
-    if "against" in tensors:
-        found["against"] = torch.from_numpy(tensors["against"])
-    elif "asked.sets" in tensors or facts.get("texts") is not None:
-        found["against"] = torch.zeros_like(attribution)
-    if "curve.counts" in tensors:
-        found["curve"] = Curve(**_part(tensors, "curve"))
+        found["function"] = AnswersFunction(**function, **facts["function"])
+    if curve:
+        found["curve"] = Curve(**curve)
     if facts.get("ranking"):
         names = tuple(_names(row) or () for row in facts["ranking"])
-        found["ranking"] = Ranking(**_part(tensors, "ranking"), names=names)
+        found["ranking"] = Ranking(**ranking, names=names)
     if facts.get("parts"):
         found["parts"] = tuple(Part(**part) for part in facts["parts"])
     if facts.get("texts") is not None:
@@ -224,10 +201,6 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
     return {
         **found,
         **{name: _names(facts[name]) for name in ("methods", "labels", "feature_names")},
-        "attribution": attribution,
-        "maps": maps,
-        "order": order,
-        "gains": gains,
         "feature_shape": feature_shape,
         "features": features,
         "checks": checks,
@@ -237,17 +210,35 @@ def _restore(tensors: dict[str, np.ndarray[Any, Any]], facts: dict[str, Any]) ->
     }
 
 
-def _read_sets(stored: np.ndarray[Any, Any], n: int) -> Tensor:
-    """Sets of n features from bits, or their shares from numbers: [N, R, n]."""
-    if stored.dtype == np.uint8:
-        return torch.from_numpy(np.unpackbits(stored, axis=2)[:, :, :n]).bool()
-    return torch.from_numpy(stored).float()
+def _find(e: Mapping[str, Any], name: str) -> Tensor | None:
+    """A tensor of an explanation, or of a part: "curve.left" is "left" of "curve"."""
+    head, _, tail = name.partition(".")
+    found: Any = e[head]
+    return getattr(found, tail) if tail and found is not None else found
 
 
-def _part(tensors: dict[str, np.ndarray[Any, Any]], name: str) -> dict[str, Any]:
-    """The tensors of one part, such as "curve.left" of "curve", by their own names."""
-    own = f"{name}."
-    return {k.removeprefix(own): torch.from_numpy(v) for k, v in tensors.items() if own in k}
+def _types(name: str) -> tuple[Any, Any] | None:
+    return FIELDS.get("function." if name.startswith("function.") else name)
+
+
+def _pack(name: str, value: Tensor, n: int) -> Array:
+    """A tensor as it is stored."""
+    stored = (_types(name) or ())[0]
+    if stored == "bits":
+        if value.dtype == torch.bool:
+            return np.packbits(_array(value, np.uint8), axis=2)
+        return _array(value, np.float16)  # shares of features
+    return _array(value, (np.uint16 if n <= 1 << 16 else np.uint32) if stored == INDEX else stored)
+
+
+def _unpack(name: str, values: Array, n: int) -> Tensor:
+    """A stored tensor as it was."""
+    made = (_types(name) or ())[1]
+    if made != "bits":
+        return torch.from_numpy(values.astype(made, copy=False))
+    if values.dtype == np.uint8:
+        return torch.from_numpy(np.unpackbits(values, axis=2)[:, :, :n]).bool()
+    return torch.from_numpy(values).float()
 
 
 def _place(order: Tensor, gains: Tensor, features: Tensor | None, shape: tuple[int, ...]) -> Tensor:
@@ -272,11 +263,7 @@ def _is_grid(features: Tensor, feature_shape: tuple[int, ...], shape: tuple[int,
     return torch.equal(_grid(feature_shape, shape), features.cpu().to(torch.int64))
 
 
-def _narrowest(n: int) -> type[np.unsignedinteger[Any]]:
-    return np.uint16 if n <= 1 << 16 else np.uint32
-
-
-def _array(tensor: Tensor, dtype: Any) -> np.ndarray[Any, Any]:
+def _array(tensor: Tensor, dtype: Any) -> Array:
     plain = tensor.detach().cpu()
     if plain.dtype == torch.bfloat16:  # numpy has no such type
         plain = plain.float()
