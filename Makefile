@@ -33,7 +33,7 @@ dist: $(VENV)/bin/pip
 	@$(BIN)/pip install -q build 2>&1 | grep -v '^WARNING: Location' || true
 	rm -rf dist && $(BIN)/python -m build --outdir dist . > /dev/null
 	@for python in python3.11 python3.12 python3.13; do \
-	  command -v $$python > /dev/null || { echo "$$python is not here"; continue; }; \
+	  $$python -c "" 2> /dev/null || { echo "$$python is not here"; continue; }; \
 	  for file in dist/*.whl dist/*.tar.gz; do \
 	    rm -rf dist/try && $$python -m venv dist/try && \
 	    dist/try/bin/pip install -q -c constraints.txt $$file 2>&1 | grep -v '^WARNING: Location'; \
