@@ -13,8 +13,7 @@ from torch import Tensor
 
 from sea_nn.features import Kind
 from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.probe import PointOutputs, ask_hidden, ask_points
-from sea_nn.questions.absent import Perturbation
+from sea_nn.model.probe import Perturbation, PointOutputs, ask_hidden, ask_points
 
 
 def trace(

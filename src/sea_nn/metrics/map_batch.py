@@ -12,8 +12,8 @@ from sea_nn.features import Kind, find_kind
 from sea_nn.metrics import curve, order
 from sea_nn.metrics.sensitivity import Recompute
 from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.probe import PointOutputs, ask_hidden, ask_points
-from sea_nn.questions.absent import Bounds, Perturbation, prepare
+from sea_nn.model.probe import Perturbation, PointOutputs, ask_hidden, ask_points
+from sea_nn.questions.absent import Bounds, prepare
 
 T = TypeVar("T")
 PerturbationKind = str | Tensor
