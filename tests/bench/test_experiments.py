@@ -22,9 +22,8 @@ from sea_bench.experiments import inputs as inputs_module
 from sea_bench.experiments.archive import read_scores
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
-from sea_bench.experiments.maps import draw_squares, merge
+from sea_bench.experiments.maps import merge
 from sea_bench.experiments.measurements import find_metric, spacing
-from sea_bench.experiments.optimal_mean import find_weights
 from sea_bench.experiments.pages import count_published
 from sea_bench.experiments.predictions import OURS
 from sea_bench.experiments.store import Store, make_key
@@ -32,8 +31,7 @@ from sea_nn.cli import app
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
 from sea_nn.explanation.provenance import hash_weights
-from sea_nn.members.member_maps import to_heatmaps
-from sea_nn.metrics import compute_drops, get_metric, score_maps
+from sea_nn.metrics import get_metric, score_maps
 from sea_nn.paper.aggregators import aggregate
 from sea_nn.sea import SEA
 
@@ -278,25 +276,9 @@ def test_a_map_without_a_budget_is_that_of_the_library_call():
     assert measurements.count_evaluations(TINY, TINY.maps[0], (1, 28, 28)) == 2
 
 
-def test_the_optimal_combination_is_fitted_to_what_hiding_squares_does():
-    one = replace(TINY, maps=(TINY.maps[0], Map("optimal", "optimal", PAIR)))
-    chosen = choose_inputs(one, 3)
-    batch = chosen.read(range(3))
-    whole = Explainer(one, chosen)
-    found = whole.explain(batch.x, batch.target)["optimal"]
-    alone = whole.explain(batch.x[1:2], batch.target[1:2])["optimal"]
-    torch.testing.assert_close(found[1:2], alone)  # an input's map does not depend on its batch
-    heatmaps = to_heatmaps(whole.compute_members(batch.x, batch.target, PAIR))
-    squares = draw_squares((28, 28), 0, batch.x.device).expand(3, -1, -1, -1)
-    model, bounds = chosen.loaded.model, chosen.bounds
-    drops = compute_drops(model, batch.x, batch.target, squares, bounds=bounds)
-    weights = find_weights(heatmaps, squares, drops)
-    torch.testing.assert_close(found, aggregate(heatmaps, "mean", weights=weights).attribution)
-
-
 def test_an_aggregate_without_questions_is_the_library_call():
     stacked = torch.rand(2, 2, 6, 6)
-    found = merge(TINY.maps[2], stacked, None, torch.ones(2)).attribution
+    found = merge(TINY.maps[2], stacked, torch.ones(2)).attribution
     torch.testing.assert_close(found, aggregate(stacked, "mean").attribution)
 
 

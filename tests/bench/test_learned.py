@@ -7,7 +7,7 @@ from PIL import Image
 
 from sea_bench.catalogue import find_experiments
 from sea_bench.data import Item
-from sea_bench.experiments import region_searches as searches
+from sea_bench.experiments import region_searches
 from sea_bench.experiments.comparison import Comparison, Map
 from sea_bench.experiments.copies import MODEL
 from sea_bench.experiments.experiment import Compared, Findings
@@ -16,17 +16,12 @@ from sea_bench.experiments.inputs import Inputs, choose_inputs
 from sea_bench.experiments.measurements import KINDS, count_evaluations, find_metric
 from sea_bench.experiments.pages import write_page
 from sea_bench.experiments.predictions import OURS
-from sea_bench.experiments.rivals import Known, list_functions
+from sea_bench.experiments.region_searches import COSTS
+from sea_bench.experiments.rivals import Known, greedy, list_functions
 from sea_nn import SEA
 from sea_nn.metrics import bootstrap_difference, bootstrap_mean, score_maps
 from sea_nn.vision.images import Preprocess
 from sea_nn.vision.models import LoadedModel
-
-SEARCHES = {
-    "greedy_regions": searches._search_greedily,
-    "bidirectional_regions": searches._search_both_ends,
-    "window_regions": searches._search_windows,
-}
 
 
 def small(**settings) -> Comparison:
@@ -35,24 +30,30 @@ def small(**settings) -> Comparison:
     return Comparison("small", "", "", "fashion_sample", **given)
 
 
-@pytest.mark.parametrize("name", SEARCHES)
-def test_a_search_sorts_cells_that_add_up_at_its_price(name):
+def test_greed_sorts_cells_that_add_up_at_its_price():
     worth, asked = torch.rand(2, 64, generator=torch.Generator().manual_seed(0)), 0
 
     def value(sets):
         nonlocal asked
-        asked += 2 * sets.shape[1]
+        asked += sets.shape[1]
         return (sets.float() @ worth.unsqueeze(2))[..., 0]
 
-    order = SEARCHES[name](value, 2, torch.device("cpu"))
+    order = greedy(value, 2, 64, both=True)
     assert torch.equal(order, worth.argsort(1, descending=True))
-    assert asked == searches.COSTS[name]
+    assert asked == COSTS["greedy_regions"]
+    order = greedy(lambda sets: torch.zeros(sets.shape[:2]), 2, 9)
+    assert torch.equal(order.sort(1).values, torch.arange(9).expand(2, -1))
 
 
-@pytest.mark.parametrize("name", SEARCHES)
-def test_a_search_takes_every_cell_once_where_all_tie(name):
-    order = SEARCHES[name](lambda sets: torch.zeros(sets.shape[:2]), 2, torch.device("cpu"))
-    assert torch.equal(order.sort(1).values, torch.arange(64).expand(2, -1))
+def test_greedy_regions_draws_its_order():
+    experiment = small(maps=(Map("g", "member", ("greedy_regions",)),))
+    inputs = choose_inputs(experiment, 1)
+    batch = inputs.read(range(1))
+    drawn = region_searches.greedy_regions(inputs.loaded.model, batch.x, batch.target)
+    assert drawn.shape == (1, 1, 28, 28)
+    assert len(drawn.unique()) == 64
+    found = Explainer(experiment, inputs).explain(batch.x, batch.target)["g"]
+    assert torch.equal(found.flatten().argsort(stable=True), drawn.flatten().argsort(stable=True))
 
 
 def test_a_budget_map_is_what_a_user_gets():

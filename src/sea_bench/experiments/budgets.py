@@ -16,7 +16,6 @@ from sea_bench.experiments.predictions import PREDICTED
 from sea_bench.experiments.standard_maps import (
     AGGREGATES,
     IG,
-    OPTIMAL_NOTE,
     SG,
     VG,
     cite,
@@ -50,17 +49,13 @@ SAMPLED = (
     Map("Kernel SHAP", "member", ("kernel_shap",)),
     Map("RISE", "member", ("rise",)),
 )
-SEARCHES = (
-    Map("greedy regions", "member", ("greedy_regions",)),
-    Map("bidirectional greedy (LiMA)", "member", ("bidirectional_regions",)),
-    Map("windowed greedy (PhaseWin)", "member", ("window_regions",)),
-)
+SEARCH = Map("greedy regions", "member", ("greedy_regions",))
 SEARCH_NOTE = (
-    "greedy regions, bidirectional and windowed greedy are compact forms of SMDL-Attribution, LiMA "
-    "and PhaseWin on 8 x 8 cells, asked with blur, drawn flat in the order found."
+    "greedy regions is a compact form of SMDL-Attribution on 8 x 8 cells, asked with blur, drawn "
+    "flat in the order found."
 )
 BLUR_NOTE = (
-    "SEA, greedy regions and their kin ask with blur: for them the blur columns are no evidence "
+    "SEA and greedy regions ask with blur: for them the blur columns are no evidence "
     "beyond their own questions, the others are."
 )
 CHOSEN_NOTE = (
@@ -143,7 +138,7 @@ def _budgets(
         "SEA(model, budget=B) against every member and aggregator of the package and other "
         "methods that ask the model, each at its own price.",
         maps=more.pop("maps", None)
-        or (*OURS, PAIR, paper_sea(setting), *MEMBERS, *AGGREGATES, *SAMPLED, *SEARCHES),
+        or (*OURS, PAIR, paper_sea(setting), *MEMBERS, *AGGREGATES, *SAMPLED, SEARCH),
         metrics=(
             *budget_metrics(),
             *aupc,
@@ -153,7 +148,7 @@ def _budgets(
         paper_data="other pictures, another classifier" if figures else "",
         against=OUR_LABELS[-1],
         ours=OUR_LABELS,
-        notes=(BLUR_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE, TIME_NOTE),
+        notes=(BLUR_NOTE, SEARCH_NOTE, CHOSEN_NOTE, TIME_NOTE),
         **{**PLACES[name], "n_inputs": 32, "blocks": 16, **more},
     )
 
@@ -175,7 +170,7 @@ def _mass(name: str, **more: Any) -> Comparison:
         against=OUR_LABELS[2],
         ours=OUR_LABELS,
         blocks=24,
-        notes=(CHOSEN_NOTE, OPTIMAL_NOTE),
+        notes=(CHOSEN_NOTE,),
         **{**PLACES[name], "n_inputs": 48, **more},
     )
 
@@ -186,7 +181,7 @@ def _smallest(name: str, **more: Any) -> Comparison:
         f"The smallest set that keeps or breaks the class, {TITLES[name]}",
         "The first positions of each map: how few keep the class when all else is hidden, and how "
         "few have to be hidden until another class is predicted?",
-        maps=(*OURS, *WISHED, PAIR, *MEMBERS, *AGGREGATES, *SEARCHES),
+        maps=(*OURS, *WISHED, PAIR, *MEMBERS, *AGGREGATES, SEARCH),
         metrics=tuple(
             f"smallest_{wish}:{fill}"
             for wish in ("half", "most", "break")
@@ -196,7 +191,7 @@ def _smallest(name: str, **more: Any) -> Comparison:
         ours=OUR_LABELS,
         aside=tuple(one.label for one in WISHED),
         blocks=64,
-        notes=(BLUR_NOTE, WISH_NOTE, SEARCH_NOTE, CHOSEN_NOTE, OPTIMAL_NOTE),
+        notes=(BLUR_NOTE, WISH_NOTE, SEARCH_NOTE, CHOSEN_NOTE),
         **{**PLACES[name], "mask": None, "n_inputs": 32, **more},
     )
 
@@ -257,7 +252,7 @@ BUDGET_EXPERIMENTS = (
     _budgets(
         "vit",
         setting="fmnist",
-        maps=(*OURS, paper_sea("fmnist"), *FITTING, *AGGREGATES, *SAMPLED, *SEARCHES),
+        maps=(*OURS, paper_sea("fmnist"), *FITTING, *AGGREGATES, *SAMPLED, SEARCH),
         n_inputs=96,
         blocks=32,
     ),

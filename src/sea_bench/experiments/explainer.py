@@ -10,20 +10,13 @@ from torch import Tensor
 from sea_bench.experiments.asking import explain
 from sea_bench.experiments.comparison import Comparison, Map
 from sea_bench.experiments.inputs import Inputs
-from sea_bench.experiments.maps import (
-    CLASS_MAPS,
-    ClassMaps,
-    Removal,
-    draw_squares,
-    merge,
-)
+from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, merge
 from sea_bench.experiments.region_searches import find_method
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.members.checks import vote
 from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.members.run import compute_maps
-from sea_nn.metrics import compute_drops
 from sea_nn.paper.ensemble import Ensemble
 
 WISHES = {"budget": None, "order": None, "keep": True, "break": False}
@@ -53,7 +46,6 @@ class Explainer:
         """Return every map, and the seconds an input that each took, its members' included."""
         found = self.compute_members(x, target) if self.experiment.members else None
         took = {} if found is None else found.seconds
-        removal = self._remove_squares(self.experiment.maps, x, target)
         maps, seconds = {}, {}
         for one in self.experiment.maps:
             started = _read_clock(x)
@@ -66,7 +58,7 @@ class Explainer:
             elif one.how == "member":
                 made = to_heatmaps(select(found, one.members))[:, 0]
             else:
-                made = self.merge(one, found, x, removal).attribution
+                made = self.merge(one, found).attribution
             maps[one.label] = made
             spent = _read_clock(x) - started + sum(took[name] for name in one.members)
             seconds[one.label] = spent / len(x)
@@ -103,30 +95,17 @@ class Explainer:
         self,
         one: Map,
         found: MemberMaps,
-        x: Tensor,
-        removal: Removal | None = None,
         heatmaps: Tensor | None = None,
         keep_scorer: bool = False,
     ) -> Ensemble:
         """Make one map of its members' maps.
 
         ``found`` are maps of its members, and maybe of others; ``heatmaps`` [N, m, H, W] take the
-        place of the members' own; ``removal`` is as for ``sea_bench.experiments.maps.merge``.
+        place of the members' own.
         """
         found = select(found, one.members)
         heatmaps = to_heatmaps(found) if heatmaps is None else heatmaps
-        if one.how == "optimal" and removal is None:
-            removal = self._remove_squares((one,), x, found.target)
-        return merge(one, heatmaps, vote(found), removal, keep_scorer)
-
-    def _remove_squares(self, maps: Sequence[Map], x: Tensor, target: Tensor) -> Removal | None:
-        """What hiding random squares of these inputs does, if any of the maps wants to know."""
-        if all(one.how != "optimal" for one in maps):
-            return None
-        squares = draw_squares(tuple(x.shape[2:]), self.seed, x.device)
-        squares = squares.expand(len(x), *squares.shape)
-        model, bounds = self.inputs.loaded.model, self.inputs.bounds
-        return squares, compute_drops(model, x, target, squares, bounds=bounds)
+        return merge(one, heatmaps, vote(found), keep_scorer)
 
 
 def select(found: MemberMaps, members: Sequence[str]) -> MemberMaps:

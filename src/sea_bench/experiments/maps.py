@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from sea_bench.experiments.comparison import Comparison, Map
-from sea_bench.experiments.optimal_mean import find_weights
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.metrics import random_map
 from sea_nn.paper.aggregators import aggregate
@@ -17,48 +16,24 @@ from sea_nn.paper.heatmaps import scale, to_heatmap
 CLASS_MAPS = ("class_sea", "class_mean", "other_class_sea")
 ClassMaps = Mapping[str, Mapping[int, Tensor]]
 """By label of a class-level map, the maps [H, W] by class."""
-Removal = tuple[Tensor, Tensor]
-"""Regions, bool [N, R, H, W], and how far the class's logit falls when each is hidden, [N, R]."""
-REGIONS = 100
-"""Forward passes an input that the optimal convex combination costs."""
 
 
 def merge(
     one: Map,
     heatmaps: Tensor,
     weights: Tensor,
-    removal: Removal | None = None,
     keep_scorer: bool = False,
 ) -> Ensemble:
     """Make one map of the members' heatmaps [N, m, H, W] in the way ``one`` says.
 
-    ``weights`` say how much each heatmap counts in SEA, [N, m]; ``removal`` is used by "optimal"
-    alone.
+    ``weights`` say how much each heatmap counts in SEA, [N, m].
     """
     if one.how in ("sea", "sea_step", "sea_random"):
         return ensemble(heatmaps, one.config, weights=weights, keep_scorer=keep_scorer, quiet=True)
     with warnings.catch_warnings():
         # A member that is constant on an input does not count there, as in SEA.
         warnings.filterwarnings("ignore", message=".*is constant, prefers no feature")
-        if one.how == "optimal" and removal is not None:
-            return aggregate(heatmaps, "mean", weights=find_weights(heatmaps, *removal))
         return aggregate(heatmaps, one.how)
-
-
-def draw_squares(shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
-    """Return random squares a quarter as wide as the image (H, W), bool [REGIONS, H, W].
-
-    They are the same for every input, so an input's map does not depend on its batch.
-    """
-    side = max(1, min(shape) // 4)
-    generator = torch.Generator().manual_seed(seed)
-    inside = []
-    for length in shape:
-        start = torch.randint(length - side + 1, (REGIONS, 1), generator=generator)
-        place = torch.arange(length)
-        inside.append((place >= start) & (place < start + side))
-    rows, columns = inside
-    return (rows.unsqueeze(2) & columns.unsqueeze(1)).to(device)
 
 
 def learn_class_maps(

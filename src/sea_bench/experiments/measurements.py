@@ -242,7 +242,7 @@ def _time(one: Map, explainer: Explainer, batch: Batch, rows: slice) -> float:
         if one.how == "member":
             to_heatmaps(found)
         else:
-            explainer.merge(one, found, x)
+            explainer.merge(one, found)
     _wait(x)
     return time.perf_counter() - started
 
@@ -262,7 +262,7 @@ def measure_lipschitz(explainer: Explainer, batch: Batch) -> Scores:
         if one.how == "sea_random":
             shape, m = tuple(x.shape[2:]), len(one.members)
             noise = draw_heatmaps(len(batch), shape, m, explainer.seed, batch.number).to(x.device)
-        scorer = explainer.merge(one, found, x, heatmaps=noise, keep_scorer=True).scorer
+        scorer = explainer.merge(one, found, heatmaps=noise, keep_scorer=True).scorer
         if scorer is None:
             raise InputError(f"{one.label} learns no function, so it has no Lipschitz constant")
         with torch.no_grad():

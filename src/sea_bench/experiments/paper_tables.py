@@ -7,7 +7,6 @@ from sea_bench.experiments.standard_maps import (
     AGGREGATES,
     IG,
     MEAN,
-    OPTIMAL_NOTE,
     OTHERS,
     SEA,
     SG,
@@ -49,7 +48,6 @@ TIME = Comparison(
         "The paper's times are the least of its four data sets, on a GTX 1080 Ti.",
         "Times of aggregates and of SEA include those of their members, unless it says 'its step "
         "alone'.",
-        OPTIMAL_NOTE,
     ),
 )
 LIPSCHITZ = Comparison(

