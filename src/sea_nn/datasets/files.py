@@ -91,7 +91,7 @@ def open_pictures(
                 raise ItemError("changed", f"{path} was changed while it was read")
         else:
             file = io.BytesIO(content)
-            file.name = to_text(path)  # type: ignore[attr-defined]  # for messages
+            file.name = to_text(path)  # for messages
             x = reader.to_tensor(load_image(file))
         label = None if labels is None else labels[index]
         if labels is None and plain_name(path.parent.name) in known:

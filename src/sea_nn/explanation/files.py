@@ -167,10 +167,10 @@ def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]
     n = tensors["order"].shape[1]
     # Release 0.1 kept other answers beside these; what the table does not have is passed over.
     found: dict[str, Any] = {
-        name: _unpack(name, values, n) for name, values in tensors.items() if _types(name)
+        name: _unpack(name, values, n) for name, values in tensors.items() if _types(name)[1]
     }
 
-    def take(part: str) -> dict[str, Tensor]:
+    def take(part: str) -> dict[str, Any]:
         own = [name for name in found if name.startswith(f"{part}.")]
         return {name.partition(".")[2]: found.pop(name) for name in own}
 
@@ -210,20 +210,21 @@ def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def _find(e: Mapping[str, Any], name: str) -> Tensor | None:
+def _find(e: Mapping[str, Any], name: str) -> Any:
     """A tensor of an explanation, or of a part: "curve.left" is "left" of "curve"."""
     head, _, tail = name.partition(".")
     found: Any = e[head]
     return getattr(found, tail) if tail and found is not None else found
 
 
-def _types(name: str) -> tuple[Any, Any] | None:
-    return FIELDS.get("function." if name.startswith("function.") else name)
+def _types(name: str) -> tuple[Any, Any]:
+    """The types of a tensor in a file and when it is read; twice None of one that has no place."""
+    return FIELDS.get("function." if name.startswith("function.") else name, (None, None))
 
 
 def _pack(name: str, value: Tensor, n: int) -> Array:
     """A tensor as it is stored."""
-    stored = (_types(name) or ())[0]
+    stored = _types(name)[0]
     if stored == "bits":
         if value.dtype == torch.bool:
             return np.packbits(_array(value, np.uint8), axis=2)
@@ -233,7 +234,7 @@ def _pack(name: str, value: Tensor, n: int) -> Array:
 
 def _unpack(name: str, values: Array, n: int) -> Tensor:
     """A stored tensor as it was."""
-    made = (_types(name) or ())[1]
+    made = _types(name)[1]
     if made != "bits":
         return torch.from_numpy(values.astype(made, copy=False))
     if values.dtype == np.uint8:
