@@ -9,6 +9,7 @@ export MPLBACKEND = Agg
 
 demo: $(VENV)/.demo
 	$(BIN)/sea explain --demo -o out/demo
+	@echo "Next: $(BIN)/sea app opens a page, $(BIN)/sea run FOLDER -o out/run explains a whole folder."
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
@@ -46,6 +47,7 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 # pip is quiet except for errors: a newcomer wants to see the demo, not two hundred lines of wheels.
+# The demo brings what the README shows afterwards: the page (app) and whole data sets (data).
 # Few of the modules are imported, so they are compiled when imported, not when installed.
 $(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@echo "Installing SEA-NN, PyTorch and the app into $(VENV) (some minutes, once) ..."
@@ -54,7 +56,7 @@ $(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@echo "Installing SEA-NN and what its tests need into $(VENV) ..."
-	@$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[vision,test]" 2>&1 | grep -v '^WARNING: Location' || true
+	@$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[test]" 2>&1 | grep -v '^WARNING: Location' || true
 	@$(BIN)/python -c "import sea_nn, pytest, xdist, hypothesis" && touch $@
 
 $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt

@@ -10,6 +10,7 @@ from rich.console import Console
 from sea_nn import Explanation
 from sea_nn.cli import terminal
 from sea_nn.members.registry import ENSEMBLES, names
+from sea_nn.questions import learn
 from sea_nn.vision.models import model_names
 from tests.helpers.command import FILES, QUICK, clothes, sea, write_model
 
@@ -346,3 +347,17 @@ def test_without_a_terminal_the_time_left_is_told_from_the_pace(monkeypatch, cap
         "scoring, 67% done, about 2 min left",
         "scoring, 83% done, about 67 s left",
     ]
+
+
+def test_a_budget_goes_with_any_grid_if_the_function_does(sea, clothes, tmp_path):
+    given = ("explain", clothes / "boot.png", "--model", "fashion-cnn", "--no-report", "--json")
+    out, _ = sea(*given, "--budget", "64", "--grid", "14x14", "-o", tmp_path)
+    assert json.loads(out)["inputs"][0]["feature_shape"] == [14, 14]
+    most = getattr(learn, "MOST_FEATURES", None)
+    if most is not None and most < 28 * 28:
+        _, err = sea(*given, "--budget", "64", "--grid", "28x28", "-o", tmp_path, code=1)
+        assert f"at most {most} features" in err
+        pytest.skip(f"the function learned from answers has at most {most} features")
+    out, _ = sea(*given, "--budget", "64", "--grid", "28x28", "-o", tmp_path)
+    assert json.loads(out)["inputs"][0]["feature_shape"] == [28, 28]
+    assert len(json.loads(out)["inputs"][0]["top"]) == 20

@@ -1,27 +1,22 @@
 """What every command shares: two consoles, one way to speak of errors, one progress bar."""
 
-import errno
-import inspect
 import os
 import re
 import signal
 import tempfile
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from sea_nn.errors import AssumptionWarning, InputError, KindError, MissingExtraError, SEAError
+from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import remove_stale
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
@@ -56,55 +51,11 @@ def translate(text: str) -> str:
     return _PYTHON_OPTION.sub(r"--set \2.\4=\5", text)
 
 
-def make_command(function: Callable[[Any], None]) -> Callable[..., None]:
-    """A function of one table of options as a command, whose errors are messages and exit codes.
-
-    Typer is shown the fields of the table. Exit codes: 0 done; 1 something failed; 2 wrong use,
-    which nothing was computed for; 130 Ctrl-C.
-    """
-    (table,) = (kind for name, kind in get_type_hints(function).items() if name != "return")
-    hints = get_type_hints(table)
-
-    def run(**given: Any) -> None:
-        try:
-            with _remember_interrupts(), warnings.catch_warnings():
-                # The table of checks says what was assumed.
-                warnings.simplefilter("ignore", AssumptionWarning)
-                function(table(**given))
-                check_interrupt()
-        except SEAError as error:
-            say_error(str(error))
-            wrong = isinstance(error, InputError | KindError | MissingExtraError)
-            raise typer.Exit(WRONG_USE if wrong else FAILED) from None
-        except KeyboardInterrupt:
-            say("Interrupted", "yellow", err)
-            raise typer.Exit(INTERRUPTED) from None
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # the reader of our output has left; nobody is there to be told
-            say_error(describe_error(error))
-            raise typer.Exit(FAILED) from None
-
-    run.__doc__ = function.__doc__
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=Annotated[hints[field.name], field.metadata["typer"]],
-            )
-            for field in fields(table)
-        ]
-    )
-    return run
-
-
 _interrupted = False
 
 
 @contextmanager
-def _remember_interrupts() -> Iterator[None]:
+def remember_interrupts() -> Iterator[None]:
     """Remember Ctrl-C: the code of a model or a library may catch the exception that it raises."""
     global _interrupted
     _interrupted = False
