@@ -88,7 +88,7 @@ def run_on_ray(
 ) -> list[int]:
     """Do all tasks by so many workers; once ``stopping`` is true, end after the open shards.
 
-    ``note`` is told which worker committed what, ``progress`` of workers and what they explained;
+    ``note`` is told which worker committed what, ``progress`` which workers there are;
     without an address, Ray is started on this machine. Returns the shards that were given up.
     """
     given_up: list[int] = []
@@ -96,15 +96,12 @@ def run_on_ray(
     with _connect(workers, address, job) as ray:
         on_gpu = job.manifest.settings.device == "cuda"
         needs = {"num_cpus": 0 if on_gpu else 1, "num_gpus": int(on_gpu)}
-        # On the head node: without that one there is no cluster anyway.
-        at_head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
-        ticks = ray.remote(**at_head)(_Ticks).remote()
         sent = ray.put(_pack(ray, job))
         running: dict[Any, tuple[str, Any]] = {}  # by a call under way, its worker
 
         def hire() -> None:
             name = next(names)
-            actor = ray.remote(**needs)(_RayWorker).remote(sent, name, ticks)
+            actor = ray.remote(**needs)(_RayWorker).remote(sent, name)
             running[actor.join.remote()] = name, actor
 
         def read(future: Any) -> Any:
@@ -120,8 +117,6 @@ def run_on_ray(
         try:
             while plan.left and running and (any(plan.begun.values()) or not stopping()):
                 ended, _ = ray.wait(list(running), timeout=1.0)
-                for name, explained in ray.get(ticks.take.remote()):
-                    progress.tick(name, explained)
                 for future in ended:
                     name, actor = running.pop(future)
                     try:
@@ -166,28 +161,11 @@ def run_on_ray(
     return given_up
 
 
-class _Ticks:
-    """An actor that keeps what workers explained until the driver asks."""
-
-    def __init__(self) -> None:
-        self.kept: list[tuple[str, int]] = []
-
-    def add(self, name: str, explained: int) -> None:
-        """A worker explained so many more inputs."""
-        self.kept.append((name, explained))
-
-    def take(self) -> list[tuple[str, int]]:
-        """What was added since the last time."""
-        kept, self.kept = self.kept, []
-        return kept
-
-
 class _RayWorker:
     """A worker as an actor, in a process of its own."""
 
-    def __init__(self, job: Job, name: str, ticks: Any) -> None:
+    def __init__(self, job: Job, name: str) -> None:
         self.worker = Worker(job, name)
-        self.tick = lambda explained: ticks.add.remote(name, explained)
 
     def join(self) -> str:
         """Make ready, and return the name of the machine."""
@@ -206,7 +184,7 @@ class _RayWorker:
 
     def do(self, task: ShardWork, following: ShardWork | None) -> Done | None:
         """Explain a shard; see ``Worker``."""
-        return self.worker.do(task, following, self.tick)
+        return self.worker.do(task, following)
 
     def finish(self) -> Done | None:
         """Wait until the last shard is written."""

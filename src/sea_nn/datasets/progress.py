@@ -28,7 +28,7 @@ class Progress:
         self.total, self.before, self.done, self.quiet = total, done, done, quiet
         self.failed = self.evaluations = 0
         self.started = self._told = time.monotonic()
-        self.workers: dict[str, int] = {}  # by name, what each explained and has not committed
+        self.workers: dict[str, int] = {}  # by name, explained and not committed
         self._terminal = not quiet and sys.stderr.isatty()
 
     def __enter__(self) -> Progress:
@@ -55,7 +55,7 @@ class Progress:
     def commit(self, worker: str, done: Done) -> None:
         """A worker committed a shard."""
         if worker in self.workers:
-            self.workers[worker] -= done.n_inputs
+            self.workers[worker] = max(0, self.workers[worker] - done.n_inputs)
         self.done += done.n_inputs
         self.failed += done.failed
         self.evaluations += done.evaluations

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from sea_nn.config import SEAConfig
-from sea_nn.datasets.manifest import Manifest
 from sea_nn.errors import InputError
 from sea_nn.paper.agreement import disagreement
 from sea_nn.paper.ensemble import ensemble_class
@@ -32,16 +31,6 @@ SUSPECT = 2.0
 """Evidence in a zone is suspect if it is so many times what an even spread would put there."""
 TYPICAL = 0.6  # share of a class's inputs that must show it
 FEWEST = 5  # inputs of a class of which anything is said
-
-
-class Results(Protocol):
-    """What is needed of a run's results."""
-
-    manifest: Manifest
-    shards: list[int]
-
-    def read_shard(self, shard: int) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-        """Rows and tensors of a shard."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +123,7 @@ class Summary:
 
 
 def summarize(
-    data: Results,
+    data: Any,
     *,
     masks: Mapping[str, Tensor] | None = None,
     n_examples: int = 4,
