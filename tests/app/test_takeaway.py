@@ -1,16 +1,14 @@
 """What can be taken away is what is on the screen."""
 
-import io
 import os
 
 import pytest
 import torch
-from PIL import Image
 
 from sea_nn import Explanation
 from sea_nn.app.load import load_subject
 from sea_nn.app.session import Session
-from sea_nn.app.takeaway import PANELS, draw_figure, save_explanation, save_report, write_code
+from sea_nn.app.takeaway import FILES, make_file, write_code
 from sea_nn.errors import InputError
 
 TABLE = """
@@ -42,7 +40,6 @@ def test_code_reproduces_the_map_on_the_screen(session, tmp_path, monkeypatch, c
     assert torch.equal(found["e"].images, session.explanation.images)
     assert found["e"].labels == session.explanation.labels
     assert "Sandal" in capsys.readouterr().out
-    assert (tmp_path / "map.png").is_file()
     assert torch.equal(
         Explanation.load("explanation.safetensors").attribution, session.explanation.attribution
     )
@@ -72,41 +69,22 @@ def test_code_of_a_table_reads_the_upload_again(tmp_path, monkeypatch):
     exec(write_code(session), found)
     assert torch.equal(found["e"].attribution, session.explanation.attribution)
     assert found["e"].name(0) == "y"
-    assert draw_figure(session.explanation, "SVG").startswith(b"<?xml")
+    assert make_file(session, "figure (SVG)").startswith(b"<?xml")
 
 
-@pytest.mark.parametrize(
-    ("kind", "begins"), [("SVG", b"<?xml"), ("PDF", b"%PDF"), ("PNG", b"\x89")]
-)
-def test_figure_has_the_format_asked_for(session, kind, begins):
-    assert draw_figure(session.explanation, kind).startswith(begins)
-
-
-def test_figure_has_the_width_panels_and_colours_asked_for(session):
-    def draw(**options):
-        return Image.open(io.BytesIO(draw_figure(session.explanation, **options)))
-
-    assert draw(width=3.3).size[0] == round(3.3 * 200)
-    one, all_ = draw(panels=["SEA"]), draw(panels=PANELS)
-    assert one.size[0] == all_.size[0]
-    assert one.size[1] > all_.size[1]
-    assert draw(colours="Greys_r", panels=["SEA"]).tobytes() != one.tobytes()
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"kind": "EXE"}, {"panels": []}, {"colours": "x"}, {"width": 99}]
-)
-def test_figure_that_is_not_offered_is_refused(session, wrong):
-    with pytest.raises(InputError):
-        draw_figure(session.explanation, **wrong)
-
-
-def test_files_hold_the_explanation_and_leave_nothing_behind(session, tmp_path, monkeypatch):
+def test_files_are_what_they_say_and_leave_nothing_behind(session, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    content = save_explanation(session.explanation)
-    report = save_report(session.kept)
+    files = {FILES[what][0]: make_file(session, what) for what in FILES}
     assert os.listdir(tmp_path) == []
-    (tmp_path / "e.safetensors").write_bytes(content)
+    begin = {
+        "map.png": b"\x89PNG",
+        "map.svg": b"<?xml",
+        "map.pdf": b"%PDF",
+        "report.html": b"<!doc",
+    }
+    assert all(files[name].startswith(first) for name, first in begin.items())
+    (tmp_path / "e.safetensors").write_bytes(files["explanation.safetensors"])
     loaded = Explanation.load(tmp_path / "e.safetensors")
     assert torch.equal(loaded.attribution, session.explanation.attribution)
-    assert b"<!DOCTYPE html>" in report[:40] or b"<!doctype html>" in report[:40]
+    with pytest.raises(InputError, match="there is no file"):
+        make_file(session, "everything")

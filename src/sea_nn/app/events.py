@@ -1,31 +1,39 @@
 """What happens when a visitor does something: from the page's events to the session and back.
 
-Handlers that change something give (what there is to choose from, what the session shows, how far
-it is) again and again while the model is asked; single questions (``asks``) are answered at once.
+A change (another input, class, model) is made at once and shows what there is to choose from; then
+``explain`` gives the map again and again while the model is asked. What a visitor did wrong is said
+in words (``gr.Error``); what no page would send is refused.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gradio as gr
-import orjson  # comes with Gradio; a number that is none becomes null
+import torch
+from starlette.exceptions import HTTPException
 
-from sea_nn.app.gallery import Gallery
-from sea_nn.app.session import Session, Sessions
+from sea_nn.app.gallery import ANY, Gallery
+from sea_nn.app.session import Kept, Session, Sessions
 from sea_nn.app.subjects import Given, Subject
-from sea_nn.app.takeaway import FORMATS, SIZES, draw_figure, save_explanation, save_report
-from sea_nn.app.views import encode_evidence, encode_session, encode_side, to_url
+from sea_nn.app.takeaway import FILES, make_file, write_code
+from sea_nn.app.uploads import read_words
 from sea_nn.errors import InputError, SEAError
+from sea_nn.paper.agreement import agreement
+from sea_nn.show.panels import to_array
+from sea_nn.show.viewer import describe_one, describe_panels, encode_image
 
 PAUSE = 0.3
 """Seconds between two reports of progress: each costs about as much as an evaluation."""
-Shown = tuple[Any, Any, Any]
+NOT = -1  # no second class
+TOP = 5
 Body = dict[str, Any]
+Change = Callable[[Session], None]
 
 
 class Events:
@@ -36,241 +44,233 @@ class Events:
     ) -> None:
         self.subjects, self.sessions, self.gallery = subjects, sessions, gallery
 
-    def begin(self, budget: int, request: gr.Request) -> Iterator[Shown]:
+    def begin(self, request: gr.Request) -> list[Any]:
         """A page was opened: a new session, and its first example for something to see."""
         session = self.sessions.start(_read_key(request), self.subjects[0])
 
         def choose_first(session: Session) -> None:
-            if session.choices and self.gallery is None:
+            if session.choices:
                 session.choose(session.choices[0])
 
-        state = encode_session(session, _read_key(request))
-        yield pack(self._show_gallery(session)), pack(state), pack({})
-        yield from self._go(request, budget, choose_first)
+        return self._change(session, choose_first)
 
     def leave(self, request: gr.Request) -> None:
         """The page was closed."""
         self.sessions.end(_read_key(request))
 
-    def choose(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+    def choose(self, event: gr.EventData, request: gr.Request) -> list[Any]:
         """An example, or a row of an upload, was chosen."""
 
         def choose(session: Session) -> None:
-            index = read_whole(event._data.get("index"))
+            index = read_whole(_read_field(event, "index"))
             if not 0 <= index < len(session.choices):
                 raise InputError("this input is no longer there: reload the page")
             session.choose(session.choices[index])
 
-        yield from self._go(request, budget, choose)
+        return self._change(self._find(request), choose)
 
-    def upload(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+    def upload(self, event: gr.EventData, request: gr.Request) -> list[Any]:
         """A file was dropped, pasted or chosen; it comes as base64, and is never stored."""
 
         def read(session: Session) -> None:
             try:
-                content = base64.b64decode(str(event._data.get("data")), validate=True)
+                content = base64.b64decode(str(_read_field(event, "data")), validate=True)
             except binascii.Error as error:
                 raise InputError("the file did not arrive whole: send it again") from error
-            session.read(str(event._data.get("name"))[:80], content)
+            session.read(str(_read_field(event, "name"))[:80], content)
 
-        yield from self._go(request, budget, read)
+        return self._change(self._find(request), read)
 
-    def switch(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+    def type(self, text: str, request: gr.Request) -> list[Any]:
+        """A text was typed."""
+        content = str(text).encode()
+        return self._change(
+            self._find(request), lambda s: s.read(read_words(content)[:40], content)
+        )
+
+    def switch(self, name: str, request: gr.Request) -> list[Any]:
         """Another model was chosen: it is asked about the same input, if it can read it."""
+        found = [subject for subject in self.subjects if subject.name == name]
+        if not found:
+            raise gr.Error("there is no such model", print_exception=False)
+        return self._change(self._find(request), lambda session: session.switch(found[0]))
 
-        def switch(session: Session) -> None:
-            session.switch(self.subjects[read_whole(event._data.get("index"))])
+    def aim(self, target: int, versus: int | None, request: gr.Request) -> list[Any]:
+        """A class was chosen, or a second one for "and not"."""
+        one = versus in (None, NOT)
+        aimed = read_whole(target) if one else (read_whole(target), read_whole(versus))
+        return self._change(self._find(request), lambda session: session.aim(aimed))
 
-        yield from self._go(request, budget, switch)
-
-    def why(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
-        """A class was clicked, or a second one for "and not"."""
-
-        def aim(session: Session) -> None:
-            target, versus = read_whole(event._data.get("target")), event._data.get("versus")
-            session.aim(target if versus is None else (target, read_whole(versus)))
-
-        yield from self._go(request, budget, aim)
-
-    def again(self, budget: int, request: gr.Request) -> Iterator[Shown]:
-        """Another budget was chosen."""
-        yield from self._go(request, budget, lambda session: None)
-
-    def ask_result(self, budget: int, event: gr.EventData, request: gr.Request) -> Iterator[Shown]:
+    def ask_result(self, id_: str, request: gr.Request) -> list[Any]:
         """The model is to be asked about one of a run's results."""
 
         def read(session: Session) -> None:
-            assert self.gallery is not None
-            found = self.gallery.read(str(event._data.get("id")))
+            found = None if self.gallery is None else self.gallery.read(str(id_))
             if found is None:
-                raise InputError("the input's own file is no longer there")
+                raise InputError("the input's own file is no longer there, or is another one")
             session.read(*found)
 
-        yield from self._go(request, budget, read)
+        return [*self._change(self._find(request), read), gr.Tabs(selected="ask")]
 
-    def _go(
-        self, request: gr.Request, budget: int, change: Callable[[Session], None]
-    ) -> Iterator[Shown]:
-        """Change the session, then explain what it is about: a first map soon, then a finer one.
+    def explain(
+        self, budget: int, methods: list[str] | None, request: gr.Request
+    ) -> Iterator[tuple[Any, Any, Any]]:
+        """Explain what the session is about: a first map soon, then finer ones.
 
         When the visitor asks for something else meanwhile, that has the page: what is sent has the
-        number of the request, and the page shows none that is older than what it has seen. Gradio
-        sends the last part of an answer again when it ends, which may be after the next has begun.
+        number of the request, and the page shows none that is older than what it has seen.
         """
-        key, turn = _read_key(request), {}
+        session = self._find(request)
+        mine = session.take_turn()
+        yield gr.skip(), "", gr.skip()  # without any part Gradio empties the page
+        if session.given is None:
+            return
+        chosen, told = tuple(m for m in methods or () if m in session.subject.members), 0.0
         try:
-            session = self.sessions.find(key)
-            mine = session.take_turn()
-            turn = {"turn": mine}
-            with session.changing:  # a slow change must not undo a later one
-                before = session.choices, session.subject
-                if session.turn == mine:
-                    change(session)
-            if session.turn != mine:
-                yield gr.skip(), gr.skip(), gr.skip()  # without any part Gradio empties the page
-                return
-            same = session.choices is before[0] and session.subject is before[1]
-            start = {"running": session.given is not None, "done": 0, "total": budget} | turn
-            choices = gr.skip() if same else pack(self._show_gallery(session))
-            yield choices, pack(encode_session(session, key) | turn), pack(start)
-            if session.given is None:
-                return
-            told = time.monotonic()
-            for step in session.explain(budget):
+            for step in session.explain(read_whole(budget), chosen or None):
                 if session.turn != mine:
                     return
                 fresh = step.explanation is not None
                 if not fresh and time.monotonic() - told < PAUSE:
                     continue
                 told = time.monotonic()
-                said = {"running": True, "done": step.done, "total": step.total} | turn
-                state = pack(encode_session(session, key) | turn) if fresh else gr.skip()
-                yield gr.skip(), state, pack(said | {"left": step.seconds_left})
-            if session.turn == mine:
-                state = pack(encode_session(session, key) | turn)
-                yield gr.skip(), state, pack({"running": False} | turn)
+                wait = step.seconds_left
+                left = "" if wait is None else f", about {max(1, round(wait))} s left"
+                said = f"{step.done} of {step.total} evaluations{left}"
+                yield (
+                    self._pack_map(session, mine, request) if fresh else gr.skip(),
+                    said,
+                    gr.skip(),
+                )
         except SEAError as error:
-            yield gr.skip(), gr.skip(), pack({"error": str(error)} | turn)
+            raise gr.Error(str(error), print_exception=False) from error
+        if session.turn == mine and session.explanation is not None:
+            spent = sum(session.explanation.provenance.evaluations.values())
+            before = f"; {session.reused} paid for before" if session.reused else ""
+            said = f"Map of {spent} evaluations{before}"
+            yield self._pack_map(session, mine, request), said, write_code(session)
 
-    def _show_gallery(self, session: Session) -> dict[str, Any]:
-        return {
-            "examples": [_to_thumb(given) for given in session.choices],
-            "kind": session.subject.kind,
-            "labels": session.subject.labels,
-            "models": [one.name for one in self.subjects],
-            "model": session.subject.name,
-        }
+    def stop(self, request: gr.Request) -> None:
+        """End what is running; what is there stays."""
+        self._find(request).stop()
 
-    def browse(self, which: str, target: int, sort: str) -> tuple[str, Any]:
-        """The first page of a run's results that fit, and the classes there are.
+    def list_kept(self, chosen: list[str] | None, request: gr.Request) -> tuple[Any, str]:
+        """What there is to compare, newest first; the two newest are compared unless others are."""
+        names = [kept.name for kept in reversed(self._find(request).kept)]
+        value = [name for name in chosen or () if name in names] or names[:2]
+        return gr.update(choices=names, value=value), self.compare(value, request)
+
+    def compare(self, chosen: list[str] | None, request: gr.Request) -> str:
+        """Maps of some of the visit's explanations, a row each, on one colour scale."""
+        by_name = {kept.name: kept for kept in self._find(request).kept}
+        sides = [by_name[name] for name in chosen or () if name in by_name]
+        return pack({"strips": [_describe_side(side, sides[0]) for side in sides]})
+
+    def browse(self, which: str, target: int, sort: str, page: float) -> tuple[Any, ...]:
+        """One page of a run's results that fit, and the classes there are.
 
         What was explained since is among them.
         """
         assert self.gallery is not None
-        self.gallery.refresh()
-        found = self.gallery.show(self.gallery.select(which, target, sort))
-        return pack(found), gr.update(choices=self.gallery.classes())
-
-    def turn(self, which: str, target: int, sort: str, event: gr.EventData) -> str:
-        """Another page."""
-        assert self.gallery is not None
-        page = read_whole(event._data.get("page"))
-        return pack(self.gallery.show(self.gallery.select(which, target, sort), page))
-
-    def open_result(self, event: gr.EventData) -> str:
-        """One of the results."""
-        assert self.gallery is not None
-        id_ = str(event._data.get("id"))
-        found = self.gallery.open(id_)
-        asks = bool(self.subjects) and self.gallery.read(id_) is not None
-        return pack(found | {"asks": asks})
-
-    def take_figure(
-        self, kind: str, panels: list[str], colours: str, size: str, request: gr.Request
-    ) -> str:
-        """A figure of the map on the screen."""
-
-        def draw(session: Session) -> bytes:
-            return draw_figure(session.need_explanation(), kind, panels, colours, SIZES[size])
-
-        return self._take(request, f"map.{kind.lower()}", FORMATS.get(kind, ""), draw)
-
-    def take_explanation(self, request: gr.Request) -> str:
-        """The explanation as a file that ``Explanation.load`` reads."""
-
-        def save(session: Session) -> bytes:
-            return save_explanation(session.need_explanation())
-
-        return self._take(request, "explanation.safetensors", "application/octet-stream", save)
-
-    def take_report(self, request: gr.Request) -> str:
-        """A report of all that was explained in this visit."""
-
-        def save(session: Session) -> bytes:
-            session.need_explanation()
-            return save_report(session.kept)
-
-        return self._take(request, "report.html", "text/html", save)
-
-    def _take(
-        self, request: gr.Request, name: str, kind: str, make: Callable[[Session], bytes]
-    ) -> str:
         try:
-            content = make(self.sessions.find(_read_key(request)))
+            self.gallery.refresh()
+            ids = self.gallery.select(which, ANY if target is None else read_whole(target), sort)
+            panels, said, pages = self.gallery.show(ids, int(page or 1))
         except SEAError as error:
-            return pack({"error": str(error)})
-        data = base64.b64encode(content).decode()
-        return pack({"name": name, "type": kind, "data": data})
+            raise gr.Error(str(error), print_exception=False) from error
+        shown = min(max(int(page or 1), 1), pages)
+        turn = gr.update(maximum=pages, value=shown, label=f"Page of {pages}")
+        return pack({"panels": panels}), said, turn, gr.update(choices=self.gallery.classes())
+
+    def open_result(self, event: gr.EventData) -> tuple[str, str, str, Any]:
+        """One of the results: its id, what is known in words, its explanation, whether to ask."""
+        assert self.gallery is not None
+        id_ = str(_read_field(event, "id"))
+        try:
+            said, found = self.gallery.open(id_)
+            asks = bool(self.subjects) and self.gallery.read(id_) is not None
+        except SEAError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+        return id_, said, pack({} if found is None else {"one": found}), gr.update(visible=asks)
+
+    def take(self, what: str, request: gr.Request) -> str:
+        """A file of what the session shows."""
+        try:
+            content = make_file(self._find(request), str(what))
+        except SEAError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+        name, kind = FILES[what]
+        return pack({"name": name, "type": kind, "data": base64.b64encode(content).decode()})
 
     def asks(self) -> list[Callable[[Body], Body]]:
-        """The functions that the page calls by itself, each with the session's key."""
-        return [_guard(ask) for ask in (self.weigh, self.remove, self.stop, self.compare)]
+        """The functions that the viewer calls by itself, each with the session's key."""
+        return [_guard(ask) for ask in (self.weigh, self.remove)]
 
     def weigh(self, body: Body) -> Body:
         """The model's answers about the best p."""
-        session = self._find(body)
-        found = session.weigh(read_whole(body.get("p")))
-        return {"point": encode_evidence(found), "evaluations": session.evaluations}
+        found = self.sessions.find(str(body.get("key"))).weigh(read_whole(body.get("p")))
+        return {"point": [found.p, found.only, found.removed]}
 
     def remove(self, body: Body) -> Body:
-        """The top five without some cells, or with only these."""
-        cells = [read_whole(cell) for cell in list(body.get("cells") or ())]
-        top = self._find(body).remove(cells, bool(body.get("keep")))
-        return {"top": [[a.target, a.label, a.score] for a in top]}
+        """The top five without some features, or with only these."""
+        cells = body.get("cells")
+        if not isinstance(cells, list):
+            raise HTTPException(400, "expected cells as a list of whole numbers")
+        session = self.sessions.find(str(body.get("key")))
+        top = session.remove([read_whole(cell) for cell in cells], bool(body.get("keep")))
+        share = session.output is not None and session.output.unit == "probability"
+        most = max((abs(answer.score) for answer in top), default=0.0) or 1.0
+        rows = [(a.label, _write(a.score, share), a.score / (1 if share else most)) for a in top]
+        return {"top": rows}
 
-    def compare(self, body: Body) -> Body:
-        """Two of the explanations that were kept, and how far two of their maps agree."""
-        kept = self._find(body).kept
-        sides = []
-        for side in ("a", "b"):
-            name = str(body.get(side))
-            found = next((k for k in kept if k.name == name), None)
-            if found is None:
-                raise InputError("this explanation is no longer kept: choose another")
-            sides.append(found)
-        return {"a": encode_side(sides[0]), "b": encode_side(sides[1])}
+    def _change(self, session: Session, change: Change) -> list[Any]:
+        """Change the session, and show what there is to choose from now."""
+        session.take_turn()  # what runs no longer has the page
+        try:
+            with session.changing:  # a slow change must not undo a later one
+                change(session)
+        except SEAError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+        subject = session.subject
+        targets, target = _list_classes(session), session.target
+        first, second = (target, NOT) if isinstance(target, int) else target
+        return [
+            pack({"panels": [_to_thumb(given, session.given) for given in session.choices]}),
+            gr.update(visible=subject.kind == "text"),
+            gr.update(choices=targets, value=first if targets else None),
+            gr.update(choices=[("–", NOT), *targets], value=second, visible=len(targets) > 1),
+            gr.update(choices=list(subject.members), visible=bool(subject.members)),
+        ]
 
-    def stop(self, body: Body) -> Body:
-        """End what is running; what is there stays."""
-        self._find(body).stop()
-        return {}
+    def _pack_map(self, session: Session, turn: int, request: gr.Request) -> str:
+        key = _read_key(request)
+        return pack({"turn": turn, "key": key, "one": describe_one(session.need_explanation())})
 
-    def _find(self, body: Body) -> Session:
-        return self.sessions.find(str(body.get("key")))
+    def _find(self, request: gr.Request) -> Session:
+        try:
+            return self.sessions.find(_read_key(request))
+        except SEAError as error:
+            raise gr.Error(str(error), print_exception=False) from error
 
 
 def pack(value: Body) -> str:
     """What a part of the page shows, as one text: Gradio looks into everything else, again and
     again, which took longer than a small map."""
-    text: str = orjson.dumps(value).decode()
-    return text
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 def read_whole(value: Any) -> int:
     """A whole number from the page."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"expected a whole number; got {value!r:.40}")
+        raise HTTPException(400, f"expected a whole number; got {value!r:.40}")
     return value
+
+
+def _read_field(event: gr.EventData, name: str) -> Any:
+    data = event._data
+    if not isinstance(data, dict) or name not in data:
+        raise HTTPException(400, f"expected an event with {name!r}")
+    return data[name]
 
 
 def _read_key(request: gr.Request) -> str:
@@ -281,8 +281,10 @@ def _guard(ask: Callable[[Body], Body]) -> Callable[[Body], Body]:
     """Errors for people become answers; the page shows them where the answer would stand."""
 
     def asked(body: Any) -> Body:
+        if not isinstance(body, dict):
+            raise HTTPException(400, "expected an object")
         try:
-            return ask(body if isinstance(body, dict) else {})
+            return ask(body)
         except SEAError as error:
             return {"error": str(error)}
 
@@ -290,5 +292,32 @@ def _guard(ask: Callable[[Body], Body]) -> Callable[[Body], Body]:
     return asked
 
 
-def _to_thumb(given: Given) -> dict[str, Any]:
-    return {"name": given.name, "url": None if given.image is None else to_url(given.image, 128)}
+def _list_classes(session: Session) -> list[tuple[str, int]]:
+    """Every class to explain, the likeliest first, with what the model says of these."""
+    if session.given is None or session.output is None:
+        return []
+    share = session.output.unit == "probability"
+    top = session.top(TOP)
+    rest = sorted(set(range(session.n_classes)) - {answer.target for answer in top})
+    named = [(f"{answer.label}  {_write(answer.score, share)}", answer.target) for answer in top]
+    return [*named, *((session.subject.label(k), k) for k in rest)]
+
+
+def _describe_side(side: Kept, first: Kept) -> Body:
+    """A row of a comparison, and how far its map agrees with the first row's."""
+    e, other = side.explanation, first.explanation
+    said = f"the model says {e.write_score(0)}"
+    if e is not other and e.attribution.shape == other.attribution.shape:
+        pair = torch.stack([e.attribution.flatten(), other.attribution.flatten()])[None]
+        rank = float(agreement(pair)[0, 0, 1])
+        said += f"; rank correlation of SEA's map with the first's {rank:.2f}"
+    return {"title": side.name, "note": said, "panels": describe_panels(e)}
+
+
+def _to_thumb(given: Given, chosen: Given | None) -> Body:
+    image = None if given.image is None else encode_image(to_array(given.image), 128)
+    return {"title": given.name, "image": image, "chosen": given is chosen}
+
+
+def _write(score: float, share: bool) -> str:
+    return f"{score:.2f}" if share else f"{score:.4g}"

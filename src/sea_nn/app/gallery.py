@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import base64
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.functional import interpolate
 
-from sea_nn.app.views import encode_explanation, to_url
+from sea_nn.app.uploads import MOST_BYTES
 from sea_nn.datasets.read import ExplainedDataset, ExplainedInput, read_dataset
+from sea_nn.datasets.storage import read_inputs
 from sea_nn.errors import InputError
-from sea_nn.explanation.explanation import Explanation
-from sea_nn.show.panels import blend, heat, name_method, paint
-from sea_nn.show.plots import plot_explanation
+from sea_nn.show.panels import name_method
+from sea_nn.show.viewer import describe_one, describe_panel
 
 PAGE = 30
-SIDE = 112
 SORTS = {
     "as they come": None,
     "least agreement first": "agreement",
@@ -68,88 +65,75 @@ class Gallery:
             wanted["target"] = target
         return self.data.select(sort=SORTS[sort], **wanted)
 
-    def show(self, ids: list[str], page: int = 0) -> dict[str, Any]:
-        """One page of thumbnails, with what is known of each."""
+    def show(self, ids: list[str], page: int = 1) -> tuple[list[dict[str, Any]], str, int]:
+        """The panels of one page, what it is a page of, and how many pages there are."""
         pages = max(1, -(-len(ids) // PAGE))
-        page = min(max(page, 0), pages - 1)
-        part = ids[page * PAGE : (page + 1) * PAGE]
-        return {
-            "count": len(ids),
-            "done": len(self.data),
-            "of": self.data.manifest.count,
-            "page": page,
-            "pages": pages,
-            "items": [_encode(self.data[id_]) for id_ in part],
-        }
+        page = min(max(page, 1), pages)
+        part = ids[(page - 1) * PAGE : page * PAGE]
+        done, every = len(self.data), self.data.manifest.count
+        said = f"{len(ids):,} shown; {done:,} of {every:,} inputs explained."
+        return [_describe(self.data[id_]) for id_ in part], said, pages
 
-    def open(self, id_: str) -> dict[str, Any]:
-        """Everything about one input."""
+    def open(self, id_: str) -> tuple[str, dict[str, Any] | None]:
+        """What is known of one input, in words, and its explanation for the viewer."""
         one = self.data[id_]
-        facts = _encode(one) | {"checks": [_to_words(check) for check in one.row["checks"] or ()]}
-        truth, names = one.row["label"], self.data.manifest.labels
-        facts["truth"] = names[truth] if truth is not None and truth < len(names) else None
-        if one.row["error"] is not None:
-            return facts
-        e = one.to_explanation()
-        facts |= {"kind": e.kind, "keep": one.row["keep"], "remove": one.row["remove"]}
-        if e.images is None:  # bars, lines or slices
-            facts["figure"] = _draw_figure(e)
-            return facts
-        found = encode_explanation(e)
-        found |= {"order": [], "gains": []}  # of every pixel: nobody reads them here
-        if one.members is None:
-            found["layers"] = found["layers"][:1]
-        facts["map"] = found
-        facts["picture"] = facts["hidden"] = to_url(e.images[0])
-        return facts
+        row = one.row
+        if row["error"] is not None:
+            return f"{id_}: {row['error']}", None
+        said = [f"{id_}: the model says {_name(row)}"]
+        if row["correct"] is False:
+            names, truth = self.data.manifest.labels, row["label"]
+            known = truth is not None and 0 <= truth < len(names)
+            said.append(f"which is wrong{f': it is {names[truth]}' if known else ''}")
+        checks = "; ".join(_to_words(check) for check in row["checks"] or ())
+        return ", ".join(said) + (
+            f". Failed checks: {checks}" if checks else ""
+        ) + ".", describe_one(one.to_explanation())
 
     def read(self, id_: str) -> tuple[str, bytes] | None:
-        """The input's own file, if it still lies where the run found it."""
-        path = self.data[id_].row["path"]
-        if path is None or not Path(path).is_file():
+        """The input's own file, if it is still the one that the run explained.
+
+        No row can name another file: the path must be that of the run's list of inputs, and what
+        lies there must have the hash that the list has.
+        """
+        path, known = self.data[id_].row["path"], read_inputs(self.out)
+        places = [k for k, one in enumerate(known["id"]) if one == id_]
+        if path is None or not places or known["path"][places[0]] != path:
             return None
-        return id_, Path(path).read_bytes()
+        file = Path(path)
+        if not file.is_file() or file.stat().st_size > MOST_BYTES:
+            return None
+        content = file.read_bytes()
+        if hashlib.sha256(content).hexdigest()[:16] not in str(known["digest"][places[0]]):
+            return None
+        return id_, content
 
 
-def _encode(one: ExplainedInput) -> dict[str, Any]:
-    row = one.row
-    return {
-        "id": one.id,
-        "label": row["target_name"] or f"class {row['target']}",
-        "score": row["score"],
-        "correct": row["correct"],
-        "agreement": _finite(row["agreement"]),
-        "failed": len(row["checks"] or ()),
-        "error": row["error"],
-        "url": None if row["error"] else _draw(one),
-    }
+def _name(row: dict[str, Any]) -> str:
+    name = row["target_name"] or f"class {row['target']}"
+    return name if row["score"] is None else f"{name} {row['score']:.2f}"
 
 
-def _draw(one: ExplainedInput) -> str:
-    """The map over the thumbnail, or alone."""
+def _describe(one: ExplainedInput) -> dict[str, Any]:
+    """The map over the thumbnail, or alone, with what is known of the input."""
+    row, view = one.row, one.view
+    if row["error"] is not None:
+        return {"id": one.id, "title": "error", "note": row["error"]}
+    agreement = row["agreement"]
+    facts = [
+        "wrong" if row["correct"] is False else "",
+        f"agree {agreement:.2f}" if agreement is not None and np.isfinite(agreement) else "",
+        f"{len(row['checks'])} failed checks" if row["checks"] else "",
+    ]
     values, thumbnail = one.map, one.thumbnail
-    if one.view == "slices":
+    if view == "slices":
         values = values[len(values) // 2]  # the slice that the thumbnail shows
-    elif one.view == "bars":
-        values = values.unsqueeze(0)
-    if thumbnail is None:
-        painted = paint(heat(values, 0))
-        side = (SIDE, SIDE)
-        drawn = torch.from_numpy(painted).permute(2, 0, 1)[None].float()
-        painted = interpolate(drawn, side, mode="nearest")[0].permute(1, 2, 0).numpy()
-        return to_url(_to_bytes(painted))
-    size = (int(thumbnail.shape[0]), int(thumbnail.shape[1]))
-    small = interpolate(values[None, None].float(), size, mode="area")[0, 0]
-    return to_url(_to_bytes(blend(thumbnail.contiguous().numpy(), heat(small, 0))), SIDE)
-
-
-def _draw_figure(e: Explanation) -> str:
-    data = base64.b64encode(plot_explanation(e)._repr_png_()).decode()
-    return f"data:image/png;base64,{data}"
-
-
-def _to_bytes(painted: np.ndarray[Any, Any]) -> Tensor:
-    return torch.from_numpy((painted * 255).round().astype(np.uint8))
+    if values.ndim == 2 and view != "lines" and thumbnail is not None:
+        size = (min(values.shape[0], thumbnail.shape[0]), min(values.shape[1], thumbnail.shape[1]))
+        values = torch.nn.functional.adaptive_avg_pool2d(values[None, None].float(), size)[0, 0]
+    image = None if thumbnail is None else thumbnail.expand(-1, -1, 3).contiguous().numpy()
+    panel = describe_panel(_name(row), values, image)
+    return panel | {"id": one.id, "note": ", ".join(filter(None, facts))}
 
 
 def _to_words(check: str) -> str:
@@ -157,7 +141,3 @@ def _to_words(check: str) -> str:
     name, _, found = check.partition(": ")
     said = "its map is the same everywhere, so it does not count" if found == "flat" else found
     return f"{name_method(name)}: {said}"
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and np.isfinite(value) else None

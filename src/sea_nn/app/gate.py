@@ -1,16 +1,19 @@
 """The gate before Gradio: who may come in, by which doors, and with how much.
 
-A plain ASGI middleware, so that it holds for every route that Gradio has or will have.
+A plain ASGI middleware, so that it holds for every route that Gradio has or will have: only the
+doors of ``OPEN`` are open.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -19,13 +22,34 @@ Send = Callable[[Message], Awaitable[None]]
 MOST_BODY = 16 << 20
 """Bytes of one request: an upload of 10 MB in base64, and a little more."""
 COOKIE = "sea_token"
-CLOSED = ("upload", "file=", "file/", "proxy=", "stream/", "vibe", "deep_link", "reset")
-"""Doors of Gradio's that this page has no use for: nothing is stored, so nothing is fetched."""
-
-
 BEGIN = "/gradio_api/startup-events"
 """Gradio calls its own server here, without a token, before anybody can come: it starts the queue
 and says nothing."""
+OPEN = {
+    "GET": (
+        r"/", r"/config/?", r"/theme\.css", r"/favicon\.ico", r"/manifest\.json", r"/robots\.txt",
+        r"/(static|assets|svelte)/[^.][^\\]*", BEGIN, r"/gradio_api/theme\.css",
+        r"/gradio_api/heartbeat/\w+", r"/gradio_api/info/?", r"/gradio_api/app_id/?",
+        r"/gradio_api/queue/data",
+    ),
+    "POST": (
+        r"/gradio_api/queue/join", r"/gradio_api/cancel", r"/gradio_api/component_server/?",
+    ),
+}  # fmt: skip
+"""The doors that the page needs, by method; nothing is stored, so nothing else is fetched."""
+POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "connect-src 'self'; object-src 'none'; base-uri 'self'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+"""Gradio makes its parts with inline scripts and ``new Function``; nothing comes from elsewhere."""
+HEADERS = (
+    ("content-security-policy", POLICY),
+    ("x-frame-options", "DENY"),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "same-origin"),
+)
 
 
 class TooLargeError(Exception):
@@ -37,7 +61,7 @@ class Gate:
 
     The token comes once in the address, ``/?token=...``, and then in a cookie that scripts cannot
     read. Without one, only names of this machine are answered: a page elsewhere that has its own
-    name resolve to 127.0.0.1 gets nothing.
+    name resolve to 127.0.0.1 gets nothing. Requests that other pages make are refused.
     """
 
     def __init__(self, app: Any, token: str | None = None) -> None:
@@ -50,8 +74,12 @@ class Gate:
                 await self.app(scope, receive, send)
             return
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
-        if self.token is None and not is_local(headers.get("host", "")):
+        host = headers.get("host", "")
+        if self.token is None and not is_local(host):
             await _say(send, 403, "This page is for the machine it runs on: open it as localhost.")
+            return
+        if "origin" in headers and urlsplit(headers["origin"]).netloc != host:
+            await _say(send, 403, "Another page may not ask this one.")
             return
         begins = scope["path"] == BEGIN and scope["method"] == "GET"
         if self.token is not None and not begins and not self._knows(headers):
@@ -61,8 +89,7 @@ class Gate:
             else:
                 await _say(send, 401, "Open the address that 'sea app' printed: it has a token.")
             return
-        door = scope["path"].removeprefix("/gradio_api/").removeprefix("/")
-        if door.startswith(CLOSED):
+        if not is_open(scope["method"], scope["path"]):
             await _say(send, 404, "There is nothing here.")
             return
         length = headers.get("content-length", "0")
@@ -86,6 +113,8 @@ class Gate:
         async def note(message: Message) -> None:
             nonlocal begun
             begun = True
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_encode(HEADERS)]
             await send(message)
 
         try:
@@ -93,6 +122,12 @@ class Gate:
         except TooLargeError:
             if not begun:
                 await _say(send, 413, f"At most {MOST_BODY >> 20} MB are read.")
+        except Exception:
+            # Gradio trusts its own page: an event that the page would not send breaks it inside.
+            if begun or scope["method"] != "POST":
+                raise
+            logging.getLogger(__name__).debug("a request broke", exc_info=True)
+            await _say(send, 400, "This request is not one that the page makes.")
 
     def _knows(self, headers: dict[str, str]) -> bool:
         try:
@@ -107,6 +142,16 @@ class Gate:
 
     def _same(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), str(self.token).encode())
+
+
+def is_open(method: str, path: str) -> bool:
+    """Whether a door is one of ``OPEN``.
+
+    >>> is_open("GET", "/config"), is_open("POST", "/gradio_api/upload")
+    (True, False)
+    """
+    doors = OPEN.get("GET" if method == "HEAD" else method, ())
+    return ".." not in path and any(re.fullmatch(door, path) for door in doors)
 
 
 def is_local(host: str) -> bool:
@@ -125,6 +170,10 @@ def is_local(host: str) -> bool:
 async def _say(send: Send, status: int, text: str, more: Iterable[tuple[str, str]] = ()) -> None:
     body = text.encode()
     headers = [("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(body)))]
-    raw = [(name.encode(), value.encode()) for name, value in (*headers, *more)]
+    raw = _encode((*headers, *HEADERS, *more))
     await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
+
+
+def _encode(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers]

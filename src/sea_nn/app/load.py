@@ -23,6 +23,7 @@ from sea_nn.app.subjects import Given, Subject
 from sea_nn.app.uploads import read_picture, read_table, read_words
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
+from sea_nn.members import registry
 from sea_nn.model.borrowing import borrow
 from sea_nn.model.outputs import Output
 from sea_nn.model.wrapped import Progress
@@ -80,49 +81,32 @@ def load_subject(name: str, device: str | torch.device = "cpu") -> Subject:
 def of_pictures(loaded: LoadedModel, device: str | torch.device = "cpu") -> Subject:
     """A classifier of pictures; clothes are its examples if it knows clothes, else photographs."""
 
-    def give(name: str, picture: Image.Image, *code: str) -> Given:
+    def give(name: str, picture: Image.Image) -> Given:
         x = loaded.preprocess(picture).unsqueeze(0).to(device)
-        shown = torch.from_numpy(loaded.preprocess.display(picture))
-        return Given(name, x, shown, code=(*code, "x = loaded.preprocess(picture)[None]"))
+        return Given(name, x, torch.from_numpy(loaded.preprocess.display(picture)))
 
-    def read(name: str, content: bytes) -> list[Given]:
-        return [give(name, read_picture(content), f"picture = load_image({name!r})")]
+    def read(name: str, content: bytes) -> Sequence[Given]:
+        return _number([give(name, read_picture(content))], name)
 
-    examples: list[Given] = []
-    code: tuple[str, ...]
     if loaded.name == "fashion-cnn":
         sample = load_sample()
-        for k in CLOTHES:
-            label = sample.names[int(sample.labels[k])]
-            pixels = sample.images[k, 0].mul(255).round().byte().numpy()
-            code = (
-                "from PIL import Image",
-                "from sea_nn.vision.shipped import load_sample",
-                f"pixels = load_sample().images[{k}, 0].mul(255).round().byte()",
-                "picture = Image.fromarray(pixels.numpy())",
+        examples = [
+            give(
+                sample.names[int(sample.labels[k])],
+                Image.fromarray(sample.images[k, 0].mul(255).round().byte().numpy()),
             )
-            examples.append(give(label, Image.fromarray(pixels), *code))
+            for k in CLOTHES
+        ]
     else:
-        for name in PHOTOGRAPHS:
-            content = (files("sea_nn.vision") / "assets" / name).read_bytes()
-            code = (
-                "from importlib.resources import files",
-                f'file = files("sea_nn.vision") / "assets" / "{name}"',
-                "picture = load_image(file)",
-            )
-            examples.append(give(name.partition(".")[0], read_picture(content), *code))
+        folder = files("sea_nn.vision") / "assets"
+        examples = [
+            give(name.partition(".")[0], read_picture((folder / name).read_bytes()))
+            for name in PHOTOGRAPHS
+        ]
+    members = _list_members("superpixels", "attention")
     return Subject(
-        loaded.name,
-        "image",
-        loaded.model,
-        loaded.labels,
-        read,
-        tuple(examples),
-        code=(
-            "from sea_nn.vision import load_image, load_model",
-            f"loaded = load_model({loaded.name!r})",
-            "model, labels = loaded.model, loaded.labels",
-        ),
+        *(loaded.name, "image", loaded.model, loaded.labels, read, _number(examples)),
+        members=members,
     )
 
 
@@ -130,46 +114,26 @@ def of_columns(
     name: str, model: nn.Module, columns: Columns, device: str | torch.device = "cpu"
 ) -> Subject:
     """A model of tables (each row of a CSV file is an input) or series (each file is one)."""
-    names = tuple(map(str, columns.names))
+    names, series = tuple(map(str, columns.names)), columns.steps is not None
 
-    def read(file: str, content: bytes) -> list[Given]:
+    def read(file: str, content: bytes) -> Sequence[Given]:
         rows, values = read_table(content, len(names))
         values = values.to(device)
-        line = f"x = subject.read({file!r}, Path({file!r}).read_bytes())"
-        if columns.steps is None:
-            return [
-                Given(
-                    row,
-                    values[i : i + 1],
-                    code=("from pathlib import Path", f"{line}[{i}].x"),
-                )
-                for i, row in enumerate(rows)
-            ]
+        if not series:
+            pairs = zip(rows, values.split(1), strict=True)
+            return _number([Given(row, x) for row, x in pairs], file)
         if len(values) != columns.steps:
             raise InputError(
                 f"the series has {len(values)} time steps (rows); the model takes {columns.steps}"
             )
-        code = ("from pathlib import Path", f"{line}[0].x")
-        return [Given(file, values.T.unsqueeze(0), code=code)]
+        return _number([Given(file, values.T.unsqueeze(0))], file)
 
-    examples = () if columns.examples is None else columns.examples.to(device).split(1)
+    rows = () if columns.examples is None else columns.examples.to(device).split(1)
+    examples = _number([Given(f"example {i + 1}", x) for i, x in enumerate(rows)])
+    kind, labels = "series" if series else "table", tuple(map(str, columns.labels))
+    members = _list_members("superpixels", "attention", "image", "convolution")
     return Subject(
-        name,
-        "table" if columns.steps is None else "series",
-        model,
-        tuple(map(str, columns.labels)),
-        read,
-        tuple(
-            Given(f"example {i + 1}", x, code=(f"x = subject.examples[{i}].x",))
-            for i, x in enumerate(examples)
-        ),
-        names,
-        columns.output,
-        (
-            "from sea_nn.app import load_subject",
-            f"subject = load_subject({name!r})",
-            "model, labels, names = subject.model, subject.labels, subject.feature_names",
-        ),
+        *(name, kind, model, labels, read, examples, names, columns.output), members=members
     )
 
 
@@ -189,8 +153,9 @@ class TextSubject(Subject):
         given: Given,
         target: int | tuple[int, int],
         budget: int,
-        progress: Progress,
-        on_round: Callable[[Explanation], bool],
+        methods: Sequence[str] | None = None,
+        progress: Progress | None = None,
+        on_round: Callable[[Explanation], bool] | None = None,
         previous: Explanation | None = None,
     ) -> Explanation:
         """The text's explanation with this many evaluations."""
@@ -228,26 +193,28 @@ def of_texts(name: str, sea: TextSEA, examples: Sequence[str] = EXAMPLES) -> Sub
     if sea.language:
         raise InputError("the page explains classifiers of texts, and this is a language model")
 
-    def give(title: str, text: str, code: str) -> Given:
-        return Given(title, NO_TENSOR, text=text, code=(code,))
+    def give(text: str) -> Given:
+        return Given(shorten(text, 60, placeholder=" …"), NO_TENSOR, text=text)
 
-    def read(file: str, content: bytes) -> list[Given]:
+    def read(file: str, content: bytes) -> Sequence[Given]:
         text = read_words(content)
-        return [give(shorten(text, 60, placeholder=" …"), text, f"text = {text!r}")]
+        return [replace(give(text), code=f"subject.read({file!r}, {text!r}.encode())[0]")]
 
-    labels = sea._name_labels(None) or ()
-    return TextSubject(
-        name,
-        "text",
-        sea.model,
-        tuple(map(str, labels)),
-        read,
-        tuple(
-            give(shorten(text, 60, placeholder=" …"), text, f"text = {text!r}") for text in examples
-        ),
-        code=(
-            "from sea_nn.vision.models import run_factory",
-            f"sea = run_factory({name!r})",
-        ),
-        sea=sea,
+    labels = tuple(map(str, sea._name_labels(None) or ()))
+    given = _number([give(text) for text in examples])
+    return TextSubject(name, "text", sea.model, labels, read, given, sea=sea)
+
+
+def _number(given: Sequence[Given], file: str | None = None) -> tuple[Given, ...]:
+    """Inputs with the Python that gives each: the subject's examples, or those of a file."""
+    made = (
+        "subject.examples"
+        if file is None
+        else f"subject.read({file!r}, Path({file!r}).read_bytes())"
     )
+    return tuple(replace(one, code=f"{made}[{i}]") for i, one in enumerate(given))
+
+
+def _list_members(*without: str) -> tuple[str, ...]:
+    """The methods that need none of these."""
+    return tuple(n for n in registry.names() if not registry.get(n).needs & set(without))

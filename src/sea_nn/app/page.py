@@ -1,7 +1,8 @@
 """The page: where things stand, and which event goes where.
 
-What is drawn lives in page.js, parts.js, details.js and compare.js; what happens, in ``events``;
-what is known, in the session.
+Gradio's own parts are used as they are. Four places show what Gradio has no part for (app.js): the
+viewer of explanations, pictures to choose from with a door for files, rows of maps, and a file to
+take away. What happens lives in ``events``; what is known, in the session.
 """
 
 from __future__ import annotations
@@ -13,23 +14,21 @@ from typing import Any
 
 import gradio as gr
 
-from sea_nn.app.events import Events
+from sea_nn.app.events import NOT, Events
 from sea_nn.app.gallery import ANY, FILTERS, SORTS, Gallery
 from sea_nn.app.session import BUDGETS, Sessions
 from sea_nn.app.subjects import Subject
-from sea_nn.app.takeaway import COLOURS, FORMATS, PANELS, SIZES
+from sea_nn.app.takeaway import FILES
+from sea_nn.show.viewer import SCRIPTS, describe_palette, read_part
 
-SCRIPTS = ("page.js", "parts.js", "details.js", "compare.js")
-HEAD = """<header class="sea-head"><h1>Why does the model say that?</h1>
-<p>Which parts of the input, for which class, and what it says without them.</p></header>"""
-QUIET: dict[str, Any] = {
-    "show_progress": "hidden",
-    "api_visibility": "private",
-    "trigger_mode": "multiple",
-}
-WORK = {**QUIET, "concurrency_id": "explain", "concurrency_limit": 2}
-"""How events are shown and queued; two explanations at a time are enough for a machine. With
-Gradio's own trigger mode a click is lost while the one before it is at work."""
+HEAD = """# Why does the model say that?
+Which parts of the input, for which class, and what it says without them."""
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+CHANGE = {**QUIET, "trigger_mode": "multiple", "concurrency_id": "change", "concurrency_limit": 1}
+WORK = {**QUIET, "trigger_mode": "multiple", "concurrency_id": "explain", "concurrency_limit": 2}
+"""How events are shown and queued: changes one after the other, in their order, and explanations
+two at a time, enough for a machine. With Gradio's own trigger mode a click is lost while the one
+before it is at work."""
 
 
 def build_page(
@@ -39,125 +38,118 @@ def build_page(
     events = Events(subjects, Sessions() if sessions is None else sessions, gallery)
     page: gr.Blocks
     with gr.Blocks(title="SEA: why does the model say that?", analytics_enabled=False) as page:
-        gr.HTML(HEAD)
-        views = ["Ask", "Compare", *(["Data set"] if gallery else [])]
-        _part(f"tabs(element, {json.dumps(views)}, {2 if gallery else 0})", "tabs")
-        with gr.Column(elem_id="view-0"):
-            picker, stage, progress, budget, classes = _build_ask(events)
-            _build_takeaway(events)
-        with gr.Column(elem_id="view-1"), _card():
-            _part("compare(element)", "compare")
-        if gallery is not None:
-            with gr.Column(elem_id="view-2"):
-                opened = _build_gallery(page, events, gallery)
-        shown = [picker, stage, progress]
-        page.load(events.begin, [budget], shown, **WORK)
-        picker.choose(events.choose, [budget], shown, **WORK)
-        picker.upload(events.upload, [budget], shown, **WORK)
-        picker.switch(events.switch, [budget], shown, **WORK)
-        classes.why(events.why, [budget], shown, **WORK)
-        budget.input(events.again, [budget], shown, **WORK)
-        if gallery is not None:
-            opened.ask(events.ask_result, [budget], shown, **WORK)
+        gr.Markdown(HEAD)
+        with gr.Tabs(selected="ask") as tabs:
+            with gr.Tab("Ask", id="ask", render_children=True):
+                start = _build_ask(page, events, subjects)
+            with gr.Tab("Compare", id="compare", render_children=True) as compare:
+                _build_compare(compare, events)
+            if gallery is not None:
+                with gr.Tab("Data set", id="data", render_children=True) as data:
+                    _build_data(data, events, gallery, tabs, start)
         page.unload(events.leave)
     page.queue(max_size=32)  # no more than there are sessions: who waits keeps its place
     return page
 
 
-def _build_ask(events: Events) -> tuple[Any, Any, Any, Any, Any]:
-    """Input, classes, map and evidence."""
-    with _card():
-        picker = _part("picker(element, props, trigger, watch)", "picker")
-    with gr.Row(elem_classes="sea-two"):
-        with gr.Column(elem_classes="sea-side"):
-            with _card(order=2):
-                call = "stage(element, props, watch, server)"
-                stage = _part(call, "stage", server_functions=events.asks())
-                progress = _part("progress(element, props, watch)", "progress")
-                budget = gr.Radio(
-                    [(f"{b:,}", b) for b in BUDGETS],
-                    value=BUDGETS[1],
-                    label="Model evaluations for the map",
-                    elem_id="budget",
-                )
-            with _card("Try it yourself", order=4):
-                _part("trial(element)", "trial")
-        with gr.Column(elem_classes="sea-side"):
-            with _card("The model says", order=1):
-                classes = _part("classes(element, trigger)", "classes")
-            with _card("Is it true? Ask the model", order=3):
-                _part("evidence(element)", "evidence")
-    with gr.Row(elem_classes="sea-two"):
-        with _card("Members and their agreement"):
-            _part("members(element)", "members")
-        with _card("Checks"):
-            _part("checks(element)", "checks")
-    return picker, stage, progress, budget, classes
-
-
-def _build_takeaway(events: Events) -> None:
-    """Files to take away."""
-    with gr.Row(elem_classes="sea-two"):
-        with _card("Take away"):
-            kind = gr.Radio(
-                list(FORMATS), value="PNG", label="Format of the figure", elem_id="kind"
+def _build_ask(page: gr.Blocks, events: Events, subjects: Sequence[Subject]) -> Any:
+    """Input, class, map and files; returns how to bind an event that changes the session."""
+    with gr.Row():
+        with gr.Column(scale=1, min_width=300):
+            names = [subject.name for subject in subjects]
+            many = len(names) > 1
+            model = gr.Dropdown(names, value=names[0], label="Model", visible=many, elem_id="model")
+            picker = _place("pick", "picker", own=True)
+            typed = gr.Textbox(
+                label="A text of your own", visible=False, submit_btn=True, elem_id="typed"
             )
-            size = gr.Radio(list(SIZES), value=list(SIZES)[1], label="Width", elem_id="width")
-            with gr.Column(elem_id="picture-only"):
-                panels = gr.CheckboxGroup(
-                    list(PANELS), value=list(PANELS[:2]), label="Panels", elem_id="panels"
-                )
-                shades = [(name.removesuffix("_r").lower(), name) for name in COLOURS]
-                colours = gr.Radio(shades, value=COLOURS[0], label="Colours", elem_id="colours")
-            with gr.Row():
-                figure = gr.Button("Save figure", elem_id="take-figure", size="sm")
-                file = gr.Button("Save explanation", elem_id="take-explanation", size="sm")
-                report = gr.Button("Save report", elem_id="take-report", size="sm")
-            parcel = _part("parcel(element, props, watch)", "parcel")
-        with _card("The same in Python"):
-            _part("code(element)", "code")
-    figure.click(events.take_figure, [kind, panels, colours, size], parcel, **QUIET)
-    file.click(events.take_explanation, None, parcel, **QUIET)
-    report.click(events.take_report, None, parcel, **QUIET)
+            target = gr.Dropdown([], label="Why does it say", elem_id="target")
+            versus = gr.Dropdown([("–", NOT)], value=NOT, label="and not", elem_id="versus")
+            choices = [(f"{b:,}", b) for b in BUDGETS]
+            budget = gr.Radio(
+                choices, value=BUDGETS[1], label="Model evaluations for the map", elem_id="budget"
+            )
+            members = gr.Dropdown(
+                [], multiselect=True, label="Members (none: SEA's own choice)", elem_id="members"
+            )
+            status = gr.Markdown("", elem_id="status")
+            stop = gr.Button("Stop", size="sm", elem_id="stop")
+            with gr.Accordion("Take away", open=False, elem_id="take"):
+                what = gr.Radio(list(FILES), value=next(iter(FILES)), label="File", elem_id="what")
+                save = gr.Button("Save", size="sm", elem_id="save")
+                parcel = _place("parcel", "parcel")
+                code = gr.Code(language="python", label="The same in Python", interactive=False)
+        with gr.Column(scale=3, min_width=300):
+            stage = _place("viewer", "stage", server_functions=events.asks())
+    shown = [picker, typed, target, versus, members]
+
+    def bind(event: Any, does: Any, inputs: Any = None, more: Sequence[Any] = ()) -> None:
+        changed = event(does, inputs, [*shown, *more], **CHANGE)
+        changed.success(events.explain, [budget, members], [stage, status, code], **WORK)
+
+    bind(page.load, events.begin)
+    bind(picker.select, events.choose)
+    bind(picker.upload, events.upload)
+    bind(typed.submit, events.type, typed)
+    bind(model.input, events.switch, model)
+    bind(target.input, events.aim, [target, versus])
+    bind(versus.input, events.aim, [target, versus])
+    for event in (budget.input, members.input):
+        event(events.explain, [budget, members], [stage, status, code], **WORK)
+    stop.click(events.stop, **QUIET)
+    save.click(events.take, what, parcel, **QUIET)
+    return bind
 
 
-def _build_gallery(page: gr.Blocks, events: Events, gallery: Gallery) -> Any:
-    """A run's results: filters, thumbnails, and the one that was opened."""
-    with _card():
-        which = gr.Radio(list(FILTERS), value=FILTERS[0], label="Show", elem_id="which")
-        with gr.Row(elem_classes="sea-pick"):
-            target = gr.Dropdown(gallery.classes(), value=ANY, label="Class", elem_id="class")
-            sort = gr.Dropdown(list(SORTS), value=next(iter(SORTS)), label="Order", elem_id="sort")
-            again = gr.Button("Refresh", elem_id="refresh", size="sm", min_width=80, scale=0)
-        results = _part("gallery(element, props, trigger, watch)", "gallery")
-    with _card(name="opened-card"):
-        opened = _part("opened(element, props, trigger, watch)", "opened")
-    chosen, browse = [which, target, sort], events.browse
-    for event in (page.load, which.input, target.input, sort.input, again.click):
-        event(browse, chosen, [results, target], **QUIET)
-    results.turn(events.turn, chosen, results, **QUIET)
-    results.open(events.open_result, None, opened, **QUIET)
-    return opened
+def _build_compare(tab: gr.Tab, events: Events) -> None:
+    """Explanations of this visit below each other: inputs, classes, models, members."""
+    label = "Explanations of this visit (the last eight are kept)"
+    sides = gr.Dropdown([], multiselect=True, max_choices=4, label=label, elem_id="sides")
+    strips = _place("strips", "strips")
+    tab.select(events.list_kept, sides, [sides, strips], **QUIET)
+    sides.input(events.compare, sides, strips, **QUIET)
 
 
-def read_asset(name: str) -> str:
-    """A file of the page."""
-    return (files("sea_nn.app") / name).read_text(encoding="utf-8")
+def _build_data(tab: gr.Tab, events: Events, gallery: Gallery, tabs: gr.Tabs, bind: Any) -> None:
+    """A run's results: filters, small maps, and the one that was opened."""
+    which = gr.Radio(list(FILTERS), value=FILTERS[0], label="Show", elem_id="which")
+    with gr.Row():
+        target = gr.Dropdown(gallery.classes(), value=ANY, label="Class", elem_id="class")
+        sort = gr.Dropdown(list(SORTS), value=next(iter(SORTS)), label="Order", elem_id="sort")
+        number = gr.Number(1, label="Page", precision=0, minimum=1, elem_id="page")
+        again = gr.Button("Refresh", elem_id="refresh", size="sm", min_width=80)
+    count = gr.Markdown("", elem_id="count")
+    results = _place("pick", "results")
+    said, chosen = gr.Markdown("", elem_id="said"), gr.State("")
+    ask = gr.Button("Ask the model about it", visible=False, size="sm", elem_id="ask-result")
+    opened = _place("viewer", "opened")
+    inputs, shown = [which, target, sort, number], [results, count, number, target]
+    for event in (tab.select, which.input, target.input, sort.input, number.submit, again.click):
+        event(events.browse, inputs, shown, **QUIET)
+    results.select(events.open_result, None, [chosen, said, opened, ask], **QUIET)
+    bind(ask.click, events.ask_result, chosen, [tabs])
 
 
-def _card(title: str = "", order: int | None = None, name: str | None = None) -> gr.Column:
-    """A column with a border and a heading; ``order`` is its place in a narrow window."""
-    names = ["sea-card", *([] if order is None else [f"sea-order-{order}"])]
-    card = gr.Column(elem_classes=names, elem_id=name, min_width=0)
-    if title:
-        with card:
-            gr.HTML(f'<h2 class="sea-title">{title}</h2>')
-    return card
+def read_head() -> str:
+    """The scripts and the template of the viewer, and the page's own, for the page's head."""
+    parts = {
+        "template": f"<style>{read_part('style.css')}</style>"
+        f'<div class="sea bare">{read_part("viewer.html")}</div>',
+        "look": f"<style>{read_part('style.css')}{_read('page.css')}</style>",
+        "palette": describe_palette(),
+    }
+    data = json.dumps(parts).replace("<", "\\u003c")
+    script = "\n".join([read_part(*SCRIPTS), _read("app.js")])
+    return f'<script>window.sea = (() => {{\n"use strict";\n{script}\n}})()({data});</script>'
 
 
-def _part(call: str, name: str, **options: Any) -> Any:
+def _read(name: str) -> str:
+    return (files("sea_nn.app") / name).read_text("utf-8")
+
+
+def _place(part: str, name: str, **options: Any) -> Any:
     """A place that one of the scripts fills."""
-    names = "/* 'choose' 'upload' 'switch' 'why' 'turn' 'open' 'ask' */"
-    call = call.replace("props", "sea.unpack(props)")
-    code = f"{names} sea.{call};"  # Gradio finds an event by its quoted name
+    own = json.dumps(bool(options.pop("own", False)))
+    server = "server" if "server_functions" in options else "null"
+    code = f"/* 'select' 'upload' */ sea.{part}(element, props, watch, trigger, {server}, {own});"
     return gr.HTML("", html_template="<div></div>", js_on_load=code, elem_id=name, **options)

@@ -10,7 +10,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from sea_nn.app.gate import MOST_BODY, Gate, is_local
-from sea_nn.app.page import SCRIPTS, read_asset
+from sea_nn.app.page import read_head
 from sea_nn.errors import InputError
 
 
@@ -39,8 +39,7 @@ def serve(page: Any, host: str = "127.0.0.1", port: int | None = None, **options
                 font=["system-ui", "sans-serif"],
                 font_mono=["ui-monospace", "monospace"],
             ),
-            css=read_asset("page.css"),
-            head=f"<script>{''.join(map(read_asset, SCRIPTS))}</script>",
+            head=read_head(),
             app_kwargs={"middleware": [Middleware(Gate, token=token)]},
             **options,
         )

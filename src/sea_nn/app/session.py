@@ -31,8 +31,9 @@ from sea_nn.app.subjects import Given, Subject
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.model.outputs import Output
-from sea_nn.questions.curve import predict_curve
 
+Target = int | tuple[int, int]
+Methods = tuple[str, ...] | None
 BUDGETS = (34, 128, 512, 1024)
 MOST_ANSWERS = 4096
 MOST_KEPT = 8
@@ -49,15 +50,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The model's scores with only SEA's best p features left and with these removed.
-
-    ``predicted`` is what the learned function says of the former.
-    """
+    """The model's scores with only SEA's best p features left and with these removed."""
 
     p: int
     only: float
     removed: float
-    predicted: float
 
 
 @dataclass(frozen=True)
@@ -93,9 +90,8 @@ class Session:
         given: the input; None before ``choose``.
         target: the class explained, or (a, b) for "why a and not b".
         explanation: the newest one of ``given`` and ``target``, or None.
-        measured: what was asked about the explanation's best p features, by p.
         kept: the last explanations, newest last.
-        calls: what was explained of this input: (target, budget, whether it was stopped).
+        calls: what was explained of this input: (target, budget, members, whether it was stopped).
         evaluations: of the model, in all.
         reused: the evaluations that were paid for before the explanation: answers and members.
         turn: the number of the visitor's last request; what older ones find is no longer shown.
@@ -107,11 +103,10 @@ class Session:
         self.choices: Sequence[Given] = subject.examples
         self.upload: tuple[str, bytes] | None = None
         self.given: Given | None = None
-        self.target: int | tuple[int, int] = 0
+        self.target: Target = 0
         self.explanation: Explanation | None = None
-        self.measured: dict[int, Evidence] = {}
         self.kept: list[Kept] = []
-        self.calls: list[tuple[int | tuple[int, int], int, bool]] = []
+        self.calls: list[tuple[Target, int, Methods, bool]] = []
         self.evaluations = self.reused = 0
         self.turn = 0
         self.changing = threading.Lock()
@@ -137,7 +132,7 @@ class Session:
         outputs, output = self.subject.run(given)
         with self._lock:
             self.output = output
-            self.given, self.explanation, self.measured = given, None, {}
+            self.given, self.explanation = given, None
             self._whole = outputs
             self._previous, self.calls = None, []
             self._answers.clear()
@@ -150,6 +145,11 @@ class Session:
         self.choose(found[0])
         self.choices = found if len(found) > 1 else self.subject.examples
         self.upload = (name, content)
+
+    @property
+    def n_classes(self) -> int:
+        """How many outputs the model has."""
+        return len(self._whole)
 
     def top(self, count: int = 5, outputs: Tensor | None = None) -> list[Answer]:
         """The likeliest classes, best first; of other ``outputs`` [K] than the whole input's."""
@@ -166,19 +166,13 @@ class Session:
         outputs = self._whole if outputs is None else outputs
         return float(self.output.score(outputs.unsqueeze(0), torch.tensor([self.target])))
 
-    def score_class(self) -> float:
-        """What the model says of the (first) class explained, whatever it is explained against."""
-        assert self.output is not None
-        first = self.target if isinstance(self.target, int) else self.target[0]
-        return float(self.output.scores(self._whole.unsqueeze(0))[0, first])
-
     def name_target(self) -> str:
         """The target in words."""
         if isinstance(self.target, int):
             return self.subject.label(self.target)
         return " and not ".join(map(self.subject.label, self.target))
 
-    def aim(self, target: int | tuple[int, int]) -> None:
+    def aim(self, target: Target) -> None:
         """Take another class, or two: "why a and not b"."""
         self.stop()
         classes = (target,) if isinstance(target, int) else target
@@ -188,10 +182,12 @@ class Session:
             raise InputError(f"there are classes 0 to {len(self._whole) - 1}; got {target}")
         with self._lock:
             if target != self.target:
-                self.target, self.explanation, self.measured = target, None, {}
+                self.target, self.explanation = target, None
 
-    def explain(self, budget: int = BUDGETS[1]) -> Iterator[Step]:
+    def explain(self, budget: int = BUDGETS[1], methods: Methods = None) -> Iterator[Step]:
         """Explain the input: a map after each round of questions, the first one soon.
+
+        ``methods`` are members to use in place of SEA's own choice.
 
         What the model answered about this input before, for whatever class, counts as asked, and
         members' maps of a class explained before are there. Ends early, with what is there, when
@@ -204,7 +200,7 @@ class Session:
             if self._worker is not None:
                 self._worker.join()  # what it has found by now is there, and serves this one
             self._stop = stop = threading.Event()
-            work = partial(self._work, given, budget, stop, steps)
+            work = partial(self._work, given, budget, methods, stop, steps)
             self._worker = worker = start(work)
         try:
             while (step := steps.get()) is not None:
@@ -243,18 +239,7 @@ class Session:
         best = torch.zeros(e.order.shape[1], dtype=torch.bool)
         best[e.order[0, :p].cpu()] = True
         only, removed = self.ask(torch.stack([best, ~best]))
-        found = Evidence(p, self.score(only), self.score(removed), self.predict_line()[p])
-        with self._lock:
-            if e is self.explanation:
-                self.measured[p] = found
-        return found
-
-    def predict_line(self) -> list[float]:
-        """What the learned function says of the best 0, 1, ..., n features: n + 1 scores."""
-        e = self.need_explanation()
-        assert e.function is not None  # every explanation here has a budget
-        line: list[float] = predict_curve(e.function, e.order)[0][0].tolist()
-        return line
+        return Evidence(p, self.score(only), self.score(removed))
 
     def switch(self, subject: Subject) -> None:
         """Ask another model about the same input, if it can read it; what was kept stays."""
@@ -262,7 +247,7 @@ class Session:
         name = None if self.given is None else self.given.name
         with self._lock:
             self.subject, self.choices = subject, subject.examples
-            self.given, self.explanation, self.measured = None, None, {}
+            self.given, self.explanation = None, None
             self._answers.clear()
         if self.upload is not None:
             try:
@@ -294,6 +279,7 @@ class Session:
         self,
         given: Given,
         budget: int,
+        methods: Methods,
         stop: threading.Event,
         steps: queue.SimpleQueue[Step | BaseException | None],
     ) -> None:
@@ -302,14 +288,18 @@ class Session:
         asked = None if previous is None else previous.asked
         known = 0 if asked is None or asked.outputs is None else asked.sets.shape[1]
         newest: Explanation | None = None
+        reached = 0
 
         def tell(member: str, done: int, total: int) -> None:
             if stop.is_set():
                 raise StoppedError
-            steps.put(Step(min(total, known + done), total, wait(done, total)))
+            step(done, total)
 
-        def wait(done: int, total: int) -> float:
-            return (time.monotonic() - started) / max(done, 1) * max(0, total - known - done)
+        def step(done: int, total: int, e: Explanation | None = None) -> None:
+            nonlocal reached
+            reached = max(reached, min(total, known + done))  # a map's count may lag behind
+            left = (time.monotonic() - started) / max(done, 1) * max(0, total - known - done)
+            steps.put(Step(reached, total, left, e))
 
         def show(e: Explanation) -> bool:
             nonlocal newest
@@ -319,13 +309,11 @@ class Session:
                 newest, self.explanation, self.reused = e, e, known
                 if e.members and e.members[-1].reused:
                     self.reused += sum(e.members[-1].evaluations.values())
-                self.measured = self._read_curve(e)
-            spent = sum(e.provenance.evaluations.values())
-            steps.put(Step(min(budget, known + spent), budget, wait(spent, budget), e))
+            step(sum(e.provenance.evaluations.values()), budget, e)
             return not stop.is_set()
 
         try:
-            show(self.subject.explain(given, target, budget, tell, show, previous))
+            show(self.subject.explain(given, target, budget, methods, tell, show, previous))
         except StoppedError:
             pass  # the last round's map is there
         except BaseException as error:
@@ -334,24 +322,13 @@ class Session:
             if newest is not None:
                 self.evaluations += sum(newest.provenance.evaluations.values())
             if newest is not None and given is self.given and target == self.target:
-                self._keep(given, newest)
+                self._keep(given, newest, methods)
                 self._previous = newest
-                self.calls.append((target, budget, stop.is_set()))
+                self.calls.append((target, budget, methods, stop.is_set()))
         steps.put(None)
 
-    def _read_curve(self, e: Explanation) -> dict[int, Evidence]:
-        """What was asked along the order while explaining."""
-        if e.curve is None or e.function is None:
-            return {}
-        line = predict_curve(e.function, e.order)[0][0].tolist()
-        points = zip(
-            *(part.tolist() for part in (e.curve.counts, e.curve.left[0], e.curve.removed[0])),
-            strict=True,
-        )
-        return {p: Evidence(p, left, removed, line[p]) for p, left, removed in points}
-
-    def _keep(self, given: Given, e: Explanation) -> None:
-        name = f"{self.name_target()} · {given.name} · {self.subject.name}"
+    def _keep(self, given: Given, e: Explanation, methods: Methods) -> None:
+        name = " · ".join([self.name_target(), given.name, self.subject.name, *(methods or ())])
         self.kept = [k for k in self.kept if k.name != name][1 - MOST_KEPT :]
         self.kept.append(Kept(name, given, e))
 

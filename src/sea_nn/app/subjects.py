@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
 from sea_nn.model.outputs import Output, find_output
 from sea_nn.model.wrapped import Progress, predict
-from sea_nn.questions.absent import Perturbation, prepare
+from sea_nn.questions.absent import prepare
 from sea_nn.questions.ask import find_way
 from sea_nn.sea import SEA
 
@@ -23,15 +23,14 @@ from sea_nn.sea import SEA
 class Given:
     """One input: its name, its tensor [1, ...] or text, and of pictures what to draw, [H, W, 3].
 
-    ``code`` are lines of Python that make ``x`` (and ``picture``) after the subject's own; an
-    upload is known by its name alone.
+    ``code`` is the Python that makes it of a ``subject``; an upload is known by its name alone.
     """
 
     name: str
     x: Tensor
     image: Tensor | None = None
     text: str = ""
-    code: tuple[str, ...] = ()
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,22 +46,22 @@ class Subject:
         examples: inputs to begin with.
         feature_names: of columns or channels.
         output: what the model's outputs are; None to find out.
-        code: lines of Python that make ``model``, ``labels`` and, of columns, ``names``.
+        members: attribution methods to choose from, instead of SEA's own choice; may be empty.
     """
 
     name: str
     kind: Literal["image", "table", "series", "text"]
     model: nn.Module
     labels: tuple[str, ...]
-    read: Callable[[str, bytes], list[Given]]
+    read: Callable[[str, bytes], Sequence[Given]]
     examples: tuple[Given, ...] = ()
     feature_names: tuple[str, ...] | None = None
     output: str | None = None
-    code: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
 
     def label(self, target: int) -> str:
         """The name of a class, or "class 7"."""
-        return self.labels[target] if target < len(self.labels) else f"class {target}"
+        return self.labels[target] if 0 <= target < len(self.labels) else f"class {target}"
 
     def run(self, given: Given) -> tuple[Tensor, Output]:
         """The model's outputs of an input, [K], and what they are."""
@@ -74,12 +73,13 @@ class Subject:
         given: Given,
         target: int | tuple[int, int],
         budget: int,
-        progress: Progress,
-        on_round: Callable[[Explanation], bool],
+        methods: Sequence[str] | None = None,
+        progress: Progress | None = None,
+        on_round: Callable[[Explanation], bool] | None = None,
         previous: Explanation | None = None,
     ) -> Explanation:
         """The input's explanation with this many evaluations, as ``SEA.explain`` has it."""
-        return SEA(self.model, budget=budget, output=self.output).explain(
+        return SEA(self.model, methods, budget=budget, output=self.output).explain(
             given.x,
             target,
             labels=self.labels or None,
@@ -97,15 +97,5 @@ class Subject:
         left = torch.cat([e.spread(row.unsqueeze(0)) for row in sets.to(given.x.device)])
         hidden = ~Features.of(given.x).over_input(left)
         first = torch.zeros(len(left), dtype=torch.long, device=given.x.device)
-        return predict(self.model, open_hiding(given.x).hide(hidden, first)).cpu()
-
-
-def open_hiding(x: Tensor) -> Perturbation:
-    """The way in which features of x are hidden, as ``SEA`` hides them by default."""
-    return prepare(x, find_way(None, Features.of(x).kind, None))
-
-
-def hide(x: Tensor) -> Tensor:
-    """Inputs x [N, ...] with everything hidden."""
-    everything = torch.ones_like(x, dtype=torch.bool)
-    return open_hiding(x).hide(everything, torch.arange(len(x), device=x.device))
+        way = find_way(None, Features.of(given.x).kind, None)  # as SEA hides them by default
+        return predict(self.model, prepare(given.x, way).hide(hidden, first)).cpu()

@@ -25,11 +25,25 @@ from sea_nn.show.viewer.describe import (
     describe_entry,
     describe_group,
     describe_input,
+    describe_one,
     describe_palette,
     describe_panel,
+    describe_panels,
+    encode_image,
 )
 
-__all__ = ["describe_panel", "read_part", "write_card", "write_report", "write_summary_page"]
+__all__ = [
+    "SCRIPTS",
+    "describe_one",
+    "describe_palette",
+    "describe_panel",
+    "describe_panels",
+    "encode_image",
+    "read_part",
+    "write_card",
+    "write_report",
+    "write_summary_page",
+]
 
 SCRIPTS = ("draw.js", "charts.js", "viewer.js", "pages.js")
 FEW = 48

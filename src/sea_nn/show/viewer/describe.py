@@ -154,7 +154,7 @@ def encode_maps(e: Explanation, i: int, side: int) -> Array:
     return np.round(planes * 255).astype(np.uint8)
 
 
-def encode_image(image: Array) -> str:
+def encode_image(image: Array, side: int = IMAGE_SIDE) -> str:
     """A picture, uint8 [H, W, 3], as a data address: JPEG, or PNG when it is small."""
     picture = Image.fromarray(image)
     buffer = io.BytesIO()
@@ -162,7 +162,7 @@ def encode_image(image: Array) -> str:
         picture.save(buffer, "PNG", optimize=True)
         kind = "png"
     else:
-        picture.thumbnail((IMAGE_SIDE, IMAGE_SIDE))
+        picture.thumbnail((side, side))
         picture.save(buffer, "JPEG", quality=88)
         kind = "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
