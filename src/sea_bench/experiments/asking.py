@@ -19,7 +19,7 @@ from sea_nn.sea import SEA
 
 ScoreSets = Callable[[Tensor], Tensor]
 """From sets, bool [N, R, n], to what the model says with only these features left, [N, R]."""
-ROWS = 256  # inputs in one pass of the model
+VALUES, ROWS = 2**24, 4096  # numbers, and inputs, in one pass of the model at most
 
 
 def explain(
@@ -74,8 +74,8 @@ def make_score(
             raise InputError(f"sets must be [N, R, n] with N = {len(x)}; got {list(sets.shape)}")
         left = features.over_input(features.expand(sets.to(x.device)).flatten(0, 1))
         rows = torch.arange(count, device=x.device).repeat_interleave(per_input)
-        answers = []
-        for part in torch.arange(len(rows), device=x.device).split(ROWS):
+        answers, size = [], max(1, min(ROWS, VALUES // x[0].numel()))
+        for part in torch.arange(len(rows), device=x.device).split(size):
             own, kept = rows[part], left[part]
             said = [
                 read_output(model(torch.where(kept, x[own], fill[own])), target[own], output)

@@ -222,6 +222,7 @@ TABLES = Measurement(
     "planted truth.",
     "scikit-learn",
     n_inputs=24,
+    quick=2,
     work=measure_tables,
 )
 GROUPS = Measurement(

@@ -17,6 +17,7 @@ from sea_bench.experiments.gain import GAIN, compute_gain
 from sea_nn.errors import InputError
 from sea_nn.metrics import Metric, bootstrap_difference, bootstrap_mean
 
+ROUNDED = 1e-4  # the archive has five digits of a score
 NOTE = (
     "On the {n} inputs that both have. Before: scores of the same inputs in {name}. Each cell is "
     "the mean and, in brackets, the 95 % interval of the paired difference: to the same budget "
@@ -84,6 +85,6 @@ def write_difference(own: Tensor, other: Tensor, metric: Metric) -> str:
     apart = bootstrap_difference(torch.stack([other, own], 1), 0, middle=metric.middle)
     mean, low, high = (float(e[1]) for e in (apart.mean, apart.low, apart.high))
     text = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
-    if low <= 0 <= high:
+    if low <= 0 <= high or max(abs(low), abs(high)) < ROUNDED:
         return text
     return f"**{text}**" if (low > 0) == (metric.direction == "higher") else f"*{text}*"
