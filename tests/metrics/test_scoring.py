@@ -23,7 +23,7 @@ from sea_nn.metrics import (
 )
 from sea_nn.metrics.faithfulness import aupc_windows, deletion
 from sea_nn.model import probe
-from sea_nn.model.folding import fold
+from sea_nn.model.borrowing import fold
 from tests.helpers.samples import build
 from tests.helpers.scoring import Plain, case, draw, small_model
 from tests.reference import metrics as slow

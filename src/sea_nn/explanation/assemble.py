@@ -126,7 +126,7 @@ def _tell(call: Any, found: Explained) -> Provenance:
         spent = dict.fromkeys(spent, 0)
     other = meter.seen - sum(spent.values())
     took, total = sum(members.seconds.values()), time.perf_counter() - found.started
-    assumed = (f"outputs are {output.kind}: {output.found}",)
+    assumed: tuple[str, ...] = (f"outputs are {output.kind}: {output.found}",)
     assumed += tuple(notice for notice in found.probe.notices if notice != output.notice)
     if call.budget is not None:
         assumed += (call.absent,)

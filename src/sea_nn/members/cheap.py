@@ -34,6 +34,7 @@ def choose_members(
     >>> choose_members(nn.Conv2d(3, 2, 3), budget=34)[0][0].options["passes"]
     8
     """
+    others: tuple[str, ...]
     if not isinstance(model, nn.Module):
         others = ANY
     elif kind.channels is None:

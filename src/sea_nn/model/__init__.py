@@ -3,5 +3,5 @@
 ``probe`` opens it: a twin that shares its weights (``borrowing``), behind one face that counts
 every row (``wrapped``), and what its outputs mean (``outputs``). ``evaluator`` packs variants of
 inputs into chunks that fit (``batching``), ``gradient_sums`` adds up gradients at many points,
-``folding`` saves the norms, ``noise`` has draws that belong to an input, ``precision`` no TF32.
+``noise`` has draws that belong to an input, ``precision`` keeps TF32 off.
 """

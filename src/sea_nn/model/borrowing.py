@@ -12,11 +12,17 @@ interrupt leaves nothing behind.
 (False, False)
 >>> twin is model, model.training, model[0].weight.requires_grad
 (False, True, True)
+
+Batch norms in eval mode are fixed linear maps, folded into convolutions in a further copy: a norm
+reads and writes every activation once more than needed, a sixth of a forward pass of
+EfficientNet-Lite0 on a CPU. Which norm follows which convolution is seen in a pass that is made
+anyway (``watch_norms``); that the folded copy is the model is proved by an answer that is asked
+for anyway (``Probe.begin``).
 """
 
 import copy
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -26,6 +32,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.model.callables import find_modules
@@ -38,6 +45,9 @@ HOOKS = (
     *("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
     "_forward_pre_hooks_with_kwargs",
 )
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+Pairs = list[tuple[str, str]]
 _PRIVATE: "WeakSet[nn.Module]" = WeakSet()
 # One lock for all models that run as they are: they may share layers.
 _AS_IT_IS = threading.RLock()
@@ -242,3 +252,69 @@ def _in_eval_mode(*models: nn.Module) -> Iterator[None]:
         except KeyboardInterrupt:
             restore()
             raise
+
+
+@contextmanager
+def watch_norms(twin: Any) -> Iterator[Pairs]:
+    """Note, while a twin runs, which norm alone read what which convolution gave.
+
+    The list is full once the block is left. Layers that somebody listens to with hooks, or that
+    run more than once, are left alone.
+    """
+    pairs: Pairs = []
+    if not is_private(twin) or not {type(m) for m in twin.modules()} & set(NORMS):
+        yield pairs
+        return
+    made: dict[int, tuple[str, Tensor]] = {}  # the outputs stay alive, or a number could come twice
+    runs: Counter[str] = Counter()
+    seen: Pairs = []
+    handles = []
+    for name, m in twin.named_modules():
+        if any(m.__dict__.get(kind) for kind in LISTENERS):
+            continue
+        if isinstance(m, CONVOLUTIONS) and "weight" in m._parameters:
+
+            def note(_: Any, __: Any, output: Tensor, name: str = name) -> None:
+                runs[name] += 1
+                made[id(output)] = name, output
+
+            handles.append(m.register_forward_hook(note))
+        elif type(m) in NORMS and m.running_mean is not None and m.running_var is not None:
+
+            def match(_: Any, inputs: Any, name: str = name) -> None:
+                runs[name] += 1
+                if id(inputs[0]) in made:
+                    seen.append((made[id(inputs[0])][0], name))
+
+            handles.append(m.register_forward_pre_hook(match))
+    try:
+        yield pairs
+    finally:
+        for handle in handles:
+            handle.remove()
+    twice = Counter(conv for conv, _ in seen)
+    pairs += [(a, b) for a, b in seen if runs[a] == runs[b] == twice[a] == 1]
+
+
+@torch.no_grad()
+def fold(twin: nn.Module, pairs: Pairs) -> nn.Module:
+    """Return a copy of a twin with these norms folded into their convolutions.
+
+    It shares all tensors with the twin but for the folded weights.
+    """
+    folded = copy_twin(twin)
+    named: dict[str, Any] = dict(folded.named_modules())
+    for conv, norm in ((named[a], named[b]) for a, b in pairs):
+        if conv.weight.dtype != norm.running_mean.dtype:
+            continue
+        conv._parameters["weight"], conv._parameters["bias"] = fuse_conv_bn_weights(
+            *(conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps),
+            *(norm.weight, norm.bias),
+        )
+        norm.__dict__["forward"] = _pass_on
+    return folded
+
+
+def _pass_on(input: Tensor) -> Tensor:
+    """Stand in for a norm that is merged with a convolution; `input` as layers name it."""
+    return input

@@ -22,9 +22,16 @@ from sea_nn.errors import AssumptionWarning, InputError, SEAError
 from sea_nn.features import Features, find_kind
 from sea_nn.features.kinds import SERIES
 from sea_nn.model import batching
-from sea_nn.model.borrowing import EscapeError, borrow, lend, watch
+from sea_nn.model.borrowing import (
+    EscapeError,
+    Pairs,
+    borrow,
+    fold,
+    lend,
+    watch,
+    watch_norms,
+)
 from sea_nn.model.evaluator import Evaluator, is_same
-from sea_nn.model.folding import Pairs, fold, watch_norms
 from sea_nn.model.outputs import Output, Target, find_output, name_operation, resolve_target, take
 from sea_nn.model.wrapped import (
     Meter,
@@ -371,7 +378,8 @@ def _hide_all(hiding: Perturbation, x: Tensor) -> Tensor:
     rows = torch.arange(count, device=x.device).repeat_interleave(k)
     draws = torch.arange(k, device=x.device).repeat(count)
     hidden = torch.ones((count * k, *(1,) * (x.ndim - 1)), dtype=torch.bool, device=x.device)
-    return hiding.hide(hidden.expand(-1, *x.shape[1:]), rows, draws).unflatten(0, (count, k))
+    empty = hiding.hide(hidden.expand(-1, *x.shape[1:]), rows, draws)
+    return empty.view(count, k, *x.shape[1:])
 
 
 def check_autocast(autocast: bool | torch.dtype, x: Tensor) -> torch.dtype | None:
