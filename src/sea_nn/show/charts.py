@@ -1,4 +1,4 @@
-"""Figures of gains, of the model's answers along the order, of agreement and of learning."""
+"""Figures of gains, of the model's answers along the order, and of agreement."""
 
 import textwrap
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from matplotlib.colors import Normalize
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from sea_nn.errors import InputError
-from sea_nn.paper.fit import History
 from sea_nn.show.panels import (
     AGAINST,
     COLOURS,
@@ -46,10 +45,12 @@ def plot_gains(
     labels: Sequence[str] | None = None,
     path: str | Path | None = None,
     unit: str = "",
+    intervals: ArrayLike | None = None,
 ) -> Plot:
     """What each feature added as greedy took it, and the sum so far.
 
-    Gains [N, n] below 0, which speak against the target, are dashed. The sum is in the gains'
+    Gains [N, n] below 0, which speak against the target, are dashed. ``intervals`` [N, n, 2] are
+    drawn as error bars, faint where they hold 0. The sum is in the gains'
     ``unit``, or without one a share of the gains above 0. A concave function gives its first
     features much more than the others, of noise too: the curves tell how the function learned, and
     only their order what the evidence is.
@@ -71,6 +72,11 @@ def plot_gains(
         for line, side in (("-", values[i]), ("--", -values[i])):
             left.plot(steps[side > 0], side[side > 0], ls=line, **style)
         right.plot(steps, sums[i], **style)
+        if intervals is not None and few:
+            low, high = to_array(intervals)[i].T
+            sure = (low > 0) | (high < 0)
+            for known, alpha in ((sure, 0.8), (~sure, 0.2)):
+                left.vlines(steps[known], low[known], high[known], color=colour, alpha=alpha, lw=1)
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set_xlim(1, max(n, 2))
@@ -152,7 +158,7 @@ def plot_curve(
             axes.set_ylim(-0.02, 1.02)
         axes.grid(alpha=0.25, lw=0.5)
         style_axes(axes)
-        axes.set_xlabel("p, the best features left or removed")
+        axes.set_xlabel("p, the best features left or removed (square-root scale)")
         axes.set_ylabel(unit if column == 0 else "")
         title = wrap(labels[i] if labels is not None else f"input {i}", room - 0.75, lines=1)
         axes.set_title(title, fontsize=SIZE, parse_math=False)
@@ -268,36 +274,3 @@ def _add_scale(
     bar.ax.xaxis.set_major_locator(MaxNLocator(5))
     style_axes(bar.ax)
     bar.ax.set_xlabel(wrap(text, 2.4, SIZE - 0.5), labelpad=2)
-
-
-def plot_history(history: History, path: str | Path | None = None) -> Plot:
-    """How learning went: the objective, its terms, and how much the map still changed.
-
-    The history is that of ``ensemble(..., record=True)``; several inputs are averaged.
-    """
-    steps = history.objective.shape[1]
-    if not steps:
-        raise InputError("the history is empty: no epoch was run")
-    epochs = np.arange(1, steps + 1)
-    figure = Plot(figsize=(WIDTH, 3.05), dpi=DPI)
-    left = add_axes(figure, 0.95, 0.5, 3.35, 2.3)
-    right = add_axes(figure, 5.4, 0.5, 3.35, 2.3)
-    terms = ("objective", "heatmap", "margin", "floor", "decay")
-    for i, name in enumerate(terms):
-        values = to_array(getattr(history, name).nanmean(0))
-        if name == "objective" or np.abs(values).max() > 0:
-            left.plot(epochs, values, color=SERIES[i % len(SERIES)], lw=1.4, label=name)
-    left.legend(fontsize=SIZE - 0.5, frameon=False)
-    left.set_title("objective and its terms, mean of the inputs", fontsize=SIZE)
-    change = to_array(history.map_change)
-    if np.isnan(change).all():
-        right.text(0.5, 0.5, "not recorded: ask with record=True", ha="center", fontsize=SIZE)
-        right.set_axis_off()
-    else:
-        right.plot(epochs, np.nanmean(change, 0), color=SERIES[0], lw=1.4)
-        right.set_yscale("log")
-        right.set_title("change of the map from epoch to epoch", fontsize=SIZE)
-    for axes in (left, right):
-        axes.set_xlabel("epoch", fontsize=SIZE)
-        style_axes(axes)
-    return figure.write(path)

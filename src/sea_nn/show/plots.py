@@ -51,33 +51,21 @@ def plot_strip(
     path: str | Path | None = None,
     unit: str = "",
     against: ArrayLike | None = None,
+    overlay: bool = False,
 ) -> Plot:
     """The comparison strip: input, SEA, every member, Agg-Mean, on one colour scale.
 
     The SEA map is [N, H, W] or [N, 1, H, W]; ``unit`` is what it is in, where that is known.
-    Evidence ``against`` the class, a map like SEA's, stands beside it.
+    Evidence ``against`` the class, a map like SEA's, stands beside it. With ``overlay`` every map
+    is laid over a grey copy of the image.
     """
     titles, layers = _stack(attribution, maps, methods, against)
-    panels = [[paint(p) for p in row] for row in heat(layers, 2)]
-    return _draw(titles, panels, images, labels, unit).write(path)
-
-
-def plot_overlay(
-    attribution: ArrayLike,
-    maps: ArrayLike,
-    methods: Sequence[str],
-    images: ArrayLike,
-    labels: Sequence[str] | None = None,
-    path: str | Path | None = None,
-    unit: str = "",
-    against: ArrayLike | None = None,
-) -> Plot:
-    """The strip with every map laid over a grey copy of the image. Arguments as ``plot_strip``."""
-    titles, layers = _stack(attribution, maps, methods, against)
     positions = heat(layers, 2)
-    pictures = _match(images, positions.shape[0])
-    rows = zip(pictures, positions, strict=True)
-    panels = [[blend(image, p) for p in row] for image, row in rows]
+    if overlay and images is not None:
+        pairs = zip(_match(images, len(positions)), positions, strict=True)
+        panels = [[blend(image, p) for p in row] for image, row in pairs]
+    else:
+        panels = [[paint(p) for p in row] for row in positions]
     return _draw(titles, panels, images, labels, unit).write(path)
 
 
@@ -174,7 +162,7 @@ def plot_explanation(
         known = ", ".join(repr(part.name) for part in e.parts)
         raise InputError(f"plot one of several inputs: explanation.part(...) of {known}")
     if kind == "gains":
-        return plot_gains(e.gains, rows, path, e.unit)
+        return plot_gains(e.gains, rows, path, e.unit, getattr(e, "gain_intervals", None))
     if kind == "curve":
         if e.curve is None:
             raise InputError("there is no curve without a budget: SEA(model, budget=128)")
@@ -217,11 +205,10 @@ def plot_explanation(
     rest: dict[str, Any] = {"labels": rows, "path": path, "unit": _say_unit(e)}
     if bool(e.has_against().any()):
         rest["against"] = e.against
-    if kind == "strip":
-        return plot_strip(e.attribution, e.maps, e.methods, e.images, **rest)
-    if e.images is None:
+    if kind == "overlay" and e.images is None:
         raise InputError("an overlay needs images, and this explanation has none; plot the strip")
-    return plot_overlay(e.attribution, e.maps, e.methods, e.images, **rest)
+    rest["overlay"] = kind == "overlay"
+    return plot_strip(e.attribution, e.maps, e.methods, e.images, **rest)
 
 
 def _say_unit(e: Explanation) -> str:

@@ -51,7 +51,7 @@ function drawCurve({ curve, group }) {
   const across = [0, 1 / 16, 1 / 4, 1].map((t) => [Math.sqrt(t), count(Math.round(t * group.n))]);
   const label = `The model's ${group.unit} with the best p ${group.noun[1]} left and with these removed; ` +
     curve.counts.map((p, k) => `${p}: ${amount(curve.left[k])} and ${amount(curve.removed[k])}`).join("; ");
-  const svg = makeChart(label, across, roundMarks(low, low + span), `p, the best ${group.noun[1]} (square-root scale)`);
+  const svg = makeChart(label, across, roundMarks(low, low + span), `p, the best ${group.noun[1]} (square-root scale); upright: ${group.unit}`);
   for (const side of ["left", "removed"]) {
     const line = curve[`f_${side}`], error = curve.error || 0;
     const band = [...at.map((p, k) => [place(p), height(line[k] + error)]),
@@ -62,7 +62,7 @@ function drawCurve({ curve, group }) {
       ? draw("circle", { cx: place(p), cy: height(curve.left[k]), r: 4.5, class: `point ${side}` })
       : draw("rect", { x: place(p) - 4, y: height(curve.removed[k]) - 4, width: 8, height: 8, class: `point ${side}` })));
   }
-  svg.append(draw("text", { x: box.left, y: 14, class: "name-left" }, `● — ${group.unit}, only these left`));
+  svg.append(draw("text", { x: box.left, y: 14, class: "name-left" }, "● — only these left"));
   svg.append(draw("text", { x: box.right, y: 14, class: "name-removed", "text-anchor": "end" }, "■ - - these removed"));
   const seen = curve.every ? ", among those about every set" : ", which f did not learn from";
   const error = curve.error === null ? "" : ` (± ${Number(curve.error.toPrecision(2))})`;

@@ -395,7 +395,7 @@ function view(root, source, ask = null) {
 
   function showProvenance() {
     const { provenance, evaluations: asked } = current.group;
-    const { config, members: options = {}, call = {}, versions, seconds, evaluations, ...rest } = provenance;
+    const { config, members: options = {}, call = {}, versions, seconds, evaluations, by_purpose: _, assumed: __, ...rest } = provenance;
     const spent = asked && Object.entries(asked).map(([of, n]) => `${count(n)} for ${of}`).join(", ");
     const parts = [makePairs([...Object.entries(rest), ["evaluations of the model", spent || ""]])];
     const members = [...new Set([...Object.keys(seconds), ...Object.keys(evaluations)])];
