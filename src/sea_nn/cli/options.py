@@ -108,7 +108,8 @@ class Settings(ModelOptions):
 
     budget: int | None = option(
         None, "NUMBER", "Model evaluations an input, such as 128: learn from its answers about "
-        "parts.", "--budget", shown=f"{DEFAULT_BUDGET}; none with --methods or --config", min=1,
+        "parts.", "--budget", min=1,
+        shown=f"{DEFAULT_BUDGET}, of texts 128; none with --methods or --config",
     )  # fmt: skip
     absent: str | None = option(
         None, "WAY", f"What takes the place of what is left out: {', '.join(WAYS)}; of texts "

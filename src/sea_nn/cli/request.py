@@ -34,7 +34,7 @@ from sea_nn.vision.names import is_file
 STRANGERS = {
     "picture": (("labels",), "{} needs a --text: pictures' classes come with the model"),
     "volume": (
-        ("demo", "labels", "top", "batch", "tile", "recursive"),
+        ("demo", "labels", "top", "grid", "batch", "tile", "recursive"),
         "{} does not go with volumes: they are explained one by one, as they are",
     ),
     "text": (

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from sea_nn.cli.inputs import EXPLANATION, REPORT
 from sea_nn.cli.terminal import make_table, out, say, show, translate
-from sea_nn.cli.work import Finished, Outcome, Pictures
+from sea_nn.cli.work import Finished, Outcome, Subject
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.selection import find_input
 from sea_nn.members.checks import Check
@@ -22,7 +22,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 N_LISTED = 20  # features that the JSON document lists
 
 
-def print_outcome(finished: Sequence[Finished], subject: Pictures, report: Path | None) -> None:
+def print_outcome(finished: Sequence[Finished], subject: Subject, report: Path | None) -> None:
     """Print what was found, how far members agree, what it cost, what to mind, where to look."""
     explanations = [done.explanation for done in finished]
     out.print(_tabulate_inputs(finished, subject))
@@ -99,7 +99,7 @@ def _reword(check: Check) -> Check:
     return replace(check, message=translate(check.message), advice=translate(check.advice))
 
 
-def describe(outcome: Outcome, subject: Pictures, report: Path | None) -> dict[str, Any]:
+def describe(outcome: Outcome, subject: Subject, report: Path | None) -> dict[str, Any]:
     """The outcome as plain values for JSON; what is not a number is null."""
     explanations = [done.explanation for done in outcome.finished]
     made = explanations[0].provenance if explanations else None
@@ -120,7 +120,7 @@ def describe(outcome: Outcome, subject: Pictures, report: Path | None) -> dict[s
     }
 
 
-def _describe_input(done: Finished, subject: Pictures) -> dict[str, Any]:
+def _describe_input(done: Finished, subject: Subject) -> dict[str, Any]:
     e, top = done.explanation, subject.o.n_top
     count = N_LISTED if top is None else e.count(top)
     listed = zip(e.order[0, :count].tolist(), e.gains[0, :count].tolist(), strict=True)
@@ -160,11 +160,11 @@ def _place(e: Explanation, k: int) -> dict[str, Any]:
     return {"row": k // columns, "column": k % columns}
 
 
-def _name_class(e: Explanation, index: int, subject: Pictures) -> dict[str, Any]:
+def _name_class(e: Explanation, index: int, subject: Subject) -> dict[str, Any]:
     return {"class": index, "label": _label(e, index, subject)}
 
 
-def _tabulate_inputs(finished: Sequence[Finished], subject: Pictures) -> Table:
+def _tabulate_inputs(finished: Sequence[Finished], subject: Subject) -> Table:
     counts = {done.explanation.order.shape[1] for done in finished}
     heading = ["input", "predicted", "explained", "members agree"]
     if subject.aim is None:
@@ -185,14 +185,14 @@ def _tabulate_inputs(finished: Sequence[Finished], subject: Pictures) -> Table:
     return table
 
 
-def _label(e: Explanation, index: int, subject: Pictures) -> str:
+def _label(e: Explanation, index: int, subject: Subject) -> str:
     """The name of an output: the model's own, or what it is."""
     if e.rival is None and index == int(e.target[0]):
         return e.name(0)
     return subject.labels[index] if 0 <= index < len(subject.labels) else f"class {index}"
 
 
-def _print_places(finished: Sequence[Finished], subject: Pictures, report: Path | None) -> None:
+def _print_places(finished: Sequence[Finished], subject: Subject, report: Path | None) -> None:
     folders = [done.folder for done in finished]
     first, *others = subject.files
     beside = f", {' and '.join(others)} there" if others else ""

@@ -1,6 +1,7 @@
 """The work behind ``sea explain``: inputs in, a folder of results for each, what came of it."""
 
 import errno
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +17,7 @@ from sea_nn.cli.inputs import EXPLANATION, Input
 from sea_nn.cli.options import ModelOptions, Settings
 from sea_nn.cli.request import Explain
 from sea_nn.cli.terminal import Bar, describe_error, err, say, show
+from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.atomic import draft_folder, find_target
 from sea_nn.explanation.explanation import Explanation
@@ -60,26 +62,76 @@ class Outcome:
     interrupted: bool = False
 
 
-class Pictures:
-    """Pictures and the classifier that they are explained for."""
+class Subject(ABC):
+    """What inputs are explained for: texts, volumes or pictures, and the model that takes them."""
 
-    files: tuple[str, ...] = ("map.png", "strip.png", "top.png")
+    files: tuple[str, ...] = ("strip.png",)
+    name: str
+    labels: tuple[str, ...]
+    aim: Any
+    sea: Any
+    device: torch.device
 
     def __init__(self, o: Explain) -> None:
-        self.o, self.out, self.loaded = o, o.output, load(o)
+        self.o, self.out, self.size = o, o.output, 1
+
+    @abstractmethod
+    def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
+        """Explain some inputs at once."""
+
+    def blame(self, opened: Any, error: Exception) -> str:
+        """Why one input could not be explained."""
+        if not isinstance(error, SEAError):
+            return f"the memory of {self.device} does not suffice; try --device cpu"
+        return str(error)
+
+    def draw(self, e: Explanation, folder: Path) -> None:
+        """Draw the pictures of one explanation."""
+        e.plot("strip", folder / self.files[0])
+
+    def note(self, opened: Any) -> str:
+        """What the model hardly sees of an input."""
+        return ""
+
+
+class Volumes(Subject):
+    """Volumes, one at a time, as their files have them."""
+
+    def __init__(self, o: Explain) -> None:
+        super().__init__(o)
+        self.loaded = load(o)
         self.name, self.labels = self.loaded.name, self.loaded.labels
         self.device = find_device(self.loaded)
-        self.check_shape()
-        self.sea: Any = build(o, self.loaded)
-        self.aim: Any = o.find_aim(self.labels, partial(count_classes, self.loaded))
-        self.size = 1 if o.tile else o.batch or (1 if self.device.type == "cpu" else 8)
+        self.sea = build(o, self.loaded)
+        self.aim = o.find_aim(self.labels, partial(count_classes, self.loaded))
 
-    def check_shape(self) -> None:
-        """Refuse a grid or a count of features that the model's input does not have."""
-        shape: Sequence[int] = self.loaded.preprocess.shape[1:]
-        self.o.check_grid((shape[0], shape[1]))
+    def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
+        """Explain one volume."""
+        x = opened[0].unsqueeze(0).to(self.device)
+        found: Explanation = self.sea.explain(x, self.aim, **self.tell(progress))
+        return found
+
+    def tell(self, progress: Progress, images: Tensor | None = None) -> dict[str, Any]:
+        """What explanations are told beside the inputs."""
+        return {
+            "labels": self.labels or None,
+            "about": About(images=images, model_name=self.name),
+            "running": Running(progress=progress, on_error="skip"),
+        }
+
+
+class Pictures(Volumes):
+    """Pictures, as the classifier's preprocessing gives them to it."""
+
+    files = ("map.png", "strip.png", "top.png")
+
+    def __init__(self, o: Explain) -> None:
+        super().__init__(o)
+        self.size = 1 if o.tile else o.batch or (1 if self.device.type == "cpu" else 8)
+        _, *shape = self.loaded.preprocess.shape
+        o.check_grid((shape[0], shape[1]))
         usual = find_patches(self.loaded.model, (shape[0], shape[1])) or (8, 8)
-        self.o.check_top(self.o.cells or (shape if self.o.method[1] is None else usual))
+        o.check_top(o.cells or (shape if o.method[1] is None else usual))
 
     def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
         """Explain some pictures at once."""
@@ -88,20 +140,8 @@ class Pictures:
         if self.o.tile:
             return self._explain_tiles(opened[0], x, progress)
         shown = torch.stack([torch.from_numpy(preprocess.display(image)) for image in opened])
-        return self.ask_sea(x, progress, shown)
-
-    def ask_sea(self, x: Tensor, progress: Progress, images: Tensor | None = None) -> Explanation:
-        """The explanation of prepared inputs."""
-        found: Explanation = self.sea.explain(x, self.aim, **self.tell(progress, images))
+        found: Explanation = self.sea.explain(x, self.aim, **self.tell(progress, shown))
         return found
-
-    def tell(self, progress: Progress, images: Tensor | None) -> dict[str, Any]:
-        """What explanations are told beside the inputs."""
-        return {
-            "labels": self.labels or None,
-            "about": About(images=images, model_name=self.name),
-            "running": Running(progress=progress, on_error="skip"),
-        }
 
     def _explain_tiles(self, image: Image.Image, x: Tensor, progress: Progress) -> Explanation:
         """Explain one picture at its own size; the class is that of the picture as usual, x."""
@@ -119,18 +159,18 @@ class Pictures:
         whole = replace(preprocess, resize=size, crop=size)
         shown = torch.from_numpy(whole.display(image)).unsqueeze(0)
         large = whole(image).unsqueeze(0).to(x.device)
-        told = self.tell(progress, None)
+        told = self.tell(progress)
         return explain_tiles(self.sea, large, target, height, images=shown, **told)
 
     def blame(self, opened: Any, error: Exception) -> str:
-        """Why one picture could not be explained."""
-        if not isinstance(error, SEAError):
-            return f"the memory of {self.device} does not suffice; try --device cpu"
+        """Why one picture could not be explained: perhaps the model takes no such pictures."""
         try:
             ask(self.loaded, self.loaded.preprocess(opened).unsqueeze(0).to(self.device))
-        except SEAError as cause:  # the model does not take such pictures at all
+        except SEAError as cause:
             return str(cause)
-        return str(error)
+        except torch.cuda.OutOfMemoryError:
+            pass
+        return super().blame(opened, error)
 
     def draw(self, e: Explanation, folder: Path) -> None:
         """Draw the pictures of one explanation."""
@@ -152,32 +192,7 @@ class Pictures:
         return f"enlarged {larger:.0f} times: a blur to the model" if larger > MUCH else ""
 
 
-class Volumes(Pictures):
-    """Volumes, one at a time, as their files have them."""
-
-    files = ("strip.png",)
-
-    def check_shape(self) -> None:
-        """Volumes have the shape that their files say."""
-
-    def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
-        """Explain one volume."""
-        return self.ask_sea(opened[0].unsqueeze(0).to(self.device), progress)
-
-    def blame(self, opened: Any, error: Exception) -> str:
-        """Why a volume could not be explained."""
-        return str(error)
-
-    def draw(self, e: Explanation, folder: Path) -> None:
-        """Draw the slices of one explanation."""
-        e.plot("strip", folder / "strip.png")
-
-    def note(self, opened: Any) -> str:
-        """Nothing of a volume is cut or enlarged."""
-        return ""
-
-
-class Texts(Volumes):
+class Texts(Subject):
     """Texts, one at a time, and the Hugging Face model that reads them."""
 
     files = ("words.png",)
@@ -185,13 +200,14 @@ class Texts(Volumes):
     def __init__(self, o: Explain) -> None:
         from sea_nn.text.load import load_text_model
 
-        self.o, self.out, self.size = o, o.output, 1
+        super().__init__(o)
         folder = o.model.partition(":")[2]
         names = None if o.labels is None else [part.strip() for part in o.labels.split(",")]
         model, tokenizer = load_text_model(folder, names)
-        model.to(find_place(o.device))
+        self.device = torch.device(find_place(o.device))
+        model.to(self.device)
         methods, budget = o.method
-        given: dict[str, Any] = {} if budget is None else {"budget": budget}
+        said = o.budget is not None or o.methods in BUDGETS
         self.sea = SEA.for_text(
             model,
             tokenizer,
@@ -199,7 +215,7 @@ class Texts(Volumes):
             options=o.chosen,
             output=o.model_output,
             absent=o.absent,
-            **given,
+            **({"budget": budget} if said else {}),
         )
         self.name = Path(folder).name
         self.labels = tuple(map(str, self.sea._name_labels(None) or ()))
@@ -214,17 +230,15 @@ class Texts(Volumes):
         found: Explanation = self.sea.explain(list(opened), self.aim, **told)
         return found
 
-    def draw(self, e: Explanation, folder: Path) -> None:
-        """Draw the marked words."""
-        e.plot("strip", folder / "words.png")
 
-
-def load_subject(o: Explain) -> Pictures:
+def load_subject(o: Explain) -> Subject:
     """Load what the inputs are explained for."""
-    return {"picture": Pictures, "volume": Volumes, "text": Texts}[o.kind](o)
+    kinds: dict[str, Callable[[Explain], Subject]]
+    kinds = {"picture": Pictures, "volume": Volumes, "text": Texts}
+    return kinds[o.kind](o)
 
 
-def explain_inputs(subject: Pictures, inputs: Sequence[Input], bar: Bar) -> Outcome:
+def explain_inputs(subject: Subject, inputs: Sequence[Input], bar: Bar) -> Outcome:
     """Explain inputs, some at a time, and write each one's results as soon as it is done.
 
     An input that cannot be read or explained is set aside, and so is one whose results cannot be
@@ -250,7 +264,7 @@ def explain_inputs(subject: Pictures, inputs: Sequence[Input], bar: Bar) -> Outc
 
 
 def _explain_batch(
-    subject: Pictures, opened: Sequence[tuple[Input, Any]], outcome: Outcome, bar: Bar
+    subject: Subject, opened: Sequence[tuple[Input, Any]], outcome: Outcome, bar: Bar
 ) -> None:
     before = len(outcome.finished) + len(outcome.failed)
     title = opened[0][0].name if len(opened) == 1 else f"{len(opened)} inputs"
@@ -281,7 +295,7 @@ def _explain_batch(
         outcome.finished.append(Finished(one, folder, e, subject.note(content)))
 
 
-def write_results(subject: Pictures, e: Explanation, folder: Path) -> None:
+def write_results(subject: Subject, e: Explanation, folder: Path) -> None:
     """Write the pictures and the file of one explained input: all of them, or none."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{show(folder)} is a file, and results need a folder of this name")
