@@ -1,0 +1,367 @@
+"""A Gaussian process over sets of features: what a model would say with only a set left, and how sure.
+
+The model was asked about R sets S of n features. Its answers, log-odds or values, are taken for
+draws of a Gaussian process whose kernel is a sum of what may matter (docs/math.md, 12):
+
+    k(S, T) = v_p exp(-(s - t)' G (s - t))            which features are there together
+            + v_l (s - 1/2)' W (t - 1/2)              what each adds by itself
+            + v_c rbf(|S| / n, |T| / n)               how many are left
+            + sum_j v_j rbf(share_j(S), share_j(T))   how much of member j's heat is left
+
+s is 1 for a feature that is left. G and W hold one scale a feature, and G mixes neighbours on a grid.
+All scales and variances, the noise too, maximise the evidence of the answers (with weak priors), for
+each input by itself. The variances v_j say which member the answers believe.
+
+>>> sets = torch.tensor([[[0.0, 0], [1, 0], [0, 1], [1, 1]]])
+>>> process = SetProcess.fit(sets, torch.tensor([[-2.0, 1.0, -1.0, 2.0]]))
+>>> bool((process.predict(sets).mean[0, 1] - 1).abs() < 0.3)
+True
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sea_nn.function.tuning import TUNING
+
+GRID = 65
+"""Places in [0, 1] at which the functions of one number (a size, a share) are tabulated."""
+
+
+class Prediction(NamedTuple):
+    """What is expected of sets, [N, R] each: the mean and the standard deviation."""
+
+    mean: Tensor
+    deviation: Tensor
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Functions that the answers do not rule out, K for each of N inputs, or the mean alone (K = 1).
+
+    A function is sum_r a_r k(S, S_r) plus a draw of the prior: waves g cos(w . s + phase) in place
+    of the first part of the kernel, a linear function, and tables of one number.
+
+    Attributes:
+        weight: a, [N, K, R].
+        waves: w, [N, M, n]; phases, [N, M]; heights g, [N, K, M]; None of the mean.
+        linear: what each feature adds, [N, K, n], those of a and of the draw together.
+        level: what the empty set has of the linear part, [N, K].
+        tables: values at ``GRID`` places for the size and for each member's share, [N, K, 1 + m, GRID].
+    """
+
+    weight: Tensor
+    linear: Tensor
+    level: Tensor
+    tables: Tensor
+    waves: Tensor | None = None
+    phases: Tensor | None = None
+    heights: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class SetProcess:
+    """The process of N inputs with n features, given their answers. Make one by ``fit``.
+
+    Attributes:
+        sets: what was left, float64 [N, R, n].
+        answers: log-odds or values, [N, R].
+        shares: how much of each member's heat lies in each feature, rows sum to 1, [N, m, n].
+        near: how far neighbours stand for each other, [n, n]; None without a grid.
+        hyper: logarithms of variances and scales by name, [N] or [N, k] each.
+        middle: the answers' mean, [N, 1].
+        spread: their standard deviation, [N, 1].
+        root: the Cholesky factor of the kernel of the sets with noise, [N, R, R].
+        weight: its inverse times the standardised answers, [N, R].
+    """
+
+    sets: Tensor
+    answers: Tensor
+    shares: Tensor
+    near: Tensor | None
+    hyper: dict[str, Tensor]
+    middle: Tensor
+    spread: Tensor
+    root: Tensor
+    weight: Tensor
+
+    @classmethod
+    def fit(
+        cls,
+        sets: Tensor,
+        answers: Tensor,
+        *,
+        shares: Tensor | None = None,
+        near: Tensor | None = None,
+        steps: int = 40,
+        start: SetProcess | None = None,
+    ) -> SetProcess:
+        """The process of answers about sets.
+
+        Args:
+            sets: what was left, 0 or 1, [N, R, n].
+            answers: log-odds or values, [N, R].
+            shares: of each member's heat by feature, [N, m, n]; None without members.
+            near: how far neighbours stand for each other, [n, n], rows sum to 1.
+            steps: of the search for the largest evidence.
+            start: a process of fewer answers, to go on from.
+        """
+        x, y = sets.double(), answers.double()
+        count, _, n = x.shape
+        shares = x.new_zeros(count, 0, n) if shares is None else shares.double()
+        middle = y.mean(1, keepdim=True)
+        spread = y.std(1, keepdim=True)
+        spread = torch.where(spread > 1e-9 * y.abs().amax(1, keepdim=True), spread, 1.0)
+        hyper = _first_guess(count, n, shares.shape[1]) if start is None else start.hyper
+        made = cls(x, y, shares, near, hyper, middle, spread, y, y)
+        made = replace(made, hyper=made._search(steps))
+        with torch.no_grad():
+            root = torch.linalg.cholesky(made._kernel(x, x) + made._noise_matrix(x.shape[1]))
+            weight = torch.cholesky_solve(made._standard()[..., None], root)[..., 0]
+        return replace(made, root=root, weight=weight)
+
+    # --- the kernel -------------------------------------------------------------------------------
+
+    def _kernel(self, a: Tensor, b: Tensor) -> Tensor:
+        """The kernel of sets [N, A, n] and [N, B, n]: [N, A, B], in units of the answers' spread."""
+        return torch.stack(self._parts(a, b)).sum(0)
+
+    def _parts(self, a: Tensor, b: Tensor) -> list[Tensor]:
+        """The kernel's parts: together, linear, size, and each member's share."""
+        h = {name: value.exp() for name, value in self.hyper.items()}
+        metric = self._metric()
+        left, right = a @ metric, (b @ metric * b).sum(2)
+        apart = (left * a).sum(2)[:, :, None] + right[:, None] - 2 * left @ b.mT
+        parts = [_wide(h["together"]) * torch.exp(-apart.clamp(min=0))]
+        parts.append(((a - 0.5) * self._worth()[:, None]) @ (b - 0.5).mT)
+        size = _rbf(a.mean(2), b.mean(2), h["size_scale"])
+        parts.append(_wide(h["size"]) * size)
+        for j in range(self.shares.shape[1]):
+            inside = (s @ self.shares[:, j, :, None] for s in (a, b))
+            near = _rbf(*(share[..., 0] for share in inside), h["share_scale"])
+            parts.append(_wide(h["members"][:, j]) * near)
+        return parts
+
+    def _scales(self) -> Tensor:
+        """How much each feature matters, [N, n]."""
+        return (self.hyper["scale"][:, None] + self.hyper["own"]).exp()
+
+    def _worth(self) -> Tensor:
+        """The diagonal of W: the variance of what each feature adds, [N, n]."""
+        scale = self._scales()
+        worth = 4 / scale.shape[1] * scale / scale.mean(1, keepdim=True)
+        return self.hyper["linear"].exp()[:, None] * worth
+
+    def _metric(self) -> Tensor:
+        """G, [N, n, n]: diagonal, or neighbours mixed as far as the evidence wants."""
+        root = self._scales().sqrt()
+        if self.near is None:
+            return torch.diag_embed(root.square())
+        mix = self.hyper["mix"].sigmoid()[:, None, None]
+        blur = (1 - mix) * torch.eye(len(self.near), dtype=root.dtype) + mix * self.near
+        return root[:, :, None] * (blur.mT @ blur) * root[:, None]
+
+    def _noise(self) -> Tensor:
+        return self.hyper["noise"].exp() + TUNING.least_noise
+
+    def _noise_matrix(self, size: int) -> Tensor:
+        return self._noise()[:, None, None] * torch.eye(size, dtype=torch.float64)
+
+    def _standard(self) -> Tensor:
+        return (self.answers - self.middle) / self.spread
+
+    # --- evidence ---------------------------------------------------------------------------------
+
+    def _search(self, steps: int) -> dict[str, Tensor]:
+        """The hyperparameters of the largest evidence that Adam finds; of many answers by a part."""
+        most = TUNING.most_answers_for_evidence
+        some = self
+        if self.sets.shape[1] > most:  # evenly from all rounds
+            rows = torch.linspace(0, self.sets.shape[1] - 1, most).long()
+            some = replace(self, sets=self.sets[:, rows], answers=self.answers[:, rows])
+        free = {k: v.detach().clone().requires_grad_(True) for k, v in self.hyper.items()}
+        adam = torch.optim.Adam(list(free.values()), lr=TUNING.evidence_rate, betas=(0.9, 0.95))
+        with torch.enable_grad():
+            for _ in range(steps):
+                adam.zero_grad()
+                replace(some, hyper=free)._loss().sum().backward()
+                adam.step()
+        return {k: v.detach() for k, v in free.items()}
+
+    def _loss(self) -> Tensor:
+        """Minus the logarithm of evidence and prior, [N]."""
+        y = self._standard()
+        kernel = self._kernel(self.sets, self.sets) + self._noise_matrix(y.shape[1])
+        root = torch.linalg.cholesky(kernel)
+        solved = torch.linalg.solve_triangular(root, y[..., None], upper=False)[..., 0]
+        loss = solved.square().sum(1) / 2 + root.diagonal(dim1=1, dim2=2).log().sum(1)
+        for name, (middle, width) in _PRIORS.items():
+            if name == "scale":
+                middle = middle - math.log(self.sets.shape[2])
+            off = ((self.hyper[name] - middle) / width).square() / 2
+            loss = loss + (off if off.ndim == 1 else off.sum(1))
+        return loss
+
+    # --- what is expected ---------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def predict(self, sets: Tensor) -> Prediction:
+        """What is expected of sets, [N, R, n], on the answers' scale; noise is part of the deviation."""
+        x = sets.double()
+        cross = self._kernel(x, self.sets)
+        mean = (cross @ self.weight[..., None])[..., 0]
+        solved = torch.linalg.solve_triangular(self.root, cross.mT, upper=False)
+        own = self._prior_variance(x) - solved.square().sum(1)
+        deviation = (own.clamp(min=0) + self._noise()[:, None]).sqrt()
+        return Prediction(mean * self.spread + self.middle, deviation * self.spread)
+
+    def _prior_variance(self, x: Tensor) -> Tensor:
+        h = self.hyper
+        fixed = h["together"].exp() + h["size"].exp() + h["members"].exp().sum(1)
+        return fixed[:, None] + ((x - 0.5).square() @ self._worth()[..., None])[..., 0]
+
+    @torch.no_grad()
+    def covariance(self, sets: Tensor) -> Tensor:
+        """How what is unknown about sets goes together, [N, R, R], in units of the spread."""
+        x = sets.double()
+        solved = torch.linalg.solve_triangular(self.root, self._kernel(x, self.sets).mT, upper=False)
+        return self._kernel(x, x) - solved.mT @ solved
+
+    @torch.no_grad()
+    def leave_out(self) -> tuple[Tensor, Tensor]:
+        """Each answer predicted from all the others, and its error in standard deviations, [N, R]."""
+        inverse = torch.cholesky_inverse(self.root).diagonal(dim1=1, dim2=2)
+        error = self.weight / inverse
+        return self.answers - error * self.spread, error * inverse.sqrt()
+
+    @torch.no_grad()
+    def trust(self) -> Tensor:
+        """The share of what the answers vary by that each member's heat explains, [N, m]."""
+        parts = torch.stack([(part @ self.weight[..., None])[..., 0] for part in self._parts(self.sets, self.sets)])
+        varied = parts.var(2, unbiased=False)
+        return (varied[3:] / varied.sum(0).clamp(min=1e-300)).T
+
+    # --- functions ------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def mean(self) -> Draws:
+        """The function that is expected, as ``Draws`` of one."""
+        return self._add_prior(self.weight[:, None], None)
+
+    @torch.no_grad()
+    def draw(self, count: int, generator: torch.Generator) -> Draws:
+        """Functions that the answers do not rule out; the same draws for each input."""
+        n_inputs, answers, n = self.sets.shape
+        h, waves = {k: v.exp() for k, v in self.hyper.items()}, TUNING.waves
+        normal = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+        root = torch.linalg.cholesky(self._metric() + 1e-12 * torch.eye(n, dtype=torch.float64))
+        w = math.sqrt(2) * (normal(waves, n) @ root.mT)
+        phases = 2 * math.pi * torch.rand(waves, generator=generator, dtype=torch.float64)
+        heights = normal(count, waves) * (2 * h["together"] / waves).sqrt()[:, None, None]
+        linear = normal(count, n) * self._worth().sqrt()[:, None]
+        place = torch.linspace(0, 1, GRID, dtype=torch.float64).expand(n_inputs, -1)
+        tables = []
+        for k in range(1 + self.shares.shape[1]):
+            scale = h["size_scale"] if k == 0 else h["share_scale"]
+            variance = h["size"] if k == 0 else h["members"][:, k - 1]
+            kernel = _rbf(place, place, scale) + 1e-8 * torch.eye(GRID, dtype=torch.float64)
+            root = torch.linalg.cholesky(_wide(variance) * kernel)
+            tables.append(normal(count, GRID) @ root.mT)
+        prior = Draws(
+            self.weight.new_zeros(n_inputs, count, answers),
+            linear,
+            -linear.sum(2) / 2,
+            torch.stack(tables, 2),
+            w,
+            phases.expand(n_inputs, -1),
+            heights,
+        )
+        noise = normal(count, answers) * self._noise().sqrt()[:, None, None]
+        rest = self._standard()[:, None] - self.evaluate(prior, self.sets, raw=True) - noise
+        return self._add_prior(torch.cholesky_solve(rest.mT, self.root).mT, prior)
+
+    def _add_prior(self, weight: Tensor, prior: Draws | None) -> Draws:
+        """Gather what weights and a draw of the prior say of single features, sizes and shares."""
+        h = {k: v.exp() for k, v in self.hyper.items()}
+        linear = (weight @ (self.sets - 0.5)) * self._worth()[:, None]
+        place = torch.linspace(0, 1, GRID, dtype=torch.float64).expand(len(weight), -1)
+        numbers = [self.sets.mean(2), *(self.sets @ self.shares.mT).unbind(2)]
+        tables = []
+        for k, number in enumerate(numbers):
+            scale = h["size_scale"] if k == 0 else h["share_scale"]
+            variance = h["size"] if k == 0 else h["members"][:, k - 1]
+            tables.append(weight @ (_wide(variance) * _rbf(number, place, scale)))
+        made = Draws(weight, linear, -linear.sum(2) / 2, torch.stack(tables, 2))
+        if prior is None:
+            return made
+        return replace(
+            prior,
+            weight=weight,
+            linear=linear + prior.linear,
+            level=made.level + prior.level,
+            tables=made.tables + prior.tables,
+        )
+
+    @torch.no_grad()
+    def evaluate(self, f: Draws, sets: Tensor, raw: bool = False) -> Tensor:
+        """Functions at sets [N, R, n] that are the same for all K: [N, K, R], on the answers' scale."""
+        x = sets.double()
+        said = f.linear @ x.mT + f.level[..., None]
+        metric = self._metric()
+        left = x @ metric
+        apart = (left * x).sum(2)[:, :, None] + (self.sets @ metric * self.sets).sum(2)[:, None]
+        together = torch.exp(-(apart - 2 * left @ self.sets.mT).clamp(min=0))
+        said = said + f.weight @ (self.hyper["together"].exp()[:, None, None] * together).mT
+        if f.waves is not None and f.heights is not None and f.phases is not None:
+            waves = torch.cos(f.waves @ x.mT + f.phases[..., None])
+            said = said + f.heights @ waves
+        numbers = [x.mean(2), *(x @ self.shares.mT).unbind(2)]
+        for k, number in enumerate(numbers):
+            said = said + look_up(f.tables[:, :, k], number[:, None].expand(-1, said.shape[1], -1))
+        return said if raw else said * self.spread[..., None] + self.middle[..., None]
+
+
+_PRIORS: dict[str, tuple[float, float]] = {
+    "together": (0.0, 2.0),
+    "linear": (-1.0, 2.0),
+    "size": (-1.0, 2.0),
+    "members": (-1.0, 2.0),
+    "scale": (math.log(4), 1.5),  # over n
+    "own": (0.0, TUNING.own_scale),
+    "mix": (0.0, 1.5),
+    "size_scale": (math.log(0.3), 0.7),
+    "share_scale": (math.log(0.3), 0.7),
+    "noise": (math.log(0.02), 2.0),
+}
+"""Middle and width of each logarithm's prior (of ``mix``, the logit's)."""
+
+
+def _first_guess(count: int, n: int, members: int) -> dict[str, Tensor]:
+    shapes = {"own": (count, n), "members": (count, members)}
+    made = {}
+    for name, (middle, _) in _PRIORS.items():
+        middle = middle - math.log(n) if name == "scale" else middle
+        made[name] = torch.full(shapes.get(name, (count,)), middle, dtype=torch.float64)
+    return made
+
+
+def look_up(tables: Tensor, places: Tensor) -> Tensor:
+    """Tables over [0, 1], [..., GRID], at places [..., P], linear in between: [..., P]."""
+    at = places.clamp(0, 1) * (GRID - 1)
+    low = at.floor().clamp(max=GRID - 2).long()
+    first, second = tables.gather(-1, low), tables.gather(-1, low + 1)
+    return torch.lerp(first, second, at - low)
+
+
+def _rbf(a: Tensor, b: Tensor, scale: Tensor) -> Tensor:
+    """exp(-(a - b)^2 / 2 scale^2) of numbers [N, A] and [N, B]."""
+    return torch.exp(-((a[:, :, None] - b[:, None]) / _wide(scale)).square() / 2)
+
+
+def _wide(value: Tensor) -> Tensor:
+    return value[:, None, None]
