@@ -13,6 +13,15 @@ class Tuning:
     evidence_rate: float = 0.1
     most_answers_for_evidence: int = 256
     waves: int = 256
+    splits_share: float = 0.33
+    least_splits: int = 4
+    first_steps: int = 40
+    steps: int = 10
+    least_round: int = 8
+    rounds_by: int = 4
+    draws: int = 6
+    curiosity: float = 0.02
+    chains: int = 1024
 
 
 TUNING = Tuning()

@@ -1,0 +1,177 @@
+"""Which sets to ask a model about: one design for every budget and every kind of input.
+
+It starts with balanced splits: two complementary halves of the features, so that all main effects
+are asked about at once. Then it goes on in rounds, each where the order of the features is open: of
+functions that the answers do not rule out, the best orders are searched, and of their first features
+(and the others) those sets are asked about that leave least unknown about all of them.
+
+``design`` is a generator that yields sets and is sent the model's answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+
+import torch
+from torch import Tensor
+
+from sea_nn.function.order import Read, find_orders
+from sea_nn.function.process import SetProcess
+from sea_nn.function.tuning import TUNING
+
+MOST_CANDIDATES = 512
+"""Sets to choose a round's questions from; a bound on memory, not on what is found."""
+
+
+def design(
+    sets: Tensor,
+    answers: Tensor,
+    questions: int,
+    *,
+    read: Read,
+    layout: tuple[int, ...] | None = None,
+    shares: Tensor | None = None,
+    near: Tensor | None = None,
+    seed: int = 0,
+) -> Generator[Tensor, Tensor, SetProcess]:
+    """Ask at most ``questions`` more sets of each input; returns the process of all answers.
+
+    Args:
+        sets: what was asked before, the empty and the whole set among it, 0 or 1, [N, R, n].
+        answers: what was said, [N, R].
+        questions: how many more.
+        read: from answers to scores.
+        layout: the grid that the features lie in, if they do.
+        shares: of each member's heat by feature, [N, m, n].
+        near: how far neighbours stand for each other, [n, n].
+        seed: starts the draws, the same for each input.
+
+    Yields:
+        Sets, bool [N, r, n], to be sent their answers, [N, r].
+    """
+    count, before, n = sets.shape
+    generator = torch.Generator().manual_seed(seed)
+    x, y = sets.double(), answers.double()
+    left = questions
+    if n < 20 and 2**n - before <= left:  # every set there is
+        rest = torch.stack([_others(one, n) for one in x])
+        y = torch.cat([y, (yield rest.bool())], 1)
+        x, left = torch.cat([x, rest], 1), 0
+    elif before <= 2 and left >= 2:
+        first = min(left // 2, max(TUNING.least_splits, round(left * TUNING.splits_share / 2)), n)
+        splits = split_evenly(n, first, layout, generator)
+        both = torch.cat([splits, 1 - splits]).expand(count, -1, -1)
+        y = torch.cat([y, (yield both.bool())], 1)
+        x, left = torch.cat([x, both], 1), left - both.shape[1]
+    process = SetProcess.fit(x, y, shares=shares, near=near, steps=TUNING.first_steps)
+    while left > 0:
+        size = min(left, max(TUNING.least_round, x.shape[1] // TUNING.rounds_by))
+        size = left if left - size < TUNING.least_round // 2 else size
+        chosen = choose(process, read, size, generator)
+        y = torch.cat([y, (yield chosen.bool())], 1)
+        x, left = torch.cat([x, chosen], 1), left - chosen.shape[1]
+        process = SetProcess.fit(
+            x, y, shares=shares, near=near, steps=TUNING.steps, start=process
+        )
+    return process
+
+
+def split_evenly(
+    n: int, count: int, layout: tuple[int, ...] | None, generator: torch.Generator
+) -> Tensor:
+    """Halves of n features by rows of a Hadamard matrix, any two of which cross evenly: [count, n].
+
+    On a grid the splits with the fewest borders come first, since evidence lies together more often
+    than on every second square; without one the features are dealt to columns at random.
+
+    >>> split_evenly(4, 2, None, torch.Generator().manual_seed(0)).sum(1)
+    tensor([2., 2.], dtype=torch.float64)
+    """
+    sides = (n,) if layout is None else layout
+    signs = torch.ones(1, 1, dtype=torch.float64)
+    for side in sides:
+        signs = torch.kron(signs, _hadamard(side))
+    if layout is None:
+        signs = signs[:, torch.randperm(n, generator=generator)]
+    else:
+        grid = signs.view(-1, *layout)
+        borders = sum(
+            (grid.diff(dim=axis) != 0).flatten(1).sum(1) for axis in range(1, grid.ndim)
+        )
+        signs = signs[torch.as_tensor(borders).argsort(stable=True)]
+    halves = (signs[1:] > 0).double()
+    halves = halves[halves.sum(1).remainder(n) > 0]
+    if len(halves) < count:
+        more = torch.rand(count - len(halves), n, generator=generator).argsort(1) < n // 2
+        halves = torch.cat([halves, more.double()])
+    return halves[:count]
+
+
+def _hadamard(side: int) -> Tensor:
+    """Rows of signs, of Walsh functions cut to ``side`` places: at least ``side`` of them."""
+    signs = torch.ones(1, 1, dtype=torch.float64)
+    while len(signs) < side:
+        signs = torch.cat([torch.cat([signs, signs], 1), torch.cat([signs, -signs], 1)])
+    return signs[:, :side]
+
+
+def _others(asked: Tensor, n: int) -> Tensor:
+    """All sets of n features that were not asked about, in a mixed order."""
+    every = (torch.arange(2**n)[:, None] >> torch.arange(n) & 1).double()
+    code = (asked * 2.0 ** torch.arange(n)).sum(1).long()
+    fresh = torch.ones(2**n, dtype=torch.bool)
+    fresh[code] = False
+    every = every[fresh]
+    return every[torch.randperm(len(every), generator=torch.Generator().manual_seed(0))]
+
+
+@torch.no_grad()
+def choose(
+    process: SetProcess, read: Read, size: int, generator: torch.Generator
+) -> Tensor:
+    """The sets to ask about next: float64 [N, size, n].
+
+    Candidates are the first features of the best orders of drawn functions, and the others. Each
+    chosen one lessens the variance of all candidates' scores most, given those chosen before.
+    """
+    count, _, n = process.sets.shape
+    draws = find_orders(process, process.draw(TUNING.draws, generator), read)
+    mean = find_orders(process, process.mean(), read)
+    orders = torch.cat([draws, mean], 1)
+    most = max(1, min(n - 1, MOST_CANDIDATES // (2 * orders.shape[1])))
+    sizes = torch.linspace(1, n - 1, most, dtype=torch.float64).round().long().unique()
+    first = (orders.argsort(2)[:, :, None] < sizes[:, None]).double().flatten(1, 2)
+    candidates = torch.cat([first, 1 - first], 1)
+    expected = process.predict(candidates).mean
+    step = 0.05 * process.spread
+    slope = (read(expected + step) - read(expected - step)).abs() / (2 * step)
+    weight = slope * process.spread + TUNING.curiosity
+    known = _mark_known(candidates, process.sets)
+    covariance, noise = process.covariance(candidates), process._noise()[:, None]
+    chosen = []
+    for _ in range(size):
+        own = covariance.diagonal(dim1=1, dim2=2).clamp(min=0) + noise
+        less = (covariance * weight[:, :, None]).square().sum(1) / own
+        less = less.masked_fill(known, -1)
+        best = less.amax(1, keepdim=True)
+        place = (less >= best - 1e-9 * best.abs()).double().argmax(1)
+        rows = torch.arange(count)
+        picked = candidates[rows, place]
+        nothing_left = best[:, 0] < 0
+        if bool(nothing_left.any()):  # fewer candidates than questions: any set will do
+            spare = (torch.rand(n, generator=generator) < 0.5).double()
+            picked = torch.where(nothing_left[:, None], spare, picked)
+        chosen.append(picked)
+        known |= (candidates == picked[:, None]).all(2)
+        column = covariance[rows, :, place]
+        scale = own[rows, place][:, None, None]
+        covariance = covariance - column[:, :, None] * column[:, None] / scale
+    return torch.stack(chosen, 1)
+
+
+def _mark_known(candidates: Tensor, sets: Tensor) -> Tensor:
+    """Which candidates were asked about, bool [N, C]."""
+    codes = torch.randn(candidates.shape[2], generator=torch.Generator().manual_seed(1)).double()
+    told, asked = candidates @ codes, sets @ codes
+    return (told[:, :, None] - asked[:, None]).abs().amin(2) < 1e-9 * math.sqrt(len(codes))
