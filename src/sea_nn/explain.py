@@ -29,7 +29,7 @@ from sea_nn.explanation.assemble import (
 )
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.members.checks import Check, check_completeness, check_members, check_probe, vote
-from sea_nn.members.member_maps import MemberMaps, reduce_heat, to_heatmaps, to_signed
+from sea_nn.members.member_maps import MemberMaps, to_heatmaps, to_signed
 from sea_nn.members.run import run_members
 from sea_nn.model.precision import full_precision
 from sea_nn.model.probe import Probe, open_model
@@ -146,7 +146,7 @@ def ask(
     learned = learn_from_answers(
         probe.ask,
         probe.output.score(probe.whole, probe.target),
-        reduce_heat(to_signed(members), vote(members)),
+        to_signed(members),
         questions,
         link="value" if probe.output.kind == "value" else "log-odds",
         features=call.asked,
@@ -154,6 +154,7 @@ def ask(
         on_round=None if on_round is None else lambda so_far: on_round(put(keep(so_far))),
         seconds=None if seconds is None else seconds - (time.perf_counter() - started),
         tolerance=running.tolerance,
+        seed=call.seed,
     )
     meter.finish()
     return keep(learned)

@@ -24,7 +24,8 @@ from sea_nn.members.member_maps import MemberMaps
 from sea_nn.model.probe import Probe
 from sea_nn.model.wrapped import Meter
 from sea_nn.paper.ensemble import Ensemble
-from sea_nn.questions.learn import CLIP, AnswersMap
+from sea_nn.function.function import CLIP
+from sea_nn.questions.learn import AnswersMap
 
 MOST_MEMBERS = 8  # targets whose maps are kept
 LITTLE = 0.25  # an R² below which a function says little of the model
@@ -78,6 +79,9 @@ def assemble(
         own = {"function": learned.function, "predict_error": learned.error.float()}
         against = features.add_channel(learned.against.to(gains.dtype))
         own |= {"curve": learned.curve, "asked": learned.asked, "against": against}
+        kept, removed = learned.keep.to(gains.dtype), learned.remove.to(gains.dtype)
+        own |= {"keep_map": features.add_channel(kept)}
+        own |= {"remove_map": features.add_channel(removed), "trusted": learned.trust.float()}
         earlier = () if call.previous is None else call.previous.members
         others = (one for one in earlier if not torch.equal(one.target, target))
         own["members"] = (*others, found.members)[-MOST_MEMBERS:]

@@ -27,7 +27,7 @@ from sea_nn.explanation.sets import FeatureSets
 from sea_nn.explanation.summary import write_summary
 from sea_nn.explanation.validation import check_parts
 from sea_nn.features import KINDS, find_kind
-from sea_nn.function.answers_function import AnswersFunction
+from sea_nn.function.function import SetFunction
 from sea_nn.members.checks import Check
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.model.outputs import Output
@@ -42,6 +42,7 @@ PlotKind = Literal["strip", "overlay", "top", "gains", "curve", "agreement"]
 ROWS = (
     *("attribution", "maps", "target", "score", "order", "gains"),
     *("images", "values", "predict_error", "rival", "against"),
+    *("keep_map", "remove_map", "trusted"),
 )
 
 
@@ -86,6 +87,10 @@ class Explanation(FeatureSets):
         ranking: the classes that the model finds likeliest.
         asked: with a budget, what the model was asked and what it said: ``top`` and ``smallest``
             read it, and ``SEA.explain(previous=)`` goes on from it.
+        keep_map: with a budget, what suffices, a map like ``attribution``; see ``map``.
+        remove_map: with a budget, what is needed.
+        trusted: with a budget, the share of the answers that each member explains, [N, m]; see
+            ``trust``.
         against: with a budget, evidence against the class: a map like ``attribution`` of how much
             more the class would have without a feature; zero where nothing is against it.
         rival: of a contrast, the class that the target is explained against, int64 [N].
@@ -112,7 +117,7 @@ class Explanation(FeatureSets):
     provenance: Provenance = field(default_factory=Provenance)
     values: Tensor | None = None
     feature_names: tuple[str, ...] | None = None
-    function: AnswersFunction | None = None
+    function: SetFunction | None = None
     predict_error: Tensor | None = None
     kind: str = ""
     view: str = ""
@@ -122,6 +127,9 @@ class Explanation(FeatureSets):
     texts: tuple[tuple[str, ...], ...] | None = None
     asked: Asked | None = None
     against: Tensor | None = None
+    keep_map: Tensor | None = None
+    remove_map: Tensor | None = None
+    trusted: Tensor | None = None
     parts: tuple[Part, ...] = ()
     members: tuple[MemberMaps, ...] = ()
 

@@ -30,7 +30,7 @@ from sea_nn.explanation.parts import Part
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import Ranking
 from sea_nn.features import number_cells
-from sea_nn.function.answers_function import AnswersFunction
+from sea_nn.function.function import SetFunction
 from sea_nn.members.checks import Check
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
@@ -45,7 +45,9 @@ FIELDS: Mapping[str, tuple[Any, Any]] = {
     "gains": (np.float32, np.float32), "attribution": (np.float32, np.float32),
     "features": (INDEX, np.int64), "images": (np.uint8, np.uint8),
     "values": (np.float32, np.float32), "rival": (np.int64, np.int64),
-    "predict_error": (np.float32, np.float32), "against": (np.float32, np.float32),
+    "predict_error": (np.float32, np.float32), "keep_map": (np.float32, np.float32),
+    "remove_map": (np.float32, np.float32), "trusted": (np.float32, np.float32),
+    "against": (np.float32, np.float32),
     "asked.sets": ("bits", "bits"), "asked.answers": (np.float32, np.float64),
     "asked.keep": (INDEX, np.int64), "asked.remove": (INDEX, np.int64),
     "curve.counts": (np.int64, np.int64), "curve.left": (np.float32, np.float32),
@@ -95,7 +97,7 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
     if ranking is not None:
         facts["ranking"] = ranking.names
     if function is not None:
-        facts["function"] = {"link": function.link, "n_answers": function.n_answers}
+        facts["function"] = {"link": function.link}
     if e["texts"] is not None:
         facts["texts"] = e["texts"]
     if e["parts"]:
@@ -187,8 +189,10 @@ def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]
         found.setdefault("against", torch.zeros_like(found["attribution"]))
     if asked:
         found["asked"] = Asked(**asked)
-    if facts.get("function"):
-        found["function"] = AnswersFunction(**function, **facts["function"])
+    if "shares" in function:  # release 0.1 had functions of another kind, which are left out
+        link = facts["function"]["link"]
+        asked_sets, answers = found["asked"].sets, found["asked"].answers
+        found["function"] = SetFunction.build(function, asked_sets, answers, link)
     if curve:
         found["curve"] = Curve(**curve)
     if facts.get("ranking"):

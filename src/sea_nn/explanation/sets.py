@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
 
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.function.answers_function import AnswersFunction, to_score
+from sea_nn.function.function import SetFunction, to_score
 from sea_nn.paper.heatmaps import binarize
 from sea_nn.questions.asked import Asked
 
@@ -39,9 +41,14 @@ class FeatureSets:
     maps: Tensor
     features: Tensor | None
     against: Tensor | None
-    function: AnswersFunction | None
+    function: SetFunction | None
     asked: Asked | None
     predict_error: Tensor | None
+    attribution: Tensor
+    keep_map: Tensor | None
+    remove_map: Tensor | None
+    trusted: Tensor | None
+    methods: tuple[str, ...]
     texts: tuple[tuple[str, ...], ...] | None
 
     @property
@@ -57,20 +64,69 @@ class FeatureSets:
     def __len__(self) -> int:
         return self.order.shape[0]
 
-    def predict(self, sets: Tensor) -> Tensor:
+    @overload
+    def predict(self, sets: Tensor, interval: None = None) -> Tensor: ...
+
+    @overload
+    def predict(self, sets: Tensor, interval: float) -> tuple[Tensor, Tensor, Tensor]: ...
+
+    def predict(
+        self, sets: Tensor, interval: float | None = None
+    ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         """What the model would say with only these positions left, by the learned function.
 
         Args:
             sets: bool [N, R, *shape] over the map; of a feature that is left in part, its part.
+            interval: a probability, such as 0.9: say also between which two values the model's
+                own answer is believed to lie as often.
 
         Returns:
-            The score (a probability, or a value) of each set, [N, R]; ``predict_error`` says how
-            far it is off.
+            The score (a probability, or a value) of each set, [N, R]; with an interval (score,
+            low, high), each [N, R].
         """
         f = self._find_function()
         self._check_shape("sets", sets, "R", *self.shape)
-        left = self.average(sets.to(f.weight))
-        return f.score(left).float()
+        left = self.average(sets.double().cpu())
+        if interval is None:
+            return f.score(left).float()
+        if isinstance(interval, bool) or not isinstance(interval, float) or not 0 < interval < 1:
+            raise InputError(f"interval is a probability between 0 and 1; got {interval!r}")
+        score, low, high = f.bound(left, interval)
+        return score.float(), low.float(), high.float()
+
+    def map(self, wish: str = "both") -> Tensor:
+        """The map of a wish, >= 0, shaped like the attribution: [N, 1, H, W] of images.
+
+        Args:
+            wish: "keep": what suffices, the gains with only the first features left (of two copies
+                one); "remove": what is needed, what is lost when the first are removed (of two
+                copies either nothing or both); "both": the attribution, the mean of the two.
+        """
+        if wish not in ("keep", "remove", "both"):
+            raise InputError(f'a map is "keep", "remove" or "both"; got {wish!r}')
+        found = {"keep": self.keep_map, "remove": self.remove_map}.get(wish, self.attribution)
+        if found is None:
+            raise InputError(
+                "only an explanation with a budget has maps by wish: SEA(model, budget=128)"
+            )
+        return found
+
+    @property
+    def trust(self) -> dict[str, Tensor]:
+        """The share of what the model answered that each member's heat explains, [N] by member.
+
+        Empty without a budget: nothing was asked that could tell.
+        """
+        if self.trusted is None:
+            return {}
+        return dict(zip(self.methods, self.trusted.unbind(1), strict=True))
+
+    @cached_property
+    def gain_intervals(self) -> Tensor | None:
+        """Between which two values each of ``gains`` is believed to lie with .9, [N, n, 2]."""
+        if self.function is None:
+            return None
+        return self.function.bound_gains(self.order.cpu()).float()
 
     def count(self, p: int | float) -> int:
         """How many features ``p`` means: an integer is a count, a float a share of all n."""
@@ -234,7 +290,7 @@ class FeatureSets:
             shape = ", ".join(map(str, wanted))
             raise InputError(f"{name} must be [{shape}]; got {list(value.shape)}")
 
-    def _find_function(self) -> AnswersFunction:
+    def _find_function(self) -> SetFunction:
         if self.function is None:
             raise InputError("only an explanation with a budget predicts: SEA(model, budget=128)")
         return self.function

@@ -115,7 +115,7 @@ class _Side:
         self.inside = (start @ self.metric)[:, None].expand(wide)  # G x
         self.level = (f.level + full * f.linear.sum(2))[:, :, None]
         self.size = float(full)
-        self.shares = (full * process.shares.sum(2))[:, None, None].expand(wide)
+        self.shares = (process.least() + full * process.shares.sum(2))[:, None, None].expand(wide)
         if f.waves is not None and f.phases is not None:
             phase = f.phases + full * f.waves.sum(2)
             self.phase = phase[:, None, None].expand(wide)

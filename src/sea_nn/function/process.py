@@ -71,7 +71,8 @@ class SetProcess:
     Attributes:
         sets: what was left, float64 [N, R, n].
         answers: log-odds or values, [N, R].
-        shares: how much of each member's heat lies in each feature, rows sum to 1, [N, m, n].
+        shares: how much of each member's heat lies in each feature, [N, m, n]; below 0 where it speaks
+            against the class. Absolute values sum to 1.
         near: how far neighbours stand for each other, [n, n]; None without a grid.
         hyper: logarithms of variances and scales by name, [N] or [N, k] each.
         middle: the answers' mean, [N, 1].
@@ -114,16 +115,39 @@ class SetProcess:
         x, y = sets.double(), answers.double()
         count, _, n = x.shape
         shares = x.new_zeros(count, 0, n) if shares is None else shares.double()
-        middle = y.mean(1, keepdim=True)
-        spread = y.std(1, keepdim=True)
-        spread = torch.where(spread > 1e-9 * y.abs().amax(1, keepdim=True), spread, 1.0)
         hyper = _first_guess(count, n, shares.shape[1]) if start is None else start.hyper
-        made = cls(x, y, shares, near, hyper, middle, spread, y, y)
-        made = replace(made, hyper=made._search(steps))
-        with torch.no_grad():
-            root = torch.linalg.cholesky(made._kernel(x, x) + made._noise_matrix(x.shape[1]))
-            weight = torch.cholesky_solve(made._standard()[..., None], root)[..., 0]
+        return cls.of(x, y, shares, near, cls._plain(x, y, shares, near, hyper)._search(steps))
+
+    @classmethod
+    @torch.no_grad()
+    def of(
+        cls,
+        sets: Tensor,
+        answers: Tensor,
+        shares: Tensor,
+        near: Tensor | None,
+        hyper: dict[str, Tensor],
+    ) -> SetProcess:
+        """The process of answers, by scales and variances that are known."""
+        made = cls._plain(sets, answers, shares, near, hyper)
+        kernel = made._kernel(sets, sets) + made._noise_matrix(sets.shape[1])
+        root = torch.linalg.cholesky(kernel)
+        weight = torch.cholesky_solve(made._standard()[..., None], root)[..., 0]
         return replace(made, root=root, weight=weight)
+
+    @classmethod
+    def _plain(
+        cls, x: Tensor, y: Tensor, shares: Tensor, near: Tensor | None, hyper: dict[str, Tensor]
+    ) -> SetProcess:
+        middle, spread = y.mean(1, keepdim=True), y.std(1, keepdim=True)
+        spread = torch.where(spread > 1e-9 * y.abs().amax(1, keepdim=True), spread, 1.0)
+        return cls(x, y, shares, near, hyper, middle, spread, y, y)
+
+    def rows(self, which: Tensor | slice) -> SetProcess:
+        """The processes of some of the inputs."""
+        names = ("sets", "answers", "shares", "middle", "spread", "root", "weight")
+        cut: dict[str, Any] = {name: getattr(self, name)[which] for name in names}
+        return replace(self, hyper={k: v[which] for k, v in self.hyper.items()}, **cut)
 
     # --- the kernel -------------------------------------------------------------------------------
 
@@ -141,11 +165,18 @@ class SetProcess:
         parts.append(((a - 0.5) * self._worth()[:, None]) @ (b - 0.5).mT)
         size = _rbf(a.mean(2), b.mean(2), h["size_scale"])
         parts.append(_wide(h["size"]) * size)
-        for j in range(self.shares.shape[1]):
-            inside = (s @ self.shares[:, j, :, None] for s in (a, b))
-            near = _rbf(*(share[..., 0] for share in inside), h["share_scale"])
-            parts.append(_wide(h["members"][:, j]) * near)
+        pairs = zip(self._numbers(a)[1:], self._numbers(b)[1:], strict=True)
+        for j, (own, other) in enumerate(pairs):
+            parts.append(_wide(h["members"][:, j]) * _rbf(own, other, h["share_scale"]))
         return parts
+
+    def _numbers(self, x: Tensor) -> list[Tensor]:
+        """The size of sets, and what is left of each member's heat, all from 0 to 1: [N, R] each."""
+        return [x.mean(2), *(x @ self.shares.mT + self.least()[:, None]).unbind(2)]
+
+    def least(self) -> Tensor:
+        """What is left of each member's heat in the empty set: its part below 0 is missing, [N, m]."""
+        return (-self.shares).clamp(min=0).sum(2)
 
     def _scales(self) -> Tensor:
         """How much each feature matters, [N, n]."""
@@ -290,7 +321,7 @@ class SetProcess:
         h = {k: v.exp() for k, v in self.hyper.items()}
         linear = (weight @ (self.sets - 0.5)) * self._worth()[:, None]
         place = torch.linspace(0, 1, GRID, dtype=torch.float64).expand(len(weight), -1)
-        numbers = [self.sets.mean(2), *(self.sets @ self.shares.mT).unbind(2)]
+        numbers = self._numbers(self.sets)
         tables = []
         for k, number in enumerate(numbers):
             scale = h["size_scale"] if k == 0 else h["share_scale"]
@@ -320,7 +351,7 @@ class SetProcess:
         if f.waves is not None and f.heights is not None and f.phases is not None:
             waves = torch.cos(f.waves @ x.mT + f.phases[..., None])
             said = said + f.heights @ waves
-        numbers = [x.mean(2), *(x @ self.shares.mT).unbind(2)]
+        numbers = self._numbers(x)
         for k, number in enumerate(numbers):
             said = said + look_up(f.tables[:, :, k], number[:, None].expand(-1, said.shape[1], -1))
         return said if raw else said * self.spread[..., None] + self.middle[..., None]

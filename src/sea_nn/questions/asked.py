@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.features import Features
-from sea_nn.function.answers_function import Link, to_score
+from sea_nn.function.function import Link, to_score
 from sea_nn.model.noise import find_keys
 from sea_nn.model.outputs import Output
 from sea_nn.model.probe import Probe

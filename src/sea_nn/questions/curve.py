@@ -1,22 +1,18 @@
 """The model's own answers along an order: only the first p features left, and these removed.
 
-They are asked last, about the final order, and no function learns from them (unless it was asked
-about every set there is): they show how far what was learned from other sets can be believed.
+They are asked last, about the final order, and no function learns from them: they show how far what was learned from other sets can be believed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from sea_nn.function.answers_function import AnswersFunction, prefixes, to_score
-
-if TYPE_CHECKING:
-    from sea_nn.questions.search import Search
+from sea_nn.function.function import SetFunction, to_score
 
 SHARES = (1 / 4, 1 / 8, 1 / 2, 1 / 16, 1 / 32, 1 / 64)
 """Shares of the features to ask about, the most telling first."""
@@ -57,31 +53,31 @@ def choose_counts(questions: int, n: int) -> tuple[int, ...]:
     return tuple(sorted(p for p in counts if 0 < p < n))
 
 
-def ask_curve(search: Search, order: Tensor, counts: tuple[int, ...], every: bool) -> Curve:
+def ask_curve(
+    ask: Callable[[Tensor], Tensor], f: SetFunction, order: Tensor, counts: tuple[int, ...]
+) -> Curve:
     """Ask about the first features of orders [N, n] and about the others.
 
-    Where ``every`` set has been asked about, the answers are looked up instead. Of no feature and
-    of all, the answers are known: they are the ends of both curves.
+    Of no feature and of all, the answers are known: they are the ends of both curves.
+
+    Args:
+        ask: the log-odds (or values) of sets, bool [N, R, n] -> [N, R].
+        f: the learned functions; they know the ends.
+        order: of the features.
+        counts: how many features to ask about, two questions each.
     """
-    kept = prefixes(order)[:, [p - 1 for p in counts]]
-    sets = torch.cat([kept, ~kept], 1)
-    if every:
-        asked, known = torch.cat(search.sets, 1), torch.cat(search.answers, 1)
-        places = [(asked == one[:, None]).all(2).long().argmax(1) for one in sets.unbind(1)]
-        answers = known.gather(1, torch.stack(places, 1)) if places else known[:, :0]
-    else:
-        answers = search.ask(sets) if counts else search.none.new_zeros(len(order), 0)
+    rank = order.argsort(1)
+    kept = rank[:, None] < torch.tensor(counts, dtype=torch.int64)[:, None]
+    answers = ask(torch.cat([kept, ~kept], 1)) if counts else f.none[:, :0]
     left, removed = answers.chunk(2, 1) if counts else (answers, answers)
-    none, all_ = search.none[:, None], search.all[:, None]
     return Curve(
-        torch.tensor([0, *counts, order.shape[1]], device=order.device),
-        to_score(torch.cat([none, left.to(none), all_], 1), search.link).float(),
-        to_score(torch.cat([all_, removed.to(none), none], 1), search.link).float(),
+        torch.tensor([0, *counts, order.shape[1]]),
+        to_score(torch.cat([f.none, left, f.all], 1), f.link).float(),
+        to_score(torch.cat([f.all, removed, f.none], 1), f.link).float(),
     )
 
 
-def predict_curve(f: AnswersFunction, order: Tensor) -> tuple[Tensor, Tensor]:
+def predict_curve(f: SetFunction, order: Tensor) -> tuple[Tensor, Tensor]:
     """What f says along orders [N, n]: the first 0, 1, …, n left, and these removed, [N, n + 1]."""
-    kept = prefixes(order, whole=True)
-    kept = torch.cat([torch.zeros_like(kept[:, :1]), kept], 1)
-    return f.score(kept), f.score(~kept)
+    first = (order.argsort(1)[:, None] < torch.arange(order.shape[1] + 1)[:, None]).double()
+    return f.score(first), f.score(1 - first)

@@ -1,38 +1,30 @@
-"""Learn each input's function from a number of questions, and read its map off it [M12].
+"""Learn each input's function from a number of questions, and read its maps off it [M12].
 
 >>> worth = torch.tensor([0.0, 3.0, 1.0, 0.0])
 >>> def ask_only(sets):
 ...     return (sets @ worth - 2).sigmoid()
->>> heat, whole = torch.ones(1, 4), torch.tensor([2.0]).sigmoid()
->>> found = learn_from_answers(lambda s: ask_only(s.float()), whole, heat, 20)
+>>> whole = torch.tensor([2.0]).sigmoid()
+>>> found = learn_from_answers(lambda s: ask_only(s.float()), whole, torch.ones(1, 0, 4), 14)
 >>> found.order[0, :2].tolist(), round(float(found.gains.sum()), 3)
 ([1, 2], 4.0)
 """
 
+from __future__ import annotations
+
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from sea_nn.config import check_whole
-from sea_nn.errors import InputError
 from sea_nn.features import Features, Kind
-from sea_nn.function.answers_function import AnswersFunction, Link, to_score
+from sea_nn.function.function import CLIP, Link, SetFunction, read, to_answers, to_score, warp
+from sea_nn.questions.maps import paint, smooth_cells
+from sea_nn.function.process import SetProcess
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve, ask_curve, choose_counts
-from sea_nn.questions.finer import can_refine, sort_finer
-from sea_nn.questions.halves import ask_halves, recall_halves
-from sea_nn.questions.painting import ANSWERS_A_NAT, blend, correlate, paint_in_order
-from sea_nn.questions.search import HALVE_UP_TO, Plan, Search, plan_questions
-
-LEAST_QUESTIONS = 3
-LEAST_MORE = 16  # questions left by an earlier search that are worth another round
-MOST_FEATURES = 256
-CLIP = 1e-6
-"""Probabilities count as at least this and at most one minus this: log-odds up to 13.8."""
+from sea_nn.questions.design import design
 
 
 @dataclass(frozen=True)
@@ -42,14 +34,14 @@ class AnswersMap:
     Attributes:
         function: the learned functions.
         order: features, the best first, [N, n].
-        gains: what each adds after those before it, in the function's unit, [N, n]; below 0 where
-            the function has evidence against the class and the feature is part of it.
+        gains: what each adds after those before it, in log-odds (or values), [N, n]; below 0 where
+            sets without the last features have more of the class than the whole input.
         attribution: gains above 0 over the positions of the map, [N, *shape]; it sums to these.
-            The sum over a feature is its gain, but of cells of images, where pixels have an order
-            of their own, by cell and heat: there the k largest pixels sum to what the first
-            cells of the same area gain (``paint_in_order``), and the sum over a cell is only
-            near its gain.
-        error: root mean square error of the score on answers left out of the fit, [N].
+        keep: the same of what suffices: gains with only the first features left, in the order that
+            keeps the score best.
+        remove: the same of what is needed: gains with the first features removed, in the order
+            that breaks the score first.
+        trust: the share of what the answers vary by that each member's heat explains, [N, m].
         feature_shape: the shape of the feature space; its product is n.
         features: the feature of each position, int64 [1, *shape]; None: one each.
         clipped: where the model is surer of the whole input than log-odds are taken for, bool [N].
@@ -59,11 +51,13 @@ class AnswersMap:
         stopped: why not everything was asked; "" if it was.
     """
 
-    function: AnswersFunction
+    function: SetFunction
     order: Tensor
     gains: Tensor
     attribution: Tensor
-    error: Tensor
+    keep: Tensor
+    remove: Tensor
+    trust: Tensor
     feature_shape: tuple[int, ...]
     features: Tensor | None
     clipped: Tensor
@@ -71,6 +65,11 @@ class AnswersMap:
     asked: Asked
     against: Tensor
     stopped: str = ""
+
+    @property
+    def error(self) -> Tensor:
+        """Root mean square error of the score of answers predicted from all the others, [N]."""
+        return self.function.error
 
 
 OnRound = Callable[[AnswersMap], bool | None]
@@ -88,177 +87,165 @@ def learn_from_answers(
     on_round: OnRound | None = None,
     seconds: float | None = None,
     tolerance: float | None = None,
+    seed: int = 0,
 ) -> AnswersMap:
     """Ask at most so many questions about each input, and learn its function from the answers.
 
     Args:
-        ask_only: the score with only a set left, bool [N, R, *shape] -> [N, R]; see
-            ``make_ask_only``.
+        ask_only: the score with only a set left, bool [N, R, *shape] -> [N, R]; see ``Probe.ask``.
         whole: the score of the whole inputs, [N].
-        heat: where members see evidence, >= 0, [N, *shape].
+        heat: where each member sees evidence, above 0 for the class and below 0 against it,
+            [N, m, *shape]; m may be 0.
         questions: at most so many sets an input, the empty one among them.
         link: "log-odds" for scores that are probabilities, "value" for others.
-        features: what is asked about; None for ``Features.to_ask_about``: every position where
-            there are up to 64, else 8 x 8 cells of images, 4 x 4 x 4 of volumes, 64 groups of
-            neighbours of others.
+        features: what is asked about; None for ``Features.to_ask_about``.
         known: sets that were asked before, bool [N, R, n], the empty one first, and their scores,
             [N, R]: they count as questions.
         on_round: is given what the answers say after each round, and may return False to stop.
         seconds: ask no more after this time.
         tolerance: ask no more once the error of every input is at most this.
+        seed: starts the draws, which are the same for each input.
 
-    The sets are one fixed design, since other draws give other maps (docs/results/learned.md).
     An interrupt (Ctrl-C) ends the questions: what was learned until then is returned.
     """
     if features is None:
-        plain = Kind("heat", heat.ndim)
-        features = Features.of(heat, kind=plain).to_ask_about(device=heat.device)
-    n = features.n
-    if n > MOST_FEATURES:
-        raise InputError(
-            f"a budget is for at most {MOST_FEATURES} features, and there are {n}: give a coarser "
-            'feature_mask or grid, or say methods="paper"'
-        )
-    warm = features.sum(heat.double()) / features.count().to(heat.device)
-
-    def ask_positions(sets: Tensor) -> Tensor:
-        return to_answers(ask_only(sets), link)
-
-    def ask(sets: Tensor) -> Tensor:
-        return ask_positions(features.expand(sets))
-
-    all_, started = to_answers(whole, link), time.perf_counter()
-    if known is None:
-        nothing = torch.zeros(len(heat), 1, n, dtype=torch.bool, device=heat.device)
-        known = nothing, ask(nothing)
-    else:
-        known = known[0], to_answers(known[1], link)
-    sets, answers = known[0][:, 1:], known[1][:, 1:]
-    before = [[part] if part.shape[1] else [] for part in (sets, answers)]
-    more = sets.shape[1]  # the draws of a search that goes on are not those that it began with
-    search = Search(ask, known[1][:, 0], all_, warm, features.layout, link, more, *before)
-    image = can_refine(features)
+        plain = Kind("heat", heat.ndim - 1)
+        features = Features.of(heat[:, 0], kind=plain).to_ask_about(device=heat.device)
+    started, count, n = time.perf_counter(), len(heat), features.n
+    reader = _Reader(ask_only, whole, heat.detach().double().cpu(), link, features)
     counts = choose_counts(questions, n)
-    plan = plan_questions(questions - 1 - more, n)
-    left = questions - 1 - more - 2 * len(counts)
-    if more >= 2**n - 2 or (more and left < LEAST_MORE):
-        plan = Plan()
-        if image and more < HALVE_UP_TO:
-            recall_halves(search, features, heat)
-    elif not plan.every:
-        plan = plan_questions(left, n, image=image, first=not more)
-    rounds = search.rounds(plan)
-    if plan.halves:
-        rounds = ask_halves(search, ask_positions, features, heat, plan.halves, plan.regions)
-    stopped, fine = "", None
-    found: AnswersMap | None = None
+    left = questions - 2 * len(counts)
+    if known is None:
+        nothing = torch.zeros(count, 1, n, dtype=torch.bool)
+        known = nothing, to_score(reader.ask(nothing), link)
+    reader.keep(known[0].cpu(), to_answers(known[1].cpu(), link))
+    rounds = reader.design(left - known[0].shape[1], seed)
+    stopped = ""
     try:
-        for _ in rounds:
-            if on_round is not None:
-                found = _read(search, features, heat, whole)
-                if on_round(found) is False:
-                    stopped = "on_round asked for no more"
-            stopped = stopped or _stop(search, started, seconds, tolerance)
-            if stopped:
-                break
-        if plan.finer and not stopped:
-            fine = sort_finer(ask_only, features, search.order, heat, plan.finer)
+        sets = next(rounds)
+        while not stopped:
+            answers = reader.ask(sets)
+            reader.keep(sets, answers)
+            stopped = reader.find_stop(started, on_round, seconds, tolerance)
+            sets = rounds.send(warp(answers, link))
+    except StopIteration as done:
+        reader.process = done.value
     except KeyboardInterrupt:
         stopped = "interrupted"
-    curve = ask_curve(search, search.order, () if stopped else counts, plan.every and not stopped)
-    answered = 1 + search.asked[1].shape[1]
-    if (
-        found is None
-        or fine
-        or found.order is not search.order
-        or found.asked.sets.shape[1] != answered
-    ):
-        found = _read(search, features, heat, whole, fine)
-    return replace(found, curve=curve, stopped=stopped)
+    rounds.close()
+    return replace(reader.read(() if stopped else counts), stopped=stopped)
 
 
-def _stop(search: Search, started: float, seconds: float | None, tolerance: float | None) -> str:
-    """Why a search should end after a round; "" if it should go on."""
-    if tolerance is not None and bool((search.fit()[1] <= tolerance).all()):
-        return "the error is below the tolerance"
-    if seconds is not None and time.perf_counter() - started > seconds:
-        return "the time is up"
-    return ""
+class _Reader:
+    """What was asked about N inputs so far, and what it says."""
 
+    def __init__(
+        self,
+        ask_only: Callable[[Tensor], Tensor],
+        whole: Tensor,
+        heat: Tensor,
+        link: Link,
+        features: Features,
+    ) -> None:
+        self.ask_only, self.whole, self.heat = ask_only, whole.detach().cpu(), heat
+        self.link, self.features, self.device = link, features, whole.device
+        count, members = heat.shape[:2]
+        flat = features.sum(heat.flatten(0, 1).to(self.device)).cpu()
+        flat = flat.view(count, members, features.n)
+        size = flat.abs().sum(2, keepdim=True)
+        self.shares = torch.where(size > 0, flat / size.clamp(min=1e-300), 0.0)
+        self.near = None if features.layout is None else smooth_cells(features.layout)
+        self.sets: list[Tensor] = []
+        self.answers: list[Tensor] = []
+        self.process: SetProcess | None = None
 
-def _read(
-    search: Search,
-    features: Features,
-    heat: Tensor,
-    whole: Tensor,
-    fine: tuple[Features, Tensor] | None = None,
-) -> AnswersMap:
-    """What the answers of a search say so far."""
-    order, link, (sets, answers) = search.order, search.link, search.asked
-    f, error = search.fit()
-    gains = f.gains(order)
-    by_feature = torch.zeros_like(gains).scatter(1, order, gains)
-    sure = whole > 1 - CLIP if link == "log-odds" else torch.zeros_like(whole, dtype=torch.bool)
-    wishes = search.wishes or search.find_wishes()
-    empty = torch.zeros_like(order[:, None], dtype=torch.bool)
-    return AnswersMap(
-        function=f,
-        order=order,
-        gains=gains,
-        attribution=_paint(search, features, heat.double(), by_feature.clamp(min=0), fine),
-        against=features.paint(wishes.against, heat.double()),
-        error=error,
-        feature_shape=features.feature_shape,
-        features=features.groups,
-        clipped=sure,
-        curve=ask_curve(search, order, (), False),
-        asked=Asked(
-            torch.cat([empty, sets], 1),
-            torch.cat([search.none[:, None], answers], 1),
-            wishes.keep,
-            wishes.remove,
-        ),
-    )
+    def ask(self, sets: Tensor) -> Tensor:
+        """The model's log-odds (or values) of sets of features, [N, R]."""
+        asked = self.features.expand(sets.to(self.device))
+        return to_answers(self.ask_only(asked), self.link).cpu()
 
+    def keep(self, sets: Tensor, answers: Tensor) -> None:
+        """Remember what was asked and said."""
+        self.sets.append(sets)
+        self.answers.append(answers)
+        self.process = None
 
-def _paint(
-    search: Search,
-    features: Features,
-    heat: Tensor,
-    gains: Tensor,
-    fine: tuple[Features, Tensor] | None,
-) -> Tensor:
-    """The gains of features, [N, n], over the positions."""
-    if not can_refine(features):
-        return features.paint(gains, heat)
-    score = search.early
-    if score is None:
-        sets, answers = search.asked
-        trust = (2 * correlate(sets, to_score(answers, search.link), search.heat)).clamp(0, 1)
-        found, order = (features, search.order) if fine is None else fine
-        earliness = found.expand(1 - order.argsort(1).double() / found.n)
-        score = blend(earliness, heat, answers.shape[1] / ANSWERS_A_NAT, trust)
-    return paint_in_order(score, gains, features.count().to(heat.device))
+    def known(self) -> tuple[Tensor, Tensor]:
+        """All sets and answers with those of the whole input, which comes last."""
+        every = torch.ones(len(self.heat), 1, self.features.n, dtype=torch.bool)
+        said = to_answers(self.whole, self.link)[:, None]
+        return torch.cat([*self.sets, every], 1), torch.cat([*self.answers, said], 1)
 
-
-def to_answers(score: Tensor, link: Link) -> Tensor:
-    """Scores as the function's answers: log-odds of clipped probabilities, or values, float64."""
-    score = score.detach().double()
-    return score.clamp(CLIP, 1 - CLIP).logit() if link == "log-odds" else score
-
-
-def check_budget(budget: int, price: int, constraints: Mapping[str, Any] | None = None) -> int:
-    """The questions an input that a budget leaves, or why it cannot be kept."""
-    check_whole("budget", budget, 1)
-    if budget < price + LEAST_QUESTIONS:
-        raise InputError(
-            f"the members alone cost {price} evaluations an input, and at least {LEAST_QUESTIONS} "
-            f"questions are needed: give a budget of {price + LEAST_QUESTIONS} or more (got "
-            f"{budget}), or cheaper methods"
+    def design(self, left: int, seed: int) -> Generator[Tensor, Tensor, SetProcess]:
+        """The questions to come; see ``design.design``."""
+        sets, answers = self.known()
+        return design(
+            sets,
+            warp(answers, self.link),
+            left,
+            read=lambda values: read(values, self.link),
+            layout=self.features.layout,
+            shares=self.shares,
+            near=self.near,
+            seed=seed,
         )
-    if any((constraints or {}).get(name) is not None for name in ("required", "forbidden")):
-        raise InputError(
-            "required and forbidden do not go with a budget (512 where nothing else is said): say "
-            'methods="paper"'
+
+    def function(self) -> SetFunction:
+        """The function of all answers so far."""
+        sets, answers = self.known()
+        if self.process is None:
+            self.process = SetProcess.fit(
+                sets, warp(answers, self.link), shares=self.shares, near=self.near
+            )
+        return SetFunction(self.process, answers[:, :1], answers[:, -1:], self.link)
+
+    def find_stop(
+        self,
+        started: float,
+        on_round: OnRound | None,
+        seconds: float | None,
+        tolerance: float | None,
+    ) -> str:
+        """Why the questions should end after a round; "" if they should go on."""
+        if on_round is not None and on_round(self.read(())) is False:
+            return "on_round asked for no more"
+        if tolerance is not None and bool((self.function().error <= tolerance).all()):
+            return "the error is below the tolerance"
+        if seconds is not None and time.perf_counter() - started > seconds:
+            return "the time is up"
+        return ""
+
+    def read(self, counts: tuple[int, ...]) -> AnswersMap:
+        """What the answers say so far; ``counts`` of the first features are asked about last."""
+        f, features = self.function(), self.features
+        order, keep, remove = (f.find_order(wish) for wish in ("both", "keep", "remove"))
+        trust = f.process.trust()
+
+        def draw(order: Tensor, wish: str) -> Tensor:
+            gains = f.find_gains(order, wish)
+            by_feature = torch.zeros_like(gains).scatter(1, order, gains)
+            return paint(by_feature.clamp(min=0), f, self.heat, features)
+
+        gains = f.find_gains(order)
+        curve = ask_curve(self.ask, f, order, counts)
+        sure = self.whole > 1 - CLIP if self.link == "log-odds" else self.whole.isnan()
+        asked = Asked(torch.cat(self.sets, 1), torch.cat(self.answers, 1), keep, remove)
+        maps = [draw(order, "both"), draw(keep, "keep"), draw(remove, "remove")]
+        maps.append(features.expand(f.find_against() / features.count().cpu()))
+        device = self.device
+        attribution, kept, removed, against = (one.to(device) for one in maps)
+        return AnswersMap(
+            function=f,
+            order=order.to(device),
+            gains=gains.to(device),
+            attribution=attribution,
+            keep=kept,
+            remove=removed,
+            trust=trust,
+            feature_shape=features.feature_shape,
+            features=features.groups,
+            clipped=sure,
+            curve=curve,
+            asked=asked,
+            against=against,
         )
-    return budget - price

@@ -20,7 +20,7 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import Ranking, rank_classes
 from sea_nn.features.kinds import TEXT
-from sea_nn.function.answers_function import AnswersFunction
+from sea_nn.function.function import SetFunction as AnswersFunction
 from sea_nn.members.checks import Check, Level
 from sea_nn.paper.heatmaps import is_flat
 from sea_nn.questions.asked import Asked

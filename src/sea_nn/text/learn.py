@@ -16,12 +16,13 @@ from torch import Tensor
 from sea_nn.errors import MemberError, UnfitError
 from sea_nn.features import Features
 from sea_nn.features.kinds import TEXT
-from sea_nn.function.answers_function import Link
+from sea_nn.function.function import Link
 from sea_nn.members.checks import vote
 from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.model.outputs import Output, take
 from sea_nn.questions.asked import Asked
-from sea_nn.questions.learn import AnswersMap, check_budget, learn_from_answers
+from sea_nn.call import check_budget
+from sea_nn.questions.learn import AnswersMap, learn_from_answers
 from sea_nn.text.members import MEMBERS, Question, find_price
 from sea_nn.text.model import End, TextModel, group_tails
 from sea_nn.text.reading import Reading

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.questions.learn import MOST_FEATURES
 from sea_nn.text.spans import (
     Span,
     check_spans,
@@ -24,6 +23,8 @@ FEATURES = ("words", "tokens", "sentences")
 NOBODY, START = -1, -2
 """Owners of tokens that are no feature's: those that always stay, and a start that stands in where
 nothing else is left."""
+
+MOST_FEATURES = 256
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,216 @@
+"""The learned function: what a model would say of any set of an input's features, and how sure.
+
+It is a Gaussian process over sets (``process.py``) of the model's log-odds, or values, read as the
+model's score. Log-odds are taken of (p + floor) / (1 + 2 floor): below the floor, probabilities
+differ by more in logarithms than in what anybody would do about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sea_nn.function.order import find_orders
+from sea_nn.function.process import SetProcess
+from sea_nn.function.tuning import TUNING
+
+Link = Literal["log-odds", "value"]
+CLIP = 1e-6
+"""Probabilities count as at least this and at most one minus this: log-odds up to 13.8."""
+NORMAL = torch.distributions.Normal(0.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class SetFunction:
+    """The learned functions of N inputs with n features.
+
+    Attributes:
+        process: of the answers, ``warp``-ed.
+        none: the model's log-odds (or value) with no feature left, [N, 1].
+        all: the same of the whole input, [N, 1].
+        link: "log-odds", or "value" for the identity.
+    """
+
+    process: SetProcess
+    none: Tensor
+    all: Tensor
+    link: Link = "log-odds"
+
+    @property
+    def n_answers(self) -> int:
+        """How many answers an input it was learned from, without that about the whole input."""
+        return self.process.sets.shape[1] - 1
+
+    def score(self, x: Tensor) -> Tensor:
+        """The model's score expected of sets, or of shares of features: [N, R, n] -> [N, R]."""
+        return read(self.process.predict(x).mean, self.link)
+
+    def bound(self, x: Tensor, interval: float) -> tuple[Tensor, Tensor, Tensor]:
+        """The score expected of sets, and between which two the model's answer is believed to lie.
+
+        The deviation of the process is widened, or narrowed, until its own answers, each predicted
+        from all the others, lie inside as often as they should.
+
+        Args:
+            x: sets, [N, R, n].
+            interval: the probability that an answer lies inside.
+        """
+        mean, deviation = self.process.predict(x)
+        away = self._find_width(interval) * deviation
+        low, high = read(mean - away, self.link), read(mean + away, self.link)
+        return read(mean, self.link), low, high
+
+    def _find_width(self, interval: float) -> Tensor:
+        """Half an interval in standard deviations, [N, 1].
+
+        The quantile of the errors of answers left out, together with as many that a normal
+        distribution would have as ``TUNING.normal_errors``: few answers cannot say it alone.
+        """
+        errors = self.process.leave_out()[1].abs()
+        places = (torch.arange(TUNING.normal_errors, dtype=torch.float64) + 0.5)
+        places = places / TUNING.normal_errors
+        usual = NORMAL.icdf(0.5 + places / 2).expand(len(errors), -1)
+        return torch.cat([errors, usual], 1).quantile(interval, dim=1, keepdim=True)
+
+    @cached_property
+    def error(self) -> Tensor:
+        """Root mean square error of the score of answers predicted from all the others, [N]."""
+        asked = (self.process.sets.sum(2) > 0) & (self.process.sets.sum(2) < self.process.sets.shape[2])
+        left_out = read(self.process.leave_out()[0], self.link)
+        square = (left_out - read(self.process.answers, self.link)).square() * asked
+        return (square.sum(1) / asked.sum(1).clamp(min=1)).sqrt()
+
+    def find_order(self, wish: str = "both") -> Tensor:
+        """The best order of the features by a wish, int64 [N, n]; see ``order.find_orders``."""
+        n = self.process.sets.shape[2]
+        width = max(1, TUNING.chains // n)
+        mean = self.process.mean()
+        return find_orders(self.process, mean, lambda v: read(v, self.link), wish, width)[:, 0]
+
+    def find_gains(self, order: Tensor, wish: str = "both") -> Tensor:
+        """What each feature of an order adds after those before it, [N, n]; they never grow.
+
+        They are the steps of the least concave curve above what is expected along the order: with
+        the first features left ("keep"), with these removed ("remove"), or the mean of the two. The
+        sum is the model's own difference, all - none; gains below 0 speak against the class.
+        """
+        return self._find_gains(self.process.predict(_chain(order)).mean[:, None], wish)[:, 0]
+
+    def bound_gains(self, order: Tensor, interval: float = 0.9, count: int = 64) -> Tensor:
+        """Between which two values each gain of ``find_gains`` is believed to lie, [N, n, 2]."""
+        generator = torch.Generator().manual_seed(0)
+        draws = self.process.draw(count, generator)
+        gains = self._find_gains(self.process.evaluate(draws, _chain(order)), "both")
+        ends = torch.tensor([0.5 - interval / 2, 0.5 + interval / 2], dtype=torch.float64)
+        return gains.quantile(ends, dim=1).permute(1, 2, 0)
+
+    def _find_gains(self, values: Tensor, wish: str) -> Tensor:
+        """Gains of K functions from their values along the chain and of the complements, [N, K, n]."""
+        first, rest = values.chunk(2, 2)
+        ends = [warp(end, self.link)[:, None] for end in (self.none, self.all)]
+        kept, gone = _pin(first, *ends), ends[0] + ends[1] - _pin(rest, ends[1], ends[0])
+        curve = {"keep": kept, "remove": gone}.get(wish, (kept + gone) / 2)
+        apart = ends[1] - ends[0]
+        unit = (self.all - self.none)[:, None] / torch.where(apart == 0, 1, apart)
+        unit = torch.where(apart == 0, 1.0, unit)
+        return concave_slopes(curve.flatten(0, 1)).view(*curve.shape[:2], -1) * unit
+
+    def find_against(self) -> Tensor:
+        """How much more the class is expected to have without each feature, [N, n].
+
+        In log-odds (or values) of ``warp``, and only where it is more than its own uncertainty.
+        """
+        count, _, n = self.process.sets.shape
+        sets = torch.ones(count, n + 1, n, dtype=torch.float64)
+        sets[:, :n] -= torch.eye(n, dtype=torch.float64)
+        mean, known = self.process.predict(sets).mean, self.process.covariance(sets)
+        own = known.diagonal(dim1=1, dim2=2)
+        apart = own[:, :n] + own[:, n:] - 2 * known[:, :n, n]
+        more = mean[:, :n] - mean[:, n:]
+        sure = more > self._find_width(0.9) * apart.clamp(min=0).sqrt() * self.process.spread
+        return torch.where(sure, more, 0.0)
+
+    def rows(self, which: Tensor | slice) -> SetFunction:
+        """The functions of some of the inputs."""
+        cut = self.process.rows(which)
+        return replace(self, process=cut, none=self.none[which], all=self.all[which])
+
+    def parts(self) -> dict[str, Tensor]:
+        """What ``build`` needs beside the answers to make the same function again, by name."""
+        p = self.process
+        found = {"all": self.all, "shares": p.shares} | ({} if p.near is None else {"near": p.near})
+        return found | {f"hyper_{name}": value for name, value in p.hyper.items()}
+
+    @classmethod
+    def build(
+        cls, parts: Mapping[str, Tensor], sets: Tensor, answers: Tensor, link: Link
+    ) -> SetFunction:
+        """The function of ``parts``, sets (the empty one first) and their log-odds or values."""
+        own = {name: value.double() for name, value in parts.items()}
+        hyper = {k.removeprefix("hyper_"): v for k, v in own.items() if k.startswith("hyper_")}
+        sets = torch.cat([sets.double(), torch.ones_like(sets[:, :1]).double()], 1)
+        answers = torch.cat([answers.double(), own["all"]], 1)
+        warped = warp(answers, link)
+        process = SetProcess.of(sets, warped, own["shares"], own.get("near"), hyper)
+        return cls(process, answers[:, :1], answers[:, -1:], link)
+
+
+def warp(answers: Tensor, link: Link) -> Tensor:
+    """Log-odds as the process has them, those of (p + floor) / (1 + 2 floor); values as they are."""
+    if link == "value":
+        return answers.double()
+    p = answers.double().sigmoid()
+    return torch.logit((p + TUNING.floor) / (1 + 2 * TUNING.floor))
+
+
+def read(values: Tensor, link: Link) -> Tensor:
+    """The model's score of values of the process: a probability, or the value itself."""
+    if link == "value":
+        return values
+    return (values.sigmoid() * (1 + 2 * TUNING.floor) - TUNING.floor).clamp(0, 1)
+
+
+def to_answers(score: Tensor, link: Link) -> Tensor:
+    """Scores as answers: log-odds of clipped probabilities, or values, float64."""
+    score = score.detach().double()
+    return score.clamp(CLIP, 1 - CLIP).logit() if link == "log-odds" else score
+
+
+def to_score(answers: Tensor, link: Link) -> Tensor:
+    """Log-odds as probabilities; values as they are."""
+    return answers.sigmoid() if link == "log-odds" else answers
+
+
+def _chain(order: Tensor) -> Tensor:
+    """The first 0, 1, ..., n features of orders, then all but these: float64 [N, 2 n + 2, n]."""
+    n = order.shape[1]
+    first = (order.argsort(1)[:, None] < torch.arange(n + 1)[:, None]).double()
+    return torch.cat([first, 1 - first], 1)
+
+
+def _pin(curve: Tensor, start: Tensor, end: Tensor) -> Tensor:
+    """Curves [N, K, n + 1] moved by a straight line, so that they start and end where they should."""
+    along = torch.linspace(0, 1, curve.shape[2], dtype=curve.dtype)
+    off = (start - curve[..., :1]) * (1 - along) + (end - curve[..., -1:]) * along
+    return curve + off
+
+
+def concave_slopes(curve: Tensor) -> Tensor:
+    """Slopes of the least concave curve above curves [N, n + 1]: [N, n].
+
+    >>> concave_slopes(torch.tensor([[0.0, 1, 4, 5]]))
+    tensor([[2., 2., 1.]])
+    """
+    n = curve.shape[1] - 1
+    at = torch.arange(n + 1)
+    apart = at - at[:, None]
+    mean = (curve[:, None, :] - curve[:, :, None]) / apart.clamp(min=1)
+    mean = mean.masked_fill(apart <= 0, -torch.inf)  # [N, from, to]
+    # The min-max formula of isotonic regression: the best end for every start, the worst start.
+    ends = mean.flip(2).cummax(2).values.flip(2)[:, :, 1:]  # [N, from, k]: max over to > k
+    return ends.masked_fill(at[:, None] > at[:n], torch.inf).amin(1)
