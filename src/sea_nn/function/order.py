@@ -34,33 +34,40 @@ def find_orders(
         f: K functions of each.
         read: turns values into scores; a gain in score is what counts.
         wish: a name from ``WISHES``.
-        width: how many chains go on at each step.
+        width: how many chains go on at each step. Where it is 1, steps grow with the set: to a set
+            of k features k / 8 are added at a time, since there the order hardly matters.
     """
-    keep, remove = WISHES[wish]
-    left, gone = _Side(process, f, full=False), _Side(process, f, full=True)
     count, functions, n = f.linear.shape
+    weigh = torch.tensor(WISHES[wish], dtype=torch.float64).repeat_interleave(count)
+    sides = _Sides(process, f)
     rows, which = torch.arange(count)[:, None, None], torch.arange(functions)[:, None]
     taken = torch.zeros(count, functions, 1, n, dtype=torch.bool)
     total = torch.zeros(count, functions, 1, dtype=torch.float64)
     codes = torch.randint(1 << 62, (n,), generator=torch.Generator().manual_seed(0))
     code = torch.zeros(count, functions, 1, dtype=torch.int64)
     steps: list[tuple[Tensor, Tensor]] = []
-    for _ in range(n):
-        gain = torch.zeros(count, functions, taken.shape[2], n, dtype=torch.float64)
-        if keep:
-            gain += keep * read(left.try_each())
-        if remove:
-            gain -= remove * read(gone.try_each())
+    done = 0
+    while done < n:
+        said = read(sides.try_each()) * weigh[:, None, None, None]
+        gain = said[:count] - said[count:]
         reached = (total[..., None] + gain).masked_fill(taken, -torch.inf).flatten(2)
+        if width == 1:
+            many = min(n - done, max(1, done // 8))
+            feature = _sort(reached)[..., :many]
+            path = torch.zeros_like(feature)
+            total = reached.gather(2, feature).mean(2, keepdim=True)
+            taken = taken.scatter(3, feature[:, :, None], True)
+            sides.add(feature)
+            steps += [(path[..., [0]], feature[..., [k]]) for k in range(many)]
+            done += many
+            continue
         path, feature = _choose(reached, (code[..., None] + codes).flatten(2), width, n)
         steps.append((path, feature))
         total = reached.gather(2, path * n + feature)
         code = code.gather(2, path) + codes[feature]
         taken = taken[rows, which, path].scatter(3, feature[..., None], True)
-        if keep:
-            left.move(rows, which, path, feature)
-        if remove:
-            gone.move(rows, which, path, feature)
+        sides.move(path, feature)
+        done += 1
     at, order = total.argmax(2, keepdim=True), []
     for path, feature in reversed(steps):
         order.append(feature.gather(2, at))
@@ -68,90 +75,107 @@ def find_orders(
     return torch.cat(order[::-1], 2)
 
 
-def _choose(reached: Tensor, code: Tensor, width: int, n: int) -> tuple[Tensor, Tensor]:
-    """The best ``width`` of all ways to go on, of which no two lead to one set: paths and features.
+def _sort(reached: Tensor) -> Tensor:
+    """Places from the best on, [N, K, P]; values that differ by rounding alone count as equal.
 
-    Ways that differ by rounding alone are equal, and the first of them counts: a map must not hang
-    on the last bit of an answer.
+    The first of equals counts, so that a map does not hang on the last bit of an answer.
     """
-    if width == 1:
-        best = reached.amax(2, keepdim=True)
-        found = (reached >= best - 1e-9 * (1 + best.abs())).double().argmax(2, keepdim=True)
-        return found // n, found % n
-    top = min(reached.shape[2], 4 * width)
-    rounded = torch.where(reached.isfinite(), reached, -1e300)
-    rounded = (rounded * 1e9).round() / 1e9
-    found = rounded.argsort(dim=2, descending=True, stable=True)[..., :top]
+    rounded = torch.where(reached.isfinite(), (reached * 1e9).round(), -torch.inf)
+    return rounded.argsort(dim=2, descending=True, stable=True)
+
+
+def _choose(reached: Tensor, code: Tensor, width: int, n: int) -> tuple[Tensor, Tensor]:
+    """The best ``width`` of all ways to go on, of which no two lead to one set: paths and features."""
+    found = _sort(reached)[..., : 4 * width]
     value, told = reached.gather(2, found), code.gather(2, found)
     twice = (told[..., :, None] == told[..., None, :]) & value.isfinite()[..., None]
-    again = twice.tril(-1).any(3)
-    kept = again.to(torch.int64).argsort(dim=2, stable=True)[..., : min(width, top)]
+    kept = twice.tril(-1).any(3).to(torch.int64).argsort(dim=2, stable=True)[..., :width]
     found = found.gather(2, kept)
     return found // n, found % n
 
 
-class _Side:
-    """The sets of all chains on one side, growing from none or shrinking from all, and what is known.
+class _Sides:
+    """The sets of all chains, growing from none, and their complements, shrinking from all.
 
-    Values of K functions at the sets of W chains, [N, K, W]; ``try_each`` has those with one feature
-    more (or fewer), [N, K, W, n].
+    Both sides are one batch, [2 N, K, W, ...] for K functions and W chains: first the sets, then the
+    complements. ``try_each`` has the functions' values with each feature more, or fewer.
     """
 
-    def __init__(self, process: SetProcess, f: Draws, full: bool) -> None:
-        self.p, self.f, self.sign = process, f, -1.0 if full else 1.0
+    def __init__(self, process: SetProcess, f: Draws) -> None:
         count, functions, n = f.linear.shape
-        start = torch.full((count, 1, n), float(full), dtype=torch.float64)
-        self.metric = process._metric()
-        self.together = process.hyper["together"].exp()
-        known = process.sets @ self.metric
-        own = self.metric.diagonal(dim1=1, dim2=2)
-        self.step = torch.exp(2 * self.sign * known)[:, None]  # [N, 1, R, n]
-        self.own = own[:, None, None]
-        apart = (start @ self.metric * start).sum(2) + (known * process.sets).sum(2)
-        apart = apart - 2 * (start @ known.mT)[:, 0]
-        wide = (count, functions, 1, -1)
-        near = torch.exp(-apart)[:, None, None].expand(wide)
-        self.near = near * (f.weight * self.together[:, None, None])[:, :, None]
+        both = torch.arange(count).repeat(2)
+        self.p, self.f = p, f = process.rows(both), f.rows(both)
+        full = torch.arange(2, dtype=torch.float64).repeat_interleave(count)
+        self.sign = (1 - 2 * full)[:, None, None, None]
+        start = full[:, None, None].expand(-1, 1, n)
+        self.metric = p.metric()
+        known = p.sets @ self.metric
+        self.own = self.metric.diagonal(dim1=1, dim2=2)[:, None, None]
+        # e^(2 s (G S_r)_i): what one feature changes of the nearness to each answer.
+        self.step = torch.exp(2 * self.sign[:, 0] * known)[:, None]
+        apart = (start @ self.metric * start).sum(2) + (known * p.sets).sum(2)
+        near = torch.exp(-(apart - 2 * (start @ known.mT)[:, 0]))[:, None]
+        near = near * p.hyper["together"].exp()[:, None, None]
+        wide = (2 * count, functions, 1, -1)
+        self.near = (near * f.weight)[:, :, None]
         self.inside = (start @ self.metric)[:, None].expand(wide)  # G x
-        self.level = (f.level + full * f.linear.sum(2))[:, :, None]
-        self.size = float(full)
-        self.shares = (process.least() + full * process.shares.sum(2))[:, None, None].expand(wide)
+        self.level = (f.level + full[:, None] * f.linear.sum(2))[:, :, None]
+        shares = p.least() + full[:, None] * p.shares.sum(2)
+        numbers = torch.cat([full[:, None], shares], 1)  # the size, and each member's share
+        self.numbers = numbers[:, None, None].expand(wide)
+        self.changes = torch.cat([torch.full_like(p.shares[:, :1], 1 / n), p.shares], 1)
+        self.phase = None
         if f.waves is not None and f.phases is not None:
-            phase = f.phases + full * f.waves.sum(2)
+            phase = f.phases + full[:, None] * f.waves.sum(2)
             self.phase = phase[:, None, None].expand(wide)
-            self.turn = (f.waves.cos()[:, None], self.sign * f.waves.sin()[:, None])
+            self.turn = f.waves.cos()[:, None], self.sign * f.waves.sin()[:, None]
 
     def try_each(self) -> Tensor:
-        """The values with each feature more, or fewer."""
+        """The values with each feature more, or fewer: [2 N, K, W, n]."""
         f, sign = self.f, self.sign
-        moved = torch.exp(-2 * sign * self.inside - self.own)
-        said = (self.near @ self.step) * moved
-        said = said + self.level[..., None] + sign * f.linear[:, :, None]
-        if f.waves is not None and f.heights is not None:
-            height = f.heights[:, :, None]
-            cos, sin = self.turn
-            said = said + (height * self.phase.cos()) @ cos - (height * self.phase.sin()) @ sin
-        n = f.linear.shape[2]
-        place = torch.full_like(f.tables[:, :, 0, :1], self.size + sign / n)
-        said = said + look_up(f.tables[:, :, 0], place)[..., None]
-        for j in range(self.p.shares.shape[1]):
-            share = self.shares[..., j, None] + sign * self.p.shares[:, None, None, j]
-            table = f.tables[:, :, 1 + j]
-            said = said + look_up(table, share.flatten(2)).view(share.shape)
+        said = (self.near @ self.step) * torch.exp(-2 * sign * self.inside - self.own)
+        said += self.level[..., None] + sign * f.linear[:, :, None]
+        if self.phase is not None and f.heights is not None:
+            height, (cos, sin) = f.heights[:, :, None], self.turn
+            said += (height * self.phase.cos()) @ cos - (height * self.phase.sin()) @ sin
+        numbers = self.numbers[..., None] + sign[..., None] * self.changes[:, None, None]
+        # [2 N, K, W, 1 + m, n] -> tables [2 N, K, 1 + m, W n]
+        flat = numbers.transpose(2, 3).flatten(3)
+        told = look_up(f.tables, flat).sum(2)
+        said += told.view(said.shape)
         return said * self.p.spread[..., None, None] + self.p.middle[..., None, None]
 
-    def move(self, rows: Tensor, which: Tensor, path: Tensor, feature: Tensor) -> None:
-        """Go on with the chosen chains, each with its feature more, or fewer."""
-        f, sign, n = self.f, self.sign, self.f.linear.shape[2]
-        inside, own = self.inside[rows, which, path], self.own[:, 0, 0][rows[..., 0], :]
-        moved = -2 * sign * inside.gather(3, feature[..., None])
-        moved = moved[..., 0] - own.expand(-1, path.shape[1], -1).gather(2, feature)
-        steps = self.step[:, 0].mT[rows, feature]
-        self.near = self.near[rows, which, path] * steps * moved.exp()[..., None]
+    def add(self, features: Tensor) -> None:
+        """Go on with the only chain of each function, with these features more, or fewer, [N, K, j]."""
+        chosen = torch.zeros(self.inside[:, :, 0].shape, dtype=torch.float64)
+        chosen.scatter_(2, features.repeat(2, 1, 1), 1.0)
+        sign, f = self.sign, self.f
+        moved = chosen @ self.metric  # what G x changes by
+        own = (moved * chosen).sum(2, keepdim=True)
+        away = (self.inside[:, :, 0] * chosen).sum(2, keepdim=True)
+        factor = torch.exp(chosen @ self.step[:, 0].mT.log() - 2 * sign[:, :, 0] * away - own)
+        self.near = self.near * factor[:, :, None]
+        self.inside = self.inside + sign * moved[:, :, None]
+        self.level = self.level + sign[..., 0] * (f.linear * chosen).sum(2, keepdim=True)
+        self.numbers = self.numbers + sign * (chosen @ self.changes.mT)[:, :, None]
+        if self.phase is not None and f.waves is not None:
+            self.phase = self.phase + sign * (chosen @ f.waves.mT)[:, :, None]
+
+    def move(self, path: Tensor, feature: Tensor) -> None:
+        """Go on with the chosen chains, [N, K, W], each with its feature more, or fewer."""
+        path, feature = path.repeat(2, 1, 1), feature.repeat(2, 1, 1)
+        rows = torch.arange(len(path))[:, None, None]
+        which = torch.arange(path.shape[1])[:, None]
+        sign, f = self.sign, self.f
+        inside = self.inside.expand(-1, path.shape[1], -1, -1)[rows, which, path]
+        own = self.own[:, 0].expand(-1, path.shape[1], -1).gather(2, feature)
+        moved = -2 * sign[..., 0] * inside.gather(3, feature[..., None])[..., 0] - own
+        self.near = self.near[rows, which, path] * self.step[:, 0].mT[rows, feature]
+        self.near *= moved.exp()[..., None]
         self.inside = inside + sign * self.metric[rows, feature]
         level = self.level.expand(*path.shape[:2], -1).gather(2, path)
-        self.level = level + sign * f.linear.gather(2, feature)
-        self.size += sign / n
-        self.shares = self.shares[rows, which, path] + sign * self.p.shares.mT[rows, feature]
-        if f.waves is not None:
+        self.level = level + sign[..., 0] * f.linear.gather(2, feature)
+        numbers = self.numbers.expand(-1, path.shape[1], -1, -1)[rows, which, path]
+        self.numbers = numbers + sign * self.changes.mT[rows, feature]
+        if self.phase is not None and f.waves is not None:
             self.phase = self.phase[rows, which, path] + sign * f.waves.mT[rows, feature]

@@ -21,7 +21,7 @@ True
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -62,6 +62,21 @@ class Draws:
     waves: Tensor | None = None
     phases: Tensor | None = None
     heights: Tensor | None = None
+
+    def rows(self, which: Tensor) -> Draws:
+        """The functions of some of the inputs."""
+        parts = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return Draws(**{name: None if part is None else part[which] for name, part in parts})
+
+    def add(self, other: Draws) -> Draws:
+        """These functions and those of draws without waves, side by side."""
+        made = {}
+        for item in fields(self):
+            own, more = getattr(self, item.name), getattr(other, item.name)
+            if item.name == "heights":
+                more = torch.zeros_like(own[:, : other.weight.shape[1]])
+            made[item.name] = own if item.name in ("waves", "phases") else torch.cat([own, more], 1)
+        return Draws(**made)
 
 
 @dataclass(frozen=True)
@@ -158,7 +173,7 @@ class SetProcess:
     def _parts(self, a: Tensor, b: Tensor) -> list[Tensor]:
         """The kernel's parts: together, linear, size, and each member's share."""
         h = {name: value.exp() for name, value in self.hyper.items()}
-        metric = self._metric()
+        metric = self.metric()
         left, right = a @ metric, (b @ metric * b).sum(2)
         apart = (left * a).sum(2)[:, :, None] + right[:, None] - 2 * left @ b.mT
         parts = [_wide(h["together"]) * torch.exp(-apart.clamp(min=0))]
@@ -188,7 +203,7 @@ class SetProcess:
         worth = 4 / scale.shape[1] * scale / scale.mean(1, keepdim=True)
         return self.hyper["linear"].exp()[:, None] * worth
 
-    def _metric(self) -> Tensor:
+    def metric(self) -> Tensor:
         """G, [N, n, n]: diagonal, or neighbours mixed as far as the evidence wants."""
         root = self._scales().sqrt()
         if self.near is None:
@@ -197,11 +212,12 @@ class SetProcess:
         blur = (1 - mix) * torch.eye(len(self.near), dtype=root.dtype) + mix * self.near
         return root[:, :, None] * (blur.mT @ blur) * root[:, None]
 
-    def _noise(self) -> Tensor:
+    def noise(self) -> Tensor:
+        """The variance of what no function explains, in units of the spread, [N]."""
         return self.hyper["noise"].exp() + TUNING.least_noise
 
     def _noise_matrix(self, size: int) -> Tensor:
-        return self._noise()[:, None, None] * torch.eye(size, dtype=torch.float64)
+        return self.noise()[:, None, None] * torch.eye(size, dtype=torch.float64)
 
     def _standard(self) -> Tensor:
         return (self.answers - self.middle) / self.spread
@@ -215,14 +231,26 @@ class SetProcess:
         if self.sets.shape[1] > most:  # evenly from all rounds
             rows = torch.linspace(0, self.sets.shape[1] - 1, most).long()
             some = replace(self, sets=self.sets[:, rows], answers=self.answers[:, rows])
-        free = {k: v.detach().clone().requires_grad_(True) for k, v in self.hyper.items()}
-        adam = torch.optim.Adam(list(free.values()), lr=TUNING.evidence_rate, betas=(0.9, 0.95))
-        with torch.enable_grad():
-            for _ in range(steps):
-                adam.zero_grad()
-                replace(some, hyper=free)._loss().sum().backward()
-                adam.step()
-        return {k: v.detach() for k, v in free.items()}
+        names = list(self.hyper)
+        flat = [self.hyper[name].view(len(self.sets), -1) for name in names]
+        sizes = [part.shape[1] for part in flat]
+        free = torch.cat(flat, 1)
+        slope, square = torch.zeros_like(free), torch.zeros_like(free)
+
+        def split(values: Tensor) -> dict[str, Tensor]:
+            parts = zip(names, values.split(sizes, 1), strict=True)
+            return {name: part.view(self.hyper[name].shape) for name, part in parts}
+
+        for step in range(1, steps + 1):
+            with torch.enable_grad():
+                leaf = free.requires_grad_(True)
+                loss = replace(some, hyper=split(leaf))._loss().sum()
+                (grad,) = torch.autograd.grad(loss, leaf)
+            slope = torch.lerp(slope, grad, 0.1)
+            square = torch.lerp(square, grad.square(), 0.05)
+            size = (square / (1 - 0.95**step)).sqrt() + 1e-12
+            free = free.detach() - TUNING.evidence_rate * slope / (1 - 0.9**step) / size
+        return {name: part.detach() for name, part in split(free).items()}
 
     def _loss(self) -> Tensor:
         """Minus the logarithm of evidence and prior, [N]."""
@@ -248,7 +276,7 @@ class SetProcess:
         mean = (cross @ self.weight[..., None])[..., 0]
         solved = torch.linalg.solve_triangular(self.root, cross.mT, upper=False)
         own = self._prior_variance(x) - solved.square().sum(1)
-        deviation = (own.clamp(min=0) + self._noise()[:, None]).sqrt()
+        deviation = (own.clamp(min=0) + self.noise()[:, None]).sqrt()
         return Prediction(mean * self.spread + self.middle, deviation * self.spread)
 
     def _prior_variance(self, x: Tensor) -> Tensor:
@@ -290,7 +318,7 @@ class SetProcess:
         n_inputs, answers, n = self.sets.shape
         h, waves = {k: v.exp() for k, v in self.hyper.items()}, TUNING.waves
         normal = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
-        root = torch.linalg.cholesky(self._metric() + 1e-12 * torch.eye(n, dtype=torch.float64))
+        root = torch.linalg.cholesky(self.metric() + 1e-12 * torch.eye(n, dtype=torch.float64))
         w = math.sqrt(2) * (normal(waves, n) @ root.mT)
         phases = 2 * math.pi * torch.rand(waves, generator=generator, dtype=torch.float64)
         heights = normal(count, waves) * (2 * h["together"] / waves).sqrt()[:, None, None]
@@ -312,7 +340,7 @@ class SetProcess:
             phases.expand(n_inputs, -1),
             heights,
         )
-        noise = normal(count, answers) * self._noise().sqrt()[:, None, None]
+        noise = normal(count, answers) * self.noise().sqrt()[:, None, None]
         rest = self._standard()[:, None] - self.evaluate(prior, self.sets, raw=True) - noise
         return self._add_prior(torch.cholesky_solve(rest.mT, self.root).mT, prior)
 
@@ -343,7 +371,7 @@ class SetProcess:
         """Functions at sets [N, R, n] that are the same for all K: [N, K, R], on the answers' scale."""
         x = sets.double()
         said = f.linear @ x.mT + f.level[..., None]
-        metric = self._metric()
+        metric = self.metric()
         left = x @ metric
         apart = (left * x).sum(2)[:, :, None] + (self.sets @ metric * self.sets).sum(2)[:, None]
         together = torch.exp(-(apart - 2 * left @ self.sets.mT).clamp(min=0))

@@ -15,8 +15,8 @@ class Tuning:
     waves: int = 256
     splits_share: float = 0.33
     least_splits: int = 4
-    first_steps: int = 40
-    steps: int = 10
+    first_steps: int = 30
+    steps: int = 8
     least_round: int = 8
     rounds_by: int = 4
     draws: int = 6

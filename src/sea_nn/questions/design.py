@@ -136,9 +136,8 @@ def choose(
     chosen one lessens the variance of all candidates' scores most, given those chosen before.
     """
     count, _, n = process.sets.shape
-    draws = find_orders(process, process.draw(TUNING.draws, generator), read)
-    mean = find_orders(process, process.mean(), read)
-    orders = torch.cat([draws, mean], 1)
+    functions = process.draw(TUNING.draws, generator).add(process.mean())
+    orders = find_orders(process, functions, read)
     most = max(1, min(n - 1, MOST_CANDIDATES // (2 * orders.shape[1])))
     sizes = torch.linspace(1, n - 1, most, dtype=torch.float64).round().long().unique()
     first = (orders.argsort(2)[:, :, None] < sizes[:, None]).double().flatten(1, 2)
@@ -148,7 +147,7 @@ def choose(
     slope = (read(expected + step) - read(expected - step)).abs() / (2 * step)
     weight = slope * process.spread + TUNING.curiosity
     known = _mark_known(candidates, process.sets)
-    covariance, noise = process.covariance(candidates), process._noise()[:, None]
+    covariance, noise = process.covariance(candidates), process.noise()[:, None]
     chosen = []
     for _ in range(size):
         own = covariance.diagonal(dim1=1, dim2=2).clamp(min=0) + noise
