@@ -1,4 +1,4 @@
-"""Asking the model about sets of features, and the halves of few questions."""
+"""Asking the model about sets of features."""
 
 import pytest
 import torch
@@ -8,36 +8,10 @@ from sea_nn.errors import InputError
 from sea_nn.model.probe import open_model
 from sea_nn.questions.absent import prepare
 from sea_nn.questions.ask import make_ask_only
-from sea_nn.questions.designs import balanced_signs
-from sea_nn.questions.halves import divide, smooth_first
 
 
 def seeded(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def test_even_heat_gives_equal_cells_and_heat_draws_the_cuts_together() -> None:
-    even = divide(torch.ones(1, 32, 32))
-    assert torch.equal(even[0].flatten().bincount(), torch.full((16,), 64))
-    heat = torch.zeros(1, 32, 32)
-    heat[0, :8, :8] = 1
-    regions = divide(heat)
-    assert int((regions == 0).sum()) < 64 < int((regions == 15).sum())
-    assert torch.equal(divide(torch.zeros(1, 32, 32)), even)  # no heat at all: by area
-
-
-@pytest.mark.parametrize("count", [16, 64])
-def test_the_finest_splits_are_asked_about_last(count: int) -> None:
-    signs, side = balanced_signs(count), int(count**0.5)
-    sorted_ = smooth_first(signs)
-    assert {tuple(row) for row in sorted_.tolist()} == {tuple(row) for row in signs.tolist()}
-    halves = torch.ones(side, side)
-    halves[:, side // 2 :] = -1
-    assert any(torch.equal(sorted_[k].view(side, side), half) for k in (0, 1)
-               for half in (halves.double(), halves.T.double()))  # fmt: skip
-    place = torch.arange(side)
-    board = ((place[:, None] + place) % 2 * -2 + 1).double()
-    assert torch.equal(sorted_[-1].view(side, side), board)
 
 
 class Softmax(nn.Module):

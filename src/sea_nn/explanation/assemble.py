@@ -19,12 +19,12 @@ from sea_nn.explanation.ranking import name_class, rank_classes
 from sea_nn.explanation.sets import ROUNDING
 from sea_nn.features import Features
 from sea_nn.features.kinds import TABLE
+from sea_nn.function.function import CLIP
 from sea_nn.members.checks import Check, Level
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.model.probe import Probe
 from sea_nn.model.wrapped import Meter
 from sea_nn.paper.ensemble import Ensemble
-from sea_nn.function.function import CLIP
 from sea_nn.questions.learn import AnswersMap
 
 MOST_MEMBERS = 8  # targets whose maps are kept

@@ -72,7 +72,7 @@ class SetFunction:
         distribution would have as ``TUNING.normal_errors``: few answers cannot say it alone.
         """
         errors = self.process.leave_out()[1].abs()
-        places = (torch.arange(TUNING.normal_errors, dtype=torch.float64) + 0.5)
+        places = torch.arange(TUNING.normal_errors, dtype=torch.float64) + 0.5
         places = places / TUNING.normal_errors
         usual = NORMAL.icdf(0.5 + places / 2).expand(len(errors), -1)
         return torch.cat([errors, usual], 1).quantile(interval, dim=1, keepdim=True)
@@ -80,7 +80,9 @@ class SetFunction:
     @cached_property
     def error(self) -> Tensor:
         """Root mean square error of the score of answers predicted from all the others, [N]."""
-        asked = (self.process.sets.sum(2) > 0) & (self.process.sets.sum(2) < self.process.sets.shape[2])
+        asked = (self.process.sets.sum(2) > 0) & (
+            self.process.sets.sum(2) < self.process.sets.shape[2]
+        )
         left_out = read(self.process.leave_out()[0], self.link)
         square = (left_out - read(self.process.answers, self.link)).square() * asked
         return (square.sum(1) / asked.sum(1).clamp(min=1)).sqrt()
@@ -110,7 +112,7 @@ class SetFunction:
         return gains.quantile(ends, dim=1).permute(1, 2, 0)
 
     def _find_gains(self, values: Tensor, wish: str) -> Tensor:
-        """Gains of K functions from their values along the chain and of the complements, [N, K, n]."""
+        """Gains of K functions from values along a chain and of the complements, [N, K, n]."""
         first, rest = values.chunk(2, 2)
         ends = [warp(end, self.link)[:, None] for end in (self.none, self.all)]
         kept, gone = _pin(first, *ends), ends[0] + ends[1] - _pin(rest, ends[1], ends[0])
@@ -161,7 +163,7 @@ class SetFunction:
 
 
 def warp(answers: Tensor, link: Link) -> Tensor:
-    """Log-odds as the process has them, those of (p + floor) / (1 + 2 floor); values as they are."""
+    """Log-odds as the process has them, of (p + floor) / (1 + 2 floor); values as they are."""
     if link == "value":
         return answers.double()
     p = answers.double().sigmoid()
@@ -194,7 +196,7 @@ def _chain(order: Tensor) -> Tensor:
 
 
 def _pin(curve: Tensor, start: Tensor, end: Tensor) -> Tensor:
-    """Curves [N, K, n + 1] moved by a straight line, so that they start and end where they should."""
+    """Curves [N, K, n + 1] moved by a straight line, to start and end where they should."""
     along = torch.linspace(0, 1, curve.shape[2], dtype=curve.dtype)
     off = (start - curve[..., :1]) * (1 - along) + (end - curve[..., -1:]) * along
     return curve + off

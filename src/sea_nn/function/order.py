@@ -1,10 +1,10 @@
 """Orders of features: the chain of sets along which a function says most.
 
-An order is a chain of sets, each with one feature more. A good one keeps the score with few features
-left and breaks it with few removed: it has the largest sum of s(S) - s(all but S) over its sets.
-``find_orders`` searches for it among all chains by a beam: the best ``width`` of all chains so far go
-on; with a width of 1 it is greedy. A step costs one product of matrices, since a function of the
-process changes by known factors when one feature joins a set.
+An order is a chain of sets, each with one feature more. A good one keeps the score with few
+features left and breaks it with few removed: it has the largest sum of s(S) - s(all but S) over its
+sets. ``find_orders`` searches for it among all chains by a beam: the best ``width`` of all chains
+so far go on; with a width of 1 it is greedy. A step costs one product of matrices, since a function
+of the process changes by known factors when one feature joins a set.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _sort(reached: Tensor) -> Tensor:
 
 
 def _choose(reached: Tensor, code: Tensor, width: int, n: int) -> tuple[Tensor, Tensor]:
-    """The best ``width`` of all ways to go on, of which no two lead to one set: paths and features."""
+    """The best ``width`` ways to go on, of which no two lead to one set: paths and features."""
     found = _sort(reached)[..., : 4 * width]
     value, told = reached.gather(2, found), code.gather(2, found)
     twice = (told[..., :, None] == told[..., None, :]) & value.isfinite()[..., None]
@@ -97,8 +97,8 @@ def _choose(reached: Tensor, code: Tensor, width: int, n: int) -> tuple[Tensor, 
 class _Sides:
     """The sets of all chains, growing from none, and their complements, shrinking from all.
 
-    Both sides are one batch, [2 N, K, W, ...] for K functions and W chains: first the sets, then the
-    complements. ``try_each`` has the functions' values with each feature more, or fewer.
+    Both sides are one batch, [2 N, K, W, ...] for K functions and W chains: first the sets, then
+    the complements. ``try_each`` has the functions' values with each feature more, or fewer.
     """
 
     def __init__(self, process: SetProcess, f: Draws) -> None:
@@ -146,7 +146,7 @@ class _Sides:
         return said * self.p.spread[..., None, None] + self.p.middle[..., None, None]
 
     def add(self, features: Tensor) -> None:
-        """Go on with the only chain of each function, with these features more, or fewer, [N, K, j]."""
+        """Go on with each function's only chain, with features [N, K, j] more, or fewer."""
         chosen = torch.zeros(self.inside[:, :, 0].shape, dtype=torch.float64)
         chosen.scatter_(2, features.repeat(2, 1, 1), 1.0)
         sign, f = self.sign, self.f

@@ -1,4 +1,4 @@
-"""A Gaussian process over sets of features: what a model would say with only a set left, and how sure.
+"""A Gaussian process over sets: what a model would say with only a set left, and how sure.
 
 The model was asked about R sets S of n features. Its answers, log-odds or values, are taken for
 draws of a Gaussian process whose kernel is a sum of what may matter (docs/math.md, 12):
@@ -8,9 +8,9 @@ draws of a Gaussian process whose kernel is a sum of what may matter (docs/math.
             + v_c rbf(|S| / n, |T| / n)               how many are left
             + sum_j v_j rbf(share_j(S), share_j(T))   how much of member j's heat is left
 
-s is 1 for a feature that is left. G and W hold one scale a feature, and G mixes neighbours on a grid.
-All scales and variances, the noise too, maximise the evidence of the answers (with weak priors), for
-each input by itself. The variances v_j say which member the answers believe.
+s is 1 for a feature that is left. G and W hold one scale a feature, and G mixes neighbours on a
+grid. All scales and variances, the noise too, maximise the evidence of the answers (with weak
+priors), for each input by itself. The variances v_j say which member the answers believe.
 
 >>> sets = torch.tensor([[[0.0, 0], [1, 0], [0, 1], [1, 1]]])
 >>> process = SetProcess.fit(sets, torch.tensor([[-2.0, 1.0, -1.0, 2.0]]))
@@ -42,7 +42,7 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class Draws:
-    """Functions that the answers do not rule out, K for each of N inputs, or the mean alone (K = 1).
+    """Functions that the answers do not rule out, K for each of N inputs, or their mean alone.
 
     A function is sum_r a_r k(S, S_r) plus a draw of the prior: waves g cos(w . s + phase) in place
     of the first part of the kernel, a linear function, and tables of one number.
@@ -52,7 +52,7 @@ class Draws:
         waves: w, [N, M, n]; phases, [N, M]; heights g, [N, K, M]; None of the mean.
         linear: what each feature adds, [N, K, n], those of a and of the draw together.
         level: what the empty set has of the linear part, [N, K].
-        tables: values at ``GRID`` places for the size and for each member's share, [N, K, 1 + m, GRID].
+        tables: values at ``GRID`` places for the size and each share, [N, K, 1 + m, GRID].
     """
 
     weight: Tensor
@@ -86,7 +86,8 @@ class SetProcess:
     Attributes:
         sets: what was left, float64 [N, R, n].
         answers: log-odds or values, [N, R].
-        shares: how much of each member's heat lies in each feature, [N, m, n]; below 0 where it speaks
+        shares: how much of each member's heat lies in each feature, [N, m, n]; below 0 where it
+        speaks
             against the class. Absolute values sum to 1.
         near: how far neighbours stand for each other, [n, n]; None without a grid.
         hyper: logarithms of variances and scales by name, [N] or [N, k] each.
@@ -164,10 +165,10 @@ class SetProcess:
         cut: dict[str, Any] = {name: getattr(self, name)[which] for name in names}
         return replace(self, hyper={k: v[which] for k, v in self.hyper.items()}, **cut)
 
-    # --- the kernel -------------------------------------------------------------------------------
+    # --- the kernel
 
     def _kernel(self, a: Tensor, b: Tensor) -> Tensor:
-        """The kernel of sets [N, A, n] and [N, B, n]: [N, A, B], in units of the answers' spread."""
+        """The kernel of sets [N, A, n] and [N, B, n], [N, A, B], in units of the spread."""
         return torch.stack(self._parts(a, b)).sum(0)
 
     def _parts(self, a: Tensor, b: Tensor) -> list[Tensor]:
@@ -186,11 +187,11 @@ class SetProcess:
         return parts
 
     def _numbers(self, x: Tensor) -> list[Tensor]:
-        """The size of sets, and what is left of each member's heat, all from 0 to 1: [N, R] each."""
+        """The size of sets and what is left of each member's heat, from 0 to 1: [N, R] each."""
         return [x.mean(2), *(x @ self.shares.mT + self.least()[:, None]).unbind(2)]
 
     def least(self) -> Tensor:
-        """What is left of each member's heat in the empty set: its part below 0 is missing, [N, m]."""
+        """What the empty set has of each member's heat: its part below 0 is missing, [N, m]."""
         return (-self.shares).clamp(min=0).sum(2)
 
     def _scales(self) -> Tensor:
@@ -222,10 +223,10 @@ class SetProcess:
     def _standard(self) -> Tensor:
         return (self.answers - self.middle) / self.spread
 
-    # --- evidence ---------------------------------------------------------------------------------
+    # --- evidence
 
     def _search(self, steps: int) -> dict[str, Tensor]:
-        """The hyperparameters of the largest evidence that Adam finds; of many answers by a part."""
+        """The hyperparameters of the largest evidence that Adam finds; of many answers, of some."""
         most = TUNING.most_answers_for_evidence
         some = self
         if self.sets.shape[1] > most:  # evenly from all rounds
@@ -266,11 +267,11 @@ class SetProcess:
             loss = loss + (off if off.ndim == 1 else off.sum(1))
         return loss
 
-    # --- what is expected ---------------------------------------------------------------------------
+    # --- what is expected
 
     @torch.no_grad()
     def predict(self, sets: Tensor) -> Prediction:
-        """What is expected of sets, [N, R, n], on the answers' scale; noise is part of the deviation."""
+        """What is expected of sets [N, R, n], on the answers' scale; noise is in the deviation."""
         x = sets.double()
         cross = self._kernel(x, self.sets)
         mean = (cross @ self.weight[..., None])[..., 0]
@@ -288,12 +289,14 @@ class SetProcess:
     def covariance(self, sets: Tensor) -> Tensor:
         """How what is unknown about sets goes together, [N, R, R], in units of the spread."""
         x = sets.double()
-        solved = torch.linalg.solve_triangular(self.root, self._kernel(x, self.sets).mT, upper=False)
+        solved = torch.linalg.solve_triangular(
+            self.root, self._kernel(x, self.sets).mT, upper=False
+        )
         return self._kernel(x, x) - solved.mT @ solved
 
     @torch.no_grad()
     def leave_out(self) -> tuple[Tensor, Tensor]:
-        """Each answer predicted from all the others, and its error in standard deviations, [N, R]."""
+        """Each answer predicted from the others, and its error in standard deviations, [N, R]."""
         inverse = torch.cholesky_inverse(self.root).diagonal(dim1=1, dim2=2)
         error = self.weight / inverse
         return self.answers - error * self.spread, error * inverse.sqrt()
@@ -301,11 +304,13 @@ class SetProcess:
     @torch.no_grad()
     def trust(self) -> Tensor:
         """The share of what the answers vary by that each member's heat explains, [N, m]."""
-        parts = torch.stack([(part @ self.weight[..., None])[..., 0] for part in self._parts(self.sets, self.sets)])
+        parts = torch.stack(
+            [(part @ self.weight[..., None])[..., 0] for part in self._parts(self.sets, self.sets)]
+        )
         varied = parts.var(2, unbiased=False)
         return (varied[3:] / varied.sum(0).clamp(min=1e-300)).T
 
-    # --- functions ------------------------------------------------------------------------------------
+    # --- functions
 
     @torch.no_grad()
     def mean(self) -> Draws:
@@ -317,7 +322,10 @@ class SetProcess:
         """Functions that the answers do not rule out; the same draws for each input."""
         n_inputs, answers, n = self.sets.shape
         h, waves = {k: v.exp() for k, v in self.hyper.items()}, TUNING.waves
-        normal = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
         root = torch.linalg.cholesky(self.metric() + 1e-12 * torch.eye(n, dtype=torch.float64))
         w = math.sqrt(2) * (normal(waves, n) @ root.mT)
         phases = 2 * math.pi * torch.rand(waves, generator=generator, dtype=torch.float64)
@@ -368,7 +376,7 @@ class SetProcess:
 
     @torch.no_grad()
     def evaluate(self, f: Draws, sets: Tensor, raw: bool = False) -> Tensor:
-        """Functions at sets [N, R, n] that are the same for all K: [N, K, R], on the answers' scale."""
+        """K functions at the same sets [N, R, n]: [N, K, R], on the answers' scale."""
         x = sets.double()
         said = f.linear @ x.mT + f.level[..., None]
         metric = self.metric()

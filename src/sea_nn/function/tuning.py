@@ -1,4 +1,4 @@
-"""Every number of the learned function that was set by hand, each with the page that measured it."""
+"""Every number of the learned function that was set by hand."""
 
 from dataclasses import dataclass
 

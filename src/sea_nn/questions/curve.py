@@ -1,6 +1,7 @@
 """The model's own answers along an order: only the first p features left, and these removed.
 
-They are asked last, about the final order, and no function learns from them: they show how far what was learned from other sets can be believed.
+They are asked last, about the final order, and no function learns from them: they show how far what
+was learned from other sets can be believed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 It starts with balanced splits: two complementary halves of the features, so that all main effects
 are asked about at once. Then it goes on in rounds, each where the order of the features is open: of
-functions that the answers do not rule out, the best orders are searched, and of their first features
-(and the others) those sets are asked about that leave least unknown about all of them.
+functions that the answers do not rule out, the best orders are searched, and of their first
+features (and the others) those sets are asked about that leave least unknown about all of them.
 
 ``design`` is a generator that yields sets and is sent the model's answers.
 """
@@ -71,9 +71,7 @@ def design(
         chosen = choose(process, read, size, generator)
         y = torch.cat([y, (yield chosen.bool())], 1)
         x, left = torch.cat([x, chosen], 1), left - chosen.shape[1]
-        process = SetProcess.fit(
-            x, y, shares=shares, near=near, steps=TUNING.steps, start=process
-        )
+        process = SetProcess.fit(x, y, shares=shares, near=near, steps=TUNING.steps, start=process)
     return process
 
 
@@ -96,9 +94,7 @@ def split_evenly(
         signs = signs[:, torch.randperm(n, generator=generator)]
     else:
         grid = signs.view(-1, *layout)
-        borders = sum(
-            (grid.diff(dim=axis) != 0).flatten(1).sum(1) for axis in range(1, grid.ndim)
-        )
+        borders = sum((grid.diff(dim=axis) != 0).flatten(1).sum(1) for axis in range(1, grid.ndim))
         signs = signs[torch.as_tensor(borders).argsort(stable=True)]
     halves = (signs[1:] > 0).double()
     halves = halves[halves.sum(1).remainder(n) > 0]
@@ -127,9 +123,7 @@ def _others(asked: Tensor, n: int) -> Tensor:
 
 
 @torch.no_grad()
-def choose(
-    process: SetProcess, read: Read, size: int, generator: torch.Generator
-) -> Tensor:
+def choose(process: SetProcess, read: Read, size: int, generator: torch.Generator) -> Tensor:
     """The sets to ask about next: float64 [N, size, n].
 
     Candidates are the first features of the best orders of drawn functions, and the others. Each

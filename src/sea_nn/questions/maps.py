@@ -1,9 +1,9 @@
 """Maps from gains: where inside its feature the evidence lies.
 
-A feature's gain is what its positions have together. Of cells of images the members' heat says where
-inside: as much of it as the answers believed, by what their share of the heat was found to add. What
-a cell gains beyond its heat is spread evenly and softened at the edges, so that a map has no steps
-where the evidence has none.
+A feature's gain is what its positions have together. Of cells of images the members' heat says
+where inside: as much of it as the answers believed, by what their share of the heat was found to
+add. What a cell gains beyond its heat is spread evenly and softened at the edges, so that a map has
+no steps where the evidence has none.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sea_nn.call import check_budget
 from sea_nn.errors import MemberError, UnfitError
 from sea_nn.features import Features
 from sea_nn.features.kinds import TEXT
@@ -21,7 +22,6 @@ from sea_nn.members.checks import vote
 from sea_nn.members.member_maps import MemberMaps, to_heatmaps
 from sea_nn.model.outputs import Output, take
 from sea_nn.questions.asked import Asked
-from sea_nn.call import check_budget
 from sea_nn.questions.learn import AnswersMap, learn_from_answers
 from sea_nn.text.members import MEMBERS, Question, find_price
 from sea_nn.text.model import End, TextModel, group_tails

@@ -1,0 +1,124 @@
+"""The design of questions: balanced, never twice, within the budget, to a good order."""
+
+import torch
+from torch import Tensor
+
+from sea_nn.features import Features
+from sea_nn.features.kinds import TABLE
+from sea_nn.function.function import read
+from sea_nn.function.process import SetProcess
+from sea_nn.questions.design import design, split_evenly
+from sea_nn.questions.learn import learn_from_answers
+
+
+def run(n: int, questions: int, worth: Tensor, seed: int = 0) -> tuple[SetProcess, list[Tensor]]:
+    ends = torch.stack([torch.zeros(n), torch.ones(n)]).expand(len(worth), -1, -1).double()
+
+    def answer(x: Tensor) -> Tensor:
+        return (x.double() * worth[:, None]).sum(2) - 2
+
+    asked, rounds = [], design(ends, answer(ends), questions, read=torch.sigmoid, seed=seed)
+    try:
+        sets = next(rounds)
+        while True:
+            asked.append(sets)
+            sets = rounds.send(answer(sets))
+    except StopIteration as done:
+        return done.value, asked
+
+
+def test_as_many_sets_are_asked_about_as_there_are_questions_and_none_twice() -> None:
+    worth = torch.rand(2, 12, generator=torch.Generator().manual_seed(0)).double()
+    for questions in (1, 2, 7, 30, 90):
+        process, asked = run(12, questions, worth)
+        assert sum(part.shape[1] for part in asked) == questions
+        sets = process.sets[0]
+        assert len(sets.unique(dim=0)) == len(sets)
+
+
+def test_every_set_is_asked_about_where_questions_are_enough() -> None:
+    process, asked = run(4, 100, torch.ones(1, 4).double())
+    assert sum(part.shape[1] for part in asked) == 14
+    assert len(process.sets[0].unique(dim=0)) == 16
+
+
+def test_splits_are_balanced_and_cross_evenly() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for layout in (None, (4, 4)):
+        halves = split_evenly(16, 15, layout, generator)
+        signs = 2 * halves - 1
+        assert bool((halves.sum(1) == 8).all())
+        assert torch.equal(signs @ signs.T, 16 * torch.eye(15).double())
+    first = split_evenly(16, 1, (4, 4), generator).view(4, 4)
+    assert int((first.diff(dim=0) != 0).sum() + (first.diff(dim=1) != 0).sum()) == 4
+
+
+def test_other_sizes_have_splits_too() -> None:
+    for n in (2, 3, 5, 14, 65):
+        halves = split_evenly(n, min(n, 6), None, torch.Generator().manual_seed(0))
+        assert halves.shape == (min(n, 6), n)
+        assert bool(((halves.sum(1) > 0) & (halves.sum(1) < n)).all())
+
+
+def test_the_order_of_an_additive_model_is_found() -> None:
+    worth = torch.tensor([[3.0, 0.1, 0.2, 2.0, 0.0, 0.15, 1.0, 0.05, 0.1, 0.0]]).double()
+
+    def ask(sets: Tensor) -> Tensor:
+        return ((sets.double() * worth[:, None]).sum(2) - 2).sigmoid()
+
+    whole = ask(torch.ones(1, 1, 10))[:, 0]
+    found = learn_from_answers(
+        ask, whole, torch.zeros(1, 0, 10), 48, features=Features(TABLE, (10,))
+    )
+    assert found.order[0, :3].tolist() == [0, 3, 6]
+    unseen = torch.rand(1, 50, 10, generator=torch.Generator().manual_seed(1)) < 0.5
+    error = found.function.score(unseen.double()) - ask(unseen)
+    assert float(error.abs().mean()) < 0.02
+
+
+def test_of_two_copies_one_suffices_and_neither_is_needed_alone() -> None:
+    """p is high with feature 0 or 1, which stand for each other; feature 2 adds a little."""
+
+    def ask(sets: Tensor) -> Tensor:
+        x = sets.double()
+        return (4 * torch.maximum(x[..., 0], x[..., 1]) + x[..., 2] - 3).sigmoid()
+
+    whole = ask(torch.ones(1, 1, 8))[:, 0]
+    features = Features(TABLE, (8,))
+    found = learn_from_answers(ask, whole, torch.zeros(1, 0, 8), 100, features=features)
+    kept = found.keep[0]
+    first, second = kept[:2].sort(descending=True).values
+    assert float(second) < 0.1 * float(first)  # what suffices: one of them
+    both = found.remove[0]
+    assert float((both[0] - both[1]).abs()) < 0.2 * float(both[:2].max())  # both must go
+    total = to_total(found.gains)
+    for one in (found.attribution, found.keep, found.remove):
+        assert abs(float(one.sum()) - total) < 0.05 * total + 0.2
+
+
+def to_total(gains: Tensor) -> float:
+    return float(gains.clamp(min=0).sum())
+
+
+def test_another_seed_asks_other_questions_and_the_same_seed_the_same() -> None:
+    worth = torch.rand(1, 12, generator=torch.Generator().manual_seed(0)).double()
+    first, second, other = (run(12, 40, worth, seed)[0].sets for seed in (0, 0, 1))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+def test_more_than_256_features_and_more_than_a_thousand_answers_work() -> None:
+    n = 300
+    worth = torch.linspace(1, 0, n).expand(1, -1).double() / 20
+
+    def ask(sets: Tensor) -> Tensor:
+        return ((sets.double() * worth[:, None]).sum(2) - 4).sigmoid()
+
+    whole = ask(torch.ones(1, 1, n))[:, 0]
+    found = learn_from_answers(ask, whole, torch.zeros(1, 0, n), 60, features=Features(TABLE, (n,)))
+    assert sorted(found.order[0].tolist()) == list(range(n))
+    generator = torch.Generator().manual_seed(0)
+    many = (torch.rand(1, 1300, 20, generator=generator) < 0.5).double()
+    said = many @ worth[0, :20]
+    process = SetProcess.fit(many, said, steps=3)
+    assert float((read(process.predict(many).mean, "value") - said).abs().mean()) < 0.05
