@@ -1,4 +1,4 @@
-"""The process over sets, compared with its definition term by term, and the laws of what it says."""
+"""The process over sets, compared with its definition, and the laws of what it says."""
 
 import itertools
 import math

@@ -197,7 +197,7 @@ def _list_layers(e: Explanation, i: int) -> list[tuple[str, str, Tensor]]:
     """
     one, noun = e[i], name_features_of(e)[0]
     layers = [("SEA", "", one.attribution)]
-    if hasattr(one, "map"):
+    if one.keep_map is not None:
         suffices, needed = one.map("keep"), one.map("remove")
         layers.append(("what suffices", "with the first of this alone the model says it", suffices))
         layers.append(("what is needed", "without the first of this the model does not", needed))
