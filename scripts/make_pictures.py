@@ -1,7 +1,8 @@
 """Write docs/images/app_*.png: run ``python -m scripts.make_pictures`` from the project's folder.
 
 Every view of ``sea app`` as a visitor sees it, in windows of 1400 x 1000 and 400 x 800, light and
-dark. It needs Chromium, its driver, Selenium and the extras app and vision. The functions below are models to look at.
+dark. It needs Chromium, its driver, Selenium and the extras app and vision. The functions below
+are models to look at.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from sea_nn.vision.shipped import load_sample
 COMMAND = (sys.executable, "-c", "from sea_nn.cli import main; main()", "app", "--no-browser")
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 SIZES = {"desktop": (1400, 1000), "phone": (400, 800)}
-DONE = "document.querySelector('#status').textContent.trim().startsWith('Map of')"
+DONE = "(document.querySelector('#status')?.textContent ?? '').trim().startsWith('Map of')"
 INSIDE = "[...document.querySelectorAll('#%s *')].find((n) => n.shadowRoot)?.shadowRoot"
 
 

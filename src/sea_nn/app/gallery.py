@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ class Gallery:
         return id_, content
 
 
-def _name(row: dict[str, Any]) -> str:
+def _name(row: Mapping[str, Any]) -> str:
     name = row["target_name"] or f"class {row['target']}"
     return name if row["score"] is None else f"{name} {row['score']:.2f}"
 

@@ -103,10 +103,14 @@ def of_pictures(loaded: LoadedModel, device: str | torch.device = "cpu") -> Subj
             give(name.partition(".")[0], read_picture((folder / name).read_bytes()))
             for name in PHOTOGRAPHS
         ]
-    members = _list_members("superpixels", "attention")
     return Subject(
-        *(loaded.name, "image", loaded.model, loaded.labels, read, _number(examples)),
-        members=members,
+        loaded.name,
+        "image",
+        loaded.model,
+        loaded.labels,
+        read,
+        _number(examples),
+        members=_list_members("superpixels", "attention"),
     )
 
 
@@ -130,10 +134,16 @@ def of_columns(
 
     rows = () if columns.examples is None else columns.examples.to(device).split(1)
     examples = _number([Given(f"example {i + 1}", x) for i, x in enumerate(rows)])
-    kind, labels = "series" if series else "table", tuple(map(str, columns.labels))
-    members = _list_members("superpixels", "attention", "image", "convolution")
     return Subject(
-        *(name, kind, model, labels, read, examples, names, columns.output), members=members
+        name,
+        "series" if series else "table",
+        model,
+        tuple(map(str, columns.labels)),
+        read,
+        examples,
+        feature_names=names,
+        output=columns.output,
+        members=_list_members("superpixels", "attention", "image", "convolution"),
     )
 
 
