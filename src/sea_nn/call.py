@@ -7,7 +7,7 @@ that would have no effect beside the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import torch
@@ -123,7 +123,7 @@ class Running:
                 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Call:
     """What is explained, by whom, and for how much; made by ``check_call``.
 
@@ -165,18 +165,18 @@ class Call:
     absent: str
     choices: tuple[tuple[Entry, ...], ...]
     budget: int | None
-    config: SEAConfig
-    args: Any
-    baselines: Any
-    background: Tensor | None
-    limit: int | None
-    autocast: bool | torch.dtype
+    config: SEAConfig = field(default_factory=SEAConfig)
+    args: Any = None
+    baselines: Any = None
+    background: Tensor | None = None
+    limit: int | None = None
+    autocast: bool | torch.dtype = False
     seed: int
-    labels: Sequence[str] | None
-    about: About
-    constraints: Constraints | None
-    previous: Explanation | None
-    running: Running
+    labels: Sequence[str] | None = None
+    about: About = field(default_factory=About)
+    constraints: Constraints | None = None
+    previous: Explanation | None = None
+    running: Running = field(default_factory=Running)
     name: str
     told: Mapping[str, Any]
 

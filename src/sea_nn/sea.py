@@ -111,10 +111,11 @@ class SEA(Attribution):  # type: ignore[misc]
         self.seed, self.autocast = check_seed(seed), autocast
 
     @staticmethod
-    def for_text(model: nn.Module, tokenizer: Any, **options: Any) -> TextSEA:
+    def for_text(model: Any, tokenizer: Any = None, **options: Any) -> TextSEA:
         """SEA for a Hugging Face classifier or language model; options as for ``TextSEA``.
 
-        ``SEA.for_text(model, tokenizer, budget=128).explain(["a text"])``
+        ``SEA.for_text(model, tokenizer, budget=128).explain(["a text"])``. Without a tokenizer, for
+        a function that answers lists of words.
         """
         return TextSEA(model, tokenizer, **options)
 

@@ -1,6 +1,5 @@
 """Explanations of texts, against models asked one subset at a time."""
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -57,15 +56,13 @@ def _starts(text):
 @pytest.mark.parametrize("how", ["mask", "delete", "pad"])
 def test_every_subset_is_answered_as_the_model_answers_it(parts, how):
     model, tokenizer = parts
-    sea = SEA.for_text(model, tokenizer, budget=20, absent=how)  # 14 sets of 4 words, and two ends
+    sea = SEA.for_text(model, tokenizer, budget=20, absent=how)
     e = sea.explain([SHORT], target=1)
-    assert e.function.n_answers == 14
-    for size in (0, 4):
-        for left in itertools.combinations(range(4), size):
-            sets = torch.zeros(1, 1, 4, dtype=torch.bool)
-            sets[0, 0, list(left)] = True
-            slow = ask_slowly(model, tokenizer, SHORT, left, how).softmax(0)[1]
-            torch.testing.assert_close(e.predict(sets)[0, 0], slow, atol=1e-4, rtol=1e-3)
+    assert e.function.n_answers == 15  # and the whole text
+    for left, said in zip(e.asked.sets[0].tolist(), e.asked.answers[0], strict=True):
+        left = [k for k, stays in enumerate(left) if stays]
+        slow = ask_slowly(model, tokenizer, SHORT, left, how).softmax(0)[1].double().logit()
+        torch.testing.assert_close(said, slow, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("how", ["mask", "delete", "pad"])
@@ -115,7 +112,7 @@ def test_continuations_are_read_as_the_model_says_them(speaker):
     from sea_nn.text.reading import read_text
 
     model, tokenizer = speaker
-    reading = read_text(tokenizer, "the film was", start=tokenizer.bos_token_id)
+    reading = read_text(tokenizer, "the film was")
     ends = [tuple(tokenizer.encode(end)) for end in (" very good", " bad", " b")]
     assert len({len(end) for end in ends}) > 1
     sets = torch.cartesian_prod(*[torch.tensor([False, True])] * 3)
@@ -182,6 +179,11 @@ def test_explanations_of_texts_can_be_saved(parts, tmp_path):
     assert torch.equal(again.order, e.order)
     torch.testing.assert_close(again.attribution, e.attribution)
     torch.testing.assert_close(again.against, e.against)
+    sets = torch.rand(2, 5, 10) < 0.5
+    torch.testing.assert_close(again.predict(sets), e.predict(sets), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(
+        again[0].predict(sets[:1, :, :4]), e.predict(sets)[:1], atol=1e-4, rtol=1e-3
+    )
     assert again.summary() == e.summary()
 
 
@@ -377,9 +379,69 @@ class WithoutEmbeddings(torch.nn.Module):
 
 def test_a_model_without_embeddings_is_explained_by_leaving_words_out():
     model, tokenizer = WithoutEmbeddings(), make_tokenizer()
-    with pytest.raises(MemberError, match="leave_one_out"):
-        SEA.for_text(model, tokenizer, budget=20).explain([SHORT])
+    assert SEA.for_text(model, tokenizer, budget=20).explain([SHORT]).methods == ()
+    with pytest.raises(MemberError, match="no gradients of words"):
+        SEA.for_text(model, tokenizer, budget=20, methods="saliency").explain([SHORT])
     methods = ("saliency", "leave_one_out")
     e = SEA.for_text(model, tokenizer, budget=24, methods=methods).explain([SHORT])
     assert e.methods == ("leave_one_out",)
     assert any("no gradients of words" in check.message for check in e.checks)
+
+
+@pytest.mark.parametrize("absent", [None, "delete", "pad"])
+def test_a_classifier_without_special_tokens_is_explained(absent):
+    tokenizer = make_byte_tokenizer()
+    config = transformers.GPT2Config(
+        vocab_size=320, n_embd=16, n_layer=2, n_head=2, n_positions=64, num_labels=3
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.GPT2ForSequenceClassification(config).eval()
+    for pad in (None, 0):
+        model.config.pad_token_id = pad
+        if absent == "pad" and pad is None:
+            with pytest.raises(InputError, match="needs a model that knows its padding"):
+                SEA.for_text(model, tokenizer, absent=absent).explain([SHORT])
+            continue
+        e = SEA.for_text(model, tokenizer, budget=16, absent=absent).explain([SHORT, "bad"])
+        said = model(**tokenizer(SHORT, return_tensors="pt")).logits[0].detach()
+        assert float(e.score[0]) == pytest.approx(float(said.softmax(0).max()), abs=1e-5)
+        nothing = model(torch.tensor([[tokenizer.bos_token_id]])).logits[0].detach().softmax(0)
+        empty = float(e[0].function.none.sigmoid())
+        assert empty == pytest.approx(float(nothing[e.target[0]]), abs=1e-5)
+
+
+def test_a_function_of_words_needs_no_tokenizer():
+    asked = []
+
+    def answer(texts):
+        asked.extend(texts)
+        return [[2.0 * ("good" in words), 3.0 * ("bad" in words)] for words in texts]
+
+    words = ["the", "good", "film", "was", "not", "bad"]
+    e = SEA.for_text(answer, budget=40).explain([words, "good film"], target=1, labels=["+", "-"])
+    assert e.texts == (("the ", "good ", "film ", "was ", "not ", "bad"), ("good ", "film"))
+    assert e.name_feature(int(e.order[0, 0])) == "bad"
+    assert e.labels == ("-", "-")
+    assert len(asked) == sum(e.provenance.evaluations.values()) <= 80
+    assert all(set(row) <= set(words) for row in asked)
+    with pytest.raises(InputError, match="methods need a tokenizer"):
+        SEA.for_text(answer, methods="saliency")
+    with pytest.raises(KindError, match="its words"):
+        SEA.for_text(answer, budget=20).explain([3])
+
+
+def test_what_was_assumed_and_what_it_cost_is_said(parts):
+    e = SEA.for_text(*parts, budget=40).explain([SHORT, TEXT])
+    assert any("mask tokens" in said for said in e.assumed)
+    assert e.evaluations["questions"] > 0
+    assert sum(e.evaluations.values()) == -(-sum(e.provenance.evaluations.values()) // 2) <= 40
+    assert set(e.trust) == set(e.methods)
+    assert e.gain_intervals.shape == (2, 10, 2)
+    sets = torch.rand(2, 5, 10) < 0.5
+    score, low, high = e.predict(sets, interval=0.9)
+    assert bool(((low <= score) & (score <= high)).all())
+    torch.testing.assert_close(e[0].predict(sets[:1, :, :4]), score[:1])
+    torch.testing.assert_close(e[0].gain_intervals[0], e.gain_intervals[0, :4])
+    for wish in ("keep", "remove", "both"):
+        torch.testing.assert_close(e[0].map(wish), e.map(wish)[:1, :4])

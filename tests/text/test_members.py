@@ -4,8 +4,9 @@ import pytest
 import torch
 from captum.attr import DeepLift, LayerIntegratedGradients
 
+from sea_nn import SEA
 from sea_nn.errors import InputError
-from sea_nn.text.members import MEMBERS, Question, check_methods, find_price
+from sea_nn.text.members import MEMBERS, Question, expand, find_price
 from sea_nn.text.model import TextModel
 from sea_nn.text.reading import read_text
 from tests.helpers.texts import (
@@ -65,7 +66,9 @@ def test_integrated_gradients_are_captums(question):
 def test_integrated_gradients_add_up_to_the_change_of_the_logit(question):
     nothing = question.model.ask(question.reading, torch.zeros(1, 5, dtype=torch.bool))[0, 1]
     ours = MEMBERS["integrated_gradients"](question, n_steps=128)
-    assert float(ours.sum()) == pytest.approx(float(question.find_value() - nothing), rel=0.02)
+    assert float(ours.sum()) == pytest.approx(
+        float(question.ask(torch.ones(1, 5, dtype=torch.bool))[0] - nothing), rel=0.02
+    )
 
 
 def test_leaving_one_word_out_by_hand(question):
@@ -73,7 +76,10 @@ def test_leaving_one_word_out_by_hand(question):
     for k in range(5):
         sets = torch.ones(1, 5, dtype=torch.bool)
         sets[0, k] = False
-        lost = question.find_value() - question.model.ask(question.reading, sets)[:, 1]
+        lost = (
+            question.ask(torch.ones(1, 5, dtype=torch.bool))[0]
+            - question.model.ask(question.reading, sets)[:, 1]
+        )
         assert float(found[k]) == pytest.approx(float(lost), abs=1e-5)
 
 
@@ -102,7 +108,7 @@ def test_relevance_by_attention_is_not_the_plain_gradient(question):
 
 def test_rollout_of_a_language_model_reads_the_last_token():
     model, tokenizer = make_language_model(), make_byte_tokenizer()
-    reading = read_text(tokenizer, "the film was bad", start=0)
+    reading = read_text(tokenizer, "the film was bad")
     asked = TextModel(model, tokenizer, language=True, absent="delete")
     q = Question(asked, reading, [(5,)], lambda columns: columns[:, 0])
     found = MEMBERS["attention_rollout"](q)
@@ -110,25 +116,31 @@ def test_rollout_of_a_language_model_reads_the_last_token():
     assert bool((found > 0).all())
 
 
-def test_prices_are_what_members_spend(question):
-    n = len(question.reading)
-    for name in MEMBERS:
-        fresh = Question(TextModel(question.model.module, make_tokenizer()), question.reading, (),
-                         question.read)  # fmt: skip
-        MEMBERS[name](fresh)
-        fresh.find_value()
-        assert fresh.model.evaluations == find_price((name,), {}, n), name
+@pytest.mark.parametrize(
+    "names", [(name,) for name in MEMBERS] + [("saliency", "input_x_gradient")]
+)
+def test_prices_are_what_members_spend(question, names):
+    sea = SEA.for_text(question.model.module, make_tokenizer(), methods=names, budget=40)
+    e, price = sea.explain([TEXT]), find_price(expand(names), len(question.reading))
+    assert e.evaluations["members"] == price
+    assert sum(e.provenance.evaluations.values()) == sum(e.evaluations.values())
+
+
+def test_options_come_with_the_names(question):
+    methods = ["saliency", ("integrated_gradients", {"n_steps": 3})]
+    sea = SEA.for_text(question.model.module, make_tokenizer(), methods=methods, budget=40)
+    assert sea.explain([TEXT]).evaluations["members"] == 4
 
 
 def test_unknown_members_and_options_are_refused():
     with pytest.raises(InputError, match="members for texts"):
-        check_methods(("lime",), {})
+        expand(("lime",))
     with pytest.raises(InputError, match="no option"):
-        check_methods(("saliency",), {"saliency": {"n_steps": 3}})
+        expand([("saliency", {"n_steps": 3})])
     with pytest.raises(InputError, match="n_steps"):
-        check_methods(("saliency",), {"integrated_gradients": {"n_steps": 0}})
+        expand([("integrated_gradients", {"n_steps": 0})])
     with pytest.raises(InputError, match="at least one"):
-        check_methods((), {})
+        expand(())
 
 
 def test_deep_lift_has_no_rule_for_a_transformer(question):

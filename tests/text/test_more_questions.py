@@ -54,15 +54,15 @@ def test_time_and_tolerance_end_the_questions(parts):
 def test_earlier_answers_count_as_asked(parts, first):
     sea = SEA.for_text(*parts, budget=24)
     again = sea.explain([SHORT, TEXT], target=0, previous=first)
-    assert again.provenance.evaluations["sea"] == 0
+    assert again.evaluations["questions"] == 1  # the whole text
     assert torch.equal(again.order, first.order)
     torch.testing.assert_close(again.attribution, first.attribution)
     other = sea.explain([SHORT, TEXT], target=1, previous=first)
-    assert other.provenance.evaluations["sea"] == 0
+    assert other.evaluations["questions"] == 1
     fresh = sea.explain([SHORT], target=1)  # every subset of 4 words was asked
     torch.testing.assert_close(other[0].attribution, fresh.attribution, atol=1e-4, rtol=1e-3)
     more = SEA.for_text(*parts, budget=60).explain([SHORT, TEXT], target=0, previous=first)
-    assert 0 < more.provenance.evaluations["sea"] <= 60
+    assert 0 < more.evaluations["questions"] <= 60
 
 
 def test_earlier_answers_about_something_else_are_refused(parts, first, tmp_path):
@@ -84,7 +84,7 @@ def test_a_language_model_goes_on_with_the_same_continuation():
     sea = SEA.for_text(make_language_model(), make_byte_tokenizer(), budget=24)
     e = sea.explain(["the film was"], target=(" good", " bad"))
     again = sea.explain(["the film was"], target=(" good", " bad"), previous=e)
-    assert again.provenance.evaluations["sea"] == 0
+    assert again.evaluations["questions"] == 1  # the whole text
     with pytest.raises(InputError, match="previous explains"):
         sea.explain(["the film was"], target=" bad", previous=e)
     with pytest.raises(KindError, match="not a function"):

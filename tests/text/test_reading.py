@@ -1,12 +1,14 @@
 """How texts are read: which token belongs to which word."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.text.absent import hide
-from sea_nn.text.reading import NOBODY, START, read_text
-from sea_nn.text.spans import check_spans, find_sentences, find_words, join_neighbours
+from sea_nn.text.reading import NOBODY, read_text
+from sea_nn.text.spans import check_spans, find_sentences, find_words
 from tests.helpers.texts import TEXT, SlowTokenizer, make_byte_tokenizer, make_tokenizer
 
 
@@ -93,20 +95,8 @@ def test_a_long_text_is_cut_and_that_is_said():
     assert end.words == ["bad"] * 8
 
 
-def test_many_words_become_groups_of_neighbours_and_that_is_said():
-    reading = read_text(make_tokenizer(), " ".join(["bad"] * 600))
-    assert len(reading) == 256
-    assert sorted({len(words.split()) for words in reading.words}) == [2, 3]
-    assert "600 words are explained as 256 groups" in reading.notes[0][0]
-    assert reading.owner[1:-1].tolist() == sorted(reading.owner[1:-1].tolist())
-
-
-def test_groups_of_neighbours_cover_all_spans_once():
-    spans = [(2 * i, 2 * i + 1) for i in range(11)]
-    joined = join_neighbours(spans, 4)
-    assert joined[0][0] == 0
-    assert joined[-1][1] == 21
-    assert sum(a <= s < b for a, b in joined for s, _ in spans) == 11
+def test_a_long_text_keeps_every_word():
+    assert len(read_text(make_tokenizer(), " ".join(["bad"] * 600))) == 600
 
 
 def test_a_tokenizer_that_does_not_say_where_tokens_stand_is_refused():
@@ -114,14 +104,18 @@ def test_a_tokenizer_that_does_not_say_where_tokens_stand_is_refused():
         read_text(SlowTokenizer(), "the film was bad")
 
 
-def test_a_start_stands_in_where_nothing_else_is_left():
+@pytest.mark.parametrize("how", ["delete", "pad"])
+def test_a_start_stands_where_nothing_is_left(how):
     tokenizer = make_byte_tokenizer()
-    reading = read_text(tokenizer, "the film", start=0)
-    assert reading.owner[0] == START
-    rows = hide(reading, torch.tensor([[True, True], [False, False]]), "delete")
-    whole = tokenizer("the film")["input_ids"]
+    reading = read_text(tokenizer, "the film")
+    sets = torch.tensor([[True, True], [False, False]])
+    rows = hide(reading, sets, how, tail=(5,))
+    whole = [*tokenizer("the film")["input_ids"], 5]
     assert rows.given["input_ids"][0, : rows.lengths[0]].tolist() == whole
-    assert rows.given["input_ids"][1, : rows.lengths[1]].tolist() == [0]
+    counts = rows.given["attention_mask"][1].bool()
+    assert rows.given["input_ids"][1][counts].tolist() == [tokenizer.bos_token_id, 5]
+    with pytest.raises(InputError, match="would read nothing"):
+        hide(replace(reading, start=None), sets, how)
 
 
 @pytest.mark.parametrize("how", ["mask", "delete", "pad"])

@@ -95,7 +95,7 @@ def find_smollm() -> Path:
 
 def read_prompt(tokenizer: Any, prompt: Prompt) -> Marked:
     """A prompt as a model reads it, with both continuations."""
-    reading = read_text(tokenizer, prompt.text, start=tokenizer.bos_token_id)
+    reading = read_text(tokenizer, prompt.text)
     ends = tuple(tuple(tokenizer.encode(end)) for end in (prompt.answer, prompt.rival))
     marked = torch.tensor([word == prompt.word for word in reading.words])
     return Marked(reading, marked, (prompt.answer, prompt.rival), ends)

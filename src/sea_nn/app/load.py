@@ -171,7 +171,7 @@ class TextSubject(Subject):
         """The text's explanation with this many evaluations."""
         sea = self._read(given)[0]
         how: dict[str, Any] = {"features": sea.features, "absent": sea.absent}
-        how |= {"methods": sea.methods, "options": sea.options, "output": sea.output.kind}
+        how |= {"methods": sea.methods, "output": sea.output.kind}
         return TextSEA(sea.model, sea.tokenizer, budget=budget, **how).explain(
             [given.text],
             target,

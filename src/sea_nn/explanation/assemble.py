@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,7 +23,6 @@ from sea_nn.function.function import CLIP
 from sea_nn.members.checks import Check, Level
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.model.probe import Probe
-from sea_nn.model.wrapped import Meter
 from sea_nn.paper.ensemble import Ensemble
 from sea_nn.questions.learn import AnswersMap
 
@@ -141,7 +140,7 @@ def _tell(call: Any, found: Explained) -> Provenance:
         versions={**find_versions(), "captum": version("captum")},
         seconds={**members.seconds, "sea": max(0.0, total - took), "total": total},
         evaluations={**spent, "sea": other},
-        by_purpose=_divide(meter, len(call.x)),
+        by_purpose=divide(meter.rows, len(call.x)),
         assumed=assumed,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seed=call.seed,
@@ -150,10 +149,10 @@ def _tell(call: Any, found: Explained) -> Provenance:
     )
 
 
-def _divide(meter: Meter, count: int) -> dict[str, int]:
+def divide(rows: Mapping[str, int], count: int) -> dict[str, int]:
     """The rows that a model saw by purpose, an input of this many; their sum is right."""
-    members, questions = -(-meter.rows["members"] // count), meter.rows["questions"] // count
-    checks = -(-meter.seen // count) - members - questions
+    members, questions = -(-rows["members"] // count), rows["questions"] // count
+    checks = -(-sum(rows.values()) // count) - members - questions
     return {"members": members, "questions": questions, "checks": checks}
 
 

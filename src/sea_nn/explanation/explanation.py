@@ -28,6 +28,7 @@ from sea_nn.explanation.summary import write_summary
 from sea_nn.explanation.validation import check_parts
 from sea_nn.features import KINDS, find_kind
 from sea_nn.function.function import SetFunction
+from sea_nn.function.several import SeveralFunctions
 from sea_nn.members.checks import Check
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.model.outputs import Output
@@ -117,7 +118,7 @@ class Explanation(FeatureSets):
     provenance: Provenance = field(default_factory=Provenance)
     values: Tensor | None = None
     feature_names: tuple[str, ...] | None = None
-    function: SetFunction | None = None
+    function: SetFunction | SeveralFunctions | None = None
     predict_error: Tensor | None = None
     kind: str = ""
     view: str = ""

@@ -31,6 +31,7 @@ from sea_nn.explanation.provenance import Provenance
 from sea_nn.explanation.ranking import Ranking
 from sea_nn.features import number_cells
 from sea_nn.function.function import SetFunction
+from sea_nn.function.several import SeveralFunctions
 from sea_nn.members.checks import Check
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
@@ -189,10 +190,10 @@ def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]
         found.setdefault("against", torch.zeros_like(found["attribution"]))
     if asked:
         found["asked"] = Asked(**asked)
-    if "shares" in function:  # release 0.1 had functions of another kind, which are left out
-        link = facts["function"]["link"]
-        asked_sets, answers = found["asked"].sets, found["asked"].answers
-        found["function"] = SetFunction.build(function, asked_sets, answers, link)
+    several = "0.shares" in function  # one function a text
+    if several or "shares" in function:  # release 0.1 had others, which are left out
+        link, build = facts["function"]["link"], (SeveralFunctions if several else SetFunction).build
+        found["function"] = build(function, found["asked"].sets, found["asked"].answers, link)
     if curve:
         found["curve"] = Curve(**curve)
     if facts.get("ranking"):

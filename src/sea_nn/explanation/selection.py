@@ -31,26 +31,28 @@ def pick_checks(checks: Sequence[Check], picked: Sequence[int]) -> tuple[Check, 
 
 
 def trim_texts(e: Any, cut: dict[str, Any], picked: Iterable[int]) -> dict[str, Any]:
-    """Parts of an explanation of texts without positions that are behind all picked texts."""
+    """Parts of an explanation of texts without what only other texts have.
+
+    These are positions behind all the picked texts, and answers that fill up their rows.
+    """
     cut["texts"] = tuple(e.texts[i] for i in picked)
+    if cut["asked"] is not None and cut["function"] is not None:
+        cut["asked"] = cut["asked"].cut(cut["function"].n_answers)
     width = max(map(len, cut["texts"]))
     if width == e.order.shape[1]:
         return cut
     there = cut["order"] < width
     count = len(cut["texts"])
     order = cut["order"][there].view(count, width)
-    maps = ("attribution", "against", "maps")
+    maps = ("attribution", "against", "maps", "keep_map", "remove_map")
     trimmed = {name: cut[name][..., :width] for name in maps if cut[name] is not None}
     trimmed |= {"order": order, "gains": cut["gains"][there].view(count, width)}
-    asked = cut.get("asked")
+    asked, f = cut.get("asked"), cut.get("function")
     if asked is not None:
         orders = {
             name: order[order < width].view(count, width)
             for name, order in (("keep", asked.keep), ("remove", asked.remove))
         }
         trimmed["asked"] = replace(asked, sets=asked.sets[..., :width], **orders)
-    f = cut.get("function")
-    if f is not None:
-        weight, against = f.weight[:, :width], f.against[:, :width]
-        trimmed["function"] = replace(f, weight=weight, against=against)
+    trimmed["function"] = None if f is None else f.cut(width)
     return {**cut, **trimmed, "feature_shape": (width,)}

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.function.function import SetFunction, to_score
+from sea_nn.function.several import SeveralFunctions
 from sea_nn.paper.heatmaps import binarize
 from sea_nn.questions.asked import Asked
 
@@ -41,7 +42,7 @@ class FeatureSets:
     maps: Tensor
     features: Tensor | None
     against: Tensor | None
-    function: SetFunction | None
+    function: SetFunction | SeveralFunctions | None
     asked: Asked | None
     predict_error: Tensor | None
     attribution: Tensor
@@ -180,8 +181,8 @@ class FeatureSets:
         fits = done >= share * change.abs() if keep else done < share * change.abs()
         fits &= ((sets == 0) | (sets == 1)).all(2)  # halves of images cut through features
         chosen = sets.bool() if keep else ~sets.bool()
-        if self.texts is not None:  # pieces of a text that take no part are in no set
-            chosen &= asked.sets.bool().any(1, keepdim=True)
+        if isinstance(f, SeveralFunctions):  # pieces of a text that take no part are in no set
+            chosen &= f.there[:, None].to(chosen.device)
         size = chosen.sum(2).masked_fill(~fits, chosen.shape[2] + 1)
         # Of sets of one size, that which does it best.
         better = done if keep else -done
@@ -252,6 +253,8 @@ class FeatureSets:
         """R² of ``predict`` on answers left out of its fit, [N]; nan where it is not known."""
         if self.asked is None or self.function is None or self.predict_error is None:
             return torch.full((len(self),), torch.nan)
+        if self.texts is not None and len(self) > 1:  # each by its own answers
+            return torch.cat([one.find_r2() for one in self])
         return self.asked.compute_r2(self.predict_error, self.function.link)
 
     def has_against(self) -> Tensor:
@@ -290,7 +293,7 @@ class FeatureSets:
             shape = ", ".join(map(str, wanted))
             raise InputError(f"{name} must be [{shape}]; got {list(value.shape)}")
 
-    def _find_function(self) -> SetFunction:
+    def _find_function(self) -> SetFunction | SeveralFunctions:
         if self.function is None:
             raise InputError("only an explanation with a budget predicts: SEA(model, budget=128)")
         return self.function

@@ -52,6 +52,11 @@ class Asked:
         cut: dict[str, Any] = {name: part[which] for name, part in self.parts().items()}
         return replace(self, **cut)
 
+    def cut(self, count: int) -> Asked:
+        """The first questions about each input."""
+        names = [name for name in ("sets", "answers", "outputs") if name in self.parts()]
+        return replace(self, **{name: getattr(self, name)[:, :count] for name in names})
+
     def parts(self) -> dict[str, Tensor]:
         """The tensors by name."""
         found = ((field.name, getattr(self, field.name)) for field in fields(self))

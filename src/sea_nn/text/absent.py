@@ -1,7 +1,8 @@
 """Texts with some of their features absent: masked, deleted, or not attended to.
 
 "mask" puts the tokenizer's mask token for every token of an absent word, "delete" leaves the tokens
-out, "pad" keeps their places and lets no other token attend to them.
+out, "pad" keeps their places and lets no other token attend to them. Where no token at all
+would be left, as in models without special tokens, the text is its ``start`` alone.
 """
 
 from __future__ import annotations
@@ -13,10 +14,17 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from sea_nn.errors import InputError
 from sea_nn.text.reading import Reading
 
 Absent = Literal["mask", "delete", "pad"]
 ABSENT: tuple[Absent, ...] = get_args(Absent)
+SAYS = {
+    "mask": "mask tokens",
+    "delete": "nothing: its neighbours move together",
+    "pad": "padding that nothing attends to",
+}
+"""What becomes of a word that is left out."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +68,18 @@ def hide(
     kept = reading.keep(sets)
     given = {name: values.to(sets.device) for name, values in reading.given.items()}
     given.setdefault("attention_mask", torch.ones_like(given["input_ids"]))
+    rows = {name: values.expand(len(sets), -1) for name, values in given.items()}
+    nothing = ~kept.any(1) & (how != "mask")
+    if bool(nothing.any()):
+        rows["input_ids"] = rows["input_ids"].clone()
+        rows["input_ids"][nothing, 0] = _need_start(reading)
+        kept[nothing, 0] = True
     if tail:
         more = {name: torch.zeros(len(tail), dtype=torch.int64) for name in given}
         more |= {"input_ids": torch.tensor(tail), "attention_mask": torch.ones(len(tail))}
-        given = {k: torch.cat([v, more[k].to(v)]) for k, v in given.items()}
+        wide = {k: v.to(given[k]).expand(len(sets), -1) for k, v in more.items()}
+        rows = {k: torch.cat([v, wide[k]], 1) for k, v in rows.items()}
         kept = torch.cat([kept, kept.new_ones(len(kept), len(tail))], 1)
-    rows = {name: values.expand(len(sets), -1) for name, values in given.items()}
     lengths = torch.full((len(sets),), kept.shape[1], device=sets.device)
     if how == "mask":
         if mask is None:
@@ -81,3 +95,13 @@ def hide(
         fill = dict.fromkeys(rows, 0) | {"input_ids": pad}
         rows = {k: torch.where(there, v.gather(1, first), fill[k]) for k, v in rows.items()}
     return Rows(rows, lengths)
+
+
+def _need_start(reading: Reading) -> int:
+    """The token that stands where nothing is left."""
+    if reading.start is None:
+        raise InputError(
+            "with every word left out the model would read nothing, and the tokenizer has no token "
+            'to begin a text with (bos, eos or pad): set one, such as tokenizer.bos_token = "<s>"'
+        )
+    return reading.start

@@ -1,4 +1,4 @@
-"""From what was found about texts to one ``Explanation``.
+"""From the explanations of single texts, over their own words, to one of all of them.
 
 The positions of a map are the pieces of a text, in order: words, each with the white space after
 it, and pieces that take no part (cut off, or outside the spans). Pieces joined give the text.
@@ -7,26 +7,31 @@ Shorter texts are filled up with empty pieces. What takes no part has no gain an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.explanation.assemble import check_answers
+from sea_nn.explanation.assemble import divide
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.provenance import Provenance
-from sea_nn.explanation.ranking import Ranking, rank_classes
+from sea_nn.explanation.ranking import Ranking
+from sea_nn.explanation.selection import find_input
 from sea_nn.features.kinds import TEXT
-from sea_nn.function.function import SetFunction as AnswersFunction
-from sea_nn.members.checks import Check, Level
-from sea_nn.paper.heatmaps import is_flat
+from sea_nn.function.several import SeveralFunctions
+from sea_nn.members.checks import Check
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
-from sea_nn.text.learn import AskedText, ExplainedText
+from sea_nn.text.presence import AskedText
 from sea_nn.text.reading import Reading
+
+SPREAD = ("attribution", "against", "keep_map", "remove_map", "maps")
+Found = tuple[AskedText, Explanation]
+"""A text, and its explanation over its own features."""
+JOINED = ("target", "rival", "score", "predict_error", "trusted")
 
 
 def cut_pieces(reading: Reading) -> tuple[list[str], list[int]]:
@@ -53,152 +58,137 @@ def cut_pieces(reading: Reading) -> tuple[list[str], list[int]]:
     return pieces, places
 
 
-def assemble_texts(
-    found: Sequence[ExplainedText],
-    ranking: Ranking | None,
-    checks: Sequence[Check],
-    provenance: Provenance,
-) -> Explanation:
+def join_texts(found: Sequence[Found], checks: Sequence[Check] = ()) -> Explanation:
     """One explanation of all texts."""
-    cut = [cut_pieces(one.reading) for one in found]
+    each = [e for _, e in found]
+    cut = [cut_pieces(asked.reading) for asked, _ in found]
+    places = [torch.tensor(own) for _, own in cut]
     width = max(len(pieces) for pieces, _ in cut)
-    rows = max(one.learned.asked.sets.shape[1] for one in found)
-    pairs = [(one, places) for one, (_, places) in zip(found, cut, strict=True)]
-    joined = _join([_lay_out(one, places, width) for one, places in pairs])
-    asked = _join([_widen_asked(one, places, width, rows) for one, places in pairs])
-    parts = _join([_widen(one.learned.function, places, width) for one, places in pairs])
-    targets = torch.cat([one.members.target for one in found])
-    rival = targets[:, 1] if targets.ndim == 2 else None
-    curve = None
-    if all(len(places) == width for _, places in cut):  # one number of words, all take part
-        curves = [one.learned.curve for one in found]
-        left, removed = ([getattr(c, side) for c in curves] for side in ("left", "removed"))
-        curve = Curve(curves[0].counts, torch.cat(left), torch.cat(removed))
+    labels = [asked.name() or (e.labels or (None,))[0] for asked, e in found]
+    functions: Any = tuple(e.function for e in each)
+    named: Any = None if None in labels else tuple(labels)
     return Explanation(
-        **joined,
-        curve=curve,
-        rival=rival,
-        ranking=ranking,
-        methods=tuple(found[0].members.maps),
-        target=targets if rival is None else targets[:, 0],
+        **{name: _join(each, name, places, width) for name in SPREAD},  # type: ignore[arg-type]
+        **{name: _join(each, name) for name in JOINED},  # type: ignore[arg-type]
+        order=torch.cat([_order(e.order, p, width) for e, p in zip(each, places, strict=True)]),
+        gains=torch.cat([_fill(e.gains, width) for e in each]),
+        methods=each[0].methods,
         feature_shape=(width,),
-        labels=tuple(one.label for one in found),
-        checks=(*checks, *(c for i, one in enumerate(found) for c in _check(one, f"input {i}"))),
-        provenance=provenance,
+        curve=_join_curves(each, width) if all(len(p) == width for p in places) else None,
+        ranking=None if found[0][0].ends else _join_rankings(each),
+        labels=named,
+        checks=(*checks, *_join_checks(found)),
+        provenance=_tell(found),
         kind=TEXT.name,
         view=TEXT.view,
         texts=tuple(tuple(pieces) for pieces, _ in cut),
-        function=replace(found[0].learned.function, **parts),
-        asked=Asked(**asked),
+        function=SeveralFunctions(functions, tuple(places), width),
+        asked=_join_asked(each, places, width),
     )
 
 
-def rank_texts(found: Sequence[ExplainedText], classes: Sequence[str] | None) -> Ranking | None:
-    """The classes that the model finds likeliest of each text."""
-    outputs = torch.cat([one.members.outputs for one in found])
-    return rank_classes(outputs, found[0].members.output, classes)
+def _join(
+    each: Sequence[Explanation], name: str, places: Sequence[Tensor] = (), width: int = 0
+) -> Tensor | None:
+    """A tensor of all texts; with places, one over features that becomes one over pieces."""
+    values = [getattr(e, name) for e in each]
+    if values[0] is None:
+        return None
+    if places:
+        values = [_spread(v, p, width) for v, p in zip(values, places, strict=True)]
+    return torch.cat(values)
 
 
-def _join(rows: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
-    """Tensors of single texts as those of all."""
-    return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+def _spread(values: Tensor, places: Tensor, width: int) -> Tensor:
+    """Values of features, the last axis, as those of pieces: 0 where a piece is none."""
+    wide = values.new_zeros(*values.shape[:-1], width)
+    return wide.index_copy(-1, places.to(values.device), values)
 
 
-def _spread(values: Tensor, places: Sequence[int], width: int, axis: int = -1) -> Tensor:
-    """Values of features as those of pieces: 0 where a piece is none."""
-    index = torch.tensor(places, device=values.device)
-    shape = list(values.shape)
-    shape[axis] = width
-    return values.new_zeros(shape).index_copy(axis, index, values)
+def _fill(gains: Tensor, width: int) -> Tensor:
+    return torch.nn.functional.pad(gains, (0, width - gains.shape[1]))
 
 
-def _order(order: Tensor, places: Sequence[int], width: int) -> Tensor:
+def _order(order: Tensor, places: Tensor, width: int) -> Tensor:
     """An order of features, [1, n], as one of pieces; what takes no part comes last."""
-    rest = sorted(set(range(width)) - set(places))
-    return torch.cat([torch.tensor(places)[order], torch.tensor([rest], dtype=torch.int64)], 1)
+    rest = torch.tensor(sorted(set(range(width)) - set(places.tolist())), dtype=torch.int64)
+    return torch.cat([places.to(order.device)[order], rest.to(order.device)[None]], 1)
 
 
-def _lay_out(one: ExplainedText, places: Sequence[int], width: int) -> dict[str, Tensor]:
-    """The tensors of one text over the pieces."""
-    learned = one.learned
-    gains = torch.zeros(1, width)
-    gains[:, : len(places)] = learned.gains
-    maps = {"attribution": learned.attribution, "against": learned.against, "maps": one.heatmaps}
-    return {
-        **{name: _spread(own.float(), places, width) for name, own in maps.items()},
-        "order": _order(learned.order, places, width),
-        "gains": gains,
-        "score": one.members.output.score(one.members.outputs.float(), one.members.target),
-        "predict_error": learned.error.float(),
-    }
+def _join_asked(each: Sequence[Explanation], places: Sequence[Tensor], width: int) -> Asked:
+    """What was asked, over the pieces; where others were asked more, the first is there again."""
+    own: list[Any] = [e.asked for e in each]
+    most = max(asked.sets.shape[1] for asked in own)
+    rows = []
+    for asked, where in zip(own, places, strict=True):
+        count = asked.sets.shape[1]
+        again = torch.arange(most) * (torch.arange(most) < count)
+        rows.append({
+            "sets": _spread(asked.sets[:, again], where, width),
+            "answers": asked.answers[:, again],
+            "keep": _order(asked.keep, where, width),
+            "remove": _order(asked.remove, where, width),
+            "outputs": asked.outputs[:, again.to(asked.outputs.device)],
+            "whole": asked.whole,
+            "basis": asked.basis,
+        })  # fmt: skip
+    return Asked(**{name: torch.cat([row[name] for row in rows]) for name in rows[0]})
 
 
-def _widen(f: AnswersFunction, places: Sequence[int], width: int) -> dict[str, Tensor]:
-    """The parts of a function of features as those of one of pieces."""
-    by_piece = {"against": _spread(f.against, places, width)}
-    return f.parts() | by_piece | {"weight": _spread(f.weight, places, width, 1)}
+def _join_curves(each: Sequence[Explanation], width: int) -> Curve | None:
+    curves: list[Any] = [e.curve for e in each]
+    if any(not torch.equal(one.counts, curves[0].counts) for one in curves):
+        return None
+    left, removed = ([getattr(one, side) for one in curves] for side in ("left", "removed"))
+    return Curve(curves[0].counts, torch.cat(left), torch.cat(removed))
 
 
-def _widen_asked(
-    one: ExplainedText, places: Sequence[int], width: int, rows: int
-) -> dict[str, Tensor]:
-    """What was asked about one text, over the pieces: the parts of an ``Asked``.
-
-    The whole text comes last, so that pieces which take no part are those in no set. Where other
-    texts were asked more, the empty set is there again.
-    """
-    asked = one.learned.asked
-    assert asked.outputs is not None
-    assert asked.whole is not None
-    again = torch.arange(rows) * (torch.arange(rows) < asked.sets.shape[1])
-    sets = torch.cat([asked.sets[:, again], torch.ones_like(asked.sets[:, :1])], 1)
-    return {
-        "sets": _spread(sets, places, width),
-        "answers": torch.cat([asked.answers[:, again], one.learned.function.all.view(1, 1)], 1),
-        "keep": _order(asked.keep, places, width),
-        "remove": _order(asked.remove, places, width),
-        "outputs": torch.cat([asked.outputs[:, again], asked.whole[:, None, None]], 1),
-        "whole": asked.whole,
-    }
+def _join_rankings(each: Sequence[Explanation]) -> Ranking | None:
+    own: list[Any] = [e.ranking for e in each]
+    if own[0] is None:
+        return None
+    classes, scores = (torch.cat([getattr(one, k) for one in own]) for k in ("classes", "scores"))
+    return Ranking(classes, scores, tuple(one.names[0] for one in own))
 
 
-def find_earlier(e: Explanation, text: AskedText, absent: str) -> Asked:
-    """What was asked about one text, from its explanation: ``_widen_asked`` undone.
+def _join_checks(found: Sequence[Found]) -> list[Check]:
+    """What is about one text is said of it, and what is about the model or a member once."""
+    checks: dict[Check, None] = {}
+    for i, (asked, e) in enumerate(found):
+        own = f"input {i}"
+        for message, advice in asked.reading.notes:
+            checks[Check("warn", own, message, advice)] = None
+        for check in e.checks:
+            about = find_input(check) is not None or check.subject == "questions"
+            checks[replace(check, subject=own) if about else check] = None
+    return list(checks)
 
-    The questions are about the text's features again, the empty set comes once, and the whole
-    text, which is no question, is left out.
-    """
-    asked, (pieces, places) = e.asked, cut_pieces(text.reading)
-    if e.provenance.config.get("absent") != absent:
-        raise InputError(f"previous was asked without absent={absent!r}")
-    if asked is None or asked.outputs is None:
-        raise InputError(
-            "previous was loaded from a file, which does not hold the model's outputs: give an "
-            "explanation that was made, not loaded"
-        )
-    if e.texts is None or list(e.texts[0]) != pieces:
+
+def _tell(found: Sequence[Found]) -> Any:
+    """Where the explanation comes from: what the texts cost together."""
+    every = [(e.provenance, asked.passes) for asked, e in found]
+
+    def add(name: str, scaled: bool) -> dict[str, Any]:
+        maps: list[tuple[Mapping[str, Any], int]] = [(getattr(p, name), k) for p, k in every]
+        keys = dict.fromkeys(key for own, _ in maps for key in own)
+        return {key: sum(own.get(key, 0) * (k if scaled else 1) for own, k in maps) for key in keys}
+
+    return replace(
+        every[0][0],
+        seconds=add("seconds", False),
+        evaluations=add("evaluations", True),
+        by_purpose=divide(add("by_purpose", True), len(found)),
+        assumed=tuple(dict.fromkeys(said for p, _ in every for said in p.assumed)),
+    )
+
+
+def find_earlier(e: Explanation, reading: Reading, told: Mapping[str, Any], label: Any) -> Any:
+    """What was asked about one text, over its features again: ``join_texts`` undone."""
+    pieces, places = cut_pieces(reading)
+    if e.provenance.call.get("absent") != told["absent"]:
+        raise InputError(f"previous was asked without absent={told['absent']!r}")
+    if e.texts is None or e.asked is None or list(e.texts[0]) != pieces:
         raise InputError("previous is of another text, or of other features of it")
-    if text.ends and e.name(0) != text.name(e.target):  # other columns
-        raise InputError(f"previous explains {e.name(0)}, and now it is {text.name(e.target)}")
-    sets = asked.sets[0, :-1][:, places]
-    once = [0, *(1 + sets[1:].any(1).nonzero().flatten()).tolist()]
-    outputs, answers = asked.outputs[:, :-1][:, once], asked.answers[:, :-1][:, once]
-    return replace(asked, sets=sets[once][None], answers=answers, outputs=outputs)
-
-
-def _check(one: ExplainedText, subject: str) -> Iterator[Check]:
-    """What to know of one text."""
-    members, learned = one.members, one.learned
-    for message, advice in one.reading.notes:
-        yield Check("warn", subject, message, advice)
-    for name, why in members.failed.items():
-        yield Check("fail", subject, f"{name}: {why}", "it is left out")
-    for name, maps in members.maps.items():
-        if bool(is_flat(maps.abs()).any()):
-            message = f"{name}: its map is the same everywhere"
-            yield Check("fail", subject, message, "it does not count")
-    if learned.stopped:
-        message = f"questions ended after {learned.function.n_answers}: {learned.stopped}"
-        level: Level = "warn" if learned.stopped == "interrupted" else "ok"
-        yield Check(level, subject, message, "its map is of what was answered until then")
-    yield from check_answers(learned, 0, subject, "pass another absent=")
+    if label is not None and e.name(0) != label:  # other columns
+        raise InputError(f"previous explains {e.name(0)}, and now it is {label}")
+    return SimpleNamespace(asked=replace(e.asked, sets=e.asked.sets[..., places]), members=())

@@ -1,35 +1,40 @@
-"""SEA for texts: the words that a Hugging Face classifier or language model answers to."""
+"""SEA for texts: the words that a Hugging Face classifier or language model answers to.
+
+A text is an input like others: its words are there, 1, or left out, 0 (``presence.py``), and
+``sea_nn.explain`` explains it. Here is what is of texts alone: reading them, and their targets.
+"""
 
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from sea_nn.call import Running, check_previous
-from sea_nn.config import check_whole
-from sea_nn.errors import AssumptionWarning, InputError, KindError
+from sea_nn.call import LEAST_QUESTIONS, Call, Running, check_previous
+from sea_nn.config import check_seed, check_whole
+from sea_nn.errors import InputError, KindError
+from sea_nn.explain import explain
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.provenance import Provenance, find_versions
+from sea_nn.features import Features
+from sea_nn.features.kinds import TEXT
 from sea_nn.members.checks import Check
+from sea_nn.members.registry import Entry, Methods
 from sea_nn.model.borrowing import borrow
 from sea_nn.model.outputs import Output
-from sea_nn.model.wrapped import Progress
-from sea_nn.text.absent import ABSENT, Absent
-from sea_nn.text.assemble import assemble_texts, find_earlier, rank_texts
-from sea_nn.text.learn import AskedText, ExplainedText, explain_text
-from sea_nn.text.members import check_methods
+from sea_nn.model.wrapped import Progress, read_value
+from sea_nn.text.absent import ABSENT, SAYS, Absent
+from sea_nn.text.assemble import find_earlier, join_texts
+from sea_nn.text.members import expand, find_price
 from sea_nn.text.model import TextModel
-from sea_nn.text.reading import FEATURES, read_text
-from sea_nn.text.targets import find_classes, find_ends, name_classes, split_targets
+from sea_nn.text.presence import AskedText, LeftOut, Presence, WordsPresence
+from sea_nn.text.reading import FEATURES, read_text, read_words
+from sea_nn.text.targets import find_classes, find_ends, split_targets
 
 DEFAULT_METHODS = ("saliency", "input_x_gradient")
-DEFAULT_ABSENT: Absent = "mask"
-FALLBACK: Absent = "delete"
 
 
 class TextSEA:
@@ -37,39 +42,46 @@ class TextSEA:
 
     Args:
         model: a sequence classifier or a causal language model of Hugging Face, or a module that
-            takes ``input_ids`` and ``attention_mask`` and gives class logits. It comes back as it
-            was.
+            takes ``input_ids`` and ``attention_mask`` and gives class logits; it comes back as it
+            was. Without a tokenizer, any function that is given a list of texts, each a list of its
+            words, and answers as a classifier does, [B, K].
         tokenizer: the model's.
-        budget: model evaluations a text, members and questions together.
+        budget: the most rows of tokens that the model sees for a text: members, questions and
+            looking at it together.
         methods: members: saliency, input_x_gradient, integrated_gradients, attention_rollout,
-            attention_lrp, leave_one_out; left out, the first two, which share one pass.
+            attention_lrp, leave_one_out, or pairs of a name and its options, such as
+            ``("integrated_gradients", {"n_steps": 32})``. Left out, the first two, which share one
+            pass, or none where the model has no embeddings.
         features: what is explained: "words", "tokens", "sentences", or spans, (start, end) in
-            characters (of several texts, a list of spans for each). Special tokens never take part.
+            characters (of several texts, a list for each). Special tokens never take part.
         absent: what becomes of words when the model is asked without them: "mask" (the mask
-            token), "delete", or "pad" (nothing attends to them). Left out, "mask"; language models
-            and tokenizers without a mask token always delete.
-        options: of members, such as ``{"integrated_gradients": {"n_steps": 32}}``.
+            token), "delete", or "pad" (nothing attends to them). Left out, "mask", or "delete"
+            where there is no mask token. Language models and functions of words always delete.
         output: what the model's outputs are, as for ``SEA``; left out, by the model's
             ``problem_type``.
+        seed: starts every random draw.
     """
 
     def __init__(
         self,
-        model: nn.Module,
-        tokenizer: Any,
+        model: nn.Module | Callable[[list[list[str]]], Any],
+        tokenizer: Any = None,
         *,
         budget: int = 128,
-        methods: Sequence[str] | None = None,
+        methods: Methods | None = None,
         features: str | Sequence[Any] = "words",
         absent: Absent | None = None,
-        options: Mapping[str, Mapping[str, Any]] | None = None,
         output: str | None = None,
+        seed: int = 0,
     ) -> None:
-        if not isinstance(model, nn.Module):
+        if tokenizer is None and not callable(model):
+            raise KindError(f"without a tokenizer, give a function; got {type(model).__name__}")
+        if tokenizer is not None and not isinstance(model, nn.Module):
             raise KindError(f"a text model is a torch.nn.Module; got {type(model).__name__}")
-        if not callable(tokenizer) or not hasattr(tokenizer, "all_special_ids"):
+        if tokenizer is not None and not hasattr(tokenizer, "all_special_ids"):
             raise KindError(
-                f"the tokenizer must be one of Hugging Face's; got {type(tokenizer).__name__}"
+                f"the tokenizer must be one of Hugging Face's; got {type(tokenizer).__name__}. "
+                "Without one, give a function of lists of words, SEA.for_text(function)"
             )
         if absent is not None and absent not in ABSENT:
             raise InputError(f"absent must be {', '.join(map(repr, ABSENT))}; got {absent!r}")
@@ -84,21 +96,35 @@ class TextSEA:
                 "models with an encoder and a decoder are not explained: sequence classifiers and "
                 "causal language models are"
             )
-        self.model, self.tokenizer = model, tokenizer
-        self.language = bool(getattr(model, "can_generate", lambda: False)())
-        self.options = {name: dict(own) for name, own in (options or {}).items()}
-        self.methods = check_methods(DEFAULT_METHODS if methods is None else methods, self.options)
         check_whole("budget", budget, 1)
-        self.budget, self.features = budget, features
+        self.model, self.tokenizer, self.seed = model, tokenizer, check_seed(seed)
+        self.budget, self.features, self.methods = budget, features, methods
+        self.language = bool(getattr(model, "can_generate", lambda: False)())
+        if tokenizer is None:
+            for name, value, usual in (("methods", methods, None), ("features", features, "words")):
+                if value != usual:
+                    raise InputError(f"{name} need a tokenizer, and a function of words has none")
+            if absent not in (None, "delete"):
+                raise InputError(
+                    'a function of words is given those that are left: absent="delete"'
+                )
+            self.choices: tuple[tuple[Entry, ...], ...] = ((),)
+        else:
+            self.choices = (expand(DEFAULT_METHODS), ()) if methods is None else (expand(methods),)
         self.absent, self.notes = _choose_absent(absent, tokenizer, self.language)
+        self.says = (
+            f"a word that is left out becomes {SAYS[self.absent]} "
+            f"({'as said by the caller' if absent == self.absent else 'nothing else was said'})"
+        )
         if self.language and output is not None:
             raise InputError("a language model says log-probabilities of continuations: no output=")
-        self.output = _find_output(output, config)
-        self.limit = find_limit(model, tokenizer)
+        own = None if tokenizer is None else _find_output(config)
+        self.output = own if output is None else Output(output)
+        self.limit = None if tokenizer is None else find_limit(self.model, tokenizer)
 
     def explain(
         self,
-        texts: Sequence[str | tuple[str, str]] | str,
+        texts: Sequence[str | tuple[str, str] | Sequence[str]] | str,
         target: Any = None,
         *,
         labels: Sequence[str] | None = None,
@@ -114,14 +140,15 @@ class TextSEA:
 
         Args:
             texts: a list of texts, or one. A pair (question, document) in the list is read as the
-                tokenizer reads pairs, and the words of both are explained.
+                tokenizer reads pairs, and the words of both are explained. Of a function of words,
+                a text may be a list of its words.
             target: of a classifier a class, by number or name; of a language model a continuation
                 such as " Paris", or a token's number. A tuple (a, b): why a and not b. A list has
                 one target for each text. None: what the model predicts. A function from a
                 classifier's output to numbers [N] explains these.
             labels: names of all the model's classes; left out, the model's own.
             model_name: what to call the model in reports.
-            progress: called with (member, evaluations done, evaluations in all).
+            progress: called with (member or "questions", evaluations done, evaluations in all).
             internal_batch_size: the most variants in one pass; by default by their lengths.
             previous: an explanation of the same texts: what the model answered then counts as
                 asked, of a classifier whatever the target was.
@@ -137,7 +164,7 @@ class TextSEA:
         if not texts:
             raise InputError("there is no text to explain")
         started = time.perf_counter()
-        Running(progress=progress, on_round=on_round, seconds=seconds, tolerance=tolerance)
+        running = Running(progress, on_round, seconds, tolerance)
         check_previous(previous, self.budget)
         if previous is not None and len(previous) != len(texts):
             raise InputError(f"previous is of {len(previous)} texts, and there are {len(texts)}")
@@ -148,104 +175,120 @@ class TextSEA:
                 raise KindError("a language model's target is a continuation, not a function")
             name = getattr(value, "__name__", "<lambda>")
             names = ("value" if name == "<lambda>" else name,)
-            target, output = 0, Output("value")
+            target, output = 0, Output("value", found="a function of the output")
         targets, spans = split_targets(target, len(texts)), self._split_features(len(texts))
-        if self.language:  # log-probabilities; of two they are logits: one if it can only be these
-            output = Output("logits" if isinstance(targets[0], tuple) else "value")
-        found: list[ExplainedText] = []
-        done, total = 0, self.budget * len(texts)
-
-        def tick(member: str, count: int) -> None:
-            nonlocal done
-            done += count
-            if progress is not None:
-                progress(member, min(done, total), total)
-
-        def put(some: Sequence[ExplainedText]) -> Explanation:
-            told = self._tell(some, model_name, time.perf_counter() - started, model, output)
-            ranked = None if self.language else rank_texts(some, names)
-            return assemble_texts(some, ranked, self.notes, told)
-
+        if self.language:  # of two continuations they are logits: one if it can only be these
+            kind = "logits" if isinstance(targets[0], tuple) else "value"
+            output = Output(kind, found="log-probabilities of continuations")
+        found: list[tuple[AskedText, Explanation]] = []
         with borrow(self.model) as twin:
-            how: dict[str, Any] = {"language": self.language, "absent": self.absent}
-            how |= {"batch": internal_batch_size, "value": value}
-            model = TextModel(twin, self.tokenizer, **how)
+            model = twin
+            if self.tokenizer is not None:
+                how: dict[str, Any] = {"language": self.language, "absent": self.absent}
+                how |= {"batch": internal_batch_size, "value": value}
+                model = TextModel(twin, self.tokenizer, **how)
             for i, text in enumerate(texts):
-                share = None
-                if seconds is not None:
-                    left = seconds - (time.perf_counter() - started)
-                    share = max(0.0, left) / (len(texts) - i)
                 try:
-                    asked = self._read(model, text, spans[i], targets[i], names, output)
-                    earlier = None
+                    asked = self._read(model, text, spans[i], targets[i], names, value)
+                    if seconds is not None:
+                        left = max(0.0, seconds - (time.perf_counter() - started))
+                        running = replace(running, seconds=left / (len(texts) - i))
+                    call = self._prepare(asked, output, names, model_name, internal_batch_size)
                     if previous is not None:
-                        earlier = find_earlier(previous[i], asked, self.absent)
-                    one = explain_text(
-                        model,
-                        asked,
-                        methods=self.methods,
-                        options=self.options,
-                        budget=self.budget,
-                        tick=tick,
-                        previous=earlier,
-                        on_round=None if on_round is None else lambda one: on_round(put([one])),
-                        seconds=share,
-                        tolerance=tolerance,
-                    )
+                        label = asked.name() if asked.ends else None
+                        earlier = find_earlier(previous[i], asked.reading, call.told, label)
+                        call = replace(call, previous=earlier)
+                    call = replace(call, running=self._follow(running, asked, i, len(texts)))
+                    found.append((asked, explain(call)))
                 except InputError as error:
                     where = f"text {i}: " if len(texts) > 1 else ""
                     raise InputError(f"{where}{error}") from error
-                found.append(one)
-                if one.learned.stopped == "interrupted":
+                if output is not None and output.notice:
+                    output = replace(output, notice="")  # it was said of the first text
+                if any(c.message.endswith("interrupted") for c in found[-1][1].checks):
                     break
-        if output.notice:
-            warnings.warn(output.notice, AssumptionWarning, stacklevel=2)
-        return put(found)
+        return join_texts(found, self.notes)
 
     def _read(
         self,
-        model: TextModel,
-        text: str | tuple[str, str],
+        model: Any,
+        text: Any,
         features: Any,
         target: Any,
         names: Sequence[str] | None,
-        output: Output,
+        value: Callable[[Any], Tensor] | None,
     ) -> AskedText:
         """One text as the model reads it, and what is explained of it."""
+        if self.tokenizer is None:
+            reading = read_words(text)
+            presence: Any = WordsPresence(model, reading)
+            presence = presence if value is None else read_value(presence, value)
+            return AskedText(reading, presence, find_classes(target, names))
         if not self.language:
             reading = read_text(self.tokenizer, text, features, limit=self.limit)
-            numbers = {name: k for k, name in enumerate(names or ())}
+            return AskedText(reading, Presence(model, reading), find_classes(target, names))
+        ends = [] if target is None else find_ends(target, self.tokenizer)
+        room = self.limit and self.limit - max(map(len, ends), default=1) + 1
+        reading = read_text(self.tokenizer, text, features, limit=room, keep_end=True)
+        presence = Presence(model, reading, ends)
+        pair = (0, 1) if len(ends) == 2 else 0
+        return AskedText(reading, presence, pair, tuple(ends), self.tokenizer)
 
-            def choose(columns: Tensor) -> Tensor:
-                return find_classes(target, columns, numbers, output)
-
-            return AskedText(reading, choose, lambda chosen: name_classes(chosen, names), output)
-        given = None if target is None else find_ends(target, self.tokenizer)
-        room = None
-        if self.limit is not None:
-            room = self.limit - max(map(len, given or [(0,)])) + 1
-        reading = read_text(
-            self.tokenizer, text, features, limit=room, keep_end=True, start=self._find_start()
+    def _prepare(
+        self,
+        asked: AskedText,
+        output: Output | None,
+        names: Sequence[str] | None,
+        model_name: str,
+        limit: int | None,
+    ) -> Call:
+        """The call that explains one text; a budget that is too small is refused."""
+        n, passes = len(asked.reading), asked.passes
+        price = find_price(self.choices[0], n)
+        if self.budget < (least := passes * (price + 1 + LEAST_QUESTIONS)):
+            each = "" if passes == 1 else f", {passes} rows each for these continuations,"
+            raise InputError(
+                f"the members cost {price} evaluations of this text, looking at it 1, and at least "
+                f"{LEAST_QUESTIONS} questions are needed{each}: give a budget of {least} or more "
+                f"(got {self.budget})"
+            )
+        device = None if self.tokenizer is None else asked.presence.model.device
+        x, features = torch.ones(1, n, device=device), Features(TEXT, (n,), input_shape=(n,))
+        told: dict[str, Any] = {"budget": self.budget, "absent": self.absent}
+        told["features"] = self.features if isinstance(self.features, str) else "spans"
+        return Call(
+            model=asked.presence,
+            x=x,
+            target=asked.target,
+            output=output,
+            features=features,
+            asked=features,
+            hiding=LeftOut(x),
+            absent=self.says,
+            choices=self.choices,
+            budget=self.budget // passes,
+            limit=limit,
+            seed=self.seed,
+            labels=None if self.language else names,
+            name=model_name or getattr(self.model, "__name__", type(self.model).__name__),
+            told=told,
         )
-        ends = given if given is not None else [(model.next_token(reading),)]
-        pair = [[0, 1]] if len(ends) == 2 else [0]
-        label = ", not ".join(repr(self.tokenizer.decode(list(end))) for end in ends)
-        return AskedText(
-            reading,
-            lambda columns: columns.new_tensor(pair).long(),
-            lambda chosen: label,
-            output,
-            tuple(ends),
-        )
 
-    def _find_start(self) -> int:
-        """What a language model reads where all words are absent."""
-        for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
-            if (token := getattr(self.tokenizer, name)) is not None:
-                return int(token)
-        raise InputError(
-            "the tokenizer has no token to begin a text with (bos, eos or pad): set one, such "
-            'as tokenizer.bos_token = "<s>"'
+    def _follow(self, running: Running, asked: AskedText, i: int, count: int) -> Running:
+        """What is told of one text, as what is told of all."""
+        tell, look = running.progress, running.on_round
+
+        def progress(member: str, done: int, _: int) -> None:
+            if tell is not None:
+                tell(member, i * self.budget + done * asked.passes, count * self.budget)
+
+        def on_round(e: Explanation) -> bool | None:
+            return None if look is None else look(join_texts([(asked, e)], self.notes))
+
+        return replace(
+            running,
+            progress=None if tell is None else progress,
+            on_round=None if look is None else on_round,
         )
 
     def _split_features(self, n_texts: int) -> list[Any]:
@@ -269,34 +312,8 @@ class TextSEA:
         known = getattr(getattr(self.model, "config", None), "id2label", None)
         return None if not known else tuple(str(known[k]) for k in sorted(known))
 
-    def _tell(
-        self,
-        found: Sequence[ExplainedText],
-        name: str,
-        seconds: float,
-        model: TextModel,
-        output: Output,
-    ) -> Provenance:
-        """Where the explanation comes from."""
-        members = found[0].members.evaluations
-        spent = {name: sum(one.members.evaluations[name] for one in found) for name in members}
-        took = {name: sum(one.members.seconds[name] for one in found) for name in members}
-        features = self.features if isinstance(self.features, str) else "spans"
-        return Provenance(
-            config={"absent": self.absent},
-            members={name: self.options.get(name, {}) for name in self.methods},
-            call={"output": output.kind, "budget": self.budget, "features": features},
-            versions=find_versions(),
-            seed=0,  # nothing is drawn
-            seconds={**took, "total": seconds},
-            evaluations=spent,
-            model=name or type(self.model).__name__,
-            device=str(model.device),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
 
-
-def find_limit(model: nn.Module, tokenizer: Any) -> int | None:
+def find_limit(model: Any, tokenizer: Any) -> int | None:
     """The most tokens that a model reads; None if that is not known."""
     known = [int(getattr(tokenizer, "model_max_length", 0) or 0)]
     known.append(int(getattr(getattr(model, "config", None), "max_position_embeddings", 0) or 0))
@@ -315,30 +332,31 @@ def _choose_absent(
     absent: Absent | None, tokenizer: Any, language: bool
 ) -> tuple[Absent, tuple[Check, ...]]:
     """What becomes of absent words, and what to say of it."""
-    wanted = absent or ("delete" if language else DEFAULT_ABSENT)
+    if tokenizer is None:
+        return "delete", ()
+    wanted: Absent = absent or ("delete" if language else "mask")
     if language and wanted != "delete":
         message = "a language model reads what is there: absent words are deleted"
         return "delete", (Check("warn", "tokenizer", message, 'pass absent="delete"'),)
     if wanted == "mask" and tokenizer.mask_token_id is None:
-        message = f"it has no mask token: absent words are handled by {FALLBACK!r}"
+        message = "it has no mask token: absent words are deleted"
         advice = 'pass absent="delete" or absent="pad"'
-        return FALLBACK, (Check("warn", "tokenizer", message, advice),)
+        return "delete", (Check("warn", "tokenizer", message, advice),)
     return wanted, ()
 
 
-def _find_output(output: str | None, config: Any) -> Output:
+def _find_output(config: Any) -> Output:
     """What a classifier's columns are."""
-    if output is not None:
-        return Output(output)
     problem = getattr(config, "problem_type", None)
     if problem == "multi_label_classification":
-        return Output("sigmoid")
+        return Output("sigmoid", found="the problem_type of its configuration")
     if problem == "regression":
-        return Output("value")
+        return Output("value", found="the problem_type of its configuration")
     if getattr(config, "num_labels", 2) == 1:
         return Output(
             "value",
             "the model has one output: taken for a value, as of a regression. Say so with "
             'output="value", or output="sigmoid" for a logit',
+            "one output",
         )
-    return Output("logits")
+    return Output("logits", found="a classifier of texts, and nothing says otherwise")

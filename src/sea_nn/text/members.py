@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sea_nn.config import check_whole
 from sea_nn.errors import InputError
+from sea_nn.members.registry import Entry, Member, Methods, expand_methods
+from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.outputs import take
 from sea_nn.text.model import End, TextModel
 from sea_nn.text.reading import NOBODY, Reading
 
@@ -19,33 +21,59 @@ STEPS = 16
 
 @dataclass
 class Question:
-    """What is explained of one text, and what the first pass said.
+    """What is explained of one text, and what the first gradient was.
 
     Attributes:
         model: the model.
         reading: the text.
         ends: a language model's continuations; none of a classifier.
         read: what of the columns is explained: [P, K] -> [P].
+        count: is told how many evaluations are about to be made.
         embedded: the embeddings of the text's tokens, [L, D], and their owners, [L].
         gradient: of ``read`` in the embeddings, [L, D].
-        value: ``read`` of the whole text; set when it is first read.
     """
 
     model: TextModel
     reading: Reading
     ends: Sequence[End]
     read: Callable[[Tensor], Tensor]
+    count: Callable[[int], None] = lambda rows: None
     embedded: tuple[Tensor, Tensor] | None = None
     gradient: Tensor | None = None
-    value: Tensor | None = None
 
-    def find_value(self) -> Tensor:
-        """``read`` of the whole text; the model is asked if no pass has told it yet."""
-        if self.value is None:
-            n, device = len(self.reading), self.model.device
-            whole = torch.ones(1, n, dtype=torch.bool, device=device)
-            self.value = self.read(self.model.ask(self.reading, whole, self.ends)).float()
-        return self.value
+    @classmethod
+    def of(cls, evaluator: Evaluator) -> Question:
+        """The question that an opened ``Presence`` is asked."""
+        presence: Any = evaluator.model.model
+        meter: Any = evaluator.model.meter
+
+        def read(columns: Tensor) -> Tensor:
+            target = evaluator.target
+            return take(columns, target.expand(len(columns), *target.shape[1:]))
+
+        return cls(presence.model, presence.reading, presence.ends, read, meter.add)
+
+    def ask(self, sets: Tensor) -> Tensor:
+        """``read`` with only these features left: bool [R, n] -> [R]."""
+        self.count(len(sets))
+        return self.read(self.model.ask(self.reading, sets, self.ends)).float()
+
+    def embed(self) -> tuple[Tensor, Tensor]:
+        """The embeddings and their owners."""
+        self.embedded = self.embedded or self.model.embed(self.reading)
+        return self.embedded
+
+    def differentiate(self, points: Tensor, hold: bool = False) -> Tensor:
+        """The gradients of ``read`` at embeddings [P, L, D]."""
+        self.count(len(points))
+        return self.model.slopes(self.reading, points, self.ends, self.read, hold)[1]
+
+    def find_gradient(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradient at the text itself, computed once, the embeddings and their owners."""
+        embedded, owner = self.embed()
+        if self.gradient is None:
+            self.gradient = self.differentiate(embedded.unsqueeze(0))[0]
+        return self.gradient, embedded, owner
 
     def sum_words(self, by_token: Tensor, owner: Tensor) -> Tensor:
         """Sums over each word's tokens: [L] and owners [L] -> [n]."""
@@ -56,13 +84,13 @@ class Question:
 
 def saliency(q: Question) -> Tensor:
     """The length of the gradient in each token's embedding, summed over the word."""
-    gradient, (_, owner) = _first(q)
+    gradient, _, owner = q.find_gradient()
     return q.sum_words(gradient.norm(dim=1), owner)
 
 
 def input_x_gradient(q: Question) -> Tensor:
     """The gradient times the embedding, summed over the word."""
-    gradient, (embedded, owner) = _first(q)
+    gradient, embedded, owner = q.find_gradient()
     return q.sum_words((gradient * embedded).sum(1), owner)
 
 
@@ -71,12 +99,12 @@ def integrated_gradients(q: Question, n_steps: int = STEPS) -> Tensor:
 
     Special tokens stay as they are. Midpoints of ``n_steps`` equal steps.
     """
-    _, (embedded, owner) = _first(q)
+    embedded, owner = q.embed()
     absent = q.model.embed_absent().expand_as(embedded)
     start = torch.where((owner == NOBODY)[:, None], embedded, absent)
     at = (torch.arange(n_steps, device=embedded.device) + 0.5) / n_steps
     points = start + at.to(embedded)[:, None, None] * (embedded - start)
-    _, gradients = q.model.slopes(q.reading, points, q.ends, q.read)
+    gradients = q.differentiate(points)
     return q.sum_words((gradients.mean(0) * (embedded - start)).sum(1), owner)
 
 
@@ -89,13 +117,14 @@ def attention_rollout(q: Question) -> Tensor:
     ``pooling = "mean"``, else the first token.
     """
     rollout: Tensor | None = None
+    q.count(1)
     for layer in q.model.attend(q.reading):
         mixed = (layer + torch.eye(len(layer), device=layer.device)) / 2
         mixed = mixed / mixed.sum(1, keepdim=True)
         rollout = mixed if rollout is None else mixed @ rollout
     if rollout is None:
         raise InputError("the model has no layer of attention")
-    _, owner = q.embedded or q.model.embed(q.reading)
+    _, owner = q.embed()
     if getattr(q.model.module, "pooling", "") == "mean":
         return q.sum_words(rollout.mean(0), owner)
     last = q.model.language or int(owner[0]) != NOBODY
@@ -107,31 +136,21 @@ def attention_lrp(q: Question) -> Tensor:
 
     Layer-wise relevance propagation with rules that conserve it; see ``sea_nn.members.attention``.
     """
-    q.embedded = q.embedded or q.model.embed(q.reading)
-    embedded, owner = q.embedded
-    _, gradient = q.model.slopes(q.reading, embedded.unsqueeze(0), q.ends, q.read, hold=True)
-    return q.sum_words((gradient[0] * embedded).sum(1), owner)
+    embedded, owner = q.embed()
+    gradient = q.differentiate(embedded.unsqueeze(0), hold=True)[0]
+    return q.sum_words((gradient * embedded).sum(1), owner)
 
 
 def leave_one_out(q: Question) -> Tensor:
     """What is lost where one word is absent."""
     n = len(q.reading)
-    sets = ~torch.eye(n, dtype=torch.bool, device=q.model.device)
-    return q.find_value() - q.read(q.model.ask(q.reading, sets, q.ends)).float()
+    whole = torch.ones(n + 1, n, dtype=torch.bool, device=q.model.device)
+    whole[1:] ^= torch.eye(n, dtype=torch.bool, device=q.model.device)
+    said = q.ask(whole)
+    return said[0] - said[1:]
 
 
-def _first(q: Question) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The gradient of the first pass, and the embeddings."""
-    if q.gradient is None or q.embedded is None:
-        q.embedded = q.model.embed(q.reading)
-        point = q.embedded[0].unsqueeze(0)
-        columns, gradient = q.model.slopes(q.reading, point, q.ends, q.read)
-        q.gradient, q.value = gradient[0], q.read(columns).float()
-    return q.gradient, q.embedded
-
-
-Member = Callable[..., Tensor]
-MEMBERS: dict[str, Member] = {
+MEMBERS: dict[str, Callable[..., Tensor]] = {
     own.__name__: own
     for own in (
         saliency,
@@ -142,35 +161,51 @@ MEMBERS: dict[str, Member] = {
         leave_one_out,
     )
 }
+UNSIGNED = ("saliency", "attention_rollout")
 
 
-def find_price(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]], n: int) -> int:
-    """The evaluations that members cost for a text of n features.
+def _make_member(name: str) -> Member:
+    """A member as the ensemble has them: of an opened ``Presence`` and not of a ``Question``."""
 
-    The first pass, with its gradient, is one for all of them; it is needed without members, too.
+    def run(evaluator: Evaluator, **options: Any) -> Tensor:
+        q = evaluator.share("question", lambda: Question.of(evaluator))
+        return MEMBERS[name](q, **options).unsqueeze(0)
 
-    >>> find_price(("saliency", "input_x_gradient"), {}, 20), find_price(("leave_one_out",), {}, 20)
-    (1, 21)
+    price = {
+        "integrated_gradients": lambda options, shape: options["n_steps"],
+        "leave_one_out": lambda options, shape: shape[0] + 1,
+    }
+    defaults = {"n_steps": STEPS} if name == "integrated_gradients" else {}
+    cost, signed = price.get(name, 1), name not in UNSIGNED
+    return Member(name, run, cost, signed, defaults=defaults, native=True)
+
+
+def find_price(entries: Sequence[Entry], n: int) -> int:
+    """The evaluations that members cost for a text of n features; two share a gradient.
+
+    >>> find_price(expand("saliency, input_x_gradient, leave_one_out"), 20)
+    22
     """
-    steps = int(options.get("integrated_gradients", {}).get("n_steps", STEPS))
-    more = {"integrated_gradients": steps, "leave_one_out": n}
-    more |= {"attention_rollout": 1, "attention_lrp": 1}
-    return 1 + sum(more.get(name, 0) for name in methods)
+    names = {entry.member.name for entry in entries}
+    shared = {"saliency", "input_x_gradient"} <= names
+    return sum(entry.member.cost(entry.options, (n,)) for entry in entries) - shared
 
 
-def check_methods(
-    methods: Sequence[str], options: Mapping[str, Mapping[str, Any]]
-) -> tuple[str, ...]:
-    """The members by name, each once; unknown names and options are refused."""
-    names = (methods,) if isinstance(methods, str) else tuple(dict.fromkeys(methods))
-    for name in (*names, *options):
+def expand(methods: Methods) -> tuple[Entry, ...]:
+    """The members that methods name: names, or pairs of a name and its options.
+
+    Those that are not made for the model are left out, and a check says so.
+    """
+    if isinstance(methods, str):
+        methods = [name.strip() for name in methods.split(",")]
+    found: list[Any] = []
+    for method in methods:  # type: ignore[union-attr]
+        name, own = method if isinstance(method, tuple) else (method, {})
         if name not in MEMBERS:
             raise InputError(f"members for texts are {', '.join(MEMBERS)}; got {name!r}")
-    if not names:
-        raise InputError("name at least one member")
-    for name, own in options.items():
-        if set(own) - ({"n_steps"} if name == "integrated_gradients" else set()):
-            raise InputError(f"{name} has no option {', '.join(own)}")
-        if "n_steps" in own:
-            check_whole("n_steps", own["n_steps"], 1)
-    return names
+        if "baselines" in own:
+            raise InputError(f"{name} has no option 'baselines': say absent= to SEA.for_text")
+        found.append((_make_member(name), own))
+    if not found:
+        raise InputError(f"name at least one member: {', '.join(MEMBERS)}")
+    return expand_methods(found, optional=True)

@@ -18,7 +18,7 @@ from sea_nn.errors import InputError, KindError, UnfitError
 from sea_nn.members.attention import HoldAttention, RecordAttention
 from sea_nn.model.wrapped import check_value
 from sea_nn.text.absent import Absent, Rows, hide
-from sea_nn.text.reading import START, Reading
+from sea_nn.text.reading import Reading
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 1 << 16}
 BATCH_NUMBERS = {"cpu": 1 << 25, "cuda": 1 << 29}
@@ -54,6 +54,18 @@ class TextModel:
         self.device = next((p.device for p in module.parameters()), torch.device("cpu"))
         self.mask: int | None = tokenizer.mask_token_id
         self.pad = find_pad(tokenizer)
+        config: Any = getattr(module, "config", None)
+        if not language and hasattr(config, "pad_token_id"):
+            # A classifier that reads the last token of a row looks for it before this padding.
+            if config.pad_token_id is None and absent == "pad":
+                raise InputError(
+                    'absent="pad" needs a model that knows its padding: set its '
+                    'config.pad_token_id, or say absent="delete"'
+                )
+            if config.pad_token_id is None:
+                self.batch = 1
+            else:
+                self.pad = int(config.pad_token_id)
         self.evaluations = 0
         names = inspect.signature(module.forward).parameters
         anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values())
@@ -127,19 +139,19 @@ class TextModel:
             found.append(said.gather(2, token.view(1, -1, 1).expand(len(said), -1, 1)).sum((1, 2)))
         return torch.stack(found, 1).unsqueeze(1)
 
-    def next_token(self, reading: Reading) -> int:
-        """The token that a language model expects after the text."""
+    def expect(self, reading: Reading) -> tuple[int, Tensor]:
+        """The token that a language model expects after the text, and its log-probability."""
         with torch.no_grad():
             logits = find_logits(self.module(**self._whole(reading).given, **self.plain))
         self.evaluations += 1
-        return int(logits[0, -1].argmax())
+        said = logits[0, -1].float().log_softmax(0)
+        return int(said.argmax()), said.max()
 
     def embed(self, reading: Reading) -> tuple[Tensor, Tensor]:
         """The embeddings of the whole text's tokens, [L, D], and their owners, [L]."""
-        there = reading.owner != START
-        ids = reading.given["input_ids"][there].to(self.device)
+        ids = reading.given["input_ids"].to(self.device)
         embedded: Tensor = self._embedding()(ids).detach()
-        return embedded, reading.owner[there].to(self.device)
+        return embedded, reading.owner.to(self.device)
 
     def embed_absent(self) -> Tensor:
         """The embedding of an absent token: of the mask token, of padding where there is none."""

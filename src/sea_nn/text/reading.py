@@ -10,21 +10,11 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.text.spans import (
-    Span,
-    check_spans,
-    find_sentences,
-    find_words,
-    join_neighbours,
-    strip,
-)
+from sea_nn.text.spans import Span, check_spans, find_sentences, find_words, strip
 
 FEATURES = ("words", "tokens", "sentences")
-NOBODY, START = -1, -2
-"""Owners of tokens that are no feature's: those that always stay, and a start that stands in where
-nothing else is left."""
-
-MOST_FEATURES = 256
+NOBODY = -1
+"""The owner of tokens that are no feature's: they always stay."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +25,10 @@ class Reading:
         text: the text.
         spans: where each feature stands in it, in characters.
         given: what the tokenizer made of it, "input_ids" among them, int64 [L] each.
-        owner: the feature that each token belongs to, or ``NOBODY`` or ``START``, int64 [L].
+        owner: the feature that each token belongs to, or ``NOBODY``, int64 [L].
         notes: what the user should know, as (message, advice).
+        start: the token that the model reads where nothing is left; None if there is none, or if
+            special tokens are always left.
     """
 
     text: str
@@ -44,6 +36,7 @@ class Reading:
     given: Mapping[str, Tensor]
     owner: Tensor
     notes: tuple[tuple[str, str], ...] = ()
+    start: int | None = None
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -56,12 +49,24 @@ class Reading:
     def keep(self, sets: Tensor) -> Tensor:
         """Which tokens stay if only these features do: bool [R, n] -> [R, L]."""
         always = torch.ones(len(sets), 1, dtype=torch.bool, device=sets.device)
-        owner = self.owner.to(sets.device)
-        kept = torch.cat([sets, always], 1)[:, owner.clamp(min=NOBODY)]
-        start = owner == START
-        if bool(start.any()):
-            kept[:, start] = ~kept[:, ~start].any(1, keepdim=True)
-        return kept
+        return torch.cat([sets, always], 1)[:, self.owner.to(sets.device)]
+
+
+def read_words(words: str | Sequence[str]) -> Reading:
+    """A text, or its words, for a function of words: there are no tokens.
+
+    >>> read_words(["not", "bad"]).text
+    'not bad'
+    """
+    if isinstance(words, str):
+        return Reading(words, tuple(find_words(words)), {}, torch.empty(0))
+    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
+        raise KindError(f"a text is a string, or a list of its words; got {words!r}")
+    spans, at = [], 0
+    for word in words:
+        spans.append((at, at + len(word)))
+        at += len(word) + 1
+    return Reading(" ".join(words), tuple(spans), {}, torch.empty(0))
 
 
 def read_text(
@@ -71,7 +76,6 @@ def read_text(
     *,
     limit: int | None = None,
     keep_end: bool = False,
-    start: int | None = None,
 ) -> Reading:
     """Tokenize a text and find out which feature each token belongs to.
 
@@ -79,11 +83,9 @@ def read_text(
         tokenizer: of Hugging Face.
         text: one text, or a pair that the tokenizer joins (question and document): it counts as one
             text of two lines.
-        features: "words", "tokens", "sentences" or spans (start, end) in characters. More than 256
-            words or tokens are joined to groups of neighbours.
+        features: "words", "tokens", "sentences" or spans (start, end) in characters.
         limit: the most tokens that the model reads; a longer text is cut.
         keep_end: cut the beginning, not the end.
-        start: the token that stands where no other is left, where the tokenizer adds none.
     """
     both = text if isinstance(text, tuple) and len(text) == 2 else (text,)
     if not all(isinstance(one, str) for one in both):
@@ -116,21 +118,16 @@ def read_text(
     renumber = torch.full((len(spans) + 1,), NOBODY)
     renumber[met] = torch.arange(len(met))
     owner, spans = renumber[owner], [spans[i] for i in met]
-    if len(spans) > MOST_FEATURES:
-        joined = join_neighbours(spans, MOST_FEATURES)
-        what = features if isinstance(features, str) else "spans"
-        notes.append((
-            f"{len(spans)} {what} are explained as {len(joined)} groups of neighbours",
-            'for whole sentences pass features="sentences"',
-        ))  # fmt: skip
-        group = [k for k, (a, b) in enumerate(joined) for s, _ in spans if a <= s < b]
-        owner = torch.tensor([*group, NOBODY])[owner]
-        spans = joined
-    if start is not None and not bool(special.any()):
-        first = {name: int(name == "attention_mask") for name in given} | {"input_ids": start}
-        given = {k: torch.cat([torch.tensor([first[k]]), v]) for k, v in given.items()}
-        owner = torch.cat([torch.tensor([START]), owner])
-    return Reading(text, tuple(spans), given, owner, tuple(notes))
+    start = None if bool((owner == NOBODY).any()) else find_start(tokenizer)
+    return Reading(text, tuple(spans), given, owner, tuple(notes), start)
+
+
+def find_start(tokenizer: Any) -> int | None:
+    """What a model reads where nothing is left: the token that texts begin with, or its like."""
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"):
+        if (token := getattr(tokenizer, name, None)) is not None:
+            return int(token)
+    return None
 
 
 def find_special_ids(tokenizer: Any) -> set[int]:

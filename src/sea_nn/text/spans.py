@@ -58,16 +58,3 @@ def check_spans(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
                 f"spans may not overlap: one ends at {end}, the next starts at {start}"
             )
     return found
-
-
-def join_neighbours(spans: Sequence[Span], most: int) -> list[Span]:
-    """Spans, or runs of neighbours of nearly equal number where there are more than ``most``.
-
-    >>> join_neighbours([(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)], 2)
-    [(0, 5), (6, 9)]
-    """
-    n = len(spans)
-    if n <= most:
-        return list(spans)
-    starts = [-(-i * n // most) for i in range(most + 1)]
-    return [(spans[a][0], spans[b - 1][1]) for a, b in pairwise(starts)]

@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.model.outputs import Output, resolve_target
 from sea_nn.text.model import End
 
 TextTarget = int | str | tuple[int | str, int | str] | None
@@ -29,17 +28,13 @@ def split_targets(target: Any, n_texts: int) -> list[TextTarget]:
     return each
 
 
-def find_classes(
-    target: TextTarget, columns: Tensor, names: Mapping[str, int], output: Output
-) -> Tensor:
-    """The class, [1], or the pair of classes, [1, 2], of one text with these columns, [1, K]."""
-    numbers: Any = target
+def find_classes(target: TextTarget, names: Sequence[str] | None) -> Any:
+    """A classifier's target by numbers: a class, a pair of them, or None."""
+    numbers = {name: k for k, name in enumerate(names or ())}
     if isinstance(target, tuple):
         _check_pair(target)
-        numbers = tuple(_find_class(one, names) for one in target)
-    elif target is not None:
-        numbers = _find_class(target, names)
-    return resolve_target(columns, numbers, output)
+        return tuple(_find_class(one, numbers) for one in target)
+    return None if target is None else _find_class(target, numbers)
 
 
 def find_ends(target: TextTarget, tokenizer: Any) -> list[End]:
@@ -51,13 +46,6 @@ def find_ends(target: TextTarget, tokenizer: Any) -> list[End]:
     if len(ends) == 2 and ends[0] == ends[1]:
         raise InputError("the two continuations of a target (a, b) must differ")
     return ends
-
-
-def name_classes(classes: Tensor, labels: Sequence[str] | None) -> str:
-    """A class by its name, a pair as "a, not b"."""
-    numbers = classes.flatten().tolist()
-    named = labels is not None and max(numbers) < len(labels)
-    return ", not ".join(labels[k] if named and labels else f"class {k}" for k in numbers)
 
 
 def _check_pair(pair: tuple[Any, ...]) -> None:
