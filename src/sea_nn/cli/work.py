@@ -208,11 +208,14 @@ class Texts(Subject):
         model.to(self.device)
         methods, budget = o.method
         said = o.budget is not None or o.methods in BUDGETS
+        members = None if methods is None else [name.strip() for name in methods.split(",")]
+        for name in o.chosen:
+            if name not in (members or ()):
+                raise InputError(f"options name {name!r}, which is not among the --methods")
         self.sea = SEA.for_text(
             model,
             tokenizer,
-            methods=None if methods is None else [name.strip() for name in methods.split(",")],
-            options=o.chosen,
+            methods=members and [(name, o.chosen.get(name, {})) for name in members],
             output=o.model_output,
             absent=o.absent,
             **({"budget": budget} if said else {}),

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.function.function import SetFunction, to_score
+from sea_nn.function.several import SeveralFunctions
 
 SHARES = (1 / 4, 1 / 8, 1 / 2, 1 / 16, 1 / 32, 1 / 64)
 """Shares of the features to ask about, the most telling first."""
@@ -78,7 +79,7 @@ def ask_curve(
     )
 
 
-def predict_curve(f: SetFunction, order: Tensor) -> tuple[Tensor, Tensor]:
+def predict_curve(f: SetFunction | SeveralFunctions, order: Tensor) -> tuple[Tensor, Tensor]:
     """What f says along orders [N, n]: the first 0, 1, …, n left, and these removed, [N, n + 1]."""
     first = (order.argsort(1)[:, None] < torch.arange(order.shape[1] + 1)[:, None]).double()
     return f.score(first), f.score(1 - first)

@@ -97,7 +97,8 @@ class TextSEA:
                 "causal language models are"
             )
         check_whole("budget", budget, 1)
-        self.model, self.tokenizer, self.seed = model, tokenizer, check_seed(seed)
+        self.model: Any = model
+        self.tokenizer, self.seed = tokenizer, check_seed(seed)
         self.budget, self.features, self.methods = budget, features, methods
         self.language = bool(getattr(model, "can_generate", lambda: False)())
         if tokenizer is None:
@@ -119,7 +120,7 @@ class TextSEA:
         if self.language and output is not None:
             raise InputError("a language model says log-probabilities of continuations: no output=")
         own = None if tokenizer is None else _find_output(config)
-        self.output = own if output is None else Output(output)
+        self.output: Any = own if output is None else Output(output)
         self.limit = None if tokenizer is None else find_limit(self.model, tokenizer)
 
     def explain(

@@ -168,8 +168,9 @@ def _make_member(name: str) -> Member:
     """A member as the ensemble has them: of an opened ``Presence`` and not of a ``Question``."""
 
     def run(evaluator: Evaluator, **options: Any) -> Tensor:
-        q = evaluator.share("question", lambda: Question.of(evaluator))
-        return MEMBERS[name](q, **options).unsqueeze(0)
+        if "question" not in evaluator.cache:
+            evaluator.cache["question"] = Question.of(evaluator)
+        return MEMBERS[name](evaluator.cache["question"], **options).unsqueeze(0)
 
     price = {
         "integrated_gradients": lambda options, shape: options["n_steps"],
