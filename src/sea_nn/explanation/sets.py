@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -254,7 +254,8 @@ class FeatureSets:
         if self.asked is None or self.function is None or self.predict_error is None:
             return torch.full((len(self),), torch.nan)
         if self.texts is not None and len(self) > 1:  # each by its own answers
-            return torch.cat([one.find_r2() for one in self])
+            each: Any = self
+            return torch.cat([one.find_r2() for one in each])
         return self.asked.compute_r2(self.predict_error, self.function.link)
 
     def has_against(self) -> Tensor:
