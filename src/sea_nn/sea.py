@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from captum.attr import Attribution
 from captum.log import log_usage
-from torch import Tensor, nn
+from torch import Tensor
 
 from sea_nn.call import About, Call, Constraints, Inputs, Running, check_call
 from sea_nn.config import ABSENT, SEAConfig, check_config, check_seed, check_whole, choose_budget
