@@ -192,8 +192,9 @@ def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]
         found["asked"] = Asked(**asked)
     several = "0.shares" in function  # one function a text
     if several or "shares" in function:  # release 0.1 had others, which are left out
-        link, build = facts["function"]["link"], (SeveralFunctions if several else SetFunction).build
-        found["function"] = build(function, found["asked"].sets, found["asked"].answers, link)
+        build = (SeveralFunctions if several else SetFunction).build
+        told = found["asked"].sets, found["asked"].answers, facts["function"]["link"]
+        found["function"] = build(function, *told)
     if curve:
         found["curve"] = Curve(**curve)
     if facts.get("ranking"):
