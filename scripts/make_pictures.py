@@ -101,6 +101,8 @@ def browse() -> Iterator[Any]:
         service = webdriver.ChromeService(shutil.which("chromedriver"))
         driver = webdriver.Chrome(options=options, service=service)
         driver.set_script_timeout(300)
+        # Elements get the focus even while another window is in front.
+        driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
         try:
             yield driver
         finally:
@@ -132,6 +134,7 @@ def wait(driver: Any, condition: str, seconds: float = 240) -> None:
 
 
 def choose(driver: Any, name: str) -> None:
+    time.sleep(1)  # a tab that was just opened
     driver.execute_script("const i = document.querySelector('#model input'); i.focus(); i.click()")
     options = "[...document.querySelectorAll('#model [role=option]')]"
     found = f"{options}.find((o) => o.textContent.includes({name!r}))"
