@@ -22,6 +22,8 @@ from sea_nn.function.tuning import TUNING
 Link = Literal["log-odds", "value"]
 CLIP = 1e-6
 """Probabilities count as at least this and at most one minus this: log-odds up to 13.8."""
+MOST_NUMBERS = 1 << 24
+"""Curves of n features take n² numbers each: so many are held at once."""
 NORMAL = torch.distributions.Normal(0.0, 1.0)
 
 
@@ -209,6 +211,9 @@ def concave_slopes(curve: Tensor) -> Tensor:
     tensor([[2., 2., 1.]])
     """
     n = curve.shape[1] - 1
+    few = max(1, MOST_NUMBERS // (n + 1) ** 2)
+    if len(curve) > few:
+        return torch.cat([concave_slopes(part) for part in curve.split(few)])
     at = torch.arange(n + 1)
     apart = at - at[:, None]
     mean = (curve[:, None, :] - curve[:, :, None]) / apart.clamp(min=1)

@@ -20,9 +20,9 @@ from sea_nn.text.reading import Reading
 Absent = Literal["mask", "delete", "pad"]
 ABSENT: tuple[Absent, ...] = get_args(Absent)
 SAYS = {
-    "mask": "mask tokens",
-    "delete": "nothing: its neighbours move together",
-    "pad": "padding that nothing attends to",
+    "mask": "becomes mask tokens",
+    "delete": "goes, and its neighbours move together",
+    "pad": "stays in its place, and nothing attends to it",
 }
 """What becomes of a word that is left out."""
 

@@ -58,7 +58,7 @@ def cut_pieces(reading: Reading) -> tuple[list[str], list[int]]:
     return pieces, places
 
 
-def join_texts(found: Sequence[Found], checks: Sequence[Check] = ()) -> Explanation:
+def join_texts(found: Sequence[Found]) -> Explanation:
     """One explanation of all texts."""
     each = [e for _, e in found]
     cut = [cut_pieces(asked.reading) for asked, _ in found]
@@ -77,7 +77,7 @@ def join_texts(found: Sequence[Found], checks: Sequence[Check] = ()) -> Explanat
         curve=_join_curves(each, width) if all(len(p) == width for p in places) else None,
         ranking=None if found[0][0].ends else _join_rankings(each),
         labels=named,
-        checks=(*checks, *_join_checks(found)),
+        checks=tuple(_join_checks(found)),
         provenance=_tell(found),
         kind=TEXT.name,
         view=TEXT.view,

@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sea_nn.call import LEAST_QUESTIONS, Call, Running, check_previous
+from sea_nn.call import LEAST_QUESTIONS, Call, Running, check_labels, check_previous
 from sea_nn.config import check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.explain import explain
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
 from sea_nn.features.kinds import TEXT
-from sea_nn.members.checks import Check
 from sea_nn.members.registry import Entry, Methods
 from sea_nn.model.borrowing import borrow
 from sea_nn.model.outputs import Output
@@ -56,7 +55,8 @@ class TextSEA:
             characters (of several texts, a list for each). Special tokens never take part.
         absent: what becomes of words when the model is asked without them: "mask" (the mask
             token), "delete", or "pad" (nothing attends to them). Left out, "mask", or "delete"
-            where there is no mask token. Language models and functions of words always delete.
+            where there is no mask token. Language models and functions of words read the words
+            that are left.
         output: what the model's outputs are, as for ``SEA``; left out, by the model's
             ``problem_type``.
         seed: starts every random draw.
@@ -112,11 +112,8 @@ class TextSEA:
             self.choices: tuple[tuple[Entry, ...], ...] = ((),)
         else:
             self.choices = (expand(DEFAULT_METHODS), ()) if methods is None else (expand(methods),)
-        self.absent, self.notes = _choose_absent(absent, tokenizer, self.language)
-        self.says = (
-            f"a word that is left out becomes {SAYS[self.absent]} "
-            f"({'as said by the caller' if absent == self.absent else 'nothing else was said'})"
-        )
+        self.absent, why = _choose_absent(absent, tokenizer, self.language)
+        self.says = f"a word that is left out {SAYS[self.absent]} ({why})"
         if self.language and output is not None:
             raise InputError("a language model says log-probabilities of continuations: no output=")
         own = None if tokenizer is None else _find_output(config)
@@ -166,6 +163,7 @@ class TextSEA:
             raise InputError("there is no text to explain")
         started = time.perf_counter()
         running = Running(progress, on_round, seconds, tolerance)
+        check_labels(labels)
         check_previous(previous, self.budget)
         if previous is not None and len(previous) != len(texts):
             raise InputError(f"previous is of {len(previous)} texts, and there are {len(texts)}")
@@ -208,7 +206,7 @@ class TextSEA:
                     output = replace(output, notice="")  # it was said of the first text
                 if any(c.message.endswith("interrupted") for c in found[-1][1].checks):
                     break
-        return join_texts(found, self.notes)
+        return join_texts(found)
 
     def _read(
         self,
@@ -284,7 +282,7 @@ class TextSEA:
                 tell(member, i * self.budget + done * asked.passes, count * self.budget)
 
         def on_round(e: Explanation) -> bool | None:
-            return None if look is None else look(join_texts([(asked, e)], self.notes))
+            return None if look is None else look(join_texts([(asked, e)]))
 
         return replace(
             running,
@@ -329,21 +327,19 @@ def find_limit(model: Any, tokenizer: Any) -> int | None:
     return min(known, default=None)
 
 
-def _choose_absent(
-    absent: Absent | None, tokenizer: Any, language: bool
-) -> tuple[Absent, tuple[Check, ...]]:
-    """What becomes of absent words, and what to say of it."""
-    if tokenizer is None:
-        return "delete", ()
-    wanted: Absent = absent or ("delete" if language else "mask")
-    if language and wanted != "delete":
-        message = "a language model reads what is there: absent words are deleted"
-        return "delete", (Check("warn", "tokenizer", message, 'pass absent="delete"'),)
-    if wanted == "mask" and tokenizer.mask_token_id is None:
-        message = "it has no mask token: absent words are deleted"
-        advice = 'pass absent="delete" or absent="pad"'
-        return "delete", (Check("warn", "tokenizer", message, advice),)
-    return wanted, ()
+def _choose_absent(absent: Absent | None, tokenizer: Any, language: bool) -> tuple[Absent, str]:
+    """What becomes of words that are left out, and why."""
+    mask = None if tokenizer is None else tokenizer.mask_token_id
+    if absent not in (None, "delete") and (tokenizer is None or language):
+        who = "a language model" if language else "a function of words"
+        raise InputError(f'{who} reads the words that are left: absent="delete" or nothing')
+    if absent == "mask" and mask is None:
+        raise InputError('the tokenizer has no mask token: absent="delete" or absent="pad"')
+    if absent is not None:
+        return absent, "as said by the caller"
+    if language or mask is None:
+        return "delete", "nothing was said, and there is no mask token"
+    return "mask", "nothing was said"
 
 
 def _find_output(config: Any) -> Output:

@@ -66,7 +66,6 @@ class TextModel:
                 self.batch = 1
             else:
                 self.pad = int(config.pad_token_id)
-        self.evaluations = 0
         names = inspect.signature(module.forward).parameters
         anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values())
         self.knows: Callable[[str], bool] = lambda name: anything or name in names
@@ -88,7 +87,6 @@ class TextModel:
         parts = []
         for which in self._split(order, rows.lengths, ends):
             part = rows.take(which)
-            self.evaluations += len(which)
             parts.append(self._forward(part.given, part.lengths, ends))
         found = torch.cat(parts)
         return torch.empty_like(found).index_copy_(0, order, found)
@@ -143,7 +141,6 @@ class TextModel:
         """The token that a language model expects after the text, and its log-probability."""
         with torch.no_grad():
             logits = find_logits(self.module(**self._whole(reading).given, **self.plain))
-        self.evaluations += 1
         said = logits[0, -1].float().log_softmax(0)
         return int(said.argmax()), said.max()
 
@@ -197,7 +194,6 @@ class TextModel:
                 given = {k: v.expand(len(leaf), -1) for k, v in rows.given.items()}
                 more = self._embedding()(given.pop("input_ids")[:, leaf.shape[1] :]).detach()
                 given["inputs_embeds"] = torch.cat([leaf, more], 1)
-                self.evaluations += len(leaf)
                 lengths = rows.lengths.expand(len(leaf))
                 found = self._forward(given, lengths, [ends[k] for k in which])
                 columns |= dict(zip(which or [0], found.unbind(2), strict=True))
@@ -210,7 +206,6 @@ class TextModel:
         rows = self._whole(reading)
         with torch.no_grad(), RecordAttention(1) as record:
             self.module(**rows.given, **self.plain)
-        self.evaluations += 1
         width = int(rows.lengths[0])
         if not record.weights or any(w.shape[-1] != width for w in record.weights):
             raise UnfitError("the model has no attention over all tokens at once")

@@ -32,7 +32,6 @@ def find_classes(target: TextTarget, names: Sequence[str] | None) -> Any:
     """A classifier's target by numbers: a class, a pair of them, or None."""
     numbers = {name: k for k, name in enumerate(names or ())}
     if isinstance(target, tuple):
-        _check_pair(target)
         return tuple(_find_class(one, numbers) for one in target)
     return None if target is None else _find_class(target, numbers)
 
@@ -40,20 +39,12 @@ def find_classes(target: TextTarget, names: Sequence[str] | None) -> Any:
 def find_ends(target: TextTarget, tokenizer: Any) -> list[End]:
     """The continuations that a target names, by their tokens."""
     both = target if isinstance(target, tuple) else (target,)
-    if isinstance(target, tuple):
-        _check_pair(target)
+    if len(both) > 2:
+        raise InputError(f"a tuple is a pair, (a, b): why a and not b; got {len(both)} entries")
     ends = [_find_end(one, tokenizer) for one in both]
     if len(ends) == 2 and ends[0] == ends[1]:
         raise InputError("the two continuations of a target (a, b) must differ")
     return ends
-
-
-def _check_pair(pair: tuple[Any, ...]) -> None:
-    if len(pair) != 2:
-        raise InputError(
-            f"a tuple is a pair, (a, b): why a and not b; got {len(pair)} entries. For one target "
-            "a text give a list"
-        )
 
 
 def _find_class(one: int | str, names: Mapping[str, int]) -> int:
