@@ -15,11 +15,13 @@ from sea_bench.experiments import (
     Comparison,
     Map,
     Run,
+    changes,
     measurements,
     run_experiment,
 )
 from sea_bench.experiments import inputs as inputs_module
 from sea_bench.experiments.archive import read_scores
+from sea_bench.experiments.changes import compare_mass, compare_tops
 from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
 from sea_bench.experiments.maps import merge
@@ -34,6 +36,7 @@ from sea_nn.explanation.provenance import hash_weights
 from sea_nn.metrics import get_metric, score_maps
 from sea_nn.paper.aggregators import aggregate
 from sea_nn.sea import SEA
+from tests.reference import metrics as slow
 
 PAIR = ("saliency", "input_x_gradient")
 TINY = Comparison(
@@ -376,3 +379,33 @@ def test_the_list_tells_what_was_run(tmp_path):
     for name in EXPERIMENTS:
         assert name in result.output
     assert result.output.count("not yet") == len(EXPERIMENTS)
+
+
+def test_the_overlap_of_top_positions_is_that_of_sets():
+    one, two = (torch.rand(2, 5, 5, generator=torch.Generator().manual_seed(k)) for k in (0, 1))
+    found = compare_tops(one, two, 5)
+    for i in range(2):
+        a, b = (set(slow.order_of(maps[i])[:5]) for maps in (one, two))
+        assert float(found[i]) == pytest.approx(slow.jaccard(a, b))
+    tied = one.round(decimals=1)
+    assert (compare_tops(tied, tied, 8) == 1).all()
+
+
+def test_less_mass_on_a_pasted_object_counts_and_an_empty_region_does_not():
+    plain, region = torch.ones(3, 2, 2), torch.zeros(3, 2, 2, dtype=torch.bool)
+    region[:2, 0] = True
+    pasted = plain.clone()
+    pasted[0, 0], pasted[1, 1] = 0.5, 0.5  # less on the object; less elsewhere
+    found = compare_mass(pasted, plain, region)
+    assert found[:2].tolist() == [1, 0]
+    assert found[2].isnan()
+
+
+def test_robustness_is_measured_for_every_map_and_a_random_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(changes, "TOP", 78)
+    how = replace(TINY, name="robust", metrics=("robustness",), kind="robustness", paper={})
+    scores = run(tmp_path, how, count=2).scores
+    values = scores.values["robustness"]
+    assert scores.methods == ("SEA", "VG", "Agg-Mean", "random")
+    assert ((values >= 0) & (values <= 1)).all()
+    assert (values[:, :3].mean(0) > values[:, 3].mean()).all()

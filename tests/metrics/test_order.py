@@ -15,9 +15,7 @@ from sea_nn.metrics import (
     bootstrap_mean,
     get_metric,
     gini,
-    input_dependence,
     jaccard,
-    overlap_top,
     pointing_game,
     rank_accuracy,
     relevance_mass,
@@ -173,25 +171,6 @@ def test_jaccard_takes_a_mask_whole_and_never_positions_nobody_marked():
     assert jaccard(maps, graded, [1, 2, 4])[0, 0].tolist() == [1.0, 1.0, 0.5]
     with pytest.raises(InputError, match="there are 4"):
         jaccard(maps, mask, [5])
-
-
-def test_the_overlap_of_top_positions_is_that_of_sets():
-    one, two = draw_maps(2, 3, 5, 5), draw_maps(2, 3, 5, 5, seed=1)
-    found = overlap_top(one, two, 5)
-    for i, j in ((i, j) for i in range(2) for j in range(3)):
-        a, b = (set(slow.order_of(maps[i, j])[:5]) for maps in (one, two))
-        assert float(found[i, j]) == pytest.approx(slow.jaccard(a, b))
-    maps = draw_maps(3, 2, 8, 8).round(decimals=1)
-    assert (overlap_top(maps, maps, 0.3) == 1).all()  # even with ties
-    with pytest.raises(InputError, match="one shape"):
-        overlap_top(maps, maps[..., :3])
-
-
-def test_input_dependence_needs_a_region():
-    maps, region = draw_maps(3, 2, 2, 2), torch.zeros(3, 2, 2, dtype=torch.bool)
-    assert input_dependence(maps, maps, region).isnan().all()
-    with pytest.raises(InputError, match="region"):
-        input_dependence(maps, maps, region[:2])
 
 
 def test_bootstrap_interval_is_that_of_a_plain_resampling_loop():

@@ -15,7 +15,6 @@ from sea_nn.metrics import (
     PERTURBATIONS,
     Metric,
     Scores,
-    compute_drops,
     describe_metrics,
     get_metric,
     query_sets,
@@ -116,9 +115,7 @@ def test_every_metric_stays_in_its_range_and_says_what_it_is(case):
     model, x, _, maps = case
     masks = draw(2, 12, 12, seed=4) > 0.7
     chosen = [factory() for factory in METRICS.values()]
-    scores = score_maps(
-        model, x, None, maps, chosen, masks=masks, recompute=lambda x: maps, without=maps
-    )
+    scores = score_maps(model, x, None, maps, chosen, masks=masks)
     assert scores.methods == ("a", "b", "random")
     for name, metric in scores.metrics.items():
         low, high = metric.range
@@ -298,7 +295,7 @@ def test_a_gpu_gives_the_same_scores(case):
         )  # fmt: skip
 
 
-# --- sets, robustness, scores ------------------------------------------------------------------
+# --- sets, scores ------------------------------------------------------------------
 
 
 def test_keeping_and_removing_sets_by_hand():
@@ -314,24 +311,6 @@ def test_keeping_and_removing_sets_by_hand():
         query_sets(model, x, 0, sets.float())
     with pytest.raises(InputError, match=r"\[N, k, \*positions\]"):
         query_sets(model, x, 0, sets[..., :2])
-
-
-def test_robustness_adds_noise_of_a_share_of_the_bounds(case):
-    _, x, _, _ = case
-    seen = []
-
-    def explain(x):
-        seen.append(x.clone())
-        return {"first": x[:, 0]}
-
-    for bounds, most in ((None, 0.02), ((0.0, 10.0), 0.2)):
-        score_maps(None, x, None, explain(x), ["robustness"], recompute=explain, bounds=bounds)
-        assert 0.95 * most < float((seen[-1] - x).abs().max()) <= 1.001 * most
-    with pytest.raises(InputError, match="no maps for 'first'"):
-        score_maps(None, x, None, explain(x), ["robustness"], recompute=lambda x: {})
-    given = {"masks": torch.ones(2, 12, 12), "without": {}}
-    with pytest.raises(InputError, match="no maps for 'first'"):
-        score_maps(None, x, None, explain(x), ["input_dependence"], **given)
 
 
 def test_the_model_is_not_asked_when_no_metric_needs_it(case):
@@ -382,18 +361,6 @@ def test_metrics_can_be_made_with_options(case):
     assert list(scores.metrics) == ["deletion:values", "aupc_windows:black", "gini"]
     assert scores.curves["deletion:values"].values.shape[-1] == 5
     assert isinstance(get_metric(metric), Metric)
-
-
-def test_drops_are_what_hiding_a_set_takes_from_the_logit():
-    model = nn.Linear(3, 2, bias=False)
-    with torch.no_grad():
-        model.weight.copy_(torch.tensor([[4.0, -1.0, 2.0], [0.0, 0.0, 0.0]]))
-    x = torch.tensor([[1.0, 1.0, 1.0], [2.0, 0.0, 1.0]])
-    sets = torch.tensor([[True, False, False], [False, True, True]]).expand(2, 2, 3)
-    drops = compute_drops(model, x, 0, sets, torch.tensor(0.0))
-    torch.testing.assert_close(drops, torch.tensor([[4.0, 1.0], [8.0, 2.0]]))
-    with pytest.raises(InputError, match="positions"):
-        compute_drops(model, x, 0, sets[:, :, :2])
 
 
 def test_the_usual_metrics_suit_small_inputs():

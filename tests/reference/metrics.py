@@ -52,21 +52,6 @@ def curve(model, image, target, fill, order, steps, insert=False, kind="probabil
     return points
 
 
-def segment_curve(model, image, target, fill, heatmap, segments, steps, insert=False):
-    """The same, by segments of falling mean relevance."""
-    flat, labels = heatmap.flatten().tolist(), segments.flatten().tolist()
-    members: dict[int, list[int]] = {}
-    for place, label in enumerate(labels):
-        members.setdefault(label, []).append(place)
-    ranked = sorted(members.values(), key=lambda m: -sum(flat[p] for p in m) / len(m))
-    points = []
-    for step in range(steps + 1):
-        first = {p for m in ranked[: step * len(ranked) // steps] for p in m}
-        hidden = set(range(len(flat))) - first if insert else first
-        points.append(score(model, hide(image, fill, hidden), target))
-    return points
-
-
 def windows(heatmap: Tensor, size: int, count: int, edge: bool) -> list[tuple[int, int]]:
     """Upper left corners of the greedy windows, as many as fit."""
     height, width = heatmap.shape
@@ -91,11 +76,6 @@ def window_curve(model, image, target, fill, heatmap, size, count, edge, kind):
         hidden |= {i * width + j for i in range(r, r + size) for j in range(c, c + size)}
         points.append(score(model, hide(image, fill, hidden), target, kind))
     return points
-
-
-def predicts(model, image: Tensor, target: int) -> bool:
-    with torch.no_grad():
-        return int(model(image[None].clone())[0].argmax()) == target
 
 
 def trapezoid(points, dx=1.0):

@@ -23,7 +23,7 @@ from sea_bench.experiments.measurements import KINDS, find_metric
 from sea_nn.errors import InputError
 from sea_nn.explanation.provenance import hash_weights
 from sea_nn.metrics import MetricCurve, Scores
-from sea_nn.metrics.sensitivity import RANDOM
+from sea_nn.metrics.scoring import RANDOM
 
 
 def compare_maps(experiment: Comparison, run: Run) -> Findings:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from sea_bench.experiments.experiment import Experiment
 from sea_nn.config import SEAConfig
 
-Kind = Literal["scores", "time", "lipschitz", "predictions", "copies"]
+Kind = Literal["scores", "time", "lipschitz", "predictions", "copies", "robustness", "dependence"]
 PAPER_MEMBERS = ("saliency", "integrated_gradients", "smooth_ig")
 
 

@@ -20,7 +20,7 @@ from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import Batch
 from sea_nn.features import Features
 from sea_nn.metrics import Metric, Scores, random_map
-from sea_nn.metrics.sensitivity import RANDOM
+from sea_nn.metrics.scoring import RANDOM
 
 COVERED = 0.25  # a cell belongs to a copy that covers this part of it
 LEAST_RISE = 1.0

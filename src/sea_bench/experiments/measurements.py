@@ -8,6 +8,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from sea_bench.experiments.changes import (
+    CHANGED,
+    describe_changes,
+    measure_dependence,
+    measure_robustness,
+)
 from sea_bench.experiments.comparison import Comparison, Map
 from sea_bench.experiments.copies import COPIED, describe_copies, measure_copies
 from sea_bench.experiments.experiment import quantity, score_rows
@@ -23,10 +29,9 @@ from sea_nn.members.registry import get
 from sea_nn.metrics import Metric, Scores, get_metric, random_map, score_maps
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.order import count_top, top_sets
-from sea_nn.metrics.sensitivity import RANDOM
+from sea_nn.metrics.scoring import RANDOM
 from sea_nn.model.precision import full_precision
 from sea_nn.paper.agreement import sharpen
-from sea_nn.paper.heatmaps import scale
 from sea_nn.paper.lipschitz import estimate_lipschitz, lipschitz
 
 REPEATS = 3
@@ -123,6 +128,8 @@ def find_metric(name: str) -> Metric:
         return replace(mass_equal_sharpness(rest) if rest else mass_equal_sharpness(), name=name)
     if head.startswith("smallest_"):
         return smallest(head.removeprefix("smallest_"), rest)
+    if name in CHANGED:
+        return describe_changes(name)
     if name in COPIED:
         return describe_copies(name)
     if name.partition("@")[0] in PREDICTED:
@@ -155,16 +162,7 @@ def measure_scores(explainer: Explainer, batch: Batch) -> Scores:
 def _score(explainer: Explainer, batch: Batch) -> Scores:
     experiment, inputs = explainer.experiment, explainer.inputs
 
-    def explain(x: Tensor) -> dict[str, Tensor]:
-        return explainer.explain(x, batch.target)
-
     metrics = [find_metric(name) for name in experiment.metrics if name not in (*_QUANTITIES, GAIN)]
-    needs = {need for metric in metrics for need in metric.needs}
-    without = None
-    if "without" in needs:
-        if batch.plain is None:
-            raise InputError(f"{experiment.data} has no pictures without their object")
-        without = _rescale(explain(batch.plain))
     maps, seconds = explainer.explain_timed(batch.x, batch.target)
     graded = any(metric.name.startswith("jaccard") for metric in metrics)
     masks = batch.masks if batch.masks is None or graded else batch.masks >= 0.5
@@ -172,11 +170,9 @@ def _score(explainer: Explainer, batch: Batch) -> Scores:
         inputs.loaded.model,
         batch.x,
         batch.target,
-        maps if without is None else _rescale(maps),
+        maps,
         metrics,
         masks=masks,
-        recompute=explain if "recompute" in needs else None,
-        without=without,
         bounds=inputs.bounds,
         seed=explainer.seed,
         first=batch.number,
@@ -205,11 +201,6 @@ def count_evaluations(experiment: Comparison, one: Map, shape: tuple[int, ...]) 
         for name in one.members
     )
     return members + one.budget
-
-
-def _rescale(maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Bring maps to [0, 1]: sums of two maps can be compared only if they have one scale."""
-    return {label: scale(values) for label, values in maps.items()}
 
 
 def measure_time(explainer: Explainer, batch: Batch) -> Scores:
@@ -296,6 +287,8 @@ def _as_scores(
 KINDS: dict[str, Callable[[Explainer, Batch], Scores]] = {
     "predictions": measure_predictions,
     "copies": measure_copies,
+    "robustness": measure_robustness,
+    "dependence": measure_dependence,
     "scores": measure_scores,
     "time": measure_time,
     "lipschitz": measure_lipschitz,

@@ -15,7 +15,6 @@ from sea_nn.extras import check_extras
 
 EXAMPLES = list_examples(
     "sea run photos/ -o out",
-    "sea run photos/ -o out --dry-run",
     "sea run photos/ -o out --budget 128",
     "sea run 'photos/**/*.jpg' -o out --workers 2 --shard-size 32",
     "sea run pictures.csv -o out --target label --model resnet50",
@@ -64,9 +63,6 @@ class Run(Settings):
     )
     retry_errors: bool = option(False, "", "Explain those again that failed.", "--retry-errors")
     strict: bool = option(False, "", "Exit with code 1 if any input failed.", "--strict")
-    dry_run: bool = option(
-        False, "", "Write nothing; say what it would take, from a sample.", "--dry-run"
-    )
 
     def check(self) -> None:
         """Refuse what is wrong, as far as it can be told before a model is loaded."""
@@ -77,9 +73,6 @@ class Run(Settings):
             raise InputError(f"SOURCE cannot be opened: {error}") from error
         if not there:
             raise InputError(f"there is no file or folder {show(path)}, and it matches nothing")
-        if self.dry_run:
-            reason = "{} has no effect beside --dry-run, which explains a few inputs and no more"
-            self.refuse(("retry_errors", "strict", "address"), reason)
         super().check()
         choose("--precision", self.precision, PRECISIONS)
         check_extras("a whole data set", "pyarrow")
@@ -102,7 +95,7 @@ def run(o: Run) -> None:
     o.check()
     with wait(f"Loading PyTorch and {o.model} ..."):
         from sea_nn.cli.work import build, count_classes, load
-        from sea_nn.datasets.run import Outcome, explain_dataset
+        from sea_nn.datasets.run import explain_dataset
 
         loaded = load(o)
     o.check_grid(loaded.preprocess.shape[1:])
@@ -127,11 +120,8 @@ def run(o: Run) -> None:
         members=o.members,
         curve=False if o.no_curve else None,
         retry_errors=o.retry_errors,
-        dry_run=o.dry_run,
     )
     say(str(outcome))
-    if not isinstance(outcome, Outcome):
-        return
     if outcome.n_failed:
         say(f"Failed: {outcome.n_failed}; --retry-errors explains these again", "yellow", err)
     if outcome.n_done:

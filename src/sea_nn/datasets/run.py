@@ -10,14 +10,13 @@ from __future__ import annotations
 import copy
 import errno
 import sys
-import tempfile
 import time
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -41,7 +40,6 @@ from sea_nn.datasets.progress import Progress, watch_signals
 from sea_nn.datasets.shard import Job
 from sea_nn.datasets.sources import open_source
 from sea_nn.datasets.storage import (
-    MANIFEST,
     is_whole,
     list_committed,
     lock,
@@ -58,7 +56,6 @@ from sea_nn.sea import SEA
 
 N_TRIED = 100  # inputs that are tried to find some that load
 N_SAMPLE = 8  # inputs by which the model's outputs are understood
-PART = 12_000  # bytes of a Parquet part that do not depend on its rows
 
 
 @dataclass
@@ -92,26 +89,6 @@ class Outcome:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What is left to do would take, from a measured ``sample`` of so many inputs."""
-
-    n_inputs: int
-    n_left: int
-    n_shards: int
-    evaluations: int
-    seconds: float
-    bytes: int
-    sample: int
-
-    def __str__(self) -> str:
-        return (
-            f"inputs: {self.n_inputs}, shards: {self.n_shards}, to do: {self.n_left} with "
-            f"{self.evaluations} evaluations, about {self.seconds:.0f} s, "
-            f"{_show_size(self.bytes)} (measured on {self.sample})"
-        )
-
-
 def _show_size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
@@ -136,9 +113,8 @@ def explain_dataset(
     curve: bool | None = None,
     internal_batch_size: int | None = None,
     retry_errors: bool = False,
-    dry_run: bool = False,
     quiet: bool = False,
-) -> Outcome | Estimate:
+) -> Outcome:
     """Explain every input of a data set and keep the results in a folder.
 
     Args:
@@ -162,7 +138,6 @@ def explain_dataset(
             Left out: for images.
         internal_batch_size: the most evaluations in one pass; left out, by memory.
         retry_errors: explain those again that failed.
-        dry_run: compute a few inputs, write nothing, and return an ``Estimate``.
         quiet: show no progress.
 
     Returns:
@@ -203,8 +178,6 @@ def explain_dataset(
         model=model_name or type(sea.forward_func).__name__,
         feature_names=given.feature_names,
     )
-    if dry_run:
-        return _estimate(Job(manifest, given, sea, folder), workers)
     with lock(folder):
         manifest = begin(folder, manifest, given, retry_errors)
         return _run(Job(manifest, given, sea, folder), workers, address, retry_errors, quiet)
@@ -364,33 +337,3 @@ def _count_rows(outcome: Outcome) -> None:
                 _, example = outcome.errors.get(kind, (0, f"{id_}: {error}"))
                 outcome.errors[kind] = kinds[kind], example
     outcome.n_failed = kinds.total()
-
-
-def _estimate(job: Job, workers: int) -> Estimate:
-    """Explain a few inputs and work out what all would take."""
-    manifest, batch = job.manifest, job.manifest.settings.batch_size
-    there = list_committed(job.out) if (job.out / MANIFEST).exists() else []
-    left = manifest.count - sum(len(manifest.numbers(shard)) for shard in there)
-    count = min(manifest.count, max(2, batch))
-    warm = count if manifest.settings.device == "cuda" else 1
-    for n_inputs in (warm, count):  # the first one also pays for preparations
-        with tempfile.TemporaryDirectory() as place:
-            few = replace(job, manifest=replace(manifest, count=n_inputs), out=Path(place))
-            few.manifest.write(few.out)
-            with closing(Worker(few)) as worker:
-                worker.do(ShardWork(0, range(n_inputs)))
-                done = worker.finish()
-    assert done is not None
-    each = (done.seconds["explain"] + done.seconds["wait"]) / count
-    # A Parquet file of no rows takes most of the bytes that one of a few rows does.
-    fixed = max(0, min(done.bytes, PART) - 1)
-    shards = manifest.n_shards - len(there)
-    return Estimate(
-        manifest.count,
-        left,
-        manifest.n_shards,
-        round(done.evaluations / count * left),
-        each * left / workers,
-        round((done.bytes - fixed) / count * left) + shards * fixed,
-        count,
-    )

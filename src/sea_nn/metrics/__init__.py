@@ -2,8 +2,8 @@
 
 ``score_maps`` scores the maps of several methods on the same inputs, asking the model in full
 chunks; each metric is a ``Metric``, a function from a ``MapBatch`` to ``MetricValues`` that knows
-its direction and range. ``query_sets`` and ``compute_drops`` ask about sets of positions,
-``overlap_top`` compares maps with each other. Nothing below imports this room.
+its direction and range. ``query_sets`` asks about sets of positions. Nothing below imports this
+room.
 
 >>> import torch
 >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
@@ -32,8 +32,7 @@ from sea_nn.metrics.scores import (
     bootstrap_mean,
 )
 from sea_nn.metrics.scoring import score_maps
-from sea_nn.metrics.sensitivity import add_noise, input_dependence, overlap_top
-from sea_nn.metrics.sets import SetOutputs, compute_drops, query_sets
+from sea_nn.metrics.sets import SetOutputs, query_sets
 from sea_nn.model.noise import random_map
 from sea_nn.questions.absent import PERTURBATIONS, pixel_bounds
 
@@ -47,17 +46,13 @@ __all__ = [
     "MetricValues",
     "Scores",
     "SetOutputs",
-    "add_noise",
     "ask_sets",
     "bootstrap_difference",
     "bootstrap_mean",
-    "compute_drops",
     "describe_metrics",
     "get_metric",
     "gini",
-    "input_dependence",
     "jaccard",
-    "overlap_top",
     "pixel_bounds",
     "pointing_game",
     "query_sets",

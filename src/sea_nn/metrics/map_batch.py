@@ -10,7 +10,6 @@ from torch import Tensor
 from sea_nn.errors import InputError
 from sea_nn.features import Kind, find_kind
 from sea_nn.metrics import curve, order
-from sea_nn.metrics.sensitivity import Recompute
 from sea_nn.model.evaluator import Evaluator
 from sea_nn.model.probe import Perturbation, PointOutputs, ask_hidden, ask_points
 from sea_nn.questions.absent import Bounds, prepare
@@ -46,8 +45,6 @@ class MapBatch:
         methods: the m names.
         evaluator: asks the model about variants of the inputs; None if no metric needs it.
         masks: bool, or graded annotations, [N, *positions].
-        recompute: from inputs to maps by method.
-        without: maps of the inputs without what the masks mark, [N, m, *positions].
         bounds: the lowest and highest value of each channel.
         seed: of every random draw.
         first: the number of the first input in the whole set.
@@ -60,8 +57,6 @@ class MapBatch:
     methods: tuple[str, ...]
     evaluator: Evaluator | None = None
     masks: Tensor | None = None
-    recompute: Recompute | None = None
-    without: Tensor | None = None
     bounds: Bounds | None = None
     seed: int = 0
     first: int = 0
@@ -161,7 +156,7 @@ class Metric:
         direction: "higher" or "lower": which is better.
         range: the least and the greatest value it can have.
         measures: one sentence on what it measures.
-        needs: of "model", "masks", "recompute", "without" and "image", what it lacks otherwise.
+        needs: of "model", "masks" and "image", what it lacks otherwise.
         compute: from a batch to its values.
         middle: how inputs are summed up: the "mean" of their values, or the "median" where single
             inputs can be off without limit.

@@ -23,7 +23,6 @@ from sea_nn.features.kinds import UNKNOWN
 from sea_nn.metrics.catalogue import get_metric
 from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues
 from sea_nn.metrics.scores import MetricCurve, Scores
-from sea_nn.metrics.sensitivity import RANDOM, Recompute, drop_channel
 from sea_nn.model.noise import random_map
 from sea_nn.model.outputs import Target
 from sea_nn.model.probe import Probe, open_model
@@ -37,6 +36,7 @@ CUDA_BLOCK = 1 << 26
 IMAGE_METRICS = ("aupc_windows:black", "aupc_windows:noise", "deletion:blur", "insertion:blur")
 OTHER_METRICS = ("deletion:mean", "insertion:mean")
 UNBOUNDED = (-math.inf, math.inf)
+RANDOM = "random"
 
 
 def score_maps(
@@ -47,8 +47,6 @@ def score_maps(
     metrics: Sequence[str | Metric] | None = None,
     *,
     masks: Tensor | None = None,
-    recompute: Recompute | None = None,
-    without: Mapping[str, Tensor] | None = None,
     bounds: Bounds | None = None,
     seed: int = 0,
     first: int = 0,
@@ -71,9 +69,6 @@ def score_maps(
         metrics: names (see ``get_metric``, ``describe_metrics``) or ``Metric`` objects; left out,
             AUPC by windows, deletion and insertion.
         masks: where the object is, bool [N, *positions]; for "jaccard" also graded annotations.
-        recompute: from inputs to maps by method, for "robustness".
-        without: by method, the maps of the same inputs without the object that the masks mark, for
-            "input_dependence".
         bounds: the lowest and highest value of each channel, for "black" and "noise"; left out,
             each input's own. See ``pixel_bounds`` for normalised images.
         seed: starts every draw: noise, the order of ties, the random map. They are the same for all
@@ -94,15 +89,14 @@ def score_maps(
     kind = _check_kind(x, kind)
     chosen = _choose_metrics(metrics, kind)
     methods = _check_maps(x, maps, random, allow_zero, kind)
-    _check_needs(chosen, x, kind, model, masks, recompute, without)
+    _check_needs(chosen, x, kind, model, masks)
     shape = kind.map_shape(x)
     names = tuple(methods) + ((RANDOM,) if random and RANDOM not in methods else ())
     masks = _match_masks(masks, x, kind)
-    others = None if without is None else _check_without(without, methods, x, kind)
 
-    def join(maps: Mapping[str, Tensor], part: slice, seed: int) -> Tensor:
+    def join(part: slice) -> Tensor:
         """Return the maps of all methods, the random one among them, [N, m, *positions]."""
-        stacked = [maps[name][part].to(x.device) for name in names if name in maps]
+        stacked = [methods[name][part].to(x.device) for name in names if name in methods]
         if len(stacked) < len(names):
             count = part.stop - part.start
             stacked.append(random_map((count, *shape), seed, first + part.start, x.device))
@@ -127,12 +121,10 @@ def score_maps(
         for part in _cut(x, math.prod(shape) * len(names)):
             batch = MapBatch(
                 x=x[part].detach(),
-                maps=join(methods, part, seed),
+                maps=join(part),
                 methods=names,
                 evaluator=None if probe is None else probe.part(part),
                 masks=None if masks is None else masks[part].to(x.device),
-                recompute=recompute,
-                without=None if others is None else join(others, part, seed + 1),
                 bounds=bounds,
                 seed=seed,
                 first=first + part.start,
@@ -242,7 +234,7 @@ def _check_maps(
     for name, values in maps.items():
         if not isinstance(values, Tensor) or values.is_complex() or values.is_meta:
             raise KindError(f"the maps of {name!r} must be a real tensor that holds numbers")
-        one = drop_channel(values.detach(), len(expected))
+        one = _drop_channel(values.detach(), len(expected))
         if one.shape != expected:
             raise InputError(
                 f"the maps of {name!r} are {list(values.shape)}, and x is {list(x.shape)}: "
@@ -283,15 +275,11 @@ def _check_needs(
     kind: Kind,
     model: Any,
     masks: Tensor | None,
-    recompute: Recompute | None,
-    without: Mapping[str, Tensor] | None,
 ) -> None:
     """Refuse metrics that lack something, before any of them is computed."""
     given = {
         "model": (model is not None, "a model: pass it as the first argument"),
         "masks": (masks is not None, "masks: pass masks=, bool [N, *positions]"),
-        "recompute": (recompute is not None, "recompute=, a function from inputs to maps"),
-        "without": (without is not None, "without=, maps of the inputs without the object"),
         "image": (kind.view == "picture", f"images [N, C, H, W], and x is {list(x.shape)}"),
     }
     for need, (there, what) in given.items():
@@ -305,17 +293,12 @@ def _match_masks(masks: Tensor | None, x: Tensor, kind: Kind) -> Tensor | None:
     if masks is None:
         return None
     expected = (len(x), *kind.map_shape(x))
-    one = drop_channel(masks, len(expected))
+    one = _drop_channel(masks, len(expected))
     if one.shape != expected:
         raise InputError(f"masks must be {list(expected)}, as x has it; got {list(masks.shape)}")
     return one
 
 
-def _check_without(
-    without: Mapping[str, Tensor], maps: Mapping[str, Tensor], x: Tensor, kind: Kind
-) -> dict[str, Tensor]:
-    """Return the maps of the inputs without the object, for the same methods."""
-    missing = [name for name in maps if name not in without]
-    if missing:
-        raise InputError(f"without= has no maps for {', '.join(map(repr, missing))}")
-    return _check_maps(x, {name: without[name] for name in maps}, True, True, kind)
+def _drop_channel(maps: Tensor, axes: int) -> Tensor:
+    """Return maps [N, 1, *positions] without their channel, so that they have so many axes."""
+    return maps.squeeze(1) if maps.ndim == axes + 1 and maps.shape[1] == 1 else maps

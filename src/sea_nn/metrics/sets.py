@@ -17,10 +17,8 @@ from torch import Tensor
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import find_kind
 from sea_nn.metrics.map_batch import MapBatch, PerturbationKind, ask_sets
-from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.outputs import Target, take
+from sea_nn.model.outputs import Target
 from sea_nn.model.probe import PointOutputs, open_model
-from sea_nn.questions.absent import Bounds
 
 
 @dataclass(frozen=True)
@@ -57,33 +55,14 @@ def query_sets(
     """
     _check_sets(sets, x)
     with open_model(model, x, target, limit=internal_batch_size, output=output) as probe:
-        batch = _make_batch(probe.part(slice(None)), None, seed)
+        evaluator = probe.part(slice(None))
+        nothing = x.new_empty(len(x), 0, *find_kind(x).map_shape(x))
+        batch = MapBatch(evaluator.x, nothing, (), evaluator, seed=seed)
         batch.need_model().meaning().check_class()
         kept, removed = (
             ask_sets(batch, perturbation, sets.to(x.device), keep) for keep in (True, False)
         )
     return SetOutputs(kept, removed, kept.predicted, ~removed.predicted)
-
-
-def compute_drops(
-    model: Callable[..., Any],
-    x: Tensor,
-    target: Target,
-    sets: Tensor,
-    perturbation: PerturbationKind = "blur",
-    *,
-    bounds: Bounds | None = None,
-) -> Tensor:
-    """Return by how much the class's output falls when each set is hidden, [N, k].
-
-    The arguments are those of ``score_maps``.
-    """
-    _check_sets(sets, x)
-    with open_model(model, x, target) as probe:
-        evaluator = probe.part(slice(None))
-        batch = _make_batch(evaluator, bounds, 0)
-        left = ask_sets(batch, perturbation, sets.to(x.device), keep=False).logit
-        return take(evaluator.outputs, evaluator.target).unsqueeze(1).to(left) - left
 
 
 def _check_sets(sets: Tensor, x: Tensor) -> None:
@@ -95,9 +74,3 @@ def _check_sets(sets: Tensor, x: Tensor) -> None:
             f"sets must be [N, k, *positions] with N = {len(x)} and positions "
             f"{list(shape)}; got {list(sets.shape)}"
         )
-
-
-def _make_batch(evaluator: Evaluator, bounds: Bounds | None, seed: int) -> MapBatch:
-    x = evaluator.x
-    nothing = x.new_empty(len(x), 0, *find_kind(x).map_shape(x))
-    return MapBatch(x, nothing, (), evaluator, bounds=bounds, seed=seed)
