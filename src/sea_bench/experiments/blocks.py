@@ -25,6 +25,9 @@ from sea_nn.explanation.provenance import hash_weights
 from sea_nn.metrics import MetricCurve, Scores
 from sea_nn.metrics.scoring import RANDOM
 
+SEPARATE = ("scores", "robustness", "dependence")
+"""The kinds of comparisons whose numbers of one map do not depend on the others."""
+
 
 def compare_maps(experiment: Comparison, run: Run) -> Findings:
     """Choose inputs and measure them block by block."""
@@ -100,7 +103,7 @@ def split_maps(experiment: Comparison) -> tuple[Comparison, ...]:
     """
     parts = [tuple(m for m in experiment.maps if bool(m.budget) == b) for b in (False, True)]
     painted = any(name.startswith("mass_equal_sharpness") for name in experiment.metrics)
-    if experiment.kind != "scores" or painted or not all(parts):
+    if experiment.kind not in SEPARATE or painted or not all(parts):
         return (experiment,)
     return tuple(replace(experiment, maps=maps) for maps in parts)
 
@@ -141,7 +144,7 @@ def _measure(explainer: Explainer, run: Run) -> Scores:
 def describe_settings(explainer: Explainer, run: Run) -> dict[str, Any]:
     """Return everything but the input that determines a result, as plain values."""
     experiment, inputs = explainer.experiment, explainer.inputs
-    learned = experiment.kind != "scores" or any(one.budget for one in experiment.maps)
+    learned = experiment.kind not in SEPARATE or any(one.budget for one in experiment.maps)
     settings = {
         "kind": experiment.kind,
         "data": experiment.data,
