@@ -16,10 +16,9 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import Part, show_input
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.explanation.ranking import name_class, rank_classes
-from sea_nn.explanation.sets import ROUNDING
 from sea_nn.features import Features
 from sea_nn.features.kinds import TABLE
-from sea_nn.function.function import CLIP
+from sea_nn.function.function import CLIP, find_rounding
 from sea_nn.members.checks import Check, Level
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.model.probe import Probe
@@ -191,8 +190,7 @@ def check_answers(
         message = f"the learned function says little: R² {share:.2f} on answers left out of its fit"
         yield Check("warn", subject, message, "trust its order more than its values, or ask more")
     change = float(f.all[i] - f.none[i])
-    size = max(abs(float(f.all[i])), abs(float(f.none[i])), f.link == "log-odds")
-    if change > ROUNDING * size:
+    if change > float(find_rounding(f)[i]):
         return
     message = f"the whole input says no more for the target than an empty one: {change:.3g}"
     advice = f"its map is empty; explain another target, or {absent}"

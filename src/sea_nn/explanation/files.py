@@ -190,9 +190,8 @@ def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]
         found.setdefault("against", torch.zeros_like(found["attribution"]))
     if asked:
         found["asked"] = Asked(**asked)
-    several = "0.shares" in function  # one function a text
-    if several or "shares" in function:  # release 0.1 had others, which are left out
-        build = (SeveralFunctions if several else SetFunction).build
+    if function:
+        build = (SeveralFunctions if "0.all" in function else SetFunction).build
         told = found["asked"].sets, found["asked"].answers, facts["function"]["link"]
         found["function"] = build(function, *told)
     if curve:

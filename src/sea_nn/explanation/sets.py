@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.function.function import SetFunction, to_score
+from sea_nn.function.function import ROUNDING, SetFunction, find_rounding, to_score
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.paper.heatmaps import binarize
 from sea_nn.questions.asked import Asked
-
-ROUNDING = 1e-5  # a sum below this share of the model's own answers is the arithmetic's
 
 
 @dataclass(frozen=True)
@@ -243,10 +241,7 @@ class FeatureSets:
         minus and where it is more than the arithmetic's rounding.
         """
         above, below = (side.double().clamp(min=0).sum(1) for side in (self.gains, -self.gains))
-        least = ROUNDING * above
-        if self.function is not None:
-            ends = torch.cat([self.function.all, self.function.none], 1).abs().amax(1)
-            least = ROUNDING * (ends.clamp(min=1) if self.function.link == "log-odds" else ends)
+        least = ROUNDING * above if self.function is None else find_rounding(self.function)
         return above, torch.where(below > least.to(below), below, 0.0)
 
     def find_r2(self) -> Tensor:

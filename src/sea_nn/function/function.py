@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ from sea_nn.function.tuning import TUNING
 Link = Literal["log-odds", "value"]
 CLIP = 1e-6
 """Probabilities count as at least this and at most one minus this: log-odds up to 13.8."""
+ROUNDING = 1e-5
+"""A gain below this share of the model's own answers is the arithmetic's."""
 MOST_NUMBERS = 1 << 24
 """Curves of n features take n² numbers each: so many are held at once."""
 NORMAL = torch.distributions.Normal(0.0, 1.0)
@@ -127,7 +129,8 @@ class SetFunction:
     def find_against(self) -> Tensor:
         """How much more the class is expected to have without each feature, [N, n].
 
-        In log-odds (or values) of ``warp``, and only where it is more than its own uncertainty.
+        In log-odds (or values) of ``warp``, and only where it is more than its own uncertainty and
+        than rounding.
         """
         count, _, n = self.process.sets.shape
         sets = torch.ones(count, n + 1, n, dtype=torch.float64)
@@ -137,7 +140,7 @@ class SetFunction:
         apart = own[:, :n] + own[:, n:] - 2 * known[:, :n, n]
         more = mean[:, :n] - mean[:, n:]
         sure = more > self._find_width(0.9) * apart.clamp(min=0).sqrt() * self.process.spread
-        return torch.where(sure, more, 0.0)
+        return torch.where(sure & (more > find_rounding(self)[:, None]), more, 0.0)
 
     def rows(self, which: Tensor | slice) -> SetFunction:
         """The functions of some of the inputs."""
@@ -154,14 +157,27 @@ class SetFunction:
     def build(
         cls, parts: Mapping[str, Tensor], sets: Tensor, answers: Tensor, link: Link
     ) -> SetFunction:
-        """The function of ``parts``, sets (the empty one first) and their log-odds or values."""
+        """The function of ``parts``, sets (the empty one first) and their log-odds or values.
+
+        Release 0.1 had another function, whose parts say nothing here: it is learned anew from the
+        same answers.
+        """
         own = {name: value.double() for name, value in parts.items()}
         hyper = {k.removeprefix("hyper_"): v for k, v in own.items() if k.startswith("hyper_")}
         sets = torch.cat([sets.double(), torch.ones_like(sets[:, :1]).double()], 1)
         answers = torch.cat([answers.double(), own["all"]], 1)
         warped = warp(answers, link)
-        process = SetProcess.of(sets, warped, own["shares"], own.get("near"), hyper)
+        if "shares" in own:
+            process = SetProcess.of(sets, warped, own["shares"], own.get("near"), hyper)
+        else:
+            process = SetProcess.fit(sets, warped)
         return cls(process, answers[:, :1], answers[:, -1:], link)
+
+
+def find_rounding(f: Any) -> Tensor:
+    """What of a function's gains, or of their sum, is the arithmetic's and says nothing, [N]."""
+    ends = torch.cat([f.all, f.none], 1).abs().amax(1)
+    return ROUNDING * (ends.clamp(min=1) if f.link == "log-odds" else ends)
 
 
 def warp(answers: Tensor, link: Link) -> Tensor:
