@@ -4,8 +4,10 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+import torch
 
 from sea_bench.data.games import list_games, number_sets, optimum, quality, read_game
+from sea_bench.experiments.rivals import shapley, values_by_permutations, values_by_svarm
 from sea_nn.errors import InputError
 
 
@@ -53,3 +55,15 @@ def test_what_is_no_game_is_refused_with_the_reason(tmp_path):
         list_games("chess", tmp_path)
     with pytest.raises(InputError, match="shapiq"):
         list_games("vit_16", tmp_path)
+
+
+@pytest.mark.parametrize("values", [values_by_permutations, values_by_svarm])
+def test_sampled_values_come_near_to_shapley_values(values):
+    worth = torch.rand(6, generator=torch.Generator().manual_seed(0)).double()
+
+    def score(sets):
+        return sets.double() @ worth + (sets[..., 0] & sets[..., 1]).double()
+
+    exact = shapley(score, 1, 6)
+    assert torch.allclose(values(score, 1, 6, 20_000, 0), exact, atol=0.1)
+    assert values(score, 1, 6, 20, 0).isfinite().all()

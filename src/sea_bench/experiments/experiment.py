@@ -20,6 +20,8 @@ from sea_nn.metrics import MapBatch, Metric, MetricValues, Scores
 
 Tell = Callable[[str, int, int], None]
 """Is told what is being done, how many inputs are done, and how many there are."""
+PRICES = ("evaluations", "seconds")
+"""What a map costs: no score to be best in."""
 LEARNED_VERSION = 2
 """Of the function learned from answers: raised when its numbers change, so that what was measured
 of maps with a budget counts no more and what was measured of all others still does."""

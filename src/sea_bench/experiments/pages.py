@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from sea_bench.experiments.experiment import Compared, Experiment, Findings, Run, Table
+from sea_bench.experiments.experiment import PRICES, Compared, Experiment, Findings, Run, Table
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.metrics import Metric, Scores, bootstrap_mean
@@ -16,7 +16,6 @@ from sea_nn.metrics import Metric, Scores, bootstrap_mean
 INPUTS = "- inputs: "
 MADE = "## How this was made"
 TEXT_WIDTH, TABLE_WIDTH = 120, 150
-PRICES = ("evaluations", "seconds")  # what a map costs: no score to be best in
 
 
 def write_page(

@@ -185,6 +185,39 @@ def values_by_shap(score: ScoreSets, count: int, n: int, budget: int, seed: int)
     return slopes - slopes.mean(1, keepdim=True) + share
 
 
+def values_by_permutations(score: ScoreSets, count: int, n: int, budget: int, seed: int) -> Tensor:
+    """Shapley values by what features add in random orders and in their reverses, [count, n]."""
+    generator = torch.Generator().manual_seed(seed)
+    many = max(1, (budget - 2) // (n - 1))
+    orders = torch.rand((many + 1) // 2, n, generator=generator).argsort(1)
+    orders = torch.stack([orders, orders.flip(1)], 1).flatten(0, 1)[:many]
+    sets = orders.argsort(1)[:, None] < torch.arange(n + 1)[:, None]  # [many, n + 1, n]
+    answers = score(sets.flatten(0, 1).expand(count, -1, -1)).double().view(count, many, n + 1)
+    return (
+        torch.zeros(count, n)
+        .double()
+        .index_add_(1, orders.flatten(), answers.diff(dim=2).flatten(1) / many)
+    )
+
+
+def values_by_svarm(score: ScoreSets, count: int, n: int, budget: int, seed: int) -> Tensor:
+    """SVARM: the mean answer of sets with a feature less that of sets without, [count, n].
+
+    Sets of s features are drawn in proportion to 1 / s for the first mean, to 1 / (n - s) for the
+    second, and each counts for every feature in it, or out of it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    inverse = 1 / torch.arange(1, n + 1)
+    means = []
+    for inside in (True, False):
+        size = inverse.multinomial(budget // 2, replacement=True, generator=generator) + 1
+        place = torch.rand(budget // 2, n, generator=generator).argsort(1).argsort(1)
+        counts = place < size[:, None]  # the features that a set counts for
+        answers = score((counts == inside).expand(count, -1, -1)).double()
+        means.append(answers @ counts.double() / counts.sum(0).clamp(min=1))
+    return means[0] - means[1]
+
+
 def shapley(score: ScoreSets, count: int, n: int) -> Tensor:
     """Shapley values from the answers about every set, [count, n]."""
     codes = torch.arange(2**n)
