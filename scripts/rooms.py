@@ -1,6 +1,6 @@
 """Draw the map of rooms, from the import contracts and the rooms' own first sentences.
 
-    python scripts/rooms.py     # write it into docs/concepts.md and CONTRIBUTING.md
+    python scripts/rooms.py     # write it into docs/how-a-map-is-made.md
 
 It stands between ``<!-- rooms -->`` and ``<!-- end of rooms -->``.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/sea_nn"
+PAGE = ROOT / "docs/how-a-map-is-made.md"
 MARKS = re.compile(r"(<!-- rooms -->\n).*?(<!-- end of rooms -->)", re.DOTALL)
 
 
@@ -33,38 +34,19 @@ def describe(name: str) -> str:
     return re.sub(r" (\[M\d+\][-–]?)+", "", first).replace("``", "`")
 
 
-def link(name: str, folder: str) -> str:
+def link(name: str) -> str:
     """A room with a link to its page, if it has one."""
     page = "how-to/command_line.md" if name == "cli" else f"api/{name}.md"
-    return f"[{name}]({folder}{page})" if (ROOT / "docs" / page).exists() else name
+    return f"[{name}]({page})" if (ROOT / "docs" / page).exists() else name
 
 
-def draw(folder: str) -> str:
-    """The map as a table: each layer may use the layers below it."""
-    rows = [
-        f"| {link(name, folder)} | {describe(name)} |" for layer in read_layers() for name in layer
-    ]
-    return "\n".join(["| room | what it holds |", "|---|---|", *rows, ""])
-
-
-def fill(page: Path) -> str:
-    """The page's text with today's map in it."""
-    folder = "" if page.parent.name == "docs" else "docs/"
-    text, count = MARKS.subn(
-        lambda found: found[1] + draw(folder) + found[2], page.read_text(encoding="utf-8")
-    )
-    if count != 1:
-        raise SystemExit(f"{page} should have one place for the map of rooms; it has {count}")
-    return text
-
-
-PAGES = (ROOT / "docs/concepts.md", ROOT / "CONTRIBUTING.md")
-
-
-def main() -> None:
-    for page in PAGES:
-        page.write_text(fill(page), encoding="utf-8")
+def draw() -> str:
+    """The page's text with today's map in it: each layer may use the layers below it."""
+    rows = [f"| {link(name)} | {describe(name)} |" for layer in read_layers() for name in layer]
+    table = "\n".join(["| room | what it holds |", "|---|---|", *rows, ""])
+    text = PAGE.read_text(encoding="utf-8")
+    return MARKS.sub(lambda found: found[1] + table + found[2], text)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(draw(), encoding="utf-8")
