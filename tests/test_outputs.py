@@ -268,12 +268,8 @@ def test_curves_follow_the_score(kind, x, name, metric):
 
 
 def test_keeping_asks_whether_the_class_is_still_predicted(kind, x):
-    model, maps = build(kind), {"a": torch.rand(4, 8, 8)}
-    names = ["keep:mean,share=0.5", "remove:mean,share=0.5"]
-    sets = torch.rand(4, 2, 8, 8) > 0.5
+    model, sets = build(kind), torch.rand(4, 2, 8, 8) > 0.5
     if kind == "value":
-        with pytest.raises(InputError, match="output is a value"):
-            score_maps(model, x, 0, maps, names, output=kind)
         with pytest.raises(InputError, match="output is a value"):
             query_sets(model, x, 0, sets, output=kind)
         return
@@ -281,18 +277,16 @@ def test_keeping_asks_whether_the_class_is_still_predicted(kind, x):
     said = truth(kind, model((x * sets).flatten(0, 1).unsqueeze(1)).detach())
     holds = said[:, 0] > 0.5 if kind in ("sigmoid", "labels") else said.argmax(1) == 0
     assert torch.equal(answers.survives, holds.view(4, 2))
-    values = score_maps(model, x, 0, maps, names, random=False, output=kind).values
-    assert all(set(v.flatten().tolist()) <= {0.0, 1.0} for v in values.values())
 
 
 def test_one_sigmoid_column_can_be_kept(x):
     def model(x: Tensor) -> Tensor:
         return x.flatten(1).sum(1) - 20  # of about 32
 
-    names = ["keep:black,share=0.9", "keep:black,share=0.1", "remove:black,share=0.9"]
-    options = {"bounds": (0, 1), "random": False, "output": "sigmoid"}
-    values = score_maps(model, x, 0, {"a": x[:, 0]}, names, **options).values
-    assert [values[name].mean() for name in names] == [1.0, 0.0, 1.0]
+    most = x[:, None, 0].flatten(2).argsort(2, descending=True).argsort(2).view(4, 1, 8, 8)
+    sets = torch.cat([most < 58, most < 6], 1)
+    answers = query_sets(model, x, 0, sets, torch.zeros(()), output="sigmoid")
+    assert answers.survives.tolist() == [[True, False]] * 4
 
 
 def test_areas_of_values_are_not_said_to_lie_between_0_and_1(x):
@@ -304,7 +298,9 @@ def test_areas_of_values_are_not_said_to_lie_between_0_and_1(x):
 
 def test_metrics_warn_once_of_what_they_assume(x):
     with pytest.warns(AssumptionWarning, match="one output") as heard:
-        score_maps(build("value"), x, 0, {"a": torch.rand(4, 8, 8)}, ["deletion:mean", "keep"])
+        score_maps(
+            build("value"), x, 0, {"a": torch.rand(4, 8, 8)}, ["deletion:mean", "insertion:mean"]
+        )
     assert len(heard) == 1
 
 
@@ -348,7 +344,7 @@ def test_a_budget_learns_the_score_of_every_kind(kind, x):
     said = truth(kind, model(x[:2]).detach())[:, 0]
     torch.testing.assert_close(e.score, said)
     whole = torch.ones(2, 1, *e.shape, dtype=torch.bool)
-    torch.testing.assert_close(e.predict(whole)[:, 0], said, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(e.predict(whole)[:, 0], said, atol=2e-3, rtol=0)
     assert e.unit == ("value" if kind == "value" else "log-odds")
 
 
@@ -457,6 +453,7 @@ def test_only_one_module_turns_outputs_into_probabilities():
         home / "members" / "attention.py",  # attention's own softmax
         # The bench asks and predicts in forms of its own, which share no code with the library's.
         *(bench / f"{name}.py" for name in ("asking", "rivals", "texts")),
+        home.parent / "sea_bench" / "speed" / "metrics.py",
     )
     found = [
         f"{path.relative_to(home.parent)}:{number}"

@@ -84,7 +84,7 @@ def make_ask_only(
             autocast=autocast,
             output=known,
         ) as probe:
-            known = probe.output  # so that it is found, and told, once
+            known = Output(probe.output.kind)  # so that it is found, and told, once
             probe.begin(ask_empty=False)
             return probe.ask(sets)
 
