@@ -34,9 +34,9 @@ from sea_nn.members.run import run_members
 from sea_nn.model.precision import full_precision
 from sea_nn.model.probe import Probe, open_model
 from sea_nn.model.wrapped import Meter
+from sea_nn.paper.data import check_heatmaps, check_weights
 from sea_nn.paper.ensemble import ensemble
 from sea_nn.paper.heatmaps import scale
-from sea_nn.paper.validation import check_heatmaps, check_weights
 from sea_nn.questions.asked import find_basis
 from sea_nn.questions.learn import AnswersMap, learn_from_answers
 

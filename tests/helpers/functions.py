@@ -31,6 +31,19 @@ def functions(draw, n=6):
     return f.requires_grad_(False)
 
 
+def expand(small):
+    """The full network that a collapsed function stands for."""
+    f = DSF(small.n, small.widths, bias=small.bias is not None, batch=small.batch)
+    f.activation = small.activation
+    with torch.no_grad():
+        f.weights[0].copy_(small.weight.unsqueeze(-2).expand_as(f.weights[0]))
+        for layer, weight in enumerate(list(f.weights)[1:]):
+            weight.copy_(small.scale[..., layer, None, None].expand_as(weight))
+        for layer, bias in enumerate(f.biases):
+            bias.copy_(small.bias[..., layer, None].expand_as(bias))
+    return f
+
+
 def subset(n, members):
     x = torch.zeros(n, dtype=torch.float64)
     x[list(members)] = 1

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sea_nn.errors import InputError
+from sea_nn.paper import greedy as ties
 from sea_nn.paper import heatmaps as heatmap
-from sea_nn.paper import ties
 
 sides = st.integers(1, 9)
 

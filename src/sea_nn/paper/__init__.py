@@ -17,14 +17,13 @@ from sea_nn.paper.agreement import (
     sharpen,
     spearman,
 )
-from sea_nn.paper.attribution import maximize
+from sea_nn.paper.attribution import estimate_lipschitz, lipschitz, maximize
 from sea_nn.paper.constraints import Constraints
 from sea_nn.paper.dsf import DSF, CollapsedDSF, Scorer
 from sea_nn.paper.ensemble import Ensemble, ensemble, ensemble_class
 from sea_nn.paper.fit import History, fit
 from sea_nn.paper.greedy import Selection
 from sea_nn.paper.heatmaps import reduce_channels, scale, to_heatmap
-from sea_nn.paper.lipschitz import estimate_lipschitz, lipschitz
 
 __all__ = [
     "DSF",

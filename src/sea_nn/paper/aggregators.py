@@ -14,10 +14,10 @@ from torch import Tensor
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
 from sea_nn.paper.agreement import rank
+from sea_nn.paper.data import check_heatmaps, check_weights
 from sea_nn.paper.ensemble import Ensemble
 from sea_nn.paper.fit import History
-from sea_nn.paper.ties import top_features
-from sea_nn.paper.validation import check_heatmaps, check_weights
+from sea_nn.paper.greedy import top_features
 
 EPSILON = 1e-6
 

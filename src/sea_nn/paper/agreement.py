@@ -13,18 +13,10 @@ from sea_nn.errors import InputError
 
 def rank(values: Tensor) -> Tensor:
     """Ranks [..., n] along the last axis, 1 for the smallest; tied values share their mean rank."""
-    ordered, order = values.sort(dim=-1)
-    n = values.shape[-1]
-    place = torch.arange(n, device=values.device).expand_as(order)
-    changes = torch.ones_like(order, dtype=torch.bool)
-    changes[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    first = torch.where(changes, place, 0).cummax(-1).values
-    # A run of ties ends just before the next change; seen from the right it starts there.
-    ends = torch.ones_like(changes)
-    ends[..., :-1] = changes[..., 1:]
-    last = torch.where(ends, place, n - 1).flip(-1).cummin(-1).values.flip(-1)
-    mean = (first + last).to(torch.float64) / 2 + 1
-    return torch.empty_like(mean).scatter_(-1, order, mean)
+    values = values.to(torch.float64).contiguous()
+    ordered = values.sort(dim=-1).values
+    fewer, upto = (torch.searchsorted(ordered, values, right=right) for right in (False, True))
+    return (fewer + upto + 1).to(torch.float64) / 2
 
 
 def spearman(a: Tensor, b: Tensor) -> Tensor:

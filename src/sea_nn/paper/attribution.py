@@ -1,4 +1,4 @@
-"""What is read off a learned function: its best features and the map of Algorithm 1 [M4, M6, M10].
+"""What is read off a learned function: best features, Algorithm 1's map, how fast f can change.
 
 >>> from sea_nn import DSF, maximize
 >>> f = DSF(5, widths=(8, 4), init=(0.0, 1.0), seed=1)
@@ -6,14 +6,14 @@
 >>> picked.order.shape, bool((picked.gains.diff() <= 0).all())
 (torch.Size([3]), True)
 
-Every method and every representation of f gives the same answer: ``sea_nn.paper.ties`` has the
+Every method and every representation of f gives the same answer: ``sea_nn.paper.greedy`` has the
 rule for ties.
 """
 
 import torch
 from torch import Tensor
 
-from sea_nn.config import SEAConfig
+from sea_nn.config import SEAConfig, check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.paper.dsf import Scorer
 from sea_nn.paper.greedy import Selection
@@ -23,7 +23,7 @@ METHODS = ("auto", "naive", "lazy")
 
 @torch.no_grad()
 def maximize(f: Scorer, budget: int, method: str = "auto") -> Selection:
-    """Greedily maximise f under |A| <= budget; f(A) is at least (1 - 1/e) of the optimum.
+    """Greedily maximise f under |A| <= budget; f(A) is at least (1 - 1/e) of the optimum [M4, M10].
 
     Args:
         f: a DSF or its collapsed form, one function or a batch.
@@ -57,3 +57,36 @@ def attribute(f: Scorer, config: SEAConfig | None = None) -> tuple[Tensor, Tenso
     """
     order, gains = f.select(f.n, remove_ties=config is None or config.reading == "paper")
     return order, gains, torch.zeros_like(gains).scatter_(1, order, gains)
+
+
+def lipschitz(f: Scorer) -> Tensor:
+    """The smallest L with |f(x) - f(y)| <= L |x - y| on [0,1]^n, Euclidean norm: [], or [N] [M11].
+
+    The gradient of a DSF is non-negative and falls in every coordinate, so its norm is largest at
+    the origin: L = |grad f(0)|, with no slack (docs/math.md).
+
+    >>> from sea_nn import DSF
+    >>> f = DSF(16, widths=(8,), init=(0.1, 1.0))
+    >>> bool(estimate_lipschitz(f, pairs=1000) <= lipschitz(f))
+    True
+    """
+    origin = torch.zeros(f.n) if f.batch is None else torch.zeros(f.batch, f.n)
+    norm: Tensor = torch.linalg.vector_norm(f.slope(origin), dim=-1)
+    return norm
+
+
+@torch.no_grad()
+def estimate_lipschitz(f: Scorer, pairs: int = 10**6, seed: int = 0) -> Tensor:
+    """The largest |f(x) - f(y)| / |x - y| over random pairs from [0,1]^n: [], or [N]."""
+    check_whole("pairs", pairs, 1)
+    reference = next(f.parameters())
+    generator = torch.Generator(reference.device).manual_seed(check_seed(seed))
+    chunk = max(1, (64 << 20) // (16 * f.n * f.count))
+    lead = () if f.batch is None else (f.batch,)
+    largest = reference.new_zeros(lead)
+    for start in range(0, pairs, chunk):
+        size = (2, *lead, min(chunk, pairs - start), f.n)
+        x, y = reference.new_empty(size).uniform_(generator=generator)
+        ratio = (f(x) - f(y)).abs() / torch.linalg.vector_norm(x - y, dim=-1)
+        largest = torch.maximum(largest, ratio.amax(-1))
+    return largest

@@ -4,12 +4,14 @@ Sensitivity(a), *required*: f(1) - f(1 - e_v) >= epsilon. f is submodular, so th
 at least epsilon in every context. Sensitivity(b), *forbidden*: f({v}) = f(0), so it is 0 in all.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
+from sea_nn.features import expand_mask, sum_cells
 from sea_nn.paper.dsf import Scorer
 
 DOUBLINGS = 60
@@ -94,3 +96,30 @@ def _least_gain(f: Scorer, required: Tensor) -> Tensor:
     rest = (first.sum(2, keepdim=True) - step).clamp_min(0)
     gains = f.rise_above(rest, step)
     return torch.where(required.gather(1, index), gains, torch.inf).amin(1)
+
+
+def read_constraints(
+    masks: dict[str, Tensor | None],
+    epsilon: float,
+    count: int,
+    shape: tuple[int, ...],
+    grid: Sequence[int] | None = None,
+) -> Constraints:
+    """Constraints from masks in the heatmaps' shape; a grid's cell is bound if any pixel is."""
+    bound: dict[str, Tensor] = {}
+    for name, mask in masks.items():
+        if mask is None or not count:
+            continue
+        mask = expand_mask(mask, name, count, shape)
+        cells = mask if grid is None else sum_cells(mask.to(torch.float64), grid) > 0
+        bound[name] = cells.reshape(count, -1)
+    both = [mask.cpu() for mask in bound.values()]
+    if len(both) == 2 and bool((both[0] & both[1]).any()):
+        raise InputError(
+            "a feature is both required and forbidden"
+            + (": two of its pixels share a cell of the grid" if grid is not None else "")
+        )
+    number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+    if "required" in bound and not (number and 0 < epsilon < float("inf")):
+        raise InputError(f"epsilon must be above 0 for required features; got {epsilon}")
+    return Constraints(**bound, epsilon=epsilon)

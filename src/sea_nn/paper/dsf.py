@@ -17,17 +17,24 @@ import math
 import operator
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from sea_nn.config import PAPER_WIDTHS, Init, check_init, check_seed, check_whole
 from sea_nn.errors import InputError, KindError
-from sea_nn.paper.activations import parse_activation
-from sea_nn.paper.greedy import Selection, take_greedily
-from sea_nn.paper.ties import key_features, key_groups, sort_keys, top_features
-from sea_nn.paper.upper_layers import UpperLayers, times
+from sea_nn.paper.greedy import (
+    Selection,
+    key_features,
+    key_groups,
+    take_greedily,
+    top_features,
+    top_keys,
+)
+from sea_nn.paper.layers import UpperLayers, parse_activation, times
 
 
 class Scorer(nn.Module, ABC):
@@ -49,10 +56,6 @@ class Scorer(nn.Module, ABC):
     @abstractmethod
     def upper_layers(self) -> UpperLayers:
         """All biases and the weights above the first layer, sharing this function's memory."""
-
-    @abstractmethod
-    def batched(self, parameters: Mapping[str, Tensor]) -> "Scorer":
-        """A batch of functions of this architecture, with these parameters [N, ...]."""
 
     @abstractmethod
     def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
@@ -133,13 +136,16 @@ class Scorer(nn.Module, ABC):
         return x
 
 
+ScorerT = TypeVar("ScorerT", bound=Scorer)
+
+
 class DSF(Scorer):
     """A deep submodular function f: x[..., n] -> [...] [M1].
 
     Args:
         n: number of features.
         widths: hidden widths; ``()`` is a modular (additive) function.
-        activation: "sqrt", "log1p" or "power:p" (see ``sea_nn.paper.activations``).
+        activation: "sqrt", "log1p" or "power:p" (see ``sea_nn.paper.layers``).
         bias: give every layer a bias (as the paper's layers have).
         init: "ones", or (low, high) for uniform draws; low must be >= 0.
         batch: hold this many independent functions; then x is [batch, ..., n].
@@ -203,26 +209,6 @@ class DSF(Scorer):
         upper = self.upper_layers()
         return take_greedily(columns, upper, budget, bounded=bounded, remove_ties=remove_ties)
 
-    def repeat(self, batch: int) -> "DSF":
-        """A batch of independent copies of this one function."""
-        return self.batched(
-            {name: value.expand(batch, *value.shape) for name, value in self.state_dict().items()}
-        )
-
-    def batched(self, parameters: Mapping[str, Tensor]) -> "DSF":
-        """See ``Scorer.batched``."""
-        full = DSF(
-            self.n,
-            self.widths,
-            self.activation.name,
-            bool(len(self.biases)),
-            batch=len(parameters["weights.0"]),
-            dtype=self.weights[0].dtype,
-            device=self.weights[0].device,
-        )
-        full.load_state_dict(parameters)
-        return full
-
 
 class CollapsedDSF(Scorer):
     """f(x) = g(w.x + b) with a scalar concave g: what a DSF with equal units is (docs/math.md).
@@ -270,16 +256,6 @@ class CollapsedDSF(Scorer):
         weights = [width * w for width, w in zip(self.widths, alone(self.scale), strict=True)]
         return UpperLayers(self.activation, weights, [] if self.bias is None else alone(self.bias))
 
-    def batched(self, parameters: Mapping[str, Tensor]) -> "CollapsedDSF":
-        """See ``Scorer.batched``."""
-        return CollapsedDSF(
-            parameters["weight"],
-            widths=self.widths,
-            activation=self.activation.name,
-            scale=parameters["scale"],
-            bias=parameters.get("bias"),
-        )
-
     def take(self, budget: int) -> Tensor:
         """The largest weights, since they have the largest gains: see ``Scorer.take``."""
         return top_features(self.first_layer().detach().squeeze(1), budget)
@@ -287,40 +263,22 @@ class CollapsedDSF(Scorer):
     def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
         """A sort: see ``Scorer.select``."""
         weight = self.first_layer().detach().squeeze(1)
-        if not remove_ties:
-            order = self.take(budget)
-            taken = weight.gather(1, order)
-            return Selection(order, self._gains(taken))
-        keys = sort_keys(weight).sort(dim=1, descending=True).values[:, :budget]
+        keys = top_keys(weight, budget)
         order, groups = key_features(keys), key_groups(keys)
         leads = torch.ones_like(groups, dtype=torch.bool)
-        leads[:, 1:] = groups[:, 1:] != groups[:, :-1]
+        if remove_ties:  # only the first of those that tie is added to what is taken
+            leads[:, 1:] = groups[:, 1:] != groups[:, :-1]
         taken = weight.gather(1, order) * leads
-        gains = self._gains(taken)
+        before = taken.cumsum(1) - taken
+        gains = self.rise_above(before.unsqueeze(1), taken.unsqueeze(1)).detach()
         place = torch.arange(budget, device=order.device).expand_as(order)
         return Selection(order, gains.gather(1, torch.where(leads, place, 0).cummax(1).values))
 
-    def _gains(self, taken: Tensor) -> Tensor:
-        """What each of these weights [N, k] adds to f when they are taken one after another."""
-        before = taken.cumsum(1) - taken
-        return self.rise_above(before.unsqueeze(1), taken.unsqueeze(1)).detach()
 
-    def expand(self) -> DSF:
-        """The full network that this function stands for."""
-        full = DSF(
-            self.n,
-            self.widths,
-            self.activation.name,
-            self.bias is not None,
-            batch=self.batch,
-            dtype=self.weight.dtype,
-            device=self.weight.device,
-        )
-        with torch.no_grad():
-            full.weights[0].copy_(self.weight.unsqueeze(-2).expand_as(full.weights[0]))
-            for layer, weight in enumerate(list(full.weights)[1:]):
-                weight.copy_(self.scale[..., layer, None, None].expand_as(weight))
-            if self.bias is not None:
-                for layer, bias in enumerate(full.biases):
-                    bias.copy_(self.bias[..., layer, None].expand_as(bias))
-        return full
+def join(parts: Sequence[ScorerT]) -> ScorerT:
+    """Several batches of functions of one architecture as one batch."""
+    whole = deepcopy(parts[0])
+    whole.batch = sum(part.count for part in parts)
+    for own, *same in zip(*(scorer.parameters() for scorer in (whole, *parts)), strict=True):
+        own.data = torch.cat(same).detach()
+    return whole

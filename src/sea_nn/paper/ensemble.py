@@ -20,17 +20,12 @@ from torch import Tensor
 from sea_nn.config import SEAConfig, check_config
 from sea_nn.errors import InputError
 from sea_nn.paper.attribution import attribute
-from sea_nn.paper.dsf import Scorer
+from sea_nn.paper.constraints import read_constraints
+from sea_nn.paper.data import check_heatmaps, check_weights, find_grid, make_training_data
+from sea_nn.paper.dsf import Scorer, join
 from sea_nn.paper.fit import History, fit
+from sea_nn.paper.greedy import check_count
 from sea_nn.paper.heatmaps import upsample
-from sea_nn.paper.objective import find_grid, make_training_data
-from sea_nn.paper.ties import check_count
-from sea_nn.paper.validation import (
-    check_chunk,
-    check_heatmaps,
-    check_weights,
-    read_constraints,
-)
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,6 @@ def ensemble(
     epsilon: float = 1e-3,
     record: bool = False,
     keep_scorer: bool = True,
-    chunk: int | None = None,
     quiet: bool = False,
 ) -> Ensemble:
     """Learn one submodular function an input from its heatmaps, and attribute by marginal gain.
@@ -94,7 +88,6 @@ def ensemble(
         epsilon: the least gain of a required feature, in units of f.
         record: also record how much the map changes in each epoch (costs a sort an epoch).
         keep_scorer: keep the learned functions; for millions of inputs they are better dropped.
-        chunk: inputs to work on at once; chosen by size if None.
         quiet: give no warning of constant heatmaps, which do not count, nor of zero maps.
 
     Raises:
@@ -103,16 +96,17 @@ def ensemble(
     config = check_config(config)
     heatmaps = check_heatmaps(heatmaps, quiet)
     weights = check_weights(weights, heatmaps)
-    check_chunk(chunk)
     (count, m), shape = heatmaps.shape[:2], tuple(heatmaps.shape[2:])
     grid = find_grid(config, shape)
-    constraints = read_constraints(required, forbidden, epsilon, count, shape, grid)
+    constraints = read_constraints(
+        {"required": required, "forbidden": forbidden}, epsilon, count, shape, grid
+    )
     if constraints and grid is not None and config.upsampling != "nearest":
         raise InputError("constraints need upsampling='nearest': another would blur them")
     dtype = torch.promote_types(heatmaps.dtype, torch.float32)
     n, pixels = math.prod(grid or shape), math.prod(shape)
     check_count(n if config.margin_weight == 0 else pixels)  # sets are sorted before pooling
-    size = chunk or _count_rows(n, pixels, m, config, heatmaps.device)
+    size = _count_rows(n, pixels, m, config, heatmaps.device)
     n_silent = 0
 
     def learn(start: int) -> tuple[Tensor, Tensor, Tensor, History, Scorer | None]:
@@ -152,7 +146,7 @@ def ensemble(
         attribution=torch.cat(maps),
         order=torch.cat(orders),
         gains=torch.cat(gained),
-        scorer=_join([f for f in scorers if f is not None]) if keep_scorer else None,
+        scorer=join([f for f in scorers if f is not None]) if keep_scorer else None,
         history=History.concatenate(list(histories)),
         feature_shape=grid or shape,
         config=config,
@@ -173,15 +167,6 @@ def _count_rows(n: int, pixels: int, m: int, config: SEAConfig, device: torch.de
     else:
         budget = (64 if config.constant_start else 112) << 20
     return max(1, budget // row)
-
-
-def _join(scorers: list[Scorer]) -> Scorer:
-    """Several batches of functions as one."""
-    states = [scorer.state_dict() for scorer in scorers]
-    if len(states) == 1:
-        return scorers[0]
-    joined = {name: torch.cat([state[name] for state in states]) for name in states[0]}
-    return scorers[0].batched(joined).requires_grad_(False)  # learned, as each part is
 
 
 def ensemble_class(

@@ -15,15 +15,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from sea_nn.config import SEAConfig, check_init
-from sea_nn.paper.dsf import DSF, CollapsedDSF, Scorer
-from sea_nn.paper.objective import (
-    ObjectiveTerms,
-    TrainingData,
-    decay_term,
-    floor_term,
-    heatmap_term,
-    margin_term,
-)
+from sea_nn.paper.data import TrainingData
+from sea_nn.paper.dsf import DSF, CollapsedDSF, Scorer, join
 
 MapOf = Callable[[Scorer], Tensor]
 Projection = Callable[[Scorer], None]
@@ -91,10 +84,9 @@ def fit(
     epochs = torch.zeros_like(active, dtype=torch.int64)
     if project is not None:
         project(trainer.scorer)
-    previous = map_of(trainer.scorer) if map_of is not None else None
+    current = map_of(trainer.scorer) if map_of is not None else None
     for epoch in range(config.epochs):
-        terms, gradients = trainer.evaluate()
-        history[epoch, :4] = torch.stack(list(vars(terms).values()))
+        history[epoch, :4], gradients = trainer.evaluate()
         before = [p.clone() for p in trainer.parameters] if config.tolerance else []
         solver.step(epoch, trainer.parameters, gradients)
         if project is not None:
@@ -103,21 +95,16 @@ def fit(
             moving = active.reshape(-1, *[1] * (parameter.ndim - 1))
             parameter.copy_(torch.where(moving, parameter, old))
         epochs = epochs + active
-        if map_of is not None and previous is not None:
-            current = map_of(trainer.scorer)
-            history[epoch, 4] = _relative_change(previous, current)
-            previous = current
+        if map_of is not None and current is not None:
+            previous, current = current, map_of(trainer.scorer)
+            size = current.abs().sum(1).clamp_min(torch.finfo(current.dtype).tiny)
+            history[epoch, 4] = (current - previous).abs().sum(1) / size
         if config.tolerance:
             active = active & (history[epoch, 4] > config.tolerance)
             if not bool(active.any()):
                 break
     history = history[: int(epochs.amax())] if count else history
     return trainer.scorer.requires_grad_(False), History.of(history, epochs)
-
-
-def _relative_change(old: Tensor, new: Tensor) -> Tensor:
-    moved, size = (new - old).abs().sum(1), new.abs().sum(1)
-    return moved / size.clamp_min(torch.finfo(size.dtype).tiny)
 
 
 class Solver:
@@ -164,124 +151,97 @@ class Trainer:
 
     Attributes:
         scorer: the function, whose parameters the solver moves in place.
+        above: the parameters above the first layer, if they are trained.
         parameters: the tensors that are trained, [N, ...] each; the first layer's weights lead.
-        copies: how many parameters of the full network an entry of each tensor stands for, [] or
-            one number an entry.
+        copies: how many parameters of the full network an entry of each tensor stands for, one
+            number or one an entry.
         layers: whether each tensor is one layer (True) or every entry is a layer of its own.
     """
 
     def __init__(self, data: TrainingData, config: SEAConfig, collapsed: bool) -> None:
-        self.data, self.config, self.collapsed = data, config, collapsed
+        self.data, self.config = data, config
         self.largest = int(data.budgets.amax()) if data.budgets.numel() else 0
         self.sets = SetChains(data.sets) if self.largest else None
         self.scorer: Scorer
-        self.above: list[Tensor] = []  # the parameters above the first layer, if they are trained
+        above: list[Tensor]
+        maps, sizes = data.heatmaps, (*config.widths, 1)
         if collapsed:
-            self._start_collapsed()
+            start, _ = check_init(config.init)
+            f = self.scorer = CollapsedDSF(
+                maps.new_full((len(maps), maps.shape[2]), start),
+                widths=config.widths,
+                activation=config.activation,
+                scale=maps.new_full((len(maps), len(config.widths)), start),
+                bias=maps.new_full((len(maps), len(sizes)), start) if config.bias else None,
+            )
+            above = [p for p in (f.scale, f.bias) if p is not None]
+            shared = [[sizes[0]], [a * b for a, b in pairwise(sizes)], sizes]
         else:
-            self._start_network()
+            g = DSF(
+                maps.shape[2],
+                config.widths,
+                config.activation,
+                config.bias,
+                config.init,
+                batch=1,
+                seed=config.seed,
+                device=maps.device,
+            )
+            g = self.scorer = join([g] * len(maps)) if len(maps) else g  # all inputs start alike
+            above = [*list(g.weights)[1:], *g.biases]
+            shared = [[1]] * (1 + len(above))
+        self.above = above if config.train == "all" else []
+        self.parameters = [self.scorer.first_layer().detach(), *(p.data for p in self.above)]
+        self.copies = [maps.new_tensor(k) for k in shared[: len(self.parameters)]]
+        self.layers = [True] + [not collapsed] * len(self.above)
 
-    def _start_collapsed(self) -> None:
-        config, maps = self.config, self.data.heatmaps
-        depth, (start, _) = len(config.widths), check_init(config.init)
-        # Scales and biases are views of one tensor, which the solver moves in one go.
-        outer = maps.new_full((len(maps), depth + (depth + 1 if config.bias else 0)), start)
-        f = self.scorer = CollapsedDSF(
-            maps.new_full((len(maps), maps.shape[2]), start),
-            widths=config.widths,
-            activation=config.activation,
-            scale=outer[:, :depth],
-            bias=outer[:, depth:] if config.bias else None,
-        )
-        sizes = (*config.widths, 1)
-        self.parameters, self.layers = [f.first_layer().detach()], [True]
-        self.copies = [maps.new_tensor(sizes[0])]
-        if config.train == "all" and outer.shape[1]:
-            self.above = [p for p in (f.scale, f.bias) if p is not None]
-            self.parameters.append(outer)
-            self.layers.append(False)
-            shared = [a * b for a, b in pairwise(sizes)] + list(sizes if config.bias else ())
-            self.copies.append(maps.new_tensor(shared))
-
-    def _start_network(self) -> None:
-        config, maps = self.config, self.data.heatmaps
-        start = DSF(
-            maps.shape[2],
-            config.widths,
-            config.activation,
-            config.bias,
-            config.init,
-            seed=config.seed,
-            device=maps.device,
-        )
-        f = self.scorer = start.repeat(len(maps))  # all inputs start alike, so chunks agree
-        if config.train == "all":
-            self.above = [*list(f.weights)[1:], *f.biases]
-        self.parameters = [f.first_layer().detach(), *(p.data for p in self.above)]
-        self.copies = [maps.new_tensor(1.0)] * len(self.parameters)
-        self.layers = [True] * len(self.parameters)
-
-    def evaluate(self) -> tuple[ObjectiveTerms, list[Tensor]]:
-        """The terms at the current parameters, and the gradient of each parameter.
+    def evaluate(self) -> tuple[Tensor, list[Tensor]]:
+        """The terms at the current parameters, [4, N], and the gradient of each parameter.
 
         A shared number's gradient is the network's total over its copies, divided by them.
         """
-        maps, m, first = self.data.heatmaps, self.data.heatmaps.shape[1], self.parameters[0]
-        units = first.shape[1]
-        sums = [first.sum(2, keepdim=True), first @ maps.mT]
-        if self.sets is not None:
-            top = spread(self.scorer.take(self.largest), units)
-            running = pad(first.gather(2, top).cumsum(2), (1, 0))
-            budgets = spread(self.data.budgets, units)
-            sums += [self.sets.sums(first), running.gather(2, budgets)]
-        z = torch.cat(sums, 2).requires_grad_()
+        first = self.parameters[0].detach().requires_grad_()
         with torch.enable_grad():
-            terms, loss = self._terms(self.scorer.above(z))
-        slopes, *above = torch.autograd.grad(loss, [z, *self.above], materialize_grads=True)
-        gradient = (slopes[..., 1 : 1 + m] @ maps).add_(slopes[..., :1])
-        if self.sets is not None:
-            on_sets, on_best = slopes[..., 1 + m :].chunk(2, 2)
-            self.sets.add_back(gradient, on_sets)
-            # A feature of rank k is in every best set of more than k features.
-            ends = torch.zeros_like(running).scatter_add_(2, budgets, on_best)
-            gradient.scatter_add_(2, top, ends[..., 1:].flip(2).cumsum(2).flip(2))
-            self._drop_rounding(gradient, slopes)
-        if self.collapsed and above:
-            above = [torch.cat(above, 1)]
+            sums = [first.sum(2, keepdim=True), first @ self.data.heatmaps.mT]
+            if self.sets is not None:
+                top = spread(self.scorer.take(self.largest), first.shape[1])
+                running = pad(first.gather(2, top).cumsum(2), (1, 0))
+                sums.append(self.sets.sums(first))
+                sums.append(running.gather(2, spread(self.data.budgets, first.shape[1])))
+            z = torch.cat(sums, 2)
+            terms, loss = self.weigh(self.scorer.above(z))
+        wanted = [first, z, *self.above]
+        gradient, slopes, *above = torch.autograd.grad(loss, wanted, materialize_grads=True)
+        if self.sets is not None and self.config.solver != "adagrad":
+            # Terms that cancel leave rounding, of which solvers that divide by the largest entry
+            # would make a full step. Adagrad does as well, as in the paper's form: it is left so.
+            least = ROUNDING * slopes.abs().sum(2, keepdim=True)
+            gradient = gradient.masked_fill(gradient.abs() <= least, 0)
         totals = [gradient, *above]
         return terms, [total.div_(k) for total, k in zip(totals, self.copies, strict=True)]
 
-    def _terms(self, values: Tensor) -> tuple[ObjectiveTerms, Tensor]:
-        """The objective's terms and what is to be differentiated.
+    def weigh(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The objective's terms, [4, N], and what is to be differentiated.
 
         From f at 1, at the m heatmaps, at the R sets and at the R best sets, [N, 1 + m + 2R].
         """
         data, config = self.data, self.config
         m, r = data.heatmaps.shape[1], data.sets.shape[1] if self.sets is not None else 0
         ones, maps, sets, best = values.split([1, m, r, r], 1)
-        ones = ones.squeeze(1)
-        margin = floor = decay = torch.zeros_like(ones)
-        heatmap = config.heatmap_weight * heatmap_term(ones, maps, data.weights)
-        if r:
-            margin = margin_term(best, sets, data.set_weights, config.margin)
-            margin = config.margin_weight * margin
-        if config.floor_weight:
-            floor = config.floor_weight * floor_term(ones)
+        margin = floor = ones.new_zeros(len(ones))
+        decay = margin.clone()
+        # f should already be saturated on each heatmap [M2] ...
+        heatmap = config.heatmap_weight * (data.weights * (ones - maps)).sum(1)
+        if r:  # ... and no set of the same size should be better than a binarised one [M3].
+            missing = (config.margin + best - sets).clamp_min(0)
+            margin = config.margin_weight * (data.set_weights * missing).sum(1)
+        if config.floor_weight:  # f = 0 is forbidden
+            floor = config.floor_weight * (1 - ones.squeeze(1)).clamp_min(0)
         if config.weight_decay:
-            counted = zip(self.parameters, self.copies, strict=True)
-            decay = decay_term(counted, config.weight_decay)
+            for p, copies in zip(self.parameters, self.copies, strict=True):
+                decay += config.weight_decay / 2 * (p.detach().square() * copies).flatten(1).sum(1)
         loss = (heatmap + margin + floor).sum()
-        return ObjectiveTerms(heatmap.detach(), margin.detach(), floor.detach(), decay), loss
-
-    def _drop_rounding(self, gradient: Tensor, slopes: Tensor) -> None:
-        """Set to 0, in place, gradients [N, units, n] that are rounding alone: their terms cancel.
-
-        Mirror descent and projected gradient divide by the largest entry, and would make a full
-        step of it. Adagrad does as well, as it does in the paper's form, and is left alone.
-        """
-        if self.config.solver != "adagrad":
-            least = ROUNDING * slopes.abs().sum(2, keepdim=True)
-            gradient.masked_fill_(gradient.abs() <= least, 0)
+        return torch.stack([heatmap, margin, floor, decay]).detach(), loss
 
 
 class SetChains:
@@ -313,15 +273,6 @@ class SetChains:
         taken = weight.gather(2, spread(self.features, units))
         running = taken.unflatten(2, (self.count, self.length)).cumsum(3)
         return pad(running, (1, 0)).flatten(2).gather(2, spread(self.places, units))
-
-    def add_back(self, gradient: Tensor, slopes: Tensor) -> None:
-        """gradient[v] += the slopes [N, units, R] of the sets that hold v, in place."""
-        units = slopes.shape[1]
-        ends = slopes.new_zeros(len(slopes), units, self.count * (self.length + 1))
-        ends.scatter_add_(2, spread(self.places, units), slopes)
-        parts = ends.unflatten(2, (self.count, self.length + 1))[..., 1:]
-        parts = parts.flip(3).cumsum(3).flip(3)  # a prefix's slope goes to all before its end
-        gradient.scatter_add_(2, spread(self.features, units), parts.flatten(2))
 
 
 def spread(index: Tensor, units: int) -> Tensor:

@@ -1,9 +1,19 @@
 """Greedy on any deep submodular function: the features it takes, and what each one adds [M4].
 
-f is concave in the first layer's sums z, so its tangent at one point lies above it everywhere.
-Taken at z plus the *average* feature, it bounds the gains of all features in one product, sharply,
-because features differ little from their average beside what is already in z. Only the features
-whose bound reaches the best gain are evaluated (docs/math.md, section 4).
+**The one tie rule** of greedy, Algorithm 1 and binarised heatmaps: values are compared in their
+leading 30 bits. Those that agree to about one part in 10^9 tie, and among tied features the lowest
+index comes first. For a function of equal units the value is the feature's weight: the larger
+weight has the larger gain. For any other network the gains are compared first; those that agree to
+2^-30 of the best go by the mean of the feature's first-layer weights, which is the weight itself
+where units are equal. So a network and its collapsed form give the same order.
+
+**Bounds**: f is concave in the first layer's sums z, so its tangent at one point lies above it
+everywhere. Taken at z plus the *average* feature, it bounds the gains of all features in one
+product, sharply, because features differ little from their average beside what is already in z.
+Only the features whose bound reaches the best gain are evaluated (docs/math.md, section 4).
+
+>>> top_features(torch.tensor([[1.0, 3.0, 3.0]]), 3)
+tensor([[1, 2, 0]])
 """
 
 from typing import NamedTuple
@@ -12,9 +22,13 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.paper.ties import TIE, rounded
-from sea_nn.paper.upper_layers import UpperLayers, times
+from sea_nn.paper.layers import UpperLayers, times
 
+INDEX_BITS = 22
+"""Low bits of a sort key that hold the feature's index: n is at most 2^22, ties are 2^-30 wide."""
+INDEX = (1 << INDEX_BITS) - 1
+TIE = 2.0 ** (INDEX_BITS - 52)
+"""Two gains are equal when they differ by at most this share of the larger."""
 SLACK = 1 - 4 * TIE
 """A bound below this share of a gain can neither beat it nor tie with it."""
 BLOCK = 8
@@ -26,6 +40,55 @@ class Selection(NamedTuple):
 
     order: Tensor
     gains: Tensor
+
+
+def check_count(n: int) -> None:
+    """Refuse more features than sort keys can number."""
+    if n > INDEX + 1:
+        raise InputError(
+            f"at most 2^{INDEX_BITS} = {INDEX + 1:,} features are supported; got {n:,}. Pool "
+            "images onto a grid (SEAConfig.grid), or group features (feature_mask)"
+        )
+
+
+def _round_bits(values: Tensor) -> Tensor:
+    # Non-negative doubles sort like their bits; adding half a unit first rounds to nearest, so that
+    # values a rounding error apart (0.999..., 1.0) do not fall into different classes.
+    bits = values.to(torch.float64, copy=True).add_(0.0).view(torch.int64)
+    return bits.add_((INDEX + 1) // 2).bitwise_and_(~INDEX)
+
+
+def sort_keys(values: Tensor) -> Tensor:
+    """One int64 key a feature, in whose descending order features are taken: [..., n] -> the same.
+
+    ``key_features`` and ``key_groups`` read the index and the rounded value back.
+    """
+    n = values.shape[-1]
+    check_count(n)
+    return _round_bits(values).add_(torch.arange(INDEX, INDEX - n, -1, device=values.device))
+
+
+def top_keys(values: Tensor, k: int) -> Tensor:
+    """The k largest keys of values [N, n], largest first: [N, k]."""
+    keys = sort_keys(values)
+    if k > values.shape[1] // 4:  # from here on a full sort is the faster selection
+        return keys.sort(dim=1, descending=True).values[:, :k]
+    return keys.topk(k, dim=1).values
+
+
+def key_features(keys: Tensor) -> Tensor:
+    """The features' indices that are stored in sort keys."""
+    return INDEX - (keys & INDEX)
+
+
+def key_groups(keys: Tensor) -> Tensor:
+    """The rounded values that are stored in sort keys: equal where features tie."""
+    return keys >> INDEX_BITS
+
+
+def top_features(values: Tensor, k: int) -> Tensor:
+    """The k features with the largest values, ties to the lowest index: [N, n] -> [N, k]."""
+    return key_features(top_keys(values, k))
 
 
 @torch.no_grad()
@@ -47,7 +110,9 @@ def take_greedily(
         remove_ties: as in Algorithm 1 [M6], tied features share the gain and leave together.
     """
     count, n, units = columns.shape
-    sizes = rounded(columns.mean(2))  # among tied gains the larger column goes first
+    sizes = key_groups(
+        _round_bits(columns.mean(2))
+    )  # among tied gains the larger column goes first
     sums = columns.new_zeros(count, 1, units)
     lead = torch.arange(count, device=columns.device)[:, None]
     free = torch.ones(count, n, dtype=torch.bool, device=columns.device)
@@ -95,8 +160,7 @@ def _evaluate_contenders(
     From every layer's sums [N, 1, units], evaluating the ``width`` largest bounds first.
     """
     rises = upper.rises(layers, average)
-    anchor = [z + rise for z, rise in zip(layers, rises, strict=True)]
-    slope = upper.slope(anchor)
+    slope = upper.slope([z + rise for z, rise in zip(layers, rises, strict=True)])
     # Both parts of a bound are positive; its rounding is a share of the larger numbers in them.
     widest = max(z.shape[2] for z in layers)
     rounding = 4 * widest * len(layers) * torch.finfo(columns.dtype).eps

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from sea_nn.errors import InputError
 from sea_nn.features import cell_of, sum_cells
-from sea_nn.paper.ties import key_features, sort_keys
+from sea_nn.paper.greedy import key_features, sort_keys
 
 FLAT = 1e-6
 """Members' maps whose values differ by less than this share prefer no feature: it is rounding."""

@@ -1,15 +1,16 @@
-"""Refuse heatmaps, weights and constraints that cannot be used, and say why."""
+"""Heatmaps in: checked, then as rows of features and the sets they are binarised to [M3]."""
 
 import math
 import warnings
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from sea_nn.config import SEAConfig
 from sea_nn.errors import AssumptionWarning, InputError, KindError
-from sea_nn.features import expand_mask, sum_cells
-from sea_nn.paper.constraints import Constraints
+from sea_nn.features import clip_grid
+from sea_nn.paper.heatmaps import binarize, count_thresholds, pool, pool_sets
 
 MANY_METHODS = 16
 """More methods than this, on tables, are taken for the rows of a picture: [m, H, W]."""
@@ -101,36 +102,57 @@ def check_weights(weights: Tensor | None, heatmaps: Tensor) -> Tensor:
     return weights.expand(count, m)
 
 
-def check_chunk(chunk: int | None) -> None:
-    """Refuse a number of inputs at once that is none."""
-    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
-        raise InputError(f"chunk must be a whole number of inputs from 1, or None; got {chunk!r}")
+@dataclass(frozen=True)
+class TrainingData:
+    """What f is learned from, for N inputs with n features; weights say how much each counts."""
+
+    heatmaps: Tensor  # float64 [N, m, n]
+    weights: Tensor  # [N, m]
+    sets: Tensor  # binarised heatmaps, bool [N, R, n]; R may be 0
+    budgets: Tensor  # size of the best set that each one is compared with, int64 [N, R]
+    set_weights: Tensor  # [N, R]
 
 
-def read_constraints(
-    required: Tensor | None,
-    forbidden: Tensor | None,
-    epsilon: float,
-    count: int,
-    shape: tuple[int, ...],
-    grid: Sequence[int] | None = None,
-) -> Constraints:
-    """Constraints from masks in the heatmaps' shape; a grid's cell is bound if any pixel is."""
-    bound: dict[str, Tensor] = {}
-    for name, mask in (("required", required), ("forbidden", forbidden)):
-        if mask is None or not count:
-            continue
-        mask = expand_mask(mask, name, count, shape)
-        cells = mask if grid is None else sum_cells(mask.to(torch.float64), grid) > 0
-        bound[name] = cells.reshape(count, -1)
-    if len(bound) == 2 and bool(
-        (bound["required"] & bound["forbidden"].to(bound["required"].device)).any()
-    ):
+def find_grid(config: SEAConfig, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the grid that heatmaps of this shape are pooled onto; None: each feature alone."""
+    if config.grid is None:
+        return None
+    if len(shape) != 2:
         raise InputError(
-            "a feature is both required and forbidden"
-            + (": two of its pixels share a cell of the grid" if grid is not None else "")
+            f"a grid needs heatmaps with two axes [N, m, H, W]; these have shape {shape} an input: "
+            "set grid=None"
         )
-    number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
-    if "required" in bound and not (number and 0 < epsilon < float("inf")):
-        raise InputError(f"epsilon must be above 0 for required features; got {epsilon}")
-    return Constraints(**bound, epsilon=epsilon)
+    return clip_grid(config.grid, shape)
+
+
+def make_training_data(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> TrainingData:
+    """Heatmaps [N, m, *shape] to what the objective sees: float64 rows, sets, budgets, weights.
+
+    A constant heatmap prefers nothing: it and its sets count for nothing.
+    """
+    count, m = heatmaps.shape[:2]
+    maps = heatmaps.detach().to(torch.float64)
+    low, high = maps.flatten(2).aminmax(dim=2)
+    weights = weights.to(maps) * (high > low)
+    grid = find_grid(config, tuple(maps.shape[2:]))
+    rows = maps.flatten(2) if grid is None else pool(maps, grid).flatten(2)
+    if not config.margin_weight:
+        none = rows.new_zeros(count, 0)
+        sets = torch.zeros(count, 0, rows.shape[2], dtype=torch.bool, device=rows.device)
+        return TrainingData(rows, weights, sets, none.long(), none)
+    sets = binarize(maps.flatten(2), config.thresholds)
+    k = sets.shape[2]
+    if grid is not None:
+        pixels = sets.reshape(count, m, k, *maps.shape[2:])
+        sets = pool_sets(pixels, grid, at_least=config.reading == "authors").flatten(3)
+    sets = sets.flatten(1, 2)
+    if not config.heatmap_weight and not bool(sets.any(2).any(1).all()):
+        raise InputError(
+            "every binarised heatmap of some input is empty once pooled onto the grid, and "
+            "heatmap_weight is 0: nothing would be learned. Use a finer grid or smaller thresholds"
+        )
+    budgets = sets.sum(2, dtype=torch.int32).long()  # ten times faster than in int64
+    if config.reading == "authors":
+        asked = torch.tensor(count_thresholds(config.thresholds, math.prod(maps.shape[2:])))
+        budgets = asked.clamp(max=rows.shape[2]).repeat(count, m).to(budgets)
+    return TrainingData(rows, weights, sets, budgets, weights.repeat_interleave(k, 1))

@@ -1,0 +1,129 @@
+"""The layers of a deep submodular function: concave activations, and what is above the first layer.
+
+An activation is non-decreasing, concave on [0, inf), and zero at zero [M1]. It knows its value, its
+slope, and its *rise* phi(z + d) - phi(z), computed without subtracting two nearly equal numbers.
+Marginal gains built from rises keep full relative precision however small they are beside f itself,
+which is what makes ties a matter of mathematics, not rounding.
+
+>>> phi = parse_activation("sqrt")
+>>> phi.value(torch.tensor([0.0, 4.0]))
+tensor([0., 2.])
+>>> phi.rise(torch.tensor(1e16, dtype=torch.float64), torch.tensor(1.0, dtype=torch.float64))
+tensor(5.0000e-09, dtype=torch.float64)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sea_nn.config import check_activation
+
+SQRT_FLOOR = 1e-12
+"""Below this, sqrt is replaced by its chord from 0, so that its slope is finite (1e6) at 0."""
+
+
+@dataclass(frozen=True)
+class Concave:
+    """A concave activation phi; its functions work on each number alone.
+
+    Attributes:
+        value: phi(z).
+        slope: phi'(z), finite everywhere on [0, inf).
+        rise: phi(z + d) - phi(z) for z, d >= 0, without cancellation; z and d broadcast.
+    """
+
+    value: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor], Tensor]
+    rise: Callable[[Tensor, Tensor], Tensor]
+
+
+def _sqrt(z: Tensor) -> Tensor:
+    chord = z * SQRT_FLOOR**-0.5
+    return torch.where(z > SQRT_FLOOR, z.clamp_min(SQRT_FLOOR).sqrt(), chord)
+
+
+def _rise_of_sqrt(z: Tensor, d: Tensor) -> Tensor:
+    low, high = _sqrt(z), _sqrt(z + d)
+    ratio = d / (high + low).clamp_min(torch.finfo(d.dtype).tiny)
+    return torch.where(z > SQRT_FLOOR, ratio, high - low)
+
+
+def _make_power(exponent: float) -> Concave:
+    def value(z: Tensor) -> Tensor:
+        return torch.expm1(exponent * torch.log1p(z)) / exponent
+
+    return Concave(
+        value,
+        lambda z: (1 + z) ** (exponent - 1),
+        lambda z, d: (1 + z) ** exponent * value(d / (1 + z)),
+    )
+
+
+SQRT = Concave(
+    _sqrt,
+    lambda z: torch.where(z > SQRT_FLOOR, 0.5 * z.rsqrt(), SQRT_FLOOR**-0.5),
+    _rise_of_sqrt,
+)
+LOG1P = Concave(torch.log1p, lambda z: 1 / (1 + z), lambda z, d: torch.log1p(d / (1 + z)))
+
+
+def parse_activation(name: str) -> Concave:
+    """Return the activation called ``name``: "sqrt", "log1p" or "power:p" with p < 1.
+
+    "power:p" is ((1 + z)^p - 1) / p: "power:0.5" is 2 (sqrt(1 + z) - 1), and "power:-1" is
+    z / (1 + z), which saturates at 1, as every negative p does at -1/p.
+    """
+    exponent = check_activation(name)
+    if exponent is not None:
+        return _make_power(exponent)
+    return SQRT if name == "sqrt" else LOG1P
+
+
+def times(h: Tensor, matrix: Tensor) -> Tensor:
+    """h @ matrix for batches of matrices: [N, r, k] and [N, k, c] -> [N, r, c]."""
+    if matrix.shape[1:] == (1, 1):  # the collapsed form's layers are single numbers
+        return h * matrix
+    if len(h) == len(matrix) == 1:  # only the product of two matrices runs on all cores
+        return torch.mm(h[0], matrix[0]).unsqueeze(0)
+    return torch.matmul(h, matrix)
+
+
+@dataclass(frozen=True)
+class UpperLayers:
+    """What turns the first layer's sums into values, gains and slopes, for N networks.
+
+    Written F in docs/math.md: f(x) = F(phi(W x + b)). Training and greedy both keep the first
+    layer's sums themselves, because adding a feature there is adding a column. The activation
+    stands before each layer above the first.
+    """
+
+    activation: Concave
+    weights: list[Tensor]  # of layers 2, 3, …, [N, out, in] each
+    biases: list[Tensor]  # [N, 1, out] each, the first layer's included, or none at all
+
+    def sums(self, z: Tensor) -> list[Tensor]:
+        """From the first layer's sums without its bias [N, r, units]: each layer's, value last."""
+        every = [z + self.biases[0] if self.biases else z]
+        for layer, weight in enumerate(self.weights, start=1):
+            z = times(self.activation.value(every[-1]), weight.mT)
+            every.append(z + self.biases[layer] if self.biases else z)
+        return every
+
+    def rises(self, sums: list[Tensor], step: Tensor) -> list[Tensor]:
+        """What adding step[N, r, units] to the first layer's sums adds to every layer's.
+
+        ``sums`` are every layer's before, [N, r or 1, width] each. Nothing cancels.
+        """
+        rises = [step]
+        for z, weight in zip(sums, self.weights, strict=False):
+            rises.append(times(self.activation.rise(z, rises[-1]), weight.mT))
+        return rises
+
+    def slope(self, sums: list[Tensor]) -> Tensor:
+        """The gradient of the value with respect to the first layer's sums: [N, r, units]."""
+        slope = torch.ones_like(sums[-1])
+        for z, weight in zip(sums[-2::-1], self.weights[::-1], strict=True):
+            slope = times(slope, weight) * self.activation.slope(z)
+        return slope
