@@ -137,6 +137,7 @@ class Call:
         asked: the features that questions are about; without a budget those of the map.
         hiding: how what is left out becomes absent.
         absent: what that means, in words.
+        other: another fill, for the checks, where nobody said what absent means.
         choices: the members, the next ones where the first explain nothing.
         budget: evaluations an input; None: the paper's form.
         config: the paper's settings.
@@ -163,6 +164,7 @@ class Call:
     asked: Features
     hiding: Perturbation
     absent: str
+    other: Perturbation | None = None
     choices: tuple[tuple[Entry, ...], ...]
     budget: int | None
     config: SEAConfig = field(default_factory=SEAConfig)
@@ -431,6 +433,12 @@ def check_call(
         draws=draws,
         seed=seed,
     )
+    other, parts = None, features.parts or (features,)
+    unsaid = budget is not None and absent is None and background is None
+    if unsaid and any(part.kind.neighbours for part in parts):
+        other = prepare_absence(
+            x, features, "mean", baselines=baselines, background=None, draws=1, seed=seed
+        )
     return Call(
         model=model,
         x=x,
@@ -440,6 +448,7 @@ def check_call(
         asked=asked,
         hiding=hiding,
         absent=_say_absent(absent, features, background, draws),
+        other=other,
         choices=choices,
         budget=budget,
         config=config,

@@ -20,15 +20,24 @@ from torch import Tensor
 from sea_nn import features as grouping
 from sea_nn.call import Call, check_budget
 from sea_nn.config import SEAConfig, check_config
-from sea_nn.explanation.assemble import (
-    Explained,
-    Learned,
-    assemble,
+from sea_nn.explanation.assemble import Explained, Learned, assemble
+from sea_nn.explanation.checks import (
+    check_absence,
     check_function,
     check_range,
+    check_units,
+    count_otherwise,
+    keep_first,
 )
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.members.checks import Check, check_completeness, check_members, check_probe, vote
+from sea_nn.members.checks import (
+    Check,
+    check_completeness,
+    check_maps,
+    check_members,
+    check_probe,
+    vote,
+)
 from sea_nn.members.member_maps import MemberMaps, to_heatmaps, to_signed
 from sea_nn.members.run import run_members
 from sea_nn.model.precision import full_precision
@@ -88,14 +97,21 @@ def explain(call: Call, quiet: bool = False) -> Explanation:
 
 def check(
     call: Call, probe: Probe, members: MemberMaps, learned: Learned | AnswersMap
-) -> list[Check]:
+) -> tuple[Check, ...]:
     """What a person should know about an explanation."""
-    checks = [*check_probe(probe), *check_members(members)]
-    if call.budget is None:
-        checks += check_completeness(probe, members)
+    optional = {e.label for choice in call.choices for e in choice if e.optional}
+    checks = [*check_probe(probe), *check_members(members, optional)]
+    if isinstance(learned, AnswersMap):
+        left = (call.budget or 0) - -(-probe.meter.seen // len(call.x))
+        absence = check_absence(probe, learned, call.asked, call.other, left)
+        checks += check_function(learned, absence)
+    else:
+        checks += [*check_maps(members), *check_completeness(probe, members)]
     if call.background is not None:
         checks += check_range(call.x, call.background, call.features)
-    return checks + (check_function(learned) if isinstance(learned, AnswersMap) else [])
+    elif call.budget is not None and call.told.get("absent") is None and call.baselines is None:
+        checks += check_units(call.x, call.features)
+    return keep_first(checks)
 
 
 def ask(
@@ -132,6 +148,8 @@ def ask(
     before = 0 if known is None else known[0].shape[1]
     left = (budget * count - meter.seen) // (count * draws)
     questions = min((budget - paid - call.looks) // draws, left + before)
+    if call.other is not None and questions > before:  # the checks ask by another fill as well
+        questions = max(before, questions - count_otherwise(questions, call.asked.n))
     meter.start("questions", "questions", (questions - before) * draws * count)
 
     def keep(learned: AnswersMap) -> AnswersMap:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,17 +16,13 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import Part, show_input
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.explanation.ranking import name_class, rank_classes
-from sea_nn.features import Features
-from sea_nn.features.kinds import TABLE
-from sea_nn.function.function import CLIP, find_rounding
-from sea_nn.members.checks import Check, Level
+from sea_nn.members.checks import Check
 from sea_nn.members.member_maps import MemberMaps
 from sea_nn.model.probe import Probe
 from sea_nn.paper.ensemble import Ensemble
 from sea_nn.questions.learn import AnswersMap
 
 MOST_MEMBERS = 8  # targets whose maps are kept
-LITTLE = 0.25  # an R² below which a function says little of the model
 
 
 @dataclass(frozen=True)
@@ -153,69 +149,6 @@ def divide(rows: Mapping[str, int], count: int) -> dict[str, int]:
     members, questions = -(-rows["members"] // count), rows["questions"] // count
     checks = -(-sum(rows.values()) // count) - members - questions
     return {"members": members, "questions": questions, "checks": checks}
-
-
-def check_function(learned: AnswersMap) -> list[Check]:
-    """What to know of functions learned from answers: clipped log-odds, classes without support."""
-    f, checks = learned.function, []
-    if learned.stopped:
-        done = f"questions ended after {f.n_answers}: {learned.stopped}"
-        level: Level = "warn" if learned.stopped == "interrupted" else "ok"
-        checks.append(Check(level, "questions", done, "the map is of what was answered until then"))
-    for i in range(len(learned.order)):
-        checks += check_answers(learned, i, f"input {i}")
-    return checks
-
-
-def check_answers(
-    learned: AnswersMap, i: int, subject: str, absent: str = "choose SEA(model, absent=)"
-) -> Iterator[Check]:
-    """Warn of clipped log-odds, of a function that says little, and of a target without support.
-
-    The last is an input that says no more for the target than an empty one.
-
-    Args:
-        learned: what was learned from the answers.
-        i: the input.
-        subject: what the checks call it.
-        absent: how to choose another way to be absent, where its map is empty.
-    """
-    if bool(learned.clipped[i]):
-        message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
-        yield Check("warn", subject, message, "gains are lower bounds")
-    f = learned.function
-    own = slice(i, i + 1)
-    share = float(learned.asked.rows(own).compute_r2(learned.error[own], f.link))
-    if share < LITTLE:
-        message = f"the learned function says little: R² {share:.2f} on answers left out of its fit"
-        yield Check("warn", subject, message, "trust its order more than its values, or ask more")
-    change = float(f.all[i] - f.none[i])
-    if change > float(find_rounding(f)[i]):
-        return
-    message = f"the whole input says no more for the target than an empty one: {change:.3g}"
-    advice = f"its map is empty; explain another target, or {absent}"
-    if bool(learned.against[i].any()):
-        advice = "the map has what speaks for it, e.against what speaks against it"
-        if not bool((learned.gains[i] > 0).any()):
-            advice = "its map is empty: nothing speaks for it; e.against has what speaks against it"
-    yield Check("warn", subject, message, advice)
-
-
-def check_range(x: Tensor, background: Tensor, features: Features) -> list[Check]:
-    """Warn of a table's values that the background does not have the like of."""
-    if features.kind is not TABLE:
-        return []
-    names = features.names
-    low, high = background.aminmax(dim=0)
-    outside, checks = (x < low) | (x > high), []
-    for i in outside.any(1).nonzero().flatten().tolist():
-        which = outside[i].nonzero().flatten().tolist()
-        said = ", ".join(names[k] if names else f"column {k}" for k in which[:3])
-        more = f" and {len(which) - 3} more" if len(which) > 3 else ""
-        message = f"outside what the background has: {said}{more}"
-        advice = "the model may not know such values; nor does what is absent look like them"
-        checks.append(Check("warn", f"input {i}", message, advice))
-    return checks
 
 
 def _name(labels: Sequence[str], target: int | list[int]) -> str:

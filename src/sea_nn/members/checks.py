@@ -12,7 +12,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -104,7 +104,7 @@ def examine(
         probe.begin(ask_empty=False)
         found = run_members(probe, [entries], "skip")
         checks = (*check_model(probe), *check_probe(probe), *check_members(found))
-        return (*checks, *check_completeness(probe, found))
+        return (*checks, *check_maps(found), *check_completeness(probe, found))
 
 
 def check_model(probe: Probe) -> list[Check]:
@@ -161,9 +161,17 @@ def check_probe(probe: Probe) -> list[Check]:
     return checks
 
 
-def check_members(found: MemberMaps) -> list[Check]:
-    """What the members' own maps tell: failures, empty maps, duplicates, sums that are missed."""
-    checks = [Check("fail", name, why, "it is left out") for name, why in found.failed.items()]
+def check_members(found: MemberMaps, optional: Collection[str] = ()) -> list[Check]:
+    """What members' maps tell of them: failures, empty maps, duplicates, sums that are missed.
+
+    Args:
+        found: the maps.
+        optional: members that nobody asked for: that they do not fit a model is no fault.
+    """
+    checks = [
+        Check("ok" if name in optional else "fail", name, why, "it is left out")
+        for name, why in found.failed.items()
+    ]
     if not found.maps:
         what = "no member explains this model: the map rests on its answers alone"
         return [*checks, Check("ok", "members", what)]
@@ -185,19 +193,28 @@ def check_members(found: MemberMaps) -> list[Check]:
             checks.append(Check("warn", name, f"its map equals {copies[name]}'s", advice))
         else:
             checks.append(Check("ok", name, "its map is finite, not empty, and its own"))
-    checks += [
+    checks += [c for name, missed in found.missed.items() for c in _check_missed(name, missed)]
+    return checks
+
+
+def check_maps(found: MemberMaps) -> list[Check]:
+    """Inputs about which members say nothing, or nothing together: their map rests on these."""
+    if not found.maps:
+        return []
+    own = [reduce_channels(maps, found.kind.channels) for maps in found.maps.values()]
+    dead = torch.stack([is_flat(maps) for maps in own]).all(0)
+    checks = [
         Check(
             "fail",
             f"input {i}",
             "every member's map is zero or the same everywhere: the model does not react to it",
             "its map is zero; check the preprocessing, or explain another target",
         )
-        for i in find_dead(found)
+        for i in dead.nonzero().flatten().tolist()
     ]
-    own = [maps for name, maps in found.maps.items() if name not in copies]
-    checks += _check_agreement([reduce_channels(maps, found.kind.channels) for maps in own])
-    checks += [c for name, missed in found.missed.items() for c in _check_missed(name, missed)]
-    return checks
+    copies = {b for _, b, same in found.duplicates() if bool(same.all())}
+    names = zip(found.maps, own, strict=True)
+    return checks + _check_agreement([maps for name, maps in names if name not in copies])
 
 
 def _check_missed(name: str, missed: Tensor) -> list[Check]:
@@ -218,7 +235,7 @@ def _check_agreement(maps: list[Tensor]) -> list[Check]:
         return []
     mean, chance = mean_agreement(torch.stack(maps, 1))
     low = (mean <= chance) & (chance <= MOST_CHANCE)
-    advice = "the map shows little that members share: it rests on the model's answers, if any"
+    advice = "the map shows little that members share; a budget asks the model itself"
     return [
         Check(
             "warn",
@@ -229,12 +246,6 @@ def _check_agreement(maps: list[Tensor]) -> list[Check]:
         )
         for i in low.nonzero().flatten().tolist()
     ]
-
-
-def find_dead(found: MemberMaps) -> list[int]:
-    """Return the inputs about which every member's map says nothing."""
-    flat = [is_flat(reduce_channels(m, found.kind.channels)) for m in found.maps.values()]
-    return [int(i) for i in torch.stack(flat).all(0).nonzero().flatten()]
 
 
 def check_completeness(probe: Probe, found: MemberMaps) -> list[Check]:

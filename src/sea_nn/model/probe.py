@@ -114,13 +114,16 @@ class Probe:
         """The rows that the model has seen, by purpose."""
         return self.meter.rows
 
-    def ask(self, sets: Tensor, features: Features | None = None) -> Tensor:
+    def ask(
+        self, sets: Tensor, features: Features | None = None, purpose: str = "questions"
+    ) -> Tensor:
         """What the model says with only the sets left, [N, R]: a probability, or a value.
 
         Args:
             sets: bool [N, R, *shape] over the positions of a map or, with ``features`` of the same
                 map, [N, R, n] over these.
             features: what the sets are of.
+            purpose: what the rows are counted for.
         """
         shape = self.features.shape if features is None else (features.n,)
         count, per_input = sets.shape[:2]
@@ -140,7 +143,7 @@ class Probe:
             return hiding.hide(~self.features.over_input(left), rows[part], points[part] % k)
 
         said: list[Tensor] = []
-        self.meter.purpose = "questions"
+        self.meter.purpose = purpose
         answers = ask_points(self.fast, rows, build, said.append)
         if said:
             self.said.append(torch.cat(said).view(count, per_input, k, -1))

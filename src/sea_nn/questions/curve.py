@@ -18,7 +18,7 @@ from sea_nn.function.several import SeveralFunctions
 
 SHARES = (1 / 4, 1 / 8, 1 / 2, 1 / 16, 1 / 32, 1 / 64)
 """Shares of the features to ask about, the most telling first."""
-SPARE = 31  # questions an input for each of these shares, of which it costs two
+SPARE = 29  # questions an input for each of these shares, of which it costs two
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Curve:
 def choose_counts(questions: int, n: int) -> tuple[int, ...]:
     """The numbers of features to ask about, two questions each, and at most a fifteenth of all.
 
-    >>> choose_counts(30, 64), choose_counts(124, 64), choose_counts(508, 64)
+    >>> choose_counts(28, 64), choose_counts(124, 64), choose_counts(508, 64)
     ((), (4, 8, 16, 32), (1, 2, 4, 8, 16, 32))
     """
     counts = {round(share * n) for share in SHARES[: questions // SPARE]}
