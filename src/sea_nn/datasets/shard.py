@@ -20,7 +20,7 @@ from sea_nn.datasets.items import MOST_CLASSES, Item, ItemError, Source
 from sea_nn.datasets.manifest import Manifest, find_device
 from sea_nn.datasets.storage import Array, Rows, sum_tensors
 from sea_nn.errors import SEAError
-from sea_nn.explanation.assemble import LITTLE
+from sea_nn.explanation.checks import LITTLE
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.parts import show_input
 from sea_nn.explanation.ranking import COUNT
