@@ -9,6 +9,7 @@ from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.games import GAMES, TUNING_GAMES
 from sea_bench.experiments.paper_tables import PAPER_EXPERIMENTS
 from sea_bench.experiments.spans import SERIES
+from sea_bench.experiments.submodular import SUBMODULAR_COST
 from sea_bench.experiments.sureness import SURENESS_EXPERIMENTS
 from sea_bench.experiments.text_pages import TEXT_EXPERIMENTS
 from sea_bench.speed.core import CORE
@@ -21,6 +22,7 @@ from sea_nn.errors import InputError
 _ALL: tuple[Experiment, ...] = (
     GAMES,
     TUNING_GAMES,
+    SUBMODULAR_COST,
     *SURENESS_EXPERIMENTS,
     *BUDGET_EXPERIMENTS,
     *PAPER_EXPERIMENTS,

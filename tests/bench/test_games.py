@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from sea_bench.data.games import list_games, number_sets, optimum, quality, read_game
+from sea_bench.experiments import submodular
 from sea_bench.experiments.rivals import shapley, values_by_permutations, values_by_svarm
 from sea_nn.errors import InputError
 
@@ -67,3 +68,16 @@ def test_sampled_values_come_near_to_shapley_values(values):
     exact = shapley(score, 1, 6)
     assert torch.allclose(values(score, 1, 6, 20_000, 0), exact, atol=0.1)
     assert values(score, 1, 6, 20, 0).isfinite().all()
+
+
+def test_a_submodular_function_learns_what_is_submodular_and_not_what_is_not(monkeypatch):
+    monkeypatch.setattr(submodular, "STEPS", 300)
+    sets = torch.rand(500, 6, generator=torch.Generator().manual_seed(0)) < 0.5
+    a, b, c = sets[:, :3].double().unbind(1)
+    missed = []
+    for odds in (4 * torch.maximum(a, b) + 2 * c - 3, 8 * (a == b).double() - 4):
+        f, constant = submodular.learn_submodular(sets, odds.sigmoid(), 0)
+        said = (constant + f(sets.double())).sigmoid()
+        missed.append(float((said - odds.sigmoid()).abs().mean()))
+        assert all(bool((weight >= 0).all()) for weight in f.parameters())
+    assert missed[0] < 0.03 < 0.06 < missed[1]

@@ -1,22 +1,12 @@
-"""How sure SEA is, and how much to believe: coverage of intervals, trust in members, steadiness.
-
-Each page goes over the same places, a data set with a classifier each; a place whose data are not
-there is left out, and the page says so.
-"""
+"""How sure SEA is, and how much to believe: coverage of intervals, trust in members, steadiness."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from sea_bench.data.games import KINDS, read_game
-from sea_bench.experiments.asking import ScoreSets, explain, fill_all, make_score
-from sea_bench.experiments.budgets import PLACES, TITLES
-from sea_bench.experiments.comparison import Comparison
+from sea_bench.data.games import KINDS
+from sea_bench.experiments.asking import explain
 from sea_bench.experiments.experiment import (
     Compared,
     Findings,
@@ -25,71 +15,17 @@ from sea_bench.experiments.experiment import (
     quantity,
     score_rows,
 )
-from sea_bench.experiments.games import choose_games, make_function
-from sea_bench.experiments.games import make_score as make_game_score
-from sea_bench.experiments.inputs import choose_inputs
-from sea_bench.experiments.predictions import GRID, spend
+from sea_bench.experiments.predictions import spend
 from sea_bench.experiments.rivals import draw_sets
-from sea_nn.errors import InputError
-from sea_nn.features import Features
+from sea_bench.experiments.subjects import IMAGES, Subject, list_subjects, remember_all
 from sea_nn.metrics import random_map
 from sea_nn.paper.agreement import spearman
 
 ANSWERS = (30, 128, 378)
 BUDGETS = (34, 128, 512)
-IMAGES = ("fmnist", "vit", "btd", "tiny_imagenet", "imagenet", "resnet50", "pets", "cub")
 SHARE = 0.9  # of unseen answers that an interval should hold
 TRIED = 384
 SHOWN = "random heat"
-
-
-@dataclass(frozen=True)
-class Subject:
-    """One input of a place: a model, the input, and what the model says of its sets."""
-
-    model: Callable[[Tensor], Tensor]
-    x: Tensor
-    target: Tensor
-    features: Features
-    score: ScoreSets
-    output: str
-    seed: int
-
-
-def list_subjects(run: Run, games: bool, skipped: list[str]) -> Iterator[tuple[str, list[Subject]]]:
-    """Yield places with their subjects; those whose data are missing are named in ``skipped``."""
-    for name in IMAGES:
-        given = {k: v for k, v in PLACES[name].items() if k != "mask"}
-        place = Comparison(f"of {name}", "", "", **given)
-        try:
-            inputs = choose_inputs(place, run.count, run.device, run.seed)
-        except InputError as error:
-            skipped.append(f"left out: {TITLES[name]} ({str(error).partition(':')[0]})")
-            continue
-        found = []
-        for one in inputs.split()[:1]:
-            for number in range(len(inputs)):
-                batch = one.read([number])
-                features = Features.of(batch.x).on_grid(GRID, batch.x.device)
-                fills = fill_all(batch.x, features, "blur")
-                model = one.loaded.model
-                score = make_score(model, batch.x, batch.target, features, fills)
-                about = (model, batch.x, batch.target, features, score)
-                found.append(Subject(*about, "logits", number))
-        yield TITLES[name], found
-    for kind in KINDS if games else ():
-        try:
-            paths = choose_games(kind, run.count, tuning=False)
-        except InputError as error:
-            skipped.append(f"left out: {KINDS[kind]} ({str(error).partition(':')[0]})")
-            continue
-        found = []
-        for number, path in enumerate(paths):
-            n, table = read_game(path)
-            x, target = torch.ones(1, n), torch.tensor([1])
-            game, score = make_function(table, n), make_game_score(table)
-            found.append(Subject(game, x, target, Features.of(x), score, "probabilities", number))
-        yield KINDS[kind], found
 
 
 def measure_coverage(run: Run) -> Findings:
@@ -100,13 +36,13 @@ def measure_coverage(run: Run) -> Findings:
     metrics += [quantity(f"width@{count}", "lower", width, (0.0, 1.0)) for count in ANSWERS]
 
     def cover(one: Subject) -> dict[str, Tensor]:
-        tried = draw_sets(TRIED, one.features.n, run.seed + 77 + one.seed)[None]
+        tried = draw_sets(TRIED, one.features.n, run.seed + 77 + one.number)[None]
         truth, found = one.score(tried), dict[str, Tensor]()
         for count in ANSWERS:
             how = {"output": one.output, "seed": run.seed}
             e = spend(one.model, one.x, one.target, count, **how)
             positions = one.features.expand(tried.to(one.x.device))
-            _, low, high = (v.double() for v in e.predict(positions, interval=SHARE))  # type: ignore[call-arg]
+            _, low, high = (v.double() for v in e.predict(positions, interval=SHARE))
             found[f"SEA inside@{count}"] = ((low <= truth) & (truth <= high)).double().mean(1)
             found[f"SEA width@{count}"] = (high - low).mean(1)
             # The control: one interval for all sets, from as many answers about random ones.
@@ -119,12 +55,13 @@ def measure_coverage(run: Run) -> Findings:
         return found
 
     parts, skipped = [], list[str]()
-    for title, subjects in list_subjects(run, True, skipped):
-        found = _remember(run, title, subjects, cover)
+    for _, title, subjects in list_subjects(run, (*IMAGES, *KINDS), skipped):
+        found = remember_all(run, title, subjects, cover)
         rows = {
             row: {m.name: found[f"{row} {m.name}"] for m in metrics} for row in ("SEA", "constant")
         }
-        parts.append(Compared(score_rows(rows, metrics), "SEA", title))
+        about = f"{len(subjects)} inputs."
+        parts.append(Compared(score_rows(rows, metrics), "SEA", title, about))
     notes = [
         f"{TRIED} random sets of every size an input that were not asked about; SEA chooses its "
         "questions itself; an interval keeps its word where it holds 85 to 95 % of them",
@@ -139,21 +76,22 @@ def measure_trust(run: Run) -> Findings:
 
     def ask_trust(one: Subject) -> dict[str, Tensor]:
         def heat(model: nn.Module, x: Tensor, target: Tensor) -> Tensor:
-            return random_map((len(x), *x.shape[2:]), run.seed, one.seed, x.device)[:, None]
+            return random_map((len(x), *x.shape[2:]), run.seed, one.number, x.device)[:, None]
 
         heat.__name__ = SHOWN
         e = explain(one.model, one.x, one.target, budget=128, seed=run.seed)
         methods = [*e.methods, heat]
         e = explain(one.model, one.x, one.target, methods=methods, budget=512, seed=run.seed)
-        return {name: share.double().cpu() for name, share in e.trust.items()}  # type: ignore[attr-defined]
+        return {name: share.double().cpu() for name, share in e.trust.items()}
 
-    for title, subjects in list_subjects(run, False, skipped):
-        found = _remember(run, title, subjects, ask_trust)
+    for _, title, subjects in list_subjects(run, IMAGES, skipped):
+        found = remember_all(run, title, subjects, ask_trust)
         metric = quantity(
             "trust", "higher", "Share of what the answers believed, by member.", (0.0, 1.0)
         )
         rows = {name: {"trust": values} for name, values in found.items()}
-        parts.append(Compared(score_rows(rows, [metric]), next(iter(rows)), title))
+        about = f"{len(subjects)} inputs."
+        parts.append(Compared(score_rows(rows, [metric]), SHOWN, title, about))
     notes = [f"512 evaluations an input; {SHOWN!r} is noise given as a member: the control"]
     return Findings(parts, [*notes, *skipped])
 
@@ -173,16 +111,17 @@ def measure_steadiness(run: Run) -> Findings:
             first = _map(one, budget, run.seed)
             found[f"SEA seeds@{budget}"] = spearman(first, _map(one, budget, run.seed + 1))
             found[f"SEA batch@{budget}"] = spearman(first, _map(one, budget, run.seed, 2))
-            noise = [random_map(tuple(first.shape), run.seed + k, one.seed) for k in (0, 1)]
+            noise = [random_map(tuple(first.shape), run.seed + k, one.number) for k in (0, 1)]
             for what in ("seeds", "batch"):
                 found[f"random {what}@{budget}"] = spearman(*(v.to(first) for v in noise))
         return found
 
     parts, skipped = [], list[str]()
-    for title, subjects in list_subjects(run, False, skipped):
-        found = _remember(run, title, subjects, compare)
+    for _, title, subjects in list_subjects(run, IMAGES, skipped):
+        found = remember_all(run, title, subjects, compare)
         rows = {row: {n: found[f"{row} {n}"] for n in names} for row in ("SEA", "random")}
-        parts.append(Compared(score_rows(rows, metrics), "SEA", title))
+        about = f"{len(subjects)} inputs."
+        parts.append(Compared(score_rows(rows, metrics), "SEA", title, about))
     return Findings(parts, skipped)
 
 
@@ -192,24 +131,6 @@ def _map(one: Subject, budget: int, seed: int, copies: int = 1) -> Tensor:
     x = torch.cat([x, *[x.flip(-1)] * (copies - 1)])
     e = explain(one.model, x, target, budget=budget, seed=seed)
     return e.attribution[:1].flatten(1).double()
-
-
-def _remember(
-    run: Run,
-    title: str,
-    subjects: list[Subject],
-    work: Callable[[Subject], dict[str, Tensor]],
-) -> dict[str, Tensor]:
-    """Results of all subjects of a place, [N] each, remembered one by one."""
-    found = []
-    for one in subjects:
-        run.tell(title, one.seed, len(subjects))
-        content = [one.x, one.target, one.score(draw_sets(8, one.features.n, 0)[None])]
-        compute = partial(work, one)
-        found.append(run.remember({"place": title}, one.seed, content, compute))
-    keys = list(dict.fromkeys(key for row in found for key in row))
-    missing = torch.full((1,), torch.nan, dtype=torch.float64)
-    return {key: torch.cat([row.get(key, missing).flatten() for row in found]) for key in keys}
 
 
 SURENESS_EXPERIMENTS = (
