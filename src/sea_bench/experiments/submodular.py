@@ -63,14 +63,15 @@ def _descend(x: Tensor, chance: Tensor, seed: int, rate: float) -> tuple[float, 
 
     for _ in range(STEPS):
         adam.zero_grad()
-        miss(torch.randint(len(x), (BATCH,), generator=generator)).backward()  # type: ignore[no-untyped-call]
+        miss(torch.randint(len(x), (BATCH,), generator=generator)).backward()
         adam.step()
         slower.step()
         with torch.no_grad():
             for weight in f.parameters():
                 weight.clamp_(min=LEAST)
     f.requires_grad_(False)
-    return float(miss(torch.arange(len(x)))), f, constant.detach()
+    constant.requires_grad_(False)
+    return float(miss(torch.arange(len(x)))), f, constant
 
 
 def measure_quality(score: ScoreSets, order: Tensor) -> float:
@@ -100,7 +101,8 @@ def compare_forms(one: Subject, seed: int) -> dict[str, Tensor]:
         f, constant = learn_submodular(many[0], process(many)[0], seed)
 
         def submodular(sets: Tensor) -> Tensor:
-            return (constant + f(sets.double())).sigmoid()  # noqa: B023
+            odds: Tensor = constant + f(sets.double())  # noqa: B023
+            return odds.sigmoid()
 
         said: dict[str, Callable[[Tensor], Tensor]] = {PROCESS: process, SUBMODULAR: submodular}
         for name, predict in said.items():
