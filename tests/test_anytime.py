@@ -8,7 +8,7 @@ from torch import nn
 
 from sea_nn import SEA, Explanation, Running
 from sea_nn.errors import InputError
-from sea_nn.features.kinds import TABLE
+from sea_nn.features import TABLE
 from sea_nn.questions.absent import prepare
 from sea_nn.questions.ask import find_way
 from tests.helpers.networks import build_pooled, draw_bright

@@ -20,7 +20,6 @@ from sea_nn import (
     read_dataset,
 )
 from sea_nn.errors import AssumptionWarning, InputError, KindError
-from sea_nn.explain import learn
 from sea_nn.members.run import compute_maps
 from tests.helpers.functions import maps
 
@@ -198,9 +197,7 @@ def test_bad_weights_are_refused(weights):
         ensemble(GOOD, weights=["a", "b", "c"])
 
 
-@pytest.mark.parametrize(
-    "call", [ensemble, learn, lambda maps, c: SEA(torch.nn.Flatten(), config=c)]
-)
+@pytest.mark.parametrize("call", [ensemble, lambda maps, c: SEA(torch.nn.Flatten(), config=c)])
 @pytest.mark.parametrize("config", [{}, {"epochs": 2}, "paper"])
 def test_settings_are_a_config(call, config):
     with pytest.raises(KindError, match="config must be a SEAConfig"):
@@ -238,10 +235,16 @@ def test_a_function_has_whole_sizes(sizes):
     "mask", [torch.ones(3, 3, dtype=torch.bool), [[True]], torch.ones(4, 5), [None]]
 )
 @pytest.mark.parametrize("feature_mask", [None, torch.arange(20).view(4, 5) // 5])
-def test_masks_of_features_have_the_maps_shape(mask, feature_mask):
-    for name in ("required", "forbidden"):
-        with pytest.raises((InputError, KindError), match=f"{name} must be a bool mask"):
-            learn(GOOD, SEAConfig(epochs=2), feature_mask=feature_mask, **{name: mask})
+@pytest.mark.parametrize("name", ["required", "forbidden"])
+def test_masks_of_features_have_the_maps_shape(mask, feature_mask, name):
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(20, 2))
+    sea = SEA(model, "saliency", SEAConfig(epochs=2))
+    with pytest.raises((InputError, KindError), match=f"{name} must be a bool mask"):
+        sea.explain(
+            *(torch.rand(2, 1, 4, 5), 0),
+            feature_mask=feature_mask,
+            constraints=Constraints(**{name: mask}),
+        )
 
 
 @pytest.mark.filterwarnings("ignore:thresholds above")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sea_nn.datasets import explain_dataset, read_dataset
     from sea_nn.explanation.explanation import Explanation
     from sea_nn.members.checks import Check
-    from sea_nn.model.wrapped import NumpyModel
+    from sea_nn.model.outputs import NumpyModel
     from sea_nn.paper.aggregators import aggregate
     from sea_nn.paper.attribution import maximize
     from sea_nn.paper.dsf import DSF, CollapsedDSF
@@ -50,7 +50,7 @@ _HOMES = {
     "paper.ensemble": ("Ensemble", "ensemble", "ensemble_class"),
     "explanation.explanation": ("Explanation",),
     "members.checks": ("Check",),
-    "model.wrapped": ("NumpyModel",),
+    "model.outputs": ("NumpyModel",),
     "sea": ("SEA",),
     "paper.dsf": ("DSF", "CollapsedDSF"),
     "paper.attribution": ("maximize",),

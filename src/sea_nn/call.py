@@ -16,14 +16,11 @@ from torch import Tensor, nn
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.features import Features, Kind
-from sea_nn.features.kinds import SEVERAL
-from sea_nn.members.cheap import choose_entries
+from sea_nn.features import SEVERAL, Features, Kind
 from sea_nn.members.registry import Entry, Methods
-from sea_nn.members.run import check_input, check_on_error
-from sea_nn.model.outputs import Output, Target
+from sea_nn.members.run import check_input, check_on_error, choose_entries
+from sea_nn.model.outputs import Output, PackedModel, Progress, Target, read_value
 from sea_nn.model.probe import Perturbation, check_autocast
-from sea_nn.model.wrapped import PackedModel, Progress, read_value
 from sea_nn.questions.absent import WAYS, check_background
 from sea_nn.questions.ask import NEED_NEIGHBOURS, choose_draws, find_way, prepare_absence
 

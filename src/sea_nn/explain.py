@@ -13,13 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sea_nn import features as grouping
 from sea_nn.call import Call, check_budget
-from sea_nn.config import SEAConfig, check_config
 from sea_nn.explanation.assemble import Explained, Learned, assemble
 from sea_nn.explanation.checks import (
     check_absence,
@@ -30,6 +29,7 @@ from sea_nn.explanation.checks import (
     keep_first,
 )
 from sea_nn.explanation.explanation import Explanation
+from sea_nn.features import expand_mask, number_cells
 from sea_nn.members.checks import (
     Check,
     check_completeness,
@@ -38,12 +38,10 @@ from sea_nn.members.checks import (
     check_probe,
     vote,
 )
-from sea_nn.members.member_maps import MemberMaps, to_heatmaps, to_signed
-from sea_nn.members.run import run_members
-from sea_nn.model.precision import full_precision
+from sea_nn.members.run import MemberMaps, run_members, to_heatmaps, to_signed
+from sea_nn.model.borrowing import full_precision
+from sea_nn.model.outputs import Meter
 from sea_nn.model.probe import Probe, open_model
-from sea_nn.model.wrapped import Meter
-from sea_nn.paper.data import check_heatmaps, check_weights
 from sea_nn.paper.ensemble import ensemble
 from sea_nn.paper.heatmaps import scale
 from sea_nn.questions.asked import find_basis
@@ -89,7 +87,7 @@ def explain(call: Call, quiet: bool = False) -> Explanation:
 
         members = run_members(probe, call.choices, call.running.on_error, earlier)
         if call.budget is None:
-            learned: Learned | AnswersMap = learn_from_members(call, members)
+            learned: Learned | AnswersMap = learn(call, members)
         else:
             learned = ask(call, probe, members, empty, started, put)
         return put(learned, () if quiet else check(call, probe, members, learned))
@@ -178,56 +176,23 @@ def ask(
     return keep(learned)
 
 
-def learn_from_members(call: Call, members: MemberMaps) -> Learned:
+def learn(call: Call, members: MemberMaps) -> Learned:
     """The paper's form: one function an input, learned from what the members say."""
-    bounds = call.constraints
-    return learn(
-        to_heatmaps(members),
-        call.config,
-        weights=vote(members),
-        feature_mask=call.features.groups,
-        required=None if bounds is None else bounds.required,
-        forbidden=None if bounds is None else bounds.forbidden,
-        epsilon=1e-3 if bounds is None else bounds.epsilon,
-    )
-
-
-def learn(
-    heatmaps: Tensor,
-    config: SEAConfig | None = None,
-    *,
-    weights: Tensor | None = None,
-    feature_mask: Tensor | None = None,
-    required: Tensor | None = None,
-    forbidden: Tensor | None = None,
-    epsilon: float = 1e-3,
-) -> Learned:
-    """Learn a map for each input from heatmaps: ``ensemble``, with votes and groups of features.
-
-    Heatmaps [N, m, *shape] and weights, [m] or [N, m], are those of ``ensemble``, as are masks and
-    ``epsilon``. With a ``feature_mask``, whole numbers that broadcast to the map, equal numbers are
-    one feature.
-    """
-    config = check_config(config)
-    heatmaps, shape, groups = check_heatmaps(heatmaps, quiet=True), heatmaps.shape[2:], None
-    if feature_mask is not None:
-        groups = grouping.group_features(feature_mask, tuple(shape)).to(heatmaps.device)
-        heatmaps = scale(grouping.average_groups(heatmaps, groups), 2)
-        config = config.replace(grid=None)
-        required = grouping.mark_groups(required, groups, len(heatmaps), "required")
-        forbidden = grouping.mark_groups(forbidden, groups, len(heatmaps), "forbidden")
-    result = ensemble(
-        heatmaps,
-        config,
-        weights=check_weights(weights, heatmaps),
-        quiet=True,
-        required=required,
-        forbidden=forbidden,
-        epsilon=epsilon,
-    )
-    painted, cells = result.attribution, groups
-    if groups is not None:
-        painted = grouping.spread(painted, groups, tuple(shape))
-    elif result.feature_shape != tuple(shape):  # pooled onto a grid
-        cells = grouping.number_cells(result.feature_shape, shape).unsqueeze(0)
+    heatmaps, features, config = to_heatmaps(members), call.features, call.config
+    bounds: dict[str, Any] = {} if call.constraints is None else vars(call.constraints)
+    if features.groups is not None:  # equal numbers of a mask are one feature
+        (count, m), config = heatmaps.shape[:2], config.replace(grid=None)
+        own = features.count().to(heatmaps)
+        sums = features.sum(heatmaps.flatten(0, 1)).view(count, m, -1)
+        heatmaps = scale(sums / own, 2)
+        for name, mask in bounds.items():
+            if name != "epsilon" and mask is not None:
+                wide = expand_mask(mask, name, count, features.shape).to(heatmaps)
+                bounds = {**bounds, name: features.sum(wide) > 0}
+    result = ensemble(heatmaps, config, weights=vote(members), quiet=True, **bounds)
+    painted, cells = result.attribution, features.groups
+    if cells is not None:
+        painted = features.expand(painted)
+    elif result.feature_shape != features.shape:  # pooled onto a grid
+        cells = number_cells(result.feature_shape, features.shape).unsqueeze(0)
     return Learned(result, painted, cells)

@@ -23,11 +23,10 @@ from sea_nn.config import ABSENT, SEAConfig, check_config, check_seed, check_who
 from sea_nn.errors import InputError, KindError
 from sea_nn.explain import explain
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.features.kinds import IMAGE
-from sea_nn.members.cheap import choose_entries
+from sea_nn.features import IMAGE
 from sea_nn.members.registry import Methods
-from sea_nn.model.outputs import Output, Target
-from sea_nn.model.wrapped import ARRAYS
+from sea_nn.members.run import choose_entries
+from sea_nn.model.outputs import ARRAYS, Output, Target
 from sea_nn.text.explainer import TextSEA
 
 PAPER = "the paper's form has its settings in SEAConfig"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.members.gradients import draw_baselines
+from sea_nn.members.masking import draw_seed
 from sea_nn.members.run import compute_maps
-from sea_nn.members.surrogates import draw_seed
 from sea_nn.model.noise import draw_normal, find_keys
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from sea_nn import SEA
 from sea_nn.errors import MemberError
-from sea_nn.features.patches import find_patches
+from sea_nn.features import find_patches
 from sea_nn.members.attention import attend
 from sea_nn.members.run import compute_maps
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError, MemberError
-from sea_nn.features import segment, superpixels
+from sea_nn.features import Features, segment, superpixels
 from tests.helpers.by_hand import build_table, ours, pick, same
 
 
@@ -95,16 +95,12 @@ def test_superpixels_do_not_melt_on_noise():
 
 
 def test_segments_of_each_kind_of_input():
-    assert torch.equal(segment(torch.zeros(2, 5))[1], torch.arange(5))
-    mask = torch.tensor([[7, 7, 9], [3, 3, 9]])
-    each = segment(torch.zeros(2, 3), mask)
-    assert [s.tolist() for s in each] == [[0, 0, 1], [0, 0, 1]]
-    shared = segment(torch.zeros(2, 3), mask[0])
+    x, many = torch.zeros(2, 3), torch.zeros(1, 5000)
+    assert torch.equal(segment(x, Features.of(x))[1], torch.arange(3))
+    shared = segment(x, Features.of(x, feature_mask=torch.tensor([7, 7, 9])))
     assert [s.tolist() for s in shared] == [[0, 0, 1], [0, 0, 1]]
-    with pytest.raises(InputError, match=r"broadcast to the input \[2, 3\]; got \[2, 4\]"):
-        segment(torch.zeros(2, 3), torch.zeros(2, 4, dtype=torch.long))
     with pytest.raises(MemberError, match="group features with feature_mask="):
-        segment(torch.zeros(1, 5000))
+        segment(many, Features.of(many))
 
 
 def test_lime_and_kernel_shap_make_superpixels_by_themselves(image):

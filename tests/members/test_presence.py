@@ -5,12 +5,9 @@ import torch
 from torch import nn
 
 from sea_nn import SEA
-from sea_nn.features import Features
-from sea_nn.features.kinds import IMAGE, TABLE
-from sea_nn.members.cheap import choose_members
-from sea_nn.members.member_maps import to_signed
+from sea_nn.features import IMAGE, TABLE, Features
 from sea_nn.members.registry import expand_methods
-from sea_nn.members.run import compute_maps, run_members
+from sea_nn.members.run import choose_entries, compute_maps, run_members, to_signed
 from sea_nn.model.probe import open_model
 from sea_nn.questions.absent import blur, prepare
 from tests.helpers.networks import build_pooled, draw_bright
@@ -116,9 +113,9 @@ def test_members_leave_at_least_half_of_a_budget_to_questions():
     for budget in (5, 12, 20, 34, 128, 1024):
         for kind in (IMAGE, TABLE):
             for model in (nn.Conv2d(3, 2, 3), torch.sin):
-                entries = choose_members(model, kind, budget)[0]
+                entries = choose_entries(model, None, kind, budget)[0]
                 assert sum(entry.member.cost(entry.options) for entry in entries) <= budget / 2
-    passes = [choose_members(nn.Conv2d(3, 2, 3), IMAGE, b)[0][0].options for b in (34, 128)]
+    passes = [choose_entries(nn.Conv2d(3, 2, 3), budget=b)[0][0].options for b in (34, 128)]
     assert [own["passes"] for own in passes] == [8, 16]
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from sea_nn.errors import MemberError
 from sea_nn.members.registry import expand_methods
 from sea_nn.members.run import compute_maps, run_members
-from sea_nn.model import batching as memory
+from sea_nn.model import evaluator as memory
 from sea_nn.model.probe import open_model
 from sea_nn.questions.absent import prepare
 from tests.helpers.networks import count, images

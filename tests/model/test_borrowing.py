@@ -13,8 +13,8 @@ from torch import nn
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.members.run import compute_maps
-from sea_nn.model import batching
 from sea_nn.model.borrowing import borrow, copy_twin, is_private
+from sea_nn.model.evaluator import watch_memory
 from sea_nn.model.probe import open_model
 
 
@@ -378,7 +378,7 @@ def test_hooks_that_an_interrupt_leaves_behind_do_nothing(monkeypatch):
     monkeypatch.setattr(hooks, "__exit__", lambda *_: None)
     monkeypatch.setattr(torch.utils.hooks.RemovableHandle, "remove", lambda self: None)
     try:
-        with batching.watch_memory() as kept:
+        with watch_memory() as kept:
             model(X[:1])
         kept.measure(X[:1])
         with borrow(model):
@@ -432,7 +432,7 @@ def test_measuring_memory_leaves_no_tensor_behind():
     before = count()
     for model in models:
         for _ in range(5):
-            with batching.watch_memory() as kept:
+            with watch_memory() as kept:
                 model(torch.rand(1, 3, 8, 8))
             kept.measure(X[:1])
             compute_maps(model, torch.rand(2, 3, 8, 8), 0, "integrated_gradients", output="value")

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.model.outputs import resolve_target
-from sea_nn.model.wrapped import TensorModel, predict
+from sea_nn.model.outputs import TensorModel, predict, resolve_target
+from sea_nn.model.probe import open_model
 
 SCORES = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 4.0]])
 Pair = namedtuple("Pair", "scores hidden")
@@ -56,21 +56,19 @@ def test_other_outputs_are_refused_by_name(output, error, message):
         TensorModel(lambda x: output)(torch.zeros(2, 4))
 
 
-def test_predict_in_pieces_equals_one_pass_and_extra_arguments_follow_the_inputs():
+def test_outputs_in_pieces_equal_one_pass_and_extra_arguments_follow_the_inputs():
     model, x, shift = nn.Linear(4, 3), torch.randn(7, 4), torch.arange(7.0).unsqueeze(1)
 
     def shifted(inputs, offset, factor):
         return model(inputs.sub_(1)) + offset * factor  # works in place on what it is given
 
     kept = x.clone()
-    whole = predict(shifted, x, (shift, 2.0))
-    parts = predict(shifted, x, (shift, 2.0), batch_size=3)
-    assert torch.allclose(whole, parts)
-    assert torch.allclose(whole, model(kept - 1) + 2 * shift)
+    for limit in (None, 3):
+        with open_model(shifted, x, args=(shift, 2.0), limit=limit) as probe:
+            assert torch.allclose(probe.whole, model(kept - 1) + 2 * shift)
+            assert not probe.whole.requires_grad
     assert torch.equal(x, kept)
-    assert not whole.requires_grad
-    with pytest.raises(InputError, match="at least one input"):
-        predict(model, x[:0])
+    assert torch.allclose(predict(model, x, batch_size=3), model(x))
 
 
 @pytest.mark.parametrize("target", [2, [2, 2], torch.tensor(2), torch.tensor([2, 2])])

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from sea_nn import SEA, explain
-from sea_nn.model import precision
-from sea_nn.model.precision import full_precision
+from sea_nn.model import borrowing
+from sea_nn.model.borrowing import full_precision
 
 GPU = torch.device("cuda")  # only named: the switches are there without one
 CUDNN, MATMUL = torch.backends.cudnn, torch.backends.cuda.matmul
@@ -68,7 +68,7 @@ def test_an_interrupt_on_the_way_in_is_raised_and_forgotten(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(precision, "turn_off", interrupt)
+        patch.setattr(borrowing, "turn_off", interrupt)
         with pytest.raises(KeyboardInterrupt), full_precision(GPU):
             pass
     with full_precision(GPU):

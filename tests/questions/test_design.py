@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from sea_nn.features import Features
-from sea_nn.features.kinds import TABLE
+from sea_nn.features import TABLE, Features
 from sea_nn.function.function import read
 from sea_nn.function.process import SetProcess
 from sea_nn.questions.design import design, split_evenly

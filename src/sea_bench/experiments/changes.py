@@ -15,8 +15,8 @@ from sea_nn.errors import InputError
 from sea_nn.metrics import Metric, Scores, random_map
 from sea_nn.metrics.order import overlap, top_sets
 from sea_nn.metrics.scoring import RANDOM
+from sea_nn.model.borrowing import full_precision
 from sea_nn.model.noise import uniform
-from sea_nn.model.precision import full_precision
 from sea_nn.paper.heatmaps import scale
 
 AMPLITUDE = 0.02

@@ -15,8 +15,7 @@ from sea_bench.experiments.region_searches import find_method
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.members.checks import vote
-from sea_nn.members.member_maps import MemberMaps, to_heatmaps
-from sea_nn.members.run import compute_maps
+from sea_nn.members.run import MemberMaps, compute_maps, to_heatmaps
 from sea_nn.paper.ensemble import Ensemble
 
 WISHES = {"budget": None, "order": None, "keep": True, "break": False}

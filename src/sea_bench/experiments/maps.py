@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sea_bench.experiments.comparison import Comparison, Map
-from sea_nn.members.member_maps import MemberMaps
+from sea_nn.members.run import MemberMaps
 from sea_nn.metrics import random_map
 from sea_nn.paper.aggregators import aggregate
 from sea_nn.paper.ensemble import Ensemble, ensemble, ensemble_class

@@ -24,13 +24,13 @@ from sea_bench.experiments.maps import draw_heatmaps
 from sea_bench.experiments.predictions import PREDICTED, describe_prediction, measure_predictions
 from sea_bench.experiments.region_searches import COSTS
 from sea_nn.errors import InputError
-from sea_nn.members.member_maps import to_heatmaps
 from sea_nn.members.registry import get
+from sea_nn.members.run import to_heatmaps
 from sea_nn.metrics import Metric, Scores, get_metric, random_map, score_maps
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
 from sea_nn.metrics.order import count_top, top_sets
 from sea_nn.metrics.scoring import RANDOM
-from sea_nn.model.precision import full_precision
+from sea_nn.model.borrowing import full_precision
 from sea_nn.paper.agreement import sharpen
 from sea_nn.paper.attribution import estimate_lipschitz, lipschitz
 

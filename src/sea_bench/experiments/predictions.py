@@ -18,7 +18,7 @@ from sea_bench.experiments.inputs import Batch
 from sea_bench.experiments.rivals import Known, ask_known, draw_sets, list_functions, rank
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
-from sea_nn.members.member_maps import to_heatmaps
+from sea_nn.members.run import to_heatmaps
 from sea_nn.metrics import Metric, Scores
 
 TRIED = 384  # sets that no function has seen, half of them random

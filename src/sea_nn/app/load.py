@@ -25,8 +25,7 @@ from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.members import registry
 from sea_nn.model.borrowing import borrow
-from sea_nn.model.outputs import Output
-from sea_nn.model.wrapped import Progress
+from sea_nn.model.outputs import Output, Progress
 from sea_nn.text.explainer import TextSEA
 from sea_nn.text.model import TextModel
 from sea_nn.text.reading import Reading, read_text

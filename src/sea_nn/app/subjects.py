@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from sea_nn.call import About, Running
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
-from sea_nn.model.outputs import Output, find_output
-from sea_nn.model.wrapped import Progress, predict
+from sea_nn.model.outputs import Output, Progress, find_output, predict
 from sea_nn.questions.absent import prepare
 from sea_nn.questions.ask import find_way
 from sea_nn.sea import SEA

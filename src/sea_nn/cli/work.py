@@ -21,8 +21,8 @@ from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.atomic import draft_folder, find_target
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.features.patches import find_patches
-from sea_nn.model.wrapped import predict
+from sea_nn.features import find_patches
+from sea_nn.model.outputs import predict
 from sea_nn.sea import SEA
 from sea_nn.show.panels import blend, heat, to_array
 from sea_nn.vision.models import LoadedModel, load_model

@@ -17,7 +17,7 @@ from sea_nn.explanation.parts import Part, show_input
 from sea_nn.explanation.provenance import Provenance, find_versions
 from sea_nn.explanation.ranking import name_class, rank_classes
 from sea_nn.members.checks import Check
-from sea_nn.members.member_maps import MemberMaps
+from sea_nn.members.run import MemberMaps
 from sea_nn.model.probe import Probe
 from sea_nn.paper.ensemble import Ensemble
 from sea_nn.questions.learn import AnswersMap

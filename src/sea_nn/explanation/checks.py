@@ -9,8 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from sea_nn.features import Features
-from sea_nn.features.kinds import TABLE
+from sea_nn.features import TABLE, Features
 from sea_nn.function.function import CLIP, find_rounding
 from sea_nn.members.checks import Check, Level
 from sea_nn.model.probe import Perturbation, Probe

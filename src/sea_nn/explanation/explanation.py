@@ -30,7 +30,7 @@ from sea_nn.features import KINDS, find_kind
 from sea_nn.function.function import SetFunction
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.members.checks import Check
-from sea_nn.members.member_maps import MemberMaps
+from sea_nn.members.run import MemberMaps
 from sea_nn.model.outputs import Output
 from sea_nn.paper.agreement import agreement, disagreement
 from sea_nn.questions.asked import Asked

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features.kinds import VIEWS
+from sea_nn.features import VIEWS
 
 
 def check_parts(e: Any) -> None:

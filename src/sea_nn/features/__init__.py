@@ -1,41 +1,55 @@
 """Features: what of an input is attributed. ``Features`` carries the idea through all rooms.
 
-``kinds`` says what one position of a map is in each kind of input, ``groups`` which positions count
-as one feature, ``segments`` makes superpixels for members.
+``features`` says what one position of a map is in each kind of input and which positions count as
+one feature; ``segments`` finds features from data.
 """
 
-from sea_nn.features.columns import group_columns
-from sea_nn.features.features import Features
-from sea_nn.features.groups import (
-    average_groups,
+from sea_nn.features.features import (
+    IMAGE,
+    KINDS,
+    SERIES,
+    SEVERAL,
+    TABLE,
+    TEXT,
+    UNKNOWN,
+    VIEWS,
+    VOLUME,
+    Features,
+    Kind,
+    attends,
     cell_of,
     clip_grid,
     expand_mask,
+    find_kind,
+    find_patches,
     group_features,
-    mark_groups,
     number_cells,
-    spread,
     sum_cells,
 )
-from sea_nn.features.kinds import KINDS, Kind, find_kind
-from sea_nn.features.segments import number_segments, segment, superpixels
+from sea_nn.features.segments import group_columns, segment, superpixels
 
 __all__ = [
+    "IMAGE",
     "KINDS",
+    "SERIES",
+    "SEVERAL",
+    "TABLE",
+    "TEXT",
+    "UNKNOWN",
+    "VIEWS",
+    "VOLUME",
     "Features",
     "Kind",
-    "average_groups",
+    "attends",
     "cell_of",
     "clip_grid",
     "expand_mask",
     "find_kind",
+    "find_patches",
     "group_columns",
     "group_features",
-    "mark_groups",
     "number_cells",
-    "number_segments",
     "segment",
-    "spread",
     "sum_cells",
     "superpixels",
 ]

@@ -4,7 +4,7 @@ A map has positions: pixels, voxels, columns, values of a series. One or more of
 *feature*: a cell of a grid, a superpixel, the columns of a one-hot code, a span of time.
 
 >>> import torch
->>> features = Features.of(torch.zeros(2, 3, 8, 8), grid=(2, 2))
+>>> features = Features.of(torch.zeros(2, 3, 8, 8)).on_grid((2, 2))
 >>> features.shape, features.n
 ((8, 8), 4)
 >>> kept = features.expand(torch.tensor([[True, False, False, False]]))
@@ -20,16 +20,91 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features.groups import clip_grid, group_features, number_cells
-from sea_nn.features.kinds import SEVERAL, UNKNOWN, Kind, find_kind
-from sea_nn.features.patches import find_patches
 
 MOST_CELLS = 64
 """How many features a table or series has by default when the model is asked."""
-EVEN = 0.5  # the part of a feature's gain that all its positions share alike
+MOST_PATCHES, LEAST_PATCHES = 8, 4
+"""Cells along a side of an image, made of a vision transformer's patches."""
+UNKNOWN = "values"  # the kind of inputs with more axes than any other
+VIEWS = ("bars", "lines", "picture", "slices", "words", "parts")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of inputs; a kind of your own is one more of these (docs/how-to/features.md).
+
+    Attributes:
+        name: what it is called in reports and files.
+        axes: of a batch of such inputs, its own included.
+        channels: the axis of a batch along which values belong to one position, as the colours of
+            a pixel do; None where every value is a position of its own.
+        view: how its maps are shown: "bars" [F], "lines" [C, T], "picture" [H, W], "slices"
+            [D, H, W], "words" [F], or "parts" (several inputs).
+        absent: what features become that are left out of a question; see
+            ``sea_nn.questions.absent``.
+    """
+
+    name: str
+    axes: int
+    channels: int | None = None
+    view: str = "bars"
+    absent: str = "baseline"
+
+    def __post_init__(self) -> None:
+        if self.view not in VIEWS:
+            raise InputError(f"a view is one of {', '.join(VIEWS)}; got {self.view!r}")
+        if self.channels is not None and not 1 <= self.channels < self.axes:
+            raise InputError(
+                f"channels is an axis from 1 to {self.axes - 1}, or None; got {self.channels}"
+            )
+
+    def map_shape(self, x: Tensor) -> tuple[int, ...]:
+        """The shape of one map of inputs ``x``: (F,), (C, T), (H, W), (D, H, W)."""
+        return tuple(s for axis, s in enumerate(x.shape) if axis not in (0, self.channels))
+
+    def over_input(self, mask: Tensor) -> Tensor:
+        """A mask over maps, [P, *shape], as one that broadcasts to inputs."""
+        return mask if self.channels is None else mask.unsqueeze(self.channels)
+
+    def over_map(self, marked: Tensor) -> Tensor:
+        """Marks of single values, bool like the inputs, as marks of positions, [N, *shape]."""
+        return marked if self.channels is None else marked.any(self.channels)
+
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        """The axes along which positions have neighbours: time, rows and columns, depth.
+
+        >>> [kind.neighbours for kind in (TABLE, SERIES, IMAGE)]
+        [(), (2,), (2, 3)]
+        """
+        return tuple(axis for axis in range(2, self.axes) if axis != self.channels)
+
+    @property
+    def scale_axes(self) -> tuple[int, ...]:
+        """The axes of values in one unit: a channel's own, or all of an input without neighbours.
+
+        An input's own mean and extremes are taken along these.
+        """
+        return self.neighbours or tuple(range(1, self.axes))
+
+
+TABLE = Kind("table", 2)
+SERIES = Kind("series", 3, view="lines", absent="blur")
+IMAGE = Kind("image", 4, 1, "picture", "blur")
+VOLUME = Kind("volume", 5, 1, "slices", "blur")
+TEXT = Kind("text", 2, view="words", absent="mask")
+SEVERAL = Kind("several", 2, view="parts")
+"""Several inputs of one call, their values side by side: [N, V]."""
+KINDS = {kind.name: kind for kind in (TABLE, SERIES, IMAGE, VOLUME, TEXT, SEVERAL)}
+
+
+def find_kind(x: Tensor) -> Kind:
+    """The kind of inputs with as many axes as ``x``: the one place where axes tell it."""
+    return next((kind for kind in KINDS.values() if kind.axes == x.ndim), Kind(UNKNOWN, x.ndim))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +138,6 @@ class Features:
         *,
         kind: Kind | None = None,
         feature_mask: Tensor | None = None,
-        grid: Sequence[int] | None = None,
         names: Sequence[str] | None = None,
         model: Any = None,
     ) -> Features:
@@ -73,7 +147,6 @@ class Features:
             x: the inputs.
             kind: left out, it is found from the number of axes.
             feature_mask: whole numbers that broadcast to the map: equal ones are one feature.
-            grid: cells along each axis of the map, instead of a mask.
             names: of columns or channels.
             model: whose patches questions about images go by, if it is a vision transformer.
         """
@@ -94,13 +167,14 @@ class Features:
         shape = kind.map_shape(x)
         if isinstance(names, str) or not (names is None or isinstance(names, Iterable)):
             raise KindError(f"names must be a list of names; got {names!r}")
-        named = None if names is None else tuple(map(str, names))
-        if feature_mask is not None:
-            groups = group_features(feature_mask, shape).to(x.device)
-            return cls(kind, shape, groups, names=named, input_shape=tuple(x.shape[1:]))
-        patches = find_patches(model, shape) if kind.view == "picture" else None
-        single = cls(kind, shape, names=named, input_shape=tuple(x.shape[1:]), patches=patches)
-        return single if grid is None else single.on_grid(grid, x.device)
+        return cls(
+            kind,
+            shape,
+            None if feature_mask is None else group_features(feature_mask, shape).to(x.device),
+            names=None if names is None else tuple(map(str, names)),
+            input_shape=tuple(x.shape[1:]),
+            patches=find_patches(model, shape) if kind.view == "picture" else None,
+        )
 
     @classmethod
     def join(
@@ -178,10 +252,6 @@ class Features:
         """A mask over maps, [P, *shape], as one that broadcasts to the inputs."""
         return self.kind.over_input(mask)
 
-    def mask_input(self) -> Tensor | None:
-        """The features' numbers, shaped to broadcast to the inputs, for members; None: one each."""
-        return None if self.groups is None else self.over_input(self.groups)
-
     def add_channel(self, maps: Tensor) -> Tensor:
         """Maps [N, *shape] as attributions: [N, 1, *shape] where channels go together."""
         return maps if self.kind.channels is None else maps.unsqueeze(1)
@@ -205,13 +275,109 @@ class Features:
             return torch.ones(self.n, dtype=torch.int64)
         return torch.bincount(self.groups.flatten(), minlength=self.n)
 
-    def paint(self, gains: Tensor, heat: Tensor) -> Tensor:
-        """Gains by feature [N, n] over the positions, half alike and half by heat: [N, *shape]."""
-        warm, own = self.sum(heat), self.count().to(heat)
-        index = torch.arange(self.n) if self.groups is None else self.groups.flatten()
-        index = index.to(heat.device)
-        alike = (1 / own)[index]
-        by_heat = torch.where(warm > 0, 1 / warm.clamp(min=1e-300), 0.0)[:, index] * heat.flatten(1)
-        by_heat = torch.where((warm > 0)[:, index], by_heat, alike)
-        share = EVEN * alike + (1 - EVEN) * by_heat
-        return (gains[:, index] * share).reshape(heat.shape)
+
+def group_features(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A feature mask as group numbers 0 … k-1 over the map: int64 [1, *shape]."""
+    try:
+        mask = torch.as_tensor(mask)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise KindError(
+            f"feature_mask must be a tensor of whole numbers; got {type(mask).__name__}"
+        ) from error
+    if mask.is_floating_point() or mask.is_complex():
+        raise KindError(f"feature_mask must hold whole numbers; got {mask.dtype}")
+    while mask.ndim > len(shape):
+        if not bool((mask == mask[:1]).all()):
+            raise InputError(
+                f"feature_mask must be one mask over the map {list(shape)} for all inputs (and "
+                f"channels); this one, {list(mask.shape)}, differs between them. Explain inputs "
+                "with masks of their own one by one"
+            )
+        mask = mask[0]
+    try:
+        mask = mask.expand(shape)
+    except RuntimeError as error:
+        raise InputError(
+            f"feature_mask must broadcast to the map {list(shape)}; got {list(mask.shape)}"
+        ) from error
+    groups: Tensor = mask.unique(return_inverse=True)[1]
+    return groups.reshape(1, *shape)
+
+
+def expand_mask(mask: Tensor, name: str, count: int, shape: tuple[int, ...]) -> Tensor:
+    """A bool mask over the map, for all inputs or for each, as [N, *shape]; errors name it."""
+    try:
+        mask = torch.as_tensor(mask)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise KindError(f"{name} must be a bool mask of shape {shape}; got {mask!r}") from error
+    if mask.dtype != torch.bool or tuple(mask.shape) not in (shape, (count, *shape)):
+        raise InputError(
+            f"{name} must be a bool mask of shape {shape} or {(count, *shape)}; "
+            f"got {mask.dtype} of shape {tuple(mask.shape)}"
+        )
+    return mask.expand(count, *shape)
+
+
+def number_cells(
+    grid: Sequence[int], shape: Sequence[int], device: torch.device | None = None
+) -> Tensor:
+    """The cell of a grid that each position belongs to, row by row: int64 of this shape.
+
+    >>> number_cells((2, 2), (2, 4)).tolist()
+    [[0, 0, 1, 1], [2, 2, 3, 3]]
+    """
+    numbers = torch.zeros((), dtype=torch.int64, device=device)
+    for size, cells in zip(shape, grid, strict=True):
+        numbers = numbers.unsqueeze(-1) * cells + cell_of(size, cells, device)
+    return numbers
+
+
+def cell_of(size: int, cells: int, device: torch.device | None = None) -> Tensor:
+    """Which of ``cells`` cells each of ``size`` positions belongs to: a partition, all non-empty.
+
+    Cells differ by at most one position when ``cells`` does not divide ``size``.
+    """
+    return torch.arange(size, device=device) * cells // size
+
+
+def clip_grid(grid: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """The grid that a map of this shape can fill: never finer than its positions."""
+    return tuple(min(int(g), int(s)) for g, s in zip(grid, shape, strict=True))
+
+
+def sum_cells(maps: Tensor, grid: Sequence[int]) -> Tensor:
+    """Sum over each cell of the grid: [..., H, W] -> [..., rows, columns]."""
+    rows, columns = clip_grid(grid, maps.shape[-2:])
+    left = functional.one_hot(cell_of(maps.shape[-2], rows, maps.device), rows).to(maps.dtype)
+    right = functional.one_hot(cell_of(maps.shape[-1], columns, maps.device), columns).to(
+        maps.dtype
+    )
+    return left.mT @ maps @ right
+
+
+def find_patches(model: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Cells of whole patches, at most 8 along a side of images (H, W); None if there are none.
+
+    A transformer's first convolution takes steps of its own size: one patch each. Where there are
+    more than eight along a side, neighbours go together: 14 patches are seven cells.
+
+    >>> stem = nn.Conv2d(3, 8, 16, stride=16)
+    >>> find_patches(nn.Sequential(stem, nn.MultiheadAttention(8, 2)), (224, 224))
+    (7, 7)
+    >>> find_patches(stem, (224, 224)) is None  # no attention: no transformer
+    True
+    """
+    if not isinstance(model, nn.Module) or len(shape) != 2 or not attends(model):
+        return None
+    stem = next((m for m in model.modules() if isinstance(m, nn.Conv2d)), None)
+    if stem is None or tuple(stem.kernel_size) != tuple(stem.stride) or max(stem.stride) == 1:
+        return None
+    counts = [side // step for side, step in zip(shape, stem.stride, strict=True)]
+    whole = all(n * step == side for n, step, side in zip(counts, stem.stride, shape, strict=True))
+    sides = tuple(max(k for k in range(1, MOST_PATCHES + 1) if n % k == 0) for n in counts if n)
+    return sides if whole and min(sides, default=0) >= LEAST_PATCHES else None
+
+
+def attends(model: nn.Module) -> bool:
+    """Whether a model has attention, by its layers' names."""
+    return any("Attention" in type(module).__name__ for module in model.modules())

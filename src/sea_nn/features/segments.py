@@ -1,12 +1,12 @@
-"""Segments for members that switch parts of an input off: superpixels, or a caller's mask."""
+"""Features found from data: superpixels of an image, columns of a table that belong together."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.errors import InputError, MemberError
 from sea_nn.extras import import_extra
-from sea_nn.features.kinds import Kind, find_kind
+from sea_nn.features.features import Features
 
 MAX_SEGMENTS = 4096
 
@@ -34,51 +34,28 @@ def superpixels(image: Tensor, n_segments: int = 50, compactness: float = 10.0) 
             channel_axis=-1,
             start_label=0,
         )
-        segments = number_segments(torch.as_tensor(labels))
+        segments: Tensor = torch.as_tensor(labels).unique(return_inverse=True)[1]
         # On noisy pictures SLIC melts everything into one; squarer segments prevent that.
         if int(segments.max()) + 1 >= n_segments / 2:
             break
     return segments
 
 
-def number_segments(mask: Tensor) -> Tensor:
-    """Return a mask of whole numbers with its values renumbered 0, 1, ... without gaps."""
-    if mask.is_floating_point() or mask.dtype == torch.bool:
-        raise KindError(f"feature_mask must hold whole segment numbers, got {mask.dtype}")
-    numbers: Tensor = torch.unique(mask, return_inverse=True)[1]
-    return numbers
-
-
-def segment(
-    x: Tensor,
-    feature_mask: Tensor | None = None,
-    n_segments: int = 50,
-    kind: Kind | None = None,
-) -> list[Tensor]:
+def segment(x: Tensor, features: Features, n_segments: int = 50) -> list[Tensor]:
     """Return the segments of every input of x [N, ...], each a tensor that broadcasts to x[i].
 
     Args:
         x: the inputs.
-        feature_mask: the caller's segments, whole numbers that broadcast to `x`, if any.
-        n_segments: about how many superpixels to make of an image [C, H, W]; inputs of other kinds
-            have one segment a feature.
-        kind: of the inputs; left out, found from x.
+        features: of the inputs: its groups are the segments, if it has any.
+        n_segments: about how many superpixels to make of an image [C, H, W] otherwise; inputs of
+            other kinds have one segment a value.
     """
-    if feature_mask is not None:
-        if not _broadcasts(feature_mask.shape, x.shape):
-            raise InputError(
-                f"feature_mask must broadcast to the input {list(x.shape)}; "
-                f"got {list(feature_mask.shape)}"
-            )
-        if feature_mask.ndim < x.ndim:
-            feature_mask = feature_mask.unsqueeze(0)
-        masks = feature_mask if len(feature_mask) == len(x) else [feature_mask[0]] * len(x)
-        segments = [number_segments(mask.to(x.device)) for mask in masks]
-    elif (find_kind(x) if kind is None else kind).view == "picture":
+    if features.groups is not None:
+        segments = [features.over_input(features.groups)[0].to(x.device)] * len(x)
+    elif features.kind.view == "picture":
         segments = [superpixels(image, n_segments).to(x.device) for image in x]
     else:
-        every = torch.arange(x[0].numel(), device=x.device).view(x.shape[1:])
-        segments = [every] * len(x)
+        segments = [torch.arange(x[0].numel(), device=x.device).view(x.shape[1:])] * len(x)
     most = max(int(s.max()) + 1 for s in segments)
     if most > MAX_SEGMENTS:
         raise MemberError(
@@ -88,6 +65,46 @@ def segment(
     return segments
 
 
-def _broadcasts(shape: torch.Size, to: torch.Size) -> bool:
-    pairs = zip(reversed(shape), reversed(to), strict=False)
-    return len(shape) <= len(to) and all(size in (1, whole) for size, whole in pairs)
+def group_columns(data: Tensor, correlated: float | None = None) -> Tensor:
+    """Number the features of a table: one-hot codes and, if asked, correlated columns are one each.
+
+    A one-hot code is a run of neighbouring columns of 0 and 1 of which exactly one is 1 in every
+    row. The numbers are a ``feature_mask``.
+
+    Args:
+        data: rows to look at, [B, F]; the more, the fewer codes are found by chance.
+        correlated: columns whose correlation is at least this in size are one feature, and those
+            that others link; None: not looked at.
+
+    >>> rows = torch.tensor([[1.0, 0, 0.3, 1], [0, 1, 0.7, 1], [1, 0, 0.1, 0]])
+    >>> group_columns(rows)
+    tensor([0, 0, 1, 2])
+    """
+    if data.ndim != 2 or len(data) < 2:
+        raise InputError(f"columns are grouped by at least two rows [B, F]; got {list(data.shape)}")
+    if correlated is not None and not 0 < correlated <= 1:
+        raise InputError(f"correlated must lie above 0 and up to 1; got {correlated}")
+    count = data.shape[1]
+    linked = torch.eye(count, dtype=torch.bool)
+    binary = ((data == 0) | (data == 1)).all(0).tolist()
+    start = 0
+    while start < count:
+        stop, total = start, torch.zeros_like(data[:, 0])
+        while stop < count and binary[stop] and bool((total + data[:, stop] <= 1).all()):
+            total = total + data[:, stop]
+            stop += 1
+            if bool((total == 1).all()):
+                linked[start:stop, start:stop] = True
+                break
+        else:
+            stop = start + 1
+        start = stop
+    if correlated is not None:
+        centred = data.double() - data.double().mean(0)
+        unit = centred / centred.norm(dim=0).clamp_min(1e-300)
+        linked |= ((unit.T @ unit).abs() >= correlated).to(linked.device)
+    for _ in range(count.bit_length()):  # what is linked by others is linked
+        linked = (linked.float() @ linked.float()) > 0
+    first = linked.int().argmax(1)
+    numbers: Tensor = first.unique(return_inverse=True)[1]
+    return numbers

@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from sea_nn.errors import MemberError, UnfitError
-from sea_nn.members.grad_cam import PREFIXES, lay_tokens
+from sea_nn.members.layers import PREFIXES, lay_tokens
 from sea_nn.model.evaluator import Evaluator
 
 SOFTMAXES = (functional.softmax, torch.softmax, Tensor.softmax)

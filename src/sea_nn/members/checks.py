@@ -20,13 +20,11 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.members.member_maps import MemberMaps
 from sea_nn.members.registry import Methods, expand_methods
-from sea_nn.members.run import run_members
+from sea_nn.members.run import MemberMaps, run_members
 from sea_nn.model.borrowing import copy_twin, is_private
-from sea_nn.model.outputs import Target, take
+from sea_nn.model.outputs import Meter, Progress, Target, TensorModel, take
 from sea_nn.model.probe import Probe, ask_points, open_model
-from sea_nn.model.wrapped import Meter, Progress, TensorModel
 from sea_nn.paper.agreement import mean_agreement
 from sea_nn.paper.heatmaps import is_flat, reduce_channels
 
@@ -260,7 +258,7 @@ def check_completeness(probe: Probe, found: MemberMaps) -> list[Check]:
     points = replace(evaluator, baselines=own).baseline()
     rows = torch.arange(len(points), device=points.device)
     said = ask_points(evaluator, rows, lambda part: points[part])
-    wanted = take(found.outputs, found.target) - said.logit
+    wanted = take(found.outputs - said, found.target)
     given = found.maps["integrated_gradients"].flatten(1).sum(1)
     error = float(((given - wanted).abs() / wanted.abs().clamp_min(1e-6)).median())
     message = f"its sum misses the change of the logit by {error:.1%} (median)"

@@ -5,7 +5,8 @@ All of them are weighted sums of gradients at chosen points, so they share one p
 each input's own (`sea_nn.model.noise`): what noise leaves in the maps averages out over inputs.
 """
 
-from functools import lru_cache
+import math
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
+from sea_nn.features import Features, number_cells
 from sea_nn.model.evaluator import Evaluator
 from sea_nn.model.noise import draw_normal, draw_uniform
 
@@ -40,9 +42,8 @@ def _follow(evaluator: Evaluator, steps: Tensor, weights: Tensor) -> Tensor:
     base, total = evaluator.baseline(), torch.zeros_like(evaluator.x)
     path = evaluator.x - base
     for part in evaluator.parts(len(steps)):
-        points = evaluator.empty(len(part.rows))
-        for row, place, numbers in part.cut():
-            torch.addcmul(base[row], _column(steps[numbers], base), path[row], out=points[place])
+        far = _column(steps[part.steps], base)
+        points = torch.addcmul(base[part.rows], far, path[part.rows])
         part.add(total, evaluator.gradient(points, part.rows), weights)
     return total * path
 
@@ -196,3 +197,52 @@ def _check_pool(evaluator: Evaluator, baselines: Any) -> Tensor:
 def _column(values: Tensor, like: Tensor) -> Tensor:
     """Return values [P] as [P, 1, ...] to multiply points [P, ...]."""
     return values.view(-1, *(1,) * (like.ndim - 1))
+
+
+def presence_gradient(evaluator: Evaluator, passes: int = 16, cells: int = 8) -> Tensor:
+    """Return the mean gradient of the probability by presence, at ``passes`` half-hidden inputs.
+
+    Args:
+        evaluator: the inputs and the model.
+        passes: blends, in pairs of shares m and 1 - m; the same ones for all inputs.
+        cells: along each axis with neighbours, that are present in one share each; what has none,
+            the columns of a table, is a cell of its own, and so is a group of a feature mask.
+    """
+    x = evaluator.x
+    absent = evaluator.baseline()[:, None] if evaluator.absent is None else evaluator.absent()
+    number = number_positions(evaluator, cells).to(x.device)
+    count = int(number.max()) + 1
+    half = torch.rand(math.ceil(passes / 2), count, generator=evaluator.generator())
+    shares = torch.stack([half, 1 - half], 1).flatten(0, 1)[:passes].to(x)
+    total = torch.zeros_like(x)
+    for part in evaluator.parts(passes):
+        start = absent[part.rows, part.steps % absent.shape[1]]
+        change = x[part.rows] - start
+        share = shares[part.steps][:, number.flatten()].view(-1, *number.shape)
+        points = torch.addcmul(start, share, change)
+        part.add(total, evaluator.gradient(points, part.rows, probability=True) * change)
+    return total / passes
+
+
+def number_positions(evaluator: Evaluator, cells: int) -> Tensor:
+    """The cell of each value of an input, int64 like one input, channels broadcast."""
+    features = evaluator.features
+    if features.parts:
+        numbers = [_number(part, cells).expand(1, *part.input_shape) for part in features.parts]
+        firsts = reduce(lambda made, n: [*made, made[-1] + int(n.max()) + 1], numbers, [0])
+        pairs = zip(numbers, firsts, strict=False)
+        return torch.cat([(own + first).flatten() for own, first in pairs])
+    return _number(features, cells).expand(1, *features.input_shape)[0]
+
+
+def _number(features: Features, cells: int) -> Tensor:
+    """The cell of each position, [1, ...] with the axes of an input."""
+    if features.groups is not None:
+        return features.over_input(features.groups)
+    kind = features.kind
+    axes = [axis for axis in range(1, kind.axes) if axis != kind.channels]
+    sizes = [
+        min(cells, size) if axis in kind.neighbours else size
+        for axis, size in zip(axes, features.shape, strict=True)
+    ]
+    return features.over_input(number_cells(sizes, features.shape).unsqueeze(0))

@@ -2,13 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from sea_nn.errors import InputError
+from sea_nn.features import segment
 from sea_nn.model.evaluator import Evaluator
 
 Sizes = int | Sequence[int] | None
@@ -113,3 +116,191 @@ def _per_axis(value: int | Sequence[int], axes: tuple[int, ...], name: str) -> l
             f"input; got {value!r}"
         )
     return sizes
+
+
+Matrix = NDArray[np.float64]
+FULL_WEIGHT = 1e6  # the empty and the whole input bind the fit, as a stand-in for infinity
+SWEEPS = 10_000
+
+
+def lime(
+    evaluator: Evaluator,
+    n_samples: int = 1000,
+    kernel_width: float = 0.25,
+    alpha: float | None = None,
+    n_segments: int = 50,
+) -> Tensor:
+    """Return LIME: lasso weights of the segments, fitted to random on/off samples.
+
+    Args:
+        evaluator: the inputs and the model.
+        n_samples: samples an input.
+        kernel_width: a sample at cosine distance d from the input weighs
+            exp(-d² / (2 · kernel_width²)).
+        alpha: the lasso's penalty in units of the score (Captum's default is 0.01); left out, a
+            hundredth of the scores' standard deviation, so that small scores leave a map too.
+        n_segments: superpixels of an image, about.
+    """
+    if n_samples < 2:
+        raise InputError(f"lime needs n_samples >= 2, got {n_samples}")
+
+    def explain(one: Evaluator, segments: Tensor) -> Matrix:
+        n_features, random = int(segments.max()) + 1, _own_generator(one)
+        half = torch.full((1, n_features), 0.5)
+        on = torch.cat([torch.bernoulli(half, generator=random) for _ in range(n_samples)])
+        flat, base = one.x.flatten(1).float(), one.baseline()
+        answers, weights = [], []
+        for block in one.blocks(n_samples):
+            mask = _switch(on[block], segments, one.x)
+            points = (one.x * mask + base * (1 - mask)).flatten(1).float()
+            distance = 1 - functional.cosine_similarity(flat, points, dim=1)
+            weights.append(torch.exp(-(distance**2) / (2 * kernel_width**2)))
+            answers.append(one.mask(mask)[0])
+        scores = _collect(answers)
+        penalty = 0.01 * float(scores.std()) if alpha is None else alpha
+        return fit_lasso(_to_numpy(on), scores, _collect(weights), penalty)
+
+    return _explain_each(evaluator, n_segments, explain)
+
+
+def kernel_shap(evaluator: Evaluator, n_samples: int | None = None, n_segments: int = 50) -> Tensor:
+    """Return Kernel SHAP: Shapley values of the segments by weighted least squares.
+
+    Args:
+        evaluator: the inputs and the model.
+        n_samples: sets of segments an input; left out, 2048 + 2 · segments as in the authors' code,
+            or all sets, for exact Shapley values, if that is fewer.
+        n_segments: superpixels of an image, about.
+    """
+
+    def explain(one: Evaluator, segments: Tensor) -> Matrix:
+        n_features = int(segments.max()) + 1
+        on, weights = draw_coalitions(n_features, n_samples, _own_generator(one))
+        answers = [
+            one.mask(_switch(on[block], segments, one.x))[0] for block in one.blocks(len(on))
+        ]
+        return fit_linear(_to_numpy(on), _collect(answers), weights)
+
+    return _explain_each(evaluator, n_segments, explain)
+
+
+def count_coalitions(n_features: int, n_samples: int | None = None) -> int:
+    """Return how many sets `kernel_shap` asks about for an input of `n_features` segments."""
+    if n_samples is not None:
+        return n_samples
+    budget = 2048 + 2 * n_features
+    return min(budget, 2**n_features) if n_features < 32 else budget
+
+
+def draw_coalitions(
+    n_features: int, n_samples: int | None, random: torch.Generator
+) -> tuple[Tensor, Matrix]:
+    """Return sets of features [S, n_features], 1 for in, and the weight of each in the fit [S].
+
+    All sets with the Shapley kernel's weights if `n_samples` is None and they are few; otherwise
+    the whole set, the empty set, and sets drawn by the kernel, which then weigh the same.
+    """
+    count = count_coalitions(n_features, n_samples)
+    if count < 2:
+        raise InputError(f"kernel_shap needs n_samples >= 2, got {n_samples}")
+    sizes = np.arange(1, n_features)
+    if n_samples is None and count == 2**n_features:
+        codes = torch.arange(count)
+        on = (codes[:, None] >> torch.arange(n_features) & 1).float()
+        kernel = np.full(n_features + 1, FULL_WEIGHT)
+        chosen = np.array([float(math.comb(n_features, int(k))) for k in sizes])
+        kernel[1:-1] = (n_features - 1) / (chosen * sizes * (n_features - sizes))
+        return on, kernel[on.sum(1).long().numpy()]
+    on = torch.ones(count, n_features)
+    on[1] = 0
+    # The kernel's mass on each size; the same numbers, drawn in the same order, as Captum's.
+    mass = torch.zeros(n_features)
+    mass[1:] = (n_features - 1) / torch.as_tensor(sizes * (n_features - sizes)).float()
+    mass = mass / mass.sum() if n_features > 1 else mass
+    for k in range(2, count if n_features > 1 else 2):
+        size = int(torch.multinomial(mass, 1, True, generator=random))
+        values = torch.randn(1, n_features, generator=random)
+        on[k] = (values > values.kthvalue(n_features - size).values).float()
+    weights = np.ones(count)
+    weights[:2] = FULL_WEIGHT
+    return on, weights
+
+
+def fit_linear(inputs: Matrix, answers: Matrix, weights: Matrix) -> Matrix:
+    """Return the coefficients of weighted least squares with an intercept, the shortest if many."""
+    centred, rest = _centre(inputs, answers, weights)
+    root = np.sqrt(weights)
+    solution = np.linalg.lstsq(centred * root[:, None], rest * root, rcond=None)[0]
+    return solution.astype(np.float64)
+
+
+def fit_lasso(inputs: Matrix, answers: Matrix, weights: Matrix, alpha: float) -> Matrix:
+    """Return the coefficients of the weighted lasso with an intercept.
+
+    Minimises Σ w (y − z·c − b)² / (2 Σ w) + alpha · Σ |c| by coordinate descent.
+    """
+    centred, rest = _centre(inputs, answers, weights)
+    share = weights / weights.sum()
+    gram = centred.T @ (centred * share[:, None])
+    pull = centred.T @ (rest * share)
+    own = gram.diagonal()
+    coefficients = np.zeros(len(pull))
+    gap = pull.copy()  # pull - gram @ coefficients, kept up to date
+    for _ in range(SWEEPS):
+        largest = 0.0
+        for j in np.flatnonzero(own > 1e-15):
+            free = gap[j] + own[j] * coefficients[j]
+            new = np.sign(free) * max(abs(free) - alpha, 0.0) / own[j]
+            change = new - coefficients[j]
+            if change != 0:
+                gap -= gram[:, j] * change
+                coefficients[j] = new
+                largest = max(largest, abs(change))
+        if largest <= 1e-8 * max(1e-8, float(np.abs(coefficients).max())):
+            break
+    return coefficients
+
+
+def _explain_each(
+    evaluator: Evaluator, n_segments: int, explain: Callable[[Evaluator, Tensor], Matrix]
+) -> Tensor:
+    maps = torch.zeros_like(evaluator.x)
+    rows = torch.arange(len(maps), device=maps.device).split(1)
+    pairs = zip(rows, segment(evaluator.x, evaluator.features, n_segments), strict=True)
+    for row, segments in pairs:
+        coefficients = torch.as_tensor(explain(evaluator.select(row), segments)).to(maps)
+        maps[row] = coefficients[segments]
+    return maps
+
+
+def draw_seed(key: Tensor) -> int:
+    """Return the 32 bits of an input's key that start its draws."""
+    return int(key) % 2**32
+
+
+def _own_generator(one: Evaluator) -> torch.Generator:
+    return torch.Generator().manual_seed(draw_seed(one.keys()[0]))
+
+
+def _switch(on: Tensor, segments: Tensor, x: Tensor) -> Tensor:
+    """Return rows of `on` as masks that broadcast to an input."""
+    places = segments.view(*(1,) * (x.ndim - 1 - segments.ndim), *segments.shape)
+    return on.to(x)[:, places]
+
+
+def _centre(inputs: Matrix, answers: Matrix, weights: Matrix) -> tuple[Matrix, Matrix]:
+    """Take the weighted means away, which fits the intercept."""
+    if not weights.sum() > 0:
+        raise InputError("every sample weighs nothing: choose a larger kernel_width")
+    return (
+        inputs - np.average(inputs, axis=0, weights=weights),
+        answers - np.average(answers, weights=weights),
+    )
+
+
+def _collect(parts: list[Tensor]) -> Matrix:
+    return _to_numpy(torch.cat(parts))
+
+
+def _to_numpy(values: Tensor) -> Matrix:
+    return values.detach().to("cpu", torch.float64).numpy()

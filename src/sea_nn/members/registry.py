@@ -273,7 +273,7 @@ def _count_segments(options: Options, shape: Shape) -> int:
 
 
 def _count_coalitions(options: Options, shape: Shape) -> int:
-    from sea_nn.members.surrogates import count_coalitions
+    from sea_nn.members.masking import count_coalitions
 
     return count_coalitions(_count_segments(options, shape), options["n_samples"])
 
@@ -301,15 +301,15 @@ _NATIVE: tuple[tuple[Any, ...], ...] = (
      {"n_samples": 50, "noise": 0.15, "stdev": None}, {}, "Smilkov et al. 2017, arXiv:1706.03825"),
     ("input_x_gradient", "gradients", 1, True, _GRADIENT, {}, {},
      "Shrikumar et al. 2016, arXiv:1605.01713"),
-    ("deeplift", "backprop_rules", 2, True, _MODULE, {}, {},
+    ("deeplift", "layers", 2, True, _MODULE, {}, {},
      "Shrikumar et al. 2017, arXiv:1704.02685, rescale rule"),
-    ("guided_backprop", "backprop_rules", 1, True, _MODULE, {}, {},
+    ("guided_backprop", "layers", 1, True, _MODULE, {}, {},
      "Springenberg et al. 2015, arXiv:1412.6806"),
-    ("deconvolution", "backprop_rules", 1, True, _MODULE, {}, {},
+    ("deconvolution", "layers", 1, True, _MODULE, {}, {},
      "Zeiler and Fergus 2014, arXiv:1311.2901"),
-    ("grad_cam", "grad_cam", 1, False, _LAYER, {"layer": None, "reshape": None, "relu": True}, {},
+    ("grad_cam", "layers", 1, False, _LAYER, {"layer": None, "reshape": None, "relu": True}, {},
      "Selvaraju et al. 2017, arXiv:1610.02391"),
-    ("guided_grad_cam", "grad_cam", 2, True, _LAYER, {"layer": None, "reshape": None}, {},
+    ("guided_grad_cam", "layers", 2, True, _LAYER, {"layer": None, "reshape": None}, {},
      "Selvaraju et al. 2017, arXiv:1610.02391"),
     ("attention_rollout", "attention", 1, False, (*_ATTENTION, "image"), {}, {},
      "Abnar and Zuidema 2020, arXiv:2005.00928"),
@@ -321,16 +321,16 @@ _NATIVE: tuple[tuple[Any, ...], ...] = (
      "Zeiler and Fergus 2014, arXiv:1311.2901"),
     ("rise", "masking", lambda o, _: o["n_masks"], False, ("image",),
      {"n_masks": 4000, "cells": 7, "keep": 0.5}, {}, "Petsiuk et al. 2018, arXiv:1806.07421"),
-    ("lime", "surrogates", _SAMPLES, True, _SEGMENTS,
+    ("lime", "masking", _SAMPLES, True, _SEGMENTS,
      {"n_samples": 1000, "kernel_width": 0.25, "alpha": None, "n_segments": 50}, {},
      "Ribeiro et al. 2016, arXiv:1602.04938"),
-    ("kernel_shap", "surrogates", _count_coalitions, True, _SEGMENTS,
+    ("kernel_shap", "masking", _count_coalitions, True, _SEGMENTS,
      {"n_samples": None, "n_segments": 50}, {},
      "Lundberg and Lee 2017, arXiv:1705.07874"),
     ("gradient_shap", "gradients", _SAMPLES, True, _GRADIENT,
      {"n_samples": 200, "noise": 0.0, "stdev": None, "baselines": None}, {},
      "Lundberg and Lee 2017, arXiv:1705.07874; Erion et al. 2021, arXiv:1906.10670"),
-    ("presence_gradient", "presence", lambda o, _: o["passes"], True, _GRADIENT,
+    ("presence_gradient", "gradients", lambda o, _: o["passes"], True, _GRADIENT,
      {"passes": 16, "cells": 8}, {}, "this library, docs/reference/members.md"),
 )  # fmt: skip
 for _name, _function, _cost, _signed, _needs, _defaults, _presets, _reference in _NATIVE:

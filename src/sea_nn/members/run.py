@@ -12,7 +12,8 @@ Any function `(model, x, target) -> maps` can join by `register`, or unnamed in 
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any, Literal
 
 import torch
@@ -20,22 +21,152 @@ from torch import Tensor, nn
 
 from sea_nn.config import check_seed, check_whole
 from sea_nn.errors import InputError, KindError, MemberError, SEAError, UnfitError
-from sea_nn.features import Features, Kind, find_kind
-from sea_nn.features.kinds import IMAGE, TABLE
-from sea_nn.members.backprop_rules import MISSED
-from sea_nn.members.member_maps import MemberMaps, copy_tensors
+from sea_nn.features import IMAGE, TABLE, Features, Kind, attends, find_kind
+from sea_nn.members.layers import MISSED
 from sea_nn.members.registry import Entry, Methods, expand_methods, get, names
 from sea_nn.model.borrowing import copy_twin, find_inplace, is_private
 from sea_nn.model.evaluator import Evaluator, is_same
-from sea_nn.model.outputs import Output, Target, take
+from sea_nn.model.outputs import Meter, Output, Progress, Reading, Target, TensorModel, take
 from sea_nn.model.probe import Probe, open_model
-from sea_nn.model.wrapped import Meter, Progress, Reading, TensorModel
+from sea_nn.paper.heatmaps import FLAT, to_heatmap
 
-ADVICE = '. Leave it out of methods, or pass on_error="skip" to go on without it'
-GIVEN = ("args", "baselines", "feature_mask", "autocast", "seed", "kind")
+CONVOLUTIONAL = ("deeplift", "guided_grad_cam")
+TRANSFORMER = ("attention_gradient",)
+COLUMNS = ("deeplift",)
+ANY = ("saliency",)
+PASSES = (16, 8, 4, 2)
+"""Passes of the presence gradient: the most that leave half of the budget to questions."""
+LOOKS = 2  # rows an input that are neither members' nor questions about parts
 FEW = 4  # evaluations of a member that runs the model as it is: folded norms differ by rounding
 FOLD_FROM = 32  # evaluations an input from which two more, to prove folded norms, pay
+ADVICE = '. Leave it out of methods, or pass on_error="skip" to go on without it'
 OnError = Literal["raise", "skip"]
+
+
+@dataclass(frozen=True)
+class MemberMaps:
+    """What the members said about N inputs.
+
+    Attributes:
+        maps: raw attributions by member, each of the input's shape or, of images by members
+            without channels, [N, 1, H, W]. Signed where the member is.
+        seconds: the time each member took.
+        evaluations: the model evaluations each member made for all N inputs; one evaluation is one
+            forward, or forward and backward, pass of one input. Shared work counts once.
+        failed: why a member has no map and what to do, with `on_error="skip"`.
+        target: the class explained, [N], or a pair (a and not b), [N, 2].
+        outputs: the model's answers, [N, classes].
+        output: what these answers are.
+        options: the options that each member ran with, its defaults among them.
+        missed: the share of f(x) - f(baseline) by which a map fails to add up to it, [N], for the
+            members that should (DeepLIFT).
+        kind: of the inputs; it says which axis of the maps is channels.
+        given: the inputs and whatever else the maps depend on, beside the model and the target.
+        reused: whether they are those of an earlier call, and cost this one nothing.
+    """
+
+    maps: dict[str, Tensor]
+    seconds: dict[str, float]
+    evaluations: dict[str, int]
+    failed: dict[str, str]
+    target: Tensor
+    outputs: Tensor
+    output: Output
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    kind: Kind = IMAGE
+    missed: dict[str, Tensor] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    reused: bool = False
+
+    def is_of(self, given: Mapping[str, Any], target: Tensor, outputs: Tensor) -> bool:
+        """Whether these are the maps of this target, of all that is given, of such a model."""
+        if not _alike((self.given, self.target), (given, target)):
+            return False
+        rounding = 1e-4 if given["autocast"] is None else 0.02
+        return torch.allclose(outputs, self.outputs, rtol=rounding, atol=rounding)
+
+    def duplicates(self, threshold: float = 0.9999) -> list[tuple[str, str, Tensor]]:
+        """Return pairs of members whose maps point the same way, and for which inputs, bool [N].
+
+        Such a pair has one vote too many: a method may fall back to another on some models.
+        """
+        found = []
+        unit = {
+            name: nn.functional.normalize(m.abs().flatten(1), dim=1)
+            for name, m in self.maps.items()
+        }
+        for a, b in combinations(unit, 2):
+            if unit[a].shape == unit[b].shape:
+                same = (unit[a] * unit[b]).sum(1) >= threshold
+                if bool(same.any()):
+                    found.append((a, b, same))
+        return found
+
+
+def to_heatmaps(found: MemberMaps) -> Tensor:
+    """Members' raw maps as heatmaps: |.|, channels summed, scaled to [0, 1]: [N, m, *shape]."""
+    if not found.maps:
+        x = found.given["x"]
+        return torch.zeros(len(x), 0, *found.kind.map_shape(x), dtype=x.dtype, device=x.device)
+    return torch.stack([to_heatmap(raw, found.kind.channels) for raw in found.maps.values()], 1)
+
+
+def to_signed(found: MemberMaps) -> Tensor:
+    """What members say of each position, evidence against below 0: [N, m, *shape].
+
+    Channels are summed with their signs, and each map is divided by its largest magnitude. The maps
+    of members that are the same everywhere are 0.
+    """
+    x, channels = found.given["x"], found.kind.channels
+    shape = found.kind.map_shape(x)
+    if not found.maps:
+        return torch.zeros(len(x), 0, *shape, dtype=torch.float64, device=x.device)
+    signed = [raw if channels is None else raw.sum(channels) for raw in found.maps.values()]
+    maps = torch.stack(signed, 1).double()
+    low, high = maps.flatten(2).aminmax(dim=2)
+    largest = torch.maximum(low.abs(), high.abs())
+    flat = (high - low <= FLAT * largest) & (maps[0, 0].numel() > 1)
+    factor = torch.where(flat | (largest == 0), 0.0, 1 / largest)
+    return maps * factor.view(*factor.shape, *(1,) * len(shape))
+
+
+def choose_entries(
+    model: Callable[..., Any],
+    methods: Methods | None = None,
+    kind: Kind = IMAGE,
+    budget: int | None = 512,
+) -> tuple[tuple[Entry, ...], ...]:
+    """Return the members to try for a model, the best first; the last choice may be no members.
+
+    Members that are named are the only choice. Where none are, a budget starts with those that cost
+    a few evaluations each and were best for such models (docs/results/members.md).
+
+    Args:
+        model: the model.
+        methods: the members that are named; None: none.
+        kind: of the model's inputs.
+        budget: of evaluations an input.
+
+    >>> [entry.label for entry in choose_entries(nn.Conv2d(3, 2, 3))[0]]
+    ['presence_gradient', 'deeplift', 'guided_grad_cam']
+    >>> choose_entries(nn.Conv2d(3, 2, 3), budget=34)[0][0].options["passes"]
+    8
+    """
+    if methods is not None:
+        return (expand_methods(methods),)
+    others: tuple[str, ...] = CONVOLUTIONAL
+    if not isinstance(model, nn.Module):
+        others = ANY
+    elif kind.channels is None:
+        others = COLUMNS
+    elif attends(model):
+        others = TRANSFORMER
+    price = sum(entry.member.cost() for entry in expand_methods(others))
+    left = (budget or 0) // 2 - LOOKS - price
+    if left < 0:
+        return ((),)
+    passes = [(("presence_gradient", {"passes": p}),) for p in PASSES if p <= left]
+    return expand_methods((*(passes[0] if passes else ()), *others), optional=True), ()
 
 
 def run_members(
@@ -54,12 +185,13 @@ def run_members(
             are not made for the model are always left out.
         earlier: maps that are taken again where they are those that this call would compute.
     """
-    reasons: dict[str, str] = {}
+    evaluator, reasons = probe.evaluator, dict[str, str]()
     for entries in choices:
-        evaluator = probe.evaluator
-        given = copy_tensors({name: getattr(evaluator, name) for name in GIVEN})
-        given |= {"x": evaluator.x}
-        given["entries"] = [(entry.member, copy_tensors(entry.options)) for entry in entries]
+        given = copy_tensors(
+            {name: getattr(evaluator, name) for name in ("x", "args", "baselines", "autocast")}
+            | {"seed": evaluator.seed, "groups": evaluator.features.groups, "kind": evaluator.kind}
+            | {"entries": [(entry.member, entry.options) for entry in entries]}
+        )
         for one in earlier:
             if one.is_of(given, probe.target, probe.whole):
                 return replace(one, outputs=probe.whole, output=probe.output, reused=True)
@@ -67,7 +199,6 @@ def run_members(
             *({}, {}, {}, {}, probe.target, probe.whole, probe.output),
             options={entry.label: entry.options for entry in entries},
             kind=evaluator.kind,
-            missed={},
             given=given,
         )
         for entry in entries:
@@ -79,7 +210,7 @@ def run_members(
     raise MemberError(f"no member could explain this model. {said}")
 
 
-def _run_one(probe: Probe, entry: Entry, found: Any, on_error: OnError) -> None:
+def _run_one(probe: Probe, entry: Entry, found: MemberMaps, on_error: OnError) -> None:
     """Run one member, and put what it gave, or why it gave nothing, into what was found."""
     evaluator, meter, label = probe.evaluator, probe.meter, entry.label
     cost = entry.member.cost(entry.options, tuple(evaluator.x.shape[1:]))
@@ -116,19 +247,15 @@ def _explain(entry: Entry, evaluator: Evaluator) -> Tensor:
         # Shared results never depend on the baselines, so the cache stays.
         evaluator = replace(evaluator, baselines=settings.pop("baselines"))
     try:
-        if member.native:
-            maps = _run_native(entry, evaluator, settings)
-        else:
-            if evaluator.args:
-                raise MemberError(
-                    f"{entry.label} is called with the model and its first input alone, and this "
-                    "model takes additional_forward_args; write them into the model you pass, or "
-                    "leave it out"
-                )
-            model, target = _give_model(evaluator), evaluator.target.clone()
-            if target.ndim == 2:
-                model, target = _contrast(entry, model, target)
+        if not member.native:
+            model, target = _give_model(entry, evaluator)
             maps = member.run(model, evaluator.x.clone(), target, **settings)
+        while member.native:
+            try:
+                maps = member.run(evaluator, **settings)
+                break
+            except torch.cuda.OutOfMemoryError:
+                evaluator = evaluator.shrink()
     except SEAError:
         raise
     except Exception as error:
@@ -138,48 +265,41 @@ def _explain(entry: Entry, evaluator: Evaluator) -> Tensor:
     return check_maps(entry.label, maps, evaluator.x, evaluator.kind)
 
 
-def _run_native(entry: Entry, evaluator: Evaluator, settings: Mapping[str, Any]) -> Any:
-    """Run a member of this package, in smaller parts where the memory of a GPU runs out."""
-    while True:
-        try:
-            return entry.member.run(evaluator, **settings)
-        except torch.cuda.OutOfMemoryError:
-            evaluator = evaluator.shrink()
-
-
-def _give_model(evaluator: Evaluator) -> TensorModel:
-    """Return a model for a callable to do with as it likes, where there is a copy to give.
+def _give_model(entry: Entry, evaluator: Evaluator) -> tuple[TensorModel, Tensor]:
+    """Return a model for a callable to do with as it likes, where there is a copy, and the classes.
 
     Methods that hook activations need layers that do not write in place; they get them where that
-    leaves the model what it is, which one more row shows.
+    leaves the model what it is, which one more row shows. Of pairs of classes the model has one
+    column, their difference.
     """
-    module, meter = evaluator.module, evaluator.model.meter
-    if module is None or not is_private(module):
-        return evaluator.model
-    given = TensorModel(copy_twin(module, inplace=False), False, meter)
-    if find_inplace(module):
-        none = torch.zeros(1, dtype=torch.long, device=evaluator.x.device)
-        if meter is not None:
-            meter.purpose = "checks"
-        with torch.no_grad():
-            said = replace(evaluator, model=given).forward(evaluator.x[:1].clone(), none)
-        if not is_same(said, evaluator.outputs[:1]):
-            given = TensorModel(copy_twin(module), False, meter)
-        if meter is not None:
-            meter.purpose = "members"
-    return given
-
-
-def _contrast(entry: Entry, model: TensorModel, pairs: Tensor) -> tuple[TensorModel, Tensor]:
-    """Return a model with one column, the difference of the pair's, for a callable to explain."""
-    if bool((pairs != pairs[0]).any()):
+    if evaluator.args:
+        raise MemberError(
+            f"{entry.label} is called with the model and its first input alone, and this model "
+            "takes additional_forward_args; write them into the model you pass, or leave it out"
+        )
+    module, meter, target = evaluator.module, evaluator.model.meter, evaluator.target.clone()
+    given = evaluator.model
+    if module is not None and is_private(module):
+        given = TensorModel(copy_twin(module, inplace=False), False, meter)
+        if find_inplace(module):
+            none = torch.zeros(1, dtype=torch.long, device=evaluator.x.device)
+            if meter is not None:
+                meter.purpose = "checks"
+            with torch.no_grad():
+                said = replace(evaluator, model=given).forward(evaluator.x[:1].clone(), none)
+            if not is_same(said, evaluator.outputs[:1]):
+                given = TensorModel(copy_twin(module), False, meter)
+            if meter is not None:
+                meter.purpose = "members"
+    if target.ndim == 1:
+        return given, target
+    if bool((target != target[0]).any()):
         raise MemberError(
             f"{entry.label} can explain one pair of classes for all inputs, and here each has its "
             f"own{ADVICE}"
         )
-    pair = pairs[0]
-    difference = Reading(model, lambda outputs: take(outputs, pair.expand(len(outputs), 2)))
-    return TensorModel(difference, check=False), torch.zeros_like(pairs[:, 0])
+    difference = Reading(given, lambda said: take(said, target[:1].expand(len(said), 2)))
+    return TensorModel(difference, check=False), torch.zeros_like(target[:, 0])
 
 
 def compute_maps(
@@ -224,7 +344,7 @@ def compute_maps(
         model,
         x,
         target,
-        features=Features.of(x, kind=kind),
+        features=Features.of(x, kind=kind, feature_mask=feature_mask),
         args=additional_forward_args,
         baselines=baselines,
         limit=internal_batch_size,
@@ -233,8 +353,6 @@ def compute_maps(
         seed=check_seed(seed),
         meter=Meter(progress=progress, total=price),
     ) as probe:
-        if feature_mask is not None:
-            probe.evaluator.feature_mask = feature_mask
         if price >= FOLD_FROM * len(x) and probe.pairs:
             probe.begin(ask_empty=False)
         return run_members(probe, [entries], on_error, earlier)
@@ -322,12 +440,14 @@ def check_input(x: Any, limit: int | None = None) -> None:
             f"shape {list(x.shape)}. For a single input use x.unsqueeze(0)"
         )
     kind = find_kind(x)
-    if kind is IMAGE and _is_channels_last(*x.shape[1:]):
-        raise InputError(
-            f"images are [N, C, H, W], and x {list(x.shape)} looks like [N, H, W, C]: give "
-            "x.permute(0, 3, 1, 2); if the model itself wants channels last, wrap it: "
-            "lambda x: model(x.permute(0, 2, 3, 1))"
-        )
+    if kind is IMAGE:
+        first, second, last = x.shape[1:]  # rows, columns and channels of a picture of usual size?
+        if min(first, second) >= 16 and (last == 3 or (last in (1, 4) and first == second)):
+            raise InputError(
+                f"images are [N, C, H, W], and x {list(x.shape)} looks like [N, H, W, C]: give "
+                "x.permute(0, 3, 1, 2); if the model itself wants channels last, wrap it: "
+                "lambda x: model(x.permute(0, 2, 3, 1))"
+            )
     if x.is_meta:
         raise InputError("x is on the meta device and holds no numbers; move it to cpu or cuda")
     finite = x.isfinite()
@@ -340,6 +460,21 @@ def check_input(x: Any, limit: int | None = None) -> None:
         check_whole("internal_batch_size", limit, 1)
 
 
-def _is_channels_last(first: int, second: int, last: int) -> bool:
-    """Whether three axes can only be height, width and channels of a picture of usual size."""
-    return min(first, second) >= 16 and (last == 3 or (last in (1, 4) and first == second))
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two values are the same, tensors and whatever holds them included."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return (a.dtype, a.device) == (b.dtype, b.device) and torch.equal(a, b)
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_alike(a[key], b[key]) for key in a)
+    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    return a is b or (not isinstance(a, Tensor) and type(a) is type(b) and bool(a == b))
+
+
+def copy_tensors(value: Any) -> Any:
+    """The same with tensors of its own, which nobody changes."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, Mapping):
+        return {key: copy_tensors(part) for key, part in value.items()}
+    return type(value)(map(copy_tensors, value)) if type(value) in (tuple, list) else value

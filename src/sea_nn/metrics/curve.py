@@ -6,14 +6,91 @@ known is not asked again: an input of which nothing is hidden, or everything, an
 nothing that looks different (black pixels set to black).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from sea_nn.errors import InputError
 from sea_nn.features import Kind
 from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.probe import Perturbation, PointOutputs, ask_hidden, ask_points
+from sea_nn.model.outputs import Output, take
+from sea_nn.model.probe import Perturbation, ask_points
+
+ScoreKind = Literal["probability", "logit"]
+
+
+@dataclass(frozen=True)
+class PointOutputs:
+    """What the model says about the explained class, in tensors of one shape.
+
+    Attributes:
+        score: its probability; of a model of values, the value.
+        logit: the model's output itself.
+        predicted: whether the model predicts the class; False of a model of values.
+    """
+
+    score: Tensor
+    logit: Tensor
+    predicted: Tensor
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...], like: Tensor) -> PointOutputs:
+        """Return room for answers of this shape, at least in single precision."""
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        score, logit = torch.empty(2, *shape, dtype=dtype, device=like.device)
+        return cls(score, logit, torch.empty(shape, dtype=torch.bool, device=like.device))
+
+    @classmethod
+    def read(cls, outputs: Tensor, target: Tensor, output: Output) -> PointOutputs:
+        """Read outputs [P, K], ``output`` says what they are, for the columns ``target``."""
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        logit = take(outputs, target)
+        if output.kind == "value":
+            return cls(logit, logit, torch.zeros_like(logit, dtype=torch.bool))
+        return cls(output.score(outputs, target), logit, output.predicts(outputs, target))
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> PointOutputs:
+        """Return the answers with every tensor changed alike."""
+        return PointOutputs(change(self.score), change(self.logit), change(self.predicted))
+
+    def read_as(self, kind: ScoreKind) -> Tensor:
+        """Return the answers as the score of a curve."""
+        if kind not in ("probability", "logit"):
+            raise InputError(f"score must be 'probability' or 'logit'; got {kind!r}")
+        return self.score if kind == "probability" else self.logit
+
+
+def ask_about(evaluator: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) -> PointOutputs:
+    """Return the model's answers about P points that ``build`` makes, see ``ask_points``."""
+    answers = PointOutputs.empty((len(rows),), evaluator.x)
+    start = 0
+
+    def read(outputs: Tensor, rows: Tensor) -> Tensor:
+        nonlocal start
+        found = PointOutputs.read(outputs, evaluator.target[rows], evaluator.output)
+        for table, part in zip(_tensors(answers), _tensors(found), strict=True):
+            table[start : start + len(rows)] = part
+        start += len(rows)
+        return rows[:0]
+
+    ask_points(evaluator, rows, build, read=read)
+    return answers
+
+
+def ask_hidden(evaluator: Evaluator, perturbation: Perturbation) -> PointOutputs:
+    """Return the answers about the inputs hidden altogether, [N]."""
+    rows = torch.arange(len(evaluator.x), device=evaluator.x.device)
+
+    def build(part: slice) -> Tensor:
+        hidden = torch.ones_like(evaluator.x[rows[part]], dtype=torch.bool)
+        return perturbation.hide(hidden, rows[part])
+
+    return ask_about(evaluator, rows, build)
 
 
 def trace(
@@ -53,7 +130,7 @@ def trace(
         return perturbation.hide(kind.over_input(hidden.view(-1, *shape)), rows[part])
 
     answers = PointOutputs.empty((n_inputs, n_maps, steps + 1), evaluator.x)
-    asked = ask_points(evaluator, rows, build)
+    asked = ask_about(evaluator, rows, build)
     for table, found in zip(_tensors(answers), _tensors(asked), strict=True):
         table[rows, methods, at] = found
     # A step that changes nothing repeats the last one that was asked.
@@ -61,7 +138,7 @@ def trace(
     last = torch.where(new & ~every, step, 0).cummax(-1).values
     answers = answers.map(lambda table: table.gather(-1, last))
     intact = PointOutputs.read(
-        evaluator.outputs.to(evaluator.x), evaluator.target, evaluator.meaning()
+        evaluator.outputs.to(evaluator.x), evaluator.target, evaluator.output
     )
     covered = None
     if bool((none if insert else every).any()):

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.metrics.curve import simpson, trapezoid
+from sea_nn.metrics.curve import ScoreKind, simpson, trapezoid
 from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues, PerturbationKind
-from sea_nn.model.probe import ScoreKind
 
 POINTS = 8
 STEPS = 28

@@ -10,8 +10,9 @@ from torch import Tensor
 from sea_nn.errors import InputError
 from sea_nn.features import Kind, find_kind
 from sea_nn.metrics import curve, order
+from sea_nn.metrics.curve import PointOutputs, ask_about, ask_hidden
 from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.probe import Perturbation, PointOutputs, ask_hidden, ask_points
+from sea_nn.model.probe import Perturbation
 from sea_nn.questions.absent import Bounds, prepare
 
 T = TypeVar("T")
@@ -182,7 +183,7 @@ def ask_sets(batch: MapBatch, kind: PerturbationKind, sets: Tensor, keep: bool) 
     rows = torch.arange(len(sets), device=sets.device).repeat_interleave(count)
     hidden = sets.flatten(0, 1)
     hidden = batch.find_kind().over_input(~hidden if keep else hidden)
-    answers = ask_points(
+    answers = ask_about(
         batch.need_model(), rows, lambda part: perturbation.hide(hidden[part], rows[part])
     )
     return answers.map(lambda table: table.view(-1, count))

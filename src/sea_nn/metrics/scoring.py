@@ -18,15 +18,13 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features import Features, Kind, find_kind
-from sea_nn.features.kinds import UNKNOWN
+from sea_nn.features import UNKNOWN, Features, Kind, find_kind
 from sea_nn.metrics.catalogue import get_metric
 from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues
 from sea_nn.metrics.scores import MetricCurve, Scores
 from sea_nn.model.noise import random_map
-from sea_nn.model.outputs import Target
+from sea_nn.model.outputs import Meter, Target
 from sea_nn.model.probe import Probe, open_model
-from sea_nn.model.wrapped import Meter
 from sea_nn.questions.absent import Bounds
 
 # Ranking takes some 50 bytes a position and method; these keep a block of inputs under 0.5 GB on a

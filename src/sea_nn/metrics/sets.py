@@ -16,9 +16,10 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import find_kind
+from sea_nn.metrics.curve import PointOutputs
 from sea_nn.metrics.map_batch import MapBatch, PerturbationKind, ask_sets
 from sea_nn.model.outputs import Target
-from sea_nn.model.probe import PointOutputs, open_model
+from sea_nn.model.probe import open_model
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def query_sets(
         evaluator = probe.part(slice(None))
         nothing = x.new_empty(len(x), 0, *find_kind(x).map_shape(x))
         batch = MapBatch(evaluator.x, nothing, (), evaluator, seed=seed)
-        batch.need_model().meaning().check_class()
+        batch.need_model().output.check_class()
         kept, removed = (
             ask_sets(batch, perturbation, sets.to(x.device), keep) for keep in (True, False)
         )

@@ -24,7 +24,8 @@ import copy
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -36,7 +37,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.model.callables import find_modules
-from sea_nn.model.wrapped import ARRAYS
+from sea_nn.model.outputs import ARRAYS
 
 LISTENERS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """Where a module keeps its hooks; what else it keeps only says how to call them."""
@@ -318,3 +319,61 @@ def fold(twin: nn.Module, pairs: Pairs) -> nn.Module:
 def _pass_on(input: Tensor) -> Tensor:
     """Stand in for a norm that is merged with a convolution; `input` as layers name it."""
     return input
+
+
+_LOCK = threading.Lock()
+_RESTORE: list[Callable[[], None]] = []  # one entry while somebody is inside
+_INSIDE: set[object] = set()
+
+
+@contextmanager
+def full_precision(device: torch.device, wanted: bool = True) -> Iterator[None]:
+    """Keep TF32 off, for all threads, and give back the caller's choice when the last one leaves.
+
+    Args:
+        device: the inputs'; nothing is done for others than GPUs.
+        wanted: False to do nothing.
+    """
+    if not wanted or device.type != "cuda":
+        yield
+        return
+    me = object()
+    try:
+        with _LOCK:
+            _INSIDE.add(me)
+            if not _RESTORE:
+                _RESTORE.append(turn_off())
+        yield
+    finally:
+        with _LOCK:
+            _INSIDE.discard(me)  # an interrupt may have come before it was there
+            if not _INSIDE and _RESTORE:
+                _RESTORE.pop()()
+
+
+def turn_off() -> Callable[[], None]:
+    """Turn TF32 off; return a function that restores what there was."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    kinds: tuple[Any, ...] = (cudnn.conv, cudnn.rnn, matmul) if hasattr(cudnn, "conv") else ()
+    own, restores = [kind.fp32_precision for kind in kinds], list[Callable[[], None]]()
+    # The older switches too: PyTorch refuses to read them while they say something else. It also
+    # does where the caller has set single kinds.
+    with suppress(RuntimeError):
+        restores.append(partial(setattr, cudnn, "allow_tf32", cudnn.allow_tf32))
+        cudnn.allow_tf32 = False
+    with suppress(RuntimeError):
+        products = torch.get_float32_matmul_precision()
+        restores.append(partial(torch.set_float32_matmul_precision, products))
+        torch.set_float32_matmul_precision("highest")
+    restores += [
+        partial(setattr, kind, "fp32_precision", precision)
+        for kind, precision in zip(kinds, own, strict=True)
+    ]
+    for kind in kinds:
+        kind.fp32_precision = "ieee"
+
+    def restore() -> None:
+        for each in restores:
+            each()
+
+    return restore

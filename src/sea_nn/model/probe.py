@@ -13,39 +13,37 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import AssumptionWarning, InputError, SEAError
-from sea_nn.features import Features, find_kind
-from sea_nn.features.kinds import SERIES
-from sea_nn.model import batching
-from sea_nn.model.borrowing import (
-    EscapeError,
-    Pairs,
-    borrow,
-    fold,
-    lend,
-    watch,
-    watch_norms,
-)
-from sea_nn.model.evaluator import Evaluator, is_same
-from sea_nn.model.outputs import Output, Target, find_output, name_operation, resolve_target, take
-from sea_nn.model.wrapped import (
+from sea_nn.features import SERIES, Features, find_kind
+from sea_nn.model.borrowing import EscapeError, Pairs, borrow, fold, lend, watch, watch_norms
+from sea_nn.model.evaluator import Evaluator, Kept, is_same, watch_memory
+from sea_nn.model.outputs import (
     Meter,
+    Output,
+    Target,
     TensorModel,
     ToldError,
-    as_args,
-    predict,
+    find_output,
+    name_operation,
     refuse_nan,
-    select_args,
+    resolve_target,
 )
 
-ScoreKind = Literal["probability", "logit"]
 SAME = 0.02
 """Two answers about an input are the same within this share; half precision needs some."""
+LARGEST_BLOCK = (32 << 20) - 4096
+"""The largest block, in bytes, for which glibc still adapts its threshold.
+
+glibc returns freed blocks to the system above a threshold that follows the largest block freed so
+far. Below it, the pages of every layer's output are fetched and zeroed again in every pass: a third
+of the time of the Fashion-MNIST CNN (0.20 ms an input, 0.13 without). One such block that is never
+touched raises the threshold; where there is no glibc, it does nothing.
+"""
 
 
 class Perturbation(Protocol):
@@ -73,7 +71,6 @@ class Probe:
     Attributes:
         evaluator: the model as it is, and the inputs.
         fast: the same by folded norms, once they are proved; see ``begin``.
-        features: of the inputs: what sets are about where nothing else is said.
         hiding: how what is left out of an input becomes absent.
         meter: counts the rows that the model sees.
         notices: what was assumed about the model's outputs.
@@ -85,7 +82,6 @@ class Probe:
 
     evaluator: Evaluator
     fast: Evaluator
-    features: Features
     hiding: Perturbation | None
     meter: Meter
     notices: tuple[str, ...] = ()
@@ -102,7 +98,7 @@ class Probe:
     @property
     def output(self) -> Output:
         """What these outputs are."""
-        return self.evaluator.meaning()
+        return self.evaluator.output
 
     @property
     def target(self) -> Tensor:
@@ -125,14 +121,14 @@ class Probe:
             features: what the sets are of.
             purpose: what the rows are counted for.
         """
-        shape = self.features.shape if features is None else (features.n,)
+        own, hiding = self.evaluator.features, self._need_hiding()
+        shape = own.shape if features is None else (features.n,)
         count, per_input = sets.shape[:2]
         if count != len(self.evaluator.x) or tuple(sets.shape[2:]) != tuple(shape):
             raise InputError(
                 f"sets must be [N, R, *shape] with N = {len(self.evaluator.x)} inputs and features "
                 f"{list(shape)}; got {list(sets.shape)}"
             )
-        hiding = self._need_hiding()
         k, kept = hiding.n_draws, sets.flatten(0, 1)
         points = torch.arange(count * per_input * k, device=sets.device)
         rows = points // (per_input * k)
@@ -140,14 +136,12 @@ class Probe:
         def build(part: slice) -> Tensor:
             left = kept[points[part] // k]
             left = left if features is None else features.expand(left)
-            return hiding.hide(~self.features.over_input(left), rows[part], points[part] % k)
+            return hiding.hide(~own.over_input(left), rows[part], points[part] % k)
 
-        said: list[Tensor] = []
         self.meter.purpose = purpose
-        answers = ask_points(self.fast, rows, build, said.append)
-        if said:
-            self.said.append(torch.cat(said).view(count, per_input, k, -1))
-        return answers.score.view(count, per_input, k).mean(2)
+        said = ask_points(self.fast, rows, build)
+        self.said.append(said.view(count, per_input, k, said.shape[1]))
+        return self.output.score(said, self.target[rows]).view(count, per_input, k).mean(2)
 
     def begin(self, ask_empty: bool) -> Tensor | None:
         """Ask about each intact input a second time, beside itself with nothing left.
@@ -169,28 +163,25 @@ class Probe:
         count, first = len(evaluator.x), int(again)
         points = torch.arange(count * (first + k), device=evaluator.x.device)
         rows, place = points // (first + k), points % (first + k) - first
+        wide = (-1, *(1,) * (evaluator.x.ndim - 1))
 
         def build(part: slice) -> Tensor:
             own, which = rows[part], place[part]
             if ask_empty:
-                hidden = (which >= 0).view(-1, *(1,) * (evaluator.x.ndim - 1))
-                hidden = hidden.expand(-1, *evaluator.x.shape[1:])
+                hidden = (which >= 0).view(wide).expand(-1, *evaluator.x.shape[1:])
                 return self._need_hiding().hide(hidden, own, which.clamp(min=0))
-            share = torch.where(which < 0, 1.0, 0.5).to(evaluator.x)
-            return evaluator.x[own] * share.view(-1, *(1,) * (evaluator.x.ndim - 1))
+            return evaluator.x[own] * torch.where(which < 0, 1.0, 0.5).to(evaluator.x).view(wide)
 
-        def run(by: Evaluator) -> tuple[PointOutputs, Tensor]:
-            said: list[Tensor] = []
-            answers = ask_points(by, rows, build, said.append, 2 if again else 1)
-            return answers, torch.cat(said).view(count, first + k, -1)
-
-        folded = self._fold()
-        answers, said = run(evaluator if folded is None else folded)
-        if folded is not None:
-            if is_same(said[:, 0], self.whole):
-                self.fast = folded
-            else:
-                answers, said = run(evaluator)
+        # Folding is left alone on a GPU with TF32: rounded operands of other weights would make
+        # other activations.
+        rounds = evaluator.x.is_cuda and torch.backends.cudnn.allow_tf32
+        if self.pairs and evaluator.module and not rounds and evaluator.autocast is None:
+            folded = TensorModel(fold(evaluator.module, self.pairs), False, self.meter)
+            self.fast = replace(evaluator, model=folded, cache={})
+        said = ask_points(self.fast, rows, build, 2 if again else 1).view(count, first + k, -1)
+        if self.fast is not evaluator and not is_same(said[:, 0], self.whole):
+            self.fast = evaluator
+            said = ask_points(evaluator, rows, build, 2).view(count, first + k, -1)
         if again:
             apart = (said[:, 0] - self.whole.to(said)).abs().amax(1)
             self.unsteady = apart > SAME * self.whole.abs().amax(1).clamp_min(1).to(said)
@@ -199,7 +190,8 @@ class Probe:
         self.meter.rows["checks"] -= count * k
         self.meter.rows["questions"] += count * k
         self.said.append(said[:, first:].unsqueeze(1))
-        return answers.score.view(count, first + k)[:, first:].mean(1, keepdim=True)
+        score = self.output.score(said.flatten(0, 1), self.target[rows])
+        return score.view(count, first + k)[:, first:].mean(1, keepdim=True)
 
     def part(self, which: slice) -> Evaluator:
         """The evaluator of some of the inputs, by folded norms where they are the model."""
@@ -211,18 +203,6 @@ class Probe:
         if self.hiding is None:
             raise InputError("to ask about sets, say how features are absent: hiding=")
         return self.hiding
-
-    def _fold(self) -> Evaluator | None:
-        """The model with its norms folded, not proved yet; None if it has none, or on a GPU TF32.
-
-        Rounded operands of other weights would make other activations.
-        """
-        plain, module = self.evaluator, self.evaluator.module
-        rounds = plain.x.is_cuda and torch.backends.cudnn.allow_tf32
-        if not self.pairs or module is None or rounds or plain.autocast is not None:
-            return None
-        model = TensorModel(fold(module, self.pairs), check=False, meter=self.meter)
-        return replace(plain, model=model, cache={})
 
 
 @contextmanager
@@ -261,101 +241,77 @@ def open_model(
         raise InputError(f"internal_batch_size must be at least 1, got {limit}")
     precision = check_autocast(autocast, x)
     if x.device.type == "cpu":
-        batching.keep_freed_memory()
+        torch.empty(LARGEST_BLOCK, dtype=torch.uint8)
     meter = Meter() if meter is None else meter
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         x = x.detach().clone()
-        features = Features.of(x) if features is None else features
-        nobody = torch.zeros(len(x), dtype=torch.long, device=x.device)
         twin = stack.enter_context(borrow(model))
         first = Evaluator(
             TensorModel(twin, check=False, meter=meter),
             x,
-            nobody,
+            torch.zeros(len(x), dtype=torch.long, device=x.device),
             x.new_zeros(len(x), 1),
-            args=as_args(args),
+            Output("value"),
+            Features.of(x) if features is None else features,
+            args=() if args is None else args if isinstance(args, tuple) else (args,),
             baselines=baselines,
-            features=features,
-            feature_mask=features.mask_input(),
+            absent=None if hiding is None else lambda: _hide_all(hiding, x),
             limit=limit,
             autocast=precision,
             seed=seed,
-            kind=features.kind,
         )
         try:
             meter.start("questions")
             try:
-                look = _look(first, model)
+                found, operation, pairs = _look(first, model)
             except EscapeError:  # its copy calls the original's own layers
                 own = stack.enter_context(lend(model))  # type: ignore[arg-type]
                 first = replace(first, model=TensorModel(own, check=False, meter=meter))
-                look = _look(first, model)
+                found, operation, pairs = _look(first, model)
             meter.start("checks")
-            kind = find_output(look.outputs, output, look.operation)
-            notices = tuple(n for n in (kind.notice, first.model.notice) if n)
+            kind = find_output(found.outputs, output, operation)
+            found = replace(found, target=resolve_target(found.outputs, target, kind), output=kind)
+            notices = tuple(n for n in (kind.notice, found.model.notice) if n)
             for notice in notices:
                 warnings.warn(notice, AssumptionWarning, stacklevel=4)
-            found = replace(
-                first,
-                target=resolve_target(look.outputs, target, kind),
-                outputs=look.outputs,
-                output=kind,
-                footprint=look.footprint,
-                has_gradient=look.has_gradient,
-                absent=None if hiding is None else lambda: _hide_all(hiding, x),
-            )
-            yield Probe(
-                *(found, found, features, hiding, meter, notices, look.operation, look.pairs)
-            )
+            yield Probe(found, found, hiding, meter, notices, operation, pairs)
         except ToldError as told:
             raise told.error from None
 
 
-@dataclass(frozen=True)
-class _Look:
-    """What the first pass over the intact inputs told."""
-
-    outputs: Tensor
-    footprint: batching.Footprint
-    has_gradient: bool
-    operation: str
-    pairs: Pairs
-
-
-def _look(evaluator: Evaluator, model: Callable[..., Any]) -> _Look:
+def _look(evaluator: Evaluator, model: Callable[..., Any]) -> tuple[Evaluator, str, Pairs]:
     """Ask about the inputs: the first one watched, the others in chunks that fit.
 
     The first pass tells the memory that an input takes, what operation makes the outputs, which
     norms may be folded, and whether the twin is closed.
     """
-    x, pairs = evaluator.x, Pairs()
-    wrapped, none = evaluator.model, torch.zeros(1, dtype=torch.long, device=x.device)
+    x, pairs, wrapped = evaluator.x, Pairs(), evaluator.model
+    rows = torch.arange(len(x), device=x.device)
     try:
         one = evaluator.arrange(x[:1])
         try:
             with (
                 watch(model, wrapped.model),
                 watch_norms(wrapped.model) as pairs,
-                batching.watch_memory((*wrapped.parameters(), *wrapped.buffers())) as kept,
+                watch_memory((*wrapped.parameters(), *wrapped.buffers())) as kept,
             ):
                 # A copy, as the model may work in place.
-                first = evaluator.forward(one.requires_grad_(True).clone(), none)
-            need = kept.measure(one)
+                first = evaluator.forward(one.requires_grad_(True).clone(), rows[:1])
         except (SEAError, EscapeError, torch.cuda.OutOfMemoryError):
             raise
         except Exception:  # a model that only runs without gradients, such as one of arrays
-            need = batching.Kept().measure(one)
+            kept = Kept()
             with torch.no_grad():
-                first = evaluator.forward(evaluator.arrange(x[:1]), none)
-        rest = []
-        if len(x) > 1:
-            size = batching.chunk_size(len(x) - 1, need, False, x.device, evaluator.limit)
-            args = select_args(evaluator.args, torch.arange(1, len(x)), len(x))
-            with evaluator.precision():
-                rest = [predict(wrapped, evaluator.arrange(x[1:]), args, batch_size=size)]
-        outputs = torch.cat([first.detach(), *(part.to(first) for part in rest)])
-        refuse_nan(outputs)
+                first = evaluator.forward(evaluator.arrange(x[:1]), rows[:1])
+        found = replace(evaluator, footprint=kept.measure(one), has_gradient=first.requires_grad)
+        outputs = [first.detach()]
+        others = rows[1:].split(found.chunk(len(x) - 1, gradient=False)) if len(x) > 1 else ()
+        for some in others:
+            with torch.no_grad():
+                outputs.append(found.forward(found.arrange(x[some]), some).to(first))
+        found.outputs = torch.cat(outputs)
+        refuse_nan(found.outputs)
     except (SEAError, EscapeError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:
@@ -363,7 +319,7 @@ def _look(evaluator: Evaluator, model: Callable[..., Any]) -> _Look:
             f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}"
             f"{_find_mismatch(model, x)}: {error}"
         ) from error
-    return _Look(outputs, need, first.requires_grad, name_operation(first), pairs)
+    return found, name_operation(first), pairs
 
 
 def _find_mismatch(model: Any, x: Tensor) -> str:
@@ -380,9 +336,8 @@ def _hide_all(hiding: Perturbation, x: Tensor) -> Tensor:
     count, k = len(x), hiding.n_draws
     rows = torch.arange(count, device=x.device).repeat_interleave(k)
     draws = torch.arange(k, device=x.device).repeat(count)
-    hidden = torch.ones((count * k, *(1,) * (x.ndim - 1)), dtype=torch.bool, device=x.device)
-    empty = hiding.hide(hidden.expand(-1, *x.shape[1:]), rows, draws)
-    return empty.view(count, k, *x.shape[1:])
+    hidden = torch.ones((), dtype=torch.bool, device=x.device).expand(count * k, *x.shape[1:])
+    return hiding.hide(hidden, rows, draws).view(count, k, *x.shape[1:])
 
 
 def check_autocast(autocast: bool | torch.dtype, x: Tensor) -> torch.dtype | None:
@@ -397,75 +352,25 @@ def check_autocast(autocast: bool | torch.dtype, x: Tensor) -> torch.dtype | Non
     return dtype
 
 
-@dataclass(frozen=True)
-class PointOutputs:
-    """What the model says about the explained class, in tensors of one shape.
-
-    Attributes:
-        score: its probability; of a model of values, the value.
-        logit: the model's output itself.
-        predicted: whether the model predicts the class; False of a model of values.
-    """
-
-    score: Tensor
-    logit: Tensor
-    predicted: Tensor
-
-    @classmethod
-    def empty(cls, shape: tuple[int, ...], like: Tensor) -> PointOutputs:
-        """Return room for answers of this shape, at least in single precision."""
-        dtype = torch.promote_types(like.dtype, torch.float32)
-        return cls(
-            torch.empty(shape, dtype=dtype, device=like.device),
-            torch.empty(shape, dtype=dtype, device=like.device),
-            torch.empty(shape, dtype=torch.bool, device=like.device),
-        )
-
-    @classmethod
-    def read(cls, outputs: Tensor, target: Tensor, output: Output) -> PointOutputs:
-        """Read outputs [P, K], ``output`` says what they are, for the columns ``target``."""
-        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-        logit = take(outputs, target)
-        if output.kind == "value":
-            return cls(logit, logit, torch.zeros_like(logit, dtype=torch.bool))
-        return cls(output.score(outputs, target), logit, output.predicts(outputs, target))
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> PointOutputs:
-        """Return the answers with every tensor changed alike."""
-        return PointOutputs(change(self.score), change(self.logit), change(self.predicted))
-
-    def put(self, place: slice | Tensor, other: PointOutputs) -> None:
-        """Write other answers into these."""
-        self.score[place] = other.score
-        self.logit[place] = other.logit
-        self.predicted[place] = other.predicted
-
-    def read_as(self, kind: ScoreKind) -> Tensor:
-        """Return the answers as the score of a curve."""
-        if kind not in ("probability", "logit"):
-            raise InputError(f"score must be 'probability' or 'logit'; got {kind!r}")
-        return self.score if kind == "probability" else self.logit
-
-
 def ask_points(
     evaluator: Evaluator,
     rows: Tensor,
     build: Callable[[slice], Tensor],
-    keep: Callable[[Tensor], None] = lambda outputs: None,
     together: int = 1,
-) -> PointOutputs:
-    """Return the model's answers about P points, in chunks that fit into memory.
+    read: Callable[[Tensor, Tensor], Tensor] = lambda outputs, rows: outputs,
+) -> Tensor:
+    """Return the model's outputs about P points, [P, K], in chunks that fit into memory.
 
     Args:
         evaluator: the model and the inputs.
         rows: the input that each point is a variant of, [P].
         build: returns the points [p, ...] of a slice of 0 to P.
-        keep: is given the model's own outputs [p, K], part by part.
         together: so many points at least go into one pass, unless the caller's limit is lower.
+        read: what to keep of outputs [p, K] about variants of the inputs [p].
     """
-    answers = PointOutputs.empty((len(rows),), evaluator.x)
     size = evaluator.chunk(len(rows), gradient=False)
     size, start = max(size, min(together, evaluator.limit or together)), 0
+    answers = []
     while start < len(rows):
         part = slice(start, start + size)
         try:
@@ -475,35 +380,16 @@ def ask_points(
             evaluator = evaluator.shrink()
             size = min(size, evaluator.limit or 1)
             continue
-        answers.put(
-            part, PointOutputs.read(outputs, evaluator.target[rows[part]], evaluator.meaning())
-        )
-        keep(outputs)
+        wrong, said = outputs.isnan(), "NaN"
+        if evaluator.output.kind in ("probabilities", "labels"):
+            wrong |= (outputs < -0.01) | (outputs > 1.01)
+            said = "NaN, or numbers outside 0 to 1 where probabilities are expected,"
+        if bool(wrong.any()):
+            raise InputError(
+                f"the model returned {said} for {int(wrong.any(1).sum())} of {len(outputs)} inputs "
+                "with features hidden, though not for the whole inputs; hide them in another way, "
+                "or say what the model's outputs are (output=)"
+            )
+        answers.append(read(outputs, rows[part]))
         start += size
-    _check_answers(answers, evaluator.meaning())
-    return answers
-
-
-def ask_hidden(evaluator: Evaluator, perturbation: Perturbation) -> PointOutputs:
-    """Return the answers about the inputs hidden altogether, [N]."""
-    rows = torch.arange(len(evaluator.x), device=evaluator.x.device)
-
-    def build(part: slice) -> Tensor:
-        hidden = torch.ones_like(evaluator.x[rows[part]], dtype=torch.bool)
-        return perturbation.hide(hidden, rows[part])
-
-    return ask_points(evaluator, rows, build)
-
-
-def _check_answers(answers: PointOutputs, output: Output) -> None:
-    """Refuse answers that are no numbers, or no probabilities where these are expected."""
-    wrong, said = answers.score.isnan() | answers.logit.isnan(), "NaN"
-    if output.kind in ("probabilities", "labels"):
-        wrong |= (answers.score < -0.01) | (answers.score > 1.01)
-        said = "NaN, or numbers outside 0 to 1 where probabilities are expected,"
-    if bool(wrong.any()):
-        raise InputError(
-            f"the model returned {said} for {int(wrong.sum())} of {wrong.numel()} inputs with "
-            "features hidden, though not for the whole inputs; hide them in another way, or say "
-            "what the model's outputs are (output=)"
-        )
+    return torch.cat(answers) if answers else evaluator.outputs[:0]

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features import Kind, find_kind
-from sea_nn.features.kinds import TABLE
+from sea_nn.features import TABLE, Kind, find_kind
 from sea_nn.model.noise import normal, uniform
 from sea_nn.model.probe import Perturbation
 from sea_nn.paper.heatmaps import smooth

@@ -20,7 +20,7 @@ from sea_nn.explanation.assemble import divide
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.ranking import Ranking
 from sea_nn.explanation.selection import find_input
-from sea_nn.features.kinds import TEXT
+from sea_nn.features import TEXT
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.members.checks import Check
 from sea_nn.questions.asked import Asked

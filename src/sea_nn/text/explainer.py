@@ -19,12 +19,10 @@ from sea_nn.config import check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.explain import explain
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.features import Features
-from sea_nn.features.kinds import TEXT
+from sea_nn.features import TEXT, Features
 from sea_nn.members.registry import Entry, Methods
 from sea_nn.model.borrowing import borrow
-from sea_nn.model.outputs import Output
-from sea_nn.model.wrapped import Progress, read_value
+from sea_nn.model.outputs import Output, Progress, read_value
 from sea_nn.text.absent import ABSENT, SAYS, Absent
 from sea_nn.text.assemble import find_earlier, join_texts
 from sea_nn.text.members import expand, find_price

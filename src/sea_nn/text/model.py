@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sea_nn.errors import InputError, KindError, UnfitError
 from sea_nn.members.attention import HoldAttention, RecordAttention
-from sea_nn.model.wrapped import check_value
+from sea_nn.model.outputs import check_value
 from sea_nn.text.absent import Absent, Rows, hide
 from sea_nn.text.reading import Reading
 
