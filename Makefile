@@ -29,17 +29,21 @@ docs: $(VENV)/.docs
 	@SEA_NN_GALLERY=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in site/index.html; with search: $(BIN)/python -m http.server -d site"
 
-# The wheel and the sdist, each installed into an environment of its own for every Python that is there.
+# The wheel and the sdist in an environment of its own for every Python that is there, pyenv's too.
+# What they need is installed once; the sdist then takes the wheel's place.
 dist: $(VENV)/bin/pip
 	@$(BIN)/pip install -q build 2>&1 | grep -v '^WARNING: Location' || true
 	rm -rf dist && $(BIN)/python -m build --outdir dist . > /dev/null
-	@for python in python3.11 python3.12 python3.13; do \
-	  $$python -c "" 2> /dev/null || { echo "$$python is not here"; continue; }; \
+	@for minor in 11 12 13; do \
+	  python=$$(ls /usr/bin/python3.$$minor /usr/local/bin/python3.$$minor $(HOME)/.pyenv/versions/3.$$minor.*/bin/python 2> /dev/null | head -1); \
+	  [ -n "$$python" ] || { echo "Python 3.$$minor is not here"; continue; }; \
+	  rm -rf dist/try && $$python -m venv dist/try || exit 1; \
 	  for file in dist/*.whl dist/*.tar.gz; do \
-	    rm -rf dist/try && $$python -m venv dist/try && \
-	    dist/try/bin/pip install -q -c constraints.txt $$file 2>&1 | grep -v '^WARNING: Location'; \
+	    echo "Python 3.$$minor: installing $$file ..."; \
+	    dist/try/bin/pip uninstall -q -y sea-nn 2> /dev/null; \
+	    dist/try/bin/pip install -q --no-compile -c constraints.txt $$file 2>&1 | grep -v '^WARNING: Location'; \
 	    (cd dist/try && bin/sea --version && bin/sea explain --demo --model fashion-cnn --budget 34 -o out > /dev/null) || exit 1; \
-	    echo "$$python: $$file works"; \
+	    echo "Python 3.$$minor: $$file works"; \
 	  done; \
 	done; rm -rf dist/try
 

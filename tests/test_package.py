@@ -1,7 +1,9 @@
 """What importing the package costs and offers, and which room may import which."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -12,7 +14,12 @@ import sea_nn
 from sea_nn import version
 
 ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ROOMS = sorted(path.parent.name for path in (ROOT / "src" / "sea_nn").glob("*/__init__.py"))
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
 def loaded_after(*codes: str) -> list[set[str]]:
@@ -53,9 +60,30 @@ def test_the_version_is_known_without_an_installation(monkeypatch):
     def missing(name):
         raise version.PackageNotFoundError(name)
 
-    expected = version.find_version()
     monkeypatch.setattr(version, "version", missing)
-    assert version.find_version() == expected
+    assert version.find_version() == PROJECT["version"]
+
+
+def test_the_changelog_and_the_citation_are_of_this_version():
+    newest = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", read("CHANGELOG.md"), re.MULTILINE)
+    citation = read("CITATION.cff")
+    assert newest
+    assert newest[1] == PROJECT["version"]
+    assert f'version: "{newest[1]}"\ndate-released: {newest[2]}\n' in citation
+
+
+def test_the_badges_are_true():
+    badges = re.findall(r"<text[^>]*>([^<]+)</text>", read("docs/images/badges.svg"))
+    pythons = [c.split(" :: ")[-1] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d", c)]
+    assert badges == [
+        *("Python", f"{pythons[0]} to {pythons[-1]}"),
+        *("version", PROJECT["version"]),
+        *("licence", PROJECT["license"]),
+    ]
+    assert PROJECT["requires-python"] == f">={pythons[0]}"
+    tried = re.search(r"python: \[(.+)\]", read(".github/workflows/ci.yml"))
+    assert tried
+    assert tried[1] == ", ".join(f'"{python}"' for python in pythons)
 
 
 def test_imports_point_one_way(monkeypatch, capsys):
