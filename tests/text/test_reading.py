@@ -7,8 +7,7 @@ import torch
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.text.absent import hide
-from sea_nn.text.reading import NOBODY, read_text
-from sea_nn.text.spans import check_spans, find_sentences, find_words
+from sea_nn.text.reading import NOBODY, check_spans, find_sentences, find_words, read_text
 from tests.helpers.texts import TEXT, SlowTokenizer, make_byte_tokenizer, make_tokenizer
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sea_bench.data.files import SetInfo, find_folder, read_table
 from sea_nn.errors import InputError
-from sea_nn.text.spans import Span, find_sentences, find_words
+from sea_nn.text.reading import Span, find_sentences, find_words
 
 TOXIC = SetInfo(
     name="toxic_spans",

@@ -18,6 +18,7 @@ from sea_bench.experiments.experiment import Compared, Run, quantity, score_rows
 from sea_bench.experiments.rivals import greedy, values_by_lime, values_by_shap
 from sea_nn.metrics import Metric
 from sea_nn.sea import SEA
+from sea_nn.text import members
 from sea_nn.text.absent import Absent
 from sea_nn.text.members import MEMBERS, Question
 from sea_nn.text.model import End, TextModel
@@ -87,7 +88,7 @@ def explain_by_members(model: TextModel, item: Marked) -> dict[str, Tensor]:
         return columns[:, 0] - columns[:, 1] if item.ends else columns[:, _find_column(item)]
 
     q = Question(model, item.reading, item.ends, read)
-    return {name: member(q).detach().double().cpu() for name, member in MEMBERS.items()}
+    return {name: getattr(members, name)(q).detach().double().cpu() for name in MEMBERS}
 
 
 def compute_text_maps(

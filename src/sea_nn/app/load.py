@@ -209,7 +209,7 @@ def of_texts(name: str, sea: TextSEA, examples: Sequence[str] = EXAMPLES) -> Sub
         text = read_words(content)
         return [replace(give(text), code=f"subject.read({file!r}, {text!r}.encode())[0]")]
 
-    labels = tuple(map(str, sea._name_labels(None) or ()))
+    labels = tuple(map(str, sea.name_labels(None) or ()))
     given = _number([give(text) for text in examples])
     return TextSubject(name, "text", sea.model, labels, read, given, sea=sea)
 

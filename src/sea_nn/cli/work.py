@@ -221,7 +221,7 @@ class Texts(Subject):
             **({"budget": budget} if said else {}),
         )
         self.name = Path(folder).name
-        self.labels = tuple(map(str, self.sea._name_labels(None) or ()))
+        self.labels = tuple(map(str, self.sea.name_labels(None) or ()))
         if self.sea.language:  # continuations, as they are written
             self.aim = o.target if o.rival is None else (o.target, o.rival)
         else:

@@ -1,13 +1,12 @@
 """Texts for Hugging Face classifiers and causal language models: words as features.
 
 A text goes the way of every input, ``sea_nn.explain``, as a row of numbers that say which words are
-there (``presence``). What is of texts alone: ``spans`` and ``reading`` say which token belongs to
+there (``presence``). What is of texts alone: ``reading`` says which token belongs to
 which word, ``absent`` leaves words out, ``model`` runs many variants at once, ``members`` are maps
 by embeddings, ``assemble`` lays the explanations of several texts side by side.
 """
 
 from sea_nn.text.explainer import TextSEA
-from sea_nn.text.load import load_text_model
-from sea_nn.text.zero_shot import ZeroShot
+from sea_nn.text.load import ZeroShot, load_text_model
 
 __all__ = ["TextSEA", "ZeroShot", "load_text_model"]

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad as widen
 
 from sea_nn.errors import InputError
 from sea_nn.text.reading import Reading
 
 Absent = Literal["mask", "delete", "pad"]
-ABSENT: tuple[Absent, ...] = get_args(Absent)
-SAYS = {
+ABSENT: dict[Absent, str] = {
     "mask": "becomes mask tokens",
     "delete": "goes, and its neighbours move together",
     "pad": "stays in its place, and nothing attends to it",
@@ -65,43 +65,37 @@ def hide(
         pad: the token that fills rows up, and takes the place of absent ones by "pad".
         tail: tokens that follow the text and always stay.
     """
-    kept = reading.keep(sets)
+    kept, count = reading.keep(sets), len(tail)
+    nothing = ~kept.any(1) & (how != "mask")
     given = {name: values.to(sets.device) for name, values in reading.given.items()}
     given.setdefault("attention_mask", torch.ones_like(given["input_ids"]))
-    rows = {name: values.expand(len(sets), -1) for name, values in given.items()}
-    nothing = ~kept.any(1) & (how != "mask")
+    more = dict.fromkeys(given, (0,) * count) | {"input_ids": tail, "attention_mask": (1,) * count}
+    rows = {
+        name: torch.cat([values, values.new_tensor(more[name])]).repeat(len(sets), 1)
+        for name, values in given.items()
+    }
     if bool(nothing.any()):
-        rows["input_ids"] = rows["input_ids"].clone()
-        rows["input_ids"][nothing, 0] = _need_start(reading)
+        if reading.start is None:
+            raise InputError(
+                "with every word left out the model would read nothing, and the tokenizer has no "
+                "token to begin a text with (bos, eos or pad): set one, such as "
+                'tokenizer.bos_token = "<s>"'
+            )
+        rows["input_ids"][nothing, 0] = reading.start
         kept[nothing, 0] = True
-    if tail:
-        more = {name: torch.zeros(len(tail), dtype=torch.int64) for name in given}
-        more |= {"input_ids": torch.tensor(tail), "attention_mask": torch.ones(len(tail))}
-        wide = {k: v.to(given[k]).expand(len(sets), -1) for k, v in more.items()}
-        rows = {k: torch.cat([v, wide[k]], 1) for k, v in rows.items()}
-        kept = torch.cat([kept, kept.new_ones(len(kept), len(tail))], 1)
+    kept = widen(kept, (0, count), value=True)
     lengths = torch.full((len(sets),), kept.shape[1], device=sets.device)
-    if how == "mask":
-        if mask is None:
-            raise ValueError("there is no mask token")
-        rows["input_ids"] = torch.where(kept, rows["input_ids"], mask)
-    elif how == "pad":
-        rows["input_ids"] = torch.where(kept, rows["input_ids"], pad)
-        rows["attention_mask"] = torch.where(kept, rows["attention_mask"], 0)
-    else:
+    if how == "delete":
         lengths = kept.sum(1)
         first = (~kept).byte().argsort(dim=1, stable=True)  # what is kept comes first, in order
         there = torch.arange(kept.shape[1], device=sets.device) < lengths[:, None]
         fill = dict.fromkeys(rows, 0) | {"input_ids": pad}
         rows = {k: torch.where(there, v.gather(1, first), fill[k]) for k, v in rows.items()}
+        return Rows(rows, lengths)
+    instead = pad if how == "pad" else mask
+    if instead is None:
+        raise ValueError("there is no mask token")
+    rows["input_ids"] = torch.where(kept, rows["input_ids"], instead)
+    if how == "pad":
+        rows["attention_mask"] = torch.where(kept, rows["attention_mask"], 0)
     return Rows(rows, lengths)
-
-
-def _need_start(reading: Reading) -> int:
-    """The token that stands where nothing is left."""
-    if reading.start is None:
-        raise InputError(
-            "with every word left out the model would read nothing, and the tokenizer has no token "
-            'to begin a text with (bos, eos or pad): set one, such as tokenizer.bos_token = "<s>"'
-        )
-    return reading.start

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from sea_nn.errors import InputError
 from sea_nn.explanation.assemble import divide
@@ -28,10 +29,10 @@ from sea_nn.questions.curve import Curve
 from sea_nn.text.presence import AskedText
 from sea_nn.text.reading import Reading
 
-SPREAD = ("attribution", "against", "keep_map", "remove_map", "maps")
+MAPS = ("attribution", "against", "keep_map", "remove_map", "maps")
+NUMBERS = ("target", "rival", "score", "predict_error", "trusted")
 Found = tuple[AskedText, Explanation]
 """A text, and its explanation over its own features."""
-JOINED = ("target", "rival", "score", "predict_error", "trusted")
 
 
 def cut_pieces(reading: Reading) -> tuple[list[str], list[int]]:
@@ -60,21 +61,25 @@ def cut_pieces(reading: Reading) -> tuple[list[str], list[int]]:
 
 def join_texts(found: Sequence[Found]) -> Explanation:
     """One explanation of all texts."""
-    each = [e for _, e in found]
+    each: list[Any] = [e for _, e in found]
     cut = [cut_pieces(asked.reading) for asked, _ in found]
-    places = [torch.tensor(own) for _, own in cut]
-    width = max(len(pieces) for pieces, _ in cut)
+    places, width = [torch.tensor(own) for _, own in cut], max(len(pieces) for pieces, _ in cut)
+    most = max(e.asked.sets.shape[1] for e in each)
+    rows, asked_rows = [], []
+    for e, own in zip(each, places, strict=True):
+        row = {name: _spread(getattr(e, name), own, width) for name in MAPS}
+        row |= {name: getattr(e, name) for name in NUMBERS}
+        row["order"] = _spread_order(e.order, own, width)
+        row["gains"] = pad(e.gains, (0, width - e.gains.shape[1]))
+        rows.append(row)
+        asked_rows.append(_spread_asked(e.asked, own, width, most))
     labels = [asked.name() or (e.labels or (None,))[0] for asked, e in found]
-    functions: Any = tuple(e.function for e in each)
     named: Any = None if None in labels else tuple(labels)
     return Explanation(
-        **{name: _join(each, name, places, width) for name in SPREAD},  # type: ignore[arg-type]
-        **{name: _join(each, name) for name in JOINED},  # type: ignore[arg-type]
-        order=torch.cat([_order(e.order, p, width) for e, p in zip(each, places, strict=True)]),
-        gains=torch.cat([_fill(e.gains, width) for e in each]),
+        **_join(rows),
         methods=each[0].methods,
         feature_shape=(width,),
-        curve=_join_curves(each, width) if all(len(p) == width for p in places) else None,
+        curve=_join_curves(each) if all(len(own) == width for own in places) else None,
         ranking=None if found[0][0].ends else _join_rankings(each),
         labels=named,
         checks=tuple(_join_checks(found)),
@@ -82,69 +87,54 @@ def join_texts(found: Sequence[Found]) -> Explanation:
         kind=TEXT.name,
         view=TEXT.view,
         texts=tuple(tuple(pieces) for pieces, _ in cut),
-        function=SeveralFunctions(functions, tuple(places), width),
-        asked=_join_asked(each, places, width),
+        function=SeveralFunctions(tuple(e.function for e in each), tuple(places), width),
+        asked=Asked(**_join(asked_rows)),
     )
 
 
-def _join(
-    each: Sequence[Explanation], name: str, places: Sequence[Tensor] = (), width: int = 0
-) -> Tensor | None:
-    """A tensor of all texts; with places, one over features that becomes one over pieces."""
-    values = [getattr(e, name) for e in each]
-    if values[0] is None:
-        return None
-    if places:
-        values = [_spread(v, p, width) for v, p in zip(values, places, strict=True)]
-    return torch.cat(values)
+def _join(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The tensors of all texts; None where there are none."""
+    return {
+        name: None if one is None else torch.cat([row[name] for row in rows])
+        for name, one in rows[0].items()
+    }
 
 
-def _spread(values: Tensor, places: Tensor, width: int) -> Tensor:
+def _spread(values: Any, places: Tensor, width: int) -> Any:
     """Values of features, the last axis, as those of pieces: 0 where a piece is none."""
+    if values is None:
+        return None
     wide = values.new_zeros(*values.shape[:-1], width)
     return wide.index_copy(-1, places.to(values.device), values)
 
 
-def _fill(gains: Tensor, width: int) -> Tensor:
-    return torch.nn.functional.pad(gains, (0, width - gains.shape[1]))
-
-
-def _order(order: Tensor, places: Tensor, width: int) -> Tensor:
+def _spread_order(order: Tensor, places: Tensor, width: int) -> Tensor:
     """An order of features, [1, n], as one of pieces; what takes no part comes last."""
     rest = torch.tensor(sorted(set(range(width)) - set(places.tolist())), dtype=torch.int64)
     return torch.cat([places.to(order.device)[order], rest.to(order.device)[None]], 1)
 
 
-def _join_asked(each: Sequence[Explanation], places: Sequence[Tensor], width: int) -> Asked:
-    """What was asked, over the pieces; where others were asked more, the first is there again."""
-    own: list[Any] = [e.asked for e in each]
-    most = max(asked.sets.shape[1] for asked in own)
-    rows = []
-    for asked, where in zip(own, places, strict=True):
-        count = asked.sets.shape[1]
-        again = torch.arange(most) * (torch.arange(most) < count)
-        rows.append({
-            "sets": _spread(asked.sets[:, again], where, width),
-            "answers": asked.answers[:, again],
-            "keep": _order(asked.keep, where, width),
-            "remove": _order(asked.remove, where, width),
-            "outputs": asked.outputs[:, again.to(asked.outputs.device)],
-            "whole": asked.whole,
-            "basis": asked.basis,
-        })  # fmt: skip
-    return Asked(**{name: torch.cat([row[name] for row in rows]) for name in rows[0]})
+def _spread_asked(asked: Asked, places: Tensor, width: int, most: int) -> dict[str, Any]:
+    """What was asked, over the pieces; in so many rows, where the first fills them up."""
+    again = torch.arange(most) * (torch.arange(most) < asked.sets.shape[1])
+    parts = asked.parts()
+    for name in ("sets", "answers", "outputs"):
+        parts[name] = parts[name][:, again.to(parts[name].device)]
+    parts["sets"] = _spread(parts["sets"], places, width)
+    orders = {name: _spread_order(parts[name], places, width) for name in ("keep", "remove")}
+    return parts | orders
 
 
-def _join_curves(each: Sequence[Explanation], width: int) -> Curve | None:
-    curves: list[Any] = [e.curve for e in each]
+def _join_curves(each: Sequence[Any]) -> Curve | None:
+    curves = [e.curve for e in each]
     if any(not torch.equal(one.counts, curves[0].counts) for one in curves):
         return None
     left, removed = ([getattr(one, side) for one in curves] for side in ("left", "removed"))
     return Curve(curves[0].counts, torch.cat(left), torch.cat(removed))
 
 
-def _join_rankings(each: Sequence[Explanation]) -> Ranking | None:
-    own: list[Any] = [e.ranking for e in each]
+def _join_rankings(each: Sequence[Any]) -> Ranking | None:
+    own = [e.ranking for e in each]
     if own[0] is None:
         return None
     classes, scores = (torch.cat([getattr(one, k) for one in own]) for k in ("classes", "scores"))
@@ -166,19 +156,20 @@ def _join_checks(found: Sequence[Found]) -> list[Check]:
 
 def _tell(found: Sequence[Found]) -> Any:
     """Where the explanation comes from: what the texts cost together."""
-    every = [(e.provenance, asked.passes) for asked, e in found]
 
-    def add(name: str, scaled: bool) -> dict[str, Any]:
-        maps: list[tuple[Mapping[str, Any], int]] = [(getattr(p, name), k) for p, k in every]
-        keys = dict.fromkeys(key for own, _ in maps for key in own)
-        return {key: sum(own.get(key, 0) * (k if scaled else 1) for own, k in maps) for key in keys}
+    def add(name: str, scaled: bool = True) -> dict[str, Any]:
+        total: dict[str, Any] = {}
+        for asked, e in found:
+            for key, value in getattr(e.provenance, name).items():
+                total[key] = total.get(key, 0) + value * (asked.passes if scaled else 1)
+        return total
 
     return replace(
-        every[0][0],
-        seconds=add("seconds", False),
-        evaluations=add("evaluations", True),
-        by_purpose=divide(add("by_purpose", True), len(found)),
-        assumed=tuple(dict.fromkeys(said for p, _ in every for said in p.assumed)),
+        found[0][1].provenance,
+        seconds=add("seconds", scaled=False),
+        evaluations=add("evaluations"),
+        by_purpose=divide(add("by_purpose"), len(found)),
+        assumed=tuple(dict.fromkeys(said for _, e in found for said in e.provenance.assumed)),
     )
 
 

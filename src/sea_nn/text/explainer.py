@@ -6,15 +6,16 @@ A text is an input like others: its words are there, 1, or left out, 0 (``presen
 
 from __future__ import annotations
 
+import difflib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sea_nn.call import LEAST_QUESTIONS, Call, Running, check_labels, check_previous
+from sea_nn.call import Call, Running, check_budget, check_labels, check_previous, count_price
 from sea_nn.config import check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.explain import explain
@@ -23,13 +24,13 @@ from sea_nn.features import TEXT, Features
 from sea_nn.members.registry import Entry, Methods
 from sea_nn.model.borrowing import borrow
 from sea_nn.model.outputs import Output, Progress, read_value
-from sea_nn.text.absent import ABSENT, SAYS, Absent
-from sea_nn.text.assemble import find_earlier, join_texts
-from sea_nn.text.members import expand, find_price
-from sea_nn.text.model import TextModel
-from sea_nn.text.presence import AskedText, LeftOut, Presence, WordsPresence
+from sea_nn.questions.absent import prepare
+from sea_nn.text.absent import ABSENT, Absent
+from sea_nn.text.assemble import Found, find_earlier, join_texts
+from sea_nn.text.members import expand
+from sea_nn.text.model import End, TextModel
+from sea_nn.text.presence import AskedText, AskedWords
 from sea_nn.text.reading import FEATURES, read_text, read_words
-from sea_nn.text.targets import find_classes, find_ends, split_targets
 
 DEFAULT_METHODS = ("saliency", "input_x_gradient")
 
@@ -103,15 +104,11 @@ class TextSEA:
             for name, value, usual in (("methods", methods, None), ("features", features, "words")):
                 if value != usual:
                     raise InputError(f"{name} need a tokenizer, and a function of words has none")
-            if absent not in (None, "delete"):
-                raise InputError(
-                    'a function of words is given those that are left: absent="delete"'
-                )
             self.choices: tuple[tuple[Entry, ...], ...] = ((),)
         else:
             self.choices = (expand(DEFAULT_METHODS), ()) if methods is None else (expand(methods),)
         self.absent, why = _choose_absent(absent, tokenizer, self.language)
-        self.says = f"a word that is left out {SAYS[self.absent]} ({why})"
+        self.says = f"a word that is left out {ABSENT[self.absent]} ({why})"
         if self.language and output is not None:
             raise InputError("a language model says log-probabilities of continuations: no output=")
         own = None if tokenizer is None else _find_output(config)
@@ -166,27 +163,27 @@ class TextSEA:
         if previous is not None and len(previous) != len(texts):
             raise InputError(f"previous is of {len(previous)} texts, and there are {len(texts)}")
         value = target if callable(target) else None
-        names, output = self._name_labels(labels), self.output
+        names, output = self.name_labels(labels), self.output
         if value is not None:
             if self.language:
                 raise KindError("a language model's target is a continuation, not a function")
             name = getattr(value, "__name__", "<lambda>")
             names = ("value" if name == "<lambda>" else name,)
             target, output = 0, Output("value", found="a function of the output")
-        targets, spans = split_targets(target, len(texts)), self._split_features(len(texts))
+        targets, spans = _split_targets(target, len(texts)), self._split_features(len(texts))
         if self.language:  # of two continuations they are logits: one if it can only be these
             kind = "logits" if isinstance(targets[0], tuple) else "value"
             output = Output(kind, found="log-probabilities of continuations")
-        found: list[tuple[AskedText, Explanation]] = []
+        found: list[Found] = []
         with borrow(self.model) as twin:
-            model = twin
+            model: Any = twin if value is None else read_value(twin, value)
             if self.tokenizer is not None:
                 how: dict[str, Any] = {"language": self.language, "absent": self.absent}
                 how |= {"batch": internal_batch_size, "value": value}
                 model = TextModel(twin, self.tokenizer, **how)
             for i, text in enumerate(texts):
                 try:
-                    asked = self._read(model, text, spans[i], targets[i], names, value)
+                    asked = self._read(model, text, spans[i], targets[i], names)
                     if seconds is not None:
                         left = max(0.0, seconds - (time.perf_counter() - started))
                         running = replace(running, seconds=left / (len(texts) - i))
@@ -207,29 +204,19 @@ class TextSEA:
         return join_texts(found)
 
     def _read(
-        self,
-        model: Any,
-        text: Any,
-        features: Any,
-        target: Any,
-        names: Sequence[str] | None,
-        value: Callable[[Any], Tensor] | None,
+        self, model: Any, text: Any, features: Any, target: Any, names: Sequence[str] | None
     ) -> AskedText:
         """One text as the model reads it, and what is explained of it."""
         if self.tokenizer is None:
-            reading = read_words(text)
-            presence: Any = WordsPresence(model, reading)
-            presence = presence if value is None else read_value(presence, value)
-            return AskedText(reading, presence, find_classes(target, names))
+            return AskedWords(model, read_words(text), _find_classes(target, names))
         if not self.language:
             reading = read_text(self.tokenizer, text, features, limit=self.limit)
-            return AskedText(reading, Presence(model, reading), find_classes(target, names))
-        ends = [] if target is None else find_ends(target, self.tokenizer)
+            return AskedText(model, reading, _find_classes(target, names))
+        ends = [] if target is None else _find_ends(target, self.tokenizer)
         room = self.limit and self.limit - max(map(len, ends), default=1) + 1
         reading = read_text(self.tokenizer, text, features, limit=room, keep_end=True)
-        presence = Presence(model, reading, ends)
         pair = (0, 1) if len(ends) == 2 else 0
-        return AskedText(reading, presence, pair, tuple(ends), self.tokenizer)
+        return AskedText(model, reading, pair, tuple(ends), self.tokenizer)
 
     def _prepare(
         self,
@@ -240,30 +227,23 @@ class TextSEA:
         limit: int | None,
     ) -> Call:
         """The call that explains one text; a budget that is too small is refused."""
-        n, passes = len(asked.reading), asked.passes
-        price = find_price(self.choices[0], n)
-        if self.budget < (least := passes * (price + 1 + LEAST_QUESTIONS)):
-            each = "" if passes == 1 else f", {passes} rows each for these continuations,"
-            raise InputError(
-                f"the members cost {price} evaluations of this text, looking at it 1, and at least "
-                f"{LEAST_QUESTIONS} questions are needed{each}: give a budget of {least} or more "
-                f"(got {self.budget})"
-            )
-        device = None if self.tokenizer is None else asked.presence.model.device
+        n, budget = len(asked.reading), self.budget // asked.passes
+        check_budget(budget, count_price(self.choices[0], (n,)), 1, n)
+        device = None if self.tokenizer is None else asked.model.device
         x, features = torch.ones(1, n, device=device), Features(TEXT, (n,), input_shape=(n,))
         told: dict[str, Any] = {"budget": self.budget, "absent": self.absent}
         told["features"] = self.features if isinstance(self.features, str) else "spans"
         return Call(
-            model=asked.presence,
+            model=asked,
             x=x,
             target=asked.target,
             output=output,
             features=features,
             asked=features,
-            hiding=LeftOut(x),
+            hiding=prepare(x, "baseline"),
             absent=self.says,
             choices=self.choices,
-            budget=self.budget // passes,
+            budget=budget,
             limit=limit,
             seed=self.seed,
             labels=None if self.language else names,
@@ -299,7 +279,7 @@ class TextSEA:
             raise InputError(f"features must be a list of spans for each of the {n_texts} texts")
         return spans
 
-    def _name_labels(self, labels: Sequence[str] | None) -> Sequence[str] | None:
+    def name_labels(self, labels: Sequence[str] | None) -> Sequence[str] | None:
         """The names of all classes."""
         if labels is not None or self.language:
             return labels
@@ -312,17 +292,13 @@ class TextSEA:
 
 def find_limit(model: Any, tokenizer: Any) -> int | None:
     """The most tokens that a model reads; None if that is not known."""
-    known = [int(getattr(tokenizer, "model_max_length", 0) or 0)]
-    known.append(int(getattr(getattr(model, "config", None), "max_position_embeddings", 0) or 0))
+    positions = getattr(getattr(model, "config", None), "max_position_embeddings", 0) or 0
     for name, module in model.named_modules():
-        if (
-            name.endswith("position_embeddings")
-            and getattr(module, "padding_idx", None) is not None
-        ):
-            known[1] -= module.padding_idx + 1  # RoBERTa counts positions from there
-            break
-    known = [length for length in known if 0 < length < 1 << 30]
-    return min(known, default=None)
+        first = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and first is not None:
+            positions -= first + 1  # RoBERTa counts positions from there
+    known = (int(getattr(tokenizer, "model_max_length", 0) or 0), int(positions))
+    return min((length for length in known if 0 < length < 1 << 30), default=None)
 
 
 def _choose_absent(absent: Absent | None, tokenizer: Any, language: bool) -> tuple[Absent, str]:
@@ -355,3 +331,60 @@ def _find_output(config: Any) -> Output:
             "one output",
         )
     return Output("logits", found="a classifier of texts, and nothing says otherwise")
+
+
+def _split_targets(target: Any, n_texts: int) -> list[Any]:
+    """The target of each text: a list has one for each, anything else is for all."""
+    if not isinstance(target, list | Tensor):
+        return [target] * n_texts
+    each = target.tolist() if isinstance(target, Tensor) else target
+    each = [tuple(one) if isinstance(one, list) else one for one in each]
+    if len(each) != n_texts:
+        raise InputError(f"target is a list of {len(each)}, and there are {n_texts} texts")
+    if len({isinstance(one, tuple) for one in each}) > 1:
+        raise InputError("targets of one call are all single, or all pairs (a, b): call twice")
+    return each
+
+
+def _find_classes(target: Any, names: Sequence[str] | None) -> Any:
+    """A classifier's target by numbers: a class, a pair of them, or None."""
+    numbers = {name: k for k, name in enumerate(names or ())}
+    if isinstance(target, tuple):
+        return tuple(_find_class(one, numbers) for one in target)
+    return None if target is None else _find_class(target, numbers)
+
+
+def _find_ends(target: Any, tokenizer: Any) -> list[End]:
+    """The continuations that a target names, by their tokens."""
+    both = target if isinstance(target, tuple) else (target,)
+    if len(both) > 2:
+        raise InputError(f"a tuple is a pair, (a, b): why a and not b; got {len(both)} entries")
+    ends = [_find_end(one, tokenizer) for one in both]
+    if len(ends) == 2 and ends[0] == ends[1]:
+        raise InputError("the two continuations of a target (a, b) must differ")
+    return ends
+
+
+def _find_class(one: int | str, names: Mapping[str, int]) -> int:
+    if isinstance(one, str):
+        if one in names:
+            return names[one]
+        near = difflib.get_close_matches(one, names, 5, 0) or ["none: give a number"]
+        raise InputError(f"the model has no class {one!r}; its classes: {', '.join(near)}")
+    if isinstance(one, bool) or not isinstance(one, int):
+        raise KindError(f"a class is a number or a name; got {one!r}")
+    return one
+
+
+def _find_end(one: Any, tokenizer: Any) -> End:
+    if isinstance(one, str):
+        tokens = tokenizer.encode(one, add_special_tokens=False)
+        if not tokens:
+            raise InputError("the continuation is empty: give at least one word")
+        return tuple(tokens)
+    if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < len(tokenizer):
+        raise InputError(
+            "the target of a language model is a continuation, such as ' Paris', or the number of "
+            f"a token below {len(tokenizer)}; got {one!r}"
+        )
+    return (one,)

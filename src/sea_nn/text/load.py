@@ -1,25 +1,25 @@
-"""Text models from a folder on this machine: safetensors alone, and no code of the folder's own."""
+"""Text models from a folder on this machine: safetensors alone, and no code of the folder's own.
+
+An encoder of sentences is a classifier without training: which label's sentence is nearest?
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from sea_nn.errors import InputError
 from sea_nn.extras import check_extras, import_extra
-from sea_nn.text.zero_shot import ZeroShot
+from sea_nn.model.borrowing import borrow
 
 SAFE = {"local_files_only": True, "trust_remote_code": False}
 UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
-
-
-def import_transformers() -> Any:
-    """The package transformers, or how to get it."""
-    return import_extra("transformers", "a text model")
 
 
 def load_text_model(
@@ -48,7 +48,7 @@ def load_text_model(
             f"{path} has {what}, and only .safetensors are read: save the model again with "
             "model.save_pretrained(folder)"
         )
-    transformers = import_transformers()
+    transformers = import_extra("transformers", "a text model")
     with _loading(transformers, path):
         config = transformers.AutoConfig.from_pretrained(path, **SAFE)
         make = transformers.AutoModel if labels else _find_loader(transformers, config)
@@ -58,7 +58,7 @@ def load_text_model(
 
 
 def _load_gguf(path: Path) -> tuple[nn.Module, Any]:
-    transformers = import_transformers()
+    transformers = import_extra("transformers", "a text model")
     check_extras(path.name, "gguf", "accelerate")
     where: dict[str, Any] = {**SAFE, "gguf_file": path.name}
     with _loading(transformers, path):
@@ -93,3 +93,56 @@ def _find_loader(transformers: Any, config: Any) -> Any:
         f"the folder holds {written or 'an unknown model'}: sequence classifiers and causal "
         "language models are explained, and encoders with labels"
     )
+
+
+class ZeroShot(nn.Module):
+    """Logits are similarities of mean embeddings, text and labels, times ``scale``.
+
+    Args:
+        encoder: of Hugging Face, such as MiniLM; its mean over tokens is a sentence's embedding.
+        tokenizer: of the encoder.
+        labels: a sentence for each class, such as "This text is about sports."
+        scale: similarities lie in [-1, 1]; a softmax of 20 times them tells classes apart.
+    """
+
+    pooling = "mean"
+
+    def __init__(
+        self, encoder: nn.Module, tokenizer: Any, labels: Sequence[str], scale: float = 20.0
+    ) -> None:
+        super().__init__()
+        if isinstance(labels, str) or len(labels) < 2:
+            raise InputError("give a sentence for each of at least two classes")
+        self.encoder, self.scale, self.config = encoder, scale, encoder.config
+        self.names = tuple(labels)
+        given = tokenizer(list(labels), padding=True, truncation=True, return_tensors="pt")
+        device = next(encoder.parameters()).device
+        with torch.no_grad(), borrow(encoder) as twin:
+            embedded = _embed(twin, {name: part.to(device) for name, part in given.items()})
+        self.register_buffer("targets", embedded)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+    ) -> Any:
+        """Logits [N, classes], as ``.logits``."""
+        given = {"input_ids": input_ids, "attention_mask": attention_mask}
+        given |= {"token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
+        embedded = _embed(self.encoder, {k: v for k, v in given.items() if v is not None})
+        return SimpleNamespace(logits=self.scale * embedded @ self.get_buffer("targets").mT)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The encoder's own."""
+        found: nn.Module = self.encoder.get_input_embeddings()  # type: ignore[operator]
+        return found
+
+
+def _embed(encoder: nn.Module, given: dict[str, Tensor]) -> Tensor:
+    """The mean of the last layer over the tokens that count, of length 1: [N, D]."""
+    hidden: Tensor = encoder(**given).last_hidden_state
+    counts = given.get("attention_mask", torch.ones(hidden.shape[:2], device=hidden.device))
+    mean = (hidden * counts.unsqueeze(2)).sum(1) / counts.sum(1, keepdim=True).clamp_min(1)
+    return nn.functional.normalize(mean, dim=1)

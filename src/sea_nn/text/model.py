@@ -7,7 +7,7 @@ of K continuations. Variants run in full batches, those of nearly equal length t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -53,7 +53,8 @@ class TextModel:
         self.value = value
         self.device = next((p.device for p in module.parameters()), torch.device("cpu"))
         self.mask: int | None = tokenizer.mask_token_id
-        self.pad = find_pad(tokenizer)
+        marks = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+        self.pad = int(next(mark for mark in marks if mark is not None))  # nothing attends to it
         config: Any = getattr(module, "config", None)
         if not language and hasattr(config, "pad_token_id"):
             # A classifier that reads the last token of a row looks for it before this padding.
@@ -73,69 +74,62 @@ class TextModel:
 
     def ask(self, reading: Reading, sets: Tensor, ends: Sequence[End] = ()) -> Tensor:
         """The columns with only these features left: bool [R, n] -> [R, K]."""
-        columns: dict[int, Tensor] = {}
-        with torch.no_grad():
-            for tail, which in group_tails(ends):
-                rows = self._hide(reading, sets.to(self.device), tail)
-                found = self._run(rows, [ends[k] for k in which])
-                columns |= dict(zip(which or [0], found.unbind(2), strict=True))
-        return _put_in_order(columns)
 
-    def _run(self, rows: Rows, ends: Sequence[End]) -> Tensor:
-        """The columns of rows, the longest first: [R, K, 1] of a classifier, else [R, 1, ends]."""
-        order = rows.lengths.argsort(descending=True, stable=True)
-        parts = []
-        for which in self._split(order, rows.lengths, ends):
-            part = rows.take(which)
-            parts.append(self._forward(part.given, part.lengths, ends))
-        found = torch.cat(parts)
-        return torch.empty_like(found).index_copy_(0, order, found)
+        def run(tail: End, ends: Sequence[End]) -> Tensor:
+            rows = self._hide(reading, sets.to(self.device), tail)
+            order = rows.lengths.argsort(descending=True, stable=True)
+            parts = []
+            for which in self._split(order, rows.lengths, ends):
+                part = rows.take(which)
+                parts.append(self._forward(part.given, part.lengths, ends))
+            found = torch.cat(parts)
+            return torch.empty_like(found).index_copy_(0, order, found)
+
+        with torch.no_grad():
+            return _by_tails(ends, run)
 
     def _split(self, order: Tensor, lengths: Tensor, ends: Sequence[End]) -> Iterator[Tensor]:
-        """Batches of rows, sorted by length, that fit into one pass."""
-        room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
+        """Batches of rows, the longest first, that fit into one pass."""
         start, sizes = 0, lengths[order].tolist()
         while start < len(sizes):
-            most = max(1, room // max(1, sizes[start]))
+            most = max(1, self._room(BATCH_TOKENS) // max(1, sizes[start]))
             if ends:
                 shortest = sizes[min(len(sizes), start + most) - 1]
                 seen = sizes[start] - shortest + max(map(len, ends))
-                numbers = BATCH_NUMBERS.get(self.device.type, BATCH_NUMBERS["cpu"])
-                most = max(1, min(most, numbers // (seen * self._vocabulary)))
+                vocabulary = int(getattr(getattr(self.module, "config", None), "vocab_size", 1))
+                most = max(1, min(most, self._room(BATCH_NUMBERS) // (seen * vocabulary)))
             most = min(most, self.batch or most)
             yield order[start : start + most]
             start += most
 
-    @property
-    def _vocabulary(self) -> int:
-        return int(getattr(getattr(self.module, "config", None), "vocab_size", 1) or 1)
+    def _room(self, most: Mapping[str, int]) -> int:
+        return most.get(self.device.type, most["cpu"])
 
     def _forward(self, given: dict[str, Tensor], lengths: Tensor, ends: Sequence[End]) -> Tensor:
-        """One pass: [B, K, 1] of a classifier, [B, 1, ends] of a language model."""
+        """One pass: the K columns of a classifier, or one for each continuation, [B, K]."""
         if not self.language:
             output = self.module(**given, **self.plain)
             if self.value is not None:
-                return check_value(self.value(output), len(lengths)).view(-1, 1, 1)
+                return check_value(self.value(output), len(lengths)).unsqueeze(1)
             logits = find_logits(output)
             if logits.ndim != 2 or logits.shape[0] != len(lengths):
                 raise InputError(
                     f"a text classifier gives [N, classes]; this model's logits are "
                     f"{list(logits.shape)}"
                 )
-            return logits.unsqueeze(2)
+            return logits
         width = int(lengths.max())
         seen = width - int(lengths.min()) + max(map(len, ends))
         keep = {"logits_to_keep": seen} if self.knows("logits_to_keep") else {}
         logits = find_logits(self.module(**given, **self.plain, **keep))
         before = width - logits.shape[1]  # positions whose logits were not asked for
-        found = []
+        rows, found = torch.arange(len(logits), device=logits.device)[:, None], []
         for end in ends:
-            token = torch.tensor(end, device=logits.device)
+            token = torch.tensor(end, device=logits.device).expand(len(logits), -1)
             place = lengths[:, None] - len(end) + torch.arange(len(end), device=logits.device)
-            rows = torch.arange(len(logits), device=logits.device)[:, None]
             said = logits[rows, place - before].float().log_softmax(2)
-            found.append(said.gather(2, token.view(1, -1, 1).expand(len(said), -1, 1)).sum((1, 2)))
-        return torch.stack(found, 1).unsqueeze(1)
+            found.append(said.gather(2, token.unsqueeze(2)).sum((1, 2)))
+        return torch.stack(found, 1)
 
     def expect(self, reading: Reading) -> tuple[int, Tensor]:
         """The token that a language model expects after the text, and its log-probability."""
@@ -144,11 +138,11 @@ class TextModel:
         said = logits[0, -1].float().log_softmax(0)
         return int(said.argmax()), said.max()
 
-    def embed(self, reading: Reading) -> tuple[Tensor, Tensor]:
-        """The embeddings of the whole text's tokens, [L, D], and their owners, [L]."""
+    def embed(self, reading: Reading) -> Tensor:
+        """The embeddings of the whole text's tokens, [L, D]."""
         ids = reading.given["input_ids"].to(self.device)
         embedded: Tensor = self._embedding()(ids).detach()
-        return embedded, reading.owner.to(self.device)
+        return embedded
 
     def embed_absent(self) -> Tensor:
         """The embedding of an absent token: of the mask token, of padding where there is none."""
@@ -156,50 +150,38 @@ class TextModel:
         embedded: Tensor = self._embedding()(torch.tensor(token, device=self.device))
         return embedded.detach()
 
-    def slopes(
+    def differentiate(
         self,
         reading: Reading,
         points: Tensor,
         ends: Sequence[End],
         read: Callable[[Tensor], Tensor],
         hold: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        """Columns and gradients at embeddings [P, L, D] of the text: [P, K] and [P, L, D].
+    ) -> Tensor:
+        """Gradients at embeddings of the text: [P, L, D] twice.
 
         ``read`` says what of the columns is explained: [P, K] -> [P]. With ``hold``, attention,
         norms and activations count as constants (``HoldAttention``).
         """
         if not self.knows("inputs_embeds"):
             raise UnfitError("the model takes no inputs_embeds, so it has no gradients of words")
-        room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
-        size = min(max(1, room // points.shape[1]), self.batch or len(points))
-        found = [self._slope(reading, part, ends, read, hold) for part in points.split(size)]
-        columns, gradients = zip(*found, strict=True)
-        return torch.cat(columns), torch.cat(gradients)
 
-    def _slope(
-        self,
-        reading: Reading,
-        points: Tensor,
-        ends: Sequence[End],
-        read: Callable[[Tensor], Tensor],
-        hold: bool,
-    ) -> tuple[Tensor, Tensor]:
-        columns: dict[int, Tensor] = {}
-        holding = HoldAttention([]) if hold else nullcontext()
-        with torch.inference_mode(False), torch.enable_grad(), holding:
-            leaf = points.detach().clone().requires_grad_(True)
-            for tail, which in group_tails(ends):
+        def differentiate(part: Tensor) -> Tensor:
+            leaf = part.detach().clone().requires_grad_(True)
+
+            def run(tail: End, ends: Sequence[End]) -> Tensor:
                 rows = self._whole(reading, tail)
                 given = {k: v.expand(len(leaf), -1) for k, v in rows.given.items()}
                 more = self._embedding()(given.pop("input_ids")[:, leaf.shape[1] :]).detach()
                 given["inputs_embeds"] = torch.cat([leaf, more], 1)
-                lengths = rows.lengths.expand(len(leaf))
-                found = self._forward(given, lengths, [ends[k] for k in which])
-                columns |= dict(zip(which or [0], found.unbind(2), strict=True))
-            joined = _put_in_order(columns)
-            (gradient,) = torch.autograd.grad(read(joined).sum(), leaf)
-        return joined.detach(), gradient
+                return self._forward(given, rows.lengths.expand(len(leaf)), ends)
+
+            return torch.autograd.grad(read(_by_tails(ends, run)).sum(), leaf)[0]
+
+        size = min(max(1, self._room(BATCH_TOKENS) // points.shape[1]), self.batch or len(points))
+        holding = HoldAttention([]) if hold else nullcontext()
+        with torch.inference_mode(False), torch.enable_grad(), holding:
+            return torch.cat([differentiate(part) for part in points.split(size)])
 
     def attend(self, reading: Reading) -> list[Tensor]:
         """The attention of every layer over the whole text, averaged over heads: [L, L] each."""
@@ -239,12 +221,6 @@ def find_logits(output: Any) -> Tensor:
     return logits
 
 
-def find_pad(tokenizer: Any) -> int:
-    """The token that fills rows up; nothing attends to it, so that any will do."""
-    marks = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-    return int(next(mark for mark in marks if mark is not None))
-
-
 def group_tails(ends: Sequence[End]) -> list[tuple[End, list[int]]]:
     """What must follow the text to read off continuations, and which each serves.
 
@@ -259,6 +235,9 @@ def group_tails(ends: Sequence[End]) -> list[tuple[End, list[int]]]:
     return list(tails.items())
 
 
-def _put_in_order(columns: dict[int, Tensor]) -> Tensor:
-    """[R, K]: a classifier's columns, or one a continuation."""
-    return torch.cat([columns[k] for k in sorted(columns)], 1)
+def _by_tails(ends: Sequence[End], run: Callable[[End, Sequence[End]], Tensor]) -> Tensor:
+    """A classifier's columns, or one a continuation: those that need the same tail in one run."""
+    groups = group_tails(ends)
+    found = torch.cat([run(tail, [ends[k] for k in which]) for tail, which in groups], 1)
+    order = [k for _, which in groups for k in which]
+    return found[:, torch.tensor(order).argsort()] if order else found

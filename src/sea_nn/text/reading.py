@@ -1,17 +1,29 @@
-"""How a model reads a text: its tokens, and the feature (word, sentence, span) each belongs to."""
+r"""How a model reads a text: its tokens, and the feature (word, sentence, span) each belongs to.
+
+>>> text = "Not bad. Not good either!"
+>>> [text[a:b] for a, b in find_words(text)]
+['Not', 'bad.', 'Not', 'good', 'either!']
+>>> [text[a:b] for a, b in find_sentences(text)]
+['Not bad.', 'Not good either!']
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.text.spans import Span, check_spans, find_sentences, find_words, strip
 
+Span = tuple[int, int]
+IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]+")
+SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s|$)|[。！？]+|\n+")
 FEATURES = ("words", "tokens", "sentences")
 NOBODY = -1
 """The owner of tokens that are no feature's: they always stay."""
@@ -197,21 +209,56 @@ def _find_owners(
 ) -> Tensor:
     """The span that holds each token's first character; a blank token goes with the next one."""
     at = {i: k for k, (start, end) in enumerate(spans) for i in range(start, end)}
-    owners: list[int] = []
-    blank: list[int] = []
-    for place, mark in zip(places, special.tolist(), strict=True):
+    marks: list[bool] = special.tolist()
+    owners: list[int | None] = []
+    for place, mark in zip(places, marks, strict=True):
         start, end = strip(text, place)
-        owners.append(NOBODY)
-        if mark:
-            continue
-        if start >= end:
-            blank.append(len(owners) - 1)
-            continue
-        owners[-1] = at.get(start, NOBODY)
-        for i in blank:
-            owners[i] = owners[-1]
-        blank = []
-    last = next((k for k in reversed(owners) if k != NOBODY), NOBODY)
-    for i in blank:
-        owners[i] = last
+        blank = start >= end and not mark
+        owners.append(None if blank else NOBODY if mark else at.get(start, NOBODY))
+    following: int | None = next((k for k in reversed(owners) if k not in (None, NOBODY)), NOBODY)
+    for i in reversed(range(len(owners))):
+        if owners[i] is None:
+            owners[i] = following
+        elif not marks[i]:
+            following = owners[i]
     return torch.tensor(owners)
+
+
+def find_words(text: str) -> list[Span]:
+    """Runs without spaces, punctuation with its word; an ideograph is a word of its own."""
+    return [found.span() for found in WORD.finditer(text)]
+
+
+def find_sentences(text: str) -> list[Span]:
+    """Sentences, which end with a mark before a space, or with a line; spaces around left out."""
+    ends = [found.end() for found in SENTENCE_END.finditer(text)]
+    cuts = [0, *ends, len(text)]
+    spans = (strip(text, cut) for cut in pairwise(cuts))
+    return [(start, end) for start, end in spans if start < end]
+
+
+def strip(text: str, span: Span) -> Span:
+    """A span without the blanks at its ends; of blanks alone, one that ends before it starts."""
+    part = text[slice(*span)]
+    return span[1] - len(part.lstrip()), span[0] + len(part.rstrip())
+
+
+def check_spans(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
+    """A caller's own spans in the order of the text; they may not be empty nor overlap."""
+    found = []
+    for span in spans:
+        ends = tuple(span) if isinstance(span, Sequence) and not isinstance(span, str) else ()
+        whole = len(ends) == 2 and all(isinstance(end, int) for end in ends)
+        if not whole or not 0 <= ends[0] < ends[1] <= len(text):
+            raise InputError(
+                f"a span is (start, end) in characters, 0 <= start < end <= {len(text)}; got "
+                f"{span!r}"
+            )
+        found.append((ends[0], ends[1]))
+    found.sort()
+    for (_, end), (start, _) in pairwise(found):
+        if start < end:
+            raise InputError(
+                f"spans may not overlap: one ends at {end}, the next starts at {start}"
+            )
+    return found
