@@ -20,7 +20,7 @@ from sea_nn.metrics import (
     query_sets,
     score_maps,
 )
-from sea_nn.metrics.faithfulness import aupc_windows, deletion
+from sea_nn.metrics.catalogue import aupc_windows, deletion
 from sea_nn.model import probe
 from sea_nn.model.borrowing import fold
 from tests.helpers.samples import build

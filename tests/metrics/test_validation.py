@@ -6,7 +6,7 @@ from torch import nn
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics import get_metric, score_maps
-from sea_nn.metrics.faithfulness import deletion
+from sea_nn.metrics.catalogue import deletion
 from tests.helpers.scoring import Plain, case, draw
 
 __all__ = ["case"]
@@ -25,7 +25,7 @@ def test_maps_may_differ_in_precision(case):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"maps": {"a": draw(2, 6, 6)}}, r"\[2, 6, 6\], and x is \[2, 3, 12, 12\]"),
+        ({"maps": {"a": draw(2, 6, 6)}}, r"they are \[2, 6, 6\], and x is \[2, 3, 12, 12\]"),
         ({"maps": {"a": draw(2, 3, 12, 12)}}, "reduce_channels"),
         ({"maps": {"a": torch.zeros(2, 12, 12)}}, "zero everywhere on 2 of 2 inputs"),
         ({"maps": {"a": torch.full((2, 12, 12), torch.nan)}}, "nan or infinite"),
@@ -119,7 +119,6 @@ def test_two_metrics_of_one_name_are_not_mistaken_for_each_other():
         ("insertion:blur,steps=0", "steps must be a whole number"),
         ("deletion:blur,steps=None", "steps must be a whole number"),
         ("deletion:blur,score=softmax", "score must be one of 'probability', 'logit'"),
-        ("aupc_pixels:black,steps=2.5", "steps must be a whole number"),
         ("aupc_windows:black,size=2.5", "size must be a whole number >= 1; got 2.5"),
         ("aupc_authors:black,points=1", "points must be a whole number >= 2"),
         ("jaccard:ks=0.1", "ks must be a list"),

@@ -42,7 +42,7 @@ def spacing(k: int) -> Metric:
 
     def compute(batch: MapBatch) -> MetricValues:
         chosen = top_sets(batch.maps.flatten(2), k, batch.seed, batch.first)
-        count, columns = count_top(k, batch.n), batch.shape[-1]
+        count, columns = count_top(k, batch.n), batch.maps.shape[-1]
         place = chosen.nonzero()[:, -1].view(*chosen.shape[:2], count)
         points = torch.stack([place // columns, place % columns], -1).to(torch.float32)
         apart = torch.cdist(points, points).sum((-1, -2))
@@ -86,9 +86,8 @@ def smallest(wish: str, perturbation: str) -> Metric:
     """
 
     def compute(batch: MapBatch) -> MetricValues:
-        step_maps, last = batch.pixel_steps(SMALL_STEPS)
-        key = ("pixels", last)
-        answers = batch.trace(key, perturbation, step_maps, last, insert=wish != "break")
+        last = SMALL_STEPS
+        answers = batch.trace_pixels(perturbation, last, insert=wish != "break")
         if wish == "break":
             done = ~answers.predicted
         else:

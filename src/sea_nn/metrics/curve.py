@@ -14,11 +14,12 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from sea_nn.errors import InputError
 from sea_nn.features import Kind
 from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.outputs import Output, take
+from sea_nn.model.outputs import take
 from sea_nn.model.probe import Perturbation, ask_points
 
 ScoreKind = Literal["probability", "logit"]
@@ -39,24 +40,10 @@ class PointOutputs:
     predicted: Tensor
 
     @classmethod
-    def empty(cls, shape: tuple[int, ...], like: Tensor) -> PointOutputs:
-        """Return room for answers of this shape, at least in single precision."""
-        dtype = torch.promote_types(like.dtype, torch.float32)
-        score, logit = torch.empty(2, *shape, dtype=dtype, device=like.device)
-        return cls(score, logit, torch.empty(shape, dtype=torch.bool, device=like.device))
-
-    @classmethod
-    def read(cls, outputs: Tensor, target: Tensor, output: Output) -> PointOutputs:
-        """Read outputs [P, K], ``output`` says what they are, for the columns ``target``."""
-        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-        logit = take(outputs, target)
-        if output.kind == "value":
-            return cls(logit, logit, torch.zeros_like(logit, dtype=torch.bool))
-        return cls(output.score(outputs, target), logit, output.predicts(outputs, target))
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> PointOutputs:
-        """Return the answers with every tensor changed alike."""
-        return PointOutputs(change(self.score), change(self.logit), change(self.predicted))
+    def of(cls, table: Tensor) -> PointOutputs:
+        """From what ``ask`` returns, [..., 3]."""
+        score, logit, predicted = table.unbind(-1)
+        return cls(score, logit, predicted > 0)
 
     def read_as(self, kind: ScoreKind) -> Tensor:
         """Return the answers as the score of a curve."""
@@ -65,32 +52,32 @@ class PointOutputs:
         return self.score if kind == "probability" else self.logit
 
 
-def ask_about(evaluator: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) -> PointOutputs:
-    """Return the model's answers about P points that ``build`` makes, see ``ask_points``."""
-    answers = PointOutputs.empty((len(rows),), evaluator.x)
-    start = 0
-
-    def read(outputs: Tensor, rows: Tensor) -> Tensor:
-        nonlocal start
-        found = PointOutputs.read(outputs, evaluator.target[rows], evaluator.output)
-        for table, part in zip(_tensors(answers), _tensors(found), strict=True):
-            table[start : start + len(rows)] = part
-        start += len(rows)
-        return rows[:0]
-
-    ask_points(evaluator, rows, build, read=read)
-    return answers
+def ask(evaluator: Evaluator, rows: Tensor, build: Callable[[slice], Tensor]) -> Tensor:
+    """Return what the model says about P points, see ``ask_points``: [P, 3]."""
+    if not len(rows):
+        return torch.empty(0, 3, dtype=evaluator.outputs.dtype, device=rows.device)
+    return ask_points(evaluator, rows, build, read=lambda said, rows: _read(evaluator, said, rows))
 
 
-def ask_hidden(evaluator: Evaluator, perturbation: Perturbation) -> PointOutputs:
-    """Return the answers about the inputs hidden altogether, [N]."""
+def _read(evaluator: Evaluator, outputs: Tensor, rows: Tensor) -> Tensor:
+    """Score, output and whether the class is predicted, of outputs [P, K] about inputs [P]."""
+    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+    kind, target = evaluator.output, evaluator.target[rows]
+    logit = take(outputs, target)
+    if kind.kind == "value":
+        return torch.stack([logit, logit, torch.zeros_like(logit)], 1)
+    return torch.stack([kind.score(outputs, target), logit, kind.predicts(outputs, target)], 1)
+
+
+def ask_hidden(evaluator: Evaluator, perturbation: Perturbation) -> Tensor:
+    """Return what the model says about the inputs hidden altogether, [N, 3]."""
     rows = torch.arange(len(evaluator.x), device=evaluator.x.device)
 
     def build(part: slice) -> Tensor:
         hidden = torch.ones_like(evaluator.x[rows[part]], dtype=torch.bool)
         return perturbation.hide(hidden, rows[part])
 
-    return ask_about(evaluator, rows, build)
+    return ask(evaluator, rows, build)
 
 
 def trace(
@@ -100,14 +87,14 @@ def trace(
     steps: int,
     *,
     kind: Kind,
-    insert: bool = False,
-    whole: Callable[[], PointOutputs] | None = None,
+    insert: bool,
+    whole: Callable[[], Tensor],
 ) -> PointOutputs:
     """Return the answers after 0, 1, ..., ``steps`` steps, [N, m, steps + 1].
 
     ``step_maps`` are int16 [N, m, n], see ``order``, over maps of inputs of this ``kind``. To
     ``insert``, start with everything hidden, and each step shows what it would hide; ``whole``
-    gives the answers of ``ask_hidden``, if known.
+    gives what ``ask_hidden`` does.
     """
     n_inputs, n_maps = step_maps.shape[:2]
     changed = kind.over_map(perturbation.changed())
@@ -115,13 +102,11 @@ def trace(
     changed = changed.flatten(1)
     bins = step_maps.long().clamp_(max=steps + 1)
     source = changed.to(torch.int32).unsqueeze(1).expand(step_maps.shape)
-    new = source.new_zeros(n_inputs, n_maps, steps + 2).scatter_add_(-1, bins, source)
-    done = new.cumsum(-1)[..., :-1]
-    everything = changed.sum(1)[:, None, None]
-    new = new[..., :-1] > 0
-    none, every = done == 0, done == everything
-    wanted = (new & ~every).nonzero()
-    rows, methods, at = wanted.unbind(1)
+    new = source.new_zeros(n_inputs, n_maps, steps + 2).scatter_add_(-1, bins, source)[..., :-1]
+    done = new.cumsum(-1)
+    none, every = done == 0, done == changed.sum(1)[:, None, None]
+    wanted = (new > 0) & ~every
+    rows, methods, at = wanted.nonzero().unbind(1)
     flat, numbers, last_step = step_maps.flatten(0, 1), rows * n_maps + methods, at.to(torch.int16)
 
     def build(part: slice) -> Tensor:
@@ -129,28 +114,18 @@ def trace(
         hidden = ~hidden if insert else hidden
         return perturbation.hide(kind.over_input(hidden.view(-1, *shape)), rows[part])
 
-    answers = PointOutputs.empty((n_inputs, n_maps, steps + 1), evaluator.x)
-    asked = ask_about(evaluator, rows, build)
-    for table, found in zip(_tensors(answers), _tensors(asked), strict=True):
-        table[rows, methods, at] = found
+    intact = _read(evaluator, evaluator.outputs, torch.arange(n_inputs, device=rows.device))
+    table = intact.new_zeros(n_inputs, n_maps, steps + 1, 3)
+    table[rows, methods, at] = ask(evaluator, rows, build).to(table)
     # A step that changes nothing repeats the last one that was asked.
-    step = torch.arange(steps + 1, device=evaluator.x.device)
-    last = torch.where(new & ~every, step, 0).cummax(-1).values
-    answers = answers.map(lambda table: table.gather(-1, last))
-    intact = PointOutputs.read(
-        evaluator.outputs.to(evaluator.x), evaluator.target, evaluator.output
-    )
-    covered = None
-    if bool((none if insert else every).any()):
-        covered = ask_hidden(evaluator, perturbation) if whole is None else whole()
-    start, end = (covered, intact) if insert else (intact, covered)
+    step = torch.arange(steps + 1, device=rows.device)
+    last = torch.where(wanted, step, 0).cummax(-1).values
+    table = table.gather(2, last.unsqueeze(-1).expand(table.shape))
+    hidden, shown = (none, every) if insert else (every, none)
+    if bool(hidden.any()):
+        table = torch.where(hidden.unsqueeze(-1), whole()[:, None, None].to(table), table)
     # Where nothing looks different when hidden, all steps are both: the intact input wins.
-    known = ((every, end), (none, start)) if not insert else ((none, start), (every, end))
-    for where, value in known:
-        if value is not None:
-            for table, one in zip(_tensors(answers), _tensors(value), strict=True):
-                table.copy_(torch.where(where, one[:, None, None], table))
-    return answers
+    return PointOutputs.of(torch.where(shown.unsqueeze(-1), intact[:, None, None], table))
 
 
 def trapezoid(curves: Tensor, dx: float = 1.0) -> Tensor:
@@ -174,30 +149,18 @@ def simpson(curves: Tensor, counts: Tensor | None = None) -> Tensor:
     tensor(2.6667)
     """
     points = curves.shape[-1]
-    rows = [_simpson_weights(count, points) for count in range(points + 1)]
-    table = torch.tensor(rows, dtype=curves.dtype, device=curves.device)
+    rows = [pad(_simpson_weights(count), (0, points - count)) for count in range(points + 1)]
+    table = torch.stack(rows).to(curves)
     weights = table[-1] if counts is None else table[counts]
     return (curves * weights).sum(-1)
 
 
-def _simpson_weights(count: int, length: int) -> list[float]:
-    weights = [0.0] * length
-
-    def add(start: int, values: tuple[float, ...], share: float) -> None:
-        for offset, value in enumerate(values):
-            weights[start + offset] += share * value
-
-    parabola, chord = (1 / 3, 4 / 3, 1 / 3), (0.5, 0.5)
-    if count % 2:
-        for start in range(0, count - 2, 2):
-            add(start, parabola, 1.0)
-    elif count:
-        for skip in (0, 1):
-            add(0 if skip else count - 2, chord, 0.5)
-            for start in range(skip, count - 3 + skip, 2):
-                add(start, parabola, 0.5)
+def _simpson_weights(count: int) -> Tensor:
+    weights = torch.zeros(count, dtype=torch.float64)
+    if count % 2 == 0 and count:
+        weights[:-1] = _simpson_weights(count - 1)
+        weights[-2:] += 0.5
+        return (weights + weights.flip(0)) / 2
+    for start in range(0, count - 2, 2):
+        weights[start : start + 3] += torch.tensor([1.0, 4.0, 1.0]) / 3
     return weights
-
-
-def _tensors(answers: PointOutputs) -> tuple[Tensor, Tensor, Tensor]:
-    return answers.score, answers.logit, answers.predicted

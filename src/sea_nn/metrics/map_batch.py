@@ -4,13 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.features import Kind, find_kind
+from sea_nn.features import Kind
 from sea_nn.metrics import curve, order
-from sea_nn.metrics.curve import PointOutputs, ask_about, ask_hidden
+from sea_nn.metrics.curve import PointOutputs
 from sea_nn.model.evaluator import Evaluator
 from sea_nn.model.probe import Perturbation
 from sea_nn.questions.absent import Bounds, prepare
@@ -44,83 +43,31 @@ class MapBatch:
         x: inputs [N, ...].
         maps: [N, m, *positions].
         methods: the m names.
+        kind: of the inputs.
         evaluator: asks the model about variants of the inputs; None if no metric needs it.
         masks: bool, or graded annotations, [N, *positions].
         bounds: the lowest and highest value of each channel.
         seed: of every random draw.
         first: the number of the first input in the whole set.
         part: which of the inputs of the call these are.
-        kind: of the inputs; None: found from x.
     """
 
     x: Tensor
     maps: Tensor
     methods: tuple[str, ...]
+    kind: Kind
     evaluator: Evaluator | None = None
     masks: Tensor | None = None
     bounds: Bounds | None = None
     seed: int = 0
     first: int = 0
     part: slice = field(default_factory=lambda: slice(None))
-    kind: Kind | None = None
     _shared: dict[Any, Any] = field(default_factory=dict)
 
-    def perturbation(self, kind: PerturbationKind) -> Perturbation:
-        """Return a way of hiding positions, prepared once."""
-        values = kind
-        if isinstance(kind, Tensor) and kind.ndim == self.x.ndim and len(kind) > 1:
-            values = kind[self.part]
-        return self._share(
-            ("perturbation", _key(kind)),
-            lambda: prepare(
-                self.x,
-                values,
-                bounds=self.bounds,
-                seed=self.seed,
-                first=self.first,
-                kind=self.kind,
-            ),
-        )
-
-    def pixel_steps(self, steps: int) -> tuple[Tensor, int]:
-        """Return the step maps that hide pixels in equal steps, and the last step."""
-        flat = self.maps.flatten(2)
-        return self._share(
-            ("pixels", steps),
-            lambda: (order.pixel_steps(flat, steps, self.seed, self.first), steps),
-        )
-
-    def window_steps(self, size: int, count: int, edge: bool) -> tuple[Tensor, Tensor]:
-        """Return the step maps of the greedy windows and their numbers."""
-        return self._share(
-            ("windows", size, count, edge),
-            lambda: order.window_steps(
-                self.maps, size, count, edge=edge, seed=self.seed, first=self.first
-            ),
-        )
-
-    def trace(
-        self, key: Any, kind: PerturbationKind, step_maps: Tensor, steps: int, insert: bool = False
-    ) -> PointOutputs:
-        """Return the model's answers along step maps; ``key`` names these maps."""
-        return self._share(
-            ("trace", key, _key(kind), insert),
-            lambda: curve.trace(
-                self.need_model(),
-                self.perturbation(kind),
-                step_maps.flatten(2),
-                steps,
-                kind=self.find_kind(),
-                insert=insert,
-                whole=lambda: self.whole(kind),
-            ),
-        )
-
-    def whole(self, kind: PerturbationKind) -> PointOutputs:
-        """Return the answers about the inputs hidden altogether."""
-        return self._share(
-            ("whole", _key(kind)), lambda: ask_hidden(self.need_model(), self.perturbation(kind))
-        )
+    @property
+    def n(self) -> int:
+        """The number of positions."""
+        return self.maps[0, 0].numel()
 
     def need_model(self) -> Evaluator:
         """Return the evaluator, which must be there."""
@@ -128,19 +75,57 @@ class MapBatch:
             raise InputError("this metric asks the model, and none was given")
         return self.evaluator
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the positions."""
-        return self.find_kind().map_shape(self.x)
+    def need_masks(self) -> Tensor:
+        """Return the masks, which must be there."""
+        if self.masks is None:
+            raise InputError("this metric needs masks=, and the batch has none")
+        return self.masks
 
-    def find_kind(self) -> Kind:
-        """The inputs' kind."""
-        return find_kind(self.x) if self.kind is None else self.kind
+    def perturbation(self, how: PerturbationKind) -> Perturbation:
+        """Return a way of hiding positions, prepared once."""
+        own = isinstance(how, Tensor) and how.ndim == self.x.ndim and len(how) > 1
+        values = how[self.part] if own else how
+        given: Any = {"bounds": self.bounds, "seed": self.seed, "first": self.first}
+        return self._share(
+            ("perturbation", _key(how)),
+            lambda: prepare(self.x, values, kind=self.kind, **given),
+        )
 
-    @property
-    def n(self) -> int:
-        """The number of positions."""
-        return self.maps[0, 0].numel()
+    def trace_pixels(self, how: PerturbationKind, steps: int, insert: bool = False) -> PointOutputs:
+        """Return the answers as positions go, or come, in equal steps: [N, m, steps + 1]."""
+        step_maps = self._share(
+            ("pixels", steps),
+            lambda: order.pixel_steps(self.maps.flatten(2), steps, self.seed, self.first),
+        )
+        return self._trace(("pixels", steps), how, step_maps, steps, insert)
+
+    def trace_windows(
+        self, how: PerturbationKind, size: int, count: int, edge: bool
+    ) -> tuple[PointOutputs, Tensor]:
+        """Return the same as greedy windows go, and how many there was room for, [N, m]."""
+        key, draws = ("windows", size, count, edge), {"seed": self.seed, "first": self.first}
+        step_maps, found = self._share(
+            key, lambda: order.window_steps(self.maps, size, count, edge=edge, **draws)
+        )
+        return self._trace(key, how, step_maps.flatten(2), count), found
+
+    def _trace(
+        self, key: Any, how: PerturbationKind, step_maps: Tensor, steps: int, insert: bool = False
+    ) -> PointOutputs:
+        evaluator, hiding = self.need_model(), self.perturbation(how)
+
+        def whole() -> Tensor:
+            return self._share(("whole", _key(how)), lambda: curve.ask_hidden(evaluator, hiding))
+
+        return self._share(
+            ("trace", key, _key(how), insert),
+            lambda: curve.trace(
+                *(evaluator, hiding, step_maps, steps),
+                kind=self.kind,
+                insert=insert,
+                whole=whole,
+            ),
+        )
 
     def _share(self, key: Any, compute: Callable[[], T]) -> T:
         if key not in self._shared:
@@ -177,17 +162,5 @@ class Metric:
         return "↑" if self.direction == "higher" else "↓"
 
 
-def ask_sets(batch: MapBatch, kind: PerturbationKind, sets: Tensor, keep: bool) -> PointOutputs:
-    """Return the answers with only the sets, bool [N, k, *positions], kept or hidden, [N, k]."""
-    perturbation, count = batch.perturbation(kind), sets.shape[1]
-    rows = torch.arange(len(sets), device=sets.device).repeat_interleave(count)
-    hidden = sets.flatten(0, 1)
-    hidden = batch.find_kind().over_input(~hidden if keep else hidden)
-    answers = ask_about(
-        batch.need_model(), rows, lambda part: perturbation.hide(hidden[part], rows[part])
-    )
-    return answers.map(lambda table: table.view(-1, count))
-
-
-def _key(kind: PerturbationKind) -> Any:
-    return kind if isinstance(kind, str) else ("tensor", id(kind))
+def _key(how: PerturbationKind) -> Any:
+    return how if isinstance(how, str) else ("tensor", id(how))

@@ -65,7 +65,8 @@ def pixel_steps(maps: Tensor, steps: int, seed: int = 0, first: int = 0) -> Tens
     """
     n = maps.shape[-1]
     _check_steps(steps, n, "positions")
-    return _step_of(rank_positions(maps, seed, first), steps, n)
+    place = rank_positions(maps, seed, first)
+    return (((place + 1) * steps + n - 1) // n).to(torch.int16)  # the first s that reaches it
 
 
 def window_steps(
@@ -95,34 +96,22 @@ def window_steps(
     means = functional.avg_pool2d(maps.to(torch.float64), (size, 1), stride=1)
     means = functional.avg_pool2d(means, (1, size), stride=1)
     means = means[..., : means.shape[2] - slack, : means.shape[3] - slack]
-    columns = means.shape[3]
-    worth = _order_ties(_merge_ties(means.flatten(2)), seed, first)
+    worth = _order_ties(means.flatten(2), seed, first)
     place = torch.arange(worth.shape[-1], device=maps.device)
-    rows, cols = place // columns, place % columns
-    corners, room = [], []
-    for _ in range(count):
-        best, place = worth.max(-1, keepdim=True)
-        top, left = rows[place], cols[place]
-        corners.append(torch.cat([top, left], -1))
-        room.append(best > -torch.inf)
-        near = ((rows - top).abs() < size) & ((cols - left).abs() < size)
+    rows, columns = place // means.shape[3], place % means.shape[3]
+    down, across = (torch.arange(side, device=maps.device) for side in (height, width))
+    steps = torch.full(maps.shape, count + 1, dtype=torch.int16, device=maps.device)
+    found = torch.zeros(maps.shape[:2], dtype=torch.int64, device=maps.device)
+    for step in range(1, count + 1):
+        best, corner = worth.max(-1, keepdim=True)
+        top, left, room = rows[corner], columns[corner], best > -torch.inf  # [N, m, 1] each
+        inside = (down >= top) & (down < top + size) & room
+        inside = inside[..., None] & ((across >= left) & (across < left + size))[..., None, :]
+        steps.masked_fill_(inside, step)
+        found += room.squeeze(-1)
+        near = ((rows - top).abs() < size) & ((columns - left).abs() < size)
         worth.masked_fill_(near, -torch.inf)
-    found = torch.cat(room, -1)  # [N, m, count]
-    top, left = torch.stack(corners, -1).unsqueeze(-1).unbind(2)  # [N, m, count, 1]
-    step = torch.arange(1, count + 1, device=maps.device).view(-1, 1) * found.unsqueeze(-1)
-    row = torch.arange(height, device=maps.device)
-    column = torch.arange(width, device=maps.device)
-    across = ((row >= top) & (row < top + size)) * step
-    down = (column >= left) & (column < left + size)
-    # No two windows overlap, so the sum over windows has one term at most.
-    steps = across.double().transpose(2, 3) @ down.double()
-    steps = steps.round().to(torch.int16)
-    return steps.masked_fill(steps == 0, count + 1), found.sum(-1)
-
-
-def _step_of(rank: Tensor, steps: int, n: int | Tensor) -> Tensor:
-    """The first s with s * n // steps > rank."""
-    return (((rank + 1) * steps + n - 1) // n).to(torch.int16)
+    return steps, found
 
 
 def _check_steps(steps: int, n: int, what: str) -> None:
@@ -133,19 +122,16 @@ def _check_steps(steps: int, n: int, what: str) -> None:
 
 
 def _order_ties(means: Tensor, seed: int, first: int) -> Tensor:
-    """Return whole numbers in the order of the whole numbers ``means``, all different.
+    """Return whole numbers in the order of ``means`` [N, m, n], all different.
 
-    Of two that tie, the one that ``rank_positions`` takes first is larger; a few maxima need no
-    ranking of all.
+    Means are rounded to a billionth of the largest, so that rounding errors rank nothing. Of two
+    that tie, the one that ``rank_positions`` takes first is larger; a few maxima need no ranking
+    of all.
     """
+    largest = means.abs().amax(-1, keepdim=True)
+    means = (means / torch.where(largest > 0, largest, 1) * 1e9).round()
     count, _, n = means.shape
     shuffle = permute("ties", count, n, seed, first, means.device)
     turn = torch.arange(n, device=means.device, dtype=means.dtype).expand(count, n)
     turn = torch.empty_like(turn).scatter_(1, shuffle, turn)
     return means * n - turn.unsqueeze(1)
-
-
-def _merge_ties(means: Tensor) -> Tensor:
-    """Round means [N, m, n] to a billionth of the largest, so that rounding errors rank nothing."""
-    largest = means.abs().amax(-1, keepdim=True)
-    return (means / torch.where(largest > 0, largest, 1) * 1e9).round()

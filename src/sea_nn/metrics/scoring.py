@@ -9,7 +9,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -19,8 +19,8 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import UNKNOWN, Features, Kind, find_kind
-from sea_nn.metrics.catalogue import get_metric
-from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues
+from sea_nn.metrics.catalogue import UNBOUNDED, get_metric
+from sea_nn.metrics.map_batch import MapBatch, Metric
 from sea_nn.metrics.scores import MetricCurve, Scores
 from sea_nn.model.noise import random_map
 from sea_nn.model.outputs import Meter, Target
@@ -33,7 +33,6 @@ CPU_BLOCK = 1 << 23
 CUDA_BLOCK = 1 << 26
 IMAGE_METRICS = ("aupc_windows:black", "aupc_windows:noise", "deletion:blur", "insertion:blur")
 OTHER_METRICS = ("deletion:mean", "insertion:mean")
-UNBOUNDED = (-math.inf, math.inf)
 RANDOM = "random"
 
 
@@ -90,7 +89,7 @@ def score_maps(
     _check_needs(chosen, x, kind, model, masks)
     shape = kind.map_shape(x)
     names = tuple(methods) + ((RANDOM,) if random and RANDOM not in methods else ())
-    masks = _match_masks(masks, x, kind)
+    masks = None if masks is None else _match(masks, x, kind, "masks")
 
     def join(part: slice) -> Tensor:
         """Return the maps of all methods, the random one among them, [N, m, *positions]."""
@@ -100,7 +99,8 @@ def score_maps(
             stacked.append(random_map((count, *shape), seed, first + part.start, x.device))
         return torch.stack(stacked, 1)
 
-    collector = _Collector(names)
+    meter, named = Meter(), {metric.name: metric for metric in chosen}
+    blocks: list[Scores] = []
     with ExitStack() as stack:
         probe: Probe | None = None
         if model is not None and any("model" in metric.needs for metric in chosen):
@@ -113,74 +113,55 @@ def score_maps(
                 limit=internal_batch_size,
                 autocast=autocast,
                 output=output,
-                meter=collector.meter,
+                meter=meter,
             )
             probe = stack.enter_context(opened)
-        for part in _cut(x, math.prod(shape) * len(names)):
+            if probe.output.kind == "value":
+                free = {
+                    k: replace(m, range=UNBOUNDED) for k, m in named.items() if "model" in m.needs
+                }
+                named |= free
+        room = CUDA_BLOCK if x.is_cuda else CPU_BLOCK
+        size = max(1, room // (math.prod(shape) * len(names)))
+        for start in range(0, len(x), size):
+            part = slice(start, min(start + size, len(x)))
             batch = MapBatch(
                 x=x[part].detach(),
                 maps=join(part),
                 methods=names,
+                kind=kind,
                 evaluator=None if probe is None else probe.part(part),
                 masks=None if masks is None else masks[part].to(x.device),
                 bounds=bounds,
                 seed=seed,
                 first=first + part.start,
                 part=part,
-                kind=kind,
             )
-            for metric in chosen:
-                collector.add(metric, batch)
-        if probe is not None and probe.output.kind == "value":
-            chosen = [replace(m, range=UNBOUNDED) if "model" in m.needs else m for m in chosen]
-    return collector.finish(chosen)
+            blocks.append(_score(batch, named, meter))
+    scores = Scores.join(blocks)
+    notes = dict(scores.notes)
+    for name, table in scores.values.items():
+        if undefined := int(table.isnan().any(1).sum()):
+            reason = "" if notes[name] else " (an empty mask, or a map of zeros)"
+            said = f"undefined, nan, on {undefined} of {len(table)} inputs{reason}"
+            notes[name] = (*notes[name], said)
+    return replace(scores, notes=notes)
 
 
-def _cut(x: Tensor, values: int) -> Iterator[slice]:
-    """Yield blocks of inputs whose maps, with so many values each, can be ranked at once."""
-    room = CUDA_BLOCK if x.is_cuda else CPU_BLOCK
-    size = max(1, room // values)
-    for start in range(0, len(x), size):
-        yield slice(start, min(start + size, len(x)))
-
-
-class _Collector:
-    """Values, times and counts, block by block."""
-
-    def __init__(self, methods: tuple[str, ...]) -> None:
-        self.methods = methods
-        self.found: dict[str, list[MetricValues]] = {}
-        self.seconds: dict[str, float] = {}
-        self.evaluations: dict[str, int] = {}
-        self.meter = Meter()
-
-    def add(self, metric: Metric, batch: MapBatch) -> None:
-        started, before = time.perf_counter(), self.meter.seen
+def _score(batch: MapBatch, metrics: Mapping[str, Metric], meter: Meter) -> Scores:
+    """Score one block of inputs."""
+    values, curves, notes = {}, {}, {}
+    seconds, evaluations = {}, {}
+    for name, metric in metrics.items():
+        started, before = time.perf_counter(), meter.seen
         found = metric.compute(batch)
-        values = found.values.detach().to("cpu", torch.float64)  # waits for the GPU
-        curve = None if found.curve is None else found.curve.detach().cpu()
-        name, kept = metric.name, replace(found, values=values, curve=curve)
-        self.found.setdefault(name, []).append(kept)
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
-        self.evaluations[name] = self.evaluations.get(name, 0) + self.meter.seen - before
-
-    def finish(self, metrics: Sequence[Metric]) -> Scores:
-        values, curves, notes = {}, {}, {}
-        for metric in metrics:
-            parts = self.found[metric.name]
-            table = torch.cat([part.values for part in parts])
-            values[metric.name] = table
-            found = [part.curve for part in parts if part.curve is not None]
-            if found:
-                curves[metric.name] = MetricCurve(torch.tensor(parts[0].axis), torch.cat(found))
-            said = dict.fromkeys(note for part in parts for note in part.notes)
-            undefined = int(table.isnan().any(1).sum())
-            if undefined:
-                reason = "" if said else " (an empty mask, or a map of zeros)"
-                said[f"undefined, nan, on {undefined} of {len(table)} inputs{reason}"] = None
-            notes[metric.name] = tuple(said)
-        named = {metric.name: metric for metric in metrics}
-        return Scores(self.methods, named, values, curves, self.seconds, self.evaluations, notes)
+        values[name] = found.values.detach().to("cpu", torch.float64)  # waits for the GPU
+        if found.curve is not None:
+            curves[name] = MetricCurve(torch.tensor(found.axis), found.curve.detach().cpu())
+        seconds[name] = time.perf_counter() - started
+        evaluations[name] = meter.seen - before
+        notes[name] = found.notes
+    return Scores(batch.methods, metrics, values, curves, seconds, evaluations, notes)
 
 
 def _check_kind(x: Tensor, kind: Kind | None) -> Kind:
@@ -227,25 +208,23 @@ def _check_maps(
         )
     if not maps and not random:
         raise InputError("maps must hold at least one method's maps")
-    expected = (len(x), *kind.map_shape(x))
     checked: dict[str, Tensor] = {}
     for name, values in maps.items():
         if not isinstance(values, Tensor) or values.is_complex() or values.is_meta:
             raise KindError(f"the maps of {name!r} must be a real tensor that holds numbers")
-        one = _drop_channel(values.detach(), len(expected))
-        if one.shape != expected:
-            raise InputError(
-                f"the maps of {name!r} are {list(values.shape)}, and x is {list(x.shape)}: "
-                f"expected maps {list(expected)}. Sum channels with "
-                "sea_nn.paper.heatmaps.reduce_channels, bring "
-                "coarse maps to the input's size with sea_nn.paper.heatmaps.upsample"
-            )
-        checked[name] = one.to(torch.promote_types(one.dtype, torch.float32))
-    for name, (finite, zeros) in zip(checked, _inspect(checked), strict=True):
-        if not finite:
+        one = _match(
+            values.detach(),
+            x,
+            kind,
+            f"the maps of {name!r}",
+            ". Sum channels with sea_nn.paper.heatmaps.reduce_channels, bring coarse maps to the "
+            "input's size with sea_nn.paper.heatmaps.upsample",
+        )
+        one = checked[name] = one.to(torch.promote_types(one.dtype, torch.float32))
+        if not bool(one.isfinite().all()):
             raise InputError(f"the maps of {name!r} hold nan or infinite values")
-        if zeros and not allow_zero:
-            rows = (checked[name] == 0).flatten(1).all(1).nonzero()
+        rows = (one == 0).flatten(1).all(1).nonzero()
+        if len(rows) and not allow_zero:
             raise InputError(
                 f"the map of {name!r} is zero everywhere on {len(rows)} of {len(x)} inputs (first: "
                 f"input {int(rows[0])}), so it ranks nothing. Leave these inputs or this method "
@@ -254,25 +233,22 @@ def _check_maps(
     return checked
 
 
-def _inspect(maps: Mapping[str, Tensor]) -> list[list[bool]]:
-    """For each method, whether its maps are finite, and whether one is zero; asked for at once."""
-    if not maps:
-        return []
-    found = [
-        torch.stack([one.isfinite().all(), (one.flatten(1) == 0).all(1).any()])
-        for one in maps.values()
-    ]
-    # Maps may lie on different devices.
-    answers: list[list[bool]] = torch.stack([one.to(found[0].device) for one in found]).tolist()
-    return answers
+def _match(values: Tensor, x: Tensor, kind: Kind, what: str, advice: str = "") -> Tensor:
+    """Return values [N, *positions], or [N, 1, *positions], without the channel."""
+    expected = (len(x), *kind.map_shape(x))
+    one = values
+    if values.ndim == len(expected) + 1 and values.shape[1] == 1:
+        one = values.squeeze(1)
+    if one.shape != expected:
+        raise InputError(
+            f"{what} must be {list(expected)}; they are {list(values.shape)}, and x is "
+            f"{list(x.shape)}{advice}"
+        )
+    return one
 
 
 def _check_needs(
-    metrics: Sequence[Metric],
-    x: Tensor,
-    kind: Kind,
-    model: Any,
-    masks: Tensor | None,
+    metrics: Sequence[Metric], x: Tensor, kind: Kind, model: Any, masks: Tensor | None
 ) -> None:
     """Refuse metrics that lack something, before any of them is computed."""
     given = {
@@ -284,19 +260,3 @@ def _check_needs(
         lacking = [metric.name for metric in metrics if need in metric.needs]
         if lacking and not there:
             raise InputError(f"{', '.join(lacking)} cannot be scored without {what}")
-
-
-def _match_masks(masks: Tensor | None, x: Tensor, kind: Kind) -> Tensor | None:
-    """Return the masks as [N, *positions]."""
-    if masks is None:
-        return None
-    expected = (len(x), *kind.map_shape(x))
-    one = _drop_channel(masks, len(expected))
-    if one.shape != expected:
-        raise InputError(f"masks must be {list(expected)}, as x has it; got {list(masks.shape)}")
-    return one
-
-
-def _drop_channel(maps: Tensor, axes: int) -> Tensor:
-    """Return maps [N, 1, *positions] without their channel, so that they have so many axes."""
-    return maps.squeeze(1) if maps.ndim == axes + 1 and maps.shape[1] == 1 else maps

@@ -1,4 +1,4 @@
-"""Does the prediction survive on a set of positions alone, and does it break without them?
+"""What the model says about sets of positions: with these alone, and without them.
 
 >>> model = torch.nn.Linear(3, 2, bias=False)
 >>> _ = model.weight.data.copy_(torch.tensor([[4.0, -1.0, -2.0], [0.0, 0.0, 0.0]]))
@@ -16,10 +16,20 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import find_kind
-from sea_nn.metrics.curve import PointOutputs
-from sea_nn.metrics.map_batch import MapBatch, PerturbationKind, ask_sets
+from sea_nn.metrics.curve import PointOutputs, ask
+from sea_nn.metrics.map_batch import MapBatch, PerturbationKind
 from sea_nn.model.outputs import Target
 from sea_nn.model.probe import open_model
+
+
+def ask_sets(batch: MapBatch, how: PerturbationKind, sets: Tensor, keep: bool) -> PointOutputs:
+    """Return the answers with only the sets, bool [N, k, *positions], kept or hidden, [N, k]."""
+    perturbation, count = batch.perturbation(how), sets.shape[1]
+    rows = torch.arange(len(sets), device=sets.device).repeat_interleave(count)
+    hidden = sets.flatten(0, 1)
+    hidden = batch.kind.over_input(~hidden if keep else hidden)
+    table = ask(batch.need_model(), rows, lambda part: perturbation.hide(hidden[part], rows[part]))
+    return PointOutputs.of(table.view(-1, count, 3))
 
 
 @dataclass(frozen=True)
@@ -54,24 +64,22 @@ def query_sets(
 
     ``perturbation`` is how positions are hidden; the other arguments are those of ``score_maps``.
     """
-    _check_sets(sets, x)
-    with open_model(model, x, target, limit=internal_batch_size, output=output) as probe:
-        evaluator = probe.part(slice(None))
-        nothing = x.new_empty(len(x), 0, *find_kind(x).map_shape(x))
-        batch = MapBatch(evaluator.x, nothing, (), evaluator, seed=seed)
-        batch.need_model().output.check_class()
-        kept, removed = (
-            ask_sets(batch, perturbation, sets.to(x.device), keep) for keep in (True, False)
-        )
-    return SetOutputs(kept, removed, kept.predicted, ~removed.predicted)
-
-
-def _check_sets(sets: Tensor, x: Tensor) -> None:
+    kind = find_kind(x)
     if sets.dtype != torch.bool:
         raise KindError(f"sets must be bool [N, k, *positions]; got {sets.dtype}")
-    shape = find_kind(x).map_shape(x)
+    shape = kind.map_shape(x)
     if sets.ndim < 2 or (len(sets), *sets.shape[2:]) != (len(x), *shape):
         raise InputError(
             f"sets must be [N, k, *positions] with N = {len(x)} and positions "
             f"{list(shape)}; got {list(sets.shape)}"
         )
+    with open_model(model, x, target, limit=internal_batch_size, output=output) as probe:
+        evaluator = probe.part(slice(None))
+        batch = MapBatch(
+            evaluator.x, x.new_empty(len(x), 0, *shape), (), kind, evaluator, seed=seed
+        )
+        evaluator.output.check_class()
+        kept, removed = (
+            ask_sets(batch, perturbation, sets.to(x.device), keep) for keep in (True, False)
+        )
+    return SetOutputs(kept, removed, kept.predicted, ~removed.predicted)

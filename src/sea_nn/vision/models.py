@@ -71,7 +71,12 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
     """
     if not isinstance(name, str):
         raise KindError(f"A model is asked for by its name, a str; got {type(name).__name__}.")
-    place = _resolve_device(device)
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"The device {device!r} cannot be used here ({reason}).") from error
     load = _find_loader(name)
     with torch.random.fork_rng(devices=[]):  # building layers draws random numbers
         loaded = load()
@@ -79,25 +84,17 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
 
 
 def _find_loader(name: str) -> Callable[[], LoadedModel]:
-    if name in _LOADERS:
-        return _LOADERS[name]
     known = find_known(name)
     prefix, _, rest = name.partition(":")
+    if prefix == "fashion-cnn":
+        return _load_fashion
+    if prefix.startswith("efficientnet-lite"):
+        return lambda: _load_efficientnet(int(prefix[-1]))
     if prefix == "resnet50":
         return lambda: _load_resnet50(find_resnet(name))
     if known is KNOWN[OWN]:
         return lambda: to_loaded(run_factory(name), name)
     return lambda: load_from_hub(prefix, rest)
-
-
-def _resolve_device(device: str | torch.device) -> torch.device:
-    try:
-        place = torch.device(device)
-        torch.empty(0, device=place)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"The device {device!r} cannot be used here ({reason}).") from error
-    return place
 
 
 def _load_fashion() -> LoadedModel:
@@ -168,30 +165,29 @@ def run_factory(name: str) -> object:
     except SEAError:
         raise
     except Exception as error:
-        raise InputError(f"{function}() in {path} failed: {_describe(error)}.") from error
+        raise InputError(
+            f"{function}() in {path} failed: {type(error).__name__}: {error}."
+        ) from error
 
 
 def to_loaded(made: object, name: str) -> LoadedModel:
     """Turn what the function of FILE.py:FUNCTION returned into a ``LoadedModel``."""
     path, _, function = name.rpartition(":")
-    match made:
-        case LoadedModel():
-            return made
-        case nn.Module():
-            usual = Preprocess(resize=256, crop=224)
-            return LoadedModel(made, usual, (), name, path, _ASSUMED.format(function))
-        case (nn.Module() as model, (list() | tuple()) as labels):
-            usual = Preprocess(resize=256, crop=224)
-            told = _ASSUMED.format(function)
-            return LoadedModel(model, usual, tuple(labels), name, path, told)
-        case (nn.Module() as model, Preprocess() as preprocess):
-            return LoadedModel(model, preprocess, (), name, path)
-        case (nn.Module() as model, Preprocess() as preprocess, (list() | tuple()) as labels):
-            return LoadedModel(model, preprocess, tuple(labels), name, path)
+    if isinstance(made, LoadedModel):
+        return made
+    model, *rest = made if isinstance(made, tuple) and made else (made,)
+    told = rest.pop(0) if rest and isinstance(rest[0], Preprocess) else None
+    labels = rest.pop(0) if rest and isinstance(rest[0], list | tuple) else ()
+    if isinstance(model, nn.Module) and not rest:
+        notice = "" if told else _ASSUMED.format(function)
+        usual = Preprocess(resize=256, crop=224)
+        return LoadedModel(model, told or usual, tuple(labels), name, path, notice)
+    got = type(made).__name__
+    if isinstance(made, tuple):
+        got = f"a tuple of ({', '.join(type(item).__name__ for item in made)})"
     raise KindError(
         f"{function}() in {path} must return a torch module, (module, labels), (module, "
-        f"Preprocess), (module, Preprocess, labels) or a LoadedModel; it returned "
-        f"{_describe_kind(made)}."
+        f"Preprocess), (module, Preprocess, labels) or a LoadedModel; it returned {got}."
     )
 
 
@@ -211,25 +207,7 @@ def _import_file(path: Path) -> ModuleType:
         exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[module_name]
-        raise InputError(f"{path} could not be run: {_describe(error)}.") from error
+        raise InputError(f"{path} could not be run: {type(error).__name__}: {error}.") from error
     finally:
         sys.path.remove(folder)
     return module
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _describe_kind(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"a tuple of ({', '.join(type(item).__name__ for item in value)})"
-    return type(value).__name__
-
-
-_LOADERS: dict[str, Callable[[], LoadedModel]] = {
-    "efficientnet-lite0": lambda: _load_efficientnet(0),
-    "efficientnet-lite1": lambda: _load_efficientnet(1),
-    "efficientnet-lite2": lambda: _load_efficientnet(2),
-    "fashion-cnn": _load_fashion,
-}

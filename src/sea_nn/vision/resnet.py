@@ -1,5 +1,7 @@
 """ResNet-50, so that a plain ReLU network for ImageNet can be had without torchvision."""
 
+from collections import OrderedDict
+
 from torch import Tensor, nn
 
 
@@ -32,7 +34,7 @@ class Bottleneck(nn.Module):
         return out
 
 
-class ResNet50(nn.Module):
+class ResNet50(nn.Sequential):
     """ResNet-50 as first published (He et al., 2015): [N, 3, 224, 224] to logits [N, 1000].
 
     Parameters have torchvision's names. Unlike torchvision's, a stage's stride is on its first
@@ -41,28 +43,18 @@ class ResNet50(nn.Module):
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64, eps=1e-3)
-        self.relu = nn.ReLU()
-        self.maxpool = nn.MaxPool2d(3, 2, padding=1)
-        self.layer1 = self._stage(64, 64, n_blocks=3, stride=1)
-        self.layer2 = self._stage(256, 128, n_blocks=4, stride=2)
-        self.layer3 = self._stage(512, 256, n_blocks=6, stride=2)
-        self.layer4 = self._stage(1024, 512, n_blocks=3, stride=2)
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.flatten = nn.Flatten()
-        self.fc = nn.Linear(2048, 1000)
-
-    @staticmethod
-    def _stage(n_in: int, width: int, n_blocks: int, stride: int) -> nn.Sequential:
-        first = Bottleneck(n_in, width, stride, project=True)
-        rest = (Bottleneck(4 * width, width, 1, project=False) for _ in range(n_blocks - 1))
-        return nn.Sequential(first, *rest)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the logits [N, 1000]."""
-        x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        logits: Tensor = self.fc(self.flatten(self.avgpool(x)))
-        return logits
+        layers: dict[str, nn.Module] = {
+            "conv1": nn.Conv2d(3, 64, 7, 2, padding=3, bias=False),
+            "bn1": nn.BatchNorm2d(64, eps=1e-3),
+            "relu": nn.ReLU(),
+            "maxpool": nn.MaxPool2d(3, 2, padding=1),
+        }
+        n_in = 64
+        for k, n_blocks in enumerate((3, 4, 6, 3)):
+            width, stride = 64 << k, 2 if k else 1
+            first = Bottleneck(n_in, width, stride, project=True)
+            n_in = 4 * width
+            rest = (Bottleneck(n_in, width, 1, project=False) for _ in range(n_blocks - 1))
+            layers[f"layer{k + 1}"] = nn.Sequential(first, *rest)
+        layers |= {"avgpool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten()}
+        super().__init__(OrderedDict(layers, fc=nn.Linear(n_in, 1000)))

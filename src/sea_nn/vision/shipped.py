@@ -9,8 +9,10 @@ Fashion-MNIST is by Zalando Research (Xiao, Rasul and Vollgraf, 2017; MIT licenc
 torch.Size([2, 10])
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from importlib.resources import as_file, files
+from itertools import pairwise
 
 import torch
 from safetensors.torch import load_file
@@ -21,7 +23,7 @@ from sea_nn.vision.names import CLASSES
 __all__ = ["CLASSES", "FashionCNN", "FashionSample", "load_cnn", "load_sample"]
 
 
-class FashionCNN(nn.Module):
+class FashionCNN(nn.Sequential):
     """Three convolutions and two linear layers: images [N, 1, 28, 28] in [0, 1] to logits [N, 10].
 
     Every activation is its own module, so that rule-based explainers (DeepLIFT, guided
@@ -29,30 +31,14 @@ class FashionCNN(nn.Module):
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, 3, padding=1)
-        self.relu1 = nn.ReLU()
-        self.pool1 = nn.MaxPool2d(2)
-        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
-        self.relu2 = nn.ReLU()
-        self.pool2 = nn.MaxPool2d(2)
-        self.conv3 = nn.Conv2d(64, 64, 3, padding=1)
-        self.relu3 = nn.ReLU()
-        self.pool3 = nn.MaxPool2d(2)
-        self.flatten = nn.Flatten()
-        self.linear1 = nn.Linear(64 * 3 * 3, 128)
-        self.relu4 = nn.ReLU()
-        self.dropout = nn.Dropout(0.3)
-        self.linear2 = nn.Linear(128, len(CLASSES))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the logits [N, 10]."""
-        x = self.pool1(self.relu1(self.conv1(images)))
-        x = self.pool2(self.relu2(self.conv2(x)))
-        x = self.pool3(self.relu3(self.conv3(x)))
-        x = self.dropout(self.relu4(self.linear1(self.flatten(x))))
-        logits: Tensor = self.linear2(x)
-        return logits
+        layers: dict[str, nn.Module] = {}
+        for k, (n_in, n_out) in enumerate(pairwise((1, 32, 64, 64)), start=1):
+            layers[f"conv{k}"] = nn.Conv2d(n_in, n_out, 3, padding=1)
+            layers[f"relu{k}"], layers[f"pool{k}"] = nn.ReLU(), nn.MaxPool2d(2)
+        layers["flatten"] = nn.Flatten()
+        layers["linear1"], layers["relu4"] = nn.Linear(64 * 3 * 3, 128), nn.ReLU()
+        layers["dropout"], layers["linear2"] = nn.Dropout(0.3), nn.Linear(128, len(CLASSES))
+        super().__init__(OrderedDict(layers))
 
 
 @dataclass(frozen=True)
