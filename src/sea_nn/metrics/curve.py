@@ -162,5 +162,5 @@ def _simpson_weights(count: int) -> Tensor:
         weights[-2:] += 0.5
         return (weights + weights.flip(0)) / 2
     for start in range(0, count - 2, 2):
-        weights[start : start + 3] += torch.tensor([1.0, 4.0, 1.0]) / 3
+        weights[start : start + 3] += weights.new_tensor([1.0, 4.0, 1.0]) / 3
     return weights
