@@ -45,7 +45,7 @@ def test_summary_says_of_how_many_inputs_and_how_much_is_against(e):
     assert "of 2 of 2 inputs gains end below 0" in text
     assert f"{above:.2f} speaks for the target" in text
     assert f"{below:.2f} against it" in text
-    assert re.search(r"-6\.5 .*against: feature 0, feature 1, feature 2$", text, re.MULTILINE)
+    assert re.search(r"against: feature 0, feature 1, feature 2$", text, re.MULTILINE)
 
 
 def test_smallest_sets_of_a_value_below_an_empty_inputs_are_those_that_lower_it(e):

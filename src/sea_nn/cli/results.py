@@ -14,7 +14,6 @@ from sea_nn.cli.inputs import EXPLANATION, REPORT
 from sea_nn.cli.terminal import make_table, out, say, show, translate
 from sea_nn.cli.work import Finished, Outcome, Subject
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.selection import find_input
 from sea_nn.members.checks import Check
 from sea_nn.show.viewer import write_report
 
@@ -79,10 +78,9 @@ def collect_checks(finished: Sequence[Finished]) -> list[Check]:
 
 def name_inputs(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
     """Checks with the inputs' names for "input 0" and so on."""
-    places = [find_input(check) for check in checks]
     return [
-        check if i is None else replace(check, subject=names[i])
-        for check, i in zip(checks, places, strict=True)
+        check if check.input is None else replace(check, subject=names[check.input])
+        for check in checks
     ]
 
 

@@ -20,10 +20,10 @@ from sea_nn.datasets.items import MOST_CLASSES, Item, ItemError, Source
 from sea_nn.datasets.manifest import Manifest, find_device
 from sea_nn.datasets.storage import Array, Rows, sum_tensors
 from sea_nn.errors import SEAError
-from sea_nn.explanation.checks import LITTLE
+from sea_nn.explanation.assemble import COUNT
+from sea_nn.explanation.checks import MUCH
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.parts import show_input
-from sea_nn.explanation.ranking import COUNT
+from sea_nn.explanation.fields import show_input
 from sea_nn.metrics.sets import query_sets
 from sea_nn.paper.heatmaps import is_flat
 from sea_nn.sea import SEA
@@ -201,7 +201,7 @@ def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
     agreement = [None] * len(x)
     if len(e.methods) > 1:
         agreement = [None if a != a else a for a in e.mean_agreement().tolist()]
-    little = (e.find_r2() < LITTLE).tolist()
+    little = [False] * len(x) if e.function is None else (e.function.find_doubt() > MUCH).tolist()
     columns = {
         "target": e.target.tolist(),
         "score": e.score.tolist(),

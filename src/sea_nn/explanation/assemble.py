@@ -13,16 +13,17 @@ import torch
 from torch import Tensor
 
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.parts import Part, show_input
-from sea_nn.explanation.provenance import Provenance, find_versions
-from sea_nn.explanation.ranking import name_class, rank_classes
+from sea_nn.explanation.fields import Part, Ranking, show_input
+from sea_nn.explanation.provenance import Provenance, find_versions, to_text
 from sea_nn.members.checks import Check
 from sea_nn.members.run import MemberMaps
+from sea_nn.model.outputs import Output
 from sea_nn.model.probe import Probe
 from sea_nn.paper.ensemble import Ensemble
 from sea_nn.questions.learn import AnswersMap
 
 MOST_MEMBERS = 8  # targets whose maps are kept
+COUNT = 5  # classes that are ranked
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,22 @@ def divide(rows: Mapping[str, int], count: int) -> dict[str, int]:
     return {"members": members, "questions": questions, "checks": checks}
 
 
-def _name(labels: Sequence[str], target: int | list[int]) -> str:
+def rank_classes(outputs: Tensor, kind: Output, labels: Sequence[str] | None) -> Ranking | None:
+    """The first classes of outputs [N, K], named by ``labels``; None of values or one class.
+
+    >>> rank_classes(torch.tensor([[0.0, 3.0]]), Output("logits"), ["cat", "dog"]).names
+    (('dog', 'cat'),)
+    """
+    if kind.kind == "value" or outputs.shape[1] < 2:
+        return None
+    best = kind.scores(outputs.float()).topk(min(COUNT, outputs.shape[1]))
+    names = tuple(tuple(_name(labels, k) for k in row) for row in best.indices.tolist())
+    return Ranking(best.indices, best.values, names)
+
+
+def _name(labels: Sequence[str] | None, target: int | list[int]) -> str:
+    """The name of a class, or its number; of a contrast, those of both."""
     if isinstance(target, list):
-        return ", not ".join(name_class(labels, t) for t in target)
-    return name_class(labels, target)
+        return ", not ".join(_name(labels, k) for k in target)
+    known = labels is not None and target < len(labels)
+    return to_text(labels[target]) if labels is not None and known else f"class {target}"

@@ -17,7 +17,7 @@ from sea_nn.questions.curve import choose_counts
 from sea_nn.questions.learn import AnswersMap
 
 MOST_LINES = 3  # above "ok", about an input
-LITTLE = 0.25  # an R² below which a function says little of the model
+MUCH = 0.7  # a doubt from which on a function says little of the model
 AS_LIKELY = 0.9  # this share of the whole input's probability is as much
 DISAGREE = 0.25  # first features that keep less of their worth than this are first by one fill only
 LEAST_WORTH = 0.2  # first features that are worth less, of the whole's difference, tell nothing
@@ -78,10 +78,11 @@ def _check_answers(learned: AnswersMap, i: int, absence: Check | None) -> Iterat
         yield Check("warn", subject, message, advice)
     elif absence is not None:
         yield absence
-    own = slice(i, i + 1)
-    share = float(learned.asked.rows(own).compute_r2(learned.error[own], f.link))
-    if share < LITTLE:
-        message = f"the learned function says little: R² {share:.2f} on answers left out of its fit"
+    doubt = float(f.find_doubt()[i])
+    if doubt > MUCH:
+        message = (
+            f"the learned function says little: its intervals are {doubt:.0%} as wide as without it"
+        )
         yield Check("warn", subject, message, "trust its order more than its values, or ask more")
     if bool(learned.clipped[i]):
         message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"

@@ -18,14 +18,12 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.explanation.files import read_parts, write_parts
-from sea_nn.explanation.parts import Part, cut_part
+from sea_nn.explanation.cuts import cut_inputs, cut_part
+from sea_nn.explanation.fields import Part, Ranking, check_fields
+from sea_nn.explanation.files import read_file, write_file
 from sea_nn.explanation.provenance import Provenance, to_text
-from sea_nn.explanation.ranking import Ranking
-from sea_nn.explanation.selection import pick_checks, trim_texts
 from sea_nn.explanation.sets import FeatureSets
 from sea_nn.explanation.summary import write_summary
-from sea_nn.explanation.validation import check_parts
 from sea_nn.features import KINDS, find_kind
 from sea_nn.function.function import SetFunction
 from sea_nn.function.several import SeveralFunctions
@@ -40,11 +38,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PlotKind = Literal["strip", "overlay", "top", "gains", "curve", "agreement"]
-ROWS = (
-    *("attribution", "maps", "target", "score", "order", "gains"),
-    *("images", "values", "predict_error", "rival", "against"),
-    *("keep_map", "remove_map", "trusted"),
-)
 
 
 class NoSuchInputError(InputError, IndexError):
@@ -135,22 +128,23 @@ class Explanation(FeatureSets):
     members: tuple[MemberMaps, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.kind:
-            object.__setattr__(self, "kind", find_kind(self.attribution).name)
-        if not self.view:
-            known = KINDS.get(self.kind) or find_kind(self.attribution)
-            object.__setattr__(self, "view", known.view)
+        kind = self.kind or find_kind(self.attribution).name
+        known = KINDS.get(kind) or find_kind(self.attribution)
+        made: dict[str, Any] = {"kind": kind, "view": self.view or known.view}
         for item in fields(self):
             value = getattr(self, item.name)
             if isinstance(value, Tensor):
-                object.__setattr__(self, item.name, value.detach())
-            elif item.name in ("methods", "labels", "feature_names") and value is not None:
-                object.__setattr__(self, item.name, tuple(map(to_text, value)))
-            elif item.name == "texts" and value is not None:
-                object.__setattr__(self, "texts", tuple(tuple(map(to_text, t)) for t in value))
+                made[item.name] = value.detach()
             elif isinstance(value, list):
-                object.__setattr__(self, item.name, tuple(value))
-        check_parts(self)
+                made[item.name] = tuple(value)
+        for name in ("methods", "labels", "feature_names"):
+            if getattr(self, name) is not None:
+                made[name] = tuple(map(to_text, getattr(self, name)))
+        if self.texts is not None:
+            made["texts"] = tuple(tuple(map(to_text, text)) for text in self.texts)
+        for name, value in made.items():
+            object.__setattr__(self, name, value)
+        check_fields(self)
 
     def part(self, which: int | str) -> Explanation:
         """Of several inputs, the explanation of one, by its number or name; one scale for all."""
@@ -254,12 +248,12 @@ class Explanation(FeatureSets):
 
     def save(self, path: str | Path) -> Path:
         """Write a ``.safetensors`` file; see ``sea_nn.explanation.files`` for what it holds."""
-        return write_parts(path, {item.name: getattr(self, item.name) for item in fields(self)})
+        return write_file(path, self)
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
         """Read a file that ``save`` wrote."""
-        return read_parts(path, cls)
+        return read_file(path, cls)
 
     def plot(
         self,
@@ -290,21 +284,7 @@ class Explanation(FeatureSets):
         picked = range(len(self))[which]
         if not picked:
             raise InputError(f"the slice {which} holds none of the {len(self)} inputs")
-        rows = torch.tensor(list(picked), device=self.order.device)
-        cut: dict[str, Any] = {}
-        for name in ROWS:
-            tensor = getattr(self, name)
-            cut[name] = None if tensor is None else tensor[rows.to(tensor.device)]
-        if self.features is not None and self.features.shape[0] > 1:
-            cut["features"] = self.features[rows.to(self.features.device)]
-        for name in ("function", "curve", "ranking", "asked"):
-            part = getattr(self, name)
-            cut[name] = None if part is None else part.rows(rows)
-        if self.labels is not None:
-            cut["labels"] = tuple(self.labels[i] for i in picked)
-        cut["checks"], cut["members"] = pick_checks(self.checks, picked), ()
-        cut = cut if self.texts is None else trim_texts(self, cut, picked)
-        return replace(self, **cut)
+        return replace(self, **cut_inputs(self, picked))
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))

@@ -1,11 +1,10 @@
 """Explanations as safetensors files: no pickles, readable by any safetensors reader.
 
-What is stored, and how: the members' maps and the answers in half precision (they lie in [0, 1];
-the error is at most 0.00025, and rank correlations between members moved by less than 0.0005),
-gains and scores in float32, images as uint8, orders and features in the narrowest unsigned
-integers that hold them. The SEA map is not stored when the order and gains give it back exactly,
-nor are features when they are a plain grid. Everything that is not a tensor is one JSON text in
-the header, with the number of the format.
+The table of fields says how each tensor is stored. Members' maps are in half precision (they lie in
+[0, 1]; the error is at most 0.00025, and rank correlations between members moved by less than
+0.0005), orders and features in the narrowest unsigned integers that hold them. The SEA map is not
+stored when the order and gains give it back exactly, nor are features when they are a plain grid.
+Everything that is not a tensor is one JSON text in the header, with the number of the format.
 
 Tensors are not compressed. On six photographs zlib took 12 % off gradient maps in half precision
 and 37 % off a mix of these with Grad-CAM and occlusion; a file that any safetensors reader can map
@@ -13,7 +12,7 @@ into memory and read tensor by tensor is worth more.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,83 +25,63 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import check_path, find_target, write_atomically
-from sea_nn.explanation.parts import Part
+from sea_nn.explanation.fields import FIELDS, Field, Part, Ranking, list_tensors
 from sea_nn.explanation.provenance import Provenance
-from sea_nn.explanation.ranking import Ranking
 from sea_nn.features import number_cells
 from sea_nn.function.function import SetFunction
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.members.checks import Check
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
+from sea_nn.questions.maps import smooth_cells
 
 FORMAT, VERSION, SUFFIX = "sea_nn.explanation", 1, ".safetensors"
 Made = TypeVar("Made")
 Array = np.ndarray[Any, Any]
-INDEX = "the narrowest unsigned type"
-FIELDS: Mapping[str, tuple[Any, Any]] = {
-    "maps": (np.float16, np.float32), "target": (np.int64, np.int64),
-    "score": (np.float32, np.float32), "order": (INDEX, np.int64),
-    "gains": (np.float32, np.float32), "attribution": (np.float32, np.float32),
-    "features": (INDEX, np.int64), "images": (np.uint8, np.uint8),
-    "values": (np.float32, np.float32), "rival": (np.int64, np.int64),
-    "predict_error": (np.float32, np.float32), "keep_map": (np.float32, np.float32),
-    "remove_map": (np.float32, np.float32), "trusted": (np.float32, np.float32),
-    "against": (np.float32, np.float32),
-    "asked.sets": ("bits", "bits"), "asked.answers": (np.float32, np.float64),
-    "asked.keep": (INDEX, np.int64), "asked.remove": (INDEX, np.int64),
-    "curve.counts": (np.int64, np.int64), "curve.left": (np.float32, np.float32),
-    "curve.removed": (np.float32, np.float32), "ranking.classes": (np.int64, np.int64),
-    "ranking.scores": (np.float32, np.float32), "function.": (np.float32, np.float32),
-}  # fmt: skip
-"""By tensor of an explanation, or of one of its parts, its type in a file and when it is read."""
+NAMED = ("methods", "labels", "feature_names")
+FUNCTION = Field("", torch.float64, np.float64)  # any part of a function; none is in the table
 
 
-def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
-    """Write the attributes of an explanation to ``path``, all or nothing, and return the path."""
+def write_file(path: str | Path, e: Any) -> Path:
+    """Write an ``Explanation`` to ``path``, all or nothing, and return the path."""
     find_target(path)
-    target, e = Path(path), dict(parts)
+    target = Path(path)
     if target.suffix not in (SUFFIX, ""):
         raise InputError(
             f"explanations are saved as {SUFFIX} files; got {target.name!r}: "
             f"save to {target.with_suffix(SUFFIX).name!r}"
         )
-    attribution, order, features = e["attribution"], e["order"], e["features"]
-    shape, n = tuple(e["maps"].shape[2:]), order.shape[1]
-    function, ranking = e["function"], e["ranking"]
-    found = {name: _find(e, name) for name in FIELDS if not name.endswith(".")}
-    derived = _place(order, e["gains"].to(torch.float32), features, tuple(attribution.shape))
-    if torch.equal(derived, attribution.to(torch.float32)):
-        del found["attribution"]
-    if features is not None and _is_grid(features, e["feature_shape"], shape):
-        del found["features"]
-    if e["against"] is not None and not bool(e["against"].any()):
-        del found["against"]
-    if function is not None:
-        found |= {f"function.{name}": part for name, part in function.parts().items()}
-    tensors = {name: _pack(name, value, n) for name, value in found.items() if value is not None}
+    tensors = {name: _pack(value, field, e.order) for name, field, value in list_tensors(e)}
+    derived = _place(e.order, e.gains.float(), e.features, tuple(e.attribution.shape))
+    if torch.equal(derived, e.attribution.float()):
+        del tensors["attribution"]
+    grid = e.features is not None and _is_grid(e.features, e.feature_shape, e.shape)
+    if grid:
+        del tensors["features"]
+    if e.against is not None and not bool(e.against.any()):
+        del tensors["against"]
     facts = {
         "format": FORMAT,
         "version": VERSION,
-        "kind": e["kind"],
-        "view": e["view"],
-        "one_channel": attribution.ndim == e["maps"].ndim,
-        "methods": e["methods"],
-        "labels": e["labels"],
-        "feature_shape": e["feature_shape"],
-        "feature_names": e["feature_names"],
-        "grid": features is not None and "features" not in tensors,
-        "checks": [asdict(check) for check in e["checks"]],
-        "provenance": asdict(e["provenance"]),
+        "one_channel": e.attribution.ndim == e.maps.ndim,
+        "grid": grid,
+        **{name: getattr(e, name) for name in ("kind", "view", "feature_shape", *NAMED)},
+        "checks": [asdict(check) for check in e.checks],
+        "provenance": asdict(e.provenance),
     }
-    if ranking is not None:
-        facts["ranking"] = ranking.names
-    if function is not None:
-        facts["function"] = {"link": function.link}
-    if e["texts"] is not None:
-        facts["texts"] = e["texts"]
-    if e["parts"]:
-        facts["parts"] = [asdict(part) for part in e["parts"]]
+    if e.ranking is not None:
+        facts["ranking"] = e.ranking.names
+    if e.function is not None:
+        parts = e.function.parts()
+        near = "near" in parts and torch.equal(parts["near"], smooth_cells(e.feature_shape))
+        if near:
+            del parts["near"]
+        tensors |= {f"function.{k}": _pack(part, FUNCTION, e.order) for k, part in parts.items()}
+        facts["function"] = {"link": e.function.link, "near": near}
+    if e.texts is not None:
+        facts["texts"] = e.texts
+    if e.parts:
+        facts["parts"] = [asdict(part) for part in e.parts]
     # One entry only: safetensors writes several in no fixed order, and equal explanations should
     # make equal files.
     with write_atomically(target) as file:
@@ -110,7 +89,7 @@ def write_parts(path: str | Path, parts: Mapping[str, Any]) -> Path:
     return target
 
 
-def read_parts(path: str | Path, make: Callable[..., Made]) -> Made:
+def read_file(path: str | Path, make: Callable[..., Made]) -> Made:
     """Read the attributes of an explanation and ``make`` it of them.
 
     Raises:
@@ -160,91 +139,81 @@ def _read_facts(header: dict[str, str], source: Path) -> dict[str, Any]:
 
 
 def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]:
-    _names([facts["kind"], facts.get("view", "")])
+    """The attributes of an explanation, from what a file holds."""
     feature_shape = tuple(facts["feature_shape"])
     if not all(isinstance(n, int) and 0 < n < 1 << 32 for n in feature_shape):
         raise ValueError(f"features of shape {facts['feature_shape']}")
-    checks = tuple(Check(**check) for check in facts["checks"])
-    for check in checks:
+    made: dict[str, Any] = {name: _names(facts[name]) for name in NAMED}
+    made["kind"], made["view"] = _names([facts["kind"], facts.get("view", "")]) or ("", "")
+    made["checks"] = tuple(Check(**check) for check in facts["checks"])
+    for check in made["checks"]:
         _names(asdict(check).values())
+    made["provenance"] = Provenance(**facts["provenance"])
+    if facts.get("parts"):
+        made["parts"] = tuple(Part(**part) for part in facts["parts"])
+    if facts.get("texts") is not None:
+        made["texts"] = tuple(_names(text) for text in facts["texts"])
     n = tensors["order"].shape[1]
-    # Release 0.1 kept other answers beside these; what the table does not have is passed over.
-    found: dict[str, Any] = {
-        name: _unpack(name, values, n) for name, values in tensors.items() if _types(name)[1]
-    }
-
-    def take(part: str) -> dict[str, Any]:
-        own = [name for name in found if name.startswith(f"{part}.")]
-        return {name.partition(".")[2]: found.pop(name) for name in own}
-
-    order, shape = found["order"], tuple(found["maps"].shape[2:])
-    features = _grid(feature_shape, shape) if facts["grid"] else found.get("features")
-    if "attribution" not in found:
-        one = facts.get("one_channel", facts["kind"] == "image")
+    inner: dict[str, dict[str, Tensor]] = {}  # of the tensors that have others as their parts
+    for name, values in tensors.items():
+        head, _, tail = name.partition(".")
+        field = FUNCTION if head == "function" else FIELDS.get(name)
+        if field is None:  # release 0.1 kept other answers beside these
+            continue
+        value = _unpack(values, field, n)
+        if tail:
+            inner.setdefault(head, {})[tail] = value
+        else:
+            made[name] = value
+    order, shape = made["order"], tuple(made["maps"].shape[2:])
+    if facts["grid"]:
+        made["features"] = _grid(feature_shape, shape)
+    if "attribution" not in made:
+        one = facts.get("one_channel", made["kind"] == "image")
         if not isinstance(one, bool):
             raise ValueError(f"one_channel is {one!r}")
         full = (len(order), 1, *shape) if one else (len(order), *shape)
-        found["attribution"] = _place(order, found["gains"], features, full)
-    asked, function, curve, ranking = map(take, ("asked", "function", "curve", "ranking"))
-    if asked or facts.get("texts") is not None:
-        found.setdefault("against", torch.zeros_like(found["attribution"]))
-    if asked:
-        found["asked"] = Asked(**asked)
-    if function:
-        build = (SeveralFunctions if "0.all" in function else SetFunction).build
-        told = found["asked"].sets, found["asked"].answers, facts["function"]["link"]
-        found["function"] = build(function, *told)
-    if curve:
-        found["curve"] = Curve(**curve)
+        made["attribution"] = _place(order, made["gains"], made.get("features"), full)
+    if "asked" in inner:
+        made["asked"] = Asked(**inner["asked"])
+    if "asked" in inner or "texts" in made:
+        made.setdefault("against", torch.zeros_like(made["attribution"]))
+    if "function" in inner:
+        build = (SeveralFunctions if "0.all" in inner["function"] else SetFunction).build
+        told = made["asked"].sets, made["asked"].answers, facts["function"]["link"]
+        if facts["function"].get("near"):
+            inner["function"]["near"] = smooth_cells(feature_shape)
+        made["function"] = build(inner["function"], *told)
+    if "curve" in inner:
+        made["curve"] = Curve(**inner["curve"])
     if facts.get("ranking"):
         names = tuple(_names(row) or () for row in facts["ranking"])
-        found["ranking"] = Ranking(**ranking, names=names)
-    if facts.get("parts"):
-        found["parts"] = tuple(Part(**part) for part in facts["parts"])
-    if facts.get("texts") is not None:
-        found["texts"] = tuple(_names(text) for text in facts["texts"])
-    return {
-        **found,
-        **{name: _names(facts[name]) for name in ("methods", "labels", "feature_names")},
-        "feature_shape": feature_shape,
-        "features": features,
-        "checks": checks,
-        "provenance": Provenance(**facts["provenance"]),
-        "kind": facts["kind"],
-        "view": facts.get("view", ""),
-    }
+        made["ranking"] = Ranking(**inner["ranking"], names=names)
+    return made | {"feature_shape": feature_shape}
 
 
-def _find(e: Mapping[str, Any], name: str) -> Any:
-    """A tensor of an explanation, or of a part: "curve.left" is "left" of "curve"."""
-    head, _, tail = name.partition(".")
-    found: Any = e[head]
-    return getattr(found, tail) if tail and found is not None else found
-
-
-def _types(name: str) -> tuple[Any, Any]:
-    """The types of a tensor in a file and when it is read; twice None of one that has no place."""
-    return FIELDS.get("function." if name.startswith("function.") else name, (None, None))
-
-
-def _pack(name: str, value: Tensor, n: int) -> Array:
+def _pack(value: Tensor, field: Field, order: Tensor) -> Array:
     """A tensor as it is stored."""
-    stored = _types(name)[0]
-    if stored == "bits":
-        if value.dtype == torch.bool:
-            return np.packbits(_array(value, np.uint8), axis=2)
-        return _array(value, np.float16)  # shares of features
-    return _array(value, (np.uint16 if n <= 1 << 16 else np.uint32) if stored == INDEX else stored)
+    plain = value.detach().cpu()
+    if field.stored == "sets":
+        if plain.dtype == torch.bool:
+            return np.packbits(plain.numpy(), axis=2)
+        return np.ascontiguousarray(plain.numpy().astype(np.float16))  # shares of features
+    stored = field.stored
+    if stored == "index":
+        stored = np.uint16 if order.shape[1] <= 1 << 16 else np.uint32
+    if plain.dtype == torch.bfloat16:  # numpy has no such type
+        plain = plain.float()
+    return np.ascontiguousarray(plain.numpy().astype(stored))
 
 
-def _unpack(name: str, values: Array, n: int) -> Tensor:
+def _unpack(values: Array, field: Field, n: int) -> Tensor:
     """A stored tensor as it was."""
-    made = _types(name)[1]
-    if made != "bits":
-        return torch.from_numpy(values.astype(made, copy=False))
-    if values.dtype == np.uint8:
+    if field.stored == "sets" and values.dtype == np.uint8:
         return torch.from_numpy(np.unpackbits(values, axis=2)[:, :, :n]).bool()
-    return torch.from_numpy(values).float()
+    if field.stored == "index":
+        return torch.from_numpy(values.astype(np.int64))
+    return torch.from_numpy(values).to(field.type or torch.float32)
 
 
 def _place(order: Tensor, gains: Tensor, features: Tensor | None, shape: tuple[int, ...]) -> Tensor:
@@ -267,13 +236,6 @@ def _is_grid(features: Tensor, feature_shape: tuple[int, ...], shape: tuple[int,
     if len(feature_shape) != len(shape) or len(shape) < 2 or features.shape[0] != 1:
         return False
     return torch.equal(_grid(feature_shape, shape), features.cpu().to(torch.int64))
-
-
-def _array(tensor: Tensor, dtype: Any) -> Array:
-    plain = tensor.detach().cpu()
-    if plain.dtype == torch.bfloat16:  # numpy has no such type
-        plain = plain.float()
-    return np.ascontiguousarray(plain.numpy().astype(dtype))
 
 
 def _names(names: Any) -> tuple[str, ...] | None:

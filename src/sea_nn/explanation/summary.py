@@ -1,7 +1,16 @@
 """An explanation as a few lines of text."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from torch import Tensor
+
+from sea_nn.members.checks import Check
+
+MOST_WARNINGS = 3
+"""Warnings said of an input; the others are counted."""
+LEVELS = ("fail", "warn", "ok")
 
 
 def write_summary(e: Any) -> str:
@@ -10,39 +19,108 @@ def write_summary(e: Any) -> str:
     lines = [f"SEA explanation of {len(e)} {many}, {n} features"]
     if e.provenance.model:
         lines[0] += f", model {e.provenance.model}"
-    lines += [f"members: {', '.join(e.methods)}", *_describe_agreement(e)]
+    lines += [f"members: {', '.join(e.methods)}", *_say_agreement(e)]
     if e.function is not None:
-        lines += _describe_function(e)
+        lines += _say_function(e)
     if e.rival is not None and e.output.kind != "value":
         lines.append("a probability is that of the target if it can only be one of the two")
-    lines.append("")
-    names = [e.name(i) for i in range(len(e))]
-    width = max(map(len, [*names, "target"]))
-    unit, scores = e.output.unit, [e.write_score(i) for i in range(len(e))]
-    room = max(map(len, [*scores, unit]))
-    (_, below), (heads, more) = e.sum_gains(), _describe_evidence(e)
-    lines.append(f"input  {'target':{width}}  {unit:>{room}}{heads}  agreement  first features")
+    lines += [f"assumed: {sentence}" for sentence in e.assumed]
+    (_, below), heads, cells = e.sum_gains(), ["input", "target", e.output.unit], []
+    asked = None if e.curve is None else e.curve.find(n / 8)
+    heads += [f"sum of gains, {e.unit}"] if e.unit else []
+    if asked is not None:
+        heads += [f"only best {int(e.curve.counts[asked])} left", "these removed"]
     for i, agreed in enumerate(e.mean_agreement().tolist()):
-        first = ", ".join(e.name_feature(f, i) for f in e.order[i, :3].tolist())
+        row = [str(i), e.name(i), e.write_score(i)]
+        row += [f"{float(e.gains[i].double().sum()):.3g}"] if e.unit else []
+        if asked is not None:
+            both = float(e.curve.left[i, asked]), float(e.curve.removed[i, asked])
+            row += [f"{v:.4g}" if e.output.kind == "value" else f"{v:.2f}" for v in both]
+        cells.append([*row, "-" if math.isnan(agreed) else f"{agreed:.2f}"])
+    heads.append("agreement")
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    lines += ["", _align(heads, widths)]
+    for i, row in enumerate(cells):
+        lines += [_align(row, widths), f"       first: {_say_first(e, i)}"]
         if below[i] > 0 and (worst := e.rank_against(i, 3)):
-            first += f"; against: {', '.join(e.name_feature(f, i) for f in worst)}"
-        agree = "-" if math.isnan(agreed) else f"{agreed:.2f}"
-        lines.append(
-            f"{i:5}  {names[i]:{width}}  {scores[i]:>{room}}{more[i]}  {agree:>9}  {first}"
-        )
-    notes = [c for c in e.checks if c.level != "ok"]
-    if e.checks:
-        lines += ["", f"checks: {len(e.checks) - len(notes)} of {len(e.checks)} fine"]
-    for c in notes:
-        lines.append(
-            f"  {c.level} {c.subject}: {c.message}" + (f"; {c.advice}" if c.advice else "")
-        )
-    return "\n".join(lines)
+            lines[-1] += f"; against: {', '.join(e.name_feature(f, i) for f in worst)}"
+        if e.asked is not None:
+            wishes = (("suffices", e.asked.keep), ("needed", e.asked.remove))
+            said = [f"{word}: {_name(e, i, order[i, :3])}" for word, order in wishes]
+            lines.append(f"       {'; '.join(said)}")
+        if e.trust:
+            lines.append(f"       {say_trust(e.trust, i)}")
+    return "\n".join(lines + _say_checks(e))
 
 
-def _describe_function(e: Any) -> list[str]:
-    f = e.function
-    (above, below), error = e.sum_gains(), "not known"
+def say_trust(trust: Mapping[str, Tensor], i: int) -> str:
+    """Which members the model's answers about input i agree with, in words."""
+    shares = sorted(((float(share[i]), name) for name, share in trust.items()), reverse=True)
+    best, *others = [f"{name} ({share:.0%} of its answers)" for share, name in shares]
+    if shares[0][0] < 0.005:
+        return "the model agrees with no member: what it answered is in none of their maps"
+    return f"the model agrees most with {best}" + (f", then {', '.join(others)}" if others else "")
+
+
+def pick_warnings(checks: Sequence[Check]) -> tuple[list[Check], int]:
+    """What to say of checks: of each input at most three, the most important first; and how many
+    are left out.
+
+    Failures come first, and what is about an input before what is about the model or a member.
+    """
+
+    def rank(check: Check) -> tuple[int, bool, bool]:
+        return LEVELS.index(check.level), check.input is None, check.subject != "model"
+
+    count: dict[int | None, int] = {}
+    shown = []
+    notes = sorted((check for check in checks if check.level != "ok"), key=rank)
+    for check in notes:
+        count[check.input] = count.get(check.input, 0) + 1
+        if count[check.input] <= MOST_WARNINGS:
+            shown.append(check)
+    return shown, len(notes) - len(shown)
+
+
+def _say_checks(e: Any) -> list[str]:
+    if not e.checks:
+        return []
+    fine = sum(check.level == "ok" for check in e.checks)
+    shown, more = pick_warnings(e.checks)
+    lines = ["", f"checks: {fine} of {len(e.checks)} fine"]
+    for c in shown:
+        advice = f"; {c.advice}" if c.advice else ""
+        lines.append(f"  {c.level} {c.subject}: {c.message}{advice}")
+    return lines + ([f"  and {more} more, in e.checks"] if more else [])
+
+
+def _align(row: Sequence[str], widths: Sequence[int]) -> str:
+    first = f"{row[0]:>{widths[0]}}  {row[1]:{widths[1]}}"
+    pairs = zip(row[2:], widths[2:], strict=True)
+    return first + "".join(f"  {cell:>{width}}" for cell, width in pairs)
+
+
+def _name(e: Any, i: int, features: Tensor) -> str:
+    return ", ".join(e.name_feature(k, i) for k in features.tolist())
+
+
+def _say_first(e: Any, i: int) -> str:
+    """The first features of an input, with their gains and what these are believed to lie between.
+
+    Without a budget gains have no unit, and say less than their order.
+    """
+    if e.gain_intervals is None:
+        return _name(e, i, e.order[i, :3])
+    said = []
+    for place, k in enumerate(e.order[i, :3].tolist()):
+        low, high = e.gain_intervals[i, place].tolist()
+        gain = f"{float(e.gains[i, place]):.2g} ({low:.2g} to {high:.2g})"
+        said.append(f"{e.name_feature(k, i)} {gain}")
+    return ", ".join(said)
+
+
+def _say_function(e: Any) -> list[str]:
+    f, (above, below), error = e.function, e.sum_gains(), "not known"
     total, many = float((above - below).mean()), "input" if len(e) == 1 else "inputs"
     if e.predict_error is not None and not bool(e.predict_error.isnan().all()):
         error = f"{float(e.predict_error.nanmean()):.3f}"
@@ -54,10 +132,8 @@ def _describe_function(e: Any) -> list[str]:
         f"the model answered {f.n_answers} questions about sets of features of each input",
         f"gains are in {f.link}, {total:.2f} in all on average: the model's own "
         "difference between the whole input and an empty one",
-        f"error of predicted scores: {error}",
+        f"error of predicted scores: {error}; a gain lies in the interval behind it with .9",
     ]
-    if e.kind == "image" and e.features is not None:
-        lines.insert(2, "the largest pixels together have what the first cells of their area gain")
     if n_against := int((below > 0).sum()):
         lines.insert(
             2,
@@ -68,25 +144,7 @@ def _describe_function(e: Any) -> list[str]:
     return lines
 
 
-def _describe_evidence(e: Any) -> tuple[str, list[str]]:
-    """Headings and cells: the sum of gains, and what the model said with the best features."""
-    heads: list[str] = []
-    cells: list[list[str]] = [[] for _ in range(len(e))]
-    if e.unit:
-        heads.append(f"sum of gains, {e.unit}")
-        for i, total in enumerate(e.gains.double().sum(1).tolist()):
-            cells[i].append(f"{total:.3g}")
-    if e.curve is not None and (k := e.curve.find(e.order.shape[1] / 8)) is not None:
-        p = int(e.curve.counts[k])
-        heads += [f"only best {p} left", "these removed"]
-        for i in range(len(e)):
-            both = (float(e.curve.left[i, k]), float(e.curve.removed[i, k]))
-            cells[i] += [f"{v:.4g}" if e.output.kind == "value" else f"{v:.2f}" for v in both]
-    rows = ["".join(f"  {c:>{len(h)}}" for c, h in zip(row, heads, strict=True)) for row in cells]
-    return "".join(f"  {head}" for head in heads), rows
-
-
-def _describe_agreement(e: Any) -> list[str]:
+def _say_agreement(e: Any) -> list[str]:
     m = len(e.methods)
     mean = e.agreement.nanmean(0)
     pairs = [(float(mean[a, b]), a, b) for a in range(m) for b in range(a)]

@@ -81,6 +81,17 @@ class SetFunction:
         usual = NORMAL.icdf(0.5 + places / 2).expand(len(errors), -1)
         return torch.cat([errors, usual], 1).quantile(interval, dim=1, keepdim=True)
 
+    def find_doubt(self, interval: float = 0.9) -> Tensor:
+        """How wide the interval of an answer left out is, as a share of what it is unlearned, [N].
+
+        Without a function an answer is believed to lie as far from the mean as the answers do; at
+        1 the function knows no more than that.
+        """
+        predicted, errors = self.process.leave_out()
+        deviation = ((self.process.answers - predicted) / errors).nan_to_num().abs()
+        width = self._find_width(interval) / NORMAL.icdf(torch.tensor(0.5 + interval / 2))
+        return (width * deviation / self.process.spread).mean(1)
+
     @cached_property
     def error(self) -> Tensor:
         """Root mean square error of the score of answers predicted from all the others, [N]."""

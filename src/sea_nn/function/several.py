@@ -49,6 +49,10 @@ class SeveralFunctions:
         """Root mean square error of answers predicted from all the others, [N]."""
         return torch.cat([f.error for f in self.each])
 
+    def find_doubt(self) -> Tensor:
+        """How wide intervals are, as shares of what they are unlearned, [N]."""
+        return torch.cat([f.find_doubt() for f in self.each])
+
     @property
     def n_answers(self) -> int:
         """How many answers the input with the most was learned from."""

@@ -59,6 +59,12 @@ class Check:
         # Errors name their member, which every reader of checks has before the message.
         object.__setattr__(self, "message", self.message.removeprefix(f"{self.subject} "))
 
+    @property
+    def input(self) -> int | None:
+        """The number of the input that it is about; None if it is about all of them."""
+        number = self.subject.removeprefix("input ")
+        return int(number) if number != self.subject and number.isdecimal() else None
+
 
 def examine(
     model: Callable[..., Any],

@@ -129,7 +129,7 @@ def learn_from_answers(
             stopped = reader.find_stop(started, on_round, seconds, tolerance)
             sets = rounds.send(warp(answers, link))
     except StopIteration as done:
-        reader.process = done.value
+        reader.take(done.value)
     except KeyboardInterrupt:
         stopped = "interrupted"
     rounds.close()
@@ -206,6 +206,15 @@ class _Reader:
                 sets, warp(answers, self.link), shares=self.shares, near=self.near
             )
         return SetFunction(self.process, answers[:, :1], answers[:, -1:], self.link)
+
+    def take(self, found: SetProcess) -> None:
+        """Take a process of all answers, and put these in the order in which they are kept.
+
+        Draws of it hang on the order, and those of a loaded explanation should be the same.
+        """
+        sets, answers = self.known()
+        warped = warp(answers, self.link)
+        self.process = SetProcess.of(sets.double(), warped, self.shares, self.near, found.hyper)
 
     def find_stop(
         self,

@@ -19,8 +19,7 @@ from torch.nn.functional import pad
 from sea_nn.errors import InputError
 from sea_nn.explanation.assemble import divide
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.ranking import Ranking
-from sea_nn.explanation.selection import find_input
+from sea_nn.explanation.fields import Ranking
 from sea_nn.features import TEXT
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.members.checks import Check
@@ -149,7 +148,7 @@ def _join_checks(found: Sequence[Found]) -> list[Check]:
         for message, advice in asked.reading.notes:
             checks[Check("warn", own, message, advice)] = None
         for check in e.checks:
-            about = find_input(check) is not None or check.subject == "questions"
+            about = check.input is not None or check.subject == "questions"
             checks[replace(check, subject=own) if about else check] = None
     return list(checks)
 

@@ -18,7 +18,6 @@ from PIL import Image
 from torch import Tensor
 
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.selection import find_input
 from sea_nn.features import cell_of
 from sea_nn.paper.agreement import multiples_of_mean
 from sea_nn.paper.heatmaps import pool
@@ -75,7 +74,7 @@ def describe_group(e: Explanation, side: int = SIDE) -> dict[str, Any]:
         "plain": e.features is None,
         "stops": list(choose_stops(n)),
         "names": None if e.feature_names is None else list(e.feature_names),
-        "checks": [asdict(check) for check in e.checks if find_input(check) is None],
+        "checks": [asdict(check) for check in e.checks if check.input is None],
         "assumed": list(map(str, getattr(e, "assumed", None) or ())),
         "evaluations": _clean(getattr(e, "evaluations", None)),
         "provenance": _clean(asdict(e.provenance)),
@@ -99,7 +98,7 @@ def describe_input(e: Explanation, i: int, side: int = SIDE) -> dict[str, Any]:
         "checks": [
             {**asdict(check), "subject": "this input"}
             for check in e.checks
-            if find_input(check) == i
+            if check.input == i
         ],
         "agreement": [[_number(v) for v in row] for row in e.agreement_with_sea[i].tolist()],
         "features": _describe_features(e, i, side) if _has_own_features(e) else None,

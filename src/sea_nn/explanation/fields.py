@@ -1,0 +1,198 @@
+"""What an ``Explanation`` is made of: one table of its tensors, and the parts that are none.
+
+The table says of each tensor its shape, its type, and its type in a file. By it explanations are
+checked, cut to some of their inputs, and written to files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sea_nn.errors import InputError, KindError
+from sea_nn.features import VIEWS, Kind, find_kind
+from sea_nn.paper.heatmaps import scale
+
+
+class Field(NamedTuple):
+    """A tensor of an explanation.
+
+    Attributes:
+        shape: its axes: N inputs, m members, n features, "map" those of the map and "own" those of
+            the attribution; any other letter is as long as it is.
+        type: of its numbers; None for floats of any precision.
+        stored: their type in a file; "index" is the narrowest unsigned one, "sets" a bit a feature.
+    """
+
+    shape: str
+    type: torch.dtype | None = None
+    stored: Any = np.float32
+
+
+FIELDS = {
+    "attribution": Field("N own"),
+    "maps": Field("N m map", stored=np.float16),
+    "target": Field("N", torch.int64, np.int64),
+    "score": Field("N"),
+    "order": Field("N n", torch.int64, "index"),
+    "gains": Field("N n"),
+    "features": Field("G map", None, "index"),
+    "images": Field("N map 3", torch.uint8, np.uint8),
+    "values": Field("N map"),
+    "predict_error": Field("N"),
+    "rival": Field("N", torch.int64, np.int64),
+    "against": Field("N own"),
+    "keep_map": Field("N own"),
+    "remove_map": Field("N own"),
+    "trusted": Field("N m"),
+    "asked.sets": Field("N R n", None, "sets"),
+    "asked.answers": Field("N R", torch.float64, np.float64),
+    "asked.keep": Field("N n", torch.int64, "index"),
+    "asked.remove": Field("N n", torch.int64, "index"),
+    "curve.counts": Field("P", torch.int64, np.int64),
+    "curve.left": Field("N P"),
+    "curve.removed": Field("N P"),
+    "ranking.classes": Field("N k", torch.int64, np.int64),
+    "ranking.scores": Field("N k"),
+}
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The first k classes of N inputs, the likeliest first.
+
+    Attributes:
+        classes: their numbers, int64 [N, k].
+        scores: their probabilities, [N, k].
+        names: their names, N tuples of k.
+    """
+
+    classes: Tensor
+    scores: Tensor
+    names: tuple[tuple[str, ...], ...]
+
+    def rows(self, which: Tensor) -> Ranking:
+        """The classes of some of the inputs."""
+        names = tuple(self.names[i] for i in which.tolist())
+        return Ranking(self.classes[which], self.scores[which], names)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several inputs.
+
+    Attributes:
+        name: its argument's, or "input 0", "input 1", …
+        kind: of input.
+        view: how it is shown.
+        shape: of one such input, channels included.
+        channels: the axis of ``shape`` along which values belong to one position, from 1; None:
+            there is none.
+    """
+
+    name: str
+    kind: str
+    view: str
+    shape: tuple[int, ...]
+    channels: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+
+
+def list_tensors(e: Any) -> Iterator[tuple[str, Field, Any]]:
+    """Each tensor that an explanation has: its name in the table, its field, itself."""
+    for name, field in FIELDS.items():
+        head, _, tail = name.partition(".")
+        value = getattr(e, head)
+        if tail and value is not None:
+            value = getattr(value, tail)
+        if value is not None:
+            yield name, field, value
+
+
+def check_fields(e: Any) -> None:
+    """Refuse an ``Explanation`` whose parts do not fit together, and say which does not."""
+    if e.maps.ndim < 3 or not 2 <= e.attribution.ndim <= e.maps.ndim:
+        raise InputError(
+            "attribution must be [N, 1, H, W], [N, C, T], [N, F] or [N, 1, D, H, W], and maps "
+            f"[N, m, ...]; got {list(e.attribution.shape)} and {list(e.maps.shape)}"
+        )
+    if e.view not in VIEWS:
+        raise InputError(f"view must be one of {', '.join(VIEWS)}; got {e.view!r}")
+    count, m, n = len(e.attribution), len(e.methods), math.prod(e.feature_shape)
+    if count < 1 or (m < 1 and e.function is None):
+        raise InputError(f"an explanation needs an input and a method; got {count} and {m}")
+    together = e.attribution.ndim == e.maps.ndim  # one channel stands for all
+    shape = tuple(e.attribution.shape[2 if together else 1 :])
+    known: dict[str, tuple[int, ...]] = {"N": (count,), "m": (m,), "n": (n,), "3": (3,)}
+    known |= {"map": shape, "own": (1, *shape) if together else shape}
+    for name, field, value in list_tensors(e):
+        if not isinstance(value, Tensor):
+            raise KindError(f"{name} must be a tensor; got {type(value).__name__}")
+        wanted: list[int] = []
+        for axis in field.shape.split():
+            wanted += known.get(axis) or value.shape[len(wanted) :][:1]
+        if list(value.shape) != wanted:
+            raise InputError(f"{name} must be {wanted}; got {list(value.shape)}")
+        if field.type is not None and value.dtype != field.type:
+            raise InputError(f"{name} must be of dtype {field.type}; got {value.dtype}")
+    _check_names(e, count, shape)
+    low, high = map(float, e.maps.aminmax()) if m else (0.0, 1.0)
+    if not (low >= 0 and high <= 1 + 1e-6):
+        raise InputError(f"maps must lie in [0, 1], without nan; got {low} to {high}")
+    if not float(e.attribution.min()) >= 0:
+        raise InputError("attribution must be >= 0 and without nan")
+    if not torch.equal(e.order.sort(1).values, torch.arange(n).to(e.order).expand(count, -1)):
+        raise InputError(f"order must hold each feature 0 … {n - 1} once in every row")
+    if e.features is None:
+        if n != math.prod(shape):
+            raise InputError(
+                f"feature_shape {e.feature_shape} has {n} features and a map {math.prod(shape)} "
+                "positions: pass features, the feature of each position"
+            )
+        return
+    if len(e.features) not in (1, count):
+        raise InputError(f"features must be of {count} inputs or of 1; got {len(e.features)}")
+    first, last = map(int, e.features.aminmax())
+    if first < 0 or last >= n:
+        raise InputError(f"features must lie in 0 … {n - 1}; they run from {first} to {last}")
+
+
+def _check_names(e: Any, count: int, shape: tuple[int, ...]) -> None:
+    """Refuse names, texts and parts that are not as many as what they name."""
+    if e.labels is not None and len(e.labels) != count:
+        raise InputError(f"labels must name the {count} inputs' classes; got {len(e.labels)}")
+    if e.feature_names is not None and len(e.feature_names) != shape[0]:
+        raise InputError(f"feature_names must be {shape[0]} names; got {len(e.feature_names)}")
+    if e.texts is not None:
+        longest = max(map(len, e.texts), default=0)
+        if len(e.texts) != count or (longest,) != shape:
+            raise InputError(
+                f"texts must be the pieces of {count} texts, up to {shape[0]} each; got "
+                f"{len(e.texts)} texts of up to {longest}"
+            )
+    if e.ranking is not None:
+        k = e.ranking.classes.shape[1]
+        if [len(row) for row in e.ranking.names] != [k] * count:
+            raise InputError(f"ranking.names must be {count} rows of {k}; got {e.ranking.names!r}")
+    values = sum(math.prod(part.shape) for part in e.parts)
+    if e.parts and (e.values is None or values != math.prod(shape)):
+        raise InputError(f"parts hold {values} values; the maps are {list(e.maps.shape)}")
+
+
+def show_input(x: Tensor, kind: Kind | None = None) -> Tensor | None:
+    """Images and volumes of 1 or 3 channels as pictures, from least to largest value."""
+    kind = find_kind(x) if kind is None else kind
+    axis = kind.channels
+    if axis is None or kind.view not in ("picture", "slices") or x.shape[axis] not in (1, 3):
+        return None
+    stretched = scale(x.detach().float()).mul(255).round().to(torch.uint8)
+    colours = stretched if x.shape[axis] == 3 else stretched.repeat_interleave(3, axis)
+    return colours.movedim(axis, -1).contiguous().cpu()
