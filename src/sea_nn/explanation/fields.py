@@ -151,6 +151,8 @@ def check_fields(e: Any) -> None:
         raise InputError("attribution must be >= 0 and without nan")
     if not torch.equal(e.order.sort(1).values, torch.arange(n).to(e.order).expand(count, -1)):
         raise InputError(f"order must hold each feature 0 … {n - 1} once in every row")
+    if e.curve is not None and not bool(((e.curve.counts >= 0) & (e.curve.counts <= n)).all()):
+        raise InputError(f"curve.counts must lie in 0 … {n}; got {e.curve.counts.tolist()}")
     if e.features is None:
         if n != math.prod(shape):
             raise InputError(

@@ -96,9 +96,7 @@ def describe_input(e: Explanation, i: int, side: int = SIDE) -> dict[str, Any]:
         "rival": None if e.rival is None else int(e.rival[i]),
         "words": None if e.texts is None else list(e.texts[i]),
         "checks": [
-            {**asdict(check), "subject": "this input"}
-            for check in e.checks
-            if check.input == i
+            {**asdict(check), "subject": "this input"} for check in e.checks if check.input == i
         ],
         "agreement": [[_number(v) for v in row] for row in e.agreement_with_sea[i].tolist()],
         "features": _describe_features(e, i, side) if _has_own_features(e) else None,
