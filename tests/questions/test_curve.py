@@ -108,5 +108,5 @@ def test_parts_that_do_not_fit_are_refused(explanation):
         replace(e, curve=replace(e.curve, left=e.curve.left[:1]))
     with pytest.raises(InputError, match=r"curve\.counts must lie"):
         replace(e, curve=replace(e.curve, counts=e.curve.counts + 1))
-    with pytest.raises(InputError, match=r"ranking\.classes must be"):
+    with pytest.raises(InputError, match=r"ranking\.scores must be"):
         replace(e, ranking=replace(e.ranking, classes=e.ranking.classes[:, :1]))

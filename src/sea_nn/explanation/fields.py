@@ -25,7 +25,7 @@ class Field(NamedTuple):
 
     Attributes:
         shape: its axes: N inputs, m members, n features, "map" those of the map and "own" those of
-            the attribution; any other letter is as long as it is.
+            the attribution; any other letter is as long as where it comes first.
         type: of its numbers; None for floats of any precision.
         stored: their type in a file; "index" is the narrowest unsigned one, "sets" a bit a feature.
     """
@@ -138,7 +138,7 @@ def check_fields(e: Any) -> None:
             raise KindError(f"{name} must be a tensor; got {type(value).__name__}")
         wanted: list[int] = []
         for axis in field.shape.split():
-            wanted += known.get(axis) or value.shape[len(wanted) :][:1]
+            wanted += known.setdefault(axis, tuple(value.shape[len(wanted) :][:1]))
         if list(value.shape) != wanted:
             raise InputError(f"{name} must be {wanted}; got {list(value.shape)}")
         if field.type is not None and value.dtype != field.type:
