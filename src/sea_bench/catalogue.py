@@ -8,6 +8,7 @@ from sea_bench.experiments.columns import GROUPS, TABLES
 from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.games import GAMES, TUNING_GAMES
 from sea_bench.experiments.paper_tables import PAPER_EXPERIMENTS
+from sea_bench.experiments.setups import CHECKS
 from sea_bench.experiments.spans import SERIES
 from sea_bench.experiments.submodular import SUBMODULAR_COST
 from sea_bench.experiments.sureness import SURENESS_EXPERIMENTS
@@ -28,6 +29,7 @@ _ALL: tuple[Experiment, ...] = (
     *PAPER_EXPERIMENTS,
     *(TABLES, GROUPS, SERIES, VOLUMES, SEVERAL),
     *TEXT_EXPERIMENTS,
+    CHECKS,
     *(CORE, LEARNING, MEMBERS, METRICS, TEXT, DATASETS, SOAK),
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}

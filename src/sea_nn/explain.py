@@ -23,6 +23,7 @@ from sea_nn.explanation.assemble import Explained, Learned, assemble
 from sea_nn.explanation.checks import (
     check_absence,
     check_function,
+    check_outputs,
     check_range,
     check_units,
     count_otherwise,
@@ -98,7 +99,8 @@ def check(
 ) -> tuple[Check, ...]:
     """What a person should know about an explanation."""
     optional = {e.label for choice in call.choices for e in choice if e.optional}
-    checks = [*check_probe(probe), *check_members(members, optional)]
+    checks = [*check_probe(probe), *check_outputs(probe, call.target, members)]
+    checks += check_members(members, optional)
     if isinstance(learned, AnswersMap):
         left = (call.budget or 0) - -(-probe.meter.seen // len(call.x))
         absence = check_absence(probe, learned, call.asked, call.other, left)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from torch import Tensor
 from sea_nn.features import TABLE, Features
 from sea_nn.function.function import CLIP, find_rounding
 from sea_nn.members.checks import Check, Level
+from sea_nn.members.run import MemberMaps
 from sea_nn.model.probe import Perturbation, Probe
 from sea_nn.questions.curve import choose_counts
 from sea_nn.questions.learn import AnswersMap
@@ -21,6 +24,10 @@ MUCH = 0.7  # a doubt from which on a function says little of the model
 AS_LIKELY = 0.9  # this share of the whole input's probability is as much
 DISAGREE = 0.25  # first features that keep less of their worth than this are first by one fill only
 LEAST_WORTH = 0.2  # first features that are worth less, of the whole's difference, tell nothing
+FEW = 5  # inputs: of fewer, nothing is said of all
+RARELY = 1 / 3  # of labels that a model predicts: fewer are no accident
+SATURATED = 30  # log-odds of which float32 knows no probability
+UNSURE = 0.97  # of the most entropy that there is
 LEAST_FOR_EMPTY = 10  # questions: of fewer, none is spent on another fill
 ENOUGH = 8  # rows that tell the range of a column
 FAR = 4  # so many standard deviations from a column's mean, 0 is no value of it
@@ -87,6 +94,45 @@ def _check_answers(learned: AnswersMap, i: int, absence: Check | None) -> Iterat
     if bool(learned.clipped[i]):
         message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
         yield Check("ok", subject, message, "gains are lower bounds")
+
+
+def check_outputs(probe: Probe, target: Any, members: MemberMaps) -> Iterator[Check]:
+    """What the answers about the whole inputs tell of the set-up: classes, units, gradients.
+
+    Args:
+        probe: the model.
+        target: as the caller said: a list of classes may be the inputs' labels.
+        members: what members said.
+    """
+    whole, output = probe.whole.detach().double().cpu(), probe.output
+    count, classes = whole.shape
+    if output.kind in ("logits", "sigmoid") and classes > 1:
+        rest = whole.scatter(1, whole.argmax(1, keepdim=True), -torch.inf).logsumexp(1)
+        sure = whole.amax(1) - rest if output.kind == "logits" else whole.abs().amax(1)
+        if float(sure.median()) > SATURATED:
+            what = f"its answers are saturated: log-odds of {sure.median():.0f} (median)"
+            advice = "inputs in other units than those of the training (0 to 255 for 0 to 1)?"
+            yield Check("warn", "model", what, advice)
+    if output.kind in ("logits", "probabilities") and classes > 1 and count >= FEW:
+        p = output.scores(whole)
+        entropy = -(p * p.clamp_min(1e-12).log()).sum(1) / math.log(classes)
+        if bool((entropy > UNSURE).all()):
+            what = f"it hardly prefers any class: at most {p.max():.2f} of one of {classes}"
+            yield Check("warn", "model", what, "are these its trained weights, and its inputs?")
+        said = torch.as_tensor(target) if isinstance(target, list | Tensor) else torch.zeros(())
+        if said.shape == (count,) and len(said.unique()) > 1:
+            right = int((whole.argmax(1) == said.cpu()).sum())
+            if right <= RARELY * count:
+                what = f"it predicts the class explained for {right} of {count} inputs"
+                advice = "if these are their labels: is the order of the classes right, are the "
+                advice += "weights trained, and is the preprocessing that of the training?"
+                yield Check("warn", "model", what, advice)
+    module = probe.evaluator.module
+    weights = module is not None and any(w.is_floating_point() for w in module.parameters())
+    flat = all(not bool(maps.any()) for maps in members.maps.values())
+    if weights and flat and (members.maps or not probe.evaluator.has_gradient):
+        what = "no gradient reaches its inputs: they are detached, rounded or saturated on the way"
+        yield Check("warn", "model", what, "the map rests on its answers alone")
 
 
 def count_otherwise(questions: int, n: int) -> int:

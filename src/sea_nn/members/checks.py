@@ -170,12 +170,9 @@ def check_members(found: MemberMaps, optional: Collection[str] = ()) -> list[Che
 
     Args:
         found: the maps.
-        optional: members that nobody asked for: that they do not fit a model is no fault.
+        optional: members that nobody asked for: it is no fault if they do not fit a model.
     """
-    checks = [
-        Check("ok" if name in optional else "fail", name, why, "it is left out")
-        for name, why in found.failed.items()
-    ]
+    checks = [Check("fail", name, why, "it is left out") for name, why in found.failed.items()]
     if not found.maps:
         what = "no member explains this model: the map rests on its answers alone"
         return [*checks, Check("ok", "members", what)]
@@ -198,7 +195,7 @@ def check_members(found: MemberMaps, optional: Collection[str] = ()) -> list[Che
         else:
             checks.append(Check("ok", name, "its map is finite, not empty, and its own"))
     checks += [c for name, missed in found.missed.items() for c in _check_missed(name, missed)]
-    return checks
+    return [replace(c, level="ok") if c.subject in optional else c for c in checks]
 
 
 def check_maps(found: MemberMaps) -> list[Check]:

@@ -1,0 +1,327 @@
+"""``sea bench checks``: are fine set-ups left in peace, and broken ones found out?"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, dropout
+
+from sea_bench.experiments.columns import load_rows
+from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
+from sea_bench.experiments.kinds import make_network
+from sea_nn.errors import SEAError
+from sea_nn.model.outputs import NumpyModel
+from sea_nn.sea import SEA
+from sea_nn.vision.shipped import load_cnn, load_sample
+
+INPUTS, BUDGET, ROUNDS, BATCH = 8, 64, 12, 64
+HALF = 0.5  # of the inputs: a line about so many is about the set-up
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A model and inputs, and how they are explained.
+
+    Attributes:
+        name: of the model.
+        model: the model; ``hidden`` and ``head`` are its last two linear layers.
+        x: inputs, [8, ...].
+        labels: their true classes.
+        rows: inputs that the model was trained on, with ``classes``.
+        foreign: the inputs without the preprocessing that the model wants.
+        target: what is explained.
+        settings: of ``SEA``.
+        given: of ``SEA.explain``.
+    """
+
+    name: str
+    model: Any
+    x: Tensor
+    labels: Tensor
+    rows: Tensor
+    classes: Tensor
+    foreign: Tensor
+    target: Any = None
+    settings: tuple[tuple[str, Any], ...] = (("budget", BUDGET), ("output", "logits"))
+    given: tuple[tuple[str, Any], ...] = ()
+
+    def with_settings(self, **settings: Any) -> Setup:
+        """The same with other settings of ``SEA``."""
+        return replace(self, settings=tuple({**dict(self.settings), **settings}.items()))
+
+
+class Patches(nn.Module):
+    """A small transformer over the 2 x 2 patches of a picture."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Conv2d(1, 24, 2, 2)
+        self.place = nn.Parameter(0.02 * torch.randn(1, 16, 24))
+        self.block = nn.TransformerEncoderLayer(24, 4, 48, 0.0, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The mean of the patches, [N, 24]."""
+        return self.block(self.embed(x).flatten(2).mT + self.place).mean(1)
+
+
+class Network(nn.Module):
+    """A body, a hidden layer and a head."""
+
+    def __init__(self, body: nn.Module, width: int, classes: int) -> None:
+        super().__init__()
+        self.body, self.hidden = body, nn.Linear(width, 32)
+        self.act, self.head = nn.ReLU(), nn.Linear(32, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [N, K]."""
+        return self.head(self.act(self.hidden(self.body(x))))
+
+
+def train(model: nn.Module, x: Tensor, y: Tensor, seed: int) -> nn.Module:
+    """Train a model on inputs and classes for a few seconds."""
+    generator = torch.Generator().manual_seed(seed)
+    adam = torch.optim.Adam(model.train().parameters(), 3e-3)
+    for _ in range(ROUNDS):
+        for rows in torch.randperm(len(x), generator=generator).split(BATCH):
+            adam.zero_grad()
+            cross_entropy(model(x[rows]), y[rows]).backward()
+            adam.step()
+    return model.eval()
+
+
+def colour(grey: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Digits 0 to 2 in red or in blue: [N, 3, 8, 8] in [0, 1], and six classes."""
+    some = y < 3
+    grey, y = grey[some], y[some]
+    blue = torch.arange(len(y)) % 2
+    x = torch.zeros(len(y), 3, 8, 8)
+    x[torch.arange(len(y)), 2 * blue] = grey[:, 0]
+    return x, 2 * y + blue
+
+
+def list_setups(seed: int) -> list[Setup]:
+    """The five models, each with eight inputs that it was not trained on."""
+    sample, shipped = load_sample(), list(load_cnn().children())
+    cnn = Network(nn.Sequential(*shipped[:10]), 576, 10).eval()
+    cnn.hidden, cnn.head = shipped[10], shipped[13]
+    mixed = torch.randperm(200, generator=torch.Generator().manual_seed(seed))
+    x, y = sample.images[mixed], sample.labels[mixed]
+    raw = (x - 0.286) / 0.353  # as other Fashion-MNIST models want it; this one takes 0 to 1
+    made = [Setup("Fashion-MNIST, CNN", cnn, x[:8], y[:8], x[8:], y[8:], raw[:8])]
+    pixels, digits = load_rows("digits")
+    grey = pixels.view(-1, 1, 8, 8) / 16
+    wine, kinds = load_rows("wine")
+    problems: list[tuple[str, Callable[[], nn.Module], Tensor, Tensor, Tensor, Tensor]] = [
+        ("digits, MLP", lambda: Network(nn.Flatten(), 64, 10), grey, digits, *_norm(0.5, 0.5)),
+        ("digits, transformer", lambda: Network(Patches(), 24, 10), grey, digits, *_norm(0.5, 0.5)),
+        ("coloured digits, CNN", _make_cnn, *colour(grey, digits), *_norm(0.1, 0.25)),
+        ("wine, MLP", lambda: Network(nn.Flatten(), 13, 3), wine, kinds, wine.mean(0), wine.std(0)),
+    ]
+    for name, build, raw, y, mean, scale in problems:
+        mixed = torch.randperm(len(raw), generator=torch.Generator().manual_seed(seed))
+        raw, y = raw[mixed], y[mixed]
+        x = (raw - mean) / scale
+        model = train(make_network(seed, build), x[8:], y[8:], seed)
+        one = Setup(name, model, x[:8], y[:8], x[8:], y[8:], raw[:8])
+        if x.ndim == 4:  # of eight pixels a side, blur leaves what matters: absent is no ink
+            one = replace(one, given=(("baselines", float(x.min())),))
+            one = one.with_settings(absent="baseline")
+        made.append(one)
+    return made
+
+
+def _norm(mean: float, scale: float) -> tuple[Tensor, Tensor]:
+    return torch.tensor(mean), torch.tensor(scale)
+
+
+def _make_cnn() -> nn.Module:
+    body = (nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2))
+    return Network(nn.Sequential(*body, nn.Flatten()), 256, 6)
+
+
+# --- fine ways to explain a model
+
+
+def list_fine(s: Setup) -> dict[str, Setup]:
+    """Twelve set-ups with nothing wrong."""
+    with torch.no_grad():
+        best = s.model(s.x).topk(2).indices
+    pairs = [(a, b) for a, b in best.tolist()]
+    double = copy.deepcopy(s.model).double()
+    rows = slice(-INPUTS, None)
+    return {
+        "predicted classes": s,
+        "labels as targets": replace(s, target=s.labels.tolist()),
+        "a budget of 34": s.with_settings(budget=34),
+        "a budget of 128": s.with_settings(budget=128),
+        "why one class and not the next": replace(s, target=pairs),
+        "a function in place of a module": replace(s, model=lambda x: s.model(x)),
+        "probabilities": replace(s, model=nn.Sequential(s.model, nn.Softmax(1)))
+        .with_settings(output="probabilities"),
+        "a background": _with_background(s),
+        "one input": replace(s, x=s.x[:1], labels=s.labels[:1]),
+        "double precision": replace(s, model=double, x=s.x.double()),
+        "inputs of the training": replace(
+            s, x=s.rows[rows], target=s.classes[rows].tolist()
+        ),
+        "a model of arrays": replace(
+            s, model=NumpyModel(lambda a: s.model(torch.as_tensor(a)).detach().numpy())
+        ),
+    }  # fmt: skip
+
+
+def _with_background(s: Setup) -> Setup:
+    settings = {name: value for name, value in s.settings if name != "absent"}
+    return replace(s, settings=tuple(settings.items()), given=(("background", s.rows[:40]),))
+
+
+# --- what can be wrong
+
+
+class Changed(nn.Module):
+    """A model with its input or output changed."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        before: Callable[[Tensor], Tensor] = lambda x: x,
+        after: Callable[[Tensor, Tensor], Tensor] = lambda x, out: out,
+    ) -> None:
+        super().__init__()
+        self.model, self.before, self.after = model, before, after
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The changed answer."""
+        return self.after(x, self.model(self.before(x)))
+
+
+def list_broken(s: Setup, seed: int) -> dict[str, Setup]:
+    """Twelve set-ups with one thing wrong; labels are the targets, as one does who has them."""
+    s = replace(s, target=s.labels.tolist())
+    generator = torch.Generator().manual_seed(seed)
+    own, count = s.x, int(s.classes.max()) + 1
+    level = own.flatten(1).std(1).amin()
+    table = own.ndim == 2
+
+    def changed(act: Callable[[Any], None]) -> Setup:
+        model = copy.deepcopy(s.model)
+        with torch.no_grad():
+            act(model)
+        return replace(s, model=model)
+
+    def kill(model: Any) -> None:
+        model.hidden.bias -= 1e4
+
+    def forget(model: Any) -> None:
+        for weight in model.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator) * weight.std())
+
+    def quantise(model: Any) -> None:
+        for weight in model.parameters():
+            weight.copy_(weight.sign() * weight.abs().mean())
+
+    def saturate(model: Any) -> None:
+        model.head.weight *= 1000
+
+    def between(after: Callable[[Tensor, Tensor], Tensor]) -> Setup:
+        return changed(lambda m: setattr(m, "hidden", Changed(m.hidden, after=after)))
+
+    mixed = s.classes[torch.randperm(len(s.classes), generator=generator)]
+    shuffled = train(copy.deepcopy(s.model), s.rows, mixed, seed)
+    spoilt = {
+        "a dead layer": changed(kill),
+        "trained on shuffled labels": replace(s, model=shuffled),
+        "values in other units": replace(s, x=s.foreign if table else s.foreign.abs() * 255),
+        "classes in another order": replace(s, target=((s.labels + 1) % count).tolist()),
+        "saturated": changed(saturate),
+        "one bit a weight": changed(quantise),
+        "dropout left on": between(lambda _, out: dropout(out, 0.5)),
+        "a detached input": replace(s, model=Changed(s.model, lambda x: x.detach())),
+        "weights of noise": changed(forget),
+        "statistics of the batch": between(
+            lambda _, out: 3 * (out - out.mean(0)) / (out.var(0, unbiased=False) + 1e-5).sqrt()
+        ),
+        "NaN of some inputs": replace(
+            s,
+            model=Changed(
+                s.model,
+                after=lambda x, out: out.masked_fill(
+                    (x.flatten(1).std(1) < 0.8 * level)[:, None], torch.nan
+                ),
+            ),
+        ),
+    }
+    if table:
+        spoilt["columns in another order"] = replace(s, x=own.flip(1))
+    elif own.shape[1] == 3:
+        spoilt["blue, green, red"] = replace(s, x=own.flip(1))
+    else:
+        spoilt["another normalisation"] = replace(s, x=s.foreign)
+    return spoilt
+
+
+# --- what is told
+
+
+def explain(s: Setup) -> list[str]:
+    """What is told of a set-up: an error, or the lines that are about more than a few inputs."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            e = SEA(s.model, **dict(s.settings)).explain(s.x, s.target, **dict(s.given))
+    except SEAError as error:
+        return [str(error)]
+    lines = [c for c in e.checks if c.level != "ok"]
+    about = {c.subject for c in lines if c.subject.startswith("input ")}
+    told = [f"{c.subject}: {c.message}" for c in lines if not c.subject.startswith("input ")]
+    if len(about) >= HALF * len(e):
+        told += [c.message for c in lines if c.subject in about]
+    return told
+
+
+def measure_checks(run: Run) -> Findings:
+    """Explain fine and broken set-ups, and count which are told."""
+    made = list_setups(run.seed)
+    fine = [(s.name, way, one) for s in made for way, one in list_fine(s).items()]
+    broken = [(s.name, way, one) for s in made for way, one in list_broken(s, run.seed).items()]
+    tables = []
+    for title, some in (("Fine, and accused", fine), ("Broken, and caught", broken)):
+        chosen = [some[int(k)] for k in torch.linspace(0, len(some) - 1, run.count).round()]
+        told: dict[str, list[tuple[str, list[str]]]] = {}
+        for k, (name, way, one) in enumerate(chosen):
+            run.tell(title, k, len(chosen))
+            told.setdefault(way, []).append((name, explain(one)))
+        rows = [
+            [way, str(len(each)), str(sum(bool(lines) for _, lines in each)), _quote(each)]
+            for way, each in told.items()
+        ]
+        total = sum(bool(lines) for each in told.values() for _, lines in each)
+        rows.append(["together", str(len(chosen)), str(total), ""])
+        note = "Told: by an error, by a line about model or member, or by lines about half of its "
+        note += "inputs or more. Of each the first that was told."
+        tables.append(Table(title, note, ["set-up", "tried", "told", "such as"], rows))
+    names = ", ".join(s.name for s in made)
+    note = f"{INPUTS} inputs each, and a budget of {BUDGET} where nothing else is said. "
+    return Findings(tables, [f"{note}Models, trained in seconds: {names}."], run.count)
+
+
+def _quote(each: list[tuple[str, list[str]]]) -> str:
+    first = next((lines[0] for _, lines in each if lines), "")
+    return first[:90] + ("…" if len(first) > 90 else "")
+
+
+CHECKS = Measurement(
+    "checks",
+    "Do checks tell broken set-ups from fine ones?",
+    "Sixty set-ups with nothing wrong, and sixty with one thing wrong: how many are told?",
+    "made here",
+    n_inputs=60,
+    quick=10,
+    work=measure_checks,
+)

@@ -1,0 +1,41 @@
+"""Set-ups that are fine, and set-ups that are broken."""
+
+import pytest
+
+from sea_bench.experiments.setups import explain, list_broken, list_fine, list_setups
+
+
+@pytest.fixture(scope="module")
+def setups():
+    return {one.name: one for one in list_setups(0)}
+
+
+def test_there_are_sixty_of_each(setups):
+    assert sum(len(list_fine(s)) for s in setups.values()) == 60
+    assert sum(len(list_broken(s, 0)) for s in setups.values()) == 60
+
+
+@pytest.mark.parametrize("way", ["labels as targets", "a background", "one input"])
+def test_fine_set_ups_are_left_in_peace(setups, way):
+    assert explain(list_fine(setups["wine, MLP"])[way]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "word"),
+    [
+        ("wine, MLP", "a dead layer", "hardly prefers any class"),
+        ("wine, MLP", "saturated", "saturated"),
+        ("wine, MLP", "classes in another order", "predicts the class explained for 0 of 8"),
+        ("wine, MLP", "a detached input", "no gradient reaches its inputs"),
+        ("wine, MLP", "dropout left on", "by chance"),
+        ("wine, MLP", "statistics of the batch", "rest of the batch"),
+        ("wine, MLP", "NaN of some inputs", "returned NaN"),
+        ("wine, MLP", "values in other units", "saturated"),
+        ("coloured digits, CNN", "blue, green, red", "predicts the class explained"),
+        ("digits, transformer", "weights of noise", "hardly prefers any class"),
+        ("digits, MLP", "trained on shuffled labels", "hardly prefers any class"),
+    ],
+)
+def test_a_fault_is_told(setups, name, fault, word):
+    told = explain(list_broken(setups[name], 0)[fault])
+    assert any(word in line for line in told), told
