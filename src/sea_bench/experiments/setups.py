@@ -67,7 +67,8 @@ class Patches(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The mean of the patches, [N, 24]."""
-        return self.block(self.embed(x).flatten(2).mT + self.place).mean(1)
+        seen: Tensor = self.block(self.embed(x).flatten(2).mT + self.place)
+        return seen.mean(1)
 
 
 class Network(nn.Module):
@@ -75,12 +76,15 @@ class Network(nn.Module):
 
     def __init__(self, body: nn.Module, width: int, classes: int) -> None:
         super().__init__()
-        self.body, self.hidden = body, nn.Linear(width, 32)
-        self.act, self.head = nn.ReLU(), nn.Linear(32, classes)
+        self.body: nn.Module = body
+        self.hidden: nn.Module = nn.Linear(width, 32)
+        self.act: nn.Module = nn.ReLU()
+        self.head: nn.Module = nn.Linear(32, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits [N, K]."""
-        return self.head(self.act(self.hidden(self.body(x))))
+        logits: Tensor = self.head(self.act(self.hidden(self.body(x))))
+        return logits
 
 
 def train(model: nn.Module, x: Tensor, y: Tensor, seed: int) -> nn.Module:
