@@ -150,6 +150,13 @@ def test_lines_are_under_160_characters(page):
     assert not long, f"{_name(page)}: lines {long}"
 
 
+@pytest.mark.parametrize("page", OWN, ids=_name)
+def test_code_fits_the_page(page):
+    for block in _blocks(page):
+        for n, line in enumerate(block.code.splitlines(), block.line + 1):
+            assert len(line) <= 118, f"{_name(page)}:{n}"
+
+
 def test_pages_are_short():
     assert len(README.read_text().split()) < 850
     for page in PAGES:
