@@ -1,7 +1,7 @@
 """A Gaussian process over sets: what a model would say with only a set left, and how sure.
 
 The model was asked about R sets S of n features. Its answers, log-odds or values, are taken for
-draws of a Gaussian process whose kernel is a sum of what may matter (docs/math.md, 12):
+draws of a Gaussian process whose kernel is a sum of what may matter (docs/math.md, section 12):
 
     k(S, T) = v_p exp(-(s - t)' G (s - t))            which features are there together
             + v_l (s - 1/2)' W (t - 1/2)              what each adds by itself
