@@ -206,7 +206,7 @@ def test_classes_go_by_name(parts):
         sea.explain([SHORT], target=7)
     with pytest.raises(InputError, match="list of 2, and there are 1"):
         sea.explain([SHORT], target=[0, 1])
-    with pytest.raises(KindError, match="number or a name"):
+    with pytest.raises(KindError, match="class number"):
         sea.explain([SHORT], target=1.5)
 
 
@@ -261,7 +261,7 @@ def test_wrong_settings_are_refused(parts):
         SEA.for_text(model, tokenizer, methods=("grad_cam",))
     with pytest.raises(InputError, match="budget of"):
         SEA.for_text(model, tokenizer, budget=2).explain([SHORT])
-    with pytest.raises(KindError, match="tokenizer must be"):
+    with pytest.raises(KindError, match="got BertForSequenceClassification and str"):
         SEA.for_text(model, "bert")
     with pytest.raises(KindError, match=r"torch.nn.Module"):
         SEA.for_text("bert", tokenizer)
@@ -305,7 +305,7 @@ def test_a_language_model_is_explained_by_what_it_says_next(speaker):
     assert named.labels == ("' bad'",)
     with pytest.raises(InputError, match="continuation"):
         sea.explain(["the film was"], target=10**6)
-    with pytest.raises(InputError, match="empty"):
+    with pytest.raises(InputError, match="continuation"):
         sea.explain(["the film was"], target="")
 
 

@@ -6,9 +6,16 @@ import pytest
 import torch
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.text.absent import hide
+from sea_nn.text.model import TextModel
 from sea_nn.text.reading import NOBODY, check_spans, find_sentences, find_words, read_text
-from tests.helpers.texts import TEXT, SlowTokenizer, make_byte_tokenizer, make_tokenizer
+from tests.helpers.texts import (
+    TEXT,
+    SlowTokenizer,
+    make_byte_tokenizer,
+    make_classifier,
+    make_language_model,
+    make_tokenizer,
+)
 
 
 def test_words_keep_their_punctuation_and_ideographs_stand_alone():
@@ -89,7 +96,7 @@ def test_a_long_text_is_cut_and_that_is_said():
     assert len(reading) == 8
     assert len(reading.owner) == 10
     assert reading.given["input_ids"][-1] == tokenizer.sep_token_id
-    assert "last 12 of 22 take no part" in reading.notes[0][0]
+    assert "last 12 of 22 take no part" in reading.note
     end = read_text(tokenizer, "good " + " ".join(["bad"] * 19), limit=10, keep_end=True)
     assert end.words == ["bad"] * 8
 
@@ -106,24 +113,22 @@ def test_a_tokenizer_that_does_not_say_where_tokens_stand_is_refused():
 @pytest.mark.parametrize("how", ["delete", "pad"])
 def test_a_start_stands_where_nothing_is_left(how):
     tokenizer = make_byte_tokenizer()
+    model = TextModel(make_language_model(), tokenizer, language=True, absent=how)
     reading = read_text(tokenizer, "the film")
-    sets = torch.tensor([[True, True], [False, False]])
-    rows = hide(reading, sets, how, tail=(5,))
-    whole = [*tokenizer("the film")["input_ids"], 5]
-    assert rows.given["input_ids"][0, : rows.lengths[0]].tolist() == whole
-    counts = rows.given["attention_mask"][1].bool()
-    assert rows.given["input_ids"][1][counts].tolist() == [tokenizer.bos_token_id, 5]
+    whole, nothing = (model.hide(reading, torch.tensor([s] * 2), (5,)) for s in (True, False))
+    assert whole["input_ids"].tolist() == [*tokenizer("the film")["input_ids"], 5]
+    assert nothing["input_ids"].tolist() == [tokenizer.bos_token_id, 5]
+    assert nothing["attention_mask"].tolist() == [1, 1]
     with pytest.raises(InputError, match="would read nothing"):
-        hide(replace(reading, start=None), sets, how)
+        model.hide(replace(reading, start=None), torch.tensor([False, False]))
 
 
 @pytest.mark.parametrize("how", ["mask", "delete", "pad"])
 def test_absent_words_by_hand(how):
     tokenizer = make_tokenizer()
+    model = TextModel(make_classifier(), tokenizer, absent=how)
     reading = read_text(tokenizer, "acting was bad")
-    sets = torch.tensor([[False, True, True], [True, False, True]])
-    rows = hide(reading, sets, how, mask=tokenizer.mask_token_id)
-    for row, left in enumerate(sets.tolist()):
+    for left in ([False, True, True], [True, False, True]):
         ids, counts = [], []
         for token, owner in zip(reading.given["input_ids"].tolist(), reading.owner, strict=True):
             stays = owner == NOBODY or left[owner]
@@ -131,10 +136,9 @@ def test_absent_words_by_hand(how):
                 instead = tokenizer.mask_token_id if how == "mask" else 0
                 ids.append(token if stays else instead)
                 counts.append(int(stays or how == "mask"))
-        length = int(rows.lengths[row])
-        assert rows.given["input_ids"][row, :length].tolist() == ids
-        assert rows.given["attention_mask"][row, :length].tolist() == counts
-        assert not rows.given["attention_mask"][row, length:].any()
+        row = model.hide(reading, torch.tensor(left))
+        assert row["input_ids"].tolist() == ids
+        assert row["attention_mask"].tolist() == counts
 
 
 def test_blank_tokens_go_with_the_word_after_them():

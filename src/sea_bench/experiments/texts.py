@@ -17,11 +17,11 @@ from torch import Tensor
 from sea_bench.experiments.experiment import Compared, Run, quantity, score_rows
 from sea_bench.experiments.rivals import greedy, values_by_lime, values_by_shap
 from sea_nn.metrics import Metric
+from sea_nn.members.run import run_members
+from sea_nn.model.probe import open_model
 from sea_nn.sea import SEA
-from sea_nn.text import members
-from sea_nn.text.absent import Absent
-from sea_nn.text.members import MEMBERS, Question
-from sea_nn.text.model import End, TextModel
+from sea_nn.text.members import MEMBERS, expand
+from sea_nn.text.model import Absent, AskedText, End, TextModel
 from sea_nn.text.reading import Reading
 
 MARKS = {
@@ -84,11 +84,12 @@ def explain_by_sea(model: TextModel, tokenizer: Any, item: Marked, budget: int) 
 def explain_by_members(model: TextModel, item: Marked) -> dict[str, Tensor]:
     """Each member's signed map, [n]."""
 
-    def read(columns: Tensor) -> Tensor:
-        return columns[:, 0] - columns[:, 1] if item.ends else columns[:, _find_column(item)]
-
-    q = Question(model, item.reading, item.ends, read)
-    return {name: getattr(members, name)(q).detach().double().cpu() for name in MEMBERS}
+    target = (0, 1) if item.ends else _find_column(item)
+    asked = AskedText(model, item.reading, target, item.ends)
+    x = torch.ones(1, len(item.reading), device=model.device)
+    with open_model(asked, x, target, output="logits") as probe:
+        found = run_members(probe, [expand(tuple(MEMBERS))])
+    return {name: values[0].double().cpu() for name, values in found.maps.items()}
 
 
 def compute_text_maps(

@@ -7,6 +7,7 @@ Shorter texts are filled up with empty pieces. What takes no part has no gain an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -24,8 +25,7 @@ from sea_nn.features import TEXT
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.members.checks import Check
 from sea_nn.questions.asked import Asked
-from sea_nn.questions.curve import Curve
-from sea_nn.text.presence import AskedText
+from sea_nn.text.model import AskedText
 from sea_nn.text.reading import Reading
 
 MAPS = ("attribution", "against", "keep_map", "remove_map", "maps")
@@ -74,15 +74,26 @@ def join_texts(found: Sequence[Found]) -> Explanation:
         asked_rows.append(_spread_asked(e.asked, own, width, most))
     labels = [asked.name() or (e.labels or (None,))[0] for asked, e in found]
     named: Any = None if None in labels else tuple(labels)
+    ranking = None
+    if each[0].ranking is not None and not found[0][0].ends:
+        own = [e.ranking for e in each]
+        numbers = (torch.cat([getattr(r, k) for r in own]) for k in ("classes", "scores"))
+        ranking = Ranking(*numbers, tuple(r.names[0] for r in own))
     return Explanation(
         **_join(rows),
         methods=each[0].methods,
         feature_shape=(width,),
-        curve=_join_curves(each) if all(len(own) == width for own in places) else None,
-        ranking=None if found[0][0].ends else _join_rankings(each),
+        curve=each[0].curve if len(each) == 1 and len(places[0]) == width else None,
+        ranking=ranking,
         labels=named,
         checks=tuple(_join_checks(found)),
-        provenance=_tell(found),
+        provenance=replace(
+            each[0].provenance,
+            seconds=_add_up(found, "seconds"),
+            evaluations=_add_up(found, "evaluations"),
+            by_purpose=divide(_add_up(found, "by_purpose"), len(found)),
+            assumed=tuple(dict.fromkeys(said for e in each for said in e.provenance.assumed)),
+        ),
         kind=TEXT.name,
         view=TEXT.view,
         texts=tuple(tuple(pieces) for pieces, _ in cut),
@@ -124,61 +135,36 @@ def _spread_asked(asked: Asked, places: Tensor, width: int, most: int) -> dict[s
     return parts | orders
 
 
-def _join_curves(each: Sequence[Any]) -> Curve | None:
-    curves = [e.curve for e in each]
-    if any(not torch.equal(one.counts, curves[0].counts) for one in curves):
-        return None
-    left, removed = ([getattr(one, side) for one in curves] for side in ("left", "removed"))
-    return Curve(curves[0].counts, torch.cat(left), torch.cat(removed))
-
-
-def _join_rankings(each: Sequence[Any]) -> Ranking | None:
-    own = [e.ranking for e in each]
-    if own[0] is None:
-        return None
-    classes, scores = (torch.cat([getattr(one, k) for one in own]) for k in ("classes", "scores"))
-    return Ranking(classes, scores, tuple(one.names[0] for one in own))
-
-
 def _join_checks(found: Sequence[Found]) -> list[Check]:
     """What is about one text is said of it, and what is about the model or a member once."""
     checks: dict[Check, None] = {}
     for i, (asked, e) in enumerate(found):
         own = f"input {i}"
-        for message, advice in asked.reading.notes:
-            checks[Check("warn", own, message, advice)] = None
+        if asked.reading.note:
+            advice = "explain a shorter text, or parts of it one by one"
+            checks[Check("warn", own, asked.reading.note, advice)] = None
         for check in e.checks:
             about = check.input is not None or check.subject == "questions"
             checks[replace(check, subject=own) if about else check] = None
     return list(checks)
 
 
-def _tell(found: Sequence[Found]) -> Any:
-    """Where the explanation comes from: what the texts cost together."""
-
-    def add(name: str, scaled: bool = True) -> dict[str, Any]:
-        total: dict[str, Any] = {}
-        for asked, e in found:
-            for key, value in getattr(e.provenance, name).items():
-                total[key] = total.get(key, 0) + value * (asked.passes if scaled else 1)
-        return total
-
-    return replace(
-        found[0][1].provenance,
-        seconds=add("seconds", scaled=False),
-        evaluations=add("evaluations"),
-        by_purpose=divide(add("by_purpose"), len(found)),
-        assumed=tuple(dict.fromkeys(said for _, e in found for said in e.provenance.assumed)),
-    )
+def _add_up(found: Sequence[Found], name: str) -> dict[str, Any]:
+    """What the texts cost together: seconds, or the rows of tokens that the model saw."""
+    total: dict[str, Any] = Counter()
+    for asked, e in found:
+        for key, value in getattr(e.provenance, name).items():
+            total[key] += value * (1 if name == "seconds" else asked.passes)
+    return dict(total)
 
 
-def find_earlier(e: Explanation, reading: Reading, told: Mapping[str, Any], label: Any) -> Any:
+def find_earlier(e: Explanation, asked: AskedText, told: Mapping[str, Any]) -> Any:
     """What was asked about one text, over its features again: ``join_texts`` undone."""
-    pieces, places = cut_pieces(reading)
+    pieces, places = cut_pieces(asked.reading)
     if e.provenance.call.get("absent") != told["absent"]:
         raise InputError(f"previous was asked without absent={told['absent']!r}")
     if e.texts is None or e.asked is None or list(e.texts[0]) != pieces:
         raise InputError("previous is of another text, or of other features of it")
-    if label is not None and e.name(0) != label:  # other columns
-        raise InputError(f"previous explains {e.name(0)}, and now it is {label}")
+    if asked.ends and e.name(0) != asked.name():  # other columns
+        raise InputError(f"previous explains {e.name(0)}, and now it is {asked.name()}")
     return SimpleNamespace(asked=replace(e.asked, sets=e.asked.sets[..., places]), members=())

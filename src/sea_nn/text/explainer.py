@@ -1,6 +1,6 @@
 """SEA for texts: the words that a Hugging Face classifier or language model answers to.
 
-A text is an input like others: its words are there, 1, or left out, 0 (``presence.py``), and
+A text is an input like others: its words are there, 1, or left out, 0 (``AskedText``), and
 ``sea_nn.explain`` explains it. Here is what is of texts alone: reading them, and their targets.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,14 +25,13 @@ from sea_nn.members.registry import Entry, Methods
 from sea_nn.model.borrowing import borrow
 from sea_nn.model.outputs import Output, Progress, read_value
 from sea_nn.questions.absent import prepare
-from sea_nn.text.absent import ABSENT, Absent
 from sea_nn.text.assemble import Found, find_earlier, join_texts
 from sea_nn.text.members import expand
-from sea_nn.text.model import End, TextModel
-from sea_nn.text.presence import AskedText, AskedWords
+from sea_nn.text.model import ABSENT, Absent, AskedText, AskedWords, End, TextModel
 from sea_nn.text.reading import FEATURES, read_text, read_words
 
 DEFAULT_METHODS = ("saliency", "input_x_gradient")
+PROBLEMS = {"multi_label_classification": "sigmoid", "regression": "value"}
 
 
 class TextSEA:
@@ -73,14 +72,11 @@ class TextSEA:
         output: str | None = None,
         seed: int = 0,
     ) -> None:
-        if tokenizer is None and not callable(model):
-            raise KindError(f"without a tokenizer, give a function; got {type(model).__name__}")
-        if tokenizer is not None and not isinstance(model, nn.Module):
-            raise KindError(f"a text model is a torch.nn.Module; got {type(model).__name__}")
-        if tokenizer is not None and not hasattr(tokenizer, "all_special_ids"):
+        fits = callable(model) if tokenizer is None else isinstance(model, nn.Module)
+        if not fits or not hasattr(tokenizer, "all_special_ids") and tokenizer is not None:
             raise KindError(
-                f"the tokenizer must be one of Hugging Face's; got {type(tokenizer).__name__}. "
-                "Without one, give a function of lists of words, SEA.for_text(function)"
+                "give a torch.nn.Module and its tokenizer of Hugging Face, or a function of lists "
+                f"of words alone; got {type(model).__name__} and {type(tokenizer).__name__}"
             )
         if absent is not None and absent not in ABSENT:
             raise InputError(f"absent must be {', '.join(map(repr, ABSENT))}; got {absent!r}")
@@ -167,38 +163,36 @@ class TextSEA:
         if value is not None:
             if self.language:
                 raise KindError("a language model's target is a continuation, not a function")
-            name = getattr(value, "__name__", "<lambda>")
-            names = ("value" if name == "<lambda>" else name,)
+            label = getattr(value, "__name__", "<lambda>")
+            names = ("value" if label == "<lambda>" else label,)
             target, output = 0, Output("value", found="a function of the output")
         targets, spans = _split_targets(target, len(texts)), self._split_features(len(texts))
         if self.language:  # of two continuations they are logits: one if it can only be these
             kind = "logits" if isinstance(targets[0], tuple) else "value"
             output = Output(kind, found="log-probabilities of continuations")
+        name = model_name or getattr(self.model, "__name__", type(self.model).__name__)
         found: list[Found] = []
         with borrow(self.model) as twin:
             model: Any = twin if value is None else read_value(twin, value)
             if self.tokenizer is not None:
                 how: dict[str, Any] = {"language": self.language, "absent": self.absent}
-                how |= {"batch": internal_batch_size, "value": value}
-                model = TextModel(twin, self.tokenizer, **how)
+                model = TextModel(twin, self.tokenizer, value=value, **how)
             for i, text in enumerate(texts):
                 try:
                     asked = self._read(model, text, spans[i], targets[i], names)
                     if seconds is not None:
                         left = max(0.0, seconds - (time.perf_counter() - started))
                         running = replace(running, seconds=left / (len(texts) - i))
-                    call = self._prepare(asked, output, names, model_name, internal_batch_size)
+                    told = self._follow(running, asked, i, len(texts))
+                    call = self._prepare(asked, output, names, name)
+                    call = replace(call, running=told, limit=internal_batch_size)
                     if previous is not None:
-                        label = asked.name() if asked.ends else None
-                        earlier = find_earlier(previous[i], asked.reading, call.told, label)
+                        earlier = find_earlier(previous[i], asked, call.told)
                         call = replace(call, previous=earlier)
-                    call = replace(call, running=self._follow(running, asked, i, len(texts)))
                     found.append((asked, explain(call)))
                 except InputError as error:
                     where = f"text {i}: " if len(texts) > 1 else ""
                     raise InputError(f"{where}{error}") from error
-                if output is not None and output.notice:
-                    output = replace(output, notice="")  # it was said of the first text
                 if any(c.message.endswith("interrupted") for c in found[-1][1].checks):
                     break
         return join_texts(found)
@@ -208,23 +202,19 @@ class TextSEA:
     ) -> AskedText:
         """One text as the model reads it, and what is explained of it."""
         if self.tokenizer is None:
-            return AskedWords(model, read_words(text), _find_classes(target, names))
+            return AskedWords(model, read_words(text), _find_class(target, names))
         if not self.language:
             reading = read_text(self.tokenizer, text, features, limit=self.limit)
-            return AskedText(model, reading, _find_classes(target, names))
-        ends = [] if target is None else _find_ends(target, self.tokenizer)
+            return AskedText(model, reading, _find_class(target, names))
+        both = target if isinstance(target, tuple) else () if target is None else (target,)
+        ends = [_find_end(one, self.tokenizer) for one in both]
         room = self.limit and self.limit - max(map(len, ends), default=1) + 1
         reading = read_text(self.tokenizer, text, features, limit=room, keep_end=True)
-        pair = (0, 1) if len(ends) == 2 else 0
+        pair = tuple(map(ends.index, ends)) if isinstance(target, tuple) else 0
         return AskedText(model, reading, pair, tuple(ends), self.tokenizer)
 
     def _prepare(
-        self,
-        asked: AskedText,
-        output: Output | None,
-        names: Sequence[str] | None,
-        model_name: str,
-        limit: int | None,
+        self, asked: AskedText, output: Output | None, names: Sequence[str] | None, name: str
     ) -> Call:
         """The call that explains one text; a budget that is too small is refused."""
         n, budget = len(asked.reading), self.budget // asked.passes
@@ -244,10 +234,9 @@ class TextSEA:
             absent=self.says,
             choices=self.choices,
             budget=budget,
-            limit=limit,
             seed=self.seed,
             labels=None if self.language else names,
-            name=model_name or getattr(self.model, "__name__", type(self.model).__name__),
+            name=name,
             told=told,
         )
 
@@ -262,20 +251,16 @@ class TextSEA:
         def on_round(e: Explanation) -> bool | None:
             return None if look is None else look(join_texts([(asked, e)]))
 
-        return replace(
-            running,
-            progress=None if tell is None else progress,
-            on_round=None if look is None else on_round,
-        )
+        return replace(running, progress=tell and progress, on_round=look and on_round)
 
     def _split_features(self, n_texts: int) -> list[Any]:
         """The features of each text: a name is for all; spans are of one text or of each."""
         if isinstance(self.features, str):
             return [self.features] * n_texts
         spans = list(self.features)
-        flat = all(len(one) == 2 and all(isinstance(end, int) for end in one) for one in spans)
-        spans = [spans] if flat and n_texts == 1 else spans
-        if len(spans) != n_texts or (flat and n_texts > 1):
+        if all(isinstance(end, int) for one in spans for end in one):
+            spans = [spans]
+        if len(spans) != n_texts:
             raise InputError(f"features must be a list of spans for each of the {n_texts} texts")
         return spans
 
@@ -318,11 +303,9 @@ def _choose_absent(absent: Absent | None, tokenizer: Any, language: bool) -> tup
 
 def _find_output(config: Any) -> Output:
     """What a classifier's columns are."""
-    problem = getattr(config, "problem_type", None)
-    if problem == "multi_label_classification":
-        return Output("sigmoid", found="the problem_type of its configuration")
-    if problem == "regression":
-        return Output("value", found="the problem_type of its configuration")
+    problem = PROBLEMS.get(getattr(config, "problem_type", None) or "")
+    if problem is not None:
+        return Output(problem, found="the problem_type of its configuration")
     if getattr(config, "num_labels", 2) == 1:
         return Output(
             "value",
@@ -346,45 +329,26 @@ def _split_targets(target: Any, n_texts: int) -> list[Any]:
     return each
 
 
-def _find_classes(target: Any, names: Sequence[str] | None) -> Any:
+def _find_class(one: Any, names: Sequence[str] | None) -> Any:
     """A classifier's target by numbers: a class, a pair of them, or None."""
-    numbers = {name: k for k, name in enumerate(names or ())}
-    if isinstance(target, tuple):
-        return tuple(_find_class(one, numbers) for one in target)
-    return None if target is None else _find_class(target, numbers)
-
-
-def _find_ends(target: Any, tokenizer: Any) -> list[End]:
-    """The continuations that a target names, by their tokens."""
-    both = target if isinstance(target, tuple) else (target,)
-    if len(both) > 2:
-        raise InputError(f"a tuple is a pair, (a, b): why a and not b; got {len(both)} entries")
-    ends = [_find_end(one, tokenizer) for one in both]
-    if len(ends) == 2 and ends[0] == ends[1]:
-        raise InputError("the two continuations of a target (a, b) must differ")
-    return ends
-
-
-def _find_class(one: int | str, names: Mapping[str, int]) -> int:
-    if isinstance(one, str):
-        if one in names:
-            return names[one]
-        near = difflib.get_close_matches(one, names, 5, 0) or ["none: give a number"]
+    if isinstance(one, tuple):
+        return tuple(_find_class(part, names) for part in one)
+    if not isinstance(one, str):
+        return one
+    known = list(names or ())
+    if one not in known:
+        near = difflib.get_close_matches(one, known, 5, 0) or ["none: give a number"]
         raise InputError(f"the model has no class {one!r}; its classes: {', '.join(near)}")
-    if isinstance(one, bool) or not isinstance(one, int):
-        raise KindError(f"a class is a number or a name; got {one!r}")
-    return one
+    return known.index(one)
 
 
 def _find_end(one: Any, tokenizer: Any) -> End:
-    if isinstance(one, str):
-        tokens = tokenizer.encode(one, add_special_tokens=False)
-        if not tokens:
-            raise InputError("the continuation is empty: give at least one word")
-        return tuple(tokens)
-    if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < len(tokenizer):
+    """The tokens of a continuation."""
+    end = tokenizer.encode(one, add_special_tokens=False) if isinstance(one, str) else (one,)
+    known = all(isinstance(token, int) and 0 <= token < len(tokenizer) for token in end)
+    if not end or not known:
         raise InputError(
             "the target of a language model is a continuation, such as ' Paris', or the number of "
             f"a token below {len(tokenizer)}; got {one!r}"
         )
-    return (one,)
+    return tuple(end)

@@ -32,11 +32,29 @@ def load_text_model(
     with its tokenizer; it needs the packages gguf and accelerate.
     """
     path = Path(folder).expanduser()
+    where: dict[str, Any] = dict(SAFE)
     if path.suffix == ".gguf" and path.is_file():
-        return _load_gguf(path)
+        check_extras(path.name, "gguf", "accelerate")
+        path, where["gguf_file"], labels = path.parent, path.name, None
+    else:
+        _check_folder(path)
+    transformers = import_extra("transformers", "a text model")
+    with _loading(transformers, path):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **where)
+        make = transformers.AutoModelForCausalLM
+        if "gguf_file" not in where:
+            config = transformers.AutoConfig.from_pretrained(path, **SAFE)
+            make = transformers.AutoModel if labels else _find_loader(transformers, config)
+            where["use_safetensors"] = True
+        model = make.from_pretrained(path, **where).eval()
+    return (ZeroShot(model, tokenizer, labels) if labels else model), tokenizer
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse what is no folder of a model in safetensors."""
     if not path.is_dir():
         raise InputError(
-            f"there is no folder {str(folder)!r}: a text model is read from a folder on this "
+            f"there is no folder {str(path)!r}: a text model is read from a folder on this "
             "machine that save_pretrained wrote; nothing is fetched"
         )
     if not (path / "config.json").is_file():
@@ -48,23 +66,6 @@ def load_text_model(
             f"{path} has {what}, and only .safetensors are read: save the model again with "
             "model.save_pretrained(folder)"
         )
-    transformers = import_extra("transformers", "a text model")
-    with _loading(transformers, path):
-        config = transformers.AutoConfig.from_pretrained(path, **SAFE)
-        make = transformers.AutoModel if labels else _find_loader(transformers, config)
-        model = make.from_pretrained(path, use_safetensors=True, **SAFE).eval()
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **SAFE)
-    return (ZeroShot(model, tokenizer, labels) if labels else model), tokenizer
-
-
-def _load_gguf(path: Path) -> tuple[nn.Module, Any]:
-    transformers = import_extra("transformers", "a text model")
-    check_extras(path.name, "gguf", "accelerate")
-    where: dict[str, Any] = {**SAFE, "gguf_file": path.name}
-    with _loading(transformers, path):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **where)
-        model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, **where).eval()
-    return model, tokenizer
 
 
 @contextmanager
@@ -121,17 +122,9 @@ class ZeroShot(nn.Module):
             embedded = _embed(twin, {name: part.to(device) for name, part in given.items()})
         self.register_buffer("targets", embedded)
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-    ) -> Any:
-        """Logits [N, classes], as ``.logits``."""
-        given = {"input_ids": input_ids, "attention_mask": attention_mask}
-        given |= {"token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
-        embedded = _embed(self.encoder, {k: v for k, v in given.items() if v is not None})
+    def forward(self, **given: Any) -> Any:
+        """Logits [N, classes], as ``.logits``, of what the tokenizer gives."""
+        embedded = _embed(self.encoder, given)
         return SimpleNamespace(logits=self.scale * embedded @ self.get_buffer("targets").mT)
 
     def get_input_embeddings(self) -> nn.Module:

@@ -1,41 +1,51 @@
-"""A borrowed text model: outputs for many variants of a text, gradients, attention.
+"""A text as a model of which of its words are there: 1 and 0, [B, n] in, columns [B, K] out.
 
-Outputs are columns [R, K]: of a classifier its K classes, of a language model the log-probabilities
-of K continuations. Variants run in full batches, those of nearly equal length together.
+So a text is explained as every input is: its n features are the columns of a table in which every
+word is there, and what is left out is 0. Columns are a classifier's K classes, or a language
+model's log-probabilities of K continuations. Variants of a text run in full batches, those of
+nearly equal length together.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from sea_nn.errors import InputError, KindError, UnfitError
-from sea_nn.members.attention import HoldAttention, RecordAttention
+from sea_nn.members.attention import RecordAttention
 from sea_nn.model.outputs import check_value
-from sea_nn.text.absent import Absent, Rows, hide
 from sea_nn.text.reading import Reading
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 1 << 16}
 BATCH_NUMBERS = {"cpu": 1 << 25, "cuda": 1 << 29}
 """The most tokens, and logits of a language model, in one pass."""
+Absent = Literal["mask", "delete", "pad"]
+ABSENT: dict[Absent, str] = {
+    "mask": "becomes mask tokens",
+    "delete": "goes, and its neighbours move together",
+    "pad": "stays in its place, and nothing attends to it",
+}
+"""What becomes of a word that is left out."""
 End = tuple[int, ...]
 """A continuation, by its tokens."""
+Row = dict[str, Tensor]
+"""One variant of a text: the model's arguments, "input_ids" and "attention_mask" among them, [L]"""
 
 
 class TextModel:
-    """A model in eval mode and what its tokenizer says of special tokens.
+    """A borrowed model and what its tokenizer says of special tokens.
 
     Args:
         module: takes ``input_ids`` and ``attention_mask`` and gives logits, as Hugging Face's do.
         tokenizer: of Hugging Face.
         language: whether it is a causal language model; else a classifier.
         absent: what becomes of absent words.
-        batch: the most rows in one pass; left out, by the number of tokens.
         value: of a classifier, a function from its output to numbers [N]: they are its one column.
     """
 
@@ -46,13 +56,11 @@ class TextModel:
         *,
         language: bool = False,
         absent: Absent = "mask",
-        batch: int | None = None,
         value: Callable[[Any], Tensor] | None = None,
     ) -> None:
-        self.module, self.language, self.absent, self.batch = module, language, absent, batch
-        self.value = value
+        self.module, self.language, self.absent = module, language, absent
+        self.value, self.alone = value, False
         self.device = next((p.device for p in module.parameters()), torch.device("cpu"))
-        self.mask: int | None = tokenizer.mask_token_id
         marks = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
         self.pad = int(next(mark for mark in marks if mark is not None))  # nothing attends to it
         config: Any = getattr(module, "config", None)
@@ -63,10 +71,10 @@ class TextModel:
                     'absent="pad" needs a model that knows its padding: set its '
                     'config.pad_token_id, or say absent="delete"'
                 )
-            if config.pad_token_id is None:
-                self.batch = 1
-            else:
-                self.pad = int(config.pad_token_id)
+            self.alone = config.pad_token_id is None
+            self.pad = self.pad if self.alone else int(config.pad_token_id)
+        mask = tokenizer.mask_token_id
+        self.mask = self.pad if mask is None else int(mask)
         names = inspect.signature(module.forward).parameters
         anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values())
         self.knows: Callable[[str], bool] = lambda name: anything or name in names
@@ -76,36 +84,67 @@ class TextModel:
         """The columns with only these features left: bool [R, n] -> [R, K]."""
 
         def run(tail: End, ends: Sequence[End]) -> Tensor:
-            rows = self._hide(reading, sets.to(self.device), tail)
-            order = rows.lengths.argsort(descending=True, stable=True)
-            parts = []
-            for which in self._split(order, rows.lengths, ends):
-                part = rows.take(which)
-                parts.append(self._forward(part.given, part.lengths, ends))
-            found = torch.cat(parts)
-            return torch.empty_like(found).index_copy_(0, order, found)
+            rows = [self.hide(reading, left, tail) for left in sets.cpu()]
+            lengths = torch.tensor([len(row["input_ids"]) for row in rows])
+            order, parts, done = lengths.argsort(descending=True, stable=True), [], 0
+            while done < len(order):  # the longest first
+                which = order[done : done + self.fit(int(lengths[order[done]]))]
+                done += len(which)
+                given = self._stack([rows[i] for i in which.tolist()])
+                parts.append(self._forward(given, lengths[which].to(self.device), ends))
+            return torch.cat(parts)[order.argsort().to(self.device)]
 
         with torch.no_grad():
             return _by_tails(ends, run)
 
-    def _split(self, order: Tensor, lengths: Tensor, ends: Sequence[End]) -> Iterator[Tensor]:
-        """Batches of rows, the longest first, that fit into one pass."""
-        start, sizes = 0, lengths[order].tolist()
-        while start < len(sizes):
-            most = max(1, self._room(BATCH_TOKENS) // max(1, sizes[start]))
-            if ends:
-                shortest = sizes[min(len(sizes), start + most) - 1]
-                seen = sizes[start] - shortest + max(map(len, ends))
-                vocabulary = int(getattr(getattr(self.module, "config", None), "vocab_size", 1))
-                most = max(1, min(most, self._room(BATCH_NUMBERS) // (seen * vocabulary)))
-            most = min(most, self.batch or most)
-            yield order[start : start + most]
-            start += most
+    def hide(self, reading: Reading, left: Tensor, tail: End = ()) -> Row:
+        """The text with only some features left, bool [n], and with tokens that follow it.
 
-    def _room(self, most: Mapping[str, int]) -> int:
-        return most.get(self.device.type, most["cpu"])
+        Where no token at all would be left, as in models without special tokens, the text is its
+        ``start`` alone.
+        """
+        row, kept = dict(reading.given), reading.keep(left)
+        row.setdefault("attention_mask", torch.ones_like(row["input_ids"]))
+        if self.absent != "mask" and not bool(kept.any()):
+            if reading.start is None:
+                raise InputError(
+                    "with every word left out the model would read nothing, and the tokenizer has "
+                    "no token to begin a text with (bos, eos or pad): set one, such as "
+                    'tokenizer.bos_token = "<s>"'
+                )
+            row = {name: values[:1] for name, values in row.items()}
+            row["input_ids"] = torch.tensor([reading.start])
+        elif self.absent == "delete":
+            row = {name: values[kept] for name, values in row.items()}
+        else:
+            instead = self.mask if self.absent == "mask" else self.pad
+            row["input_ids"] = torch.where(kept, row["input_ids"], instead)
+            if self.absent == "pad":
+                row["attention_mask"] = row["attention_mask"] * kept
+        more = {"input_ids": tail, "attention_mask": (1,) * len(tail)}
+        for name, values in row.items() if tail else ():
+            after = values.new_tensor(more.get(name, (0,) * len(tail)))
+            row[name] = torch.cat([values, after])
+        return row
 
-    def _forward(self, given: dict[str, Tensor], lengths: Tensor, ends: Sequence[End]) -> Tensor:
+    def fit(self, length: int) -> int:
+        """How many rows of a length fit into one pass."""
+        kind = self.device.type if self.device.type in BATCH_TOKENS else "cpu"
+        room = BATCH_TOKENS[kind]
+        if self.language:
+            config = getattr(self.module, "config", None)
+            room = min(room, BATCH_NUMBERS[kind] // int(getattr(config, "vocab_size", 1)))
+        return 1 if self.alone else max(1, room // max(1, length))
+
+    def _stack(self, rows: Sequence[Row]) -> Row:
+        """Rows in one batch, [B, L], the shorter ones padded on the right."""
+        fill = {"input_ids": self.pad}
+        return {
+            name: pad_sequence([row[name] for row in rows], True, fill.get(name, 0)).to(self.device)
+            for name in rows[0]
+        }
+
+    def _forward(self, given: Row, lengths: Tensor, ends: Sequence[End]) -> Tensor:
         """One pass: the K columns of a classifier, or one for each continuation, [B, K]."""
         if not self.language:
             output = self.module(**given, **self.plain)
@@ -134,85 +173,53 @@ class TextModel:
     def expect(self, reading: Reading) -> tuple[int, Tensor]:
         """The token that a language model expects after the text, and its log-probability."""
         with torch.no_grad():
-            logits = find_logits(self.module(**self._whole(reading).given, **self.plain))
+            logits = find_logits(self.module(**self._stack([self.whole(reading)]), **self.plain))
         said = logits[0, -1].float().log_softmax(0)
         return int(said.argmax()), said.max()
 
-    def embed(self, reading: Reading) -> Tensor:
-        """The embeddings of the whole text's tokens, [L, D]."""
-        ids = reading.given["input_ids"].to(self.device)
-        embedded: Tensor = self._embedding()(ids).detach()
+    def whole(self, reading: Reading, tail: End = ()) -> Row:
+        """The text with all of its features."""
+        return self.hide(reading, torch.ones(len(reading), dtype=torch.bool), tail)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The embeddings of tokens [...], [..., D]."""
+        found = getattr(self.module, "get_input_embeddings", lambda: None)()
+        if not isinstance(found, nn.Module) or not self.knows("inputs_embeds"):
+            raise UnfitError(
+                "the model has no get_input_embeddings() or takes no inputs_embeds, so it has no "
+                "gradients of words"
+            )
+        with torch.no_grad():
+            embedded: Tensor = found(tokens.to(self.device))
         return embedded
 
-    def embed_absent(self) -> Tensor:
-        """The embedding of an absent token: of the mask token, of padding where there is none."""
-        token = self.pad if self.mask is None else self.mask
-        embedded: Tensor = self._embedding()(torch.tensor(token, device=self.device))
-        return embedded.detach()
+    def read_embedded(self, reading: Reading, points: Tensor, ends: Sequence[End]) -> Tensor:
+        """The columns of the whole text with these embeddings of its tokens, [P, L, D]: [P, K]."""
 
-    def differentiate(
-        self,
-        reading: Reading,
-        points: Tensor,
-        ends: Sequence[End],
-        read: Callable[[Tensor], Tensor],
-        hold: bool = False,
-    ) -> Tensor:
-        """Gradients at embeddings of the text: [P, L, D] twice.
+        def run(tail: End, ends: Sequence[End]) -> Tensor:
+            given = self._stack([self.whole(reading, tail)] * len(points))
+            after = self.embed(given.pop("input_ids")[:, points.shape[1] :])
+            given["inputs_embeds"] = torch.cat([points, after], 1)
+            width = points.shape[1] + len(tail)
+            return self._forward(given, torch.full((len(points),), width).to(self.device), ends)
 
-        ``read`` says what of the columns is explained: [P, K] -> [P]. With ``hold``, attention,
-        norms and activations count as constants (``HoldAttention``).
-        """
-        if not self.knows("inputs_embeds"):
-            raise UnfitError("the model takes no inputs_embeds, so it has no gradients of words")
-
-        def differentiate(part: Tensor) -> Tensor:
-            leaf = part.detach().clone().requires_grad_(True)
-
-            def run(tail: End, ends: Sequence[End]) -> Tensor:
-                rows = self._whole(reading, tail)
-                given = {k: v.expand(len(leaf), -1) for k, v in rows.given.items()}
-                more = self._embedding()(given.pop("input_ids")[:, leaf.shape[1] :]).detach()
-                given["inputs_embeds"] = torch.cat([leaf, more], 1)
-                return self._forward(given, rows.lengths.expand(len(leaf)), ends)
-
-            return torch.autograd.grad(read(_by_tails(ends, run)).sum(), leaf)[0]
-
-        size = min(max(1, self._room(BATCH_TOKENS) // points.shape[1]), self.batch or len(points))
-        holding = HoldAttention([]) if hold else nullcontext()
-        with torch.inference_mode(False), torch.enable_grad(), holding:
-            return torch.cat([differentiate(part) for part in points.split(size)])
+        return _by_tails(ends, run)
 
     def attend(self, reading: Reading) -> list[Tensor]:
         """The attention of every layer over the whole text, averaged over heads: [L, L] each."""
-        rows = self._whole(reading)
+        given = self._stack([self.whole(reading)])
         with torch.no_grad(), RecordAttention(1) as record:
-            self.module(**rows.given, **self.plain)
-        width = int(rows.lengths[0])
+            self.module(**given, **self.plain)
+        width = given["input_ids"].shape[1]
         if not record.weights or any(w.shape[-1] != width for w in record.weights):
             raise UnfitError("the model has no attention over all tokens at once")
         return [layer[0].float().mean(0) for layer in record.weights]
 
-    def _whole(self, reading: Reading, tail: End = ()) -> Rows:
-        """The text with all of its features, one row."""
-        sets = torch.ones(1, len(reading), dtype=torch.bool, device=self.device)
-        return self._hide(reading, sets, tail).take(sets.new_zeros(1, dtype=torch.int64))
-
-    def _hide(self, reading: Reading, sets: Tensor, tail: End = ()) -> Rows:
-        return hide(reading, sets, self.absent, mask=self.mask, pad=self.pad, tail=tail)
-
-    def _embedding(self) -> nn.Module:
-        found = getattr(self.module, "get_input_embeddings", lambda: None)()
-        if not isinstance(found, nn.Module):
-            raise UnfitError("the model has no get_input_embeddings(), so no gradients of words")
-        return found
-
 
 def find_logits(output: Any) -> Tensor:
     """The logits in what a model gave: a tensor, or an object or a dict that has them."""
-    if isinstance(output, dict) and not hasattr(output, "logits"):
-        output = output.get("logits")
-    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    logits = output.get("logits") if isinstance(output, dict) else output
+    logits = getattr(output, "logits", logits)
     if not isinstance(logits, Tensor):
         raise KindError(
             f"the model gave {type(output).__name__} without logits: load it with a head, such as "
@@ -241,3 +248,56 @@ def _by_tails(ends: Sequence[End], run: Callable[[End, Sequence[End]], Tensor]) 
     found = torch.cat([run(tail, [ends[k] for k in which]) for tail, which in groups], 1)
     order = [k for _, which in groups for k in which]
     return found[:, torch.tensor(order).argsort()] if order else found
+
+
+@dataclass
+class AskedText:
+    """One text, and what is explained of it.
+
+    Attributes:
+        model: a ``TextModel``.
+        reading: the text.
+        target: the column that is explained, or a pair; None: the largest.
+        ends: a language model's continuations. If there are none, the first answer, about the
+            whole text, chooses the token that the model expects.
+        tokenizer: of a language model, to name them.
+    """
+
+    model: Any
+    reading: Reading
+    target: Any
+    ends: tuple[End, ...] = ()
+    tokenizer: Any = None
+
+    def __call__(self, there: Tensor) -> Any:
+        """The columns [B, K] with only the words left that are 1."""
+        if self.model.language and not self.ends:
+            token, said = self.model.expect(self.reading)
+            self.ends = ((token,),)
+            return said.expand(len(there), 1)
+        return self.model.ask(self.reading, there > 0.5, self.ends)
+
+    @property
+    def passes(self) -> int:
+        """How many rows of tokens an answer takes; continuations of one token share one."""
+        return len(group_tails(self.ends))
+
+    def name(self) -> str | None:
+        """The continuations, once they are known; None of a classifier."""
+        if self.tokenizer is None:
+            return None
+        return ", not ".join(repr(self.tokenizer.decode(list(end))) for end in self.ends)
+
+
+class AskedWords(AskedText):
+    """One text of a model that is a function of lists of lists of words."""
+
+    def __call__(self, there: Tensor) -> Any:
+        """What the function says of the words that are 1."""
+        rows, words = (there > 0.5).tolist(), self.reading.words
+        said = self.model(
+            [[w for w, stays in zip(words, row, strict=True) if stays] for row in rows]
+        )
+        if isinstance(said, list) or hasattr(said, "__array_interface__"):
+            said = torch.as_tensor(said)
+        return said.float() if isinstance(said, Tensor) else said

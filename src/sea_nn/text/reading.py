@@ -38,7 +38,7 @@ class Reading:
         spans: where each feature stands in it, in characters.
         given: what the tokenizer made of it, "input_ids" among them, int64 [L] each.
         owner: the feature that each token belongs to, or ``NOBODY``, int64 [L].
-        notes: what the user should know, as (message, advice).
+        note: what the user should know.
         start: the token that the model reads where nothing is left; None if there is none, or if
             special tokens are always left.
     """
@@ -47,7 +47,7 @@ class Reading:
     spans: tuple[Span, ...]
     given: Mapping[str, Tensor]
     owner: Tensor
-    notes: tuple[tuple[str, str], ...] = ()
+    note: str = ""
     start: int | None = None
 
     def __len__(self) -> int:
@@ -58,10 +58,9 @@ class Reading:
         """The features' own text."""
         return [self.text[start:end] for start, end in self.spans]
 
-    def keep(self, sets: Tensor) -> Tensor:
-        """Which tokens stay if only these features do: bool [R, n] -> [R, L]."""
-        always = torch.ones(len(sets), 1, dtype=torch.bool, device=sets.device)
-        return torch.cat([sets, always], 1)[:, self.owner.to(sets.device)]
+    def keep(self, left: Tensor) -> Tensor:
+        """Which tokens stay if only these features do: bool [n] -> [L]."""
+        return torch.cat([left, torch.ones(1, dtype=torch.bool)])[self.owner]
 
 
 def read_words(words: str | Sequence[str]) -> Reading:
@@ -107,121 +106,84 @@ def read_text(
         )
     if not all(one.strip() for one in both):
         raise InputError("the text is empty: give at least one word")
-    given, special, places = _tokenize(tokenizer, both)
-    text, notes = "\n".join(both), []
+    given, places, special = _tokenize(tokenizer, both)
+    text, note = "\n".join(both), ""
     if limit is not None and len(special) > limit:
         kept = _cut(special, limit, keep_end)
-        lost = len(special) - len(kept)
-        end = "first" if keep_end else "last"
-        notes.append((
-            f"the model reads {limit} tokens: the {end} {lost} of {len(special)} take no part",
-            "explain a shorter text, or parts of it one by one",
-        ))  # fmt: skip
+        end, lost = "first" if keep_end else "last", len(special) - len(kept)
+        note = f"the model reads {limit} tokens: the {end} {lost} of {len(special)} take no part"
         given = {name: values[kept] for name, values in given.items()}
-        special, places = special[kept], [places[i] for i in kept.tolist()]
-    spans = _find_spans(text, features, places, special)
-    owner = _find_owners(text, spans, places, special)
-    met = sorted(set(owner.tolist()) - {NOBODY})
+        places, special = [places[i] for i in kept], [special[i] for i in kept]
+    if not isinstance(features, str):
+        spans = check_spans(text, features)
+    elif features == "tokens":
+        own = (strip(text, p) for p, mark in zip(places, special, strict=True) if not mark)
+        spans = sorted({place for place in own if place[0] < place[1]})
+    else:
+        spans = find_words(text) if features == "words" else find_sentences(text)
+    owners = _find_owners(text, spans, places, special)
+    met = sorted(set(owners) - {NOBODY})
     if not met:
         raise InputError(
             "nothing of the text takes part: it holds special tokens alone, or no token of the "
             "given spans"
         )
-    renumber = torch.full((len(spans) + 1,), NOBODY)
-    renumber[met] = torch.arange(len(met))
-    owner, spans = renumber[owner], [spans[i] for i in met]
-    start = None if bool((owner == NOBODY).any()) else find_start(tokenizer)
-    return Reading(text, tuple(spans), given, owner, tuple(notes), start)
+    owner = torch.tensor([NOBODY if k == NOBODY else met.index(k) for k in owners])
+    start = None
+    if NOBODY not in owners:
+        begins = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
+        start = next((token for token in begins if token is not None), None)
+    return Reading(text, tuple(spans[k] for k in met), given, owner, note, start)
 
 
-def find_start(tokenizer: Any) -> int | None:
-    """What a model reads where nothing is left: the token that texts begin with, or its like."""
-    for name in ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"):
-        if (token := getattr(tokenizer, name, None)) is not None:
-            return int(token)
-    return None
-
-
-def find_special_ids(tokenizer: Any) -> set[int]:
-    """Tokens that are no part of any text. An unknown word is one, though its token is special."""
-    marks = ("bos", "eos", "cls", "sep", "pad", "mask")
-    named = {getattr(tokenizer, f"{mark}_token_id", None) for mark in marks}
-    unknown = {getattr(tokenizer, "unk_token_id", None)} - named
-    return set(tokenizer.all_special_ids) - unknown
-
-
-Tokens = tuple[dict[str, Tensor], Tensor, list[Span]]
-
-
-def _tokenize(tokenizer: Any, both: Sequence[str]) -> Tokens:
-    """(What the tokenizer gave, which tokens are special, where each stands in the lines)."""
+def _tokenize(
+    tokenizer: Any, both: Sequence[str]
+) -> tuple[dict[str, Tensor], list[Span], list[bool]]:
+    """What the tokenizer gave, where each token stands in the lines, and which are special."""
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
             f"{type(tokenizer).__name__} does not say where its tokens stand in a text: load the "
             "fast tokenizer (AutoTokenizer does by default)"
         )
-    try:
-        encoded = tokenizer(*both, return_offsets_mapping=True, verbose=False)
-        found = dict(encoded)
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise KindError(
-            f"the tokenizer must be one of Hugging Face's; {type(tokenizer).__name__} could not "
-            f"read a text: {error}"
-        ) from error
+    encoded = tokenizer(*both, return_offsets_mapping=True, verbose=False)
+    found = dict(encoded)
     offsets = found.pop("offset_mapping")
-    given = {name: torch.tensor(values, dtype=torch.int64) for name, values in found.items()}
-    known = find_special_ids(tokenizer)
-    special = torch.tensor([i in known for i in given["input_ids"].tolist()], dtype=torch.bool)
+    # Special tokens are no part of any text; an unknown word is one, though its token is special.
+    marks = ("bos", "eos", "cls", "sep", "pad", "mask")
+    named = {getattr(tokenizer, f"{mark}_token_id", None) for mark in marks}
+    known = set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} - named)
     lines = encoded.sequence_ids() if len(both) > 1 else [0] * len(offsets)
     shift = [len(both[0]) + 1 if line == 1 else 0 for line in lines]
     places = [(int(a) + s, int(b) + s) for (a, b), s in zip(offsets, shift, strict=True)]
-    return given, special, places
+    given = {name: torch.tensor(values, dtype=torch.int64) for name, values in found.items()}
+    return given, places, [token in known for token in found["input_ids"]]
 
 
-def _cut(special: Tensor, limit: int, keep_end: bool) -> Tensor:
+def _cut(special: Sequence[bool], limit: int, keep_end: bool) -> list[int]:
     """Which tokens are kept: the special ones, and as many of the others as there is room for."""
-    ordinary = (~special).nonzero().flatten()
-    room = limit - int(special.sum())
+    ordinary = [i for i, mark in enumerate(special) if not mark]
+    room = limit - sum(special)
     if room < 1:
         raise InputError(f"the model reads {limit} tokens, and special ones take them all")
-    chosen = ordinary[-room:] if keep_end else ordinary[:room]
-    return torch.cat([special.nonzero().flatten(), chosen]).sort().values
-
-
-def _find_spans(
-    text: str,
-    features: str | Sequence[Sequence[int]],
-    places: Sequence[Span],
-    special: Tensor,
-) -> list[Span]:
-    if not isinstance(features, str):
-        return check_spans(text, features)
-    if features == "words":
-        return find_words(text)
-    if features == "sentences":
-        return find_sentences(text)
-    own = (strip(text, p) for p, mark in zip(places, special.tolist(), strict=True) if not mark)
-    return sorted({place for place in own if place[0] < place[1]})
+    chosen = set(ordinary[-room:] if keep_end else ordinary[:room])
+    return [i for i, mark in enumerate(special) if mark or i in chosen]
 
 
 def _find_owners(
-    text: str, spans: Sequence[Span], places: Sequence[Span], special: Tensor
-) -> Tensor:
+    text: str, spans: Sequence[Span], places: Sequence[Span], special: Sequence[bool]
+) -> list[int]:
     """The span that holds each token's first character; a blank token goes with the next one."""
-    at = {i: k for k, (start, end) in enumerate(spans) for i in range(start, end)}
-    marks: list[bool] = special.tolist()
-    owners: list[int | None] = []
-    for place, mark in zip(places, marks, strict=True):
-        start, end = strip(text, place)
-        blank = start >= end and not mark
-        owners.append(None if blank else NOBODY if mark else at.get(start, NOBODY))
-    following: int | None = next((k for k in reversed(owners) if k not in (None, NOBODY)), NOBODY)
-    for i in reversed(range(len(owners))):
-        if owners[i] is None:
-            owners[i] = following
-        elif not marks[i]:
-            following = owners[i]
-    return torch.tensor(owners)
+    at = {i: k for k, span in enumerate(spans) for i in range(*span)}
+    for place, mark in zip(places, special, strict=True):
+        if mark:  # what is written like a special token is no word
+            at |= dict.fromkeys(range(*place), NOBODY)
+    owners = []
+    for (start, _), mark in zip(places, special, strict=True):
+        while start < len(text) and text[start].isspace():
+            start += 1
+        behind = len(spans) - 1 if start == len(text) else NOBODY
+        owners.append(NOBODY if mark else at.get(start, behind))
+    return owners
 
 
 def find_words(text: str) -> list[Span]:
@@ -247,7 +209,7 @@ def check_spans(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
     """A caller's own spans in the order of the text; they may not be empty nor overlap."""
     found = []
     for span in spans:
-        ends = tuple(span) if isinstance(span, Sequence) and not isinstance(span, str) else ()
+        ends = tuple(span) if isinstance(span, Sequence) else ()
         whole = len(ends) == 2 and all(isinstance(end, int) for end in ends)
         if not whole or not 0 <= ends[0] < ends[1] <= len(text):
             raise InputError(
@@ -256,9 +218,7 @@ def check_spans(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
             )
         found.append((ends[0], ends[1]))
     found.sort()
-    for (_, end), (start, _) in pairwise(found):
-        if start < end:
-            raise InputError(
-                f"spans may not overlap: one ends at {end}, the next starts at {start}"
-            )
+    for one, other in pairwise(found):
+        if other[0] < one[1]:
+            raise InputError(f"spans may not overlap, as {one} and {other} do")
     return found
