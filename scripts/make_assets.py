@@ -1,7 +1,7 @@
 """Write the files in src/sea_nn/vision/assets: run ``python scripts/make_assets.py``.
 
-- fashion_sample.safetensors, fashion_cnn.safetensors: from Fashion-MNIST (Debian's package
-  dataset-fashion-mnist, or another copy given with --fashion); training takes some minutes.
+- fashion_sample.safetensors, boot.png, fashion_cnn.safetensors: from Fashion-MNIST (Debian's
+  package dataset-fashion-mnist, or another copy given with --fashion); training takes minutes.
 - cat.jpg, coffee.jpg: two CC0 photographs from scikit-image's wheel.
 - imagenet_labels.txt: class names from the data files of timm's wheel, which is read but not
   imported (``pip install --no-deps timm`` is enough).
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
@@ -42,6 +43,8 @@ def make_sample(folder: str | None) -> None:
     }
     metadata = {"source": "Fashion-MNIST test set, Zalando Research, MIT licence"}
     save_file(tensors, ASSETS / "fashion_sample.safetensors", metadata)
+    boot = images[chosen][CLASSES.index("Ankle boot") * N_PER_CLASS]
+    Image.fromarray(boot.numpy()).save(ASSETS / "boot.png", optimize=True)
     print(f"fashion_sample: {len(chosen)} images")
 
 
@@ -111,7 +114,6 @@ def make_cnn(folder: str | None, epochs: int) -> None:
 
 def make_photos() -> None:
     import skimage
-    from PIL import Image
 
     data = Path(skimage.__file__).parent / "data"
     for source, name in (("chelsea.png", "cat.jpg"), ("coffee.png", "coffee.jpg")):

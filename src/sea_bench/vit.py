@@ -13,7 +13,7 @@ from torch import nn
 from sea_nn.extras import import_extra
 from sea_nn.vision.hubs import PlainClassifier
 from sea_nn.vision.images import Preprocess
-from sea_nn.vision.loaded import LoadedModel
+from sea_nn.vision.models import LoadedModel
 from sea_nn.vision.shipped import CLASSES
 
 WEIGHTS = "fashion_vit.safetensors"

@@ -32,7 +32,7 @@ def test_ctrl_c_keeps_what_is_finished(sea, tmp_path):
     assert "0 of 3 inputs were finished" in sea(*given, "--batch", "3", code=130)[1]
     out, err = sea(*given, code=130)
     assert "1 of 3 inputs were finished" in err
-    assert "a.png" in out
+    assert "a/map.png" in out
     assert {f.name for f in (tmp_path / "out").iterdir()} == {"a", "report.html"}
     out, _ = sea(*given, "--json", code=130)
     assert json.loads(out)["interrupted"] is True

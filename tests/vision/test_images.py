@@ -139,7 +139,7 @@ def test_an_open_file_can_be_read_too():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "empty"),
+        (b"", "not an image"),
         (b"hello, this is text", "not an image.*JPEG, PNG"),
         (b"\x89PNG\r\n\x1a\n" + bytes(50), "damaged|not an image"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image.*JPEG, PNG"),
@@ -161,8 +161,8 @@ def test_missing_files_folders_and_wrong_kinds_are_refused(tmp_path):
     with pytest.raises(KindError, match="ndarray"):
         load_image(np.zeros((2, 2)))  # type: ignore[arg-type]
     os.mkfifo(tmp_path / "pipe.png")
-    for name in (tmp_path / "pipe.png", "/dev/zero"):
-        with pytest.raises(InputError, match="might never end"):
+    for name in (tmp_path / "pipe.png", "/dev/zero"):  # reading these might never end
+        with pytest.raises(InputError, match="a pipe or a device"):
             load_image(name)
     for name in ("a" * 300 + ".png", "a\0.png"):
         with pytest.raises(InputError, match="cannot be looked at"):

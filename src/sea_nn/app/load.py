@@ -29,8 +29,7 @@ from sea_nn.model.outputs import Output, Progress
 from sea_nn.text.explainer import TextSEA
 from sea_nn.text.model import TextModel
 from sea_nn.text.reading import Reading, read_text
-from sea_nn.vision.loaded import LoadedModel
-from sea_nn.vision.models import is_file, load_model, run_factory, to_loaded
+from sea_nn.vision.models import LoadedModel, is_file, load_model, run_factory, to_loaded
 from sea_nn.vision.shipped import load_sample
 
 PHOTOGRAPHS = ("cat.jpg", "coffee.jpg")

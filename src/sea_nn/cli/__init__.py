@@ -26,7 +26,7 @@ from sea_nn.cli.terminal import (
     err,
     remember_interrupts,
     say,
-    say_error,
+    translate,
 )
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MissingExtraError, SEAError
 
@@ -34,51 +34,6 @@ __all__ = ["app", "main"]
 
 # Threads that wait go to sleep at once: beside others, spinning costs more than waking.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
-
-
-def make_command(function: Callable[[Any], None]) -> Callable[..., None]:
-    """A function of one table of options as a command, whose errors are messages and exit codes.
-
-    Typer is shown the fields of the table. Exit codes: 0 done; 1 something failed; 2 wrong use,
-    which nothing was computed for; 130 Ctrl-C.
-    """
-    (table,) = (kind for name, kind in get_type_hints(function).items() if name != "return")
-    hints = get_type_hints(table)
-
-    def run(**given: Any) -> None:
-        try:
-            with remember_interrupts(), warnings.catch_warnings():
-                # The table of checks says what was assumed.
-                warnings.simplefilter("ignore", AssumptionWarning)
-                function(table(**given))
-                check_interrupt()
-        except SEAError as error:
-            say_error(str(error))
-            wrong = isinstance(error, InputError | KindError | MissingExtraError)
-            raise typer.Exit(WRONG_USE if wrong else FAILED) from None
-        except KeyboardInterrupt:
-            say("Interrupted", "yellow", err)
-            raise typer.Exit(INTERRUPTED) from None
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # the reader of our output has left; nobody is there to be told
-            say_error(describe_error(error))
-            raise typer.Exit(FAILED) from None
-
-    run.__doc__ = function.__doc__
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=Annotated[hints[field.name], field.metadata["typer"]],
-            )
-            for field in fields(table)
-        ]
-    )
-    return run
-
 
 app = typer.Typer(
     name="sea",
@@ -91,18 +46,54 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name, function, examples in (
-    ("explain", explain.explain, explain.EXAMPLES),
-    ("bench", bench.bench, bench.EXAMPLES),
-    ("run", run.run, run.EXAMPLES),
-    ("summary", report.summary, report.SUMMARY_EXAMPLES),
-    ("app", page.app, page.EXAMPLES),
-    ("doctor", listing.doctor, listing.DOCTOR_EXAMPLES),
-    ("report", report.report, report.REPORT_EXAMPLES),
-    ("methods", listing.methods, listing.METHODS_EXAMPLES),
-    ("models", listing.models, listing.MODELS_EXAMPLES),
+
+
+def add_command(function: Callable[[Any], None]) -> None:
+    """Make a command of a function of one table of options; its errors become exit codes.
+
+    Typer is shown the fields of the table. The function's docstring is the help, and the examples
+    that it ends with stand behind the options.
+    """
+    table = get_type_hints(function)["o"]
+    hints = get_type_hints(table)
+    text, _, examples = inspect.cleandoc(function.__doc__ or "").partition("Examples:\n")
+
+    def run(**given: Any) -> None:
+        try:
+            with remember_interrupts(), warnings.catch_warnings():
+                # The table of checks says what was assumed.
+                warnings.simplefilter("ignore", AssumptionWarning)
+                function(table(**given))
+                check_interrupt()
+        except KeyboardInterrupt:
+            say("Interrupted", "yellow", err)
+            raise typer.Exit(INTERRUPTED) from None
+        except (SEAError, OSError) as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise  # the reader of our output has left; nobody is there to be told
+            say(f"Error: {translate(describe_error(error))}", "bold red", err)
+            wrong = isinstance(error, InputError | KindError | MissingExtraError)
+            raise typer.Exit(WRONG_USE if wrong else FAILED) from None
+
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=Annotated[hints[field.name], field.metadata["typer"]],
+            )
+            for field in fields(table)
+        ]
+    )
+    app.command(function.__name__, help=text, epilog=f"\b\nExamples:\n{examples}")(run)
+
+
+for function in (
+    *(explain.explain, bench.bench, run.run, report.summary, page.app),
+    *(listing.doctor, report.report, listing.methods, listing.models),
 ):
-    app.command(name, epilog=examples)(make_command(function))
+    add_command(function)
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,19 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sea_nn.cli.options import DEFAULT_MODEL, Table, argument, check_device, option
+from sea_nn.cli.options import DEFAULT_MODEL, Table, check_device, option
 from sea_nn.cli.report import check_run
-from sea_nn.cli.terminal import list_examples, say, wait
+from sea_nn.cli.terminal import say, wait
 from sea_nn.extras import check_extras
 from sea_nn.vision.names import check_model
 
-EXAMPLES = list_examples(
-    "sea app",
-    "sea app --model my_model.py:make_model",
-    "sea app --model efficientnet-lite0 --model resnet50  (to compare them)",
-    "sea app out/  (what 'sea run' has explained)",
-    "sea app --host 0.0.0.0 --port 8000  (prints an address with a token)",
-)
 LOCAL, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 
 
@@ -23,7 +16,7 @@ LOCAL, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 class App(Table):
     """The options of ``sea app``."""
 
-    results: Path | None = argument(None, "[OUT]", "A folder that 'sea run' wrote, to browse.")
+    results: Path | None = option(None, "[OUT]", "A folder that 'sea run' wrote, to browse.")
     model: list[str] | None = option(
         None, "NAME", "A name from 'sea models', or FILE.py:FUNCTION; again, to compare.",
         "--model", "-m", shown=DEFAULT_MODEL,
@@ -42,6 +35,13 @@ def app(o: App) -> None:
     """Open a page to ask a model why: which class, why not another, what if only this is left.
 
     Nothing leaves this machine, and nothing that is uploaded is written to disk. Ctrl-C ends it.
+
+    Examples:
+      sea app
+      sea app --model my_model.py:make_model
+      sea app --model efficientnet-lite0 --model resnet50  (to compare them)
+      sea app out/  (what 'sea run' has explained)
+      sea app --host 0.0.0.0 --port 8000  (prints an address with a token)
     """
     names = o.model or [DEFAULT_MODEL]
     check_extras("the app", "gradio")

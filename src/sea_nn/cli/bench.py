@@ -3,23 +3,16 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sea_nn.cli.options import Table, argument, check_device, check_folder, option
-from sea_nn.cli.terminal import Bar, list_examples, make_table, out, prepare_folder, say, show
+from sea_nn.cli.options import Table, check_device, check_folder, option
+from sea_nn.cli.terminal import Bar, make_table, out, say, show
 
-EXAMPLES = list_examples(
-    "sea bench",
-    "sea bench games",
-    "sea bench budgets_fmnist --inputs 4 -o trial",
-    "sea bench budgets_pets --ours --inputs 24",
-    "sea bench mass --full --device cuda",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bench(Table):
     """The options of ``sea bench``."""
 
-    name: str = argument(
+    name: str = option(
         "", "[NAME]", "An experiment, a group such as 'mass', or 'all'; left out, all are listed."
     )
     inputs: int | None = option(
@@ -47,6 +40,13 @@ def bench(o: Bench) -> None:
     """Run an experiment and write its page (NAME.md) and its scores by input.
 
     A run that was interrupted goes on where it was.
+
+    Examples:
+      sea bench
+      sea bench games
+      sea bench budgets_fmnist --inputs 4 -o trial
+      sea bench budgets_pets --ours --inputs 24
+      sea bench mass --full --device cuda
     """
     if o.full:
         o.refuse(("inputs",), "--full and {} both say how many inputs: give one of them")
@@ -60,7 +60,6 @@ def bench(o: Bench) -> None:
     from sea_bench.experiments import run_experiment
 
     chosen = find_experiments(o.name)
-    prepare_folder(o.output)
     for experiment in chosen:
         count = experiment.n_inputs if o.full else min(experiment.quick, experiment.n_inputs)
         count = count if o.inputs is None else o.inputs

@@ -5,20 +5,19 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sea_nn.cli.terminal import err, say, show
 from sea_nn.errors import InputError
+from sea_nn.vision.names import ASSETS, NIFTI, PICTURES
 
 if TYPE_CHECKING:
     from PIL import Image
 
 EXPLANATION, REPORT = "explanation.safetensors", "report.html"
 DRAWN = ("map.png", "strip.png", "top.png", "words.png")
-PICTURES = frozenset((".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp"))
-NIFTI, DICOM = (".nii", ".nii.gz"), (".dcm", ".ima")
+DICOM = (".dcm", ".ima")
 
 
 @dataclass(frozen=True)
@@ -52,56 +51,55 @@ def find_files(
 
 def _expand(pattern: str, suffixes: Collection[str], noun: str, recursive: bool) -> list[Path]:
     path, kinds = Path(pattern).expanduser(), " ".join(sorted(suffixes))
-    if path.is_dir():
-        inside = path.rglob("*") if recursive else path.iterdir()
-        found = _select(inside, suffixes)
-        if not found:
-            deeper = "" if recursive else "; --recursive looks into its folders too"
-            raise InputError(f"the folder {show(path)} holds no {noun} ({kinds}){deeper}")
-        return found
     # A file may have glob characters in its name, so what exists comes first.
-    if path.exists() or not glob.has_magic(pattern):
+    if not path.is_dir() and (path.exists() or not glob.has_magic(pattern)):
         return [path]
-    matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
-    found = _select(matches, suffixes)
+    if path.is_dir():
+        inside = list(path.rglob("*") if recursive else path.iterdir())
+        deeper = "" if recursive else "; --recursive looks into its folders too"
+        problem = f"the folder {show(path)} holds no {noun} ({kinds}){deeper}"
+    else:
+        inside = [Path(match) for match in glob.glob(str(path), recursive=True)]
+        others = f": it matches {len(inside)} other things" if inside else ""
+        problem = f"no {noun} ({kinds}) match {show(pattern)!r}{others}"
+    found = sorted(p for p in inside if p.suffix.lower() in suffixes and p.is_file())
     if not found:
-        others = f": it matches {len(matches)} other things" if matches else ""
-        raise InputError(f"no {noun} ({kinds}) match {show(pattern)!r}{others}")
+        raise InputError(problem)
     return found
-
-
-def _select(paths: Iterable[Path], suffixes: Collection[str]) -> list[Path]:
-    return sorted(p for p in paths if p.suffix.lower() in suffixes and p.is_file())
 
 
 def find_volumes(patterns: Iterable[str]) -> list[Path]:
     """Those of the arguments that are volumes: NIfTI files, and folders with DICOM files."""
     found = []
-    for pattern in patterns:
-        path = Path(pattern).expanduser()
+    for path in (Path(pattern).expanduser() for pattern in patterns):
         dicom = path.is_dir() and any(p.suffix.lower() in DICOM for p in path.iterdir())
         if dicom or path.name.lower().endswith(NIFTI):
             found.append(path)
     return found
 
 
-def name_folders(paths: Iterable[Path], taken: Iterable[str] = ()) -> list[str]:
+def name_folders(paths: Iterable[Path]) -> list[str]:
     """A folder name for each file, its stem; equal ones are numbered so that none is shared.
 
     >>> name_folders([Path("a/cat.jpg"), Path("b/Cat.png"), Path("cat-2.jpg")])
     ['cat', 'Cat-2', 'cat-2-2']
     """
-    used = {name.casefold() for name in taken}  # some file systems do not tell Cat from cat
+    used = {REPORT}
     names = []
     for path in paths:
         # Windows cannot open names that end in a dot or a space.
         stem = path.stem.removesuffix(".nii").rstrip(". ") or "picture"
         name, again = stem, 2
-        while name.casefold() in used:
+        while name.casefold() in used:  # some file systems do not tell Cat from cat
             name, again = f"{stem}-{again}", again + 1
         used.add(name.casefold())
         names.append(name)
     return names
+
+
+def _give_folders(paths: Sequence[Path], read: Callable[[Path], Any]) -> list[Input]:
+    folders = zip(paths, name_folders(paths), strict=True)
+    return [Input(show(path), folder, partial(read, path)) for path, folder in folders]
 
 
 def gather_volumes(paths: Sequence[Path]) -> list[Input]:
@@ -115,11 +113,7 @@ def gather_volumes(paths: Sequence[Path]) -> list[Input]:
     for path in paths:
         if not path.exists():
             raise InputError(f"there is no file {show(path)}; check its name")
-    folders = name_folders(paths, (REPORT,))
-    return [
-        Input(show(path), folder, partial(read, path))
-        for path, folder in zip(paths, folders, strict=True)
-    ]
+    return _give_folders(paths, read)
 
 
 def gather_texts(texts: Sequence[str]) -> list[Input]:
@@ -139,42 +133,33 @@ def gather_pictures(
     that an earlier run left in ``output`` are passed over, and ``demo_for`` names a model to add a
     shipped picture for.
     """
-    shipped: list[tuple[Path, Callable[[], Image.Image]]] = []
-    if demo_for == "fashion-cnn":  # which knows clothes
-        shipped.append((Path("boot.png"), _read_boot))
-    elif demo_for is not None:
-        shipped.append((Path("cat.jpg"), _read_cat))
     paths, empty = find_files(patterns, PICTURES, "pictures", recursive)
     own = [path for path in paths if output is not None and _is_result(path, output)]
     if output is not None and own:
         say(f"Passed over in {show(output)}: {len(own)} results of an earlier run", console=err)
-    found: list[tuple[Path, Callable[[], Any]]] = [*shipped]
-    found += [(path, partial(_read, path)) for path in paths if path not in own]
-    if not found and not empty:
+        paths = [path for path in paths if path not in own]
+    if demo_for is not None:
+        # The network for clothes knows no cats.
+        paths = [ASSETS / ("boot.png" if demo_for == "fashion-cnn" else "cat.jpg"), *paths]
+    if not paths and not empty:
         raise InputError(
             "there is nothing to explain: name pictures, folders or globs, or try --demo"
         )
-    if not shipped:
-        _check_some(empty, [path for path, _ in found])
-    folders = name_folders([path for path, _ in found], (REPORT,))
-    pictures = [
-        Input(show(path), folder, read) for (path, read), folder in zip(found, folders, strict=True)
-    ]
-    # These fail when read, so they never need a folder.
-    return pictures + [Input(show(p), "", partial(_refuse, why)) for p, why in empty.items()]
-
-
-def _check_some(empty: dict[str, str], paths: Sequence[Path]) -> None:
-    """Refuse arguments none of which can be read: the first that can ends the search."""
     reasons = list(empty.values())
     for path in paths:
         try:
             _read(path, quiet=True)
-            return
+            break  # one is enough to begin with
         except InputError as error:
             reasons.append(str(error))
-    more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
-    raise InputError("; ".join(reasons[:5]) + more)
+    else:
+        more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
+        raise InputError("; ".join(reasons[:5]) + more)
+    # These fail when read, so they never need a folder.
+    return [
+        *_give_folders(paths, _read),
+        *(Input(show(pattern), "", partial(_refuse, why)) for pattern, why in empty.items()),
+    ]
 
 
 def _is_result(path: Path, output: Path) -> bool:
@@ -184,7 +169,7 @@ def _is_result(path: Path, output: Path) -> bool:
     return drawn and folder.parent == output.resolve()
 
 
-def _refuse(reason: str) -> "Image.Image":
+def _refuse(reason: str) -> None:
     raise InputError(reason)
 
 
@@ -197,18 +182,3 @@ def _read(path: Path, quiet: bool = False) -> "Image.Image":
     for notice in [] if quiet else notices:
         say(f"{show(path)}: {notice.message}", "yellow", err)
     return image
-
-
-def _read_cat() -> "Image.Image":
-    with as_file(files("sea_nn.vision") / "assets" / "cat.jpg") as path:
-        return _read(path)
-
-
-def _read_boot() -> "Image.Image":
-    from PIL import Image
-
-    from sea_nn.vision.shipped import load_sample
-
-    sample = load_sample()
-    boots = sample.images[sample.labels == sample.names.index("Ankle boot")]
-    return Image.fromarray((boots[0, 0] * 255).round().byte().numpy()).convert("RGB")

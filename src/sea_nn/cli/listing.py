@@ -7,37 +7,31 @@ import typer
 from rich.text import Text
 
 from sea_nn.cli.inputs import gather_pictures
-from sea_nn.cli.options import ModelOptions, Table, argument, option
-from sea_nn.cli.terminal import FAILED, Bar, list_examples, make_table, out, say, wait
+from sea_nn.cli.options import ModelOptions, Table, option
+from sea_nn.cli.terminal import FAILED, Bar, make_table, out, say, wait
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError
 from sea_nn.extras import find_missing, write_command
 from sea_nn.members.registry import ENSEMBLES, Member, expand_methods, get, names
 from sea_nn.vision.names import KNOWN, find_resnet
 
-METHODS_EXAMPLES = list_examples(
-    "sea methods",
-    "sea methods smooth_ig",
-    "sea explain cat.jpg --methods saliency,grad_cam,occlusion",
-)
-MODELS_EXAMPLES = list_examples("sea models", "sea explain cat.jpg --model efficientnet-lite2")
-DOCTOR_EXAMPLES = list_examples(
-    "sea doctor",
-    "sea doctor --model torchvision:resnet18 cat.jpg dog.jpg",
-    "sea doctor --model my_model.py:make_model --methods saliency,deeplift,grad_cam",
-    "sea doctor --methods all",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Methods(Table):
     """The options of ``sea methods``."""
 
-    name: str | None = argument(None, "[NAME]", "One member, to see its options.", shown="all")
+    name: str | None = option(None, "[NAME]", "One member, to see its options.", shown="all")
 
 
 def methods(o: Methods) -> None:
-    """List the members that an ensemble can have, with their costs, and the ready ensembles."""
+    """List the members that an ensemble can have, with their costs, and the ready ensembles.
+
+    Examples:
+      sea methods
+      sea methods smooth_ig
+      sea explain cat.jpg --methods saliency,grad_cam,occlusion
+    """
     if o.name is not None:
         _print_options(get(o.name))
         return
@@ -79,13 +73,13 @@ def _print_options(member: Member) -> None:
         say(f"A preset is chosen by --set {member.name}.preset={next(iter(member.presets))}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Models(Table):
-    """The options of ``sea models``: none."""
+def models(o: Table) -> None:
+    """List the models that can be explained by name, and where they come from.
 
-
-def models(o: Models) -> None:
-    """List the models that can be explained by name, and where they come from."""
+    Examples:
+      sea models
+      sea explain cat.jpg --model efficientnet-lite2
+    """
     table = make_table("Models", "name", "what it is", "here")
     for name, known in KNOWN.items():
         here = Text("yes", "green")
@@ -105,7 +99,7 @@ def models(o: Models) -> None:
 class Doctor(ModelOptions):
     """The options of ``sea doctor``."""
 
-    inputs: list[str] | None = argument(
+    inputs: list[str] | None = option(
         None, "[PICTURES]...", "A few pictures to try it on.", shown="a shipped one"
     )
     methods: str = option(
@@ -117,6 +111,12 @@ def doctor(o: Doctor) -> None:
     """Check which attribution methods work on a model: failures, empty maps, copies of others.
 
     Exit code 0: all work; 1: a check failed; 2: wrong use.
+
+    Examples:
+      sea doctor
+      sea doctor --model torchvision:resnet18 cat.jpg dog.jpg
+      sea doctor --model my_model.py:make_model --methods saliency,deeplift,grad_cam
+      sea doctor --methods all
     """
     o.check_model()
     members = names() if o.methods == "all" else o.methods

@@ -31,25 +31,17 @@ OUTPUTS = ("logits", "probabilities", "sigmoid", "labels", "value")
 Shape = tuple[int, int]
 
 
-def option(default: Any, metavar: str, text: str, *names: str, **more: Any) -> Any:
-    """A field that is an option: default, what stands for its value ("" for a flag), help, names.
+def option(
+    default: Any, metavar: str, text: str, *names: str, shown: bool | str = True, **more: Any
+) -> Any:
+    """A field that is an option, or without names an argument: default, metavar, help, names.
 
-    ``shown`` is what help calls a default of None; ``min`` and ``max`` are limits.
+    ``metavar`` stands for its value in help ("" for a flag), ``shown`` for a default of None;
+    ``min`` and ``max`` are limits. ``dataclasses.MISSING`` is the default of what must be given.
     """
-    if default is None or default is False:
-        more = {"show_default": more.pop("shown", False), **more}
-    info = typer.Option(*names, help=text, metavar=metavar, **more)
-    return _make_field(default, info, names[0])
-
-
-def argument(default: Any, metavar: str, text: str, **more: Any) -> Any:
-    """A field that is an argument; without a default of its own it is ``dataclasses.MISSING``."""
-    if default is None:
-        more = {"show_default": more.pop("shown", False)}
-    return _make_field(default, typer.Argument(help=text, metavar=metavar, **more), metavar)
-
-
-def _make_field(default: Any, info: Any, name: str) -> Any:
+    kind: Any = typer.Option if names else typer.Argument
+    info = kind(*names, help=text, metavar=metavar, show_default=shown, **more)
+    name = names[0] if names else metavar
     return dataclasses.field(default=default, metadata={"typer": info, "name": name})
 
 
@@ -130,30 +122,26 @@ class Settings(ModelOptions):
     @cached_property
     def method(self) -> tuple[str | None, int | None]:
         """The members (None: cheap ones) and the budget (None: the paper's function)."""
-        if self.config is not None and (self.budget is not None or self.methods in BUDGETS):
+        if self.config is None:
+            methods, budget = choose_budget(self.methods, None, self.budget)
+            return methods, budget
+        if self.budget is not None or self.methods in BUDGETS:
             raise InputError(
                 "--config has settings of the paper's function, which is learned without a budget: "
                 "leave out --config or the budget"
             )
-        if self.config is not None:
-            return self.methods, None
-        methods, budget = choose_budget(self.methods, None, self.budget)
-        return methods, budget
+        return self.methods or "paper", None
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The members that --methods names, with their options; none where it does not."""
         methods, budget = self.method
-        if methods is None and self.config is not None:
-            methods = "paper"
         if methods is None and self.chosen:
             raise InputError(
                 f"--set {(self.assignments or [''])[0]} needs the member's name in --methods: the "
                 "cheap ones are chosen for the model"
             )
-        if methods is None:
-            return ()
-        entries = expand_methods(methods, self.chosen)
+        entries = () if methods is None else expand_methods(methods, self.chosen)
         price = sum(entry.member.cost(entry.options) for entry in entries)
         if budget is not None and price >= budget:
             raise InputError(

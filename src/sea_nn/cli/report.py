@@ -7,13 +7,12 @@ from typing import Any
 import typer
 
 from sea_nn.cli.inputs import find_files
-from sea_nn.cli.options import Table, argument, check_folder, option
+from sea_nn.cli.options import Table, check_folder, option
 from sea_nn.cli.terminal import (
     FAILED,
     WRONG_USE,
     Bar,
     err,
-    list_examples,
     make_table,
     out,
     say,
@@ -24,12 +23,6 @@ from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.atomic import find_target
 from sea_nn.extras import check_extras
 
-REPORT_EXAMPLES = list_examples(
-    "sea report out/ -o report.html",
-    "sea report run/ -o report.html  (the first 200 inputs of a folder that 'sea run' wrote)",
-    "sea report out/cat/explanation.safetensors 'runs/*/dog/*.safetensors' --title Pets",
-)
-SUMMARY_EXAMPLES = list_examples("sea summary out", "sea summary out -o pages --examples 6")
 MANIFEST = "manifest.json"
 N_SHOWN = 20
 
@@ -38,7 +31,7 @@ N_SHOWN = 20
 class Report(Table):
     """The options of ``sea report``."""
 
-    explanations: list[str] = argument(
+    explanations: list[str] = option(
         MISSING, "FILES...", "Saved explanations, folders that hold some, or globs."
     )
     output: Path = option(Path("report.html"), "FILE", "File to write.", "--output", "-o")
@@ -46,7 +39,13 @@ class Report(Table):
 
 
 def report(o: Report) -> None:
-    """Build one HTML report, which needs no network, from saved explanations."""
+    """Build one HTML report, which needs no network, from saved explanations.
+
+    Examples:
+      sea report out/ -o report.html
+      sea report run/ -o report.html  (the first 200 inputs of a folder that 'sea run' wrote)
+      sea report out/cat/explanation.safetensors 'runs/*/dog/*.safetensors' --title Pets
+    """
     runs = [name for name in o.explanations if (Path(name) / MANIFEST).is_file()]
     files = [name for name in o.explanations if name not in runs]
     paths, empty = find_files(files, {".safetensors"}, "saved explanations", recursive=True)
@@ -92,7 +91,7 @@ def report(o: Report) -> None:
 class Summary(Table):
     """The options of ``sea summary``."""
 
-    folder: Path = argument(MISSING, "OUT", "A folder that 'sea run' wrote, finished or not.")
+    folder: Path = option(MISSING, "OUT", "A folder that 'sea run' wrote, finished or not.")
     output: Path | None = option(
         None, "FOLDER", "Folder to write to.", "--output", "-o", shown="OUT/summary"
     )
@@ -106,6 +105,10 @@ def summary(o: Summary) -> None:
 
     By class: the mean map, the class-level SEA map, where members disagree (with --members), likely
     shortcuts, prototypes and outliers by map.
+
+    Examples:
+      sea summary out
+      sea summary out -o pages --examples 6
     """
     check_run(o.folder)
     target = o.folder / "summary" if o.output is None else o.output

@@ -31,43 +31,52 @@ def print_outcome(finished: Sequence[Finished], subject: Subject, report: Path |
 
             against = None if e.against is None else e.against[0]
             out.print(print_words(e.texts[0], e.attribution[0], against))
-    say(_describe_costs(explanations))
-    notes = [check for check in collect_checks(finished) if check.level != "ok"]
+    spent, seconds = _total(explanations, "evaluations"), _total(explanations, "seconds")
+    parts = ", ".join(f"{'questions' if k == 'sea' else k} {n:,}" for k, n in spent.items())
+    took = seconds.get("total", sum(seconds.values()))
+    say(f"Evaluations: {sum(spent.values()):,} ({parts}), {took:.1f} seconds")
+    notes = [check for check in _collect_checks(finished) if check.level != "ok"]
     if notes:
         out.print(tabulate_checks(notes))
-    for done, name in zip(finished, _shorten(finished), strict=True):
+    for done in finished:
         if done.note:
-            say(f"{name}: {done.note}", "yellow")
-    _print_places(finished, subject, report)
+            say(f"{done.input.folder}: {done.note}", "yellow")
+    folders = [done.folder for done in finished]
+    first, *others = subject.files
+    beside = f", {' and '.join(others)} there" if others else ""
+    say(f"Look at {show(folders[0] / first)}{beside}")
+    output = subject.o.output
+    if len(folders) > 1:
+        say(f"and in the other folders of {show(output)}")
+    if report is not None:
+        say(f"Open {show(report)} in a browser to look closer")
+    elif (output / REPORT).exists():
+        say(f"{show(output / REPORT)} is of an earlier run", "yellow")
+    older = sorted({file.parent for file in output.glob(f"*/{EXPLANATION}")} - set(folders))
+    if older:
+        names = ", ".join(show(p.name) for p in older[:5]) + (", …" if len(older) > 5 else "")
+        say(f"Of earlier runs, and not in this report: {names}", "yellow")
 
 
 def write_page(finished: Sequence[Finished], path: Path, title: str) -> Path:
-    """The report, with the inputs' names beside the classes'; it has no other place for them."""
+    """The report, with the inputs' folders beside the classes; it has no other place for them."""
     labelled = [
-        replace(done.explanation, labels=(f"{done.explanation.name(0)} ({name})",))
-        for done, name in zip(finished, _shorten(finished), strict=True)
+        replace(e, labels=(f"{e.name(0)} ({done.input.folder})",))
+        for e, done in ((done.explanation, done) for done in finished)
     ]
     return write_report(labelled, path, title)
 
 
-def _shorten(finished: Sequence[Finished]) -> list[str]:
-    """The inputs' names without their folders, where that tells them apart."""
-    names = [done.input.name for done in finished]
-    short = [Path(name).name for name in names]
-    count = Counter(short)
-    return [s if count[s] == 1 else n for s, n in zip(short, names, strict=True)]
-
-
-def collect_checks(finished: Sequence[Finished]) -> list[Check]:
+def _collect_checks(finished: Sequence[Finished]) -> list[Check]:
     """Every kind of check once, as it was first met; how many inputs it concerns is added."""
     first: dict[tuple[str, str, str], Check] = {}
     count: Counter[tuple[str, str, str]] = Counter()
-    for done, name in zip(finished, _shorten(finished), strict=True):
-        for check in name_inputs(done.explanation.checks, [name]):
+    for done in finished:
+        for check in name_inputs(done.explanation.checks, [done.input.folder]):
             kind = (check.level, check.subject, check.advice)
             first.setdefault(kind, check)
             count[kind] += 1
-    names, total = set(_shorten(finished)), len(finished)
+    names, total = {done.input.folder for done in finished}, len(finished)
     return [
         check
         if total == 1 or check.subject in names
@@ -87,14 +96,10 @@ def name_inputs(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
 def tabulate_checks(checks: Sequence[Check]) -> Table:
     """Checks with what to do about them."""
     table = make_table("Checks", "level", "of", "what was seen", "advice")
-    for check in map(_reword, checks):
+    for check in checks:
         level = Text(check.level, COLOURS[check.level])
-        table.add_row(level, check.subject, check.message, check.advice)
+        table.add_row(level, check.subject, translate(check.message), translate(check.advice))
     return table
-
-
-def _reword(check: Check) -> Check:
-    return replace(check, message=translate(check.message), advice=translate(check.advice))
 
 
 def describe(outcome: Outcome, subject: Subject, report: Path | None) -> dict[str, Any]:
@@ -107,59 +112,58 @@ def describe(outcome: Outcome, subject: Subject, report: Path | None) -> dict[st
         "options": {} if made is None else dict(made.members),
         "config": {} if made is None else dict(made.config),
         "seed": subject.o.seed,
-        "output": show(subject.out),
+        "output": show(subject.o.output),
         "report": None if report is None else show(report),
         "inputs": [_describe_input(done, subject) for done in outcome.finished],
         "seconds": _total(explanations, "seconds"),
         "evaluations": _total(explanations, "evaluations"),
-        "checks": [asdict(_reword(check)) for check in collect_checks(outcome.finished)],
-        "failed": [{"input": one.name, "error": translate(why)} for one, why in outcome.failed],
+        "checks": [
+            {name: translate(text) for name, text in asdict(check).items()}
+            for check in _collect_checks(outcome.finished)
+        ],
+        "failed": [{"input": name, "error": translate(why)} for name, why in outcome.failed],
         "interrupted": outcome.interrupted,
     }
 
 
 def _describe_input(done: Finished, subject: Subject) -> dict[str, Any]:
     e, top = done.explanation, subject.o.n_top
+    agreement = float(e.mean_agreement()[0])
     count = N_LISTED if top is None else e.count(top)
     listed = zip(e.order[0, :count].tolist(), e.gains[0, :count].tolist(), strict=True)
     above, below = (float(side[0]) for side in e.sum_gains())
-    target = _name_class(e, int(e.target[0]), subject) | {e.output.unit: float(e.score[0])}
+
+    def name_class(index: int) -> dict[str, Any]:
+        return {"class": index, "label": _label(e, index, subject)}
+
+    def place(k: int) -> dict[str, Any]:
+        if len(e.feature_shape) != 2 or e.view == "lines":
+            return {"feature": e.name_feature(k)}
+        return dict(zip(("row", "column"), divmod(k, e.feature_shape[1]), strict=True))
+
+    target = name_class(int(e.target[0])) | {e.output.unit: float(e.score[0])}
     if e.rival is not None:
-        target["not"] = _name_class(e, int(e.rival[0]), subject)
+        target["not"] = name_class(int(e.rival[0]))
     return {
         "input": done.input.name,
         **({} if e.texts is None else {"text": "".join(e.texts[0])}),
         "files": {
             Path(name).stem: show(done.folder / name) for name in (*subject.files, EXPLANATION)
         },
-        "predicted": [
-            _name_class(e, index, subject) | {e.output.unit: p} for index, p in done.guesses
-        ],
+        "predicted": [name_class(index) | {e.output.unit: p} for index, p in done.guesses],
         "target": target,
         "output": e.output.kind,
         "feature_shape": list(e.feature_shape),
         "note": done.note,
-        "agreement": _number(float(e.mean_agreement()[0])),
+        "agreement": None if math.isnan(agreement) else agreement,
         "gains": {
             "unit": e.unit,
             "for": above,
             "against": below,
             "most_against": [e.name_feature(k) for k in e.rank_against(0, N_LISTED)],
         },
-        "top": [{**_place(e, k), "gain": gain} for k, gain in listed],
+        "top": [{**place(k), "gain": gain} for k, gain in listed],
     }
-
-
-def _place(e: Explanation, k: int) -> dict[str, Any]:
-    """Where a feature is: a row and a column in pictures, else its name."""
-    if len(e.feature_shape) != 2 or e.view == "lines":
-        return {"feature": e.name_feature(k)}
-    columns = e.feature_shape[1]
-    return {"row": k // columns, "column": k % columns}
-
-
-def _name_class(e: Explanation, index: int, subject: Subject) -> dict[str, Any]:
-    return {"class": index, "label": _label(e, index, subject)}
 
 
 def _tabulate_inputs(finished: Sequence[Finished], subject: Subject) -> Table:
@@ -170,7 +174,7 @@ def _tabulate_inputs(finished: Sequence[Finished], subject: Subject) -> Table:
     n = f", {counts.pop():,} features" if len(counts) == 1 else ""
     table = make_table(subject.name + n, *heading)
     table.columns[-1].justify = "right"
-    for done, name in zip(finished, _shorten(finished), strict=True):
+    for done in finished:
         e = done.explanation
         (best, p), *others = done.guesses
         said = e.write_score(0) if e.ranking is None or e.output.kind == "value" else f"{p:.2f}"
@@ -179,7 +183,9 @@ def _tabulate_inputs(finished: Sequence[Finished], subject: Subject) -> Table:
         if rest:
             predicted.append(f"\n{', '.join(rest)}", "not bold dim")
         explained = [] if subject.aim is None else [f"{e.name(0)} {e.write_score(0)}"]
-        table.add_row(name, predicted, *explained, _write(float(e.mean_agreement()[0])))
+        agreement = float(e.mean_agreement()[0])
+        agree = "-" if math.isnan(agreement) else f"{agreement:.2f}"
+        table.add_row(done.input.folder, predicted, *explained, agree)
     return table
 
 
@@ -190,47 +196,8 @@ def _label(e: Explanation, index: int, subject: Subject) -> str:
     return subject.labels[index] if 0 <= index < len(subject.labels) else f"class {index}"
 
 
-def _print_places(finished: Sequence[Finished], subject: Subject, report: Path | None) -> None:
-    folders = [done.folder for done in finished]
-    first, *others = subject.files
-    beside = f", {' and '.join(others)} there" if others else ""
-    say(f"Look at {show(folders[0] / first)}{beside}")
-    if len(folders) > 1:
-        say(f"and in the other folders of {show(subject.out)}")
-    if report is not None:
-        say(f"Open {show(report)} in a browser to look closer")
-    elif (subject.out / REPORT).exists():
-        say(f"{show(subject.out / REPORT)} is of an earlier run", "yellow")
-    older = sorted(
-        file.parent.name
-        for file in subject.out.glob(f"*/{EXPLANATION}")
-        if file.parent not in folders
-    )
-    if older:
-        names = ", ".join(map(show, older[:5])) + (", …" if len(older) > 5 else "")
-        say(f"Of earlier runs, and not in this report: {names}", "yellow")
-
-
-def _describe_costs(explanations: Sequence[Explanation]) -> str:
-    """What members, questions and all took of the model, and how long it was."""
-    spent, seconds = _total(explanations, "evaluations"), _total(explanations, "seconds")
-    named = {"questions" if name == "sea" else name: n for name, n in spent.items()}
-    parts = ", ".join(f"{name} {n:,}" for name, n in named.items())
-    took = seconds.get("total", sum(seconds.values()))
-    return f"Evaluations: {sum(spent.values()):,} ({parts}), {took:.1f} seconds"
-
-
 def _total(explanations: Sequence[Explanation], kind: str) -> dict[str, float]:
-    totals: dict[str, float] = {}
+    totals = Counter[str]()
     for e in explanations:
-        for name, value in getattr(e.provenance, kind).items():
-            totals[name] = totals.get(name, 0) + value
-    return totals
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _write(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:.2f}"
+        totals.update(getattr(e.provenance, kind))
+    return dict(totals)

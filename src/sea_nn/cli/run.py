@@ -7,20 +7,12 @@ from typing import Any
 
 import typer
 
-from sea_nn.cli.options import Settings, argument, choose, find_class, option
-from sea_nn.cli.terminal import FAILED, err, list_examples, say, show, wait
+from sea_nn.cli.options import Settings, choose, find_class, option
+from sea_nn.cli.terminal import FAILED, err, say, show, wait
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import check_path
 from sea_nn.extras import check_extras
 
-EXAMPLES = list_examples(
-    "sea run photos/ -o out",
-    "sea run photos/ -o out --budget 128",
-    "sea run 'photos/**/*.jpg' -o out --workers 2 --shard-size 32",
-    "sea run pictures.csv -o out --target label --model resnet50",
-    "sea run table.csv -o out --model my_model.py:make_model",
-    "sea run photos/ -o out --retry-errors --strict",
-)
 PRECISIONS = ("float16", "uint8", "float32")
 TRUE = "label"
 
@@ -29,7 +21,7 @@ TRUE = "label"
 class Run(Settings):
     """The options of ``sea run``."""
 
-    source: str = argument(
+    source: str = option(
         MISSING, "SOURCE", "A folder or glob of pictures or NIfTI volumes, a CSV or Parquet table "
         "(of paths or features), or .safetensors/.npz files.",
     )  # fmt: skip
@@ -91,6 +83,14 @@ def run(o: Run) -> None:
 
     Exit code 0: every input has its row; 1: some have none, or with --strict some failed; 2: wrong
     use; 130 or 143: stopped.
+
+    Examples:
+      sea run photos/ -o out
+      sea run photos/ -o out --budget 128
+      sea run 'photos/**/*.jpg' -o out --workers 2 --shard-size 32
+      sea run pictures.csv -o out --target label --model resnet50
+      sea run table.csv -o out --model my_model.py:make_model
+      sea run photos/ -o out --retry-errors --strict
     """
     o.check()
     with wait(f"Loading PyTorch and {o.model} ..."):

@@ -3,9 +3,7 @@
 import os
 import re
 import signal
-import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -15,9 +13,6 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
-
-from sea_nn.errors import InputError
-from sea_nn.explanation.atomic import remove_stale
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 
@@ -36,11 +31,6 @@ def say(text: str, style: str = "", console: Console = out) -> None:
     console.print(text, style=style, soft_wrap=True)
 
 
-def say_error(text: str) -> None:
-    """Print one clear message in red, on standard error."""
-    say(f"Error: {translate(text)}", "bold red", err)
-
-
 def translate(text: str) -> str:
     """Advice that is written for Python, in the words of the command line.
 
@@ -51,23 +41,20 @@ def translate(text: str) -> str:
     return _PYTHON_OPTION.sub(r"--set \2.\4=\5", text)
 
 
-_interrupted = False
+_interrupted = threading.Event()
 
 
 @contextmanager
 def remember_interrupts() -> Iterator[None]:
     """Remember Ctrl-C: the code of a model or a library may catch the exception that it raises."""
-    global _interrupted
-    _interrupted = False
+    _interrupted.clear()
     default = signal.default_int_handler
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not default:
+    if signal.getsignal(signal.SIGINT) is not default:  # someone ignores it, or minds it already
         yield
         return
 
     def remember(number: int, frame: Any) -> None:
-        global _interrupted
-        _interrupted = True
+        _interrupted.set()
         default(number, frame)
 
     signal.signal(signal.SIGINT, remember)
@@ -79,7 +66,7 @@ def remember_interrupts() -> Iterator[None]:
 
 def check_interrupt() -> None:
     """Raise KeyboardInterrupt if Ctrl-C was pressed and someone has caught it."""
-    if _interrupted:
+    if _interrupted.is_set():
         raise KeyboardInterrupt
 
 
@@ -91,31 +78,9 @@ def describe_error(error: Exception) -> str:
     return str(error)
 
 
-def prepare_folder(folder: Path) -> None:
-    """Make sure that results can be written, before they are worked for.
-
-    What killed runs left there half-done is removed.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-        remove_stale(folder)
-    except OSError as error:
-        raise InputError(
-            f"cannot write to {show(folder)} ({error.strerror or error}); choose another folder "
-            "with -o"
-        ) from error
-
-
 def show(path: str | Path) -> str:
     """A path as text that any terminal can print, whatever bytes it is made of."""
     return os.fsencode(path).decode("utf-8", "replace")
-
-
-def list_examples(*commands: str) -> str:
-    """Commands as the end of a help page, each on a line of its own."""
-    return "\n".join(("\b", "Examples:", *(f"  {command}" for command in commands)))
 
 
 def wait(text: str) -> AbstractContextManager[Any]:
@@ -132,16 +97,14 @@ def make_table(title: str, *headings: str) -> Table:
     return table
 
 
-class Bar:
+class Bar(Progress):
     """One progress bar on standard error over all inputs and members, with the time left.
 
     Where standard error is no terminal, a line now and then says how far it is.
     """
 
     def __init__(self, n_inputs: int) -> None:
-        self._total, self._done, self._said = max(1, n_inputs), 0.0, time.monotonic()
-        self._first: tuple[float, float] | None = None  # what was done when the pace was first seen
-        self._progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(),
             TaskProgressColumn(),
@@ -150,33 +113,19 @@ class Bar:
             console=err,
             transient=True,
             disable=not err.is_terminal,
+            speed_estimate_period=3600,  # a single input may take minutes
         )
-        self._task = self._progress.add_task("preparing", total=n_inputs)
-
-    def __enter__(self) -> "Bar":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._said = self.get_time()
+        self.add_task("preparing", total=n_inputs)
 
     def show(self, text: str, n_done: float | None = None) -> None:
         """Say what is going on; ``n_done`` inputs, or parts of them, are done (None: as before)."""
         check_interrupt()
-        self._progress.update(self._task, description=text, completed=n_done)
-        self._done = self._done if n_done is None else n_done
-        now = time.monotonic()
-        if self._first is None and self._done:
-            # Remembered inputs take no time, so the pace is measured from here on.
-            self._first = self._done, now
-        if not err.is_terminal and now - self._said >= EVERY:
-            self._said = now
-            left = self._estimate(now)
-            say(f"{text}, {self._done / self._total:.0%} done{left}", console=err)
-
-    def _estimate(self, now: float) -> str:
-        first, started = self._first or (0.0, now)
-        if self._done <= first:
-            return ""
-        left = (now - started) / (self._done - first) * (self._total - self._done)
-        return f", about {left / 60:.0f} min left" if left >= 90 else f", about {left:.0f} s left"
+        (task,) = self.tasks
+        self.update(task.id, description=text, completed=n_done)
+        if not err.is_terminal and self.get_time() - self._said >= EVERY:
+            self._said = self.get_time()
+            left = task.time_remaining
+            about = "" if left is None else f", about {left:.0f} s left"
+            about = about if left is None or left < 90 else f", about {left / 60:.0f} min left"
+            say(f"{text}, {task.percentage:.0f}% done{about}", console=err)

@@ -1,7 +1,6 @@
 """The work behind ``sea explain``: inputs in, a folder of results for each, what came of it."""
 
 import errno
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,9 +12,9 @@ from PIL import Image
 from torch import Tensor
 
 from sea_nn.call import About, Running
+from sea_nn.cli.explain import Explain
 from sea_nn.cli.inputs import EXPLANATION, Input
 from sea_nn.cli.options import ModelOptions, Settings
-from sea_nn.cli.request import Explain
 from sea_nn.cli.terminal import Bar, describe_error, err, say, show
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError, SEAError
@@ -55,29 +54,39 @@ class Finished:
 
 @dataclass
 class Outcome:
-    """What came of all inputs: finished ones, failed ones with the reason, Ctrl-C."""
+    """What came of all inputs: finished ones, names of failed ones with the reason, Ctrl-C."""
 
     finished: list[Finished] = field(default_factory=list)
-    failed: list[tuple[Input, str]] = field(default_factory=list)
+    failed: list[tuple[str, str]] = field(default_factory=list)
     interrupted: bool = False
 
 
-class Subject(ABC):
-    """What inputs are explained for: texts, volumes or pictures, and the model that takes them."""
+class Subject:
+    """What inputs are explained for: here volumes, one at a time, as their files have them."""
 
     files: tuple[str, ...] = ("strip.png",)
-    name: str
-    labels: tuple[str, ...]
-    aim: Any
-    sea: Any
-    device: torch.device
+    size = 1
 
     def __init__(self, o: Explain) -> None:
-        self.o, self.out, self.size = o, o.output, 1
+        self.o, self.loaded = o, load(o)
+        self.name, self.labels = self.loaded.name, self.loaded.labels
+        self.device = find_device(self.loaded)
+        self.sea: Any = build(o, self.loaded)
+        self.aim: Any = o.find_aim(self.labels, partial(count_classes, self.loaded))
 
-    @abstractmethod
     def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
         """Explain some inputs at once."""
+        x = opened[0].unsqueeze(0).to(self.device)
+        found: Explanation = self.sea.explain(x, self.aim, **self.tell(progress))
+        return found
+
+    def tell(self, progress: Progress, images: Tensor | None = None) -> dict[str, Any]:
+        """What explanations are told beside the inputs."""
+        return {
+            "labels": self.labels or None,
+            "about": About(images=images, model_name=self.name),
+            "running": Running(progress=progress, on_error="skip"),
+        }
 
     def blame(self, opened: Any, error: Exception) -> str:
         """Why one input could not be explained."""
@@ -94,33 +103,7 @@ class Subject(ABC):
         return ""
 
 
-class Volumes(Subject):
-    """Volumes, one at a time, as their files have them."""
-
-    def __init__(self, o: Explain) -> None:
-        super().__init__(o)
-        self.loaded = load(o)
-        self.name, self.labels = self.loaded.name, self.loaded.labels
-        self.device = find_device(self.loaded)
-        self.sea = build(o, self.loaded)
-        self.aim = o.find_aim(self.labels, partial(count_classes, self.loaded))
-
-    def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
-        """Explain one volume."""
-        x = opened[0].unsqueeze(0).to(self.device)
-        found: Explanation = self.sea.explain(x, self.aim, **self.tell(progress))
-        return found
-
-    def tell(self, progress: Progress, images: Tensor | None = None) -> dict[str, Any]:
-        """What explanations are told beside the inputs."""
-        return {
-            "labels": self.labels or None,
-            "about": About(images=images, model_name=self.name),
-            "running": Running(progress=progress, on_error="skip"),
-        }
-
-
-class Pictures(Volumes):
+class Pictures(Subject):
     """Pictures, as the classifier's preprocessing gives them to it."""
 
     files = ("map.png", "strip.png", "top.png")
@@ -173,8 +156,13 @@ class Pictures(Volumes):
         return super().blame(opened, error)
 
     def draw(self, e: Explanation, folder: Path) -> None:
-        """Draw the pictures of one explanation."""
-        draw_map(e).save(folder / "map.png")
+        """Draw the pictures of one explanation; small maps enlarged by a whole factor."""
+        assert e.images is not None
+        painted = blend(to_array(e.images[0]), heat(e.attribution[0, 0], 0))
+        picture = Image.fromarray((painted * 255).round().astype("uint8"))
+        factor = max(1, round(MAP_SIDE / max(picture.size)))
+        large = (picture.width * factor, picture.height * factor)
+        picture.resize(large, Image.Resampling.BOX).save(folder / "map.png")
         e.plot("strip", folder / "strip.png")
         sizes = {*e.default_sizes(), *([e.count(self.o.n_top)] if self.o.n_top else [])}
         e.plot("top", folder / "top.png", p=sorted(sizes))
@@ -200,8 +188,7 @@ class Texts(Subject):
     def __init__(self, o: Explain) -> None:
         from sea_nn.text.load import load_text_model
 
-        super().__init__(o)
-        folder = o.model.partition(":")[2]
+        self.o, folder = o, o.model.partition(":")[2]
         names = None if o.labels is None else [part.strip() for part in o.labels.split(",")]
         model, tokenizer = load_text_model(folder, names)
         self.device = torch.device(find_place(o.device))
@@ -236,9 +223,7 @@ class Texts(Subject):
 
 def load_subject(o: Explain) -> Subject:
     """Load what the inputs are explained for."""
-    kinds: dict[str, Callable[[Explain], Subject]]
-    kinds = {"picture": Pictures, "volume": Volumes, "text": Texts}
-    return kinds[o.kind](o)
+    return {"picture": Pictures, "volume": Subject, "text": Texts}[o.kind](o)
 
 
 def explain_inputs(subject: Subject, inputs: Sequence[Input], bar: Bar) -> Outcome:
@@ -255,14 +240,15 @@ def explain_inputs(subject: Subject, inputs: Sequence[Input], bar: Bar) -> Outco
                 try:
                     opened.append((one, one.read()))
                 except SEAError as error:
-                    outcome.failed.append((one, str(error)))
+                    outcome.failed.append((one.name, str(error)))
             if opened:
                 _explain_batch(subject, opened, outcome, bar)
     except KeyboardInterrupt:
         outcome.interrupted = True
     except OSError as error:  # the disk is full: more would be worked for in vain
-        seen = {done.input for done in outcome.finished} | {one for one, _ in outcome.failed}
-        outcome.failed += [(one, describe_error(error)) for one in inputs if one not in seen]
+        seen = {*(done.input.name for done in outcome.finished), *dict(outcome.failed)}
+        reason = describe_error(error)
+        outcome.failed += [(one.name, reason) for one in inputs if one.name not in seen]
     return outcome
 
 
@@ -281,24 +267,24 @@ def _explain_batch(
         if len(opened) > 1:  # find the one to blame; the others must not suffer
             for suspect in opened:
                 _explain_batch(subject, [suspect], outcome, bar)
-            return
-        outcome.failed.append((opened[0][0], subject.blame(opened[0][1], error)))
+        else:
+            ((one, content),) = opened
+            outcome.failed.append((one.name, subject.blame(content, error)))
         return
     for i, (one, content) in enumerate(opened):
         bar.show(f"{one.name}: writing")
-        e = _divide_costs(explanation[i], len(opened))
-        folder = subject.out / one.folder
+        e, folder = _divide_costs(explanation[i], len(opened)), subject.o.output / one.folder
         try:
-            write_results(subject, e, folder)
+            _write_results(subject, e, folder)
         except (SEAError, OSError) as error:
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
-            outcome.failed.append((one, describe_error(error)))
-            continue
-        outcome.finished.append(Finished(one, folder, e, subject.note(content)))
+            outcome.failed.append((one.name, describe_error(error)))
+        else:
+            outcome.finished.append(Finished(one, folder, e, subject.note(content)))
 
 
-def write_results(subject: Subject, e: Explanation, folder: Path) -> None:
+def _write_results(subject: Subject, e: Explanation, folder: Path) -> None:
     """Write the pictures and the file of one explained input: all of them, or none."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{show(folder)} is a file, and results need a folder of this name")
@@ -310,16 +296,6 @@ def write_results(subject: Subject, e: Explanation, folder: Path) -> None:
                 (fresh / name).replace(find_target(folder / name))
         else:
             fresh.rename(folder)
-
-
-def draw_map(e: Explanation) -> Image.Image:
-    """The SEA map laid over a grey copy of its picture; small ones enlarged by a whole factor."""
-    if e.images is None:
-        raise ValueError("an explanation without its picture cannot be drawn over it")
-    painted = blend(to_array(e.images[0]), heat(e.attribution[0, 0], 0))
-    picture = Image.fromarray((painted * 255).round().astype("uint8"))
-    factor = max(1, round(MAP_SIDE / max(picture.size)))
-    return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.BOX)
 
 
 def _divide_costs(e: Explanation, n_inputs: int) -> Explanation:
@@ -350,9 +326,7 @@ def find_place(device: str) -> str:
 def build(o: Settings, loaded: LoadedModel) -> SEA:
     """The explainer that the options describe."""
     methods, budget = o.method
-    named: Any = methods
-    if o.chosen:
-        named = [(entry.member, entry.options) for entry in o.entries]
+    named = [(entry.member, entry.options) for entry in o.entries] if o.chosen else methods
     how: dict[str, Any] = {"output": o.model_output, "seed": o.seed}
     if budget is not None:
         return SEA(loaded.model, named, budget=budget, absent=o.absent, grid=o.cells, **how)

@@ -15,9 +15,9 @@ from sea_nn.datasets.items import Item, ItemError, Reader, Source, hash_bytes, p
 from sea_nn.datasets.storage import MANIFEST, OWN
 from sea_nn.errors import InputError
 from sea_nn.vision.images import load_image
-from sea_nn.vision.volumes import NIFTI, load_volume
+from sea_nn.vision.names import NIFTI
+from sea_nn.vision.volumes import load_volume
 
-PICTURES = frozenset((".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp"))
 MOST_HASHED = 20 << 30
 """Up to so many bytes of files are hashed; of more, only sizes and times are compared."""
 MOST_READ = 2 << 30  # bytes of one file

@@ -19,12 +19,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.dataloader import default_collate
 
-from sea_nn.datasets.files import PICTURES, list_files, open_pictures
+from sea_nn.datasets.files import list_files, open_pictures
 from sea_nn.datasets.fingerprint import fingerprint
 from sea_nn.datasets.items import Prepare, Reader, Source, plain_name
 from sea_nn.datasets.tables import TABLES, TENSORS, open_table, open_tensor_files
 from sea_nn.errors import InputError, KindError
-from sea_nn.vision.volumes import NIFTI
+from sea_nn.vision.names import NIFTI, PICTURES
 
 N_PROBES = 16
 """Items of a data set without files that are read to tell whether it changed."""

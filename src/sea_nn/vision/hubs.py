@@ -7,8 +7,7 @@ for; some need the network to fetch its weights.
 import difflib
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from PIL import Image
@@ -17,84 +16,74 @@ from torch import Tensor, nn
 from sea_nn.errors import InputError, SEAError
 from sea_nn.extras import import_extra
 from sea_nn.vision.images import Preprocess
-from sea_nn.vision.loaded import LoadedModel
 from sea_nn.vision.names import load_imagenet_labels
 
+Loaded = tuple[nn.Module, Preprocess, Sequence[str], str]
+"""A model, its preprocessing, the names of its classes, and where it comes from."""
+WITHOUT_CODE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+"""Has PyTorch refuse weights files that would run code, whoever loads them."""
 
-def load_from_hub(hub: str, name: str) -> LoadedModel:
+
+def load_from_hub(hub: str, name: str) -> Loaded:
     """Load a model by the name that a hub, one of ``HUBS``, knows it by."""
+    before = os.environ.get(WITHOUT_CODE)
+    os.environ[WITHOUT_CODE] = "1"
     try:
-        with _without_code():
-            return HUBS[hub](name)
+        return HUBS[hub](name)
     except SEAError:
         raise
     # No such model there, no network, or weights that would run code.
     except (OSError, ValueError, pickle.UnpicklingError) as error:
         raise InputError(f"{hub} could not load the model {name!r}: {error}") from error
-
-
-@contextmanager
-def _without_code() -> Iterator[None]:
-    """Have PyTorch refuse weights files that would run code, whoever loads them."""
-    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
     finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+        del os.environ[WITHOUT_CODE]
+        if before is not None:
+            os.environ[WITHOUT_CODE] = before
 
 
-def _load_torchvision(name: str) -> LoadedModel:
-    models = import_extra("torchvision.models", "this model")
-    known = models.list_models(module=models)  # classifiers only, not detection or video
+def _check_name(hub: str, name: str, known: Sequence[str]) -> None:
     if name not in known:
-        near = difflib.get_close_matches(name, known, 5, 0) or known
-        raise InputError(f"torchvision has no classifier {name!r}; near: {', '.join(near)}.")
+        near = difflib.get_close_matches(name, known, 5, 0)
+        raise InputError(f"{hub} has no classifier {name!r}; near: {', '.join(near)}.")
+
+
+def _load_torchvision(name: str) -> Loaded:
+    models = import_extra("torchvision.models", "this model")
+    _check_name("torchvision", name, models.list_models(module=models))  # no detection, no video
     weights = models.get_model_weights(name).DEFAULT
     recipe = weights.transforms()
-    return LoadedModel(
-        model=models.get_model(name, weights=weights),
-        preprocess=Preprocess(
-            resize=recipe.resize_size[0],
-            crop=recipe.crop_size[0],
-            mean=tuple(recipe.mean),
-            std=tuple(recipe.std),
-            interpolation=recipe.interpolation.value,
-        ),
-        labels=tuple(weights.meta["categories"]),
-        name=name,
-        source=f"torchvision, {weights}",
+    preprocess = Preprocess(
+        resize=recipe.resize_size[0],
+        crop=recipe.crop_size[0],
+        mean=tuple(recipe.mean),
+        std=tuple(recipe.std),
+        interpolation=recipe.interpolation.value,
     )
+    model = models.get_model(name, weights=weights)
+    return model, preprocess, weights.meta["categories"], f"torchvision, {weights}"
 
 
-def _load_timm(name: str) -> LoadedModel:
+def _load_timm(name: str) -> Loaded:
     timm = import_extra("timm", "this model")
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), 5, 0)
-        raise InputError(f"timm has no model {name!r}; near: {', '.join(near)}.")
+    if not timm.is_model(name):  # which also knows names with a tag of their weights
+        _check_name("timm", name, timm.list_models())
     model = timm.create_model(name, pretrained=True)
     recipe = timm.data.resolve_data_config({}, model=model)
     _, height, width = recipe["input_size"]
     full = (int(height / recipe["crop_pct"]), int(width / recipe["crop_pct"]))
     squash = height != width or recipe.get("crop_mode", "center") != "center"
-    labels = tuple(model.pretrained_cfg.get("label_names") or ())
-    return LoadedModel(
-        model=model,
-        preprocess=Preprocess(
-            resize=full if squash else full[0],
-            crop=(height, width),
-            mean=tuple(recipe["mean"]),
-            std=tuple(recipe["std"]),
-            interpolation=recipe["interpolation"],
-        ),
-        labels=labels or (load_imagenet_labels() if model.num_classes == 1000 else ()),
-        name=name,
-        source=f"timm, licence {model.pretrained_cfg.get('license') or 'not stated'}",
+    preprocess = Preprocess(
+        resize=full if squash else full[0],
+        crop=(height, width),
+        mean=tuple(recipe["mean"]),
+        std=tuple(recipe["std"]),
+        interpolation=recipe["interpolation"],
     )
+    labels = model.pretrained_cfg.get("label_names") or ()
+    if not labels and model.num_classes == 1000:
+        labels = load_imagenet_labels()
+    licence = model.pretrained_cfg.get("license") or "not stated"
+    return model, preprocess, labels, f"timm, licence {licence}"
 
 
 class PlainClassifier(nn.Module):
@@ -110,28 +99,20 @@ class PlainClassifier(nn.Module):
         return logits
 
 
-def _load_hf(name: str) -> LoadedModel:
-    transformers = import_extra("transformers", "this model")
-    recipe = transformers.AutoImageProcessor.from_pretrained(
-        name, trust_remote_code=False
-    ).to_dict()
-    classifier = transformers.AutoModelForImageClassification.from_pretrained(
-        name, trust_remote_code=False
-    )
+def _load_hf(name: str) -> Loaded:
+    auto = import_extra("transformers", "this model")
+    recipe = auto.AutoImageProcessor.from_pretrained(name, trust_remote_code=False).to_dict()
+    kind = auto.AutoModelForImageClassification
+    classifier = kind.from_pretrained(name, trust_remote_code=False)
     names = classifier.config.id2label
-    return LoadedModel(
-        model=PlainClassifier(classifier),
-        preprocess=_read_hf_recipe(recipe),
-        labels=tuple(names[index] for index in range(len(names))),
-        name=name,
-        source=f"Hugging Face, {name}",
-    )
+    labels = [names[index] for index in range(len(names))]
+    return PlainClassifier(classifier), _read_hf_recipe(recipe), labels, f"Hugging Face, {name}"
 
 
 def _read_hf_recipe(recipe: Mapping[str, Any]) -> Preprocess:
     """Translate an image processor's settings; sizes come as an int or under several keys."""
-    size, crop = recipe.get("size"), recipe.get("crop_size")
-    resize = _read_hf_size(size)
+    crop = recipe.get("crop_size")
+    resize = _read_hf_size(recipe.get("size"))
     if recipe.get("crop_pct"):  # ConvNeXt: enlarge and crop below 384 pixels, squash from there on
         side = resize if isinstance(resize, int) else resize[0]
         resize = int(side / recipe["crop_pct"]) if side < 384 else (side, side)
@@ -157,19 +138,20 @@ def _read_hf_recipe(recipe: Mapping[str, Any]) -> Preprocess:
 
 
 def _read_hf_size(size: Any) -> int | tuple[int, int]:
-    if isinstance(size, int):
-        return (size, size)
-    if isinstance(size, Mapping) and "shortest_edge" in size:
-        return int(size["shortest_edge"])
-    if isinstance(size, Mapping) and "height" in size and "width" in size:
-        return int(size["height"]), int(size["width"])
+    match size:
+        case int():
+            return (size, size)
+        case {"shortest_edge": side}:
+            return int(side)
+        case {"height": height, "width": width}:
+            return int(height), int(width)
     raise InputError(
         f"This image processor's size {size!r} is not understood. Load the model in a file of "
         "your own (FILE.py:FUNCTION) that returns (module, Preprocess, labels)."
     )
 
 
-HUBS: dict[str, Callable[[str], LoadedModel]] = {
+HUBS: dict[str, Callable[[str], Loaded]] = {
     "torchvision": _load_torchvision,
     "timm": _load_timm,
     "hf": _load_hf,

@@ -11,7 +11,7 @@ torch.Size([3, 224, 224])
 
 from __future__ import annotations
 
-import contextlib
+import os
 import stat
 import warnings
 from dataclasses import dataclass
@@ -46,9 +46,7 @@ def load_image(source: str | Path | IO[bytes]) -> Image.Image:
         InputError: there is no such file, it is not a readable image, or it is too large.
     """
     if isinstance(source, str | Path):
-        path = Path(source)
-        with contextlib.suppress(RuntimeError):  # "~name", and there is no such user
-            path = path.expanduser()
+        path = Path(os.path.expanduser(source))
         _check_file(path)
         return _decode(path, str(path))
     if not hasattr(source, "read"):
@@ -90,23 +88,20 @@ def _check_file(path: Path) -> None:
         raise InputError(f"There is no image at {path}. Check the name and the folder.") from None
     except (OSError, ValueError) as error:  # a name too long, a NUL in it, a folder that is shut
         raise InputError(f"{str(path)[:80]!r} cannot be looked at: {error}.") from error
-    if stat.S_ISDIR(found.st_mode):
-        raise InputError(f"{path} is a folder; name one image file in it.")
     if not stat.S_ISREG(found.st_mode):
-        raise InputError(f"{path} is a pipe or a device; reading it might never end. Name a file.")
-    if found.st_size == 0:
-        raise InputError(f"{path} is empty (0 bytes), so it holds no image. Fetch it again.")
+        raise InputError(f"{path} is a folder, a pipe or a device. Name one image file.")
 
 
 def _decode(source: Path | IO[bytes], name: str) -> Image.Image:
     try:
         # Pillow warns of odd metadata and of large pictures; the latter is checked here.
         with warnings.catch_warnings(action="ignore"), Image.open(source, formats=FORMATS) as image:
-            _limit_size(image, name)
+            _limit_size(image)
             image.load()
-            upright = _turn_upright(image)
-    except InputError:
-        raise
+            try:
+                upright = ImageOps.exif_transpose(image)
+            except Exception:
+                upright = image.copy()  # a broken EXIF block says nothing about rotation
     except PermissionError as error:
         raise InputError(f"{name} may not be read: permission denied.") from error
     except UnidentifiedImageError as error:
@@ -120,25 +115,14 @@ def _decode(source: Path | IO[bytes], name: str) -> Image.Image:
     return to_rgb(upright)
 
 
-def _limit_size(image: Image.Image, name: str) -> None:
+def _limit_size(image: Image.Image) -> None:
     """Hold memory down: a JPEG can be decoded at half its size, others are refused."""
     limit = Image.MAX_IMAGE_PIXELS
     width, height = image.size
-    if limit is None or width * height <= limit:
-        return
-    image.draft("RGB", (width // 2, height // 2))
-    if image.width * image.height > limit:
-        raise InputError(
-            f"{name} has {width} x {height} pixels; more than {limit / 1e6:.0f} million may not "
-            "fit in memory. Scale it down first: models look at a few hundred pixels a side."
-        )
-
-
-def _turn_upright(image: Image.Image) -> Image.Image:
-    try:
-        return ImageOps.exif_transpose(image)
-    except Exception:
-        return image.copy()  # a broken EXIF block says nothing about rotation
+    if limit is not None and width * height > limit:
+        image.draft("RGB", (width // 2, height // 2))
+        if image.width * image.height > limit:
+            raise Image.DecompressionBombError(f"{width} x {height} pixels")
 
 
 def _scale_grey(image: Image.Image) -> NDArray[np.uint8]:
@@ -148,22 +132,17 @@ def _scale_grey(image: Image.Image) -> NDArray[np.uint8]:
     if image.mode == "F" and low >= 0 and high <= 1:
         values = values * 255
     elif image.mode != "F" and low >= 0 and high <= 65535:
-        values = values * (255 / _find_largest(high))
+        white = 4095 if 0 < high <= 4095 else 65535
+        if white == 4095:
+            warnings.warn(
+                f"no value of this 16-bit picture is above {high:.0f}: taken for 12 bits, with "
+                "4095 as white. If that is wrong, save it with 8 bits",
+                stacklevel=2,
+            )
+        values = values * (255 / white)
     elif low < 0 or high > 255:
         values = (values - low) / max(high - low, 1e-12) * 255
     return np.round(values).astype(np.uint8)
-
-
-def _find_largest(brightest: float) -> int:
-    """The value that stands for white in a picture of 16 bits."""
-    if brightest > 4095 or brightest == 0:
-        return 65535
-    warnings.warn(
-        f"no value of this 16-bit picture is above {brightest:.0f}: taken for 12 bits, with 4095 "
-        "as white. If that is wrong, save it with 8 bits",
-        stacklevel=2,
-    )
-    return 4095
 
 
 @dataclass(frozen=True)

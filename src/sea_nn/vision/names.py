@@ -7,13 +7,15 @@
 import difflib
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 
 from sea_nn.errors import InputError
 from sea_nn.extras import check_extras
 from sea_nn.vision.folders import DATA_VARIABLE, find_data
 
+ASSETS = Path(__file__).parent / "assets"
+PICTURES = frozenset((".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp"))
+NIFTI = (".nii", ".nii.gz")
 CLASSES = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
@@ -91,21 +93,16 @@ def load_imagenet_labels() -> tuple[str, ...]:
     >>> load_imagenet_labels()[281]
     'tabby'
     """
-    text = (files("sea_nn.vision") / "assets" / "imagenet_labels.txt").read_text(encoding="utf-8")
-    return tuple(text.splitlines())
+    return tuple((ASSETS / "imagenet_labels.txt").read_text(encoding="utf-8").splitlines())
 
 
 def find_known(name: str) -> Known:
     """What a name stands for; the error for an unknown one lists the choices, nearest first."""
     prefix, _, rest = name.partition(":")
-    if name in KNOWN and not name.isupper():
-        return KNOWN[name]
-    if prefix == "resnet50" and rest:
-        return KNOWN["resnet50"]
-    if f"{prefix}:NAME" in KNOWN and rest:
-        return KNOWN[f"{prefix}:NAME"]
-    if is_file(name):
-        return KNOWN[OWN]
+    family = f"{prefix}:NAME" if rest and prefix != "resnet50" else prefix
+    family = OWN if is_file(name) else family
+    if family in KNOWN:
+        return KNOWN[family]
     likeness = {
         known: difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() for known in KNOWN
     }

@@ -11,14 +11,13 @@ torch.Size([2, 10])
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from importlib.resources import as_file, files
 from itertools import pairwise
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from sea_nn.vision.names import CLASSES
+from sea_nn.vision.names import ASSETS, CLASSES
 
 __all__ = ["CLASSES", "FashionCNN", "FashionSample", "load_cnn", "load_sample"]
 
@@ -52,7 +51,7 @@ class FashionSample:
 
 def load_sample() -> FashionSample:
     """Return the shipped 200 test images: the first 20 of each class, class after class."""
-    tensors = _load_asset("fashion_sample.safetensors")
+    tensors = load_file(ASSETS / "fashion_sample.safetensors")
     return FashionSample(
         images=tensors["images"].unsqueeze(1).float() / 255, labels=tensors["labels"].long()
     )
@@ -62,11 +61,5 @@ def load_cnn(device: str | torch.device = "cpu") -> FashionCNN:
     """Return the shipped CNN in evaluation mode; ``scripts/make_assets.py`` trained it."""
     with torch.device("meta"):  # draws no random numbers: every tensor comes from the file
         cnn = FashionCNN()
-    cnn.load_state_dict(_load_asset("fashion_cnn.safetensors"), assign=True)
+    cnn.load_state_dict(load_file(ASSETS / "fashion_cnn.safetensors"), assign=True)
     return cnn.to(device).eval()
-
-
-def _load_asset(name: str) -> dict[str, Tensor]:
-    with as_file(files("sea_nn.vision") / "assets" / name) as path:
-        tensors: dict[str, Tensor] = load_file(path)
-    return tensors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.extras import import_extra
-
-NIFTI = (".nii", ".nii.gz")
+from sea_nn.vision.names import NIFTI
 
 
 def load_volume(path: str | Path) -> Tensor:
@@ -23,13 +23,7 @@ def load_volume(path: str | Path) -> Tensor:
             with the DICOM files of one series, ordered along the patient.
     """
     source = Path(path)
-    try:
-        source.lstat()
-    except FileNotFoundError:
-        pass  # said below, of either kind
-    except (OSError, ValueError) as error:  # a name too long, a NUL in it
-        raise InputError(f"{str(source)[:80]!r} cannot be looked at: {error}") from error
-    if source.is_dir():
+    if os.path.isdir(source):
         values = _read_dicom(source)
     elif source.name.lower().endswith(NIFTI):
         values = _read_nifti(source)
@@ -44,7 +38,7 @@ def load_volume(path: str | Path) -> Tensor:
 
 def _read_nifti(source: Path) -> np.ndarray[Any, Any]:
     nibabel = import_extra("nibabel", "NIfTI")
-    if not source.is_file():
+    if not os.path.isfile(source):  # which minds no name, however long or odd
         raise InputError(f"there is no file {str(source)!r}; check its name")
     try:
         found: Any = nibabel.load(source)
