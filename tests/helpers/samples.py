@@ -111,6 +111,23 @@ def explain_in_budget(count: int = 2) -> Explanation:
     return sea.explain(images.permute(0, 3, 1, 2) / 255, about=About(images=images), labels=names)
 
 
+@cache
+def explain_volume(count: int = 1) -> Explanation:
+    """Volumes explained with a budget."""
+    conv = nn.Conv3d(1, 4, 3, padding=1)
+    model = build(6, conv, nn.ReLU(), nn.AdaptiveAvgPool3d(2), nn.Flatten(), nn.Linear(32, 3))
+    x = torch.rand(count, 1, 12, 10, 8, generator=torch.Generator().manual_seed(0)) * 3
+    return SEA(model, ("saliency",), budget=40).explain(x, target=1)
+
+
+def explain_line(*weights: float) -> Explanation:
+    """A row of ones seen by a linear model with these weights for the class."""
+    model = nn.Linear(len(weights), 2)
+    model.weight.data = torch.tensor([weights, [0.0] * len(weights)])
+    nn.init.zeros_(model.bias)
+    return SEA(model, budget=2 * len(weights) + 6).explain(torch.ones(1, len(weights)), 0)
+
+
 def need_real(name: str, split: data.Split = "all") -> data.ImageSet:
     """Load a real set, or skip."""
     root = os.environ.get("SEA_NN_DATA")

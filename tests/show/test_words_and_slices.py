@@ -8,21 +8,21 @@ import pytest
 import torch
 from rich.console import Console
 
+from sea_nn import SEA
 from sea_nn.errors import InputError
 from sea_nn.show.panels import heat, paint
-from sea_nn.show.slices import paint_slices, pick_slices, plot_slices, tile
-from sea_nn.show.words import grade_words, plot_words, print_words
-from tests.show.test_plots import assert_readable, texts
+from sea_nn.show.slices import paint_slices, pick_slices, tile
+from sea_nn.show.words import grade_words, print_words
+from tests.helpers.samples import explain_volume
+from tests.show.test_plots import assert_readable, read
 
-WORDS = ["The ", "film ", "is ", "not ", "good", "."]
 FOR = torch.tensor([0.0, 0.1, 0.0, 0.0, 3.0, 0.0])
 AGAINST = torch.tensor([0.0, 0.0, 0.0, 1.5, 0.0, 0.0])
 
 
 def test_levels_follow_the_colour_scale_and_the_side():
     levels = grade_words(FOR, AGAINST)
-    net = (FOR - AGAINST).numpy()
-    expected = 8 * heat(np.abs(net)[None], 1)[0]
+    expected = 8 * heat((FOR - AGAINST).abs(), 0)
     assert np.abs(np.abs(levels) - expected).max() <= 0.5
     assert levels[4] > 0 > levels[3]
     assert grade_words(torch.zeros(3)).tolist() == [0, 0, 0]
@@ -32,28 +32,26 @@ def test_levels_follow_the_colour_scale_and_the_side():
 def test_terminal_underlines_with_and_without_colour(colour):
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, no_color=not colour, width=200)
-    console.print(print_words(["[bold]good", "bad", "so"], *torch.eye(3)[:2]))
+    console.print(print_words(["[bold]good ", "bad ", "so"], *torch.eye(3)[:2]))
     said = stream.getvalue()
     assert re.sub(r"\x1b\[[\d;]*m", "", said) == "[bold]good bad so\n"
     good, bad, so = (said.split(word)[0].rsplit(" ", 1)[-1] for word in ("[bold]", "bad", "so"))
     assert re.search(r"\x1b\[(1;)?4[;m]", good)  # underlined
     assert re.search(r"\x1b\[(1;)?21[;m]", bad)  # doubly
     assert "\x1b" not in so.replace("\x1b[0m", "")
+    with pytest.raises(InputError, match="1 words and 2 numbers"):
+        print_words(["alone"], torch.ones(2))
 
 
 def test_texts_in_a_figure_are_whole_and_break_into_lines():
-    many = [f"word{k}" for k in range(60)]
-    figure = plot_words([WORDS, many, ["$x_1$"]], [FOR, torch.rand(60), torch.ones(1)])
+    pytest.importorskip("transformers", reason="texts need transformers: pip install sea-nn[hf]")
+    from tests.helpers.texts import make_classifier, make_tokenizer
+
+    long = "the film was not bad, very good acting! " * 8 + "$x_1$"
+    e = SEA.for_text(make_classifier(), make_tokenizer(), budget=40).explain([long, "a film"])
+    figure = e.plot()
     assert_readable(figure)
-    written = [t.get_text() for t, _ in texts(figure)]
-    assert {*many, "good", "$x_1$"} <= set(written)
-
-
-def test_words_and_numbers_must_match():
-    with pytest.raises(InputError, match="6 words and 2 numbers"):
-        print_words(WORDS, torch.ones(2))
-    with pytest.raises(InputError, match="one number a word"):
-        grade_words(torch.ones(2, 2))
+    assert {word.strip() for text in e.texts for word in text} <= set(read(figure))
 
 
 def test_slices_are_spread_and_miss_no_spot():
@@ -69,26 +67,20 @@ def test_slices_are_spread_and_miss_no_spot():
 
 def test_slices_share_the_colours_of_the_volume():
     volume = torch.rand(5, 4, 6, generator=torch.Generator().manual_seed(0))
-    pictures = paint_slices(volume, [1, 3])
-    assert pictures.dtype == np.uint8
-    expected = paint(heat(volume[None], 1)[0, [1, 3]])
-    assert np.abs(pictures / 255 - expected).max() <= 0.5 / 255 + 1e-9
-    over = paint_slices(volume, [1, 3], volume)
-    assert over.shape == pictures.shape
-    assert (over != pictures).any()
+    assert np.allclose(paint_slices(volume, [1, 3]), paint(heat(volume, 0)[[1, 3]]))
 
 
 def test_what_lies_below_the_hottest_block_of_a_slice_is_still_seen():
-    volume, values = torch.zeros(1, 4, 40), torch.zeros(1, 4, 40)
+    volume, images = torch.zeros(1, 4, 40), torch.zeros(1, 4, 40, 3, dtype=torch.uint8)
     volume[:, :, :2] = 1.0
-    values[:, :, 1:] = 1.0
-    dark, light = paint_slices(volume, [0], values)[0, 0, :2].astype(int)
-    assert (light - dark >= 80).all()
+    images[:, :, 1:] = 255
+    dark, light = paint_slices(volume, [0], images)[0, 0, :2]
+    assert (light - dark >= 80 / 255).all()
 
 
 def test_tiles_lie_row_by_row():
     slices = np.arange(5 * 6).reshape(5, 2, 3)
-    whole = tile(slices, 3)
+    whole = tile(slices)
     assert whole.shape == (4, 9)
     assert np.array_equal(whole[:2, 3:6], slices[1])
     assert np.array_equal(whole[2:, :3], slices[3])
@@ -96,10 +88,6 @@ def test_tiles_lie_row_by_row():
 
 
 def test_figure_of_volumes_names_its_slices():
-    volumes = torch.rand(2, 1, 9, 8, 8, generator=torch.Generator().manual_seed(1))
-    figure = plot_slices(volumes, volumes[:, 0], ["a scan", "another"])
-    assert_readable(figure)
-    named = [t.get_text() for t, _ in texts(figure) if t.get_text().startswith("slice")]
-    assert named == [f"slice {k}" for v in volumes for k in pick_slices(v[0])]
-    with pytest.raises(InputError, match=r"\[N, D, H, W\]"):
-        plot_slices(volumes[0, 0])
+    e = explain_volume(2)
+    named = [text for text in read(e.plot()) if text.startswith("slice")]
+    assert named == [f"slice {k}" for volume in e.attribution for k in pick_slices(volume[0])]

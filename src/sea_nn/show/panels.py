@@ -1,4 +1,4 @@
-"""The ground every figure stands on: one colour scale, text that fits, grids of panels.
+"""The ground every figure stands on: one colour scale, one style, text that fits, grids of panels.
 
 Maps are drawn in multiples of their own mean, from 0 to ``LIMIT``, on a square-root scale. The
 limits never follow the data, so that a colour means the same share of a map's total in every
@@ -7,14 +7,14 @@ panel, figure and report; larger values take the top colour.
 
 import io
 import math
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from matplotlib import colormaps
-from matplotlib.axes import Axes
+from matplotlib import colormaps, rc_context
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
+from sea_nn.explanation.explanation import Explanation
 from sea_nn.paper.agreement import multiples_of_mean
 
 Array = NDArray[Any]
@@ -38,11 +39,46 @@ FOR, AGAINST = "#8c2981", "#1f5fa8"  # evidence for a class and against it
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1c1c22")
 WIDTH, DPI, SIZE = 9.0, 200, 8.5  # inches, dots an inch, points
 SMALLEST = 5.0  # points: below it a word is cut rather than shrunk
-HIGHEST = 2.6  # inches of a panel, for tall images
+WIDEST, HIGHEST, GAP = 1.5, 2.6, 0.06  # inches of a panel, and between two
+STYLE: dict[str, Any] = {
+    "figure.constrained_layout.use": True,
+    "figure.dpi": DPI,
+    "font.size": SIZE,
+    "text.color": INK,
+    "text.parse_math": False,  # in names, dollar signs are dollar signs
+    "axes.titlesize": SIZE,
+    "axes.labelsize": SIZE - 0.5,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "image.interpolation": "nearest",
+    "legend.fontsize": SIZE - 0.5,
+    "legend.frameon": False,
+    **{f"{axis}tick.labelsize": SIZE - 0.5 for axis in "xy"},
+    **{f"{axis}tick.color": INK for axis in "xy"},
+}
+"""What figures are drawn with; matplotlib itself lays them out."""
+NOUNS = {
+    "picture": (("pixel", "pixels"), ("cell", "cells")),
+    "slices": (("voxel", "voxels"), ("cell", "cells")),
+    "bars": (("column", "columns"), ("group of columns", "groups of columns")),
+    "lines": (("time step", "time steps"), ("span of time", "spans of time")),
+    "words": (("word", "words"), ("span of words", "spans of words")),
+}
+"""What one position of a view is called, and several that are one feature."""
 
 
 class Plot(Figure):
     """A matplotlib figure that stands outside pyplot and shows itself in a notebook."""
+
+    def draw(self, renderer: Any) -> None:
+        """Draw in the figure's style: matplotlib makes some ticks only now."""
+        with rc_context(STYLE):
+            super().draw(renderer)
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -79,18 +115,18 @@ def heat(maps: ArrayLike, batch_axes: int) -> Array:
     return to_array((multiples / LIMIT).clamp(0, 1).sqrt())
 
 
-def paint(positions: Array, colours: str = COLOURS) -> Array:
+def paint(positions: Array) -> Array:
     """Positions on the colour scale as RGB in [0, 1]: [...] -> [..., 3]."""
-    return np.asarray(colormaps[colours](positions))[..., :3]
+    return np.asarray(colormaps[COLOURS](positions))[..., :3]
 
 
-def blend(image: Array, positions: Array, colours: str = COLOURS, most: float = 1.0) -> Array:
+def blend(image: Array, positions: Array, most: float = 1.0) -> Array:
     """Lay heat [H, W] over a grey copy of the image, uint8 [H, W, 3]; the hotter, the denser.
 
     ``most`` of the image is covered where it is hottest.
     """
     cover = most * (1 - 0.35 ** (0.1 + 2.5 * positions**1.5))[..., None]
-    return cover * paint(positions, colours) + (1 - cover) * grey(image)
+    return cover * paint(positions) + (1 - cover) * grey(image)
 
 
 def grey(image: Array) -> Array:
@@ -99,68 +135,25 @@ def grey(image: Array) -> Array:
     return np.repeat(light[..., None], 3, axis=-1)
 
 
-def measure(text: str, size: float = SIZE, bold: bool = False) -> float:
+def measure(text: str, size: float = SIZE) -> float:
     """The width of one line of text in inches."""
-    font = FontProperties(size=size, weight="bold" if bold else "normal")
-    width, _, _ = text_to_path.get_text_width_height_descent(text, font, False)
+    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)
     return float(width) / 72
 
 
-def wrap(text: str, width: float, size: float = SIZE, lines: int = 3, bold: bool = False) -> str:
+def wrap(text: str, width: float, size: float = SIZE, lines: int = 1) -> str:
     """Break text at spaces so that every line fits ``width`` inches; cut with … after ``lines``.
 
     A single word that is too wide is cut where it no longer fits.
     """
-
-    def fits(candidate: str) -> bool:
-        return measure(candidate, size, bold) <= width
-
-    rows: list[str] = []
-    words = [word for word in text.replace("\n", " ").split(" ") if word]  # keeps "5\u00a0%" whole
-    while words and len(rows) <= lines:
-        word = words.pop(0)
-        if rows and fits(f"{rows[-1]} {word}"):
-            rows[-1] += f" {word}"
-            continue
-        if not fits(word):
-            cut = _count_fitting(word, fits)
-            if cut < len(word):
-                words.insert(0, word[cut:])
-            word = word[:cut]
-        rows.append(word)
-    if len(rows) > lines:
-        last = rows[lines - 1]
-        while last and not fits(f"{last}…"):
-            last = last[:-1]
-        rows = [*rows[: lines - 1], f"{last.rstrip()}…"]
+    most = min(len(text), int(width * 72 / (0.25 * size)))  # of the narrowest letters
+    for letters in range(max(most, 1), 0, -1):
+        rows = textwrap.wrap(
+            text, letters, max_lines=lines, placeholder="…", break_on_hyphens=False
+        )
+        if all(measure(row, size) <= width for row in rows):
+            break
     return "\n".join(rows)
-
-
-def _count_fitting(word: str, fits: Callable[[str], bool]) -> int:
-    """How many letters of a word that is too wide fit, at least one; found by halving."""
-    low, high = 1, 2
-    while high < len(word) and fits(word[:high]):
-        low, high = high, 2 * high
-    high = min(high, len(word))
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(word[:middle]) else (low, middle)
-    return low
-
-
-def fit_titles(titles: Sequence[str], width: float) -> tuple[list[str], float]:
-    """Titles wrapped to ``width`` inches, and the size in points at which their words stay whole.
-
-    All share one size, down to ``SMALLEST``; a title that would be cut even there has no say.
-    """
-
-    def is_whole(title: str, size: float) -> bool:
-        return wrap(title, width, size, bold=title == "SEA").split() == title.split()
-
-    sizes = np.arange(SIZE, SMALLEST - 0.25, -0.5).tolist()
-    best = [next((s for s in sizes if is_whole(title, s)), SIZE) for title in titles]
-    size = min(best, default=SIZE)
-    return [wrap(title, width, size, bold=title == "SEA") for title in titles], size
 
 
 def name_method(method: str) -> str:
@@ -168,134 +161,86 @@ def name_method(method: str) -> str:
     return method.replace("_", " ")
 
 
+def name_features_of(e: Explanation) -> tuple[str, str]:
+    """What to call one feature of an explanation, and several.
+
+    Where several positions are one feature, it is a cell of a picture's grid, a region of its mask,
+    a group of columns, a span of time.
+    """
+    if e.features is not None and e.view in ("picture", "slices") and len(e.feature_shape) == 1:
+        return "region", "regions"
+    single, several = NOUNS.get(e.view, (("feature", "features"),) * 2)
+    return single if e.features is None else several
+
+
+def name_rows(e: Explanation) -> list[str]:
+    """What stands beside the row of each input: its class and its score."""
+    return [f"{e.name(i)} {e.write_score(i)}" for i in range(len(e))]
+
+
 def panel_grid(
     titles: Sequence[str],
-    row_labels: Sequence[str],
+    labels: Sequence[str],
     aspect: float = 1.0,
-    footer: float = 0.0,
-    widest: float = 2.2,
     most: int | None = None,
     headings: Sequence[str] = (),
 ) -> tuple[Plot, Array]:
     """A grid of bare panels with titles above and labels at the left, all fitted to their space.
 
-    "SEA" is set in bold, and empty row labels take no room. ``aspect`` is a panel's height over its
-    width, at most ``widest`` inches; ``footer`` inches stay free below. A row of more than ``most``
+    "SEA" is set in bold. ``aspect`` is a panel's height over its width. A row of more than ``most``
     panels is broken into lines, each below its own titles. With ``headings`` the rows fall into as
     many blocks of equal length, each below its heading and the titles.
 
     Returns:
         The figure and its axes [rows, columns].
     """
-    gap, edge, line = 0.06, 0.05, SIZE * 1.22 / 72
-    widest = min(widest, HIGHEST / aspect)
-    columns, rows = len(titles), len(row_labels)
+    rows, columns = len(labels), len(titles)
     lines = math.ceil(columns / (most or columns))
     across = math.ceil(columns / lines)
-    # The label band depends on the panels' height and the panels' width on the band: three lines
-    # of band is the most there can be, so start from there and give back what is not used.
-    room = WIDTH - 2 * edge - gap * (across - 1)
-    panel = min(widest, (room - (3 * line + gap if any(row_labels) else 0)) / across)
-    labels = [wrap(label, panel * aspect * lines) for label in row_labels]
-    depth = max(label.count("\n") + 1 for label in labels) if any(labels) else 0
-    band = depth * line + gap if depth else 0.0
-    panel = min(widest, (room - band) / across)
-    tall = panel * aspect
-    heads, size = fit_titles(titles, panel)
-    line_heads = [heads[k : k + across] for k in range(0, columns, across)]
-    depths = [max(h.count("\n") for h in some) + 1 if any(some) else 0 for some in line_heads]
-    above = [depth * line * size / SIZE + 0.06 if depth else 0.0 for depth in depths]
+    panel = min(WIDEST, HIGHEST / aspect, (WIDTH - 0.6) / across - GAP)
+    longest = max(measure(word) for title in titles for word in ["-", *title.split()])
+    size = max(SMALLEST, SIZE * min(1.0, 0.9 * panel / longest))  # so that words stay whole
+    heads = [wrap(title, 0.95 * panel, size, lines=3) for title in titles]
 
     # Titles stand above the first row of every block; without blocks, above the first of all,
     # unless lines with titles of their own follow it.
     length = rows // len(headings) if headings else (1 if lines > 1 else rows)
-    blocks = rows // length
-    heading, apart = (line + 0.04 if headings else 0.0), (0.1 if blocks > 1 else 0.0)
-    width = 2 * edge + band + across * panel + gap * (across - 1)
-    height = 2 * edge + rows * lines * tall + gap * (rows * lines - 1) + footer
-    height += blocks * (sum(above) + heading) + (blocks - 1) * apart
-    figure = Plot(figsize=(width, height), dpi=DPI)
-    axes = np.empty((rows, columns), dtype=object)
-    top = height - edge
+    above = (max(head.count("\n") for head in heads) + 1) * 1.3 * size / 72 * any(titles)
+    height = rows * lines * (panel * aspect + GAP) + rows // length * lines * above
+    height += 0.2 * len(headings) + 0.65
+    figure = Plot(figsize=(across * (panel + GAP) + 0.6, height), layout="compressed")
+    figure.get_layout_engine().set(w_pad=GAP / 2, h_pad=GAP / 2, wspace=0, hspace=0)
+    axes = figure.subplots(rows * lines, across, squeeze=False).reshape(rows, lines * across)
+    for spare in axes[:, columns:].flat:
+        spare.remove()
     for r in range(rows):
-        first = r % length == 0
-        if first:
-            top -= (apart if r else 0.0) + heading
-            if headings:
-                text = wrap(headings[r // length], width - band - 2 * edge, lines=1)
-                write_text(figure, (edge + band) / width, (top + 0.06) / height, text)
-        start = top - above[0] * first
         for c in range(columns):
-            k, place = divmod(c, across)
-            if place == 0:
-                top -= above[k] * first + (tall + gap) * (c > 0)
-            left = edge + band + place * (panel + gap)
-            axes[r, c] = add_axes(figure, left, top - tall, panel, tall)
             axes[r, c].set(xticks=[], yticks=[])
             axes[r, c].spines[:].set_visible(False)
-            if first:
+            if r % length == 0:
                 weight = "bold" if titles[c] == "SEA" else "normal"
-                style: dict[str, Any] = {"ha": "center", "va": "baseline", "weight": weight}
-                spot = (left + panel / 2) / width, (top + 0.07) / height
-                write_text(figure, *spot, heads[c], fontsize=size, **style)
-        top -= tall + gap
-        weight = "bold" if row_labels[r] == "SEA" else "normal"
-        style = {"rotation": 90, "va": "center", "weight": weight}
-        write_text(figure, edge / width, (start + top + gap) / 2 / height, labels[r], **style)
-    return figure, axes
+                axes[r, c].set_title(heads[c], fontsize=size, weight=weight, pad=3)
+        weight = "bold" if labels[r] == "SEA" else "normal"
+        axes[r, 0].set_ylabel(wrap(labels[r], panel * aspect, lines=3), weight=weight)
+    for k, heading in enumerate(headings):
+        text, y = wrap(heading, across * panel), 1 + above / (panel * aspect)
+        axes[k * length, 0].set_title(text, loc="left", y=y, pad=3)
+    return figure, axes[:, :columns]
 
 
-def add_axes(figure: Plot, left: float, bottom: float, width: float, height: float) -> Axes:
-    """Axes at a place given in inches."""
-    w, h = figure.get_size_inches()
-    return figure.add_axes((left / w, bottom / h, width / w, height / h))
-
-
-def write_text(figure: Plot, x: float, y: float, text: str, **style: Any) -> None:
-    """Text at a place in fractions of the figure; dollar signs are dollar signs."""
-    plain: dict[str, Any] = {"fontsize": SIZE, "color": INK, "ha": "left", "va": "bottom"}
-    figure.text(x, y, text, parse_math=False, linespacing=1.1, **(plain | style))
-
-
-def add_heat_bar(figure: Plot, unit: str = "", colours: str = COLOURS) -> None:
-    """The colour scale of all maps, along the figure's foot; needs a footer of 0.62 inches."""
-    width = min(4.2, figure.get_size_inches()[0] - 0.4)
-    left = (figure.get_size_inches()[0] - width) / 2
-    text = wrap(
-        f"{SCALE_TEXT}; SEA's is in {unit}" if unit else SCALE_TEXT,
-        figure.get_size_inches()[0] - 0.2,
-        SIZE - 0.5,
-    )
-    # The footer has just room for a second line.
-    axes = add_axes(figure, left, 0.42 + 0.08 * text.count("\n"), width, 0.09)
+def add_heat_bar(figure: Plot, axes: Array, unit: str = "") -> None:
+    """The colour scale of all maps, below the figure's axes."""
+    width, height = figure.get_size_inches()
+    text = f"{SCALE_TEXT}; SEA's is in {unit}" if unit else SCALE_TEXT
     bar = figure.colorbar(
-        ScalarMappable(PowerNorm(0.5, 0, LIMIT), colormaps[colours]),
-        cax=axes,
-        orientation="horizontal",
+        ScalarMappable(PowerNorm(0.5, 0, LIMIT), COLOURS),
+        ax=axes,
+        location="bottom",
         extend="max",
-        ticks=[0, 0.5, 1, 2, 4, 7, LIMIT],
+        shrink=min(0.9, 4.2 / width),
+        aspect=45,
+        pad=0.1 / height,
+        label=wrap(text, width - 0.5, SIZE - 0.5, lines=2),
     )
-    bar.ax.set_xticklabels(["0", "½", "1×", "2×", "4×", "7×", f"{LIMIT:.0f}×"])
-    style_axes(bar.ax)
+    bar.set_ticks([0, 0.5, 1, 2, 4, 7, LIMIT], labels=["0", "½", "1×", "2×", "4×", "7×", "10×"])
     bar.outline.set_visible(False)
-    bar.ax.set_xlabel(text, labelpad=2)
-
-
-def style_axes(axes: Axes) -> None:
-    """Small ink, no box: the look of everything that has ticks."""
-    axes.tick_params(labelsize=SIZE - 0.5, colors=INK, length=2.5, width=0.6, pad=2)
-    axes.tick_params(which="minor", labelsize=SIZE - 0.5, colors=INK)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_linewidth(0.6)
-    axes.xaxis.label.set(fontsize=SIZE - 0.5, color=INK)
-    axes.yaxis.label.set(fontsize=SIZE - 0.5, color=INK)
-
-
-def name_features(names: Sequence[str] | None, count: int, noun: str = "feature") -> list[str]:
-    """The names given, or numbered ones; refuse a wrong number of them."""
-    if names is None:
-        return [f"{noun} {k}" for k in range(count)]
-    if len(names) != count:
-        raise InputError(f"there are {count} {noun}s to name; got {len(names)} names")
-    return list(names)

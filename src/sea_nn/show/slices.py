@@ -6,11 +6,9 @@ over the volume and miss no spot. Colours are those of the whole volume, not of 
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from sea_nn.errors import InputError
 from sea_nn.features import cell_of
 from sea_nn.show.panels import (
     Array,
@@ -19,7 +17,6 @@ from sea_nn.show.panels import (
     add_heat_bar,
     blend,
     heat,
-    name_features,
     paint,
     panel_grid,
     to_array,
@@ -37,7 +34,7 @@ def pick_slices(attribution: ArrayLike, count: int = COUNT) -> list[int]:
     >>> pick_slices(volume, 2)
     [1, 5]
     """
-    mass = _check(attribution).sum((1, 2))
+    mass = to_array(attribution).sum((1, 2))
     runs = to_array(cell_of(len(mass), min(count, len(mass))))
     picked = []
     for run in range(int(runs[-1]) + 1):
@@ -50,41 +47,24 @@ def pick_slices(attribution: ArrayLike, count: int = COUNT) -> list[int]:
 
 
 def paint_slices(
-    attribution: ArrayLike, picked: Sequence[int], values: ArrayLike | None = None
+    attribution: ArrayLike, picked: Sequence[int], images: ArrayLike | None = None
 ) -> Array:
-    """Slices as pictures, uint8 [k, H, W, 3]: the map alone, or laid over the volume's own values.
-
-    ``values`` are [D, H, W] in any range; they are stretched to grey over the whole volume.
-    """
-    volume = _check(attribution)
-    positions = heat(volume, 0)[list(picked)]
-    if values is None:
-        return np.round(paint(positions) * 255).astype(np.uint8)
-    grey = to_grey(values)
-    if grey.shape[:3] != volume.shape:
-        raise InputError(f"values must be {list(volume.shape)} like attribution")
-    laid = [
-        blend(grey[k], position, most=COVER) for k, position in zip(picked, positions, strict=True)
-    ]
-    return np.round(np.stack(laid) * 255).astype(np.uint8)
+    """Slices as pictures, [k, H, W, 3]: the map alone, or over the images uint8 [D, H, W, 3]."""
+    positions = heat(attribution, 0)[list(picked)]
+    if images is None:
+        return paint(positions)
+    below = to_array(images)[list(picked)]
+    return np.stack([blend(*pair, most=COVER) for pair in zip(below, positions, strict=True)])
 
 
-def to_grey(values: ArrayLike) -> Array:
-    """Numbers as grey pictures from their least to their largest: [...] -> uint8 [..., 3]."""
-    numbers = to_array(values).astype(np.float64)
-    low, high = np.nanmin(numbers), np.nanmax(numbers)
-    light = np.nan_to_num((numbers - low) / ((high - low) or 1.0))
-    return np.repeat(np.round(255 * light).astype(np.uint8)[..., None], 3, axis=-1)
-
-
-def tile(slices: Array, columns: int | None = None) -> Array:
+def tile(slices: Array) -> Array:
     """Slices [k, H, W, ...] as one picture, row by row; what is left over is 0.
 
     >>> tile(np.arange(3).reshape(3, 1, 1)).tolist()
     [[0, 1], [2, 0]]
     """
     count, height, width = slices.shape[:3]
-    columns = columns or int(np.ceil(np.sqrt(count)))
+    columns = int(np.ceil(np.sqrt(count)))
     rows = -(-count // columns)
     whole = np.zeros((rows * columns, *slices.shape[1:]), slices.dtype)
     whole[:count] = slices
@@ -93,39 +73,19 @@ def tile(slices: Array, columns: int | None = None) -> Array:
 
 
 def plot_slices(
-    attribution: ArrayLike,
-    values: ArrayLike | None = None,
-    labels: Sequence[str] | None = None,
-    path: str | Path | None = None,
-    count: int = COUNT,
-    unit: str = "",
+    volumes: ArrayLike, images: ArrayLike | None, labels: Sequence[str], unit: str
 ) -> Plot:
-    """Volumes [N, D, H, W], or [N, 1, D, H, W], as rows of slices, each named by its number."""
-    volumes = to_array(attribution)
-    volumes = volumes[:, 0] if volumes.ndim == 5 and volumes.shape[1] == 1 else volumes
-    if volumes.ndim != 4:
-        raise InputError(
-            f"attribution must be [N, D, H, W] or [N, 1, D, H, W]; got {list(volumes.shape)}"
-        )
-    own = None if values is None else to_array(values).reshape(volumes.shape)
-    height, width = volumes.shape[2:]
-    names = name_features(labels, len(volumes), "volume")
-    count = min(count, volumes.shape[1])
-    figure, axes = panel_grid([""] * count, names, height / width, footer=0.66)
-    for i, volume in enumerate(volumes):
-        picked = pick_slices(volume, count)
-        pictures = paint_slices(volume, picked, None if own is None else own[i])
+    """Volumes [R, 1, D, H, W] as rows of slices, each named by its number, over their images."""
+    maps = to_array(volumes)[:, 0]
+    depth, height, width = maps.shape[1:]
+    figure, axes = panel_grid([""] * min(COUNT, depth), labels, height / width)
+    for i, volume in enumerate(maps):
+        picked = pick_slices(volume)
+        pictures = paint_slices(volume, picked, None if images is None else images[i])
         for panel, k, picture in zip(axes[i], picked, pictures, strict=True):
-            panel.imshow(picture, interpolation="nearest")
-            place = {"transform": panel.transAxes, "va": "top", "fontsize": 7}
+            panel.imshow(picture)
             box = {"facecolor": "black", "alpha": 0.6, "lw": 0, "pad": 1.5}
+            place = {"transform": panel.transAxes, "va": "top", "fontsize": 7}
             panel.text(0.03, 0.97, f"slice {k}", color="white", bbox=box, **place)
-    add_heat_bar(figure, unit)
-    return figure.write(path)
-
-
-def _check(attribution: ArrayLike) -> Array:
-    volume = to_array(attribution)
-    if volume.ndim != 3:
-        raise InputError(f"a volume must be [D, H, W]; got {list(volume.shape)}")
-    return volume
+    add_heat_bar(figure, axes, unit)
+    return figure

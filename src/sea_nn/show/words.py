@@ -2,41 +2,37 @@
 
 Strength is shown twice, by colour and by an underline, and so is the side: evidence for the class
 is underlined once, evidence against it by a dashed or double line. No reader depends on colour.
-
-Words are plain strings. Where one of them has white space at its ends, all are put together as they
-are, so that the words of a text give the text back; otherwise a space goes between two.
+Words have the white space after them, so that the words of a text give the text back.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.patches import Rectangle
 
 from sea_nn.errors import InputError
+from sea_nn.explanation.explanation import Explanation
 from sea_nn.show.panels import (
     AGAINST,
-    DPI,
     FOR,
-    INK,
     LIMIT,
     SIZE,
     WIDTH,
     Array,
     ArrayLike,
     Plot,
-    add_axes,
     measure,
+    name_rows,
     to_array,
     wrap,
-    write_text,
 )
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 LEVELS = 8
+LINE, EDGE = 0.29, 0.15  # inches of a line of text, and beside it
 
 
 def grade_words(attribution: ArrayLike, against: ArrayLike | None = None) -> Array:
@@ -51,8 +47,6 @@ def grade_words(attribution: ArrayLike, against: ArrayLike | None = None) -> Arr
     net = to_array(attribution).astype(np.float64)
     if against is not None:
         net = net - to_array(against)
-    if net.ndim != 1:
-        raise InputError(f"attribution must be [W], one number a word; got {list(net.shape)}")
     mean = np.abs(net).mean() if net.size else 0.0
     heat = np.sqrt(np.clip(np.abs(net) / (mean or 1.0) / LIMIT, 0, 1))
     return (np.sign(net) * np.round(LEVELS * heat)).astype(np.int64)
@@ -64,99 +58,64 @@ def print_words(
     """One text for a terminal, as ``rich`` prints it: colour, and bold for the upper half."""
     from rich.text import Text
 
-    levels, gap = _check(words, attribution, against), _find_gap(words)
+    levels = grade_words(attribution, against).tolist()
+    if len(words) != len(levels):
+        raise InputError(f"there are {len(words)} words and {len(levels)} numbers for them")
     text = Text()
-    for k, (word, level) in enumerate(zip(words, levels, strict=True)):
-        before, bare, after = _split(word)
-        style = "" if not level else f"{'bold ' if abs(level) > LEVELS // 2 else ''}"
-        if level:
-            style += "underline magenta" if level > 0 else "underline2 blue"
-        text.append((gap if k else "") + before)
-        text.append(bare, style)
-        text.append(after)
+    for word, level in zip(words, levels, strict=True):
+        bold = "bold " if abs(level) > LEVELS // 2 else ""
+        side = "underline magenta" if level > 0 else "underline2 blue"
+        bare = word.strip()
+        before, _, after = word.partition(bare) if bare else (word, "", "")
+        text.append(before).append(bare, bold + side if level else "").append(after)
     return text
 
 
-def plot_words(
-    words: Sequence[Sequence[str]],
-    attribution: Sequence[ArrayLike],
-    against: Sequence[ArrayLike] | None = None,
-    labels: Sequence[str] | None = None,
-    path: str | Path | None = None,
-) -> Plot:
-    """Texts as a figure, each a list of words with its attribution [W]; longer lines are broken."""
-    size, line, edge = SIZE + 1.5, 0.29, 0.15
-    gap = measure("x x", size) - measure("xx", size)
-    laid = []
-    for i, text in enumerate(words):
-        other = None if against is None else against[i]
-        levels = _check(text, attribution[i], other)
-        laid.append(_break_lines(text, levels, WIDTH - 2 * edge, size, gap))
-    n_lines = sum(max(1, rows) for _, rows in laid)
-    height = n_lines * line + len(laid) * 0.42 + 0.35
-    figure = Plot(figsize=(WIDTH, height), dpi=DPI)
-    axes = add_axes(figure, 0, 0, WIDTH, height)
-    axes.set(xlim=(0, WIDTH), ylim=(0, height))
+def plot_words(e: Explanation) -> Plot:
+    """Every text as SEA marks it, and below it as each member does; long lines are broken."""
+    size, room = SIZE + 1.5, WIDTH - 2 * EDGE
+    space = measure("x x", size) - measure("xx", size)
+    row, titles, placed = 0.0, [], []
+    for one, label in zip(e, name_rows(e), strict=True):
+        pieces = one.texts[0] if one.texts is not None else ()
+        against = None if one.against is None else one.against[0]
+        layers = [("SEA", one.attribution[0], against)]
+        layers += [(name, one.maps[0, k], None) for k, name in enumerate(one.methods)]
+        for name, layer, other in layers:
+            titles.append((row, wrap(f"{label}: {name}", room)))
+            row, left = row + 1, 0.0
+            for word, level in zip(pieces, grade_words(layer, other).tolist(), strict=True):
+                bare = wrap(word.strip(), room, size)
+                width = measure(bare, size)
+                if left and left + width > room:
+                    row, left = row + 1, 0.0
+                placed.append((row, EDGE + left, width, bare, level))
+                left += width + (space if word != word.rstrip() else 0)
+                if "\n" in word:
+                    row, left = row + 1, 0.0
+            row += 1.45
+    height = row * LINE + 0.35
+    figure = Plot(figsize=(WIDTH, height), layout="none")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, WIDTH), ylim=(height, 0))
     axes.set_axis_off()
-    top = height
-    for i, (placed, rows) in enumerate(laid):
-        title = wrap(labels[i] if labels is not None else f"text {i}", WIDTH - 2 * edge, lines=1)
-        write_text(figure, edge / WIDTH, (top - 0.24) / height, title, weight="bold")
-        for word, level, left, row, width in placed:
-            base = top - 0.5 - row * line
-            if level:
-                _mark(axes, edge + left, base, width, level)
-            axes.text(edge + left, base, word, fontsize=size, color=INK, parse_math=False)
-        top -= 0.42 + max(1, rows) * line
+    for row, title in titles:
+        axes.text(EDGE, row * LINE + 0.24, title, weight="bold")
+    for row, left, width, bare, level in placed:
+        base = row * LINE + 0.21
+        if level:
+            _mark(axes, left, base, width, level)
+        axes.text(left, base, bare, fontsize=size)
     legend = "underlined: for the class, dashed: against; thicker and darker is more"
-    write_text(figure, edge / WIDTH, 0.08 / height, legend, fontsize=SIZE - 1)
-    return figure.write(path)
-
-
-def _check(words: Sequence[str], attribution: ArrayLike, against: ArrayLike | None) -> list[int]:
-    levels: list[int] = grade_words(attribution, against).tolist()
-    if len(words) != len(levels):
-        raise InputError(f"there are {len(words)} words and {len(levels)} numbers for them")
-    return levels
-
-
-def _find_gap(words: Sequence[str]) -> str:
-    return "" if any(word != word.strip() for word in words) else " "
-
-
-def _split(word: str) -> tuple[str, str, str]:
-    """White space before a word, the word, and white space after it."""
-    bare = word.strip()
-    before = word[: len(word) - len(word.lstrip())] if bare else word
-    return before, bare, word[len(before) + len(bare) :]
-
-
-def _break_lines(
-    words: Sequence[str], levels: Sequence[int], room: float, size: float, gap: float
-) -> tuple[list[tuple[str, int, float, int, float]], int]:
-    """Words with (level, left, row, width), in inches; and how many rows they take."""
-    placed, left, row = [], 0.0, 0
-    apart = _find_gap(words) != ""
-    for word, level in zip(words, levels, strict=True):
-        before, bare, after = _split(word)
-        left += gap if before and left else 0.0
-        bare = wrap(bare, room, size, lines=1)
-        width = measure(bare, size) if bare else 0.0
-        if left and left + width > room:
-            left, row = 0.0, row + 1
-        if bare:
-            placed.append((bare, level, left, row, width))
-        left += width + (gap if apart or after else 0.0)
-        if "\n" in before + after:
-            left, row = 0.0, row + 1
-    return placed, row + 1
+    axes.text(EDGE, height - 0.1, legend, fontsize=SIZE - 1)
+    return figure
 
 
 def _mark(axes: Any, left: float, base: float, width: float, level: int) -> None:
     strength, colour = abs(level) / LEVELS, FOR if level > 0 else AGAINST
-    box = Rectangle((left, base - 0.05), width, 0.2, color=colour, alpha=0.42 * strength, lw=0)
+    box = Rectangle((left, base - 0.15), width, 0.2, color=colour, alpha=0.42 * strength, lw=0)
     axes.add_patch(box)
     style: dict[str, Any] = {"color": colour, "lw": 0.5 + 2.5 * strength}
     if level < 0:
         style["linestyle"] = (0, (2, 1.2))
-    axes.plot([left, left + width], [base - 0.06] * 2, solid_capstyle="butt", **style)
+    axes.plot([left, left + width], [base + 0.06] * 2, solid_capstyle="butt", **style)

@@ -22,8 +22,16 @@ from sea_nn.features import cell_of
 from sea_nn.paper.agreement import multiples_of_mean
 from sea_nn.paper.heatmaps import pool
 from sea_nn.questions.curve import predict_curve
-from sea_nn.show.nouns import name_features_of
-from sea_nn.show.panels import LIMIT, Array, ArrayLike, heat, name_method, paint, to_array
+from sea_nn.show.panels import (
+    LIMIT,
+    Array,
+    ArrayLike,
+    heat,
+    name_features_of,
+    name_method,
+    paint,
+    to_array,
+)
 from sea_nn.show.slices import pick_slices, tile
 
 SIDE = 256  # pixels a side that maps keep at most
