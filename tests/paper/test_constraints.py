@@ -3,9 +3,8 @@ import itertools
 import pytest
 import torch
 
-from sea_nn import DSF, SEAConfig, ensemble
+from sea_nn import SEAConfig, ensemble
 from sea_nn.errors import InputError
-from sea_nn.paper.constraints import Constraints
 from tests.helpers.functions import maps
 
 CONFIGS = {
@@ -85,9 +84,3 @@ def test_impossible_or_malformed_constraints_are_refused():
         ensemble(given, required=torch.tensor([0]))
     with pytest.raises(InputError, match="above 0"):
         ensemble(given, required=mask(5, 0), epsilon=0.0)
-
-
-def test_a_broken_constraint_is_noticed():
-    f = DSF(4, widths=(3,), batch=1, init=(1e-9, 1e-9))
-    with pytest.raises(InputError, match="only"):
-        Constraints(required=mask(4, 0)[None], epsilon=1.0).verify(f)

@@ -3,7 +3,7 @@ import torch
 
 from sea_nn import SEAConfig, ensemble
 from sea_nn.paper.data import make_training_data
-from sea_nn.paper.fit import SetChains, Solver, Trainer
+from sea_nn.paper.fit import Solver, Trainer, find_chains
 from tests.helpers.functions import maps
 
 NETWORK = SEAConfig.paper("cub").replace(
@@ -40,10 +40,8 @@ def test_the_gradient_is_autograds_of_whole_rows(change, collapsed, activation):
     rows = [torch.ones_like(given.heatmaps[:, :1]), given.heatmaps, given.sets.double()]
     if config.margin_weight:
         n = rows[0].shape[2]
-        order = f.select(trainer.largest).order
-        rank = torch.full((3, n), n).scatter_(
-            1, order, torch.arange(trainer.largest).expand_as(order)
-        )
+        order = f.select(n).order
+        rank = torch.zeros_like(order).scatter_(1, order, torch.arange(n).expand_as(order))
         rows.append((rank.unsqueeze(1) < given.budgets.unsqueeze(2)).double())
     expected, loss = trainer.weigh(f(torch.cat(rows, 1)))
     first = f.weight if collapsed else f.weights[0]
@@ -81,10 +79,14 @@ def test_sums_over_chains_are_sums_over_sets(nested):
     counts = torch.randint(0, 21, (4, 3, 6, 1), generator=generator).sort(2).values
     sets = (rank < counts).flatten(1, 2)
     sets = sets if nested else sets.flip(1)
-    chains = SetChains(sets)
-    assert (chains.count == 3) == nested
+    budgets = torch.randint(0, 15, (4, 18), generator=generator)
+    chains = find_chains(sets, budgets)
+    assert (chains.features.shape[1] == 3 * chains.length) == nested
     weight = torch.rand(4, 2, 20, dtype=torch.float64, generator=generator)
-    torch.testing.assert_close(chains.sums(weight), weight @ sets.double().mT)
+    order = torch.rand(4, 20, generator=generator).argsort(1)
+    best = order.argsort(1)[:, None] < budgets[:, :, None]
+    expected = weight @ torch.cat([sets, best], 1).double().mT
+    torch.testing.assert_close(chains.add_up(weight, order[:, : chains.length]), expected)
 
 
 @pytest.mark.parametrize("solver", ["mirror", "gradient"])

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sea_nn.errors import InputError
-from sea_nn.paper import greedy as ties
 from sea_nn.paper import heatmaps as heatmap
+from sea_nn.paper.greedy import sort_features
 
 sides = st.integers(1, 9)
 
@@ -47,12 +47,11 @@ def test_thresholds_are_counts_or_fractions():
 
 def test_keys_order_as_the_tie_rule_says():
     values = torch.tensor([[0.5, 1.0, 1.0 - 1e-13, 0.0, 1.0 + 1e-12, 0.5 + 1e-6]]).double()
-    keys = ties.sort_keys(values).sort(descending=True).values
-    assert ties.key_features(keys)[0].tolist() == [1, 2, 4, 5, 0, 3]
-    groups = ties.key_groups(keys)[0]
+    order, (groups,) = sort_features(values, 6)
+    assert order[0].tolist() == [1, 2, 4, 5, 0, 3]
     assert groups[0] == groups[1] == groups[2] != groups[3] != groups[4]
     with pytest.raises(InputError, match="at most"):
-        ties.sort_keys(torch.zeros(1, 1).expand(1, 1 << 23))
+        sort_features(torch.zeros(1, 1).expand(1, 1 << 23), 1)
 
 
 @given(h=sides, w=sides, rows=sides, columns=sides)

@@ -17,7 +17,7 @@ from sea_nn.paper.agreement import rank
 from sea_nn.paper.data import check_heatmaps, check_weights
 from sea_nn.paper.ensemble import Ensemble
 from sea_nn.paper.fit import History
-from sea_nn.paper.greedy import top_features
+from sea_nn.paper.greedy import sort_features
 
 EPSILON = 1e-6
 
@@ -48,14 +48,14 @@ def aggregate(
     rows = heatmaps.flatten(2).to(torch.float64)
     share = weights / weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
     values = AGGREGATORS[how](rows, share.unsqueeze(2))
-    order = top_features(values, values.shape[1])
+    order, _ = sort_features(values, values.shape[1])
     dtype = torch.promote_types(heatmaps.dtype, torch.float32)  # Agg-Var overflows half precision
     return Ensemble(
         attribution=values.reshape(-1, *shape).to(dtype),
         order=order,
         gains=values.gather(1, order).to(dtype),
         scorer=None,
-        history=History.of(values.new_zeros(0, 5, len(values)), order.new_zeros(len(order))),
+        history=History.of(values.new_zeros(len(values), 0, 5), order.new_zeros(len(order))),
         feature_shape=shape,
         config=SEAConfig(),
     )

@@ -5,15 +5,12 @@
 >>> picked = maximize(f, budget=3)
 >>> picked.order.shape, bool((picked.gains.diff() <= 0).all())
 (torch.Size([3]), True)
-
-Every method and every representation of f gives the same answer: ``sea_nn.paper.greedy`` has the
-rule for ties.
 """
 
 import torch
 from torch import Tensor
 
-from sea_nn.config import SEAConfig, check_seed, check_whole
+from sea_nn.config import check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.paper.dsf import Scorer
 from sea_nn.paper.greedy import Selection
@@ -38,16 +35,16 @@ def maximize(f: Scorer, budget: int, method: str = "auto") -> Selection:
         raise InputError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
     if not isinstance(f, Scorer):
         raise KindError(f"maximize takes a DSF or a CollapsedDSF; got {type(f).__name__}")
-    order, gains = f.select(f.check_budget(budget), bounded=method != "naive")
-    return Selection(order, gains) if f.batch is not None else Selection(order[0], gains[0])
+    found = f.select(f.check_budget(budget), bounded=method != "naive")
+    return Selection(*(part.reshape(*f.lead, part.shape[1]) for part in found))
 
 
 @torch.no_grad()
-def attribute(f: Scorer, config: SEAConfig | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def attribute(f: Scorer, remove_ties: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Take the best feature, give its gain to all that tie with it, go on [M6].
 
-    Of ``config`` only ``reading`` matters: "authors" leaves tied features in. Returns order, gains
-    and the map, [N, n] each, with map[order[k]] = gains[k].
+    The authors' code leaves tied features in (``remove_ties=False``). Returns order, gains and the
+    map, [N, n] each, with map[order[k]] = gains[k].
 
     >>> from sea_nn import CollapsedDSF
     >>> f = CollapsedDSF(torch.tensor([[4.0, 1.0, 0.0]], dtype=torch.float64), widths=(1,))
@@ -55,7 +52,7 @@ def attribute(f: Scorer, config: SEAConfig | None = None) -> tuple[Tensor, Tenso
     >>> order.tolist(), [round(v, 2) for v in gains[0].tolist()]
     ([[0, 1, 2]], [2.0, 0.24, 0.0])
     """
-    order, gains = f.select(f.n, remove_ties=config is None or config.reading == "paper")
+    order, gains = f.select(f.n, remove_ties=remove_ties)
     return order, gains, torch.zeros_like(gains).scatter_(1, order, gains)
 
 
@@ -70,8 +67,7 @@ def lipschitz(f: Scorer) -> Tensor:
     >>> bool(estimate_lipschitz(f, pairs=1000) <= lipschitz(f))
     True
     """
-    origin = torch.zeros(f.n) if f.batch is None else torch.zeros(f.batch, f.n)
-    norm: Tensor = torch.linalg.vector_norm(f.slope(origin), dim=-1)
+    norm: Tensor = torch.linalg.vector_norm(f.slope(torch.zeros(*f.lead, f.n)), dim=-1)
     return norm
 
 
@@ -82,10 +78,9 @@ def estimate_lipschitz(f: Scorer, pairs: int = 10**6, seed: int = 0) -> Tensor:
     reference = next(f.parameters())
     generator = torch.Generator(reference.device).manual_seed(check_seed(seed))
     chunk = max(1, (64 << 20) // (16 * f.n * f.count))
-    lead = () if f.batch is None else (f.batch,)
-    largest = reference.new_zeros(lead)
+    largest = reference.new_zeros(f.lead)
     for start in range(0, pairs, chunk):
-        size = (2, *lead, min(chunk, pairs - start), f.n)
+        size = (2, *f.lead, min(chunk, pairs - start), f.n)
         x, y = reference.new_empty(size).uniform_(generator=generator)
         ratio = (f(x) - f(y)).abs() / torch.linalg.vector_norm(x - y, dim=-1)
         largest = torch.maximum(largest, ratio.amax(-1))

@@ -14,8 +14,8 @@ from sea_nn.errors import InputError
 from sea_nn.features import expand_mask, sum_cells
 from sea_nn.paper.dsf import Scorer
 
-DOUBLINGS = 60
-BISECTIONS = 60
+STEPS = 60
+"""So often the level of required columns is doubled, and then halved."""
 
 
 @dataclass(frozen=True)
@@ -40,52 +40,40 @@ class Constraints:
 
     @torch.no_grad()
     def apply_(self, f: Scorer) -> None:
-        """Restore the constraints on f, in place: forbidden columns to 0, required ones raised."""
+        """Restore the constraints on f, in place: forbidden columns to 0, required ones raised.
+
+        Required columns are raised to a common least level, found by doubling and bisection.
+        """
         columns = f.first_layer().detach()
         if self.forbidden is not None:
             columns.masked_fill_(self.forbidden.unsqueeze(1), 0)
         if self.required is None:
             return
-        required = self.required.unsqueeze(1)
-        start = columns.clone()
-        # A column's floor is a level spread over all units; the level is what is searched for.
+        required, start = self.required, columns.clone()
+
+        def set_level(level: Tensor) -> Tensor:
+            """Raise the required columns to a level; returns their least gain, [N, 1, 1]."""
+            columns.copy_(torch.where(required.unsqueeze(1), start.maximum(level), start))
+            return _least_gain(f, required)[:, None, None]
+
         unit = columns.mean((1, 2), keepdim=True).clamp_min(1e-3)
-        low = torch.zeros_like(unit)
-        high = low.clone()
-        for step in range(DOUBLINGS):
-            enough = self._satisfied(f)[:, None, None]
+        low = high = torch.zeros_like(unit)
+        for step in range(STEPS):
+            gains = set_level(high)
+            enough = gains >= self.epsilon
             if bool(enough.all()):
                 break
-            low = torch.where(enough, low, high)
-            high = torch.where(enough, high, unit * 2.0 ** (step - 20))
-            columns.copy_(torch.where(required, start.maximum(high), start))
+            low, high = high.where(~enough, low), high.where(enough, unit * 2.0 ** (step - 20))
         else:
-            least = float(_least_gain(f, self.required).amin())
             raise InputError(
                 f"no weights give every required feature a gain of {self.epsilon:g}: the function "
-                f"saturates at {least:.3g}; lower epsilon or require fewer features"
+                f"saturates at {float(gains.amin()):.3g}; lower epsilon or require fewer features"
             )
-        for _ in range(BISECTIONS):
+        for _ in range(STEPS):
             middle = (low + high) / 2
-            columns.copy_(torch.where(required, start.maximum(middle), start))
-            enough = self._satisfied(f)[:, None, None]
-            high, low = torch.where(enough, middle, high), torch.where(enough, low, middle)
-        columns.copy_(torch.where(required, start.maximum(high), start))
-
-    def _satisfied(self, f: Scorer) -> Tensor:
-        if self.required is None:
-            return torch.ones(f.count, dtype=torch.bool)
-        return _least_gain(f, self.required) >= self.epsilon
-
-    @torch.no_grad()
-    def verify(self, f: Scorer) -> None:
-        """Raise if the learned function breaks a constraint (it never should)."""
-        if self.required is not None and not bool(self._satisfied(f).all()):
-            least = float(_least_gain(f, self.required).amin())
-            raise InputError(
-                f"required features reach a gain of only {least:.3g} of the {self.epsilon:g} asked "
-                "for; lower epsilon"
-            )
+            enough = set_level(middle) >= self.epsilon
+            low, high = low.where(enough, middle), middle.where(enough, high)
+        set_level(high)
 
 
 def _least_gain(f: Scorer, required: Tensor) -> Tensor:

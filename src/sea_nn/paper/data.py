@@ -22,14 +22,13 @@ def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
     ``quiet`` leaves out the warnings, of constant heatmaps and of three axes that look like
     [m, H, W].
     """
-    if not isinstance(heatmaps, Tensor):
-        try:
-            heatmaps = torch.as_tensor(heatmaps)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise KindError(
-                f"heatmaps must be one tensor [N, m, *shape]; got {type(heatmaps).__name__} "
-                "(stack several maps with torch.stack(maps, dim=1))"
-            ) from error
+    try:
+        heatmaps = torch.as_tensor(heatmaps)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise KindError(
+            f"heatmaps must be one tensor [N, m, *shape]; got {type(heatmaps).__name__} "
+            "(stack several maps with torch.stack(maps, dim=1))"
+        ) from error
     if heatmaps.is_complex():
         raise KindError("heatmaps must be real numbers; these are complex")
     if heatmaps.is_meta or heatmaps.layout != torch.strided or heatmaps.is_nested:
@@ -53,44 +52,39 @@ def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
     if math.prod(heatmaps.shape[2:]) == 0:
         raise InputError(f"heatmaps of shape {tuple(heatmaps.shape[2:])} have no features")
     heatmaps = heatmaps.detach()
-    if heatmaps.numel() == 0:
+    if not heatmaps.is_floating_point():
+        heatmaps = heatmaps.to(torch.float32)
+    if count == 0:
         return heatmaps
-    flat = heatmaps.reshape(*heatmaps.shape[:2], -1)
-    if flat.dtype == torch.bool or not flat.is_floating_point():
-        flat = flat.to(torch.float32)
-        heatmaps = flat.reshape(heatmaps.shape)
-    low, high = flat.aminmax(dim=2)
-    _refuse(
-        ~(low.isfinite() & high.isfinite()), "holds NaN or infinite values", "replace or drop it"
-    )
-    _refuse((low < 0) | (high > 1), "leaves [0, 1]", "use sea_nn.paper.heatmaps.scale first")
+    low, high = heatmaps.flatten(2).aminmax(dim=2)
+    for bad, what in (
+        (~(low.isfinite() & high.isfinite()), "holds NaN or infinite values: replace or drop it"),
+        ((low < 0) | (high > 1), "leaves [0, 1]: use sea_nn.paper.heatmaps.scale first"),
+    ):
+        if bool(bad.any()):
+            raise InputError(f"{_name_first(bad)} {what}")
     still = low == high
     if not quiet and bool(still.any()):
         warnings.warn(
-            f"{_where(still)} is constant, prefers no feature, and does not count", stacklevel=3
+            f"{_name_first(still)} is constant, prefers no feature, and does not count",
+            stacklevel=3,
         )
     return heatmaps.clone() if heatmaps.is_inference() else heatmaps
 
 
-def _where(bad: Tensor) -> str:
-    first = [int(i) for i in bad.nonzero()[0]]
-    more = int(bad.sum()) - 1
+def _name_first(chosen: Tensor) -> str:
+    i, method = chosen.nonzero()[0].tolist()
+    more = int(chosen.sum()) - 1
     others = f" (and {more} more)" if more else ""
-    return f"the heatmap of input {first[0]}, method {first[1]}{others}"
-
-
-def _refuse(bad: Tensor, what: str, advice: str) -> None:
-    if bool(bad.any()):
-        raise InputError(f"{_where(bad)} {what}: {advice}")
+    return f"the heatmap of input {i}, method {method}{others}"
 
 
 def check_weights(weights: Tensor | None, heatmaps: Tensor) -> Tensor:
     """Weights as float64 [N, m]; all ones if None."""
     count, m = heatmaps.shape[:2]
-    if weights is None:
-        return torch.ones(count, m, dtype=torch.float64, device=heatmaps.device)
     try:
-        weights = torch.as_tensor(weights, dtype=torch.float64, device=heatmaps.device).detach()
+        weights = torch.as_tensor([1.0] * m if weights is None else weights, dtype=torch.float64)
+        weights = weights.detach().to(heatmaps.device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise KindError(f"weights must be numbers, one a method; got {weights!r}") from error
     if weights.shape not in ((m,), (count, m)):
@@ -108,9 +102,8 @@ class TrainingData:
 
     heatmaps: Tensor  # float64 [N, m, n]
     weights: Tensor  # [N, m]
-    sets: Tensor  # binarised heatmaps, bool [N, R, n]; R may be 0
+    sets: Tensor  # binarised heatmaps, bool [N, R, n], R / m of each; R may be 0
     budgets: Tensor  # size of the best set that each one is compared with, int64 [N, R]
-    set_weights: Tensor  # [N, R]
 
 
 def find_grid(config: SEAConfig, shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -137,13 +130,11 @@ def make_training_data(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> 
     grid = find_grid(config, tuple(maps.shape[2:]))
     rows = maps.flatten(2) if grid is None else pool(maps, grid).flatten(2)
     if not config.margin_weight:
-        none = rows.new_zeros(count, 0)
         sets = torch.zeros(count, 0, rows.shape[2], dtype=torch.bool, device=rows.device)
-        return TrainingData(rows, weights, sets, none.long(), none)
+        return TrainingData(rows, weights, sets, sets.sum(2))
     sets = binarize(maps.flatten(2), config.thresholds)
-    k = sets.shape[2]
     if grid is not None:
-        pixels = sets.reshape(count, m, k, *maps.shape[2:])
+        pixels = sets.unflatten(3, maps.shape[2:])
         sets = pool_sets(pixels, grid, at_least=config.reading == "authors").flatten(3)
     sets = sets.flatten(1, 2)
     if not config.heatmap_weight and not bool(sets.any(2).any(1).all()):
@@ -155,4 +146,4 @@ def make_training_data(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> 
     if config.reading == "authors":
         asked = torch.tensor(count_thresholds(config.thresholds, math.prod(maps.shape[2:])))
         budgets = asked.clamp(max=rows.shape[2]).repeat(count, m).to(budgets)
-    return TrainingData(rows, weights, sets, budgets, weights.repeat_interleave(k, 1))
+    return TrainingData(rows, weights, sets, budgets)

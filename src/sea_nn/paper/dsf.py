@@ -19,21 +19,13 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from sea_nn.config import PAPER_WIDTHS, Init, check_init, check_seed, check_whole
 from sea_nn.errors import InputError, KindError
-from sea_nn.paper.greedy import (
-    Selection,
-    key_features,
-    key_groups,
-    take_greedily,
-    top_features,
-    top_keys,
-)
+from sea_nn.paper.greedy import Selection, sort_features, take_greedily
 from sea_nn.paper.layers import UpperLayers, parse_activation, times
 
 
@@ -48,6 +40,11 @@ class Scorer(nn.Module, ABC):
     def count(self) -> int:
         """How many functions this is: 1, or N for a batch."""
         return 1 if self.batch is None else self.batch
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The axis of functions, N, before those of x and of values; none of one function."""
+        return () if self.batch is None else (self.batch,)
 
     @abstractmethod
     def first_layer(self) -> Tensor:
@@ -67,17 +64,11 @@ class Scorer(nn.Module, ABC):
             remove_ties: as in Algorithm 1 [M6], tied features share the gain and leave together.
         """
 
-    def take(self, budget: int) -> Tensor:
-        """The order of ``select`` alone, [N, budget]."""
-        return self.select(budget).order
-
     def forward(self, x: Tensor) -> Tensor:
         """f(x): [..., n] -> [...], or [N, ..., n] -> [N, ...] for a batch of N functions."""
         x = self._as_input(x)
-        inner = x.shape[:-1] if self.batch is None else x.shape[1:-1]
-        rows = x.reshape(self.count, math.prod(inner), self.n)
-        value = self.above(times(self.first_layer(), rows.mT))
-        return value.reshape(inner if self.batch is None else (self.batch, *inner))
+        rows = x.reshape(self.count, math.prod(x.shape[len(self.lead) : -1]), self.n)
+        return self.above(times(self.first_layer(), rows.mT)).reshape(x.shape[:-1])
 
     def above(self, z: Tensor) -> Tensor:
         """f from the first layer's sums without its bias: [N, units, k] -> [N, k]."""
@@ -90,9 +81,8 @@ class Scorer(nn.Module, ABC):
 
     def top(self, p: int) -> Tensor:
         """The p features that greedy takes first [M10]: [p], or [N, p] for a batch."""
-        with torch.no_grad():
-            order = self.take(self.check_budget(p))
-        return order if self.batch is not None else order[0]
+        order = self.select(self.check_budget(p)).order
+        return order.reshape(*self.lead, order.shape[1])
 
     def check_budget(self, budget: int) -> int:
         """A number of features to take: clipped, with a warning, to those there are."""
@@ -124,19 +114,14 @@ class Scorer(nn.Module, ABC):
             x = torch.as_tensor(x).to(reference)
         except (TypeError, ValueError, RuntimeError) as error:
             raise KindError(f"x must be a tensor of numbers; got {type(x).__name__}") from error
-        if x.ndim == 0 or x.shape[-1] != self.n:
+        k = len(self.lead)
+        if x.ndim <= k or (*x.shape[:k], x.shape[-1]) != (*self.lead, self.n):
+            axes = "..." if self.batch is None else f"{self.batch}, ..."
             raise InputError(
-                f"the last axis of x must hold the {self.n} features; got shape {tuple(x.shape)}"
-            )
-        if self.batch is not None and (x.ndim < 2 or x.shape[0] != self.batch):
-            raise InputError(
-                f"this scorer holds {self.batch} functions, so x must be [{self.batch}, ..., "
-                f"{self.n}]; got shape {tuple(x.shape)}"
+                f"x must be [{axes}, {self.n}], the {self.n} features for {self.count} functions; "
+                f"got shape {tuple(x.shape)}"
             )
         return x
-
-
-ScorerT = TypeVar("ScorerT", bound=Scorer)
 
 
 class DSF(Scorer):
@@ -179,12 +164,12 @@ class DSF(Scorer):
         self.activation = parse_activation(activation)
         low, high = check_init(init)
         generator = torch.Generator().manual_seed(check_seed(seed))
-        lead = () if batch is None else (batch,)
 
         def parameter(*shape: int) -> nn.Parameter:
+            shape = self.lead + shape
             if low == high:
-                return nn.Parameter(torch.full(lead + shape, low, dtype=dtype, device=device))
-            draw = torch.rand(lead + shape, generator=generator, dtype=torch.float64)
+                return nn.Parameter(torch.full(shape, low, dtype=dtype, device=device))
+            draw = torch.rand(shape, generator=generator, dtype=torch.float64)
             return nn.Parameter((low + (high - low) * draw).to(dtype=dtype, device=device))
 
         sizes = (n, *self.widths, 1)
@@ -205,9 +190,10 @@ class DSF(Scorer):
 
     def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
         """Greedy search: see ``Scorer.select``."""
-        columns = self.first_layer().detach().mT.contiguous()  # a feature's weights lie together
-        upper = self.upper_layers()
-        return take_greedily(columns, upper, budget, bounded=bounded, remove_ties=remove_ties)
+        columns = self.first_layer().mT.contiguous()  # a feature's weights lie together
+        return take_greedily(
+            columns, self.upper_layers(), budget, bounded=bounded, remove_ties=remove_ties
+        )
 
 
 class CollapsedDSF(Scorer):
@@ -233,14 +219,13 @@ class CollapsedDSF(Scorer):
         super().__init__()
         if not isinstance(weight, Tensor) or not weight.is_floating_point() or not weight.ndim:
             raise KindError(f"weight must be a float tensor [n] or [N, n]; got {weight!r}")
-        self.n, self.widths = weight.shape[-1], tuple(widths)
-        self.batch = weight.shape[0] if weight.ndim == 2 else None
+        *lead, self.n = weight.shape
+        self.batch, self.widths = lead[0] if lead else None, tuple(widths)
         self.activation = parse_activation(activation)
-        lead = weight.shape[:-1]
         self.weight = nn.Parameter(weight)
-        self.scale = nn.Parameter(
-            weight.new_ones(*lead, len(self.widths)) if scale is None else scale
-        )
+        if scale is None:
+            scale = weight.new_ones(*lead, len(self.widths))
+        self.scale = nn.Parameter(scale)
         self.bias = None if bias is None else nn.Parameter(bias)
 
     def first_layer(self) -> Tensor:
@@ -256,27 +241,23 @@ class CollapsedDSF(Scorer):
         weights = [width * w for width, w in zip(self.widths, alone(self.scale), strict=True)]
         return UpperLayers(self.activation, weights, [] if self.bias is None else alone(self.bias))
 
-    def take(self, budget: int) -> Tensor:
-        """The largest weights, since they have the largest gains: see ``Scorer.take``."""
-        return top_features(self.first_layer().detach().squeeze(1), budget)
-
+    @torch.no_grad()
     def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
-        """A sort: see ``Scorer.select``."""
-        weight = self.first_layer().detach().squeeze(1)
-        keys = top_keys(weight, budget)
-        order, groups = key_features(keys), key_groups(keys)
+        """A sort, since the largest weight has the largest gain: see ``Scorer.select``."""
+        weight = self.first_layer().squeeze(1)
+        order, groups = sort_features(weight, budget)
         leads = torch.ones_like(groups, dtype=torch.bool)
         if remove_ties:  # only the first of those that tie is added to what is taken
             leads[:, 1:] = groups[:, 1:] != groups[:, :-1]
         taken = weight.gather(1, order) * leads
         before = taken.cumsum(1) - taken
-        gains = self.rise_above(before.unsqueeze(1), taken.unsqueeze(1)).detach()
+        gains = self.rise_above(before.unsqueeze(1), taken.unsqueeze(1))
         place = torch.arange(budget, device=order.device).expand_as(order)
         return Selection(order, gains.gather(1, torch.where(leads, place, 0).cummax(1).values))
 
 
-def join(parts: Sequence[ScorerT]) -> ScorerT:
-    """Several batches of functions of one architecture as one batch."""
+def join(parts: Sequence[Scorer]) -> Scorer:
+    """Several functions of one architecture, or batches of them, as one batch."""
     whole = deepcopy(parts[0])
     whole.batch = sum(part.count for part in parts)
     for own, *same in zip(*(scorer.parameters() for scorer in (whole, *parts)), strict=True):

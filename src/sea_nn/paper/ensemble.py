@@ -13,6 +13,7 @@
 import math
 import warnings
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -106,48 +107,43 @@ def ensemble(
     dtype = torch.promote_types(heatmaps.dtype, torch.float32)
     n, pixels = math.prod(grid or shape), math.prod(shape)
     check_count(n if config.margin_weight == 0 else pixels)  # sets are sorted before pooling
+    remove_ties = config.reading == "paper"
+    map_of = (lambda f: attribute(f, remove_ties)[2]) if record or config.tolerance else None
     size = _count_rows(n, pixels, m, config, heatmaps.device)
-    n_silent = 0
-
-    def learn(start: int) -> tuple[Tensor, Tensor, Tensor, History, Scorer | None]:
-        """Learn f for the inputs from ``start`` on, and read their maps off it."""
-        nonlocal n_silent
+    parts: list[tuple[Tensor, ...]] = []
+    scorers: list[Scorer] = []
+    vanished = False
+    for start in range(0, max(count, 1), size):
         rows = slice(start, start + size)
         bound = constraints.rows(rows, heatmaps.device)
         given = make_training_data(heatmaps[rows], config, weights[rows])
-        scorer, epochs = fit(
-            given,
-            config,
-            map_of=(lambda f: attribute(f, config)[2]) if record or config.tolerance else None,
-            project=bound.apply_ if bound else None,
-        )
-        bound.verify(scorer)
-        order, gains, values = attribute(scorer, config)
+        f, *told = fit(given, config, map_of=map_of, project=bound.apply_ if bound else None)
+        order, gains, values = attribute(f, remove_ties)
+        gains = gains.to(dtype)
         if not bound and pixels > 1:  # where every heatmap is constant, nothing was learned
             silent = ~given.weights.any(1)
             gains[silent], values[silent] = 0, 0
-            n_silent += int(silent.sum())
-        if grid is None:
-            painted = values.reshape(-1, *shape)
         else:
-            painted = upsample(values.reshape(-1, *grid), shape, config.upsampling)
-        kept = scorer if keep_scorer else None
-        return order, gains.to(dtype), painted.to(dtype), epochs, kept
-
-    parts = [learn(start) for start in range(0, max(count, 1), size)]
-    orders, gained, maps, histories, scorers = zip(*parts, strict=True)
-    if not quiet and sum(int((part[:, 0] <= 0).sum()) for part in gained) > n_silent:
+            silent = torch.zeros_like(gains[:, 0], dtype=torch.bool)
+        vanished |= bool((~silent & (gains[:, 0] <= 0)).any())
+        painted = values.reshape(-1, *(grid or shape))
+        if grid is not None:
+            painted = upsample(painted, shape, config.upsampling)
+        parts.append((painted.to(dtype), order, gains, *told))
+        scorers += [f] * keep_scorer
+    if vanished and not quiet:
         warnings.warn(
             "the learned function vanished for some inputs, so their maps are zero: "
             "lower learning_rate, or train='features' only",
             stacklevel=2,
         )
+    maps, order, gains, terms, epochs = map(torch.cat, zip(*parts, strict=True))
     return Ensemble(
-        attribution=torch.cat(maps),
-        order=torch.cat(orders),
-        gains=torch.cat(gained),
-        scorer=join([f for f in scorers if f is not None]) if keep_scorer else None,
-        history=History.concatenate(list(histories)),
+        attribution=maps,
+        order=order,
+        gains=gains,
+        scorer=join(scorers) if keep_scorer else None,
+        history=History.of(terms, epochs),
         feature_shape=grid or shape,
         config=config,
     )
@@ -160,8 +156,7 @@ def _count_rows(n: int, pixels: int, m: int, config: SEAConfig, device: torch.de
     if n < pixels:  # heatmaps and sets are pooled onto a grid
         row += 8 * pixels * (m + sets)
     if not config.constant_start:
-        first, *rest = (*config.widths, 1)
-        row += 8 * 6 * (n * first + sum(a * b for a, b in zip((first, *rest), rest, strict=False)))
+        row += 8 * 6 * sum(a * b for a, b in pairwise((n, *config.widths, 1)))
     if device.type == "cuda":
         budget = torch.cuda.mem_get_info(device)[0] // 4
     else:

@@ -7,8 +7,9 @@ collapsed form, and everything above it through ``Scorer.above``.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,10 +17,8 @@ from torch.nn.functional import pad
 
 from sea_nn.config import SEAConfig, check_init
 from sea_nn.paper.data import TrainingData
-from sea_nn.paper.dsf import DSF, CollapsedDSF, Scorer, join
+from sea_nn.paper.dsf import DSF, CollapsedDSF, Scorer
 
-MapOf = Callable[[Scorer], Tensor]
-Projection = Callable[[Scorer], None]
 ADAGRAD_EPS = 1e-10  # as torch.optim.Adagrad
 ROUNDING = 1e-13
 """A gradient below this share of the terms it sums up is rounding: some hundred terms cancelled."""
@@ -42,51 +41,45 @@ class History:
     epochs: Tensor
 
     @classmethod
-    def of(cls, history: Tensor, epochs: Tensor) -> "History":
-        """From the terms and the map's change, [epochs run, 5, N], and the steps taken [N]."""
-        heatmap, margin, floor, decay, change = history.permute(1, 2, 0)
+    def of(cls, told: Tensor, epochs: Tensor) -> "History":
+        """From the terms and the map's change, [N, epochs, 5], and the steps taken [N]."""
+        longest = max(epochs.tolist(), default=0)
+        heatmap, margin, floor, decay, change = told[:, :longest].unbind(2)
         return cls(heatmap + margin + floor + decay, heatmap, margin, floor, decay, change, epochs)
-
-    @classmethod
-    def concatenate(cls, parts: "list[History]") -> "History":
-        """Join the histories of several chunks of inputs; shorter ones are padded with NaN."""
-        longest = max(part.objective.shape[1] for part in parts)
-
-        def padded(column: Tensor) -> Tensor:
-            if column.ndim == 1:
-                return column
-            return pad(column, (0, longest - column.shape[1]), value=torch.nan)
-
-        return cls(
-            *(torch.cat([padded(getattr(part, f.name)) for part in parts]) for f in fields(cls))
-        )
 
 
 def fit(
     data: TrainingData,
     config: SEAConfig,
     *,
-    map_of: MapOf | None = None,
-    project: Projection | None = None,
+    map_of: Callable[[Scorer], Tensor] | None = None,
+    project: Callable[[Scorer], None] | None = None,
     collapse: bool = True,
-) -> tuple[Scorer, History]:
+) -> tuple[Scorer, Tensor, Tensor]:
     """Minimise the objective [M2, M3] for every input at once.
 
-    ``map_of`` gives a scorer's attribution, which is needed to record or to stop on its change;
-    ``project`` restores further constraints after every step [M8]; ``collapse=False`` forces the
-    full network where the collapsed form would do. Returns a batch of N functions.
+    Args:
+        data: what f is learned from.
+        config: settings.
+        map_of: a scorer's attribution, needed to record or to stop on its change.
+        project: restores further constraints after every step [M8].
+        collapse: False forces the full network where the collapsed form would do.
+
+    Returns:
+        A batch of N functions, and what ``History.of`` takes.
     """
     trainer = Trainer(data, config, collapse and config.constant_start)
     solver = Solver(config, trainer.layers)
-    count, device = len(data.heatmaps), data.heatmaps.device
-    history = torch.full((config.epochs, 5, count), torch.nan, dtype=torch.float64, device=device)
-    active = torch.ones(count, dtype=torch.bool, device=device)
+    count = len(data.heatmaps)
+    told = data.heatmaps.new_full((count, config.epochs, 5), torch.nan)
+    active = torch.ones(count, dtype=torch.bool, device=told.device)
     epochs = torch.zeros_like(active, dtype=torch.int64)
     if project is not None:
         project(trainer.scorer)
-    current = map_of(trainer.scorer) if map_of is not None else None
+    current = None if map_of is None else map_of(trainer.scorer)
     for epoch in range(config.epochs):
-        history[epoch, :4], gradients = trainer.evaluate()
+        terms, gradients = trainer.evaluate()
+        told[:, epoch, :4] = terms.T
         before = [p.clone() for p in trainer.parameters] if config.tolerance else []
         solver.step(epoch, trainer.parameters, gradients)
         if project is not None:
@@ -94,17 +87,16 @@ def fit(
         for parameter, old in zip(trainer.parameters, before, strict=bool(before)):
             moving = active.reshape(-1, *[1] * (parameter.ndim - 1))
             parameter.copy_(torch.where(moving, parameter, old))
-        epochs = epochs + active
+        epochs += active
         if map_of is not None and current is not None:
             previous, current = current, map_of(trainer.scorer)
             size = current.abs().sum(1).clamp_min(torch.finfo(current.dtype).tiny)
-            history[epoch, 4] = (current - previous).abs().sum(1) / size
+            told[:, epoch, 4] = (current - previous).abs().sum(1) / size
         if config.tolerance:
-            active = active & (history[epoch, 4] > config.tolerance)
+            active &= told[:, epoch, 4] > config.tolerance
             if not bool(active.any()):
                 break
-    history = history[: int(epochs.amax())] if count else history
-    return trainer.scorer.requires_grad_(False), History.of(history, epochs)
+    return trainer.scorer.requires_grad_(False), told, epochs
 
 
 class Solver:
@@ -160,36 +152,29 @@ class Trainer:
 
     def __init__(self, data: TrainingData, config: SEAConfig, collapsed: bool) -> None:
         self.data, self.config = data, config
-        self.largest = int(data.budgets.amax()) if data.budgets.numel() else 0
-        self.sets = SetChains(data.sets) if self.largest else None
+        maps, widths = data.heatmaps, config.widths
+        (count, m, n), sizes = maps.shape, (*widths, 1)
+        self.set_weights = data.weights.repeat_interleave(data.sets.shape[1] // m, 1)
+        self.chains = find_chains(data.sets, data.budgets) if bool(data.budgets.any()) else None
         self.scorer: Scorer
-        above: list[Tensor]
-        maps, sizes = data.heatmaps, (*config.widths, 1)
         if collapsed:
             start, _ = check_init(config.init)
-            f = self.scorer = CollapsedDSF(
-                maps.new_full((len(maps), maps.shape[2]), start),
-                widths=config.widths,
+            self.scorer = CollapsedDSF(
+                maps.new_full((count, n), start),
+                widths=widths,
                 activation=config.activation,
-                scale=maps.new_full((len(maps), len(config.widths)), start),
-                bias=maps.new_full((len(maps), len(sizes)), start) if config.bias else None,
+                scale=maps.new_full((count, len(widths)), start),
+                bias=maps.new_full((count, len(sizes)), start) if config.bias else None,
             )
-            above = [p for p in (f.scale, f.bias) if p is not None]
             shared = [[sizes[0]], [a * b for a, b in pairwise(sizes)], sizes]
         else:
-            g = DSF(
-                maps.shape[2],
-                config.widths,
-                config.activation,
-                config.bias,
-                config.init,
-                batch=1,
-                seed=config.seed,
-                device=maps.device,
-            )
-            g = self.scorer = join([g] * len(maps)) if len(maps) else g  # all inputs start alike
-            above = [*list(g.weights)[1:], *g.biases]
-            shared = [[1]] * (1 + len(above))
+            shape = (n, widths, config.activation, config.bias, config.init)
+            self.scorer = DSF(*shape, batch=1, seed=config.seed, device=maps.device)
+            self.scorer.batch = count
+            for p in self.scorer.parameters():  # all inputs start alike
+                p.data = p.data.expand(count, *p.shape[1:]).clone()
+            shared = [[1]] * 2 * len(sizes)
+        above = list(self.scorer.parameters())[1:]
         self.above = above if config.train == "all" else []
         self.parameters = [self.scorer.first_layer().detach(), *(p.data for p in self.above)]
         self.copies = [maps.new_tensor(k) for k in shared[: len(self.parameters)]]
@@ -203,16 +188,13 @@ class Trainer:
         first = self.parameters[0].detach().requires_grad_()
         with torch.enable_grad():
             sums = [first.sum(2, keepdim=True), first @ self.data.heatmaps.mT]
-            if self.sets is not None:
-                top = spread(self.scorer.take(self.largest), first.shape[1])
-                running = pad(first.gather(2, top).cumsum(2), (1, 0))
-                sums.append(self.sets.sums(first))
-                sums.append(running.gather(2, spread(self.data.budgets, first.shape[1])))
+            if self.chains is not None:
+                sums.append(self.chains.add_up(first, self.scorer.select(self.chains.length).order))
             z = torch.cat(sums, 2)
             terms, loss = self.weigh(self.scorer.above(z))
         wanted = [first, z, *self.above]
         gradient, slopes, *above = torch.autograd.grad(loss, wanted, materialize_grads=True)
-        if self.sets is not None and self.config.solver != "adagrad":
+        if self.chains is not None and self.config.solver != "adagrad":
             # Terms that cancel leave rounding, of which solvers that divide by the largest entry
             # would make a full step. Adagrad does as well, as in the paper's form: it is left so.
             least = ROUNDING * slopes.abs().sum(2, keepdim=True)
@@ -226,7 +208,7 @@ class Trainer:
         From f at 1, at the m heatmaps, at the R sets and at the R best sets, [N, 1 + m + 2R].
         """
         data, config = self.data, self.config
-        m, r = data.heatmaps.shape[1], data.sets.shape[1] if self.sets is not None else 0
+        m, r = data.heatmaps.shape[1], data.sets.shape[1] if self.chains is not None else 0
         ones, maps, sets, best = values.split([1, m, r, r], 1)
         margin = floor = ones.new_zeros(len(ones))
         decay = margin.clone()
@@ -234,7 +216,7 @@ class Trainer:
         heatmap = config.heatmap_weight * (data.weights * (ones - maps)).sum(1)
         if r:  # ... and no set of the same size should be better than a binarised one [M3].
             missing = (config.margin + best - sets).clamp_min(0)
-            margin = config.margin_weight * (data.set_weights * missing).sum(1)
+            margin = config.margin_weight * (self.set_weights * missing).sum(1)
         if config.floor_weight:  # f = 0 is forbidden
             floor = config.floor_weight * (1 - ones.squeeze(1)).clamp_min(0)
         if config.weight_decay:
@@ -244,37 +226,43 @@ class Trainer:
         return torch.stack([heatmap, margin, floor, decay]).detach(), loss
 
 
-class SetChains:
-    """Sums over sets that grow from row to row, as the top 5, 10, 15, … of a heatmap do.
+class Chains(NamedTuple):
+    """Sets that grow from row to row, as the top 5, 10, 15, … of a heatmap do.
 
-    A chain of nested sets is one order of features, and each set is a prefix of it: its sum is
-    an entry of a running sum. Where sets do not grow, each is a chain of its own.
+    A chain of nested sets is one order of features, and each set is a prefix of it: its sum is an
+    entry of a running sum. So are those of the best sets, the prefixes of greedy's order.
     """
 
-    def __init__(self, sets: Tensor) -> None:
-        sizes = sets.sum(2, dtype=torch.int32).long()  # 10 times faster than int64
-        grows = (sets[:, :-1] <= sets[:, 1:]).all(2).all(0).tolist()
-        starts = [0, *(r + 1 for r, grown in enumerate(grows) if not grown)]
-        ends = [*starts[1:], sets.shape[1]]
-        self.length, self.count = int(sizes.amax()), len(starts)
-        # Features that are in more sets of a chain come first; where a chain ends, any will do.
-        orders = [
-            sets[:, a:b].sum(1, dtype=torch.int32).topk(self.length, dim=1).indices
-            for a, b in zip(starts, ends, strict=True)
-        ]
-        self.features = torch.cat(orders, 1)
-        chain = [i for i, (a, b) in enumerate(zip(starts, ends, strict=True)) for _ in range(a, b)]
-        offset = torch.tensor(chain, device=sets.device) * (self.length + 1)
-        self.places = sizes + offset  # in the running sums of all chains, side by side
+    features: Tensor  # the orders of all chains, [N, chains * length]
+    places: Tensor  # of the sets, then of the best sets, in all running sums, [N, 2 R]
+    length: int
 
-    def sums(self, weight: Tensor) -> Tensor:
-        """Sum of the weights in each set: [N, units, n] -> [N, units, R]."""
+    def add_up(self, weight: Tensor, best: Tensor) -> Tensor:
+        """Sums of weights [N, units, n] over sets and over prefixes of an order: [N, units, 2 R].
+
+        The order, [N, length], is that of the best sets.
+        """
         units = weight.shape[1]
-        taken = weight.gather(2, spread(self.features, units))
-        running = taken.unflatten(2, (self.count, self.length)).cumsum(3)
-        return pad(running, (1, 0)).flatten(2).gather(2, spread(self.places, units))
+        features, places = (
+            index.unsqueeze(1).expand(-1, units, -1)
+            for index in (torch.cat([self.features, best], 1), self.places)
+        )
+        running = weight.gather(2, features).unflatten(2, (-1, self.length)).cumsum(3)
+        return pad(running, (1, 0)).flatten(2).gather(2, places)
 
 
-def spread(index: Tensor, units: int) -> Tensor:
-    """An index of features [N, k] for every unit: [N, units, k]."""
-    return index.unsqueeze(1).expand(-1, units, -1)
+def find_chains(sets: Tensor, budgets: Tensor) -> Chains:
+    """The chains of sets, bool [N, R, n], and of best sets of these sizes, [N, R].
+
+    Where sets do not grow, each is a chain of its own.
+    """
+    sizes = sets.sum(2, dtype=torch.int32).long()  # 10 times faster than int64
+    length = int(torch.maximum(sizes, budgets).amax())
+    starts = (sets[:, :-1] > sets[:, 1:]).any(2).any(0).nonzero().flatten() + 1
+    chains = sets.tensor_split(starts.cpu(), dim=1)
+    # Features that are in more sets of a chain come first; where a chain ends, any will do.
+    orders = [c.sum(1, dtype=torch.int32).topk(length, dim=1).indices for c in chains]
+    offset = [i * (length + 1) for i, c in enumerate(chains) for _ in range(c.shape[1])]
+    places = sizes + torch.tensor(offset, device=sets.device)
+    places = torch.cat([places, budgets + len(chains) * (length + 1)], 1)
+    return Chains(torch.cat(orders, 1), places, length)

@@ -7,12 +7,7 @@ weight has the larger gain. For any other network the gains are compared first; 
 2^-30 of the best go by the mean of the feature's first-layer weights, which is the weight itself
 where units are equal. So a network and its collapsed form give the same order.
 
-**Bounds**: f is concave in the first layer's sums z, so its tangent at one point lies above it
-everywhere. Taken at z plus the *average* feature, it bounds the gains of all features in one
-product, sharply, because features differ little from their average beside what is already in z.
-Only the features whose bound reaches the best gain are evaluated (docs/math.md, section 4).
-
->>> top_features(torch.tensor([[1.0, 3.0, 3.0]]), 3)
+>>> sort_features(torch.tensor([[1.0, 3.0, 3.0]]), 3)[0]
 tensor([[1, 2, 0]])
 """
 
@@ -58,47 +53,25 @@ def _round_bits(values: Tensor) -> Tensor:
     return bits.add_((INDEX + 1) // 2).bitwise_and_(~INDEX)
 
 
-def sort_keys(values: Tensor) -> Tensor:
-    """One int64 key a feature, in whose descending order features are taken: [..., n] -> the same.
+def sort_features(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The first k features by the tie rule, and their rounded values: [..., n] -> [..., k] each.
 
-    ``key_features`` and ``key_groups`` read the index and the rounded value back.
+    Features tie where these are equal.
     """
     n = values.shape[-1]
     check_count(n)
-    return _round_bits(values).add_(torch.arange(INDEX, INDEX - n, -1, device=values.device))
-
-
-def top_keys(values: Tensor, k: int) -> Tensor:
-    """The k largest keys of values [N, n], largest first: [N, k]."""
-    keys = sort_keys(values)
-    if k > values.shape[1] // 4:  # from here on a full sort is the faster selection
-        return keys.sort(dim=1, descending=True).values[:, :k]
-    return keys.topk(k, dim=1).values
-
-
-def key_features(keys: Tensor) -> Tensor:
-    """The features' indices that are stored in sort keys."""
-    return INDEX - (keys & INDEX)
-
-
-def key_groups(keys: Tensor) -> Tensor:
-    """The rounded values that are stored in sort keys: equal where features tie."""
-    return keys >> INDEX_BITS
-
-
-def top_features(values: Tensor, k: int) -> Tensor:
-    """The k features with the largest values, ties to the lowest index: [N, n] -> [N, k]."""
-    return key_features(top_keys(values, k))
+    # One key a feature: its rounded value, and below that the complement of its index.
+    keys = _round_bits(values).add_(torch.arange(INDEX, INDEX - n, -1, device=values.device))
+    if k > n // 4:  # from here on a full sort is the faster selection
+        keys = keys.sort(dim=-1, descending=True).values[..., :k]
+    else:
+        keys = keys.topk(k, dim=-1).values
+    return INDEX - (keys & INDEX), keys >> INDEX_BITS
 
 
 @torch.no_grad()
 def take_greedily(
-    columns: Tensor,
-    upper: UpperLayers,
-    budget: int,
-    *,
-    bounded: bool = True,
-    remove_ties: bool = False,
+    columns: Tensor, upper: UpperLayers, budget: int, *, bounded: bool, remove_ties: bool
 ) -> Selection:
     """The first ``budget`` features of N functions and their gains, [N, budget] each.
 
@@ -110,19 +83,17 @@ def take_greedily(
         remove_ties: as in Algorithm 1 [M6], tied features share the gain and leave together.
     """
     count, n, units = columns.shape
-    sizes = key_groups(
-        _round_bits(columns.mean(2))
-    )  # among tied gains the larger column goes first
+    sizes = _round_bits(columns.mean(2))  # among tied gains the larger column goes first
     sums = columns.new_zeros(count, 1, units)
     lead = torch.arange(count, device=columns.device)[:, None]
     free = torch.ones(count, n, dtype=torch.bool, device=columns.device)
     place, gain = torch.full_like(sizes, n), columns.new_zeros(count, n)
-    placed, width = torch.zeros_like(lead), BLOCK
+    placed = torch.zeros_like(lead)
     average = columns.mean(1, keepdim=True)
     while count and int(placed.amin()) < budget:
         layers = upper.sums(sums)
         if bounded:
-            gains, width = _evaluate_contenders(columns, average, upper, layers, free, width)
+            gains = _evaluate_contenders(columns, average, upper, layers, free)
         else:
             gains = upper.rises(layers, columns)[-1].squeeze(2).masked_fill(~free, -torch.inf)
         best = gains.amax(1, keepdim=True)
@@ -148,16 +119,14 @@ def take_greedily(
 
 
 def _evaluate_contenders(
-    columns: Tensor,
-    average: Tensor,
-    upper: UpperLayers,
-    layers: list[Tensor],
-    free: Tensor,
-    width: int,
-) -> tuple[Tensor, int]:
-    """The gains [N, n] of all features that could win or tie, -inf elsewhere; and their number.
+    columns: Tensor, average: Tensor, upper: UpperLayers, layers: list[Tensor], free: Tensor
+) -> Tensor:
+    """The gains [N, n] of all features that could win or tie, from every layer's sums; else -inf.
 
-    From every layer's sums [N, 1, units], evaluating the ``width`` largest bounds first.
+    f is concave in the first layer's sums, so its tangent lies above it. Taken where the *average*
+    feature leads, it bounds all gains in one product, and sharply, because features differ little
+    from their average beside what is there already (docs/math.md, section 4). The largest bounds
+    are evaluated first, then all that reach the best gain.
     """
     rises = upper.rises(layers, average)
     slope = upper.slope([z + rise for z, rise in zip(layers, rises, strict=True)])
@@ -168,14 +137,12 @@ def _evaluate_contenders(
     bounds = (times(slope, columns.mT) * (1 + rounding) + above).squeeze(1)
     bounds = bounds.masked_fill(~free, -torch.inf)
     lead = torch.arange(len(columns), device=columns.device)[:, None]
-    while True:
-        width = min(width, columns.shape[1])
+    width, contenders = 0, BLOCK
+    while width < contenders:
+        width = min(contenders, columns.shape[1])
         pool = bounds.topk(width, dim=1).indices
         found = upper.rises(layers, columns[lead, pool])[-1].squeeze(2)
         found = torch.where(free.gather(1, pool), found, -torch.inf)
         best = found.amax(1, keepdim=True)
         contenders = int((~(bounds < SLACK * best) & free).sum(1).amax())  # NaN rules nothing out
-        if contenders <= width:
-            gains = torch.full_like(bounds, -torch.inf).scatter_(1, pool, found)
-            return gains, max(BLOCK, contenders)
-        width = contenders
+    return torch.full_like(bounds, -torch.inf).scatter_(1, pool, found)

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from sea_nn.errors import InputError
 from sea_nn.features import cell_of, sum_cells
-from sea_nn.paper.greedy import key_features, sort_keys
+from sea_nn.paper.greedy import sort_features
 
 FLAT = 1e-6
 """Members' maps whose values differ by less than this share prefer no feature: it is rounding."""
@@ -38,9 +38,8 @@ def scale(maps: Tensor, batch_axes: int = 1) -> Tensor:
     """
     flat = maps.reshape(*maps.shape[:batch_axes], -1)
     low, high = flat.aminmax(dim=-1, keepdim=True)
-    span = high - low
-    scaled = (flat - low) / torch.where(span > 0, span, torch.ones_like(span))
-    return scaled.reshape(maps.shape)
+    span = torch.where(high > low, high - low, 1)
+    return ((flat - low) / span).reshape(maps.shape)
 
 
 def to_heatmap(raw: Tensor, axis: int | None = 1) -> Tensor:
@@ -77,15 +76,12 @@ def count_thresholds(thresholds: Sequence[int | float], n: int) -> list[int]:
     >>> count_thresholds([5, 0.5], 20)
     [5, 10]
     """
-    counts = []
-    for threshold in thresholds:
-        count = threshold if isinstance(threshold, int) else max(1, round(threshold * n))
-        counts.append(min(count, n))
+    counts = [t if isinstance(t, int) else max(1, round(t * n)) for t in thresholds]
     if any(isinstance(t, int) and t > n for t in thresholds):
         warnings.warn(
             f"thresholds above the {n} features there are were clipped to {n}", stacklevel=2
         )
-    return counts
+    return [min(count, n) for count in counts]
 
 
 def binarize(heatmaps: Tensor, thresholds: Sequence[int | float]) -> Tensor:
@@ -95,7 +91,7 @@ def binarize(heatmaps: Tensor, thresholds: Sequence[int | float]) -> Tensor:
     """
     n = heatmaps.shape[-1]
     counts = torch.tensor(count_thresholds(thresholds, n), device=heatmaps.device)
-    top = key_features(sort_keys(heatmaps).topk(int(counts.max()), dim=-1).values)
+    top, _ = sort_features(heatmaps, int(counts.max()))
     rank = torch.full(heatmaps.shape, n, device=heatmaps.device)
     rank.scatter_(-1, top, torch.arange(top.shape[-1], device=top.device).expand_as(top))
     return rank.unsqueeze(-2) < counts.unsqueeze(-1)

@@ -13,7 +13,7 @@ tensor(5.0000e-09, dtype=torch.float64)
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,8 +24,7 @@ SQRT_FLOOR = 1e-12
 """Below this, sqrt is replaced by its chord from 0, so that its slope is finite (1e6) at 0."""
 
 
-@dataclass(frozen=True)
-class Concave:
+class Concave(NamedTuple):
     """A concave activation phi; its functions work on each number alone.
 
     Attributes:
@@ -50,17 +49,6 @@ def _rise_of_sqrt(z: Tensor, d: Tensor) -> Tensor:
     return torch.where(z > SQRT_FLOOR, ratio, high - low)
 
 
-def _make_power(exponent: float) -> Concave:
-    def value(z: Tensor) -> Tensor:
-        return torch.expm1(exponent * torch.log1p(z)) / exponent
-
-    return Concave(
-        value,
-        lambda z: (1 + z) ** (exponent - 1),
-        lambda z, d: (1 + z) ** exponent * value(d / (1 + z)),
-    )
-
-
 SQRT = Concave(
     _sqrt,
     lambda z: torch.where(z > SQRT_FLOOR, 0.5 * z.rsqrt(), SQRT_FLOOR**-0.5),
@@ -75,10 +63,16 @@ def parse_activation(name: str) -> Concave:
     "power:p" is ((1 + z)^p - 1) / p: "power:0.5" is 2 (sqrt(1 + z) - 1), and "power:-1" is
     z / (1 + z), which saturates at 1, as every negative p does at -1/p.
     """
-    exponent = check_activation(name)
-    if exponent is not None:
-        return _make_power(exponent)
-    return SQRT if name == "sqrt" else LOG1P
+    p = check_activation(name)
+    if p is None:
+        return SQRT if name == "sqrt" else LOG1P
+
+    def value(z: Tensor) -> Tensor:
+        return torch.expm1(p * torch.log1p(z)) / p
+
+    return Concave(
+        value, lambda z: (1 + z) ** (p - 1), lambda z, d: (1 + z) ** p * value(d / (1 + z))
+    )
 
 
 def times(h: Tensor, matrix: Tensor) -> Tensor:
@@ -90,8 +84,7 @@ def times(h: Tensor, matrix: Tensor) -> Tensor:
     return torch.matmul(h, matrix)
 
 
-@dataclass(frozen=True)
-class UpperLayers:
+class UpperLayers(NamedTuple):
     """What turns the first layer's sums into values, gains and slopes, for N networks.
 
     Written F in docs/math.md: f(x) = F(phi(W x + b)). Training and greedy both keep the first
