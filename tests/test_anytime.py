@@ -10,7 +10,6 @@ from sea_nn import SEA, Explanation, Running
 from sea_nn.errors import InputError
 from sea_nn.features import TABLE
 from sea_nn.questions.absent import prepare
-from sea_nn.questions.ask import find_way
 from tests.helpers.networks import build_pooled, draw_bright
 
 
@@ -141,7 +140,7 @@ def test_what_is_reused_gives_the_map_of_the_same_questions_from_scratch():
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
     x = torch.randn(1, 6)
     first = SEA(model, budget=26).explain(x, 0)
-    asked, absent = first.asked, prepare(x, find_way(None, TABLE, None))
+    asked, absent = first.asked, prepare(x, TABLE.absent)
     with torch.no_grad():  # the same questions, put to the model anew
         said = model(absent.hide(~asked.sets[0], torch.zeros(asked.sets.shape[1]).long()))
     fresh = replace(first, members=(), asked=replace(asked, outputs=said[None, :, None]))

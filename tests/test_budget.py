@@ -267,7 +267,7 @@ def test_constraints_do_not_go_with_a_budget(model, x):
 )
 def test_nothing_said_means_512_evaluations_and_members_or_a_config_the_paper(model, given, budget):
     sea = SEA(model, **given)
-    assert sea.budget == budget
+    assert sea.settings.budget == budget
     cheap = ("presence_gradient", "deeplift", "guided_grad_cam")
     names = tuple(entry.label for entry in sea.entries)
     assert (names == cheap) == (budget is not None and given.get("methods") != "saliency")

@@ -20,8 +20,8 @@ from sea_nn.members.checks import examine
 from sea_nn.members.run import compute_maps
 from sea_nn.metrics import query_sets, score_maps
 from sea_nn.model.outputs import OUTPUTS, Output, find_output
-from sea_nn.questions.ask import make_ask_only
 from sea_nn.show.viewer import write_report
+from tests.helpers.asking import ask_only
 
 FAST = ("saliency", "input_x_gradient")
 ENDS = {
@@ -153,7 +153,7 @@ def test_explaining_changes_nothing_that_another_call_could_see(x):
     sea = SEA(model, FAST)
     with pytest.warns(AssumptionWarning, match="from 0 to 1"):
         sea.explain(x * 0.1)
-    assert sea.output is None
+    assert sea.settings.output is None
     with pytest.warns(AssumptionWarning, match="taken for a logit"):
         sea.explain(x * 10)
 
@@ -243,16 +243,8 @@ def test_answers_are_scores(kind, x):
     model, target = build(kind), torch.zeros(4, dtype=torch.long)
     left = torch.zeros(4, 1, 8, 8, dtype=torch.bool)
     left[..., :4] = True
-    answers = make_ask_only(model, x, target, absent="baseline", output=kind)(left)
+    answers = ask_only(model, x, target, left, "baseline", kind)
     torch.testing.assert_close(answers[:, 0], truth(kind, model(x * left).detach())[:, 0])
-
-
-def test_a_question_tells_once_what_it_assumes(x):
-    ask = make_ask_only(build("value"), x, 0)
-    sets = torch.rand(4, 2, 8, 8) > 0.5
-    with pytest.warns(AssumptionWarning) as heard:
-        ask(sets), ask(sets)
-    assert len(heard) == 1
 
 
 @pytest.mark.parametrize("name", ["deletion:mean,steps=4", "insertion:mean,steps=4"])
@@ -313,7 +305,7 @@ def test_answers_that_are_no_numbers_are_refused(x):
     with pytest.raises(InputError, match=r"NaN for .* inputs with features hidden"):
         score_maps(model, x, 0, maps, ["deletion:black"], bounds=(0, 1))
     with pytest.raises(InputError, match=r"NaN for .* inputs with features hidden"):
-        make_ask_only(model, x, 0, absent="baseline")(torch.rand(4, 2, 8, 8) > 0.5)
+        ask_only(model, x, 0, torch.rand(4, 2, 8, 8) > 0.5, "baseline")
 
 
 def test_answers_outside_the_probabilities_are_refused(x):
@@ -452,7 +444,7 @@ def test_only_one_module_turns_outputs_into_probabilities():
         *(home / "function").glob("*.py"),
         home / "members" / "attention.py",  # attention's own softmax
         # The bench asks and predicts in forms of its own, which share no code with the library's.
-        *(bench / f"{name}.py" for name in ("asking", "rivals", "texts")),
+        *(bench / f"{name}.py" for name in ("asking", "rivals", "submodular", "texts")),
         home.parent / "sea_bench" / "speed" / "metrics.py",
     )
     found = [

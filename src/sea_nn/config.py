@@ -262,25 +262,6 @@ def _check_number(
         )
 
 
-def choose_budget(
-    methods: Any, config: SEAConfig | None, budget: int | None
-) -> tuple[Any, int | None]:
-    """The members (None: cheap ones) and the budget (None: the paper's function) that are meant.
-
-    >>> choose_budget(None, None, None), choose_budget("fast", None, None)
-    ((None, 512), (None, 34))
-    >>> choose_budget("paper", None, None)
-    ('paper', None)
-    """
-    if isinstance(methods, str) and methods in BUDGETS:
-        if budget is not None:
-            raise InputError(f"methods={methods!r} is a budget of {BUDGETS[methods]}: say it once")
-        return None, BUDGETS[methods]
-    if budget is not None or config is not None:
-        return methods, budget
-    return (None, DEFAULT_BUDGET) if methods is None else (methods, None)
-
-
 def check_config(config: SEAConfig | None) -> SEAConfig:
     """The settings given, or the default ones for None."""
     if config is None:

@@ -18,18 +18,15 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from sea_nn.call import About, Call, Constraints, Inputs, Running, check_call
-from sea_nn.config import ABSENT, SEAConfig, check_config, check_seed, check_whole, choose_budget
-from sea_nn.errors import InputError, KindError
+from sea_nn.call import About, Constraints, Inputs, Request, Running, Settings, prepare
+from sea_nn.config import SEAConfig
 from sea_nn.explain import explain
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import IMAGE
 from sea_nn.members.registry import Methods
 from sea_nn.members.run import choose_entries
-from sea_nn.model.outputs import ARRAYS, Output, Target
+from sea_nn.model.outputs import Target
 from sea_nn.text.explainer import TextSEA
-
-PAPER = "the paper's form has its settings in SEAConfig"
 
 
 class SEA(Attribution):  # type: ignore[misc]
@@ -76,38 +73,13 @@ class SEA(Attribution):  # type: ignore[misc]
         seed: int = 0,
         autocast: bool | torch.dtype = False,
     ) -> None:
-        if not callable(model):
-            raise KindError(
-                "a model must be a torch.nn.Module or a callable, got "
-                f"{type(model).__name__}; {ARRAYS}"
-            )
+        self.settings = Settings(
+            model, methods, config, budget, absent, grid, output, seed, autocast
+        )
         super().__init__(model)
-        if isinstance(methods, Iterator):
-            methods = tuple(methods)  # they are gone through more than once
-        given = config
-        methods, budget = choose_budget(methods, config, budget)
-        if budget is not None:
-            check_whole("budget", budget, 1)
-            if given is not None:
-                raise InputError(
-                    f"config has no effect beside a budget: {PAPER}, and absent= and grid= are "
-                    "arguments of SEA; leave out one of the two"
-                )
-        for name, value in (("absent", absent), ("grid", grid)):
-            if value is not None and budget is None:
-                hint = "SEAConfig(grid=)" if name == "grid" else "SEA(model, budget=512)"
-                raise InputError(
-                    f"{name} is about questions to the model, for explanations with a budget: "
-                    f"{hint} is what to write"
-                )
-        if absent is not None and (not isinstance(absent, str) or absent not in ABSENT):
-            raise InputError(f"absent must be one of {', '.join(ABSENT)}; got {absent!r}")
-        self.budget, self.methods, self.config = budget, methods, check_config(config)
-        self.absent, self.grid = absent, None if grid is None else check_grid(grid)
+        named, budget = self.settings.methods, self.settings.budget
         # What is wrong with them is best heard of now.
-        self.entries = choose_entries(model, methods, IMAGE, budget)[0]
-        self.output = None if output is None else Output(output)
-        self.seed, self.autocast = check_seed(seed), autocast
+        self.entries = choose_entries(model, named, IMAGE, budget)[0]
 
     @staticmethod
     def for_text(model: Any, tokenizer: Any = None, **options: Any) -> TextSEA:
@@ -149,17 +121,11 @@ class SEA(Attribution):  # type: ignore[misc]
             several inputs a tuple or dict of these, on one scale.
         """
         single = isinstance(inputs, tuple) and len(inputs) == 1
-        three = (inputs, baselines, feature_mask)
-        given = [v[0] if single and isinstance(v, tuple) else v for v in three]
-        call = self._check(
-            given[0],
-            target,
-            baselines=given[1],
-            args=additional_forward_args,
-            limit=internal_batch_size,
-            feature_mask=given[2],
-        )
-        e = explain(call, quiet=True)
+        given = (inputs, baselines, feature_mask)
+        x, start, mask = (v[0] if single and isinstance(v, tuple) else v for v in given)
+        more = (additional_forward_args, internal_batch_size)
+        request = Request(x, target, start, None, mask, *more)
+        e = explain(prepare(self.settings, request), quiet=True)
         if not e.parts:
             return (e.attribution,) if single else e.attribution
         maps = [e.part(part.name).attribution for part in e.parts]
@@ -204,68 +170,18 @@ class SEA(Attribution):  # type: ignore[misc]
         With a budget, an interrupt (Ctrl-C) ends the questions: the explanation is of what was
         answered until then, and a check says so.
         """
-        call = self._check(
+        request = Request(
             x,
             target,
-            baselines=baselines,
-            background=background,
-            feature_mask=feature_mask,
-            args=additional_forward_args,
-            limit=internal_batch_size,
-            labels=labels,
-            about=about,
-            constraints=constraints,
-            previous=previous,
-            running=running,
+            baselines,
+            background,
+            feature_mask,
+            additional_forward_args,
+            internal_batch_size,
+            labels,
+            About() if about is None else about,
+            constraints,
+            previous,
+            Running() if running is None else running,
         )
-        return explain(call)
-
-    def _check(
-        self,
-        x: Inputs,
-        target: Target | Callable[[Any], Tensor],
-        *,
-        baselines: Any = None,
-        background: Any = None,
-        feature_mask: Any = None,
-        args: Any = None,
-        limit: int | None = None,
-        labels: Sequence[str] | None = None,
-        about: About | None = None,
-        constraints: Constraints | None = None,
-        previous: Explanation | None = None,
-        running: Running | None = None,
-    ) -> Call:
-        """The checked call."""
-        return check_call(
-            self.forward_func,
-            x,
-            target,
-            self.methods,
-            budget=self.budget,
-            config=self.config,
-            absent=self.absent,
-            grid=self.grid,
-            output=self.output,
-            seed=self.seed,
-            autocast=self.autocast,
-            baselines=baselines,
-            background=background,
-            feature_mask=feature_mask,
-            args=args,
-            limit=limit,
-            labels=labels,
-            about=about,
-            constraints=constraints,
-            previous=previous,
-            running=running,
-        )
-
-
-def check_grid(grid: Any) -> tuple[int, ...]:
-    """The cells along each axis, or why they are none."""
-    if isinstance(grid, str) or not isinstance(grid, Sequence):
-        raise InputError(f"grid is a number of cells for each axis, such as (8, 8); got {grid!r}")
-    for side in grid:
-        check_whole("each side of grid", side, 1)
-    return tuple(grid)
+        return explain(prepare(self.settings, request))

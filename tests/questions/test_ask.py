@@ -7,11 +7,7 @@ from torch import Tensor, nn
 from sea_nn.errors import InputError
 from sea_nn.model.probe import open_model
 from sea_nn.questions.absent import prepare
-from sea_nn.questions.ask import make_ask_only
-
-
-def seeded(*shape: int, seed: int = 0) -> Tensor:
-    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from tests.helpers.asking import ask_only
 
 
 class Softmax(nn.Module):
@@ -26,14 +22,15 @@ class Softmax(nn.Module):
 
 @pytest.mark.parametrize("absent", ["baseline", "mean"])
 def test_the_answer_is_what_the_set_alone_keeps(absent: str) -> None:
-    model, x = Softmax(2 * 6 * 6), seeded(2, 2, 6, 6).float()
+    model = Softmax(2 * 6 * 6)
+    x = torch.rand(2, 2, 6, 6, generator=torch.Generator().manual_seed(0))
     sets = torch.zeros(2, 2, 6, 6, dtype=torch.bool)
     sets[:, 0, :3], sets[:, 1, :, 2:] = True, True
     target = torch.tensor([2, 0])
     fill = (
         x.mean((2, 3), keepdim=True).expand_as(x) if absent == "mean" else torch.full_like(x, 0.3)
     )
-    found = make_ask_only(model, x, target, absent=absent, baselines=0.3)(sets)
+    found = ask_only(model, x, target, sets, absent, baselines=0.3)
     for i in range(2):
         for r in range(2):
             with torch.no_grad():
@@ -42,7 +39,7 @@ def test_the_answer_is_what_the_set_alone_keeps(absent: str) -> None:
 
 
 def test_asking_counts_its_evaluations_and_leaves_the_model_as_it_was() -> None:
-    model, x = Softmax(36).train(), seeded(3, 1, 6, 6).float()
+    model, x = Softmax(36).train(), torch.rand(3, 1, 6, 6)
     model.linear.weight.grad = torch.ones_like(model.linear.weight)
     sets = torch.ones(3, 5, 6, 6, dtype=torch.bool)
     with open_model(model, x, 1, hiding=prepare(x, "mean"), output="logits") as probe:
@@ -52,15 +49,9 @@ def test_asking_counts_its_evaluations_and_leaves_the_model_as_it_was() -> None:
     assert bool((model.linear.weight.grad == 1).all())
 
 
-def test_sets_of_another_shape_are_refused() -> None:
-    ask = make_ask_only(Softmax(36), torch.rand(1, 1, 6, 6), 0)
+def test_sets_and_baselines_of_another_shape_are_refused() -> None:
+    model, x = Softmax(36), torch.rand(1, 1, 6, 6)
     with pytest.raises(InputError, match=r"features \[6, 6\]"):
-        ask(torch.ones(1, 2, 5, 6, dtype=torch.bool))
-
-
-def test_what_absence_means_is_checked() -> None:
-    x = torch.rand(1, 1, 6, 6)
-    with pytest.raises(InputError, match="absent must be one of blur, mean, baseline"):
-        make_ask_only(Softmax(36), x, 0, absent="grey")
+        ask_only(model, x, 0, torch.ones(1, 2, 5, 6, dtype=torch.bool))
     with pytest.raises(InputError, match="must broadcast to x"):
-        make_ask_only(Softmax(36), x, 0, absent="baseline", baselines=torch.zeros(5))
+        ask_only(model, x, 0, torch.ones(1, 2, 6, 6), "baseline", baselines=torch.zeros(5))

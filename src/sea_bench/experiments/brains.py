@@ -26,7 +26,7 @@ from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
 from sea_bench.experiments.kinds import Problem, compare_orders, fit, make_network, order_by_methods
 from sea_bench.experiments.pages import write_interval
 from sea_bench.experiments.rivals import random_order
-from sea_nn.call import Several
+from sea_nn.several import Several
 from sea_nn.features import Features
 
 N_TRAIN = 59  # patients; the other 40 are explained

@@ -14,7 +14,6 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
 from sea_nn.model.outputs import Output, Progress, find_output, predict
 from sea_nn.questions.absent import prepare
-from sea_nn.questions.ask import find_way
 from sea_nn.sea import SEA
 
 
@@ -96,5 +95,5 @@ class Subject:
         left = torch.cat([e.spread(row.unsqueeze(0)) for row in sets.to(given.x.device)])
         hidden = ~Features.of(given.x).over_input(left)
         first = torch.zeros(len(left), dtype=torch.long, device=given.x.device)
-        way = find_way(None, Features.of(given.x).kind, None)  # as SEA hides them by default
+        way = Features.of(given.x).kind.absent  # as SEA hides them by default
         return predict(self.model, prepare(given.x, way).hide(hidden, first)).cpu()

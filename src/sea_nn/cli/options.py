@@ -19,9 +19,9 @@ from typing import Any
 import typer
 
 from sea_nn.cli.terminal import show
-from sea_nn.config import ABSENT, BUDGETS, DEFAULT_BUDGET, SEAConfig, choose_budget
+from sea_nn.config import ABSENT, BUDGETS, DEFAULT_BUDGET, SEAConfig
 from sea_nn.errors import InputError
-from sea_nn.members.registry import Entry, expand_methods
+from sea_nn.members.registry import Entry, choose_budget, expand_methods
 from sea_nn.vision.names import Known, check_model
 
 DEFAULT_MODEL = "efficientnet-lite0"

@@ -30,6 +30,7 @@ from sea_nn.datasets.storage import (
     write_inputs,
     write_sealed,
 )
+from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.provenance import find_versions
 from sea_nn.features import Kind, find_kind
@@ -322,7 +323,8 @@ def choose_settings(
     batch = given["batch_size"] or {"cpu": 4 if large else 64}.get(device, 64 if large else 256)
     shard = given["shard_size"] or (64 if large else 512)
     picture = find_kind(torch.empty(1, *shape, device="meta")).view == "picture"
-    asks = picture and sea.budget is None and (sea.output is None or sea.output.kind != "value")
+    output = sea.settings.output
+    asks = picture and sea.settings.budget is None and (output is None or output.kind != "value")
     model = {**fingerprint_model(sea.forward_func), "preprocess": fingerprint(preprocess)}
     filled = {
         "sea": describe_sea(sea),
@@ -339,18 +341,19 @@ def choose_settings(
 
 def describe_sea(sea: SEA) -> dict[str, Any]:
     """The ensemble's settings as plain values."""
+    own = sea.settings
     found: dict[str, Any] = to_plain(
         {
             "members": {
                 entry.label: {"by": entry.member, **entry.options} for entry in sea.entries
             },
-            "config": sea.config.to_dict(),
-            "output": None if sea.output is None else sea.output.kind,
-            "seed": sea.seed,
-            "autocast": str(sea.autocast),
-            "absent": sea.absent,
-            "grid": sea.grid,
-            "budget": sea.budget,
+            "config": (own.config or SEAConfig()).to_dict(),
+            "output": None if own.output is None else own.output.kind,
+            "seed": own.seed,
+            "autocast": str(own.autocast),
+            "absent": own.absent,
+            "grid": own.grid,
+            "budget": own.budget,
         }
     )
     return found

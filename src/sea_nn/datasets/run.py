@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -211,7 +211,7 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
             if shape and (x.shape != shape or not bool(x.isfinite().all())):
                 continue
             shape = tuple(x.shape)
-            if sea.output is not None:
+            if sea.settings.output is not None:
                 return shape, sea
             x = x.unsqueeze(0).to(find_device(model))
             with warnings.catch_warnings():
@@ -231,9 +231,9 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
     if output.notice and not quiet:
         print(output.notice, file=sys.stderr)
     sea = copy.copy(sea)
-    sea.output = Output(output.kind)
-    if sea.budget is not None:
-        sea.budget = max(1, sea.budget - 1)
+    budget = sea.settings.budget
+    left = None if budget is None else max(1, budget - 1)
+    sea.settings = replace(sea.settings, output=Output(output.kind), budget=left)
     return shape, sea
 
 

@@ -183,9 +183,10 @@ def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
     if settings.curve or learned:
         sets = torch.stack([e.top_mask(share) for share in SHARES], 1)
     if settings.curve:
-        kind = None if sea.output is None else sea.output.kind
+        own = sea.settings
+        kind = None if own.output is None else own.output.kind
         answers = query_sets(
-            model, x, e.target, sets, internal_batch_size=limit, seed=sea.seed, output=kind
+            model, x, e.target, sets, internal_batch_size=limit, seed=own.seed, output=kind
         )
         curve = {"keep": answers.kept.score.tolist(), "remove": answers.removed.score.tolist()}
         evaluations += 2 * len(SHARES) + 1

@@ -16,7 +16,7 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import Part, Ranking, show_input
 from sea_nn.explanation.provenance import Provenance, find_versions, to_text
 from sea_nn.members.checks import Check
-from sea_nn.members.run import MemberMaps
+from sea_nn.members.run import MemberMaps, to_heatmaps
 from sea_nn.model.outputs import Output
 from sea_nn.model.probe import Probe
 from sea_nn.paper.ensemble import Ensemble
@@ -42,30 +42,27 @@ class Learned:
     features: Tensor | None
 
 
-@dataclass(frozen=True)
-class Explained:
-    """Everything that was found.
-
-    Attributes:
-        members: the members' raw maps, the class explained and the model's answers about x.
-        heatmaps: the members' maps, absolute and scaled to [0, 1], [N, m, *shape].
-        learned: the learned function and its map; with a budget, one learned from answers.
-        probe: the model; it knows how many rows it has seen.
-        started: when the explanation was begun.
-    """
-
-    members: MemberMaps
-    heatmaps: Tensor
-    learned: Learned | AnswersMap
-    probe: Probe
-    started: float
-
-
 def assemble(
-    call: Any, found: Explained, checks: Iterable[Check], quiet: bool = False
+    call: Any,
+    probe: Probe,
+    members: MemberMaps,
+    learned: Learned | AnswersMap,
+    checks: Iterable[Check],
+    started: float,
+    quiet: bool = False,
 ) -> Explanation:
-    """Return the explanation of a ``call.Call``; a quiet one has no pictures of its inputs."""
-    learned, target, features = found.learned, found.members.target, call.features
+    """Return the explanation of a ``call.Call``.
+
+    Args:
+        call: what was explained.
+        probe: the model; it knows how many rows it has seen.
+        members: what the members said.
+        learned: the learned function and its map; with a budget, one learned from answers.
+        checks: what a person should know.
+        started: when the explanation was begun.
+        quiet: leave out pictures of the inputs.
+    """
+    target, features = members.target, call.features
     rival = target[:, 1] if target.ndim == 2 else None
     result: Ensemble | AnswersMap
     own: dict[str, Any] = {}
@@ -77,25 +74,25 @@ def assemble(
         kept, removed = learned.keep.to(gains.dtype), learned.remove.to(gains.dtype)
         own |= {"keep_map": features.add_channel(kept)}
         own |= {"remove_map": features.add_channel(removed), "trusted": learned.trust.float()}
-        earlier = () if call.previous is None else call.previous.members
+        earlier = () if call.request.previous is None else call.request.previous.members
         others = (one for one in earlier if not torch.equal(one.target, target))
-        own["members"] = (*others, found.members)[-MOST_MEMBERS:]
+        own["members"] = (*others, members)[-MOST_MEMBERS:]
     else:
         result, gains = learned.ensemble, learned.ensemble.gains
-    images = call.about.images
+    images = call.request.about.images
     if images is None and not quiet:
         images = show_input(call.x, features.kind)
     names = None
     if call.labels is not None:
         names = tuple(_name(call.labels, t) for t in target.tolist())
-    output = found.probe.output
+    output = probe.output
     return Explanation(
         attribution=features.add_channel(learned.attribution.to(gains.dtype)),
-        maps=found.heatmaps.float(),
-        methods=tuple(found.members.maps),
+        maps=to_heatmaps(members).float(),
+        methods=tuple(members.maps),
         target=target if rival is None else target[:, 0],
         rival=rival,
-        score=output.score(found.members.outputs.float(), target),
+        score=output.score(members.outputs.float(), target),
         order=result.order,
         gains=gains,
         feature_shape=result.feature_shape,
@@ -103,7 +100,7 @@ def assemble(
         images=images,
         labels=names,
         checks=tuple(checks),
-        provenance=_tell(call, found),
+        provenance=_tell(call, probe, members, started),
         values=call.x.detach().clone() if features.kind.channels is None else None,
         feature_names=None if features.parts else features.names,
         parts=tuple(
@@ -112,25 +109,25 @@ def assemble(
         ),
         kind=features.kind.name,
         view=features.kind.view,
-        ranking=rank_classes(found.members.outputs, output, call.labels),
+        ranking=rank_classes(members.outputs, output, call.labels),
         **own,
     )
 
 
-def _tell(call: Any, found: Explained) -> Provenance:
+def _tell(call: Any, probe: Probe, members: MemberMaps, started: float) -> Provenance:
     """Where an explanation comes from, from settings to seconds."""
-    members, meter, output = found.members, found.probe.meter, found.probe.output
+    settings, meter, output = call.settings, probe.meter, probe.output
     spent = members.evaluations
     if members.reused:
         spent = dict.fromkeys(spent, 0)
     other = meter.seen - sum(spent.values())
-    took, total = sum(members.seconds.values()), time.perf_counter() - found.started
+    took, total = sum(members.seconds.values()), time.perf_counter() - started
     assumed: tuple[str, ...] = (f"outputs are {output.kind}: {output.found}",)
-    assumed += tuple(notice for notice in found.probe.notices if notice != output.notice)
-    if call.budget is not None:
+    assumed += tuple(notice for notice in probe.notices if notice != output.notice)
+    if settings.budget is not None:
         assumed += (call.absent,)
     return Provenance(
-        config=call.config.to_dict() if call.budget is None else {},
+        config=settings.config.to_dict() if settings.budget is None else {},
         members=members.options,
         call={**call.told, "output": output.kind},
         versions={**find_versions(), "captum": version("captum")},
@@ -139,7 +136,7 @@ def _tell(call: Any, found: Explained) -> Provenance:
         by_purpose=divide(meter.rows, len(call.x)),
         assumed=assumed,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        seed=call.seed,
+        seed=settings.seed,
         model=call.name,
         device=str(call.x.device),
     )

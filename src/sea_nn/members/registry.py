@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
 
-from sea_nn.config import BUDGETS
+from sea_nn.config import BUDGETS, DEFAULT_BUDGET, SEAConfig
 from sea_nn.errors import InputError, KindError
 
 Shape = tuple[int, ...]
@@ -203,6 +203,25 @@ def get(name: str) -> Member:
         f"there is no member {name!r};{guess} Members: {', '.join(ordered)}; a ready ensemble: "
         f"{', '.join(ENSEMBLES)}; budgets of SEA: {', '.join(BUDGETS)}"
     )
+
+
+def choose_budget(
+    methods: Any, config: SEAConfig | None, budget: int | None
+) -> tuple[Any, int | None]:
+    """The members (None: cheap ones) and the budget (None: the paper's function) that are meant.
+
+    >>> choose_budget(None, None, None), choose_budget("fast", None, None)
+    ((None, 512), (None, 34))
+    >>> choose_budget("paper", None, None)
+    ('paper', None)
+    """
+    if isinstance(methods, str) and methods in BUDGETS:
+        if budget is not None:
+            raise InputError(f"methods={methods!r} is a budget of {BUDGETS[methods]}: say it once")
+        return None, BUDGETS[methods]
+    if budget is not None or config is not None:
+        return methods, budget
+    return (None, DEFAULT_BUDGET) if methods is None else (methods, None)
 
 
 def expand_methods(

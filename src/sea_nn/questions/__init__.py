@@ -1,11 +1,10 @@
 """Questions to a model: which features to leave in an input, what the others become, what it says.
 
-``design`` chooses the sets to ask about, ``make_ask_only`` gives a function that asks, ``learn``
-learns from the answers and reads the maps off what was learned (``maps``), and ``Asked`` holds sets
-and answers. ``absent`` has the ways to hide features. Metrics ask by the same means.
+``design`` chooses the sets to ask about, ``Probe.ask`` asks, ``learn`` learns from the answers and
+reads the maps off what was learned (``maps``), and ``Asked`` holds sets and answers. ``absent`` has
+the ways to hide features. Metrics hide by the same means.
 """
 
-from sea_nn.questions.ask import Ask, make_ask_only
 from sea_nn.questions.asked import Asked
 
-__all__ = ["Ask", "Asked", "make_ask_only"]
+__all__ = ["Asked"]

@@ -7,18 +7,19 @@ tensor([1.5000, 5.5000])
 
 Inputs are columns [N, F], series [N, C, T], images [N, C, H, W] or volumes [N, C, D, H, W]. What is
 hidden is given by masks that broadcast to the inputs (``Kind.over_input`` makes them of sets of
-positions). ``WAYS`` has every way by name.
+positions). ``WAYS`` has every way by name; ``choose_absence`` finds the one that questions take.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features import TABLE, Kind, find_kind
+from sea_nn.features import Features, Kind, find_kind
 from sea_nn.model.noise import normal, uniform
 from sea_nn.model.probe import Perturbation
 from sea_nn.paper.heatmaps import smooth
@@ -31,6 +32,22 @@ Bounds = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tenso
 # of it leaves .71 and .02.
 BLUR_SHARE = 0.1
 INPAINT_NOISE = 0.01
+LEAST_DRAWS, MOST_DRAWS = 8, 16
+QUESTIONS_PER_FEATURE = 10
+NEED_NEIGHBOURS = ("blur", "mean", "interpolate")  # ways that columns of a table do not have
+WAYS = {
+    "black": "the lowest value of each channel",
+    "mean": "the input's own mean of each channel",
+    "blur": "the input blurred, standard deviation a tenth of the longer side",
+    "noise": "uniform noise between the bounds, drawn once an input",
+    "inpaint": "ROAD: each hidden pixel the mean of its neighbours, plus a little noise",
+    "baseline": "the members' baseline: 0, a number or values of your own",
+    "interpolate": "of a series, the line between the steps around",
+    "background": "the values of other inputs, one draw or the mean of several",
+    "background_mean": "the mean of other inputs",
+}
+PERTURBATIONS = {name: WAYS[name] for name in ("black", "mean", "blur", "noise", "inpaint")}
+"""The ways by which metrics hide positions."""
 
 
 def pixel_bounds(mean: Sequence[float], std: Sequence[float]) -> Bounds:
@@ -41,19 +58,6 @@ def pixel_bounds(mean: Sequence[float], std: Sequence[float]) -> Bounds:
     """
     pairs = list(zip(mean, std, strict=True))
     return [(0 - m) / s for m, s in pairs], [(1 - m) / s for m, s in pairs]
-
-
-@dataclass(frozen=True)
-class Given:
-    """What a way to be absent may need besides the inputs; see ``prepare``."""
-
-    bounds: Bounds | None = None
-    seed: int = 0
-    first: int = 0
-    baselines: float | Tensor | None = None
-    background: Tensor | None = None
-    draws: int = 1
-    kind: Kind = TABLE
 
 
 def prepare(
@@ -89,13 +93,106 @@ def prepare(
             f"a perturbation is a name ({', '.join(WAYS)}) or a tensor of values, not "
             f"{type(way).__name__}"
         )
+    kind = find_kind(x) if kind is None else kind
+    if way == "mean":
+        return Fill(x, x.mean(kind.scale_axes, keepdim=True))
+    if way == "blur":
+        return Fill(x, blur(x, kind=kind))
+    if way == "baseline":
+        return Fill(x, _expand(torch.as_tensor(0.0 if baselines is None else baselines), x))
+    if way == "interpolate":
+        if kind.view != "lines":
+            raise InputError(f"interpolate is for series [N, C, T]; x is {list(x.shape)}")
+        return Interpolation(x)
+    if way == "background":
+        others, generator = check_background(background, x), torch.Generator().manual_seed(seed)
+        chosen = torch.randperm(len(others), generator=generator)[:draws]
+        return Draws(x, others[chosen.to(x.device)])
+    if way == "background_mean":
+        mean = check_background(background, x).mean(0, keepdim=True)
+        return Fill(x, mean.expand_as(x))
     if way not in WAYS:
         raise InputError(
             f"there is no perturbation {way!r}; choose from {', '.join(WAYS)}, or pass a "
             "tensor of the values that hidden positions take"
         )
-    kind = find_kind(x) if kind is None else kind
-    return WAYS[way].make(x, Given(bounds, seed, first, baselines, background, draws, kind))
+    low, high = _resolve_bounds(x, bounds, kind)
+    if way == "black":
+        return Fill(x, low)
+    if way == "noise":
+        values = uniform("noise", x.shape, seed, first, x.device).to(x.dtype)
+        return Fill(x, torch.lerp(low, high, values))
+    if kind.view != "picture":
+        raise InputError(f"inpaint is for images [N, C, H, W]; x has the shape {list(x.shape)}")
+    noise = normal("inpaint", x.shape, seed, first, x.device).to(x.dtype)
+    return Inpainting(x, noise * INPAINT_NOISE * (high - low))
+
+
+def choose_absence(
+    x: Tensor,
+    features: Features,
+    absent: str | None = None,
+    *,
+    baselines: float | Tensor | None = None,
+    background: Tensor | None = None,
+    draws: int = 1,
+    seed: int = 0,
+) -> tuple[Perturbation, str]:
+    """How what is left out of ``x`` becomes absent when the model is asked, and that in words.
+
+    Args:
+        x: the inputs; several side by side, [N, V], become absent each in a way of its own.
+        features: of ``x``.
+        absent: the way; left out, or where an input of several has no neighbours for it, the
+            background says what absent means: draws from it where they are many enough to stand
+            for it, else its mean. Without a background it is the way of the kind of data.
+        baselines: the values of "baseline".
+        background: other inputs like ``x``.
+        draws: how many of these stand in for what is absent.
+        seed: starts the draws.
+    """
+    several, ways = len(features.parts) > 0, list[str]()
+    made: list[Perturbation] = []
+    for k, part in enumerate(features.parts or (features,)):
+        own, start, others, way = x, baselines, background, absent
+        if several:
+            start = torch.as_tensor(0.0 if start is None else start).to(x).expand_as(x)
+            own, start = features.split(x)[k], features.split(start)[k]
+            others = None if background is None else features.split(background)[k]
+        if way in NEED_NEIGHBOURS and not part.kind.neighbours:
+            if not several:
+                raise InputError(
+                    f"absent={way!r} needs neighbours, and inputs of the kind {part.kind.name!r} "
+                    'have none: give background=, or choose "baseline"'
+                )
+            way = None
+        if way is None:
+            drawn = "background" if draws >= LEAST_DRAWS else "background_mean"
+            way = part.kind.absent if others is None else drawn
+        given: dict[str, Any] = {"baselines": start, "background": others}
+        made.append(prepare(own, way, **given, draws=draws, seed=seed, kind=part.kind))
+        ways.append(WAYS[way])
+    said = "as said by the caller" if absent or background is not None else "nothing was said"
+    says = f"what is left out becomes {' and '.join(dict.fromkeys(ways))} ({said})"
+    return SideBySide(tuple(made), features.split) if several else made[0], says
+
+
+def choose_draws(questions: int, n: int, absent: str | None, background: Tensor) -> int:
+    """How many rows of the background each answer is a mean of; 1 where it is of none.
+
+    At equal evaluations more questions order columns better than more draws, until there are about
+    ten for each column or every set is asked about, and fewer than eight draws stand for the
+    background less well than its mean (docs/results/tables.md).
+
+    >>> rows = torch.zeros(50, 4)
+    >>> [choose_draws(q, 4, None, rows) for q in (60, 128, 1024)]
+    [1, 8, 16]
+    """
+    if absent not in (None, "background"):
+        return 1
+    enough = min(QUESTIONS_PER_FEATURE * n, 2**n)
+    draws = max(1, min(questions // enough, MOST_DRAWS, len(background)))
+    return draws if absent or draws >= LEAST_DRAWS else 1
 
 
 @dataclass(frozen=True)
@@ -230,7 +327,7 @@ def blur(x: Tensor, sigma: float | None = None, kind: Kind | None = None) -> Ten
             f"blur is for series [N, C, T], images [N, C, H, W] and volumes; x is {list(x.shape)}: "
             'choose "mean", "baseline" or "background"'
         )
-    sigma = BLUR_SHARE * max(x.shape[axis] for axis in axes) if sigma is None else sigma
+    sigma = BLUR_SHARE * max(map(x.size, axes)) if sigma is None else sigma
     if not (sigma > 0 and math.isfinite(sigma)):
         raise InputError(f"sigma must be a positive number of positions; got {sigma}")
     for axis in axes:
@@ -251,12 +348,12 @@ def _expand(values: Tensor, x: Tensor) -> Tensor:
     return values.expand(len(x), *values.shape[1:])
 
 
-def _resolve_bounds(x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+def _resolve_bounds(x: Tensor, bounds: Bounds | None, kind: Kind) -> tuple[Tensor, Tensor]:
     """Return the lowest and the highest value, shaped to broadcast to x behind its first axis."""
-    if given.bounds is None:
-        axes = given.kind.scale_axes
+    if bounds is None:
+        axes = kind.scale_axes
         return x.amin(axes, keepdim=True), x.amax(axes, keepdim=True)
-    low, high = (torch.as_tensor(bound, dtype=x.dtype, device=x.device) for bound in given.bounds)
+    low, high = (torch.as_tensor(bound, dtype=x.dtype, device=x.device) for bound in bounds)
     if any(bound.ndim > 1 or bound.numel() not in (1, x.shape[1]) for bound in (low, high)):
         raise InputError(
             f"bounds must be two numbers, or two with one number for each of the {x.shape[1]} "
@@ -269,42 +366,6 @@ def _resolve_bounds(x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
         low.reshape(shape).expand(len(x), *(-1,) * (x.ndim - 1)),
         high.reshape(shape).expand(len(x), *(-1,) * (x.ndim - 1)),
     )
-
-
-def _make_noise(x: Tensor, given: Given) -> Perturbation:
-    low, high = _resolve_bounds(x, given)
-    values = uniform("noise", x.shape, given.seed, given.first, x.device)
-    return Fill(x, torch.lerp(low, high, values.to(x.dtype)))
-
-
-def _make_inpainting(x: Tensor, given: Given) -> Perturbation:
-    low, high = _resolve_bounds(x, given)
-    if given.kind.view != "picture":
-        raise InputError(f"inpaint is for images [N, C, H, W]; x has the shape {list(x.shape)}")
-    noise = normal("inpaint", x.shape, given.seed, given.first, x.device).to(x.dtype)
-    return Inpainting(x, noise * INPAINT_NOISE * (high - low))
-
-
-def _make_baseline(x: Tensor, given: Given) -> Perturbation:
-    values = torch.as_tensor(0.0 if given.baselines is None else given.baselines)
-    return Fill(x, _expand(values, x))
-
-
-def _make_interpolation(x: Tensor, given: Given) -> Perturbation:
-    if given.kind.view != "lines":
-        raise InputError(f"interpolate is for series [N, C, T]; x has the shape {list(x.shape)}")
-    return Interpolation(x)
-
-
-def _make_draws(x: Tensor, given: Given) -> Perturbation:
-    others = check_background(given.background, x)
-    generator = torch.Generator().manual_seed(given.seed)
-    chosen = torch.randperm(len(others), generator=generator)[: given.draws]
-    return Draws(x, others[chosen.to(x.device)])
-
-
-def _make_background_mean(x: Tensor, given: Given) -> Perturbation:
-    return Fill(x, check_background(given.background, x).mean(0, keepdim=True).expand_as(x))
 
 
 def check_background(background: Tensor | None, x: Tensor) -> Tensor:
@@ -330,36 +391,3 @@ def check_background(background: Tensor | None, x: Tensor) -> Tensor:
             "these rows out, or fill them as those the model was trained on"
         )
     return background
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way to be absent: what it does, and how it is made for inputs."""
-
-    says: str
-    make: Callable[[Tensor, Given], Perturbation]
-
-
-WAYS: dict[str, Way] = {
-    "black": Way(
-        "the lowest value of each channel", lambda x, g: Fill(x, _resolve_bounds(x, g)[0])
-    ),
-    "mean": Way(
-        "the input's own mean of each channel",
-        lambda x, g: Fill(x, x.mean(g.kind.scale_axes, keepdim=True)),
-    ),
-    "blur": Way(
-        "the input blurred, standard deviation a tenth of the longer side",
-        lambda x, g: Fill(x, blur(x, kind=g.kind)),
-    ),
-    "noise": Way("uniform noise between the bounds, drawn once an input", _make_noise),
-    "inpaint": Way(
-        "ROAD: each hidden pixel the mean of its neighbours, plus a little noise", _make_inpainting
-    ),
-    "baseline": Way("the members' baseline: 0, a number or values of your own", _make_baseline),
-    "interpolate": Way("of a series, the line between the steps around", _make_interpolation),
-    "background": Way("the values of other inputs, one draw or the mean of several", _make_draws),
-    "background_mean": Way("the mean of other inputs", _make_background_mean),
-}
-PERTURBATIONS = {name: WAYS[name].says for name in ("black", "mean", "blur", "noise", "inpaint")}
-"""The ways by which metrics hide positions."""

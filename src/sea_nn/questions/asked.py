@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.features import Features
 from sea_nn.function.function import Link, to_score
-from sea_nn.model.noise import find_keys
 from sea_nn.model.outputs import Output
-from sea_nn.model.probe import Probe
 
 SAME = 1e-3
 BASES = (
@@ -36,7 +33,7 @@ class Asked:
         outputs: the model's own outputs about the sets, [N, R, draws, K], with as many draws of
             what is absent; None of a loaded explanation.
         whole: the same about the whole inputs, [N, K].
-        basis: what the questions were about, int64 [N, 3], see ``find_basis``; None if unknown.
+        basis: what the questions were about, int64 [N, 3], see ``BASES``; None if unknown.
     """
 
     sets: Tensor
@@ -110,11 +107,3 @@ class Asked:
                 raise InputError(
                     f"previous was asked about {what}: explain the same inputs in the same way"
                 )
-
-
-def find_basis(probe: Probe, features: Features) -> Tensor:
-    """What questions are about, as numbers that tell others: int64 [N, 3], see ``BASES``."""
-    x, absent = probe.evaluator.x, probe.evaluator.absent
-    hidden = x if absent is None else absent().flatten(1)
-    groups = features.expand(torch.arange(features.n, device=x.device)).double().reshape(1, -1)
-    return torch.stack([find_keys(x), find_keys(hidden), find_keys(groups).expand(len(x))], 1)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sea_nn.call import Call, Running, check_budget, check_labels, check_previous, count_price
+from sea_nn.call import Call, Request, Running, Settings, check_previous
 from sea_nn.config import check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.explain import explain
@@ -154,10 +154,11 @@ class TextSEA:
             raise InputError("there is no text to explain")
         started = time.perf_counter()
         running = Running(progress, on_round, seconds, tolerance)
-        check_labels(labels)
-        check_previous(previous, self.budget)
-        if previous is not None and len(previous) != len(texts):
-            raise InputError(f"previous is of {len(previous)} texts, and there are {len(texts)}")
+        request = Request(None, labels=labels, limit=internal_batch_size)
+        if previous is not None:
+            check_previous(previous, self.budget)
+            if len(previous) != len(texts):
+                raise InputError(f"previous has {len(previous)} texts, and here are {len(texts)}")
         value = target if callable(target) else None
         names, output = self.name_labels(labels), self.output
         if value is not None:
@@ -183,12 +184,11 @@ class TextSEA:
                     if seconds is not None:
                         left = max(0.0, seconds - (time.perf_counter() - started))
                         running = replace(running, seconds=left / (len(texts) - i))
-                    told = self._follow(running, asked, i, len(texts))
-                    call = self._prepare(asked, output, names, name)
-                    call = replace(call, running=told, limit=internal_batch_size)
+                    told = replace(request, running=self._follow(running, asked, i, len(texts)))
+                    call = self._prepare(asked, output, names, name, told)
                     if previous is not None:
                         earlier = find_earlier(previous[i], asked, call.told)
-                        call = replace(call, previous=earlier)
+                        call = replace(call, request=replace(told, previous=earlier))
                     found.append((asked, explain(call)))
                 except InputError as error:
                     where = f"text {i}: " if len(texts) > 1 else ""
@@ -214,16 +214,22 @@ class TextSEA:
         return AskedText(model, reading, pair, tuple(ends), self.tokenizer)
 
     def _prepare(
-        self, asked: AskedText, output: Output | None, names: Sequence[str] | None, name: str
+        self,
+        asked: AskedText,
+        output: Output | None,
+        names: Sequence[str] | None,
+        name: str,
+        request: Request,
     ) -> Call:
         """The call that explains one text; a budget that is too small is refused."""
-        n, budget = len(asked.reading), self.budget // asked.passes
-        check_budget(budget, count_price(self.choices[0], (n,)), 1, n)
+        n, budget = len(asked.reading), max(1, self.budget // asked.passes)
         device = None if self.tokenizer is None else asked.model.device
         x, features = torch.ones(1, n, device=device), Features(TEXT, (n,), input_shape=(n,))
         told: dict[str, Any] = {"budget": self.budget, "absent": self.absent}
         told["features"] = self.features if isinstance(self.features, str) else "spans"
         return Call(
+            settings=Settings(asked, budget=budget, seed=self.seed),
+            request=request,
             model=asked,
             x=x,
             target=asked.target,
@@ -233,8 +239,6 @@ class TextSEA:
             hiding=prepare(x, "baseline"),
             absent=self.says,
             choices=self.choices,
-            budget=budget,
-            seed=self.seed,
             labels=None if self.language else names,
             name=name,
             told=told,
