@@ -158,7 +158,7 @@ class TextSEA:
         if previous is not None:
             check_previous(previous, self.budget)
             if len(previous) != len(texts):
-                raise InputError(f"previous has {len(previous)} texts, and here are {len(texts)}")
+                raise InputError(f"previous has {len(previous)} texts, and there are {len(texts)}")
         value = target if callable(target) else None
         names, output = self.name_labels(labels), self.output
         if value is not None:
