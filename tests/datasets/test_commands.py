@@ -54,7 +54,7 @@ def test_a_run_takes_the_budget_and_output_of_explain(pictures, tmp_path):
     done = sea("run", pictures, "-o", tmp_path / "out", *given, "--limit", 1, "--no-curve")
     assert done.exit_code == 0, done.output
     data = read_dataset(tmp_path / "out")
-    assert data.manifest.settings.sea["budget"] == 30
+    assert data.manifest.sea["budget"] == 30
     assert data["0.png"].row["evaluations"] <= 30
 
 

@@ -17,8 +17,9 @@ pytest.importorskip(
 
 from sea_nn import explain_dataset
 from sea_nn.datasets.cluster import Plan
+from sea_nn.datasets.progress import Progress
+from sea_nn.datasets.shard import Done, Job, Task
 from sea_nn.datasets.storage import list_committed
-from sea_nn.datasets.worker import Done, ShardWork
 from tests.datasets.small import hash_results, make_inputs, make_sea
 from tests.datasets.test_faults import count_begun, end, said, start, wait_for
 
@@ -54,22 +55,22 @@ def test_a_lost_worker_and_then_a_lost_driver_change_no_byte(tmp_path, undisturb
     assert len(list_committed(out)) < 12
     explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
     assert hash_results(out) == undisturbed
-    # A worker has up to two open shards, one at work and one being written.
-    assert sum(count - 1 for count in count_begun(out).values()) <= 2 + 4
+    assert sum(count - 1 for count in count_begun(out).values()) <= 1 + 2  # the open ones
 
 
 def test_what_a_lost_worker_had_comes_first_and_a_deadly_shard_is_given_up():
-    plan = Plan([ShardWork(k, ()) for k in range(6)], 2)
-    assert plan.next("a") == (ShardWork(0, ()), ShardWork(1, ()))
-    assert plan.next("b") == (ShardWork(2, ()), ShardWork(3, ()))
+    tasks = [Task(k, ()) for k in range(6)]
+    plan = Plan(tasks, 2)
+    assert plan.next("a") == (tasks[0], tasks[1])
+    assert plan.next("b") == (tasks[2], tasks[3])
     assert plan.lose("a") is None
-    assert plan.next("c") == (ShardWork(0, ()), ShardWork(1, ()))
-    plan.commit("c", 0)
-    assert plan.next("c") == (ShardWork(1, ()), ShardWork(4, ()))
-    for name in ("c", "d", "e"):  # shard 1 kills whoever takes it
+    assert plan.next("c") == (tasks[0], tasks[1])
+    plan.commit("c")
+    assert plan.next("c") == (tasks[1], tasks[4])
+    for name, following in zip("cde", "def", strict=True):  # shard 1 kills whoever takes it
         assert plan.lose(name) == (1 if name == "e" else None)
-        plan.next({"c": "d", "d": "e", "e": "f"}[name])
-    assert plan.begun["f"] == [ShardWork(4, ())]
+        found = plan.next(following)
+    assert found == (tasks[4], None)
     assert plan.attempts[4] == 0
     assert plan.left == 4
 
@@ -79,29 +80,18 @@ def test_a_model_on_a_gpu_travels_on_the_cpu_and_the_caller_keeps_its_own(tmp_pa
 
     from sea_nn.datasets.cluster import _pack
     from sea_nn.datasets.manifest import Manifest
-    from sea_nn.datasets.shard import Job
     from sea_nn.datasets.sources import open_source
 
     explain_dataset(make_inputs(2), make_sea(), tmp_path, batch_size=2, shard_size=2, quiet=True)
-    manifest = Manifest.read(tmp_path)
-    settings = dataclasses.replace(manifest.settings, device="cuda")
-    sea = make_sea()
-    job = Job(
-        dataclasses.replace(manifest, settings=settings), open_source(make_inputs(2)), sea, tmp_path
-    )
-    sent = _pack(ray, job).sea.forward_func
+    manifest, sea = dataclasses.replace(Manifest.read(tmp_path), device="cuda"), make_sea()
+    sent = _pack(ray, Job(manifest, open_source(make_inputs(2)), sea, tmp_path)).sea.forward_func
     assert sent is not sea.forward_func
     assert all(p.device.type == "cpu" for p in sent.parameters())
 
 
-def test_progress_counts_what_workers_explained_and_lose():
-    from sea_nn.datasets.progress import Progress
-
+def test_progress_counts_what_was_explained_by_how_many():
     progress = Progress(10, quiet=True)
-    for worker, count in (("a", 2), ("b", 3)):
-        progress.join(worker)
-        progress.tick(worker, count)
-    progress.commit("a", Done(0, 2, 1, 20, 0, {}))
+    progress.workers = 2
+    progress.tick(2)
+    progress.commit(Done(0, 2, 1, 20, 0, {}))
     assert progress.describe().startswith("2 of 10 inputs, 20 evaluations, 1 failed, 2 workers")
-    progress.leave("b")
-    assert "workers" not in progress.describe()

@@ -20,7 +20,7 @@ from scripts.attack import Linear, explain, to_tensor, write_source
 from sea_nn import SEA, explain_dataset, read_dataset
 from sea_nn.datasets.fingerprint import fingerprint, fingerprint_model
 from sea_nn.datasets.sources import open_source
-from sea_nn.datasets.storage import rows_path, tensors_path
+from sea_nn.datasets.storage import rows_path
 from sea_nn.errors import InputError
 
 
@@ -58,9 +58,9 @@ def test_every_name_of_a_rerun_is_compared(tmp_path):
     changes = dict(attack.list_changes())
     source = write_source("npz", tmp_path, 0)
     explain(source, tmp_path / "out")
-    words = {"forward": "model code", "constant": "model constants", "buffer": "model buffers",
+    words = {"forward": "model code", "constant": "model code", "buffer": "model buffers",
              "weight": "model weights", "hook": "model code", "preprocess": "preprocess",
-             "members": "stored members", "labels": "labels"}  # fmt: skip
+             "members": "setting stored_members", "labels": "labels"}  # fmt: skip
     assert set(words) == set(changes)
     for name, (model, options) in changes.items():
         with pytest.raises(InputError, match=words[name]):
@@ -113,7 +113,7 @@ def test_what_is_damaged_is_refused_as_it_is_read_and_mended_by_a_rerun(tmp_path
     source, out = write_source("npz", tmp_path, 0), tmp_path / "out"
     explain(source, out)
     wanted = attack.read_maps(out)
-    tensors, rows = tensors_path(out, 1), rows_path(out, 2)
+    (tensors,), rows = out.glob("tensors/0000/0000001.*"), rows_path(out, 2)
     tensors.write_bytes(bytes(tensors.stat().st_size))  # the right size
     rows.write_bytes(rows.read_bytes().replace(b"PAR1", b"PAR2"))
     data = read_dataset(out)
@@ -181,7 +181,7 @@ ODD = {
     "field.csv": (HEAD + b'\n1,2,3,4,5,"' + b"9" * 140_000 + b'"\n', "field limit"),
     "twice.csv": (b"a,a,b\n1,2,3\n", "more than one column 'a'"),
     "head.csv": (HEAD + b"\n", "no rows"),
-    "x.safetensors": (b"\xff" * 64, "not a whole safetensors"),
+    "x.safetensors": (b"\xff" * 64, "damaged or something else"),
     "x.npz": (b"PK\x03\x04" + bytes(64), "damaged or something else"),
     "x.parquet": (b"PAR1" + bytes(64), "damaged or something else"),
 }

@@ -315,8 +315,7 @@ NOTE = (
     "at a random moment of the run (power loss: at a random sync or rename), and the same command "
     "is then started again in one process. Equal: every Parquet and safetensors file is, byte for "
     "byte, that of a run that nothing disturbed, and no draft is left. Done again: shards that "
-    "were begun twice. A process has up to two open shards, one being explained and one being "
-    "written. Ray: 2 workers on one node."
+    "were begun twice. A process has one open shard. Ray: 2 workers on one node."
 )
 FAULTS: dict[str, tuple[Act, str, int]] = {  # with the processors of a head node, 0: no Ray
     "kill -9 of the process": (signal_driver(signal.SIGKILL), "", 0),

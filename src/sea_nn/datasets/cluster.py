@@ -14,7 +14,7 @@ import platform
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -24,8 +24,7 @@ from torch import nn
 
 from sea_nn.datasets.manifest import LostError
 from sea_nn.datasets.progress import Progress
-from sea_nn.datasets.shard import Job
-from sea_nn.datasets.worker import Done, ShardWork, Worker
+from sea_nn.datasets.shard import Done, Job, Task, Worker
 from sea_nn.errors import InputError, SEAError
 from sea_nn.extras import import_extra
 
@@ -41,113 +40,105 @@ class WorkerLossError(SEAError, RuntimeError):
 
 
 class Plan:
-    """Which worker does which shard."""
+    """Which worker does which shard: the first one that it holds, while it reads the second."""
 
-    def __init__(self, tasks: Sequence[ShardWork], n_workers: int) -> None:
+    def __init__(self, tasks: Sequence[Task], n_workers: int) -> None:
         self.queue, self.n_workers, self.left = deque(tasks), n_workers, len(tasks)
-        self.begun: dict[str, list[ShardWork]] = {}  # and not committed, by worker
-        self.ahead: dict[str, ShardWork] = {}  # what a worker reads meanwhile
+        self.held: dict[str, deque[Task]] = {}
         self.attempts = Counter[int]()
 
-    def next(self, worker: str) -> tuple[ShardWork | None, ShardWork | None]:
+    def next(self, worker: str) -> tuple[Task | None, Task | None]:
         """The shard that a worker is to do now, and the one that it should read meanwhile."""
-        task = self.ahead.pop(worker, None) or (self.queue.popleft() if self.queue else None)
-        if task is not None:
-            self.begun.setdefault(worker, []).append(task)
-            if len(self.queue) >= self.n_workers:  # near the end, nobody holds what others lack
-                self.ahead[worker] = self.queue.popleft()
-        return task, self.ahead.get(worker)
+        held = self.held.setdefault(worker, deque())
+        # Near the end, nobody holds what others lack.
+        while self.queue and (not held or len(held) < 2 and len(self.queue) >= self.n_workers):
+            held.append(self.queue.popleft())
+        pair = [*held, None, None]
+        return pair[0], pair[1]
 
-    def commit(self, worker: str, shard: int) -> None:
-        """A worker committed a shard."""
-        self.begun[worker] = [task for task in self.begun[worker] if task.shard != shard]
+    def commit(self, worker: str) -> None:
+        """A worker committed its shard."""
+        self.held[worker].popleft()
         self.left -= 1
 
     def lose(self, worker: str) -> int | None:
         """Take back what a lost worker had; a shard that kills all workers is given up."""
-        begun, ahead = self.begun.pop(worker, []), self.ahead.pop(worker, None)
-        given_up = None
-        if begun:  # the last one was at work; the one before it was being written
-            shard = begun[-1].shard
-            self.attempts[shard] += 1
-            if self.attempts[shard] >= ATTEMPTS:
-                given_up, self.left = shard, self.left - 1
-        back = begun + ([] if ahead is None else [ahead])
-        self.queue.extendleft(reversed([task for task in back if task.shard != given_up]))
+        held, given_up = self.held.pop(worker, deque()), None
+        if held:
+            self.attempts[held[0].shard] += 1
+            if self.attempts[held[0].shard] >= ATTEMPTS:
+                given_up, self.left = held.popleft().shard, self.left - 1
+        self.queue.extendleft(reversed(held))
         return given_up
 
 
 def run_on_ray(
-    job: Job,
-    tasks: Sequence[ShardWork],
-    note: Callable[[str, Done], None],
-    stopping: Callable[[], bool],
-    progress: Progress,
-    workers: int,
-    address: str | None,
+    job: Job, tasks: Sequence[Task], progress: Progress, workers: int, address: str | None
 ) -> list[int]:
-    """Do all tasks by so many workers; once ``stopping`` is true, end after the open shards.
+    """Do all tasks by so many workers; after a signal, end with the open shards.
 
-    ``note`` is told which worker committed what, ``progress`` which workers there are;
-    without an address, Ray is started on this machine. Returns the shards that were given up.
+    Without an address, Ray is started on this machine. Returns the shards that were given up.
     """
     given_up: list[int] = []
     plan, names = Plan(tasks, workers), map(str, count(1))
     with _connect(workers, address, job) as ray:
-        on_gpu = job.manifest.settings.device == "cuda"
+        on_gpu = job.manifest.device == "cuda"
         needs = {"num_cpus": 0 if on_gpu else 1, "num_gpus": int(on_gpu)}
         sent = ray.put(_pack(ray, job))
         running: dict[Any, tuple[str, Any]] = {}  # by a call under way, its worker
+        ready: set[str] = set()
 
         def hire() -> None:
             name = next(names)
             actor = ray.remote(**needs)(_RayWorker).remote(sent, name)
             running[actor.join.remote()] = name, actor
 
-        def read(future: Any) -> Any:
-            try:
-                return ray.get(future)
-            except ray.exceptions.RayTaskError as error:
-                known = isinstance(error.cause, SEAError | OSError)
-                raise (error.cause if known else error) from error
+        def take(name: str, actor: Any, done: Done | None) -> None:
+            ready.add(name)
+            if done is not None:
+                plan.commit(name)
+                progress.commit(done)
+            task, following = (None, None) if progress.signal else plan.next(name)
+            if task is not None:
+                running[actor.do.remote(task, following)] = name, actor
+            else:
+                plan.held.pop(name, None)
+
+        def lose(name: str, error: Exception) -> None:
+            progress.say(f"worker {name} was lost ({type(error).__name__})")
+            ready.discard(name)
+            shard = plan.lose(name)
+            if shard is not None:
+                progress.say(f"shard {shard} was given up: {ATTEMPTS} workers died")
+                given_up.append(shard)
+            hire()
 
         for _ in range(min(workers, len(tasks))):
             hire()
         losses, seen = 0, time.monotonic()  # since the last commit, and since workers were there
         try:
-            while plan.left and running and (any(plan.begun.values()) or not stopping()):
+            while plan.left and running and (any(plan.held.values()) or not progress.signal):
                 ended, _ = ray.wait(list(running), timeout=1.0)
                 for future in ended:
                     name, actor = running.pop(future)
                     try:
-                        said = read(future)
+                        done = ray.get(future)
+                    except ray.exceptions.RayTaskError as error:
+                        known = isinstance(error.cause, SEAError | OSError)
+                        raise (error.cause if known else error) from error
                     except ray.exceptions.RayError as error:
-                        progress.say(f"worker {name} was lost ({type(error).__name__})")
-                        progress.leave(name)
                         losses += 1
                         if losses > ATTEMPTS * (workers + 1):
                             raise WorkerLossError(
                                 f"{losses} workers were lost and nothing was done; what is "
                                 f"committed stays. The logs of Ray say why ({error})"
                             ) from error
-                        shard = plan.lose(name)
-                        if shard is not None:
-                            progress.say(f"shard {shard} was given up: {ATTEMPTS} workers died")
-                            given_up.append(shard)
-                        hire()
-                        continue
-                    if isinstance(said, str):
-                        progress.join(name)
-                    elif said is not None:
-                        losses = 0
-                        plan.commit(name, said.shard)
-                        note(name, said)
-                    task, following = (None, None) if stopping() else plan.next(name)
-                    if task is not None:
-                        running[actor.do.remote(task, following)] = name, actor
-                    elif plan.begun.get(name):
-                        running[actor.finish.remote()] = name, actor
-                if progress.workers:
+                        lose(name, error)
+                    else:
+                        losses = losses if done is None else 0
+                        take(name, actor, done)
+                progress.workers = len(ready)
+                if ready:
                     seen = time.monotonic()
                 elif time.monotonic() - seen > STALL:
                     raise WorkerLossError(
@@ -167,8 +158,8 @@ class _RayWorker:
     def __init__(self, job: Job, name: str) -> None:
         self.worker = Worker(job, name)
 
-    def join(self) -> str:
-        """Make ready, and return the name of the machine."""
+    def join(self) -> None:
+        """Make ready."""
         job, host = self.worker.job, platform.node()
         out, model = job.out, job.sea.forward_func
         try:
@@ -178,17 +169,12 @@ class _RayWorker:
                 f"{host} does not see the run's folder {out}: choose one on storage that all "
                 "machines share"
             ) from error
-        if job.manifest.settings.device == "cuda" and isinstance(model, nn.Module):
+        if job.manifest.device == "cuda" and isinstance(model, nn.Module):
             model.to("cuda")  # the one that Ray gave to this process
-        return host
 
-    def do(self, task: ShardWork, following: ShardWork | None) -> Done | None:
+    def do(self, task: Task, following: Task | None) -> Done:
         """Explain a shard; see ``Worker``."""
         return self.worker.do(task, following)
-
-    def finish(self) -> Done | None:
-        """Wait until the last shard is written."""
-        return self.worker.finish()
 
 
 @contextmanager
@@ -228,12 +214,8 @@ def _pack(ray: Any, job: Job) -> Job:
     """The job as it travels: the model on the CPU, with the code that others cannot import."""
     model = job.sea.forward_func
     parts: list[Any] = [type(m) for m in model.modules()] if isinstance(model, nn.Module) else []
-    parts += [
-        model,
-        job.source.fetch,
-        job.source.make,
-        *(entry.member for entry in job.sea.entries),
-    ]
+    members = (entry.member for entry in job.sea.entries)
+    parts += [model, job.source.fetch, job.source.make, *members]
     for name in {str(getattr(part, "__module__", "")) for part in parts}:
         module = sys.modules.get(name)
         if module is None or name in ("__main__", "builtins"):
@@ -244,7 +226,7 @@ def _pack(ray: Any, job: Job) -> Job:
             known = False
         if not known or name.startswith("sea_nn_user_"):
             ray.cloudpickle.register_pickle_by_value(module)
-    if job.manifest.settings.device == "cpu":
+    if job.manifest.device == "cpu":
         return job
     sea = copy.deepcopy(job.sea)  # another process may not see the same GPU
     sea.forward_func.cpu()

@@ -8,10 +8,19 @@ import os
 import stat
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sea_nn.datasets.items import Item, ItemError, Reader, Source, hash_bytes, plain_name
+from sea_nn.datasets.items import (
+    Item,
+    ItemError,
+    Reader,
+    Source,
+    find_digest,
+    hash_bytes,
+    plain_name,
+)
 from sea_nn.datasets.storage import MANIFEST, OWN
 from sea_nn.errors import InputError
 from sea_nn.vision.images import load_image
@@ -77,9 +86,8 @@ def open_pictures(
     by_content = sum(map(_measure, paths)) <= MOST_HASHED
 
     def fetch(index: int) -> tuple[Any, str]:
-        label = None if labels is None else labels[index]
         content, stamp = read_file(paths[index])
-        digest = hash_bytes(content, label) if by_content else f"{stamp} {label}"
+        digest = hash_bytes(content) if by_content else stamp
         return (index, content, digest), digest
 
     def make(stored: Any) -> Item:
@@ -93,19 +101,11 @@ def open_pictures(
             file = io.BytesIO(content)
             file.name = to_text(path)  # for messages
             x = reader.to_tensor(load_image(file))
-        label = None if labels is None else labels[index]
-        if labels is None and plain_name(path.parent.name) in known:
-            label = path.parent.name
-        return Item(x, reader.find_label(label))
-
-    def digest(index: int) -> str:
-        try:
-            return fetch(index)[1]
-        except (OSError, ValueError) as error:  # it gets its own row later
-            return type(error).__name__
+        label = path.parent.name if plain_name(path.parent.name) in known else None
+        return Item(x, reader.find_label(label if labels is None else labels[index]))
 
     with ThreadPoolExecutor(THREADS) as team:
-        digests = list(team.map(digest, range(len(paths))))
+        digests = list(team.map(partial(find_digest, fetch), range(len(paths))))
     if ids is None:
         ids = [to_text(p if base is None else p.relative_to(base)) for p in paths]
     return Source(name, ids, fetch, make, digests, [to_text(p) for p in paths], THREADS)

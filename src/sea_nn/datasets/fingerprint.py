@@ -16,7 +16,7 @@ import importlib.util
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,30 +26,139 @@ from torch import Tensor, nn
 from sea_nn.explanation.provenance import hash_tensor
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
-PARTS = (tuple, Tensor, property, staticmethod, classmethod)
+PARTS = (*PLAIN, tuple, Tensor, property, staticmethod, classmethod)
 INTERNAL = frozenset(nn.Module().__dict__)
-HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
 def fingerprint_model(model: Callable[..., Any]) -> dict[str, str]:
-    """Hashes of a model's weights, buffers, code and constants; a function has the last two."""
-    found = _Walk(model, tensors=not isinstance(model, nn.Module)).digests()
-    if isinstance(model, nn.Module):
-        found["weights"] = _hash_tensors(model.named_parameters())
-        found["buffers"] = _hash_tensors(model.named_buffers())
-    return found
+    """Hashes of a model's weights, buffers and code with constants; a function has the last."""
+    if not isinstance(model, nn.Module):
+        return {"code": fingerprint(model)}
+    weights, buffers = list(model.named_parameters()), list(model.named_buffers())
+    told = {id(t): (place, t) for place, (_, t) in enumerate([*weights, *buffers])}
+    return {
+        "weights": _hash(f"{name} {hash_tensor(tensor)}" for name, tensor in weights),
+        "buffers": _hash(f"{name} {hash_tensor(tensor)}" for name, tensor in buffers),
+        "code": _hash(_tell(model, told)),
+    }
 
 
 def fingerprint(value: Any) -> str:
     """One hash of any value: arrays, pictures, functions with what they refer to, objects."""
-    return hashlib.sha256(repr(_Walk(value).digests()).encode()).hexdigest()[:16]
+    return _hash(_tell(value, {}))
 
 
-def _hash_tensors(named: Any) -> str:
+def _hash(texts: Iterable[str]) -> str:
     whole = hashlib.sha256()
-    for name, tensor in named:
-        whole.update(f"{name} {hash_tensor(tensor)}".encode())
+    for text in texts:
+        whole.update(f"{text}\0".encode("utf-8", "surrogatepass"))
     return whole.hexdigest()[:16]
+
+
+def _tell(value: Any, seen: dict[int, tuple[int, Any]]) -> Iterator[str]:
+    """Texts that tell a value, and all that it refers to, from any other; each thing once.
+
+    ``seen`` has by id the number of each thing, and the thing itself, so that no id is given twice.
+    """
+    if isinstance(value, PLAIN):
+        yield f"{type(value).__name__} {value!r}"
+    elif id(value) in seen:
+        yield f"again {seen[id(value)][0]}"
+    elif isinstance(value, Tensor):
+        yield hash_tensor(value)
+    else:
+        seen[id(value)] = len(seen), value
+        yield "("
+        for part in _take_apart(value):
+            yield from _tell(part, seen)
+        yield ")"
+
+
+def _take_apart(value: Any) -> Iterable[Any]:
+    """The parts that decide what a value is."""
+    if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
+        return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
+    if isinstance(value, types.CodeType):
+        return value.co_code, value.co_names, value.co_consts
+    if isinstance(value, types.FunctionType):
+        return _list_function(value)
+    if isinstance(value, types.MethodType):
+        return value.__func__, value.__self__
+    if isinstance(value, functools.partial):
+        return value.func, value.args, value.keywords
+    if isinstance(value, staticmethod | classmethod):
+        return (value.__func__,)
+    if isinstance(value, property):
+        return value.fget, value.fset
+    if isinstance(value, type):
+        return _list_class(value)
+    if isinstance(value, nn.Module):
+        return _list_module(value)
+    if isinstance(value, dict):
+        return [part for pair in value.items() for part in pair]
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    if isinstance(value, types.ModuleType | types.BuiltinFunctionType | torch.dtype):
+        return (getattr(value, "__name__", str(value)),)
+    try:
+        state = value.__getstate__()
+    except Exception:  # a lock, a handle: nothing that decides a result
+        state = None
+    return type(value), None if state is value else state
+
+
+def _list_function(function: types.FunctionType) -> Iterator[Any]:
+    """Its code, its defaults, and what it refers to but does not assign."""
+    yield function.__name__
+    if _is_known(function):
+        return
+    code, outside = function.__code__, function.__globals__
+    yield from (code, function.__defaults__, function.__kwdefaults__)
+    names, assigned = _list_names(code), {name for _, name in _list_assigned(code)}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        if name not in assigned:
+            yield _drop_counters(getattr(cell, "cell_contents", None))
+    for name in names:
+        found = None if name in assigned else outside.get(name)
+        if isinstance(found, types.ModuleType) and not _is_library(found.__name__):
+            yield from (getattr(found, own, None) for own in names)
+        else:
+            yield _drop_counters(found)
+
+
+def _drop_counters(value: Any) -> Any:
+    """What a function refers to; a list of numbers there is somebody's counter."""
+    numbers = value.values() if isinstance(value, dict) else value
+    counts = isinstance(value, list | dict | set) and all(
+        isinstance(v, int | float) for v in numbers
+    )
+    return None if counts else value
+
+
+def _list_class(cls: type) -> Iterator[Any]:
+    """The methods and constants that a class has of its own or of the caller's other classes."""
+    yield cls.__name__
+    for base in cls.__mro__:
+        if base is object or _is_known(base):
+            continue
+        for name, part in sorted(vars(base).items()):
+            plain = isinstance(part, PARTS) and not name.startswith("__")
+            if callable(part) or plain:
+                yield from (name, part)
+
+
+def _list_module(module: nn.Module) -> Iterator[Any]:
+    """Its class, what it holds but for what ``forward`` assigns, its hooks, its parts."""
+    yield type(module)
+    state = _find_state(type(module))
+    for name, value in sorted(vars(module).items()):
+        if name not in INTERNAL and name not in state:
+            yield from (name, value)
+    yield list(module._forward_hooks.values())
+    yield list(module._forward_pre_hooks.values())
+    yield from (dict(module.named_children()), module._parameters, module._buffers)
 
 
 @functools.lru_cache(256)
@@ -70,140 +179,6 @@ def _is_known(thing: Any) -> bool:
     if module == "builtins":  # classes made by exec say so too
         return getattr(builtins, thing.__name__, None) is thing
     return _is_library(module)
-
-
-class _Walk:
-    """Goes through a value and all that it refers to, each thing once."""
-
-    def __init__(self, value: Any, tensors: bool = True) -> None:
-        self.code, self.constants = hashlib.sha256(), hashlib.sha256()
-        self.tensors = tensors  # whether a module's weights count here
-        self.seen: dict[int, int] = {}
-        self.kept: list[Any] = []  # so that no id is given twice
-        self.visit(value)
-
-    def digests(self) -> dict[str, str]:
-        """The hashes of what was found."""
-        return {"code": self.code.hexdigest()[:16], "constants": self.constants.hexdigest()[:16]}
-
-    def note(self, text: Any) -> None:
-        self.constants.update(f"{text}\0".encode("utf-8", "surrogatepass"))
-
-    def visit(self, value: Any) -> None:
-        if isinstance(value, PLAIN):
-            self.note(f"{type(value).__name__} {value!r}")
-            return
-        if id(value) in self.seen:
-            self.note(f"again {self.seen[id(value)]}")
-            return
-        self.seen[id(value)] = len(self.seen)
-        self.kept.append(value)
-        if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
-            self.note(f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}")
-        elif isinstance(value, Tensor):
-            self.note(hash_tensor(value))
-        elif isinstance(value, types.CodeType):
-            self.visit_code(value)
-        elif isinstance(value, types.FunctionType):
-            self.visit_function(value)
-        elif isinstance(value, types.MethodType):
-            self.visit_all((value.__func__, value.__self__))
-        elif isinstance(value, functools.partial):
-            self.visit_all((value.func, value.args, value.keywords))
-        elif isinstance(value, staticmethod | classmethod):
-            self.visit(value.__func__)
-        elif isinstance(value, property):
-            self.visit_all((value.fget, value.fset))
-        elif isinstance(value, type):
-            self.visit_class(value)
-        elif isinstance(value, nn.Module):
-            self.visit_module(value)
-        elif isinstance(value, dict):
-            self.visit_all(part for pair in value.items() for part in pair)
-        elif isinstance(value, list | tuple):
-            self.visit_all(value)
-        elif isinstance(value, set | frozenset):
-            self.visit_all(sorted(value, key=repr))
-        elif isinstance(value, types.ModuleType | types.BuiltinFunctionType | torch.dtype):
-            self.note(getattr(value, "__name__", value))
-        else:
-            self.visit_object(value)
-
-    def visit_all(self, values: Any) -> None:
-        values = list(values)
-        self.note(len(values))
-        for value in values:
-            self.visit(value)
-
-    def visit_code(self, code: types.CodeType) -> None:
-        self.code.update(code.co_code + repr(code.co_names).encode())
-        self.visit_all(code.co_consts)
-
-    def visit_function(self, function: types.FunctionType) -> None:
-        self.note(function.__qualname__.rpartition(".")[2])
-        if _is_known(function):
-            return
-        self.visit(function.__code__)
-        self.visit_all((function.__defaults__, function.__kwdefaults__))
-        assigned = {name for _, name in _list_assigned(function.__code__)}
-        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        for name, cell in cells:
-            if name not in assigned:
-                self.visit_outside(getattr(cell, "cell_contents", None))
-        names = _list_names(function.__code__)
-        for name in names:
-            outside = function.__globals__.get(name)
-            if name in assigned:
-                continue
-            if isinstance(outside, types.ModuleType) and not _is_library(outside.__name__):
-                self.visit_all(getattr(outside, own, None) for own in names)
-            else:
-                self.visit_outside(outside)
-
-    def visit_outside(self, value: Any) -> None:
-        """What a function refers to; a list of numbers there is somebody's counter."""
-        numbers = value.values() if isinstance(value, dict) else value
-        if isinstance(value, list | dict | set) and all(
-            isinstance(v, int | float) for v in numbers
-        ):
-            return
-        self.visit(value)
-
-    def visit_class(self, cls: type) -> None:
-        self.note(cls.__qualname__.rpartition(".")[2])
-        for base in cls.__mro__:
-            if base is object or _is_known(base):
-                continue
-            for name, part in sorted(vars(base).items()):
-                plain = isinstance(part, (*PLAIN, *PARTS)) and not name.startswith("__")
-                if callable(part) or plain:
-                    self.note(name)
-                    self.visit(part)
-
-    def visit_module(self, module: nn.Module) -> None:
-        self.visit_class(type(module))
-        state = _find_state(type(module))
-        for name, value in sorted(vars(module).items()):
-            if name not in INTERNAL and name not in state:
-                self.note(name)
-                self.visit(value)
-        for kind in HOOKS:
-            self.visit_all(getattr(module, kind).values())
-        for name, part in module.named_children():
-            self.note(name)
-            self.visit(part)
-        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
-            self.note(name)
-            self.note(hash_tensor(tensor) if self.tensors and tensor is not None else "")
-
-    def visit_object(self, value: Any) -> None:
-        self.visit_class(type(value))
-        try:
-            state = value.__getstate__()
-        except Exception:  # a lock, a handle: nothing that decides a result
-            return
-        if state is not value:
-            self.visit(state)
 
 
 def _list_codes(code: types.CodeType) -> Iterator[types.CodeType]:

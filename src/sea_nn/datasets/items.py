@@ -53,7 +53,6 @@ class Source:
         paths: the file of each input.
         threads: how many threads may read at once.
         feature_names: of a table's columns.
-        version: the data set's own word for what it holds.
     """
 
     name: str
@@ -64,7 +63,6 @@ class Source:
     paths: Sequence[str] | None = None
     threads: int = 1
     feature_names: tuple[str, ...] = ()
-    version: str = ""
 
     def __post_init__(self) -> None:
         if len(self.ids) == 0:
@@ -79,26 +77,29 @@ class Source:
     def read(self, index: int) -> Item:
         """The input of a number, if it is still what it was when the source was opened."""
         stored, digest = self.fetch(index)
-        if digest and self.digests[index] not in ("", digest):
+        if digest and self.digests[index] != digest:
             raise ItemError("changed", f"{self.ids[index]} was changed after the run began")
         return self.make(stored)
 
-    def fingerprint(self, numbers: Sequence[int] | None = None) -> str:
-        """One hash of ids and contents, of all inputs or of some."""
-        whole = hashlib.sha256(self.version.encode())
-        for number in range(len(self)) if numbers is None else numbers:
-            for text in (self.ids[number], self.digests[number]):
-                whole.update(text.encode("utf-8", "surrogateescape") + b"\0")
-        return whole.hexdigest()[:32]
+    def fingerprint(self, numbers: Sequence[int]) -> str:
+        """One hash of the ids and contents of some inputs."""
+        told = [(self.ids[number], self.digests[number]) for number in numbers]
+        return hash_bytes(repr(told).encode())
 
     def first(self, limit: int | None) -> Source:
         """The first ``limit`` inputs only."""
-        if limit is None or limit >= len(self):
-            return self
-        if limit < 1:
+        if limit is not None and limit < 1:
             raise InputError(f"limit must be at least 1; got {limit}")
         paths = None if self.paths is None else self.paths[:limit]
         return replace(self, ids=self.ids[:limit], digests=self.digests[:limit], paths=paths)
+
+
+def find_digest(fetch: Callable[[int], tuple[Any, str]], index: int) -> str:
+    """The hash of an input as the run begins; one that cannot be read gets its own row later."""
+    try:
+        return fetch(index)[1]
+    except Exception as error:  # users' data sets raise nearly anything
+        return type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -189,12 +190,9 @@ def plain_name(name: str) -> str:
     return name.casefold().replace("_", " ")
 
 
-def hash_bytes(content: bytes, label: Any = None) -> str:
-    """A short hash of a content and its label."""
-    whole = hashlib.sha256(content)
-    if label is not None:
-        whole.update(f"\0{label}".encode("utf-8", "backslashreplace"))
-    return whole.hexdigest()[:16]
+def hash_bytes(content: bytes) -> str:
+    """A short hash of a content."""
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _to_picture(value: Tensor) -> Any:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
-from sea_nn.datasets.fingerprint import fingerprint, fingerprint_model
-from sea_nn.datasets.items import Prepare, Source
+from sea_nn.config import SEAConfig
+from sea_nn.datasets.fingerprint import fingerprint
+from sea_nn.datasets.items import Source
 from sea_nn.datasets.storage import (
     BLANK,
     MANIFEST,
@@ -30,86 +31,75 @@ from sea_nn.datasets.storage import (
     write_inputs,
     write_sealed,
 )
-from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.provenance import find_versions
 from sea_nn.features import Kind, find_kind
 from sea_nn.sea import SEA
 
-FORMAT, VERSION = "sea_nn.dataset", 3
+FORMAT, VERSION = "sea_nn.dataset", 4
 LARGE = 10_000  # numbers in an input from which on small batches are as good as large ones
-SOME = 3  # names given as examples in a message
+SOME = 3  # things given as examples in a message
 Precision = Literal["float16", "uint8", "float32"]
-ERRORS = {
-    "float16": "at most 0.00025 of the map's largest value",
-    "uint8": "at most 0.002 of the map's largest value",
-    "float32": "none",
-}
-"""How far a stored map may be from the computed one."""
 
 
 class LostError(SEAError, RuntimeError):
     """Results were removed while the run was on."""
 
-    @classmethod
-    def of(cls, out: Path, found: str) -> LostError:
-        """The error, with what was found instead."""
-        return cls(
-            f"results in {out} were removed or replaced while the run was on ({found}); start the "
-            "same command again: it does what is missing"
-        )
+
+def say_lost(out: Path, found: str) -> LostError:
+    """The error that results are gone, with what was found instead."""
+    return LostError(
+        f"results in {out} were removed or replaced while the run was on ({found}); start the "
+        "same command again: it does what is missing"
+    )
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything that decides the results of a run, as plain values.
+class Manifest:
+    """What a run is; but for what ``FREE`` names, a rerun's must be the same.
 
     Attributes:
         sea: the ensemble: members with options, configuration, budget, seed, precision.
+        model: hashes of the model's weights, buffers and code, and of the preprocessing.
         target: "predicted", "label", or a class number.
         batch_size: inputs explained together. Batches are aligned to the whole data set, so
             neither shards nor workers change what is computed together.
         shard_size: inputs in a shard, a multiple of the batch size.
         precision: how maps are stored.
-        members: whether the members' maps are stored too.
+        stored_members: whether the members' maps are stored too.
         curve: whether the model is asked about the top features, kept and removed.
         device: "cpu" or "cuda".
         internal_batch_size: the most evaluations in one pass; None: by memory.
         labels: the model's class names.
-        model: hashes of its weights, buffers, code and constants, and of the preprocessing.
+        shape: of an input.
+        count: how many inputs there are.
+        source: what the inputs are called.
+        threads: of each worker.
+        model_name: what the model is called.
+        feature_names: of a table's columns.
+        versions: of this package and those it stands on.
+        created: when the run began.
     """
 
     sea: Mapping[str, Any]
+    model: Mapping[str, str]
     target: str | int
     batch_size: int
     shard_size: int
     precision: Precision
-    members: bool
+    stored_members: bool
     curve: bool
     device: str
-    internal_batch_size: int | None = None
-    labels: tuple[str, ...] = ()
-    model: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a run is. ``settings``, ``shape`` and ``source`` must not change in a rerun."""
-
-    settings: Settings
-    source: Mapping[str, str]
-    shape: tuple[int, ...]
+    internal_batch_size: int | None
+    labels: Sequence[str]
+    shape: Sequence[int]
     count: int
+    source: str
     threads: int
-    model: str = ""
-    feature_names: tuple[str, ...] = ()
+    model_name: str = ""
+    feature_names: Sequence[str] = ()
     versions: Mapping[str, str] = field(default_factory=find_versions)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The model's class names."""
-        return self.settings.labels
 
     @property
     def kind(self) -> Kind:
@@ -119,18 +109,23 @@ class Manifest:
     @property
     def n_shards(self) -> int:
         """How many shards the inputs are divided into."""
-        return -(-self.count // self.settings.shard_size)
+        return -(-self.count // self.shard_size)
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """What must not change but for the inputs, each by a name for messages."""
+        facts = {name: value for name, value in asdict(self).items() if name not in FREE}
+        sea, model = facts.pop("sea"), facts.pop("model")
+        return dict(_flatten("setting", sea | facts)) | dict(_flatten("model", model))
 
     @property
     def key(self) -> str:
         """One hash of all that must not change but for the inputs; rows hold it."""
-        told = json.dumps([asdict(self.settings), self.shape], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(self.decisive, sort_keys=True).encode()).hexdigest()[:32]
 
     def numbers(self, shard: int) -> range:
         """The inputs of a shard."""
-        size = self.settings.shard_size
-        return range(shard * size, min((shard + 1) * size, self.count))
+        return range(shard * self.shard_size, min((shard + 1) * self.shard_size, self.count))
 
     def bind(self, shard: int, source: Source) -> dict[str, Any]:
         """What a shard's rows say of where they belong: the run, and its inputs."""
@@ -139,8 +134,7 @@ class Manifest:
 
     def write(self, out: Path) -> None:
         """Write it to its place in a run's folder."""
-        head = {"format": FORMAT, "version": VERSION, "map_error": ERRORS[self.settings.precision]}
-        facts = {**head, **asdict(self), "seal": BLANK}
+        facts = {"format": FORMAT, "version": VERSION, **asdict(self), "seal": BLANK}
         write_sealed(out / MANIFEST, json.dumps(facts, indent=2).encode())
 
     @classmethod
@@ -156,23 +150,17 @@ class Manifest:
             raise InputError(f"{out} holds no data set of explanations: there is no {MANIFEST}")
         try:
             facts = json.loads(path.read_bytes())
-            written = facts["format"], facts["version"]
-        except (ValueError, KeyError, TypeError, OSError) as error:
+            written = facts.pop("format"), facts.pop("version")
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             raise DamagedError(f"{path} cannot be read: {error}") from error
         if written != (FORMAT, VERSION):
             raise InputError(
                 f"{path} is {written[0]} {written[1]}, and this version of sea-nn reads {FORMAT} "
                 f"{VERSION}: read it with the version that wrote it, or explain again"
             )
-        facts = json.loads(read_sealed(path))
-        for name in ("format", "version", "map_error", "seal"):
-            facts.pop(name)
-        facts["shape"], facts["feature_names"] = map(
-            tuple, (facts["shape"], facts["feature_names"])
-        )
-        settings = facts.pop("settings")
-        settings["labels"] = tuple(settings["labels"])
-        return cls(settings=Settings(**settings), **facts)
+        read_sealed(path)
+        del facts["seal"]
+        return cls(**facts)
 
     def check_there(self, out: Path) -> None:
         """Raise a ``LostError`` if the folder does not hold this run any more."""
@@ -182,7 +170,20 @@ class Manifest:
             found = "another run's results are there"
         except (InputError, OSError) as error:
             found = str(error)
-        raise LostError.of(out, found)
+        raise say_lost(out, found)
+
+
+FREE = ("source", "threads", "model_name", "feature_names", "versions", "created")
+
+
+def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The values in nested lists and dicts, each with the names that lead to it."""
+    if isinstance(value, Mapping | list | tuple) and value:
+        pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for part, inner in pairs:
+            yield from _flatten(f"{name} {part}", inner)
+    else:
+        yield name, None if value in ((), []) else value
 
 
 def begin(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Manifest:
@@ -191,8 +192,15 @@ def begin(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Ma
     Raises:
         InputError: settings, model or inputs differ, and how.
     """
-    old = _find_manifest(folder)
-    if old is None:
+    paths = [None] * len(source) if source.paths is None else list(source.paths)
+    inputs = {"id": list(source.ids), "path": paths, "digest": list(source.digests)}
+    old, before = new, None
+    with suppress(DamagedError):  # its rows say themselves what run they are of
+        if (folder / MANIFEST).exists():
+            old = Manifest.read(folder)
+    with suppress(DamagedError):
+        before = read_inputs(folder)
+    if old is new:
         for shard in list_committed(folder):
             with suppress(DamagedError):
                 facts = read_rows(folder, shard, ["index"])[1]
@@ -201,172 +209,126 @@ def begin(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Ma
                         f"{folder} holds rows of another run, or of other inputs, and no "
                         f"{MANIFEST} that can be read; choose another folder"
                     )
-        write_inputs(folder, source.ids, source.paths, source.digests)
         new.write(folder)
-        return new
     different = compare(old, new)
-    repaired = old.source["fingerprint"] != new.source["fingerprint"]
-    if repaired:
-        different += _compare_inputs(folder, source, retry_errors)
+    if before is not None and old is not new:
+        different += _compare_inputs(folder, before, source, retry_errors)
     if different:
         raise InputError(
             f"{folder} holds a run of something else, and results must not be mixed. "
             + "; ".join(different)
             + ". Choose another folder, or repeat what it was before"
         )
-    if repaired:  # of inputs that failed, which are tried again
-        old = replace(old, source=new.source)
-        old.write(folder)
-    try:
-        fresh = read_inputs(folder)["digest"] != list(source.digests)
-    except DamagedError:
-        fresh = True
-    if fresh:
-        write_inputs(folder, source.ids, source.paths, source.digests)
+    if before != inputs:
+        write_inputs(folder, inputs)
     return old
-
-
-def _find_manifest(folder: Path) -> Manifest | None:
-    if not (folder / MANIFEST).exists():
-        return None
-    try:
-        return Manifest.read(folder)
-    except DamagedError:  # its rows say themselves what run they are of
-        return None
 
 
 def compare(old: Manifest, new: Manifest) -> list[str]:
     """What differs between two manifests such that their results must not be mixed."""
-    before, after = (_flatten(m) for m in (old, new))
+    before, after = old.decisive, new.decisive
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    told = [f"{name}: {_shorten(before.get(name), after.get(name))}" for name in names]
+    told = [f"{n}: was {before.get(n)!r} and is {after.get(n)!r}" for n in names[: 2 * SOME]]
+    if len(names) > len(told):
+        told.append(f"{len(names) - len(told)} more")
     pythons = old.versions.get("python"), new.versions.get("python")
-    if any(name in ("model code", "preprocess") for name in names) and len(set(pythons)) > 1:
+    if {"model code", "model preprocess"}.intersection(names) and pythons[0] != pythons[1]:
         told.append(f"Python was {pythons[0]} and is {pythons[1]}, which compiles code otherwise")
     return told
 
 
-def _flatten(manifest: Manifest) -> dict[str, Any]:
-    """What must not change, by the name that a message has for it."""
-    facts = to_plain(asdict(manifest.settings))
-    found = {f"setting {name}": value for name, value in facts.pop("sea").items()}
-    for name, value in facts.pop("model").items():
-        found[name if name == "preprocess" else f"model {name}"] = value
-    labels = facts.pop("labels")
-    found["setting stored members"] = facts.pop("members")
-    found |= {f"setting {name}": value for name, value in facts.items()}
-    return {**found, "labels": labels, "input shape": list(manifest.shape)}
+def _compare_inputs(
+    folder: Path, before: Mapping[str, Sequence[Any]], source: Source, retry_errors: bool
+) -> list[str]:
+    """How the source differs from the one that the run began with.
 
-
-def _shorten(was: Any, now: Any) -> str:
-    if isinstance(was, dict) and isinstance(now, dict):
-        names = [k for k in sorted({*was, *now}) if was.get(k) != now.get(k)]
-        return ", ".join(f"{k} was {was.get(k)!r} and is {now.get(k)!r}" for k in names)
-    if isinstance(was, list) and isinstance(now, list) and len(was) + len(now) > 2 * SOME:
-        if len(was) != len(now):
-            return f"{len(was)} were and {len(now)} are given"
-        place = next(i for i, (a, b) in enumerate(zip(was, now, strict=True)) if a != b)
-        return f"number {place} was {was[place]!r} and is {now[place]!r}"
-    return f"was {was!r} and is {now!r}"
-
-
-def _compare_inputs(folder: Path, source: Source, retry_errors: bool) -> list[str]:
-    """How the source differs from the one that the run began with."""
-    table = read_inputs(folder)
-    before = dict(zip(table["id"], table["digest"], strict=True))
+    Of inputs that failed, and are tried again, the content may.
+    """
+    old = dict(zip(before["id"], before["digest"], strict=True))
     now = dict(zip(source.ids, source.digests, strict=True))
-    spared: set[str] = set()
+    failed = set[str]()
     if retry_errors:
-        found = (find_failed(folder, shard) for shard in list_committed(folder))
-        spared = {id_ for failed in found for id_ in failed.values()}
+        failed = {id_ for s in list_committed(folder) for id_ in find_failed(folder, s).values()}
     parts = {
-        "new": [i for i in now if i not in before],
-        "missing": [i for i in before if i not in now],
-        "changed": [i for i in now if before.get(i, now[i]) != now[i]],
+        "new": [i for i in now if i not in old],
+        "missing": [i for i in old if i not in now],
+        "changed": [i for i in now if old.get(i, now[i]) != now[i] and i not in failed],
     }
     told = [
         f"{len(names)} {what} ({', '.join(names[:SOME])}{' …' if len(names) > SOME else ''})"
         for what, names in parts.items()
-        if [name for name in names if what != "changed" or name not in spared]
+        if names
     ]
-    if not told and not parts["changed"]:
-        told = ["another order, or another version of the data set"]
+    if not told and list(source.ids) != before["id"]:
+        told = ["another order"]
     return [f"source: {', '.join(told)}"] if told else []
 
 
 def find_failed(folder: Path, shard: int) -> dict[int, str]:
     """The inputs of a shard that have an error: numbers and ids."""
-    table = read_rows(folder, shard, ["id", "index", "error"])[0].to_pydict()
-    columns = zip(table["id"], table["index"], table["error"], strict=True)
-    return {index: id_ for id_, index, error in columns if error is not None}
+    rows = read_rows(folder, shard, ["id", "index", "error"])[0].to_pylist()
+    return {row["index"]: row["id"] for row in rows if row["error"] is not None}
 
 
 def choose_settings(
-    sea: SEA, shape: Sequence[int], preprocess: Prepare | None, **given: Any
-) -> Settings:
+    sea: SEA,
+    shape: Sequence[int],
+    target: str | int | None,
+    batch_size: int | None,
+    shard_size: int | None,
+    precision: str,
+    curve: bool | None,
+) -> dict[str, Any]:
     """Fill in what was left open: batches that pay, shards of about a minute's work or less.
 
     With a budget the model is not asked beyond it, so the curve is then the learned function's.
     """
-    if given["precision"] not in ERRORS:
-        raise InputError(
-            f"precision must be one of {', '.join(ERRORS)}; got {given['precision']!r}"
-        )
-    target = given["target"]
+    if precision not in get_args(Precision):
+        known = ", ".join(get_args(Precision))
+        raise InputError(f"precision must be one of {known}; got {precision!r}")
     if isinstance(target, bool) or not (target in (None, "label") or isinstance(target, int)):
         raise InputError(f"target must be None, 'label' or a class number; got {target!r}")
-    for name in ("batch_size", "shard_size"):
-        if given[name] is not None and given[name] < 1:
-            raise InputError(f"{name} must be at least 1; got {given[name]}")
+    for name, size in (("batch_size", batch_size), ("shard_size", shard_size)):
+        if size is not None and size < 1:
+            raise InputError(f"{name} must be at least 1; got {size}")
     device = find_device(sea.forward_func).type
     large = int(torch.Size(shape).numel()) >= LARGE
-    batch = given["batch_size"] or {"cpu": 4 if large else 64}.get(device, 64 if large else 256)
-    shard = given["shard_size"] or (64 if large else 512)
+    batch = batch_size or {"cpu": 4 if large else 64}.get(device, 64 if large else 256)
+    shard = shard_size or (64 if large else 512)
     picture = find_kind(torch.empty(1, *shape, device="meta")).view == "picture"
-    output = sea.settings.output
-    asks = picture and sea.settings.budget is None and (output is None or output.kind != "value")
-    model = {**fingerprint_model(sea.forward_func), "preprocess": fingerprint(preprocess)}
-    filled = {
+    output, budget = sea.settings.output, sea.settings.budget
+    asks = picture and budget is None and (output is None or output.kind != "value")
+    return {
         "sea": describe_sea(sea),
         "target": "predicted" if target is None else target,
         "batch_size": batch,
         "shard_size": -(-shard // batch) * batch,
-        "curve": asks if given["curve"] is None else given["curve"],
+        "precision": precision,
+        "curve": asks if curve is None else curve,
         "device": device,
-        "labels": tuple(map(str, given["labels"] or ())),
-        "model": model,
     }
-    return Settings(**{**given, **filled})
 
 
 def describe_sea(sea: SEA) -> dict[str, Any]:
-    """The ensemble's settings as plain values."""
-    own = sea.settings
-    found: dict[str, Any] = to_plain(
-        {
-            "members": {
-                entry.label: {"by": entry.member, **entry.options} for entry in sea.entries
-            },
-            "config": (own.config or SEAConfig()).to_dict(),
-            "output": None if own.output is None else own.output.kind,
-            "seed": own.seed,
-            "autocast": str(own.autocast),
-            "absent": own.absent,
-            "grid": own.grid,
-            "budget": own.budget,
-        }
-    )
-    return found
-
-
-def to_plain(value: Any) -> Any:
-    """Values as JSON has them; what it does not know becomes its name and its hash."""
+    """The ensemble's settings as JSON has them; what it does not know becomes name and hash."""
 
     def describe(odd: Any) -> str:
         name = getattr(odd, "__qualname__", None) or type(odd).__qualname__
         return f"{name} {fingerprint(odd)}"
 
-    return json.loads(json.dumps(value, default=describe))
+    own = sea.settings
+    facts = {
+        "members": {entry.label: {"by": entry.member, **entry.options} for entry in sea.entries},
+        "config": (own.config or SEAConfig()).to_dict(),
+        "output": None if own.output is None else own.output.kind,
+        "seed": own.seed,
+        "autocast": str(own.autocast),
+        "absent": own.absent,
+        "grid": own.grid,
+        "budget": own.budget,
+    }
+    found: dict[str, Any] = json.loads(json.dumps(facts, default=describe))
+    return found
 
 
 def find_device(model: Callable[..., Any]) -> torch.device:

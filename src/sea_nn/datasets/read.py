@@ -34,11 +34,9 @@ from sea_nn.datasets.storage import (
     import_arrow,
     is_whole,
     list_committed,
-    list_damaged_logs,
     read_inputs,
     read_log,
     read_rows,
-    read_tensors,
     row_schema,
     sum_tensors,
     tensors_path,
@@ -60,7 +58,7 @@ class ExplainedInput:
     """
 
     row: Mapping[str, Any]
-    _manifest: Manifest
+    _data: ExplainedDataset
     _path: Path
 
     @property
@@ -93,7 +91,7 @@ class ExplainedInput:
     @property
     def view(self) -> str:
         """How its map is shown: a picture, slices, lines, bars."""
-        return self._manifest.kind.view
+        return self._data.manifest.kind.view
 
     @property
     def thumbnail(self) -> Tensor | None:
@@ -109,12 +107,12 @@ class ExplainedInput:
         if place is None:
             raise InputError(f"{self.id} has no map: {self.row['error']}")
         try:
-            with safe_open(self._path, framework="numpy") as file:
-                # numpy has no scalars in slices of one axis: of a slice of one row the only entry.
-                found = {
-                    name: file.get_slice(name)[place : place + 1][0]
-                    for name in file.keys()  # noqa: SIM118
-                }
+            file = self._data._open(self._path)
+            # numpy has no scalars in slices of one axis: of a slice of one row the only entry.
+            found = {
+                name: file.get_slice(name)[place : place + 1][0]
+                for name in file.keys()  # noqa: SIM118
+            }
         except (SafetensorError, OSError, TypeError, AttributeError, IndexError) as error:
             raise DamagedError(f"{self._path} cannot be read ({error}); {AGAIN}") from error
         if sum_tensors(found) != self.row["checksum"]:
@@ -126,7 +124,7 @@ class ExplainedInput:
 
         A run that did not keep its members' maps shows its own map in their place.
         """
-        values, manifest = self.map, self._manifest
+        values, manifest = self.map, self._data.manifest
         kind, flat = manifest.kind, values.flatten()
         order = flat.argsort(descending=True, stable=True)
         members, methods = self.members, self.methods
@@ -137,7 +135,7 @@ class ExplainedInput:
         if picture is not None:
             large = interpolate(picture.permute(2, 0, 1)[None].float(), tuple(values.shape))
             picture = large.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
-        sea = manifest.settings.sea
+        sea = manifest.sea
         return Explanation(
             attribution=values[None] if kind.channels is None else values[None, None],
             maps=members[None],
@@ -149,7 +147,7 @@ class ExplainedInput:
             feature_shape=tuple(values.shape),
             images=picture,
             labels=(f"{name} ({self.id})",),
-            feature_names=manifest.feature_names or None,
+            feature_names=tuple(manifest.feature_names) or None,
             provenance=Provenance(
                 config=sea["config"],
                 members=sea["members"],
@@ -157,8 +155,8 @@ class ExplainedInput:
                 versions=manifest.versions,
                 seed=sea["seed"],
                 evaluations={"all": self.row["evaluations"]},
-                model=manifest.model,
-                device=manifest.settings.device,
+                model=manifest.model_name,
+                device=manifest.device,
                 created=manifest.created,
             ),
         )
@@ -191,7 +189,7 @@ class ExplainedDataset:
 
     def __contains__(self, id_: object) -> bool:
         number = self._numbers.get(id_)
-        return number is not None and number // self.manifest.settings.shard_size in self.shards
+        return number is not None and number // self.manifest.shard_size in self.shards
 
     def __getitem__(self, id_: str) -> ExplainedInput:
         """One input by its id."""
@@ -199,7 +197,7 @@ class ExplainedDataset:
             raise InputError(f"there is no input {id_!r} in {self.out}")
         if id_ not in self:
             raise InputError(f"{id_!r} is not explained yet: the run has not come to it")
-        shard, place = divmod(self._numbers[id_], self.manifest.settings.shard_size)
+        shard, place = divmod(self._numbers[id_], self.manifest.shard_size)
         return self._wrap(shard, self._shard(shard)[0].slice(place, 1).to_pylist()[0])
 
     def __iter__(self) -> Iterator[ExplainedInput]:
@@ -274,41 +272,23 @@ class ExplainedDataset:
             raise InputError(f"{self.out} holds no explained inputs yet")
         return [self[id_].to_explanation() for id_ in ids]
 
-    def read_shard(self, shard: int) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-        """The rows of a shard, and its tensors: "map" and "members" widened, the rest as stored."""
-        rows, facts = self._shard(shard)
-        stored = read_tensors(self.out, shard, facts)
-        tensors: dict[str, Tensor] = {}
-        for name, values in stored.items():
-            if name in ("map", "members"):
-                tensors[name] = widen(values)
-            else:
-                wide = values.astype(np.int64) if name == "top" else values
-                tensors[name] = torch.from_numpy(wide)
-        if "map" in tensors:
-            shape = (-1, *(1,) * (tensors["map"].ndim - 1))
-            tensors["map"] *= tensors["map_max"].reshape(shape)
-        return rows.to_pylist(), tensors
-
     def verify(self) -> list[int | str]:
         """The shards with a byte that is not what was written, and names of other such files.
 
         Every byte of the run's files is looked at but for those of ``summary``.
         """
-        damaged: list[int | str] = []
-        try:
-            Manifest.read(self.out)
-        except InputError:
-            damaged.append(MANIFEST)
-        try:
-            read_inputs(self.out)
-        except InputError:
-            damaged.append(INPUTS)
+        damaged = set[str]()
+        for name, read in ((MANIFEST, Manifest.read), (INPUTS, read_inputs)):
+            try:
+                read(self.out)
+            except InputError:
+                damaged.add(name)
+        damaged |= {event["file"] for event in read_log(self.out) if event["event"] == "damaged"}
         with ThreadPoolExecutor(THREADS) as team:
             check = partial(is_whole, self.out, facts={"run": self.manifest.key})
             whole = list(team.map(check, self.shards))
         shards = [s for s, fine in zip(self.shards, whole, strict=True) if not fine]
-        return [*shards, *damaged, *list_damaged_logs(self.out)]
+        return [*shards, *sorted(damaged)]
 
     def summary(self, **options: Any) -> Summary:
         """What the explanations say by class; see ``sea_nn.datasets.summary.summarize``."""
@@ -322,9 +302,13 @@ class ExplainedDataset:
     def _shard(self) -> Any:
         return lru_cache(64)(partial(read_rows, self.out))
 
+    @cached_property
+    def _open(self) -> Any:
+        return lru_cache(8)(partial(safe_open, framework="numpy"))
+
     def _wrap(self, shard: int, row: dict[str, Any]) -> ExplainedInput:
         _, facts = self._shard(shard)
-        return ExplainedInput(row, self.manifest, tensors_path(self.out, shard, facts))
+        return ExplainedInput(row, self, tensors_path(self.out, shard, facts))
 
 
 class TorchDataset(Dataset[dict[str, Any]]):

@@ -10,34 +10,33 @@ from __future__ import annotations
 import copy
 import errno
 import sys
-import time
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sea_nn.datasets.files import THREADS
+from sea_nn.datasets.fingerprint import fingerprint, fingerprint_model
 from sea_nn.datasets.items import Prepare, Source
 from sea_nn.datasets.manifest import (
-    LostError,
     Manifest,
     Precision,
     begin,
     choose_settings,
     find_device,
     find_failed,
+    say_lost,
 )
-from sea_nn.datasets.progress import Progress, watch_signals
-from sea_nn.datasets.shard import Job
+from sea_nn.datasets.progress import Progress
+from sea_nn.datasets.shard import Job, Task, Worker
 from sea_nn.datasets.sources import open_source
 from sea_nn.datasets.storage import (
     is_whole,
@@ -47,7 +46,6 @@ from sea_nn.datasets.storage import (
     remove_drafts,
     tensors_path,
 )
-from sea_nn.datasets.worker import Done, ShardWork, Worker
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.explanation.atomic import check_path
 from sea_nn.model.outputs import Output, find_output
@@ -152,43 +150,30 @@ def explain_dataset(
         raise KindError(f"sea must be a SEA over a model; got {type(sea).__name__}")
     if workers < 1:
         raise InputError(f"workers must be at least 1; got {workers}")
-    folder = _resolve(out)
+    try:
+        folder = check_path(out).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle; a NUL in the name
+        raise InputError(f"{str(out)!r} is no place for results ({error})") from error
     given = open_source(
         source, preprocess=preprocess, label_names=labels, label_column=label_column, out=folder
     ).first(limit)
     shape, sea = _load_sample(given, sea, quiet)
     manifest = Manifest(
-        settings=choose_settings(
-            sea,
-            shape,
-            preprocess,
-            target=target,
-            batch_size=batch_size,
-            shard_size=shard_size,
-            precision=precision,
-            members=members,
-            curve=curve,
-            internal_batch_size=internal_batch_size,
-            labels=labels,
-        ),
-        source={"name": given.name, "fingerprint": given.fingerprint()},
+        **choose_settings(sea, shape, target, batch_size, shard_size, precision, curve),
+        model=fingerprint_model(sea.forward_func) | {"preprocess": fingerprint(preprocess)},
+        stored_members=members,
+        internal_batch_size=internal_batch_size,
+        labels=tuple(map(str, labels or ())),
         shape=shape,
         count=len(given),
+        source=given.name,
         threads=max(1, torch.get_num_threads() // workers),
-        model=model_name or type(sea.forward_func).__name__,
+        model_name=model_name or type(sea.forward_func).__name__,
         feature_names=given.feature_names,
     )
     with lock(folder):
         manifest = begin(folder, manifest, given, retry_errors)
         return _run(Job(manifest, given, sea, folder), workers, address, retry_errors, quiet)
-
-
-def _resolve(out: str | Path) -> Path:
-    """The folder for results, links followed."""
-    try:
-        return check_path(out).expanduser().resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # links in a circle; a NUL in the name
-        raise InputError(f"{str(out)!r} is no place for results ({error})") from error
 
 
 def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...], SEA]:
@@ -238,33 +223,17 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
 
 
 def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet: bool) -> Outcome:
-    manifest, started = job.manifest, time.monotonic()
+    manifest, started = job.manifest, monotonic()
     remove_drafts(job.out)
-    there = find_done(job, retry_errors)
+    there = _find_done(job, retry_errors)
     missing = (shard for shard in range(manifest.n_shards) if shard not in there)
-    tasks = [ShardWork(shard, manifest.numbers(shard)) for shard in missing]
-    redone = 0
-    if retry_errors:
-        failed = {shard: tuple(find_failed(job.out, shard)) for shard in sorted(there)}
-        tasks += [ShardWork(shard, numbers) for shard, numbers in failed.items() if numbers]
-        redone = sum(map(len, failed.values()))
-    outcome = Outcome(job.out, manifest.count)
+    tasks = [Task(shard, manifest.numbers(shard)) for shard in missing]
+    failed = [Task(s, tuple(find_failed(job.out, s))) for s in sorted(there) if retry_errors]
+    tasks += [task for task in failed if task.numbers]
     before = sum(len(manifest.numbers(shard)) for shard in there)
-    with (
-        Progress(manifest.count, before - redone, quiet) as progress,
-        watch_signals(progress.say) as stop,
-    ):
-
-        def note(worker: str, done: Done | None) -> None:
-            if done is None:
-                return
-            progress.commit(worker, done)
-            outcome.n_fresh += done.n_inputs
-            outcome.evaluations += done.evaluations
-            outcome.bytes += done.bytes
-            if done.failed == done.n_inputs > 1:
-                progress.say(f"every input of shard {done.shard} failed: {done.example}")
-
+    redone = sum(len(task.numbers) for task in failed)
+    given_up: list[int] = []
+    with Progress(manifest.count, before - redone, quiet) as progress:
         if before and tasks:
             again = f"; {redone} that failed are tried again" if redone else ""
             progress.say(f"{before} of {manifest.count} inputs were done before{again}")
@@ -272,17 +241,14 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
             if tasks and (workers > 1 or address is not None):
                 from sea_nn.datasets.cluster import run_on_ray
 
-                outcome.given_up = tuple(
-                    run_on_ray(job, tasks, note, stop.is_set, progress, workers, address)
-                )
+                given_up = run_on_ray(job, tasks, progress, workers, address)
             elif tasks:
-                progress.join("1")
-                with closing(Worker(job)) as worker:
+                worker = Worker(job)
+                with worker.readers:
                     for task, following in zip_longest(tasks, tasks[1:]):
-                        if stop.is_set():
+                        if progress.signal:
                             break
-                        note("1", worker.do(task, following, partial(progress.tick, "1")))
-                    note("1", worker.finish())
+                        progress.commit(worker.do(task, following, progress.tick))
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -292,21 +258,29 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
                 "room and start the same command again",
                 str(job.out),
             ) from error
-    outcome.seconds = time.monotonic() - started
     manifest.check_there(job.out)
+    outcome = Outcome(
+        job.out,
+        manifest.count,
+        n_fresh=progress.done - progress.before,
+        evaluations=progress.evaluations,
+        seconds=monotonic() - started,
+        bytes=progress.bytes,
+        given_up=tuple(given_up),
+    )
     _count_rows(outcome)
-    if outcome.n_done < outcome.n_inputs:
-        stop.end(
+    lost = outcome.n_inputs - outcome.n_done
+    if lost:
+        progress.end(
             f"stopped: {outcome.n_done} of {outcome.n_inputs} inputs are in {job.out}; start the "
             "same command again to go on"
         )
-        if not outcome.given_up:
-            missing_now = outcome.n_inputs - outcome.n_done
-            raise LostError.of(job.out, f"{missing_now} of {outcome.n_inputs} inputs are missing")
+        if not given_up:
+            raise say_lost(job.out, f"{lost} of {outcome.n_inputs} inputs are missing")
     return outcome
 
 
-def find_done(job: Job, retry_errors: bool = False) -> set[int]:
+def _find_done(job: Job, retry_errors: bool) -> set[int]:
     """The shards that are there, of this run and these inputs, and whole to the last byte.
 
     Of a shard whose failed inputs are to be tried again the inputs may have changed.
@@ -329,11 +303,11 @@ def _count_rows(outcome: Outcome) -> None:
         rows, facts = read_rows(outcome.out, shard, ["id", "error", "error_kind"])
         if not tensors_path(outcome.out, shard, facts).is_file():
             continue
-        table = rows.to_pydict()
-        outcome.n_done += len(table["id"])
-        for id_, error, kind in zip(table["id"], table["error"], table["error_kind"], strict=True):
-            if error is not None:
+        outcome.n_done += len(rows)
+        for row in rows.to_pylist():
+            if row["error"] is not None:
+                kind = row["error_kind"]
                 kinds[kind] += 1
-                _, example = outcome.errors.get(kind, (0, f"{id_}: {error}"))
+                _, example = outcome.errors.get(kind, (0, f"{row['id']}: {row['error']}"))
                 outcome.errors[kind] = kinds[kind], example
     outcome.n_failed = kinds.total()

@@ -1,4 +1,4 @@
-"""One shard: read its inputs, explain them in fixed batches, make its rows and tensors.
+"""One shard: read its inputs, explain them in fixed batches, make its rows and tensors, write it.
 
 It is a pure function of the run's job and the shard's number, so that any process on any machine
 gives the same bytes. Inputs that fail become rows with an error.
@@ -6,8 +6,12 @@ gives the same bytes. Inputs that fail become rows with an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing.pool import AsyncResult, ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +21,9 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from sea_nn.datasets.items import MOST_CLASSES, Item, ItemError, Source
-from sea_nn.datasets.manifest import Manifest, find_device
-from sea_nn.datasets.storage import Array, Rows, sum_tensors
-from sea_nn.errors import SEAError
+from sea_nn.datasets.manifest import Manifest, find_device, say_lost
+from sea_nn.datasets.storage import Array, Result, commit, list_committed, log, read_results
+from sea_nn.errors import MemberError, SEAError
 from sea_nn.explanation.assemble import COUNT
 from sea_nn.explanation.checks import MUCH
 from sea_nn.explanation.explanation import Explanation
@@ -34,9 +38,6 @@ TOP = 256  # first features that are stored in their order
 THUMBNAIL = 96  # pixels that the longer side of a stored picture has at most
 DEAD = "no member's map differs from place to place: the model does not react to this input"
 
-Loaded = Mapping[int, Item | ItemError]
-"""By number an input, or what is wrong with it."""
-
 
 @dataclass(frozen=True)
 class Job:
@@ -46,6 +47,97 @@ class Job:
     source: Source
     sea: SEA
     out: Path
+
+
+@dataclass(frozen=True)
+class Task:
+    """Inputs of a shard to do: all, or of one that is there already those that failed."""
+
+    shard: int
+    numbers: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a shard that is committed; ``example`` is its first error.
+
+    Seconds are those of waiting for inputs, explaining and writing.
+    """
+
+    shard: int
+    n_inputs: int
+    failed: int
+    evaluations: int
+    bytes: int
+    seconds: dict[str, float]
+    example: str = ""
+
+
+class Worker:
+    """Does shards, one a call; while one is explained, other threads read the following one."""
+
+    def __init__(self, job: Job, name: str = "1") -> None:
+        self.job, self.name = job, name
+        self.ahead: dict[Task, AsyncResult[Any]] = {}
+        self.readers = ThreadPool(job.source.threads)
+
+    def do(
+        self,
+        task: Task,
+        following: Task | None = None,
+        tick: Callable[[int], None] = lambda count: None,
+    ) -> Done:
+        """Explain a shard and write it.
+
+        Args:
+            task: the shard.
+            following: the one to read meanwhile.
+            tick: is told how many more inputs are explained.
+        """
+        job = self.job
+        log(job.out, "begin", shard=task.shard)
+        for wanted in (task, following):
+            if wanted is not None and wanted not in self.ahead:
+                load = partial(load_input, job)
+                self.ahead[wanted] = self.readers.map_async(load, wanted.numbers)
+        times = [time.perf_counter()]
+        loaded = dict(zip(task.numbers, self.ahead.pop(task).get(), strict=True))
+        times.append(time.perf_counter())
+        threads = torch.get_num_threads()
+        torch.set_num_threads(job.manifest.threads)  # over others, last bits of sums differ
+        try:
+            results = explain_inputs(job, loaded, tick)
+        finally:
+            torch.set_num_threads(threads)
+        times.append(time.perf_counter())
+        errors = [row for row, _ in results.values() if row["error"] is not None]
+        failed = next((row["error"] for row in errors if row["error_kind"] == "model"), None)
+        if failed and len(errors) == len(loaded) and not list_committed(job.out):
+            # Stop before the run fills with errors.
+            raise MemberError(f"no input of shard {task.shard} could be explained: {failed}")
+        kept = results
+        if len(loaded) < len(job.manifest.numbers(task.shard)):
+            old = read_results(job.out, task.shard)
+            kept = {row["index"]: (row, tensors) for row, tensors in old} | results
+        job.manifest.check_there(job.out)
+        facts = job.manifest.bind(task.shard, job.source)
+        try:
+            size = commit(job.out, task.shard, list(kept.values()), facts)
+        except FileNotFoundError as error:  # what was being written is gone
+            raise say_lost(job.out, str(error)) from error
+        times.append(time.perf_counter())
+        spans = (b - a for a, b in zip(times, times[1:], strict=False))
+        done = Done(
+            task.shard,
+            len(loaded),
+            len(errors),
+            sum(row["evaluations"] for row, _ in results.values()),
+            size,
+            dict(zip(("wait", "explain", "write"), spans, strict=True)),
+            errors[0]["error"] if errors else "",
+        )
+        log(job.out, "commit", worker=self.name, **asdict(done))
+        return done
 
 
 def load_input(job: Job, number: int) -> Item | ItemError:
@@ -62,82 +154,37 @@ def load_input(job: Job, number: int) -> Item | ItemError:
     return item
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What is kept of a batch: columns and tensors with a value for each input, on the CPU.
-
-    ``dead`` says of which inputs no member's map says anything, ``n_classes`` how many classes the
-    model has, where the ranking has them all.
-    """
-
-    columns: dict[str, list[Any]]
-    tensors: dict[str, Array]
-    dead: list[bool]
-    n_classes: int = MOST_CLASSES
-
-
-Answered = tuple[Mapping[int, Item], Answer | ItemError]
-"""Some inputs, and what came of them."""
-
-
-def explain_inputs(job: Job, loaded: Loaded) -> Iterator[Answered]:
+def explain_inputs(
+    job: Job, loaded: Mapping[int, Item | ItemError], tick: Callable[[int], None]
+) -> dict[int, Result]:
     """Explain what was loaded, batch by batch; of a batch that fails, what can be of it.
 
     Batches are aligned to the data set: an input meets the same others whatever the shard.
     """
     batches: dict[int, dict[int, Item]] = {}
+    found: dict[int, Result] = {}
     for number, item in loaded.items():
-        if isinstance(item, Item):
-            own = batches.setdefault(number // job.manifest.settings.batch_size, {})
-            own[number] = item
-    for batch in batches.values():
-        yield from _explain_or_halve(job, batch)
-
-
-def make_rows(job: Job, loaded: Loaded, answers: Sequence[Answered]) -> Rows:
-    """The rows and tensors of a shard, from the answers about its batches."""
-    found: dict[int, tuple[dict[str, Any], dict[str, Array] | None]] = {}
-    for items, answer in answers:
-        if isinstance(answer, ItemError):
-            found |= {number: (_fail(answer), None) for number in items}
+        if isinstance(item, ItemError):
+            found[number] = _fail(item), None
         else:
-            found |= _divide(job, items, answer)
-    rows: list[dict[str, Any]] = []
-    kept: list[dict[str, Array]] = []
+            batches.setdefault(number // job.manifest.batch_size, {})[number] = item
+    tick(len(found))
+    for batch in batches.values():
+        found |= _explain_or_halve(job, batch)
+        tick(len(batch))
+    source, results = job.source, dict[int, Result]()
     for number, item in loaded.items():
         row: dict[str, Any] = {
             "index": number,
-            "id": job.source.ids[number],
-            "path": None if job.source.paths is None else job.source.paths[number],
+            "id": source.ids[number],
+            "path": None if source.paths is None else source.paths[number],
             "label": item.label if isinstance(item, Item) else None,
             "evaluations": 0,
+            "error": None,
         }
-        facts, own = found[number] if isinstance(item, Item) else (_fail(item), None)
-        row |= facts
-        if own is not None:
-            row["place"] = len(kept)
-            kept.append(own)
-        rows.append(row)
-    return Rows(rows, stack_tensors(rows, kept))
-
-
-def stack_tensors(
-    rows: Sequence[dict[str, Any]], kept: Sequence[Mapping[str, Array]]
-) -> dict[str, Array]:
-    """The tensors of a shard's inputs as one each, and their checksums as a column of ``rows``.
-
-    Inputs that fell back on other members may have fewer maps of members; zeros fill the rest.
-    """
-    most = max((len(one["members"]) for one in kept if "members" in one), default=0)
-
-    def fill(name: str, values: Array) -> Array:
-        missing = most - len(values) if name == "members" else 0
-        return np.pad(values, ((0, missing), *((0, 0),) * (values.ndim - 1))) if missing else values
-
-    filled = [{name: fill(name, values) for name, values in one.items()} for one in kept]
-    for row in rows:
-        row["checksum"] = None if row.get("place") is None else sum_tensors(filled[row["place"]])
-    return {name: np.stack([one[name] for one in filled]) for name in (filled[0] if filled else ())}
+        own, tensors = found[number]
+        results[number] = row | own, tensors
+    return results
 
 
 def _fail(error: ItemError) -> dict[str, Any]:
@@ -145,44 +192,44 @@ def _fail(error: ItemError) -> dict[str, Any]:
     return {"error_kind": error.kind, "error": str(error)}
 
 
-def _explain_or_halve(job: Job, items: Mapping[int, Item]) -> Iterator[Answered]:
+def _explain_or_halve(job: Job, items: Mapping[int, Item]) -> dict[int, Result]:
     """Explain a batch; if that fails, its halves, down to the input that is to blame."""
     try:
-        answer = _explain(job, items)
+        return _explain(job, items)
     except Exception as error:  # users' models and members raise nearly anything
         failure = ItemError(_classify(error), _describe(error))
-    else:
-        yield items, answer
-        return
     if find_device(job.sea.forward_func).type == "cuda":
         torch.cuda.empty_cache()
     numbers, half = list(items), len(items) // 2
     if not half:
-        yield items, failure
-        return
+        return {numbers[0]: (_fail(failure), None)}
+    found: dict[int, Result] = {}
     for part in (numbers[:half], numbers[half:]):
-        yield from _explain_or_halve(job, {number: items[number] for number in part})
+        found |= _explain_or_halve(job, {number: items[number] for number in part})
+    return found
 
 
-def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
-    sea, settings = job.sea, job.manifest.settings
-    model, limit = sea.forward_func, settings.internal_batch_size
-    x = torch.stack([item.x for item in items.values()]).to(find_device(model))
+def _explain(job: Job, items: Mapping[int, Item]) -> dict[int, Result]:
+    """The row and the tensors of each input; no tensors if no member's map says anything."""
+    sea, manifest = job.sea, job.manifest
+    model, limit, names = sea.forward_func, manifest.internal_batch_size, manifest.labels
+    plain = torch.stack([item.x for item in items.values()])
+    x = plain.to(find_device(model))
     target: Tensor | int | None = None
-    if settings.target == "label":
+    if manifest.target == "label":
         labels = [item.label for item in items.values() if item.label is not None]
         if len(labels) < len(items):
             raise ItemError("class", "the label is to be explained, and this input has none")
         target = torch.tensor(labels, device=x.device)
-    elif settings.target != "predicted":
-        target = int(settings.target)
+    elif manifest.target != "predicted":
+        target = int(manifest.target)
     e = sea.explain(x, target, internal_batch_size=limit)
     evaluations = sum(e.provenance.evaluations.values()) // len(x)
     curve: dict[str, list[Any]] = {}
     learned = e.function is not None and e.view == "picture"
-    if settings.curve or learned:
+    if manifest.curve or learned:
         sets = torch.stack([e.top_mask(share) for share in SHARES], 1)
-    if settings.curve:
+    if manifest.curve:
         own = sea.settings
         kind = None if own.output is None else own.output.kind
         answers = query_sets(
@@ -195,37 +242,47 @@ def _explain(job: Job, items: Mapping[int, Item]) -> Answer:
     # Maps are ranked and made small where they are: on a GPU that costs next to nothing.
     flat = torch.zeros(len(x), 0, dtype=torch.bool)  # where no member could say anything
     if e.methods:
-        flat = is_flat(e.maps.flatten(0, 1)).reshape(e.maps.shape[:2])
+        flat = is_flat(e.maps.flatten(0, 1)).reshape(e.maps.shape[:2]).cpu()
     nothing = ~e.attribution.flatten(1).any(1, keepdim=True)  # no feature is worth anything
-    names = (*e.methods, "SEA")
-    empty = torch.cat([flat.cpu(), nothing.cpu()], 1).tolist()
-    agreement = [None] * len(x)
-    if len(e.methods) > 1:
-        agreement = [None if a != a else a for a in e.mean_agreement().tolist()]
+    empty = torch.cat([flat, nothing.cpu()], 1).tolist()
     little = [False] * len(x) if e.function is None else (e.function.find_doubt() > MUCH).tolist()
+    agreement = e.mean_agreement().tolist() if len(e.methods) > 1 else [math.nan] * len(x)
+    none = [None] * len(x)
     columns = {
         "target": e.target.tolist(),
         "score": e.score.tolist(),
-        "unit": [e.output.unit] * len(x),
         "predicted": (e.target if e.ranking is None else e.ranking.classes[:, 0]).tolist(),
-        "agreement": agreement,
-        "predict_error": [None] * len(x) if e.predict_error is None else e.predict_error.tolist(),
-        "methods": [list(e.methods)] * len(x),
-        "checks": [
-            [
-                *(f"{name}: flat" for name, is_dead in zip(names, row, strict=True) if is_dead),
-                *(["SEA: says little"] if poor else ()),
-            ]
-            for row, poor in zip(empty, little, strict=True)
-        ],
-        "evaluations": [evaluations] * len(x),
+        "agreement": [None if math.isnan(a) else a for a in agreement],
+        "predict_error": none if e.predict_error is None else e.predict_error.tolist(),
         **curve,
     }
-    tensors = _make_small(e, settings.precision, settings.members)
-    ranked = COUNT if e.ranking is None else e.ranking.classes.shape[1]
-    known = ranked if ranked < COUNT else MOST_CLASSES
-    dead = flat.all(1) if e.methods else torch.zeros(len(x), dtype=torch.bool)
-    return Answer(columns, tensors, dead.tolist(), known)
+    tensors = _make_small(e, manifest.precision, manifest.stored_members)
+    thumbnails = _shrink(show_input(plain), 1 if x.shape[1] == 1 else 3)
+    if thumbnails is not None:
+        tensors["thumbnail"] = thumbnails
+    n_ranked = COUNT if e.ranking is None else e.ranking.classes.shape[1]
+    n_classes = n_ranked if n_ranked < COUNT else MOST_CLASSES  # all, or who knows how many
+    found: dict[int, Result] = {}
+    for i, (number, item) in enumerate(items.items()):
+        row: dict[str, Any] = {name: values[i] for name, values in columns.items()}
+        checked = zip((*e.methods, "SEA"), empty[i], strict=True)
+        checks = [f"{name}: flat" for name, is_empty in checked if is_empty]
+        row |= {
+            "unit": e.output.unit,
+            "methods": list(e.methods),
+            "checks": checks + ["SEA: says little"] * little[i],
+            "evaluations": evaluations,
+            "target_name": names[row["target"]] if 0 <= row["target"] < len(names) else None,
+        }
+        if item.label is not None:
+            known = item.label < n_classes
+            row["label"] = item.label if known else None
+            row["correct"] = row["predicted"] == item.label if known else None
+        dead = bool(e.methods) and bool(flat[i].all())
+        if dead:
+            row |= _fail(ItemError("dead", DEAD))
+        found[number] = row, None if dead else {name: t[i] for name, t in tensors.items()}
+    return found
 
 
 def _make_small(e: Explanation, precision: str, members: bool) -> dict[str, Array]:
@@ -244,30 +301,6 @@ def _make_small(e: Explanation, precision: str, members: bool) -> dict[str, Arra
     if members:
         stored["members"] = narrow(e.maps, precision)
     return stored
-
-
-def _divide(
-    job: Job, items: Mapping[int, Item], answer: Answer
-) -> dict[int, tuple[dict[str, Any], dict[str, Array] | None]]:
-    """By input its row and its tensors; no tensors if no member's map says anything."""
-    names, tensors = job.manifest.labels, dict(answer.tensors)
-    x = torch.stack([item.x for item in items.values()])
-    thumbnails = _shrink(show_input(x), 1 if x.shape[1] == 1 else 3)
-    if thumbnails is not None:
-        tensors["thumbnail"] = thumbnails
-    found = {}
-    for i, (number, item) in enumerate(items.items()):
-        row = {name: values[i] for name, values in answer.columns.items()}
-        row["target_name"] = names[row["target"]] if 0 <= row["target"] < len(names) else None
-        if item.label is not None:
-            known = item.label < answer.n_classes
-            row |= {"label": item.label if known else None}
-            row["correct"] = row["predicted"] == item.label if known else None
-        if answer.dead[i]:
-            row |= _fail(ItemError("dead", DEAD))
-        own = None if answer.dead[i] else {name: values[i] for name, values in tensors.items()}
-        found[number] = row, own
-    return found
 
 
 def narrow(values: Tensor, precision: str) -> Array:

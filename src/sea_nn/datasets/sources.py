@@ -21,7 +21,7 @@ from torch.utils.data.dataloader import default_collate
 
 from sea_nn.datasets.files import list_files, open_pictures
 from sea_nn.datasets.fingerprint import fingerprint
-from sea_nn.datasets.items import Prepare, Reader, Source, plain_name
+from sea_nn.datasets.items import Prepare, Reader, Source, find_digest, plain_name
 from sea_nn.datasets.tables import TABLES, TENSORS, open_table, open_tensor_files
 from sea_nn.errors import InputError, KindError
 from sea_nn.vision.names import NIFTI, PICTURES
@@ -107,29 +107,24 @@ def _open_items(
     name: str, data: Any, reader: Reader, numbers: Sequence[int] | None = None
 ) -> Source:
     """What is read by number; of a data set that is not in memory, 16 items tell of a change."""
-    places, memory = set(range(len(data))), numbers is None
-    if numbers is None:
-        numbers = range(len(data))
-    else:
-        places = {i * (len(numbers) - 1) // (N_PROBES - 1) for i in range(N_PROBES)}
+    memory = numbers is None
+    numbers = range(len(data)) if numbers is None else numbers
     version = str(getattr(data, "_fingerprint", ""))  # of Hugging Face's data sets
-    if version:
-        places = set()
+    places = {i * (len(numbers) - 1) // (N_PROBES - 1) for i in range(N_PROBES)}
 
     def fetch(index: int) -> tuple[Any, str]:
         entry = data[numbers[index]]
         if memory:  # which may be written to while it is worked on
             entry = copy.deepcopy(entry)
-        return entry, fingerprint(entry) if index in places else ""
+        tells = not version and (memory or index in places)
+        return entry, fingerprint(entry) if tells else ""
 
-    def digest(index: int) -> str:
-        try:
-            return fetch(index)[1] if index in places else ""
-        except Exception as error:  # a broken item gets its own row later
-            return type(error).__name__
-
-    digests = [digest(index) for index in range(len(numbers))]
-    return Source(name, list(map(str, numbers)), fetch, reader, digests, version=version)
+    told = range(len(numbers)) if memory else places
+    digests = [
+        find_digest(fetch, index) if index in told and not version else version
+        for index in range(len(numbers))
+    ]
+    return Source(name, list(map(str, numbers)), fetch, reader, digests)
 
 
 def _find_names(data: Any, reader: Reader) -> Sequence[str] | None:

@@ -22,7 +22,6 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,12 @@ OWN = frozenset((MANIFEST, INPUTS, "rows", "tensors", "log", "summary", ".lock")
 MARK, DIGITS = "sea_nn sha256 ", 64
 BLANK = MARK + "0" * DIGITS
 """Holds the place of a file's checksum while it is computed."""
-KEY, SEAL = b"sea_nn", b"sea_nn_seal"  # of metadata
+KEY = b"sea_nn"  # of the facts in a Parquet file's metadata
+AGAIN = "start the same run again, which makes whole what is missing or damaged"
 Array = np.ndarray[Any, Any]
+Tensors = Mapping[str, Array]
+Result = tuple[dict[str, Any], Tensors | None]
+"""What is known of an input: its columns, and its tensors if it could be explained."""
 COLUMNS = {
     "index": "int64", "id": "string", "path": "string", "label": "int32", "target": "int32",
     "target_name": "string", "score": "float32", "unit": "string", "predicted": "int32",
@@ -59,14 +62,6 @@ class BusyError(SEAError, RuntimeError):
 
 class DamagedError(InputError):
     """A file of a run is not what the run wrote."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What is known of a shard: the columns of each input, and the tensors of those explained."""
-
-    rows: list[dict[str, Any]]
-    tensors: dict[str, Array]
 
 
 def import_arrow() -> Any:
@@ -96,29 +91,34 @@ def read_sealed(path: Path) -> bytes:
     Raises:
         DamagedError: there is none, or one of its bytes is not what was written.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DamagedError(f"{path} cannot be read ({error.strerror}); {AGAIN}") from error
+    content = _read(path)
     start = content.rfind(MARK.encode()) + len(MARK)
     blank = content[:start] + b"0" * DIGITS + content[start + DIGITS :]
-    if hashlib.sha256(blank).hexdigest().encode() != content[start : start + DIGITS]:
-        raise DamagedError(f"{path} is damaged: it is not what was written; {AGAIN}")
+    _check(path, blank, content[start : start + DIGITS].decode("ascii", "replace"))
     return content
 
 
-AGAIN = "start the same run again, which makes whole what is missing or damaged"
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read ({error.strerror}); {AGAIN}") from error
 
 
-def _to_parquet(table: Any, facts: Mapping[str, Any]) -> bytes:
+def _check(path: Path, content: bytes, digest: str) -> None:
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise DamagedError(f"{path} is damaged: it is not what was written; {AGAIN}")
+
+
+def _write_parquet(path: Path, table: Any, facts: Mapping[str, Any]) -> None:
     pa, file = import_arrow(), io.BytesIO()
     # Arrow's own copy of the schema, which is left out, would hold the facts a second time.
     with pa.parquet.ParquetWriter(
         file, table.schema, compression="zstd", store_schema=False
     ) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({KEY: json.dumps(dict(facts)), SEAL: BLANK})
-    return file.getvalue()
+        writer.add_key_value_metadata({KEY: json.dumps(dict(facts)), b"seal": BLANK})
+    write_sealed(path, file.getvalue())
 
 
 def _read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -136,25 +136,39 @@ def rows_path(out: Path, shard: int) -> Path:
     return out / "rows" / f"{shard // 1000:04d}" / f"{shard:07d}.parquet"
 
 
-def tensors_path(out: Path, shard: int, facts: Mapping[str, Any] | None = None) -> Path:
-    """The tensor file that a committed shard's rows name."""
-    name = Path(str((facts or read_rows(out, shard)[1])["tensors"])).name
+def tensors_path(out: Path, shard: int, facts: Mapping[str, Any]) -> Path:
+    """The tensor file of a shard, named by its content, as the shard's rows say."""
+    name = f"{shard:07d}.{facts['tensors'][:12]}.safetensors"
     return out / "tensors" / f"{shard // 1000:04d}" / name
 
 
-def commit(out: Path, shard: int, found: Rows, facts: Mapping[str, Any]) -> int:
+def commit(out: Path, shard: int, results: Sequence[Result], facts: Mapping[str, Any]) -> int:
     """Write a shard: tensors first, then the rows, whose rename makes it count; return bytes.
 
-    ``facts`` say which run and which inputs it is of.
+    ``facts`` say which run and which inputs it is of. Inputs that fell back on other members may
+    have fewer maps of members; zeros fill the rest.
     """
-    content = serialize(found.tensors)
-    digest = hashlib.sha256(content).hexdigest()
-    facts = {**facts, "tensors": f"{shard:07d}.{digest[:12]}.safetensors", "sha256": digest}
+    rows: list[dict[str, Any]] = []
+    kept: list[dict[str, Array]] = []
+    most = max((len(one["members"]) for _, one in results if one and "members" in one), default=0)
+    for row, tensors in results:
+        own: dict[str, Any] = {"place": None, "checksum": None}
+        if tensors is not None:
+            filled = dict(tensors)
+            if most > len(filled.get("members", ())):
+                maps = filled["members"]
+                missing = ((0, most - len(maps)), *((0, 0),) * (maps.ndim - 1))
+                filled["members"] = np.pad(maps, missing)
+            own = {"place": len(kept), "checksum": sum_tensors(filled)}
+            kept.append(filled)
+        rows.append({**row, **own})
+    names = kept[0] if kept else ()
+    content = serialize({name: np.stack([one[name] for one in kept]) for name in names})
+    facts = {**facts, "tensors": hashlib.sha256(content).hexdigest()}
     place, target = tensors_path(out, shard, facts), rows_path(out, shard)
     with write_atomically(place) as file:
         file.write(content)
-    table = import_arrow().Table.from_pylist(found.rows, schema=row_schema())
-    write_sealed(target, _to_parquet(table, facts))
+    _write_parquet(target, import_arrow().Table.from_pylist(rows, schema=row_schema()), facts)
     for other in place.parent.glob(f"{shard:07d}.*.safetensors"):
         if other != place:  # of before a retry, or of a process that was killed
             other.unlink(missing_ok=True)
@@ -163,13 +177,9 @@ def commit(out: Path, shard: int, found: Rows, facts: Mapping[str, Any]) -> int:
 
 def list_committed(out: Path) -> list[int]:
     """The shards that are there, in order, whole or damaged."""
-    found = []
-    for folder in sorted((out / "rows").glob("[0-9]*")):
-        for name in sorted(os.listdir(folder)):
-            stem, _, suffix = name.partition(".")
-            if suffix == "parquet" and stem.isdecimal():
-                found.append(int(stem))
-    return found
+    names = (name for folder in (out / "rows").glob("[0-9]*") for name in os.listdir(folder))
+    parts = (name.partition(".") for name in names)
+    return sorted(int(stem) for stem, _, suffix in parts if suffix == "parquet" and stem.isdigit())
 
 
 def read_rows(
@@ -179,34 +189,39 @@ def read_rows(
     return _read_parquet(rows_path(out, shard), columns)
 
 
-def read_tensors(out: Path, shard: int, facts: Mapping[str, Any]) -> dict[str, Array]:
+def read_tensors(out: Path, shard: int, facts: Mapping[str, Any]) -> Tensors:
     """The tensors of a committed shard.
 
     Raises:
         DamagedError: one of their bytes is not what was written.
     """
     path = tensors_path(out, shard, facts)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DamagedError(f"{path} cannot be read ({error.strerror}); {AGAIN}") from error
-    if hashlib.sha256(content).hexdigest() != facts["sha256"]:
-        raise DamagedError(f"{path} is damaged: it is not what was written; {AGAIN}")
+    content = _read(path)
+    _check(path, content, facts["tensors"])
     found: dict[str, Array] = load_tensors(content)
     return found
 
 
-def is_whole(out: Path, shard: int, facts: Mapping[str, Any] | None = None) -> bool:
+def read_results(out: Path, shard: int) -> Iterator[Result]:
+    """What ``commit`` wrote."""
+    table, facts = read_rows(out, shard)
+    tensors = read_tensors(out, shard, facts)
+    for row in table.to_pylist():
+        place = row["place"]
+        yield row, None if place is None else {name: all_[place] for name, all_ in tensors.items()}
+
+
+def is_whole(out: Path, shard: int, facts: Mapping[str, Any]) -> bool:
     """Whether every byte of a shard is what was written, for the run that ``facts`` name."""
     try:
         _, own = read_rows(out, shard, ["index"])
         read_tensors(out, shard, own)
     except (DamagedError, KeyError):
         return False
-    return facts is None or all(own.get(name) == value for name, value in facts.items())
+    return facts.items() <= own.items()
 
 
-def sum_tensors(tensors: Mapping[str, Array]) -> int:
+def sum_tensors(tensors: Tensors) -> int:
     """A checksum of one input's tensors: their names, types, shapes and bytes."""
     found = 0
     for name in sorted(tensors):
@@ -222,14 +237,11 @@ def remove_drafts(out: Path) -> None:
         remove_stale(folder)
 
 
-def write_inputs(
-    out: Path, ids: Sequence[str], paths: Sequence[str] | None, digests: Sequence[str]
-) -> None:
-    """Write the ids, paths and hashes of all inputs."""
+def write_inputs(out: Path, columns: Mapping[str, Sequence[str | None]]) -> None:
+    """Write the id, path and digest of every input."""
     pa = import_arrow()
-    files = pa.nulls(len(ids), pa.string()) if paths is None else list(paths)
-    table = pa.table({"id": list(ids), "path": files, "digest": list(digests)})
-    write_sealed(out / INPUTS, _to_parquet(table, {}))
+    table = pa.table({name: pa.array(values, "string") for name, values in columns.items()})
+    _write_parquet(out / INPUTS, table, {})
 
 
 def read_inputs(out: Path) -> dict[str, list[Any]]:
@@ -240,42 +252,29 @@ def read_inputs(out: Path) -> dict[str, list[Any]]:
 
 def log(out: Path, event: str, **facts: Any) -> None:
     """Append an event, with the time, to the file of this process."""
-    line = json.dumps({"time": time.time(), "event": event, **facts})
+    line = _write_line({"time": time.time(), "event": event, **facts})
     place = out / "log" / f"{platform.node()}-{os.getpid()}.jsonl"
     with suppress(OSError):  # a full disk is noticed where results are written
         place.parent.mkdir(exist_ok=True)
         with place.open("ab") as file:
-            file.write(f"{line[:-1]}, {_end_line(line)}\n".encode())
+            file.write(f"{line}\n".encode())
 
 
-def _end_line(line: str) -> str:
-    return f'"crc": {zlib.crc32(line.encode())}}}'
+def _write_line(event: dict[str, Any]) -> str:
+    return json.dumps({**event, "crc": zlib.crc32(json.dumps(event).encode())})
 
 
-def _read_line(line: str) -> Any:
-    """An event, or None if its line is not what was written."""
-    start = line.rfind(', "crc": ')
-    whole = f"{line[:start]}}}"
-    return json.loads(whole) if start > 0 and line == f"{whole[:-1]}, {_end_line(whole)}" else None
-
-
-def read_log(out: Path) -> Iterator[Mapping[str, Any]]:
-    """All events of a run; a line that was cut short or damaged is passed over."""
+def read_log(out: Path) -> Iterator[dict[str, Any]]:
+    """All events of a run; a line that is not what was written is an event "damaged"."""
     for path in sorted((out / "log").glob("*.jsonl")):
-        for line in path.read_text("utf-8", "replace").splitlines():
-            event = _read_line(line)
-            if event is not None:
-                yield event
-
-
-def list_damaged_logs(out: Path) -> list[str]:
-    """The files of the log with a line that is not what was written."""
-    return [
-        str(path.relative_to(out))
-        for path in sorted((out / "log").glob("*.jsonl"))
-        if not (text := path.read_bytes().decode("utf-8", "replace")).endswith("\n")
-        or any(_read_line(line) is None for line in text[:-1].split("\n"))
-    ]
+        for line in path.read_text("utf-8", "replace").removesuffix("\n").split("\n"):
+            try:
+                event = json.loads(line)
+                del event["crc"]
+                whole = _write_line(event) == line
+            except (ValueError, KeyError, TypeError):
+                whole = False
+            yield event if whole else {"event": "damaged", "file": str(path.relative_to(out))}
 
 
 @contextmanager

@@ -7,6 +7,7 @@ that gathers at one place of the frame (a likely shortcut), prototypes and outli
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,17 +139,13 @@ def summarize(
     if not data.shards:
         raise InputError("no shard of this run is finished yet, so there is nothing to summarize")
     gathered: dict[int, _Gathered] = {}
-    errors: dict[str, int] = {}
-    n_done = 0
-    for shard in data.shards:
-        rows, tensors = data.read_shard(shard)
-        n_done += len(rows)
-        for row in rows:
-            if row["error"] is not None:
-                errors[row["error_kind"]] = errors.get(row["error_kind"], 0) + 1
-                continue
-            own = gathered.setdefault(row["target"], _Gathered(data.manifest.kind.view))
-            own.add(row, tensors, masks or {})
+    errors = Counter[str]()
+    for one in data:
+        if one.row["error"] is not None:
+            errors[one.row["error_kind"]] += 1
+        else:
+            own = gathered.setdefault(one.row["target"], _Gathered(one.view))
+            own.add(one, (masks or {}).get(one.id))
     names = data.manifest.labels
     settings = SEAConfig()
     classes = [
@@ -156,7 +153,7 @@ def summarize(
         for k, g in gathered.items()
     ]
     classes.sort(key=lambda c: (-c.count, c.number))
-    return Summary(data.manifest.model, data.manifest.count, n_done, errors, classes)
+    return Summary(data.manifest.model_name, data.manifest.count, len(data), errors, classes)
 
 
 class _Gathered:
@@ -171,24 +168,19 @@ class _Gathered:
         self.outside: list[float] = []
         self.pictures: list[Tensor | None] = []
 
-    def add(
-        self, row: dict[str, Any], tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor]
-    ) -> None:
-        place = row["place"]
-        full = tensors["map"][place]
+    def add(self, one: Any, mask: Tensor | None) -> None:
+        full = one.map
         small = shrink(full)
-        self.rows.append({k: row[k] for k in _KEPT})
+        self.rows.append({name: one.row[name] for name in _KEPT})
         self.maps.append(small / small.sum().clamp_min(1e-12))
-        thumbnail = tensors.get("thumbnail")
-        self.pictures.append(None if thumbnail is None else thumbnail[place].clone())
-        if "members" in tensors and row["methods"]:
-            members = tensors["members"][place][: len(row["methods"])]
+        self.pictures.append(one.thumbnail)
+        members = one.members
+        if members is not None and len(members):
             self.heatmaps.append(shrink(members).half())
             where = shrink(disagreement(members.unsqueeze(0))[0])
             self.spread = where if self.spread is None else self.spread + where
         else:
             self.heatmaps.append(small.unsqueeze(0).half())
-        mask = masks.get(row["id"])
         if mask is not None:
             even = float((~mask).float().mean())
             inside = float(full[mask].sum() / full.sum().clamp_min(1e-12))

@@ -7,18 +7,16 @@ with what it was when the run began: a file that is replaced in mid-run is notic
 from __future__ import annotations
 
 import csv
-import json
 import math
-import os
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 from sea_nn.datasets.files import MOST_HASHED, open_pictures, to_text
@@ -31,12 +29,6 @@ TENSORS = frozenset((".safetensors", ".npz"))
 PATH_COLUMNS = ("path", "file", "filename", "file_name", "image", "image_path")
 ID_COLUMNS = ("id", "name")
 OPEN = 4  # files whose content is kept in memory
-TYPES = {
-    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
-    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
-    "U8": torch.uint8, "BOOL": torch.bool,
-}  # fmt: skip
-"""The types of a safetensors file that are read."""
 
 
 @dataclass(frozen=True)
@@ -53,36 +45,44 @@ class Content:
 class RowFile:
     """A file of many inputs; its content is kept as long as the file stays what it was."""
 
-    def __init__(self, path: Path, read: Callable[[Path], Content], by_content: bool) -> None:
-        self.path, self.read, self.by_content = path, read, by_content
+    def __init__(self, path: Path, reader: Reader, by_content: bool = True) -> None:
+        self.path, self.reader, self.by_content = path, reader, by_content
         self.kept: tuple[Any, Content | None] = (None, None)
 
     def open(self) -> Content:
         """Read the file, unless it was read before and is the same."""
-        found = self.path.stat()
-        stamp = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-        kept, content = self.kept
-        if content is None or kept != stamp:
-            content = self.read(self.path)
-            self.kept = stamp, content
-        return content
+        read = _read_tensors if self.path.suffix.lower() in TENSORS else _read_table
+        try:
+            found = self.path.stat()
+            stamp = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+            kept, content = self.kept
+            if content is None or kept != stamp:
+                content = read(self.path, self.reader)
+                self.kept = stamp, content
+            return content
+        except InputError:
+            raise
+        except MemoryError as error:
+            raise InputError(f"{self.path} does not fit into memory; divide it") from error
+        except Exception as error:  # of damaged files decoders raise nearly anything
+            raise InputError(f"{self.path} is damaged or something else ({error})") from error
 
     def fetch(self, row: int) -> tuple[Any, str]:
         """A row's values with its label, and the hash of both."""
         try:
-            content = _open(self)
+            content = self.open()
             if row >= content.count:
                 raise InputError(f"it has {content.count} rows now")
             values, label = content.get(row)
-        except (InputError, OSError) as error:
+        except Exception as error:
             raise ItemError("changed", f"{self.path} was changed in the run ({error})") from error
         if not self.by_content:
             return (values, label), f"{self.kept[0][:2]}"
-        plain = values.contiguous() if isinstance(values, Tensor) else values
-        if isinstance(plain, Tensor):
-            plain = plain.reshape(-1).view(torch.uint8).numpy()
+        plain = values
+        if isinstance(values, Tensor):
+            plain = values.contiguous().reshape(-1).view(torch.uint8).numpy()
         told = plain.encode() if isinstance(plain, str) else np.ascontiguousarray(plain).tobytes()
-        return (values, label), hash_bytes(told, label)
+        return (values, label), hash_bytes(told + f"\0{label}".encode("utf-8", "backslashreplace"))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "kept": (None, None)}  # another process reads it for itself
@@ -90,8 +90,8 @@ class RowFile:
 
 def open_table(path: Path, reader: Reader) -> Source:
     """A table of picture paths if it has such a column, of features otherwise."""
-    file = RowFile(path, partial(_read_table, reader=reader), True)
-    content = _open(file)
+    file = RowFile(path, reader)
+    content = file.open()
     numbers = range(content.count)
     digests = [file.fetch(row)[1] for row in numbers]
     ids = content.ids or [str(row) for row in numbers]
@@ -117,44 +117,26 @@ def open_tensor_files(
 ) -> Source:
     """Files of tensors: inputs under "x" (or the only entry), true classes under "label"."""
     by_content = sum(path.stat().st_size for path in paths) <= MOST_HASHED
-    read = partial(_read_tensors, reader=reader)
-    files = [RowFile(path, read, by_content) for path in paths]
-    recent: deque[int] = deque()
-    digests, counts = [], []
-
-    def open_file(which: int) -> RowFile:
-        if which not in recent:
-            recent.append(which)
-            if len(recent) > OPEN:
-                files[recent.popleft()].kept = (None, None)
-        return files[which]
-
-    for which in range(len(files)):
-        file = open_file(which)
-        counts.append(_open(file).count)
-        digests += [file.fetch(row)[1] for row in range(counts[-1])]
-    starts = np.cumsum([0, *counts])
+    files = [RowFile(path, reader, by_content) for path in paths]
+    recent: deque[RowFile] = deque()
+    places, ids, digests = list[tuple[RowFile, int]](), list[str](), list[str]()
 
     def fetch(index: int) -> tuple[Any, str]:
-        which = int(np.searchsorted(starts, index, side="right")) - 1
-        return open_file(which).fetch(index - int(starts[which]))
+        file, row = places[index]
+        if file not in recent:
+            recent.append(file)
+            if len(recent) > OPEN:
+                recent.popleft().kept = (None, None)
+        return file.fetch(row)
 
-    stems = [to_text((p if base is None else p.relative_to(base)).with_suffix("")) for p in paths]
-    heads = [f"{stem}/" for stem in stems] if len(paths) > 1 else [""]
-    ids = [f"{h}{row}" for h, count in zip(heads, counts, strict=True) for row in range(count)]
+    for file in files:
+        path = file.path if base is None else file.path.relative_to(base)
+        head = f"{to_text(path.with_suffix(''))}/" if len(files) > 1 else ""
+        for row in range(file.open().count):
+            places.append((file, row))
+            ids.append(f"{head}{row}")
+            digests.append(fetch(len(digests))[1])
     return Source(name, ids, fetch, reader, digests)
-
-
-def _open(file: RowFile) -> Content:
-    """Read a file for the first time; whatever is wrong with it is said with its name."""
-    try:
-        return file.open()
-    except InputError:
-        raise
-    except MemoryError as error:
-        raise InputError(f"{file.path} does not fit into memory; divide it") from error
-    except Exception as error:  # of damaged files decoders raise nearly anything
-        raise InputError(f"{file.path} is damaged or something else ({error})") from error
 
 
 def _read_table(path: Path, reader: Reader) -> Content:
@@ -165,9 +147,7 @@ def _read_table(path: Path, reader: Reader) -> Content:
     if not columns or not columns[0]:
         raise InputError(f"{path} has no rows")
     table = dict(zip(names, columns, strict=True))
-    label, wanted = reader.find_column(table), reader.label_column
-    if label is None and wanted is not None:
-        raise InputError(f"{path} has no column {wanted!r}; it has {', '.join(names)}")
+    label = _find_label(path, names, reader)
     count = len(columns[0])
     labels = [None] * count if label is None else table[label]
     key = next((name for name in ID_COLUMNS if name in table), None)
@@ -183,6 +163,13 @@ def _read_table(path: Path, reader: Reader) -> Content:
         raise InputError(f"{path} has no columns of paths or features")
     rows = np.column_stack([[_number(v) for v in table[name]] for name in features])
     return Content(count, lambda row: (rows[row], labels[row]), ids, features)
+
+
+def _find_label(path: Path, names: Sequence[str], reader: Reader) -> str | None:
+    label = reader.find_column(dict.fromkeys(names))
+    if label is None and reader.label_column is not None:
+        raise InputError(f"{path} has no {reader.label_column!r}; it has {', '.join(names)}")
+    return label
 
 
 def _number(value: Any) -> float:
@@ -214,79 +201,40 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
 
 def _read_tensors(path: Path, reader: Reader) -> Content:
     """The inputs and labels of a file of tensors, by row."""
+    arrays: dict[str, Any] = {}
     if path.suffix.lower() == ".npz":
         with path.open("rb") as opened, np.load(opened) as file:  # which refuses pickles
-            inputs, label = _find_entries(path, file.files, reader)
-            arrays = {name: file[name] for name in (inputs, label) if name is not None}
-        shapes = {name: array.shape for name, array in arrays.items()}
-
-        def get(name: str, row: int) -> Any:
-            return arrays[name][row]
-
+            names = _find_entries(path, file.files, reader)
+            arrays = {name: file[name] for name in names}
+            shapes = [array.shape for array in arrays.values()]
     else:
-        stored = _read_header(path)
-        inputs, label = _find_entries(path, list(stored), reader)
-        shapes = {name: stored[name][1] for name in (inputs, label) if name is not None}
+        with safe_open(path, "pt") as file:
+            names = _find_entries(path, list(file.keys()), reader)
+            shapes = [tuple(file.get_slice(name).get_shape()) for name in names]
+    if any(shape[:1] != shapes[0][:1] or not shape for shape in shapes):
+        raise InputError(
+            f"{path} has {' and '.join(names)} of {' and '.join(map(str, map(list, shapes)))}: all "
+            "begin with the number of inputs"
+        )
 
-        def get(name: str, row: int) -> Any:
-            return _read_row(path, *stored[name], row)
+    def get(row: int) -> tuple[Any, Any]:
+        if arrays:
+            found = [array[row] for array in arrays.values()]
+        else:  # opened for each row: one kept open that is cut short would end the process
+            with safe_open(path, "pt") as file:
+                found = [file.get_slice(name)[row : row + 1][0] for name in names]
+        return found[0], found[1] if len(found) > 1 else None
 
-    for name, shape in shapes.items():
-        if not shape or shape[0] != shapes[inputs][0]:
-            raise InputError(
-                f"{path} has {name!r} of {list(shape)} beside {inputs!r} of "
-                f"{list(shapes[inputs])}: both begin with the number of inputs"
-            )
-    return Content(
-        shapes[inputs][0],
-        lambda row: (get(inputs, row), None if label is None else get(label, row)),
-    )
+    return Content(shapes[0][0], get)
 
 
-def _find_entries(path: Path, names: Sequence[str], reader: Reader) -> tuple[str, str | None]:
-    label = reader.find_column(dict.fromkeys(names))
-    if label is None and reader.label_column is not None:
-        raise InputError(f"{path} has no entry {reader.label_column!r}; it has {', '.join(names)}")
+def _find_entries(path: Path, names: Sequence[str], reader: Reader) -> list[str]:
+    """The entry of the inputs, and that of their classes if there is one."""
+    label = _find_label(path, names, reader)
     others = [n for n in names if n != label]
     if "x" not in others and len(others) != 1:
         raise InputError(
             f"{path} holds {', '.join(names) or 'nothing'}; call the inputs 'x' and their classes "
             "'label'"
         )
-    return "x" if "x" in others else others[0], label
-
-
-def _read_header(path: Path) -> dict[str, tuple[torch.dtype, tuple[int, ...], int]]:
-    """By entry of a safetensors file its type, its shape and where it begins.
-
-    The file is not mapped into memory: one that is cut short meanwhile would end the process.
-    """
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if size > min(100 << 20, os.fstat(file.fileno()).st_size):
-            raise InputError(f"{path} is not a whole safetensors file")
-        facts = json.loads(file.read(size))
-        end = os.fstat(file.fileno()).st_size
-    found = {}
-    for name, one in facts.items():
-        if name != "__metadata__":
-            if one["dtype"] not in TYPES:
-                raise InputError(f"{path}: {name!r} is of type {one['dtype']}, which is not read")
-            kind, shape = TYPES[one["dtype"]], tuple(map(int, one["shape"]))
-            start = 8 + size + int(one["data_offsets"][0])
-            if min(shape, default=0) < 0 or start + math.prod(shape) * kind.itemsize > end:
-                raise InputError(f"{path} is cut short: {name!r} ends behind its end")
-            found[name] = kind, shape, start
-    return found
-
-
-def _read_row(
-    path: Path, kind: torch.dtype, shape: tuple[int, ...], start: int, row: int
-) -> Tensor:
-    size = math.prod(shape[1:]) * kind.itemsize
-    with path.open("rb") as file:
-        file.seek(start + row * size)
-        content = file.read(size)
-    if len(content) < size:
-        raise InputError(f"{path} ends before its row {row}")
-    return torch.frombuffer(bytearray(content), dtype=kind).reshape(shape[1:])
+    return ["x" if "x" in others else others[0], *([] if label is None else [label])]
