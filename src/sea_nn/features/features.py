@@ -70,10 +70,6 @@ class Kind:
         """A mask over maps, [P, *shape], as one that broadcasts to inputs."""
         return mask if self.channels is None else mask.unsqueeze(self.channels)
 
-    def over_map(self, marked: Tensor) -> Tensor:
-        """Marks of single values, bool like the inputs, as marks of positions, [N, *shape]."""
-        return marked if self.channels is None else marked.any(self.channels)
-
     @property
     def neighbours(self) -> tuple[int, ...]:
         """The axes along which positions have neighbours: time, rows and columns, depth.

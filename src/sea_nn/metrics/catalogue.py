@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -25,8 +24,6 @@ from sea_nn.questions.absent import PERTURBATIONS
 
 POINTS = 8
 STEPS = 28
-WHOLE = {"steps": 1, "size": 1, "points": 2}
-"""The least value of options that are whole numbers."""
 SCORES = ("probability", "logit")
 UNBOUNDED = (-math.inf, math.inf)
 
@@ -95,20 +92,18 @@ def aupc_windows(
         score: the class's "probability" or its "logit".
     """
 
+    _check_windows(size, points)
+
     def compute(batch: MapBatch) -> MetricValues:
         answers, found = batch.trace_windows(perturbation, _side(size, batch), points - 1, True)
         curve = answers.read_as(score)
         notes = _note_room(found, points - 1, "their curves stay at the last value")
         return MetricValues(trapezoid(curve), curve, tuple(map(float, range(points))), notes)
 
-    return Metric(
-        _name("aupc_windows", perturbation),
-        "lower",
-        (0.0, points - 1.0) if score == "probability" else UNBOUNDED,
-        "How fast the class score falls as the windows of the largest mean relevance are hidden.",
-        frozenset({"model", "image"}),
-        compute,
+    measures = (
+        "How fast the class score falls as the windows of the largest mean relevance are hidden."
     )
+    return _of_answers("aupc_windows", perturbation, measures, compute, score, points - 1, "image")
 
 
 def aupc_authors(
@@ -125,6 +120,8 @@ def aupc_authors(
     use ``aupc_authors:black`` for inputs in [0, 1].
     """
 
+    _check_windows(size, points)
+
     def compute(batch: MapBatch) -> MetricValues:
         if bool((batch.maps < 0).any()):
             raise InputError("aupc_authors takes maps that are not negative; take maps.abs()")
@@ -137,18 +134,16 @@ def aupc_authors(
         axis = tuple(map(float, range(points)))
         return MetricValues(simpson(curve, found + 1), curve, axis, notes)
 
-    return Metric(
-        _name("aupc_authors", perturbation),
-        "lower",
-        UNBOUNDED,
-        "AUPC in the form of the paper's code: logit relative to the intact input's, by windows.",
-        frozenset({"model", "image"}),
-        compute,
+    measures = (
+        "AUPC in the form of the paper's code: logit relative to the intact input's, by windows."
     )
+    return _of_answers("aupc_authors", perturbation, measures, compute, "logit", 1, "image")
 
 
 def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:
     """Jaccard index of the map's top k positions and the human's choice, mean over k [M14]."""
+    if isinstance(ks, str) or not isinstance(ks, Sequence):
+        raise InputError(f"ks must be a list of counts or shares, as jaccard(ks=[...]); got {ks!r}")
 
     def compute(batch: MapBatch) -> MetricValues:
         masks = batch.need_masks()
@@ -233,13 +228,7 @@ def get_metric(name: str | Metric) -> Metric:
         elif not equals or key not in known:
             takes = ", ".join(known) or "none"
             raise InputError(f"{part!r} in {name!r} is no option of {head}; its options: {takes}")
-        options[key] = _read_option(key, value)
-    kind = options.get("perturbation", "black")
-    if kind not in PERTURBATIONS:
-        raise InputError(
-            f"there is no perturbation {kind!r} (in {name!r}); choose from "
-            f"{', '.join(PERTURBATIONS)}"
-        )
+        options[key] = value if key == "perturbation" else _read_number(value)
     return replace(factory(**options), name=name)
 
 
@@ -266,6 +255,8 @@ def _by_pixels(
 ) -> Metric:
     """A metric of what the model says as positions are hidden or shown in equal steps."""
     insert, summed = name == "insertion", name == "aupc_pixels"
+    if steps is not None:
+        check_whole("steps", steps, 1)
 
     def compute(batch: MapBatch) -> MetricValues:
         last = min(STEPS, batch.n) if steps is None else steps
@@ -276,13 +267,35 @@ def _by_pixels(
         short = summed and last < STEPS
         return MetricValues(trapezoid(curve, each), curve, axis, notes if short else ())
 
-    bounds = (0.0, float(STEPS) if summed else 1.0) if score == "probability" else UNBOUNDED
-    better: Literal["higher", "lower"] = "higher" if insert else "lower"
-    return Metric(_name(name, how), better, bounds, measures, frozenset({"model"}), compute)
+    found = _of_answers(name, how, measures, compute, score, STEPS if summed else 1)
+    return replace(found, direction="higher") if insert else found
 
 
-def _name(name: str, how: PerturbationKind) -> str:
-    return f"{name}:{how if isinstance(how, str) else 'values'}"
+def _of_answers(
+    name: str,
+    how: PerturbationKind,
+    measures: str,
+    compute: Callable[[MapBatch], MetricValues],
+    score: ScoreKind,
+    most: float,
+    *needs: str,
+) -> Metric:
+    """A metric of what the model answers; of probabilities it is at most ``most``."""
+    if isinstance(how, str) and how not in PERTURBATIONS:
+        raise InputError(
+            f"there is no perturbation {how!r}; choose from {', '.join(PERTURBATIONS)}"
+        )
+    if score not in SCORES:
+        raise InputError(f"score must be one of {', '.join(map(repr, SCORES))}; got {score!r}")
+    label = f"{name}:{how if isinstance(how, str) else 'values'}"
+    bounds = (0.0, float(most)) if score == "probability" else UNBOUNDED
+    return Metric(label, "lower", bounds, measures, frozenset({"model", *needs}), compute)
+
+
+def _check_windows(size: int | None, points: int) -> None:
+    check_whole("points", points, 2)
+    if size is not None:
+        check_whole("size", size, 1)
 
 
 def _side(size: int | None, batch: MapBatch) -> int:
@@ -294,18 +307,9 @@ def _note_room(found: Tensor, wanted: int, then: str) -> tuple[str, ...]:
     return (f"fewer than {wanted} windows fit into some maps; {then}",) if short else ()
 
 
-def _read_option(key: str, text: str) -> object:
-    """An option's value; one that no metric can use, whatever the inputs are, is refused."""
-    value: object = text
-    for kind in (float, int):
+def _read_number(text: str) -> object:
+    """The number that an option's text is, if it is one."""
+    for kind in (int, float):
         with suppress(ValueError):
-            value = kind(text)
-    if key in WHOLE:
-        check_whole(key, value, WHOLE[key])
-    elif key == "score" and value not in SCORES:
-        raise InputError(f"score must be one of {', '.join(map(repr, SCORES))}; got {value!r}")
-    elif key == "ks":
-        raise InputError(
-            f"ks must be a list of counts or shares, as jaccard(ks=[...]); got {value!r}"
-        )
-    return value
+            return kind(text)
+    return text

@@ -4,14 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.features import Kind
-from sea_nn.metrics import curve, order
-from sea_nn.metrics.curve import PointOutputs
+from sea_nn.metrics import order
+from sea_nn.metrics.curve import PointOutputs, read
 from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.probe import Perturbation
+from sea_nn.model.probe import Perturbation, ask_points
 from sea_nn.questions.absent import Bounds, prepare
 
 T = TypeVar("T")
@@ -91,6 +92,27 @@ class MapBatch:
             lambda: prepare(self.x, values, kind=self.kind, **given),
         )
 
+    def ask(
+        self, how: PerturbationKind, count: int, hidden: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Return what the model says about variants of the inputs, [N, count, 3], see ``read``.
+
+        Args:
+            how: how positions are hidden.
+            count: the variants of each input.
+            hidden: which positions are hidden, bool [P, *positions], in variants [P]; they are
+                numbered from 0 to N * count. Called for as many as fit into a pass.
+        """
+        evaluator, hiding = self.need_model(), self.perturbation(how)
+        numbers = torch.arange(len(self.x) * count, device=self.x.device)
+        rows = numbers // count
+
+        def build(part: slice) -> Tensor:
+            return hiding.hide(self.kind.over_input(hidden(numbers[part])), rows[part])
+
+        table = ask_points(evaluator, rows, build, read=lambda *said: read(evaluator, *said))
+        return table.view(len(self.x), count, 3)
+
     def trace_pixels(self, how: PerturbationKind, steps: int, insert: bool = False) -> PointOutputs:
         """Return the answers as positions go, or come, in equal steps: [N, m, steps + 1]."""
         step_maps = self._share(
@@ -107,25 +129,32 @@ class MapBatch:
         step_maps, found = self._share(
             key, lambda: order.window_steps(self.maps, size, count, edge=edge, **draws)
         )
-        return self._trace(key, how, step_maps.flatten(2), count), found
+        return self._trace(key, how, step_maps, count), found
 
     def _trace(
         self, key: Any, how: PerturbationKind, step_maps: Tensor, steps: int, insert: bool = False
     ) -> PointOutputs:
-        evaluator, hiding = self.need_model(), self.perturbation(how)
+        """The answers after 0, 1, ..., ``steps`` steps; see ``order`` for step maps.
 
-        def whole() -> Tensor:
-            return self._share(("whole", _key(how)), lambda: curve.ask_hidden(evaluator, hiding))
+        To ``insert``, everything is hidden at first, and each step shows what it would hide. The
+        intact input, at the other end, has answered already.
+        """
+        evaluator, (count, m) = self.need_model(), step_maps.shape[:2]
+        flat = step_maps.reshape(count * m, *self.maps.shape[2:])
 
-        return self._share(
-            ("trace", key, _key(how), insert),
-            lambda: curve.trace(
-                *(evaluator, hiding, step_maps, steps),
-                kind=self.kind,
-                insert=insert,
-                whole=whole,
-            ),
-        )
+        def hidden(numbers: Tensor) -> Tensor:
+            last = (numbers % steps + (not insert)).to(flat.dtype)
+            gone = flat[numbers // steps] <= last.view(-1, *(1,) * (flat.ndim - 1))
+            return gone ^ insert
+
+        def compute() -> PointOutputs:
+            table = self.ask(how, m * steps, hidden).view(count, m, steps, 3)
+            rows = torch.arange(count, device=flat.device)
+            intact = read(evaluator, evaluator.outputs, rows).to(table)[:, None, None]
+            ends = [intact.expand(-1, m, -1, -1), table]
+            return PointOutputs.of(torch.cat(ends[::-1] if insert else ends, 2))
+
+        return self._share(("trace", key, _key(how), insert), compute)
 
     def _share(self, key: Any, compute: Callable[[], T]) -> T:
         if key not in self._shared:

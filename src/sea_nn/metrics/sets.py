@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import find_kind
-from sea_nn.metrics.curve import PointOutputs, ask
+from sea_nn.metrics.curve import PointOutputs
 from sea_nn.metrics.map_batch import MapBatch, PerturbationKind
 from sea_nn.model.outputs import Target
 from sea_nn.model.probe import open_model
@@ -24,12 +24,8 @@ from sea_nn.model.probe import open_model
 
 def ask_sets(batch: MapBatch, how: PerturbationKind, sets: Tensor, keep: bool) -> PointOutputs:
     """Return the answers with only the sets, bool [N, k, *positions], kept or hidden, [N, k]."""
-    perturbation, count = batch.perturbation(how), sets.shape[1]
-    rows = torch.arange(len(sets), device=sets.device).repeat_interleave(count)
-    hidden = sets.flatten(0, 1)
-    hidden = batch.kind.over_input(~hidden if keep else hidden)
-    table = ask(batch.need_model(), rows, lambda part: perturbation.hide(hidden[part], rows[part]))
-    return PointOutputs.of(table.view(-1, count, 3))
+    flat = sets.flatten(0, 1)
+    return PointOutputs.of(batch.ask(how, sets.shape[1], lambda numbers: flat[numbers] ^ keep))
 
 
 @dataclass(frozen=True)

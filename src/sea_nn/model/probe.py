@@ -60,9 +60,6 @@ class Perturbation(Protocol):
         ``draw`` [P] says by which version, 0 … n_draws - 1; None for the first.
         """
 
-    def changed(self) -> Tensor:
-        """Return the values that look different when hidden, bool like the inputs."""
-
 
 @dataclass
 class Probe:

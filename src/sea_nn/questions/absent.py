@@ -207,10 +207,6 @@ class Fill:
         """Return the inputs ``rows`` with the values ``hidden`` replaced."""
         return torch.where(hidden, self.values[rows], self.x[rows])
 
-    def changed(self) -> Tensor:
-        """Return which values differ from the fill, bool like x."""
-        return self.x != self.values
-
 
 @dataclass(frozen=True)
 class Draws:
@@ -228,10 +224,6 @@ class Draws:
         """Return the inputs ``rows`` with the values ``hidden`` those of the inputs ``draw``."""
         draw = torch.zeros_like(rows) if draw is None else draw
         return torch.where(hidden, self.others[draw], self.x[rows])
-
-    def changed(self) -> Tensor:
-        """Return which values differ from one of the others at least, bool like x."""
-        return torch.stack([self.x != one for one in self.others]).any(0)
 
 
 @dataclass(frozen=True)
@@ -260,10 +252,6 @@ class Interpolation:
         line = torch.where(nothing, x.mean(2, keepdim=True), line)
         return torch.where(hidden, line, x)
 
-    def changed(self) -> Tensor:
-        """Every step: what a hidden one becomes depends on the others."""
-        return torch.ones_like(self.x, dtype=torch.bool)
-
 
 @dataclass(frozen=True)
 class SideBySide:
@@ -285,10 +273,6 @@ class SideBySide:
             [part.hide(own, rows, draw % part.n_draws).flatten(1) for part, own in pairs], 1
         )
 
-    def changed(self) -> Tensor:
-        """Return the values that look different when hidden, part after part."""
-        return torch.cat([part.changed().flatten(1) for part in self.parts], 1)
-
 
 @dataclass(frozen=True)
 class Inpainting:
@@ -307,10 +291,6 @@ class Inpainting:
         x = self.x[rows]
         holes = hidden[:, 0].expand(x[:, 0].shape)
         return torch.where(hidden, inpaint(x, holes) + self.noise[rows], x)
-
-    def changed(self) -> Tensor:
-        """Every pixel: what a hidden one becomes depends on the others."""
-        return torch.ones_like(self.x, dtype=torch.bool)
 
 
 def blur(x: Tensor, sigma: float | None = None, kind: Kind | None = None) -> Tensor:
