@@ -18,26 +18,10 @@ import torch
 from torch import Tensor
 
 from sea_nn.call import Call
-from sea_nn.explanation.assemble import Learned, assemble
-from sea_nn.explanation.checks import (
-    check_absence,
-    check_function,
-    check_outputs,
-    check_range,
-    check_units,
-    count_otherwise,
-    keep_first,
-)
+from sea_nn.explanation.assemble import Learned, assemble, count_otherwise, find_checks
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import expand_mask, number_cells
-from sea_nn.members.checks import (
-    Check,
-    check_completeness,
-    check_maps,
-    check_members,
-    check_probe,
-    vote,
-)
+from sea_nn.members.checks import vote
 from sea_nn.members.run import MemberMaps, run_members, to_heatmaps, to_signed
 from sea_nn.model.borrowing import full_precision
 from sea_nn.model.noise import find_keys
@@ -84,7 +68,7 @@ def explain(call: Call, quiet: bool = False) -> Explanation:
             learned: Learned | AnswersMap = learn(call, members)
         else:
             learned = ask(call, probe, members, empty, started)
-        checks = () if quiet else check(call, probe, members, learned)
+        checks = () if quiet else find_checks(call, probe, members, learned)
         return assemble(call, probe, members, learned, checks, started, quiet)
 
 
@@ -180,24 +164,3 @@ def learn(call: Call, members: MemberMaps) -> Learned:
     elif result.feature_shape != features.shape:  # pooled onto a grid
         cells = number_cells(result.feature_shape, features.shape).unsqueeze(0)
     return Learned(result, painted, cells)
-
-
-def check(
-    call: Call, probe: Probe, members: MemberMaps, learned: Learned | AnswersMap
-) -> tuple[Check, ...]:
-    """What a person should know about an explanation."""
-    budget, absent = call.settings.budget, call.settings.absent
-    optional = {e.label for choice in call.choices for e in choice if e.optional}
-    checks = [*check_probe(probe), *check_outputs(probe, call.target, members)]
-    checks += check_members(members, optional)
-    if isinstance(learned, AnswersMap):
-        left = (budget or 0) - -(-probe.meter.seen // len(call.x))
-        absence = check_absence(probe, learned, call.asked, call.other, left)
-        checks += check_function(learned, absence)
-    else:
-        checks += [*check_maps(members), *check_completeness(probe, members)]
-    if call.background is not None:
-        checks += check_range(call.x, call.background, call.features)
-    elif budget is not None and absent is None and call.baselines is None:
-        checks += check_units(call.x, call.features)
-    return keep_first(checks)

@@ -28,11 +28,10 @@ from sea_bench.experiments.maps import merge
 from sea_bench.experiments.measurements import find_metric, spacing
 from sea_bench.experiments.pages import count_published
 from sea_bench.experiments.predictions import OURS
-from sea_bench.experiments.store import Store, make_key
+from sea_bench.experiments.store import Store, hash_weights, make_key
 from sea_nn.cli import app
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
-from sea_nn.explanation.provenance import hash_weights
 from sea_nn.metrics import get_metric, score_maps
 from sea_nn.paper.aggregators import aggregate
 from sea_nn.sea import SEA

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn import SEA
-from sea_nn.explanation.checks import DEPENDS
+from sea_nn.explanation.assemble import DEPENDS
 
 
 class Smooth(nn.Module):

@@ -18,7 +18,7 @@ from safetensors.numpy import save as serialize
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation import atomic
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.provenance import Provenance
+from sea_nn.explanation.fields import Provenance
 from sea_nn.members.checks import Check
 from sea_nn.paper.agreement import agreement
 from sea_nn.show.viewer import write_report
@@ -117,14 +117,6 @@ def test_agreement_with_sea_contains_the_members(explanation):
     assert torch.allclose(e.agreement, agreement(e.maps), equal_nan=True)
     assert e.agreement_with_sea.shape == (len(e), m + 1, m + 1)
     assert torch.allclose(e.agreement_with_sea.diagonal(dim1=1, dim2=2), torch.ones(()).double())
-
-
-def test_half_is_where_the_running_sum_reaches_half(explanation):
-    e = explanation
-    for i, half in enumerate(e.half().tolist()):
-        running = np.cumsum(e.gains[i].double().numpy())
-        assert running[half - 1] >= running[-1] / 2
-        assert half == 1 or running[half - 2] < running[-1] / 2
 
 
 def test_indexing_takes_one_input_or_a_slice():

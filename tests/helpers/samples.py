@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sea_bench import data
 from sea_nn import SEA, About, SEAConfig
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.provenance import Provenance
+from sea_nn.explanation.fields import Provenance
 from sea_nn.members.checks import Check
 
 PROVENANCE = Provenance(

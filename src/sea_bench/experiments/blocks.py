@@ -20,8 +20,8 @@ from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs, load_images
 from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, learn_class_maps
 from sea_bench.experiments.measurements import KINDS, find_metric
+from sea_bench.experiments.store import hash_weights
 from sea_nn.errors import InputError
-from sea_nn.explanation.provenance import hash_weights
 from sea_nn.metrics import MetricCurve, Scores
 from sea_nn.metrics.scoring import RANDOM
 

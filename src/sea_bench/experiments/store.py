@@ -16,12 +16,21 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
-from torch import Tensor
+from torch import Tensor, nn
 
+from sea_nn.datasets.fingerprint import hash_tensor
 from sea_nn.explanation.atomic import write_atomically
-from sea_nn.explanation.provenance import hash_tensor
 
 FORMAT = 2
+
+
+def hash_weights(model: nn.Module) -> str:
+    """Return a checksum of all of a model's weights and statistics."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if isinstance(tensor, Tensor):  # a module may keep other things there
+            digest.update(f"{name} {hash_tensor(tensor)}".encode())
+    return digest.hexdigest()[:16]
 
 
 def make_key(settings: Mapping[str, Any], number: int, *tensors: Tensor) -> str:

@@ -23,8 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sea_nn.explanation.provenance import hash_tensor
-
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 PARTS = (*PLAIN, tuple, Tensor, property, staticmethod, classmethod)
 INTERNAL = frozenset(nn.Module().__dict__)
@@ -41,6 +39,14 @@ def fingerprint_model(model: Callable[..., Any]) -> dict[str, str]:
         "buffers": _hash(f"{name} {hash_tensor(tensor)}" for name, tensor in buffers),
         "code": _hash(_tell(model, told)),
     }
+
+
+def hash_tensor(tensor: Tensor) -> str:
+    """Return a checksum of a tensor's shape, kind and content."""
+    plain = tensor.detach().cpu().contiguous()
+    digest = hashlib.sha256(f"{plain.dtype} {list(plain.shape)}".encode())
+    digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def fingerprint(value: Any) -> str:

@@ -32,7 +32,7 @@ from sea_nn.datasets.storage import (
     write_sealed,
 )
 from sea_nn.errors import InputError, SEAError
-from sea_nn.explanation.provenance import find_versions
+from sea_nn.explanation.fields import VERSIONS
 from sea_nn.features import Kind, find_kind
 from sea_nn.sea import SEA
 
@@ -98,7 +98,7 @@ class Manifest:
     threads: int
     model_name: str = ""
     feature_names: Sequence[str] = ()
-    versions: Mapping[str, str] = field(default_factory=find_versions)
+    versions: Mapping[str, str] = field(default_factory=VERSIONS.copy)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
 
     @property

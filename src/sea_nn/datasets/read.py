@@ -45,7 +45,7 @@ from sea_nn.datasets.summary import Summary, summarize
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import check_path
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.provenance import Provenance
+from sea_nn.explanation.fields import Provenance
 from sea_nn.extras import import_extra
 from sea_nn.paper.heatmaps import scale
 

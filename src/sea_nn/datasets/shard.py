@@ -24,8 +24,7 @@ from sea_nn.datasets.items import MOST_CLASSES, Item, ItemError, Source
 from sea_nn.datasets.manifest import Manifest, find_device, say_lost
 from sea_nn.datasets.storage import Array, Result, commit, list_committed, log, read_results
 from sea_nn.errors import MemberError, SEAError
-from sea_nn.explanation.assemble import COUNT
-from sea_nn.explanation.checks import MUCH
+from sea_nn.explanation.assemble import COUNT, MUCH
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import show_input
 from sea_nn.metrics.sets import query_sets

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sea_nn.explanation.explanation import Explanation
-    from sea_nn.explanation.provenance import Provenance
+    from sea_nn.explanation.fields import Provenance
 
 __all__ = ["Explanation", "Provenance"]
 
@@ -17,4 +17,5 @@ __all__ = ["Explanation", "Provenance"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'sea_nn.explanation' has no attribute {name!r}")
-    return getattr(import_module(f"sea_nn.explanation.{name.lower()}"), name)
+    home = "explanation" if name == "Explanation" else "fields"
+    return getattr(import_module(f"sea_nn.explanation.{home}"), name)

@@ -1,29 +1,56 @@
-"""From what was found to an ``Explanation``."""
+"""From what was found to an ``Explanation``: its fields, its checks, and where it comes from."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import repeat
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.fields import Part, Ranking, show_input
-from sea_nn.explanation.provenance import Provenance, find_versions, to_text
-from sea_nn.members.checks import Check
+from sea_nn.explanation.fields import VERSIONS, Part, Provenance, Ranking, show_input, to_text
+from sea_nn.features import TABLE, Features
+from sea_nn.function.function import CLIP, find_rounding
+from sea_nn.members.checks import (
+    Check,
+    check_completeness,
+    check_maps,
+    check_members,
+    check_probe,
+)
 from sea_nn.members.run import MemberMaps, to_heatmaps
 from sea_nn.model.outputs import Output
-from sea_nn.model.probe import Probe
+from sea_nn.model.probe import Perturbation, Probe
 from sea_nn.paper.ensemble import Ensemble
+from sea_nn.questions.curve import choose_counts
 from sea_nn.questions.learn import AnswersMap
 
 MOST_MEMBERS = 8  # targets whose maps are kept
 COUNT = 5  # classes that are ranked
+MOST_LINES = 3  # above "ok", about an input
+MUCH = 0.7  # a doubt from which on a function says little of the model
+AS_LIKELY = 0.9  # this share of the whole input's probability is as much
+DISAGREE = 0.25  # first features that keep less of their worth than this are first by one fill only
+LEAST_WORTH = 0.2  # first features that are worth less, of the whole's difference, tell nothing
+FEW = 5  # inputs: of fewer, nothing is said of all
+RARELY = 1 / 3  # of labels that a model predicts: fewer are no accident
+SATURATED = 30  # log-odds of which float32 knows no probability
+UNSURE = 0.97  # of the most entropy that there is
+LEAST_FOR_EMPTY = 10  # questions: of fewer, none is spent on another fill
+ENOUGH = 8  # rows that tell the range of a column
+FAR = 4  # so many standard deviations from a column's mean, 0 is no value of it
+DEPENDS = "this map depends on what absent means"
+ASK_OTHERWISE = (
+    "give background=, inputs without what matters, or compare with another SEA(absent=)"
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +74,7 @@ def assemble(
     probe: Probe,
     members: MemberMaps,
     learned: Learned | AnswersMap,
-    checks: Iterable[Check],
+    checks: Sequence[Check],
     started: float,
     quiet: bool = False,
 ) -> Explanation:
@@ -62,79 +89,81 @@ def assemble(
         started: when the explanation was begun.
         quiet: leave out pictures of the inputs.
     """
-    target, features = members.target, call.features
+    target, features, request = members.target, call.features, call.request
     rival = target[:, 1] if target.ndim == 2 else None
-    result: Ensemble | AnswersMap
-    own: dict[str, Any] = {}
-    if isinstance(learned, AnswersMap):
-        result, gains = learned, learned.gains.float()
-        own = {"function": learned.function, "predict_error": learned.error.float()}
-        against = features.add_channel(learned.against.to(gains.dtype))
-        own |= {"curve": learned.curve, "asked": learned.asked, "against": against}
-        kept, removed = learned.keep.to(gains.dtype), learned.remove.to(gains.dtype)
-        own |= {"keep_map": features.add_channel(kept)}
-        own |= {"remove_map": features.add_channel(removed), "trusted": learned.trust.float()}
-        earlier = () if call.request.previous is None else call.request.previous.members
-        others = (one for one in earlier if not torch.equal(one.target, target))
-        own["members"] = (*others, members)[-MOST_MEMBERS:]
-    else:
-        result, gains = learned.ensemble, learned.ensemble.gains
-    images = call.request.about.images
+    images, labels, parts = request.about.images, None, []
     if images is None and not quiet:
         images = show_input(call.x, features.kind)
-    names = None
     if call.labels is not None:
-        names = tuple(_name(call.labels, t) for t in target.tolist())
-    output = probe.output
+        labels = tuple(name_class(call.labels, t) for t in target.tolist())
+    for name, part in zip(features.names or (), features.parts, strict=False):
+        kind = part.kind
+        parts.append(Part(name, kind.name, kind.view, part.input_shape, kind.channels))
+    found: dict[str, Any]
+    if isinstance(learned, AnswersMap):
+        gains = learned.gains.float()
+        kept = []
+        for one in () if request.previous is None else request.previous.members:
+            if not torch.equal(one.target, target):
+                kept.append(one)
+        found = {
+            "order": learned.order,
+            "feature_shape": learned.feature_shape,
+            "function": learned.function,
+            "predict_error": learned.error.float(),
+            "curve": learned.curve,
+            "asked": learned.asked,
+            "against": features.add_channel(learned.against.to(gains.dtype)),
+            "keep_map": features.add_channel(learned.keep.to(gains.dtype)),
+            "remove_map": features.add_channel(learned.remove.to(gains.dtype)),
+            "trusted": learned.trust.float(),
+            "members": (*kept, members)[-MOST_MEMBERS:],
+        }
+    else:
+        gains, result = learned.ensemble.gains, learned.ensemble
+        found = {"order": result.order, "feature_shape": result.feature_shape}
     return Explanation(
         attribution=features.add_channel(learned.attribution.to(gains.dtype)),
         maps=to_heatmaps(members).float(),
         methods=tuple(members.maps),
         target=target if rival is None else target[:, 0],
         rival=rival,
-        score=output.score(members.outputs.float(), target),
-        order=result.order,
+        score=probe.output.score(members.outputs.float(), target),
         gains=gains,
-        feature_shape=result.feature_shape,
         features=learned.features,
         images=images,
-        labels=names,
+        labels=labels,
         checks=tuple(checks),
-        provenance=_tell(call, probe, members, started),
+        provenance=tell(call, probe, members, started),
         values=call.x.detach().clone() if features.kind.channels is None else None,
         feature_names=None if features.parts else features.names,
-        parts=tuple(
-            Part(name, part.kind.name, part.kind.view, part.input_shape, part.kind.channels)
-            for name, part in zip(features.names or (), features.parts, strict=False)
-        ),
+        parts=tuple(parts),
         kind=features.kind.name,
         view=features.kind.view,
-        ranking=rank_classes(members.outputs, output, call.labels),
-        **own,
+        ranking=rank_classes(members.outputs, probe.output, call.labels),
+        **found,
     )
 
 
-def _tell(call: Any, probe: Probe, members: MemberMaps, started: float) -> Provenance:
+def tell(call: Any, probe: Probe, members: MemberMaps, started: float) -> Provenance:
     """Where an explanation comes from, from settings to seconds."""
     settings, meter, output = call.settings, probe.meter, probe.output
-    spent = members.evaluations
-    if members.reused:
-        spent = dict.fromkeys(spent, 0)
-    other = meter.seen - sum(spent.values())
+    spent = dict.fromkeys(members.evaluations, 0) if members.reused else members.evaluations
     took, total = sum(members.seconds.values()), time.perf_counter() - started
-    assumed: tuple[str, ...] = (f"outputs are {output.kind}: {output.found}",)
-    assumed += tuple(notice for notice in probe.notices if notice != output.notice)
+    assumed = [f"outputs are {output.kind}: {output.found}", *probe.notices]
+    if output.notice in assumed:
+        assumed.remove(output.notice)
     if settings.budget is not None:
-        assumed += (call.absent,)
+        assumed.append(call.absent)
     return Provenance(
         config=settings.config.to_dict() if settings.budget is None else {},
         members=members.options,
         call={**call.told, "output": output.kind},
-        versions={**find_versions(), "captum": version("captum")},
+        versions={**VERSIONS, "captum": version("captum")},
         seconds={**members.seconds, "sea": max(0.0, total - took), "total": total},
-        evaluations={**spent, "sea": other},
+        evaluations={**spent, "sea": meter.seen - sum(spent.values())},
         by_purpose=divide(meter.rows, len(call.x)),
-        assumed=assumed,
+        assumed=tuple(assumed),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seed=settings.seed,
         model=call.name,
@@ -158,13 +187,220 @@ def rank_classes(outputs: Tensor, kind: Output, labels: Sequence[str] | None) ->
     if kind.kind == "value" or outputs.shape[1] < 2:
         return None
     best = kind.scores(outputs.float()).topk(min(COUNT, outputs.shape[1]))
-    names = tuple(tuple(_name(labels, k) for k in row) for row in best.indices.tolist())
-    return Ranking(best.indices, best.values, names)
+    names = []
+    for row in best.indices.tolist():
+        names.append(tuple(map(name_class, repeat(labels), row)))
+    return Ranking(best.indices, best.values, tuple(names))
 
 
-def _name(labels: Sequence[str] | None, target: int | list[int]) -> str:
+def name_class(labels: Sequence[str] | None, target: int | list[int]) -> str:
     """The name of a class, or its number; of a contrast, those of both."""
     if isinstance(target, list):
-        return ", not ".join(_name(labels, k) for k in target)
+        return ", not ".join(name_class(labels, k) for k in target)
     known = labels is not None and target < len(labels)
     return to_text(labels[target]) if labels is not None and known else f"class {target}"
+
+
+def find_checks(
+    call: Any, probe: Probe, members: MemberMaps, learned: Learned | AnswersMap
+) -> tuple[Check, ...]:
+    """What a person should know about an explanation: few lines, and the first matters most."""
+    budget, absent = call.settings.budget, call.settings.absent
+    checks = [*check_probe(probe), *check_outputs(probe, call.target, members)]
+    optional = {entry.label for choice in call.choices for entry in choice if entry.optional}
+    checks += check_members(members, optional)
+    if isinstance(learned, AnswersMap):
+        checks += check_function(learned, check_absence(call, probe, learned))
+    else:
+        checks += [*check_maps(members), *check_completeness(probe, members)]
+    if call.background is not None:
+        checks += check_range(call.x, call.background, call.features)
+    elif budget is not None and absent is None and call.baselines is None:
+        checks += check_units(call.x, call.features)
+    kept, lines = [], Counter[str]()
+    for check in checks:
+        if check.level != "ok" and check.input is not None:
+            lines[check.subject] += 1
+        if check.level == "ok" or lines[check.subject] <= MOST_LINES:
+            kept.append(check)
+    return tuple(kept)
+
+
+def check_function(learned: AnswersMap, absence: Mapping[int, Check]) -> Iterator[Check]:
+    """What to know of functions learned from answers that say nothing, or little, or are clipped.
+
+    Args:
+        learned: the functions.
+        absence: by input, that its map depends on what absent means.
+    """
+    f = learned.function
+    if learned.stopped:
+        done = f"questions ended after {f.n_answers}: {learned.stopped}"
+        level: Any = "warn" if learned.stopped == "interrupted" else "ok"
+        yield Check(level, "questions", done, "the map is of what was answered until then")
+    rounding, doubts = find_rounding(f), f.find_doubt()
+    for i in range(len(learned.order)):
+        subject, answers = f"input {i}", torch.cat([learned.asked.answers[i], f.all[i]])
+        if float(answers.max() - answers.min()) <= float(rounding[i]):
+            said = float(learned.curve.left[i, -1])
+            message = f"the model says the same whatever is left of it, {said:.3g}"
+            advice = "its map is empty; check the model and its preprocessing, or explain another "
+            yield Check("fail", subject, message, f"{advice}target")
+            continue
+        change, doubt = float(f.all[i] - f.none[i]), float(doubts[i])
+        if change <= float(rounding[i]):
+            message = f"the whole input says no more for the target than an empty one: {change:.3g}"
+            advice = "its map is empty; explain another target, or choose SEA(model, absent=)"
+            if bool(learned.against[i].any()):
+                advice = "the map has what speaks for it, e.against what speaks against it"
+                if not bool((learned.gains[i] > 0).any()):
+                    advice = "its map is empty: nothing speaks for it; e.against has what is "
+                    advice += "against it"
+            yield Check("warn", subject, message, advice)
+        elif i in absence:
+            yield absence[i]
+        if doubt > MUCH:
+            message = "the learned function says little: its intervals are "
+            message += f"{doubt:.0%} as wide as without it"
+            advice = "trust its order more than its values, or ask more"
+            yield Check("warn", subject, message, advice)
+        if bool(learned.clipped[i]):
+            message = f"the model is surer than {1 - CLIP:g}: its log-odds are clipped"
+            yield Check("ok", subject, message, "gains are lower bounds")
+
+
+def check_outputs(probe: Probe, target: Any, members: MemberMaps) -> Iterator[Check]:
+    """What the answers about the whole inputs tell of the set-up: classes, units, gradients.
+
+    Args:
+        probe: the model.
+        target: as the caller said: a list of classes may be the inputs' labels.
+        members: what members said.
+    """
+    whole, output = probe.whole.detach().double().cpu(), probe.output
+    count, classes = whole.shape
+    if output.kind in ("logits", "sigmoid") and classes > 1:
+        rest = whole.scatter(1, whole.argmax(1, keepdim=True), -torch.inf).logsumexp(1)
+        sure = whole.amax(1) - rest if output.kind == "logits" else whole.abs().amax(1)
+        if float(sure.median()) > SATURATED:
+            what = f"its answers are saturated: log-odds of {sure.median():.0f} (median)"
+            advice = "inputs in other units than those of the training (0 to 255 for 0 to 1)?"
+            yield Check("warn", "model", what, advice)
+    if output.kind in ("logits", "probabilities") and classes > 1 and count >= FEW:
+        p = output.scores(whole)
+        entropy = -(p * p.clamp_min(1e-12).log()).sum(1) / math.log(classes)
+        if bool((entropy > UNSURE).all()):
+            what = f"it hardly prefers any class: at most {p.max():.2f} of one of {classes}"
+            yield Check("warn", "model", what, "are these its trained weights, and its inputs?")
+        said = torch.as_tensor(target) if isinstance(target, list | Tensor) else torch.zeros(())
+        if said.shape == (count,) and len(said.unique()) > 1:
+            right = int((whole.argmax(1) == said.cpu()).sum())
+            if right <= RARELY * count:
+                what = f"it predicts the class explained for {right} of {count} inputs"
+                advice = "if these are their labels: is the order of the classes right, are the "
+                advice += "weights trained, and is the preprocessing that of the training?"
+                yield Check("warn", "model", what, advice)
+    module = probe.evaluator.module
+    weights = module is not None and any(map(torch.is_floating_point, module.parameters()))
+    flat = not any(map(torch.any, members.maps.values()))
+    if weights and flat and (members.maps or not probe.evaluator.has_gradient):
+        what = "no gradient reaches its inputs: they are detached, rounded or saturated on the way"
+        yield Check("warn", "model", what, "the map rests on its answers alone")
+
+
+def count_otherwise(questions: int, n: int) -> int:
+    """How many of the questions about an input of n features are asked by another fill.
+
+    >>> [count_otherwise(q, 64) for q in (9, 14, 40, 100, 500)]
+    [0, 1, 3, 5, 5]
+    """
+    if questions < LEAST_FOR_EMPTY:
+        return 0
+    return 1 + 2 * len(_choose_first(torch.tensor(choose_counts(questions, n)), n))
+
+
+def _choose_first(counts: Tensor, n: int) -> Tensor:
+    """Of numbers of features that a curve was asked about, those that tell which are first."""
+    return counts[(n / 16 <= counts) & (counts <= n / 4)][-2:]
+
+
+def check_absence(call: Any, probe: Probe, learned: AnswersMap) -> dict[int, Check]:
+    """Does the map depend on what absent means? The inputs of which it does, with what to do.
+
+    The empty input, the first features of the order and the input without them are asked about by
+    another fill, where the caller did not say what absent means, and the answers are compared with
+    those that the map was learned from.
+    """
+    features, curve, n = call.asked, learned.curve, call.asked.n
+    left = (call.settings.budget or 0) - -(-probe.meter.seen // len(call.x))
+    whole, empty = curve.left[:, -1].double(), curve.left[:, 0].double()
+    likely = (AS_LIKELY * whole) if learned.function.link == "log-odds" else whole + torch.inf
+    other, apart = torch.full_like(empty, -torch.inf), torch.zeros_like(empty, dtype=torch.bool)
+    first = _choose_first(curve.counts[1:-1], n)[: max(0, left - 1) // 2]
+    own = by_other = torch.zeros_like(empty)
+    if call.other is not None and left >= 1 and learned.stopped != "interrupted":
+        rank = learned.order.argsort(1)
+        some = rank[:, None] < torch.cat([first.new_zeros(1), first]).to(rank)[:, None]
+        sets = torch.cat([some, ~some[:, 1:]], 1)
+        hidden = replace(probe, hiding=call.other, said=[])
+        answers = hidden.ask(sets, features, "checks").double().cpu()
+        other = answers[:, 0]
+        if len(first):
+            places = torch.isin(curve.counts, first)
+            own = (curve.left - curve.removed)[:, places].double().mean(1)
+            kept, gone = answers[:, 1:].chunk(2, 1)
+            by_other = (kept - gone).mean(1)
+            apart = (own > LEAST_WORTH * (whole - empty).abs()) & (by_other < DISAGREE * own)
+    found: dict[int, Check] = {}
+    for i in range(len(whole)):
+        told = ""
+        if empty[i] >= likely[i]:
+            told = f"with nothing left the model still says {empty[i]:.2f}, of the whole "
+            told += f"{whole[i]:.2f}"
+        elif other[i] >= likely[i]:
+            told = f"with nothing left the model says {empty[i]:.2f} (blurred) or {other[i]:.2f} "
+            told += f"(its own mean), of the whole {whole[i]:.2f}"
+        elif apart[i]:
+            told = f"with its first {int(first[-1])} features alone, and without them, the model's "
+            told += f"answers differ by {own[i]:.2f} where the rest is blurred, and by "
+            told += f"{by_other[i]:.2f} where it is the mean"
+        if told:
+            found[i] = Check("warn", f"input {i}", f"{DEPENDS}: {told}", ASK_OTHERWISE)
+    return found
+
+
+def check_units(x: Tensor, features: Features) -> list[Check]:
+    """Warn of columns of which 0, what is left out, is far from all their values."""
+    if features.kind is not TABLE or len(x) < ENOUGH:
+        return []
+    low, high = x.aminmax(dim=0)
+    away = x.mean(0).abs() / x.std(0)
+    away = torch.where(((low > 0) | (high < 0)) & (high > low), away, 0.0)
+    far = [k for k in away.argsort(descending=True).tolist() if away[k] > FAR]
+    if not far:
+        return []
+    names = [f"{_name_column(features, k)} ({low[k]:.4g} to {high[k]:.4g})" for k in far[:3]]
+    told = ", ".join(names) + (f" and {len(far) - 3} more" if len(far) > 3 else "")
+    message = f"what is left out becomes 0, up to {away.max():.2g} standard deviations off: {told}"
+    advice = "the model may know no such rows: give background=, rows that it was trained on"
+    return [Check("warn", "absent", message, advice)]
+
+
+def check_range(x: Tensor, background: Tensor, features: Features) -> list[Check]:
+    """Warn of a table's values that the background does not have the like of."""
+    if features.kind is not TABLE:
+        return []
+    low, high = background.aminmax(dim=0)
+    outside, checks = (x < low) | (x > high), []
+    for i in outside.any(1).nonzero().flatten().tolist():
+        which = outside[i].nonzero().flatten().tolist()
+        said = ", ".join(_name_column(features, k) for k in which[:3])
+        more = f" and {len(which) - 3} more" if len(which) > 3 else ""
+        message = f"outside what the background has: {said}{more}"
+        advice = "the model may not know such values; nor does what is absent look like them"
+        checks.append(Check("warn", f"input {i}", message, advice))
+    return checks
+
+
+def _name_column(features: Features, k: int) -> str:
+    return features.names[k] if features.names else f"column {k}"

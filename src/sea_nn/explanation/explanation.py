@@ -8,10 +8,10 @@ position of the map, a grid cell or a group; ``features`` says to which each pos
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -19,20 +19,11 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.cuts import cut_inputs, cut_part
-from sea_nn.explanation.fields import Part, Ranking, check_fields
 from sea_nn.explanation.files import read_file, write_file
-from sea_nn.explanation.provenance import Provenance, to_text
 from sea_nn.explanation.sets import FeatureSets
 from sea_nn.explanation.summary import write_summary
-from sea_nn.features import KINDS, find_kind
-from sea_nn.function.function import SetFunction
-from sea_nn.function.several import SeveralFunctions
-from sea_nn.members.checks import Check
-from sea_nn.members.run import MemberMaps
 from sea_nn.model.outputs import Output
 from sea_nn.paper.agreement import agreement, disagreement
-from sea_nn.questions.asked import Asked
-from sea_nn.questions.curve import Curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +35,6 @@ class NoSuchInputError(InputError, IndexError):
     """An index beyond the inputs of an explanation."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Explanation(FeatureSets):
     """Attribution maps of N inputs, how they came about, and how far their members agree.
 
@@ -95,56 +85,6 @@ class Explanation(FeatureSets):
         members: with a budget, the members' raw maps, and those of the explanations before it, for
             ``SEA.explain(previous=)``; no file holds them, nor has ``e[i]`` any.
     """
-
-    attribution: Tensor
-    maps: Tensor
-    methods: tuple[str, ...]
-    target: Tensor
-    score: Tensor
-    order: Tensor
-    gains: Tensor
-    feature_shape: tuple[int, ...]
-    features: Tensor | None = None
-    images: Tensor | None = None
-    labels: tuple[str, ...] | None = None
-    checks: tuple[Check, ...] = ()
-    provenance: Provenance = field(default_factory=Provenance)
-    values: Tensor | None = None
-    feature_names: tuple[str, ...] | None = None
-    function: SetFunction | SeveralFunctions | None = None
-    predict_error: Tensor | None = None
-    kind: str = ""
-    view: str = ""
-    curve: Curve | None = None
-    ranking: Ranking | None = None
-    rival: Tensor | None = None
-    texts: tuple[tuple[str, ...], ...] | None = None
-    asked: Asked | None = None
-    against: Tensor | None = None
-    keep_map: Tensor | None = None
-    remove_map: Tensor | None = None
-    trusted: Tensor | None = None
-    parts: tuple[Part, ...] = ()
-    members: tuple[MemberMaps, ...] = ()
-
-    def __post_init__(self) -> None:
-        kind = self.kind or find_kind(self.attribution).name
-        known = KINDS.get(kind) or find_kind(self.attribution)
-        made: dict[str, Any] = {"kind": kind, "view": self.view or known.view}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if isinstance(value, Tensor):
-                made[item.name] = value.detach()
-            elif isinstance(value, list):
-                made[item.name] = tuple(value)
-        for name in ("methods", "labels", "feature_names"):
-            if getattr(self, name) is not None:
-                made[name] = tuple(map(to_text, getattr(self, name)))
-        if self.texts is not None:
-            made["texts"] = tuple(tuple(map(to_text, text)) for text in self.texts)
-        for name, value in made.items():
-            object.__setattr__(self, name, value)
-        check_fields(self)
 
     def part(self, which: int | str) -> Explanation:
         """Of several inputs, the explanation of one, by its number or name; one scale for all."""

@@ -1,4 +1,4 @@
-"""What an ``Explanation`` is made of: one table of its tensors, and the parts that are none.
+"""What an ``Explanation`` holds: one table of its tensors, and the parts that are none.
 
 The table says of each tensor its shape, its type, and its type in a file. By it explanations are
 checked, cut to some of their inputs, and written to files.
@@ -6,9 +6,11 @@ checked, cut to some of their inputs, and written to files.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +18,22 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features import VIEWS, Kind, find_kind
+from sea_nn.features import KINDS, VIEWS, Kind, find_kind
+from sea_nn.function.function import SetFunction
+from sea_nn.function.several import SeveralFunctions
+from sea_nn.members.checks import Check
+from sea_nn.members.run import MemberMaps
 from sea_nn.paper.heatmaps import scale
+from sea_nn.questions.asked import Asked
+from sea_nn.questions.curve import Curve
+from sea_nn.version import find_version
+
+VERSIONS = {
+    "sea_nn": find_version(),
+    "torch": torch.__version__,
+    "python": platform.python_version(),
+}
+"""Of what explanations stand on."""
 
 
 class Field(NamedTuple):
@@ -106,15 +122,141 @@ class Part:
         object.__setattr__(self, "shape", tuple(self.shape))
 
 
+@dataclass(frozen=True)
+class Provenance:
+    """Where an explanation comes from: enough to make it again.
+
+    Values become plain JSON (tuples turn into lists, tensors into their shape, other objects into
+    text), so that an explanation that was saved and loaded says the same as before.
+
+    Attributes:
+        config: the settings of SEA.
+        members: by member, the options it ran with, its defaults among them.
+        call: what else decides the maps: baselines, feature mask, precision.
+        versions: of this package and those it stands on.
+        seed: what random draws start from.
+        seconds: by member, the time taken.
+        evaluations: by member, the model evaluations made for all inputs; "sea" are the others.
+        by_purpose: the evaluations an input: "members", "questions" and "checks".
+        assumed: what was not said and how it was taken, in sentences.
+        model: its name.
+        device: where it ran.
+        created: when.
+    """
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    members: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    call: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    evaluations: Mapping[str, int] = field(default_factory=dict)
+    by_purpose: Mapping[str, int] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    model: str = ""
+    device: str = ""
+    created: str = ""
+
+    def __post_init__(self) -> None:
+        names = ("config", "members", "call", "versions", "seconds", "evaluations", "by_purpose")
+        for name in names:
+            plain = json.loads(json.dumps(dict(getattr(self, name)), default=_describe))
+            object.__setattr__(self, name, plain)
+        object.__setattr__(self, "assumed", tuple(map(to_text, self.assumed)))
+        for name in ("model", "device", "created"):
+            object.__setattr__(self, name, to_text(getattr(self, name)))
+
+
+def to_text(name: Any) -> str:
+    r"""Return a name as text that can be written anywhere: half of a character becomes "?".
+
+    >>> to_text(7), to_text("\ud800x")
+    ('7', '?x')
+    """
+    return str(name).encode("utf-8", "replace").decode()
+
+
+def _describe(value: Any) -> Any:
+    """What JSON does not know, in words."""
+    if isinstance(value, Tensor):
+        return value.item() if value.ndim == 0 else f"tensor {list(value.shape)}"
+    if isinstance(value, Mapping):
+        return dict(value)
+    return getattr(value, "__name__", None) or str(value)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Contents:
+    """What an ``Explanation`` holds; its docstring says what each attribute is."""
+
+    attribution: Tensor
+    maps: Tensor
+    methods: tuple[str, ...]
+    target: Tensor
+    score: Tensor
+    order: Tensor
+    gains: Tensor
+    feature_shape: tuple[int, ...]
+    features: Tensor | None = None
+    images: Tensor | None = None
+    labels: tuple[str, ...] | None = None
+    checks: tuple[Check, ...] = ()
+    provenance: Provenance = field(default_factory=Provenance)
+    values: Tensor | None = None
+    feature_names: tuple[str, ...] | None = None
+    function: SetFunction | SeveralFunctions | None = None
+    predict_error: Tensor | None = None
+    kind: str = ""
+    view: str = ""
+    curve: Curve | None = None
+    ranking: Ranking | None = None
+    rival: Tensor | None = None
+    texts: tuple[tuple[str, ...], ...] | None = None
+    asked: Asked | None = None
+    against: Tensor | None = None
+    keep_map: Tensor | None = None
+    remove_map: Tensor | None = None
+    trusted: Tensor | None = None
+    parts: tuple[Part, ...] = ()
+    members: tuple[MemberMaps, ...] = ()
+
+    def __post_init__(self) -> None:
+        kind = self.kind or find_kind(self.attribution).name
+        known = KINDS.get(kind) or find_kind(self.attribution)
+        made: dict[str, Any] = {"kind": kind, "view": self.view or known.view}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Tensor):
+                made[item.name] = value.detach()
+            elif isinstance(value, list):
+                made[item.name] = tuple(value)
+        for name in ("methods", "labels", "feature_names"):
+            if getattr(self, name) is not None:
+                made[name] = tuple(map(to_text, getattr(self, name)))
+        if self.texts is not None:
+            made["texts"] = tuple(tuple(map(to_text, text)) for text in self.texts)
+        for name, value in made.items():
+            object.__setattr__(self, name, value)
+        check_fields(self)
+
+    def __len__(self) -> int:
+        return self.order.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one map: (H, W), (F,), (C, T) or (D, H, W)."""
+        return tuple(self.maps.shape[2:])
+
+
 def list_tensors(e: Any) -> Iterator[tuple[str, Field, Any]]:
     """Each tensor that an explanation has: its name in the table, its field, itself."""
-    for name, field in FIELDS.items():
+    for name, one in FIELDS.items():
         head, _, tail = name.partition(".")
         value = getattr(e, head)
         if tail and value is not None:
             value = getattr(value, tail)
         if value is not None:
-            yield name, field, value
+            yield name, one, value
 
 
 def check_fields(e: Any) -> None:
@@ -133,16 +275,16 @@ def check_fields(e: Any) -> None:
     shape = tuple(e.attribution.shape[2 if together else 1 :])
     known: dict[str, tuple[int, ...]] = {"N": (count,), "m": (m,), "n": (n,), "3": (3,)}
     known |= {"map": shape, "own": (1, *shape) if together else shape}
-    for name, field, value in list_tensors(e):
+    for name, one, value in list_tensors(e):
         if not isinstance(value, Tensor):
             raise KindError(f"{name} must be a tensor; got {type(value).__name__}")
         wanted: list[int] = []
-        for axis in field.shape.split():
+        for axis in one.shape.split():
             wanted += known.setdefault(axis, tuple(value.shape[len(wanted) :][:1]))
         if list(value.shape) != wanted:
             raise InputError(f"{name} must be {wanted}; got {list(value.shape)}")
-        if field.type is not None and value.dtype != field.type:
-            raise InputError(f"{name} must be of dtype {field.type}; got {value.dtype}")
+        if one.type is not None and value.dtype != one.type:
+            raise InputError(f"{name} must be of dtype {one.type}; got {value.dtype}")
     _check_names(e, count, shape)
     low, high = map(float, e.maps.aminmax()) if m else (0.0, 1.0)
     if not (low >= 0 and high <= 1 + 1e-6):
@@ -182,11 +324,12 @@ def _check_names(e: Any, count: int, shape: tuple[int, ...]) -> None:
             )
     if e.ranking is not None:
         k = e.ranking.classes.shape[1]
-        if [len(row) for row in e.ranking.names] != [k] * count:
+        if list(map(len, e.ranking.names)) != [k] * count:
             raise InputError(f"ranking.names must be {count} rows of {k}; got {e.ranking.names!r}")
-    values = sum(math.prod(part.shape) for part in e.parts)
-    if e.parts and (e.values is None or values != math.prod(shape)):
-        raise InputError(f"parts hold {values} values; the maps are {list(e.maps.shape)}")
+    if e.parts:
+        values = sum(math.prod(part.shape) for part in e.parts)
+        if e.values is None or values != math.prod(shape):
+            raise InputError(f"parts hold {values} values; the maps are {list(e.maps.shape)}")
 
 
 def show_input(x: Tensor, kind: Kind | None = None) -> Tensor | None:

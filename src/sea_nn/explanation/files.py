@@ -25,8 +25,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import check_path, find_target, write_atomically
-from sea_nn.explanation.fields import FIELDS, Field, Part, Ranking, list_tensors
-from sea_nn.explanation.provenance import Provenance
+from sea_nn.explanation.fields import FIELDS, Field, Part, Provenance, Ranking, list_tensors
 from sea_nn.features import number_cells
 from sea_nn.function.function import SetFunction
 from sea_nn.function.several import SeveralFunctions

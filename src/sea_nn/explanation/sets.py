@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.explanation.fields import Contents
 from sea_nn.function.function import ROUNDING, SetFunction, find_rounding, to_score
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.paper.heatmaps import binarize
@@ -32,36 +33,13 @@ class SmallestSets:
     score: Tensor
 
 
-class FeatureSets:
+class FeatureSets(Contents):
     """What an ``Explanation`` says about sets of features."""
-
-    order: Tensor
-    gains: Tensor
-    maps: Tensor
-    features: Tensor | None
-    against: Tensor | None
-    function: SetFunction | SeveralFunctions | None
-    asked: Asked | None
-    predict_error: Tensor | None
-    attribution: Tensor
-    keep_map: Tensor | None
-    remove_map: Tensor | None
-    trusted: Tensor | None
-    methods: tuple[str, ...]
-    texts: tuple[tuple[str, ...], ...] | None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one map: (H, W), (F,), (C, T) or (D, H, W)."""
-        return tuple(self.maps.shape[2:])
 
     @property
     def mean_map(self) -> Tensor:
         """Agg-Mean, the plain mean of the members' heatmaps: [N, *shape]."""
         return self.maps.mean(1)
-
-    def __len__(self) -> int:
-        return self.order.shape[0]
 
     @overload
     def predict(self, sets: Tensor, interval: None = None) -> Tensor: ...
@@ -269,15 +247,6 @@ class FeatureSets:
         against = _average(self.against[i].reshape(1, 1, -1), own, self.order.shape[1])[0, 0]
         worst = against.argsort(descending=True, stable=True)[:count]
         return [k for k in worst.tolist() if against[k] > 0]
-
-    def half(self) -> Tensor:
-        """How many features it takes to reach half of all gains above 0: int64 [N].
-
-        It tells how concave the learned function is, not how strong the evidence: of noise it is
-        small as well.
-        """
-        running = self.gains.to(torch.float64).clamp(min=0).cumsum(1)
-        return (running < running[:, -1:] / 2).sum(1) + 1
 
     def _check_shape(self, name: str, value: Tensor, *sizes: int | str) -> None:
         """Refuse what is no tensor of N rows of these sizes, a letter being any size."""

@@ -20,7 +20,7 @@ from typing import Any
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.provenance import to_text
+from sea_nn.explanation.fields import to_text
 from sea_nn.show.viewer.describe import (
     describe_entry,
     describe_group,
