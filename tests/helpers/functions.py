@@ -33,14 +33,10 @@ def functions(draw, n=6):
 
 def expand(small):
     """The full network that a collapsed function stands for."""
-    f = DSF(small.n, small.widths, bias=small.bias is not None, batch=small.batch)
+    f = DSF(small.n, small.widths, bias=len(small.biases) > 0, batch=small.batch)
     f.activation = small.activation
-    with torch.no_grad():
-        f.weights[0].copy_(small.weight.unsqueeze(-2).expand_as(f.weights[0]))
-        for layer, weight in enumerate(list(f.weights)[1:]):
-            weight.copy_(small.scale[..., layer, None, None].expand_as(weight))
-        for layer, bias in enumerate(f.biases):
-            bias.copy_(small.bias[..., layer, None].expand_as(bias))
+    for own, shared in zip(f.parameters(), small.parameters(), strict=True):
+        own.data.copy_(shared.data.expand_as(own))
     return f
 
 

@@ -42,7 +42,7 @@ def test_the_papers_training_and_map_to_the_last_digits(weights):
     )
     weight = net.layers[0].weight.detach()
     assert float((weight - weight[0]).abs().max()) == 0  # the units never part
-    torch.testing.assert_close(result.scorer.weight[0], weight[0], rtol=0, atol=1e-13)
+    torch.testing.assert_close(result.scorer.weights[0][0, 0], weight[0], rtol=0, atol=1e-13)
     torch.testing.assert_close(
         result.attribution[0], paper.algorithm1(net, 30), rtol=1e-9, atol=1e-10
     )
@@ -62,8 +62,8 @@ def test_collapsed_equals_the_full_network_under_every_solver(solver, rate, trai
     full, *long = fit(given_rows, config, collapse=False)
     objectives = (History.of(*told).objective for told in (short, long))
     torch.testing.assert_close(*objectives, rtol=1e-11, atol=0)
-    weight = small.weight.unsqueeze(1).expand_as(full.weights[0])
-    torch.testing.assert_close(full.weights[0], weight, rtol=1e-12, atol=0, check_stride=False)
+    for own, shared in zip(full.parameters(), small.parameters(), strict=True):
+        torch.testing.assert_close(own, shared.expand_as(own), rtol=1e-12, atol=0)
     torch.testing.assert_close(attribute(small)[2], attribute(full)[2], rtol=1e-8, atol=1e-9)
 
 
@@ -235,7 +235,7 @@ def test_the_order_of_the_columns_decides_only_ties_that_are_kept(reading):
         learning_rate=1e-8, epochs=1, weight_decay=1.0, activation="power:-1", reading=reading
     )
     here, there = (ensemble(h, config) for h in (given_maps, given_maps[..., turn]))
-    weight = here.scorer.weight[0]
+    weight = here.scorer.weights[0][0, 0]
     assert float(weight.max() / weight.min() - 1) < 2.0**-30
     same = torch.isclose(there.attribution, here.attribution[:, turn], rtol=1e-3)
     assert bool(same.all()) == (reading == "paper")

@@ -19,7 +19,7 @@ from sea_nn.paper.agreement import (
 )
 from sea_nn.paper.attribution import estimate_lipschitz, lipschitz, maximize
 from sea_nn.paper.constraints import Constraints
-from sea_nn.paper.dsf import DSF, CollapsedDSF, Scorer
+from sea_nn.paper.dsf import DSF, CollapsedDSF
 from sea_nn.paper.ensemble import Ensemble, ensemble, ensemble_class
 from sea_nn.paper.fit import History, fit
 from sea_nn.paper.greedy import Selection
@@ -31,7 +31,6 @@ __all__ = [
     "Constraints",
     "Ensemble",
     "History",
-    "Scorer",
     "Selection",
     "aggregate",
     "agreement",

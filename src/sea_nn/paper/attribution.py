@@ -12,14 +12,14 @@ from torch import Tensor
 
 from sea_nn.config import check_seed, check_whole
 from sea_nn.errors import InputError, KindError
-from sea_nn.paper.dsf import Scorer
+from sea_nn.paper.dsf import DSF
 from sea_nn.paper.greedy import Selection
 
 METHODS = ("auto", "naive", "lazy")
 
 
 @torch.no_grad()
-def maximize(f: Scorer, budget: int, method: str = "auto") -> Selection:
+def maximize(f: DSF, budget: int, method: str = "auto") -> Selection:
     """Greedily maximise f under |A| <= budget; f(A) is at least (1 - 1/e) of the optimum [M4, M10].
 
     Args:
@@ -33,14 +33,14 @@ def maximize(f: Scorer, budget: int, method: str = "auto") -> Selection:
     """
     if not isinstance(method, str) or method not in METHODS:
         raise InputError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
-    if not isinstance(f, Scorer):
-        raise KindError(f"maximize takes a DSF or a CollapsedDSF; got {type(f).__name__}")
+    if not isinstance(f, DSF):
+        raise KindError(f"maximize takes a DSF; got {type(f).__name__}")
     found = f.select(f.check_budget(budget), bounded=method != "naive")
     return Selection(*(part.reshape(*f.lead, part.shape[1]) for part in found))
 
 
 @torch.no_grad()
-def attribute(f: Scorer, remove_ties: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+def attribute(f: DSF, remove_ties: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Take the best feature, give its gain to all that tie with it, go on [M6].
 
     The authors' code leaves tied features in (``remove_ties=False``). Returns order, gains and the
@@ -56,7 +56,7 @@ def attribute(f: Scorer, remove_ties: bool = True) -> tuple[Tensor, Tensor, Tens
     return order, gains, torch.zeros_like(gains).scatter_(1, order, gains)
 
 
-def lipschitz(f: Scorer) -> Tensor:
+def lipschitz(f: DSF) -> Tensor:
     """The smallest L with |f(x) - f(y)| <= L |x - y| on [0,1]^n, Euclidean norm: [], or [N] [M11].
 
     The gradient of a DSF is non-negative and falls in every coordinate, so its norm is largest at
@@ -72,7 +72,7 @@ def lipschitz(f: Scorer) -> Tensor:
 
 
 @torch.no_grad()
-def estimate_lipschitz(f: Scorer, pairs: int = 10**6, seed: int = 0) -> Tensor:
+def estimate_lipschitz(f: DSF, pairs: int = 10**6, seed: int = 0) -> Tensor:
     """The largest |f(x) - f(y)| / |x - y| over random pairs from [0,1]^n: [], or [N]."""
     check_whole("pairs", pairs, 1)
     reference = next(f.parameters())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.features import expand_mask, sum_cells
-from sea_nn.paper.dsf import Scorer
+from sea_nn.paper.dsf import DSF
 
 STEPS = 60
 """So often the level of required columns is doubled, and then halved."""
@@ -39,7 +39,7 @@ class Constraints:
         return Constraints(**some, epsilon=self.epsilon)
 
     @torch.no_grad()
-    def apply_(self, f: Scorer) -> None:
+    def apply_(self, f: DSF) -> None:
         """Restore the constraints on f, in place: forbidden columns to 0, required ones raised.
 
         Required columns are raised to a common least level, found by doubling and bisection.
@@ -76,7 +76,7 @@ class Constraints:
         set_level(high)
 
 
-def _least_gain(f: Scorer, required: Tensor) -> Tensor:
+def _least_gain(f: DSF, required: Tensor) -> Tensor:
     """min over required v of f(1) - f(1 - e_v), for each input: [N] (inf where none is)."""
     first = f.first_layer().detach()
     index = required.byte().topk(int(required.sum(1).amax()), dim=1).indices

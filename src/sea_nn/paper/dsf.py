@@ -9,14 +9,11 @@ activations. On {0,1}^n it is monotone submodular; on [0,1]^n it is monotone con
 >>> v = torch.tensor([0.0, 0, 0, 1])
 >>> bool(f(a + v) - f(a) >= f(b + v) - f(b))
 True
-
-Both classes hold one function, or a batch of N independent functions that are evaluated together.
 """
 
 import math
 import operator
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
 
@@ -29,12 +26,62 @@ from sea_nn.paper.greedy import Selection, sort_features, take_greedily
 from sea_nn.paper.layers import UpperLayers, parse_activation, times
 
 
-class Scorer(nn.Module, ABC):
-    """What a DSF and its collapsed form share: a learned set function, or a batch of them."""
+class DSF(nn.Module):
+    """A deep submodular function f: x[..., n] -> [...], or a batch of independent ones [M1].
 
-    n: int
-    batch: int | None
-    widths: tuple[int, ...]
+    Args:
+        n: number of features.
+        widths: hidden widths; ``()`` is a modular (additive) function.
+        activation: "sqrt", "log1p" or "power:p" (see ``sea_nn.paper.layers``).
+        bias: give every layer a bias (as the paper's layers have).
+        init: "ones", or (low, high) for uniform draws; low must be >= 0.
+        batch: hold this many independent functions; then x is [batch, ..., n].
+        seed: seed of the uniform draws.
+        dtype: precision of the parameters; x is converted to it.
+        device: where the parameters live.
+        collapsed: hold one unit a layer, which stands for all of its width; see ``CollapsedDSF``.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        widths: Sequence[int] = PAPER_WIDTHS,
+        activation: str = "sqrt",
+        bias: bool = True,
+        init: Init = "ones",
+        *,
+        batch: int | None = None,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        collapsed: bool = False,
+    ) -> None:
+        super().__init__()
+        if not isinstance(widths, (tuple, list)):
+            raise InputError(f"widths must be a list of hidden widths, as (8, 4); got {widths!r}")
+        check_whole("n", n, 1)
+        for width in widths:
+            check_whole("each of widths", width, 1)
+        if batch is not None:
+            check_whole("batch", batch, 0)
+        self.n, self.batch, self.widths = n, batch, tuple(widths)
+        self.activation = parse_activation(activation)
+        low, high = check_init(init)
+        generator = torch.Generator().manual_seed(check_seed(seed))
+
+        def parameter(*shape: int) -> nn.Parameter:
+            shape = self.lead + shape
+            if low == high:
+                return nn.Parameter(torch.full(shape, low, dtype=dtype, device=device))
+            draw = torch.rand(shape, generator=generator, dtype=torch.float64)
+            return nn.Parameter((low + (high - low) * draw).to(dtype=dtype, device=device))
+
+        full = (*self.widths, 1)
+        units = (1,) * len(full) if collapsed else full
+        self.copies = full if collapsed else (1,) * len(full)  # that a unit of each layer stands for
+        pairs = list(zip(units, (n, *units), strict=False))
+        self.weights = nn.ParameterList([parameter(out, inn) for out, inn in pairs])
+        self.biases = nn.ParameterList([parameter(out) for out, _ in pairs] if bias else [])
 
     @property
     def count(self) -> int:
@@ -46,23 +93,17 @@ class Scorer(nn.Module, ABC):
         """The axis of functions, N, before those of x and of values; none of one function."""
         return () if self.batch is None else (self.batch,)
 
-    @abstractmethod
     def first_layer(self) -> Tensor:
         """The first layer's weights [N, units, n], sharing this function's memory."""
+        first: Tensor = self.weights[0]
+        return first.reshape(self.count, first.shape[-2], self.n)
 
-    @abstractmethod
     def upper_layers(self) -> UpperLayers:
-        """All biases and the weights above the first layer, sharing this function's memory."""
-
-    @abstractmethod
-    def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
-        """The first ``budget`` features that greedy takes and their gains, [N, budget] each [M4].
-
-        Args:
-            budget: at most n.
-            bounded: use upper bounds where there are many candidates; the answer is the same.
-            remove_ties: as in Algorithm 1 [M6], tied features share the gain and leave together.
-        """
+        """All biases, and the weights above the first layer, each times the copies below it."""
+        weights = [w.reshape(self.count, *w.shape[-2:]) for w in list(self.weights)[1:]]
+        weights = [w * k if k > 1 else w for w, k in zip(weights, self.copies, strict=False)]
+        biases = [b.reshape(self.count, 1, b.shape[-1]) for b in self.biases]
+        return UpperLayers(self.activation, weights, biases)
 
     def forward(self, x: Tensor) -> Tensor:
         """f(x): [..., n] -> [...], or [N, ..., n] -> [N, ...] for a batch of N functions."""
@@ -78,6 +119,30 @@ class Scorer(nn.Module, ABC):
         """What adding step[N, units, k] to these sums adds to f, without cancellation: [N, k]."""
         upper = self.upper_layers()
         return upper.rises(upper.sums(z.mT), step.mT)[-1].squeeze(2)
+
+    @torch.no_grad()
+    def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
+        """The first ``budget`` features that greedy takes and their gains, [N, budget] each [M4].
+
+        Args:
+            budget: at most n.
+            bounded: use upper bounds where there are many candidates; the answer is the same.
+            remove_ties: as in Algorithm 1 [M6], tied features share the gain and leave together.
+        """
+        first, upper = self.first_layer(), self.upper_layers()
+        if first.shape[1] > 1:
+            columns = first.mT.contiguous()  # a feature's weights lie together
+            return take_greedily(columns, upper, budget, bounded=bounded, remove_ties=remove_ties)
+        weight = first.squeeze(1)  # of one unit the largest weight has the largest gain
+        order, groups = sort_features(weight, budget)
+        leads = torch.ones_like(groups, dtype=torch.bool)
+        if remove_ties:  # only the first of those that tie is added to what is taken
+            leads[:, 1:] = groups[:, 1:] != groups[:, :-1]
+        taken = weight.gather(1, order) * leads
+        before = taken.cumsum(1) - taken
+        gains = self.rise_above(before.unsqueeze(1), taken.unsqueeze(1))
+        place = torch.arange(budget, device=order.device).expand_as(order)
+        return Selection(order, gains.gather(1, torch.where(leads, place, 0).cummax(1).values))
 
     def top(self, p: int) -> Tensor:
         """The p features that greedy takes first [M10]: [p], or [N, p] for a batch."""
@@ -109,9 +174,8 @@ class Scorer(nn.Module, ABC):
         return gradient
 
     def _as_input(self, x: Tensor) -> Tensor:
-        reference = next(self.parameters())
         try:
-            x = torch.as_tensor(x).to(reference)
+            x = torch.as_tensor(x).to(self.weights[0])
         except (TypeError, ValueError, RuntimeError) as error:
             raise KindError(f"x must be a tensor of numbers; got {type(x).__name__}") from error
         k = len(self.lead)
@@ -124,79 +188,7 @@ class Scorer(nn.Module, ABC):
         return x
 
 
-class DSF(Scorer):
-    """A deep submodular function f: x[..., n] -> [...] [M1].
-
-    Args:
-        n: number of features.
-        widths: hidden widths; ``()`` is a modular (additive) function.
-        activation: "sqrt", "log1p" or "power:p" (see ``sea_nn.paper.layers``).
-        bias: give every layer a bias (as the paper's layers have).
-        init: "ones", or (low, high) for uniform draws; low must be >= 0.
-        batch: hold this many independent functions; then x is [batch, ..., n].
-        seed: seed of the uniform draws.
-        dtype: precision of the parameters; x is converted to it.
-        device: where the parameters live.
-    """
-
-    def __init__(
-        self,
-        n: int,
-        widths: Sequence[int] = PAPER_WIDTHS,
-        activation: str = "sqrt",
-        bias: bool = True,
-        init: Init = "ones",
-        *,
-        batch: int | None = None,
-        seed: int = 0,
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-    ) -> None:
-        super().__init__()
-        if not isinstance(widths, (tuple, list)):
-            raise InputError(f"widths must be a list of hidden widths, as (8, 4); got {widths!r}")
-        check_whole("n", n, 1)
-        for width in widths:
-            check_whole("each of widths", width, 1)
-        if batch is not None:
-            check_whole("batch", batch, 0)
-        self.n, self.batch, self.widths = n, batch, tuple(widths)
-        self.activation = parse_activation(activation)
-        low, high = check_init(init)
-        generator = torch.Generator().manual_seed(check_seed(seed))
-
-        def parameter(*shape: int) -> nn.Parameter:
-            shape = self.lead + shape
-            if low == high:
-                return nn.Parameter(torch.full(shape, low, dtype=dtype, device=device))
-            draw = torch.rand(shape, generator=generator, dtype=torch.float64)
-            return nn.Parameter((low + (high - low) * draw).to(dtype=dtype, device=device))
-
-        sizes = (n, *self.widths, 1)
-        pairs = list(zip(sizes[1:], sizes[:-1], strict=True))
-        self.weights = nn.ParameterList([parameter(out, inn) for out, inn in pairs])
-        self.biases = nn.ParameterList([parameter(out) for out, _ in pairs] if bias else [])
-
-    def first_layer(self) -> Tensor:
-        """See ``Scorer.first_layer``."""
-        first: Tensor = self.weights[0]
-        return first.reshape(self.count, first.shape[-2], self.n)
-
-    def upper_layers(self) -> UpperLayers:
-        """See ``Scorer.upper_layers``."""
-        weights = [w.reshape(self.count, *w.shape[-2:]) for w in list(self.weights)[1:]]
-        biases = [b.reshape(self.count, 1, b.shape[-1]) for b in self.biases]
-        return UpperLayers(self.activation, weights, biases)
-
-    def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
-        """Greedy search: see ``Scorer.select``."""
-        columns = self.first_layer().mT.contiguous()  # a feature's weights lie together
-        return take_greedily(
-            columns, self.upper_layers(), budget, bounded=bounded, remove_ties=remove_ties
-        )
-
-
-class CollapsedDSF(Scorer):
+class CollapsedDSF(DSF):
     """f(x) = g(w.x + b) with a scalar concave g: what a DSF with equal units is (docs/math.md).
 
     Args:
@@ -216,48 +208,22 @@ class CollapsedDSF(Scorer):
         scale: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> None:
-        super().__init__()
         if not isinstance(weight, Tensor) or not weight.is_floating_point() or not weight.ndim:
             raise KindError(f"weight must be a float tensor [n] or [N, n]; got {weight!r}")
-        *lead, self.n = weight.shape
-        self.batch, self.widths = lead[0] if lead else None, tuple(widths)
-        self.activation = parse_activation(activation)
-        self.weight = nn.Parameter(weight)
-        if scale is None:
-            scale = weight.new_ones(*lead, len(self.widths))
-        self.scale = nn.Parameter(scale)
-        self.bias = None if bias is None else nn.Parameter(bias)
-
-    def first_layer(self) -> Tensor:
-        """See ``Scorer.first_layer``: one unit."""
-        return self.weight.reshape(self.count, 1, self.n)
-
-    def upper_layers(self) -> UpperLayers:
-        """See ``Scorer.upper_layers``: one unit a layer, weighed by the number of its copies."""
-
-        def alone(numbers: Tensor) -> list[Tensor]:
-            return list(numbers.reshape(self.count, numbers.shape[-1], 1, 1).unbind(1))
-
-        weights = [width * w for width, w in zip(self.widths, alone(self.scale), strict=True)]
-        return UpperLayers(self.activation, weights, [] if self.bias is None else alone(self.bias))
-
-    @torch.no_grad()
-    def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
-        """A sort, since the largest weight has the largest gain: see ``Scorer.select``."""
-        weight = self.first_layer().squeeze(1)
-        order, groups = sort_features(weight, budget)
-        leads = torch.ones_like(groups, dtype=torch.bool)
-        if remove_ties:  # only the first of those that tie is added to what is taken
-            leads[:, 1:] = groups[:, 1:] != groups[:, :-1]
-        taken = weight.gather(1, order) * leads
-        before = taken.cumsum(1) - taken
-        gains = self.rise_above(before.unsqueeze(1), taken.unsqueeze(1))
-        place = torch.arange(budget, device=order.device).expand_as(order)
-        return Selection(order, gains.gather(1, torch.where(leads, place, 0).cummax(1).values))
+        *lead, n = weight.shape
+        batch, with_bias = lead[0] if lead else None, bias is not None
+        super().__init__(n, widths, activation, with_bias, batch=batch, collapsed=True)
+        self.to(weight)
+        first, *above = self.weights
+        first.data = weight.unsqueeze(-2)
+        for parameters, shared in ((above, scale), (self.biases, bias)):
+            if shared is not None:
+                for own, value in zip(parameters, shared.unbind(-1), strict=True):
+                    own.data = value.reshape(own.shape)
 
 
-def join(parts: Sequence[Scorer]) -> Scorer:
-    """Several functions of one architecture, or batches of them, as one batch."""
+def join(parts: Sequence[DSF]) -> DSF:
+    """Several batches of functions of one architecture as one batch."""
     whole = deepcopy(parts[0])
     whole.batch = sum(part.count for part in parts)
     for own, *same in zip(*(scorer.parameters() for scorer in (whole, *parts)), strict=True):

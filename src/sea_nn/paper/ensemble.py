@@ -23,7 +23,7 @@ from sea_nn.errors import InputError
 from sea_nn.paper.attribution import attribute
 from sea_nn.paper.constraints import read_constraints
 from sea_nn.paper.data import check_heatmaps, check_weights, find_grid, make_training_data
-from sea_nn.paper.dsf import Scorer, join
+from sea_nn.paper.dsf import DSF, join
 from sea_nn.paper.fit import History, fit
 from sea_nn.paper.greedy import check_count
 from sea_nn.paper.heatmaps import upsample
@@ -46,7 +46,7 @@ class Ensemble:
     attribution: Tensor
     order: Tensor
     gains: Tensor
-    scorer: Scorer | None
+    scorer: DSF | None
     history: History
     feature_shape: tuple[int, ...]
     config: SEAConfig
@@ -111,7 +111,7 @@ def ensemble(
     map_of = (lambda f: attribute(f, remove_ties)[2]) if record or config.tolerance else None
     size = _count_rows(n, pixels, m, config, heatmaps.device)
     parts: list[tuple[Tensor, ...]] = []
-    scorers: list[Scorer] = []
+    scorers: list[DSF] = []
     vanished = False
     for start in range(0, max(count, 1), size):
         rows = slice(start, start + size)

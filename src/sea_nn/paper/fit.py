@@ -3,7 +3,7 @@
 A constant start keeps all units of a layer equal for ever (docs/math.md), so ``fit`` then trains
 the collapsed form: n + 7 numbers instead of half a million, with the same result. Both forms are
 learned by the same code, which sees the first layer as weights [N, units, n], with one unit in the
-collapsed form, and everything above it through ``Scorer.above``.
+collapsed form, and everything above it through ``DSF.above``.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sea_nn.config import SEAConfig, check_init
+from sea_nn.config import SEAConfig
 from sea_nn.paper.data import TrainingData
-from sea_nn.paper.dsf import DSF, CollapsedDSF, Scorer
+from sea_nn.paper.dsf import DSF
 
 ADAGRAD_EPS = 1e-10  # as torch.optim.Adagrad
 ROUNDING = 1e-13
@@ -52,10 +52,10 @@ def fit(
     data: TrainingData,
     config: SEAConfig,
     *,
-    map_of: Callable[[Scorer], Tensor] | None = None,
-    project: Callable[[Scorer], None] | None = None,
+    map_of: Callable[[DSF], Tensor] | None = None,
+    project: Callable[[DSF], None] | None = None,
     collapse: bool = True,
-) -> tuple[Scorer, Tensor, Tensor]:
+) -> tuple[DSF, Tensor, Tensor]:
     """Minimise the objective [M2, M3] for every input at once.
 
     Args:
@@ -69,7 +69,7 @@ def fit(
         A batch of N functions, and what ``History.of`` takes.
     """
     trainer = Trainer(data, config, collapse and config.constant_start)
-    solver = Solver(config, trainer.layers)
+    solver = Solver(config)
     count = len(data.heatmaps)
     told = data.heatmaps.new_full((count, config.epochs, 5), torch.nan)
     active = torch.ones(count, dtype=torch.bool, device=told.device)
@@ -102,17 +102,13 @@ def fit(
 class Solver:
     """Moves a list of non-negative tensors [N, ...] against their gradients, in place.
 
-    Args:
-        config: the solver and its rates.
-        layers: for each tensor, whether it is one layer; else each of its entries is one.
-
     "adagrad" is torch.optim.Adagrad followed by a clamp at zero. "gradient" and "mirror" divide
     each tensor's gradient by its largest entry first, so that the learning rate means the same for
     every input and layer: w <- (w - rate g)+ and w <- w exp(-rate g).
     """
 
-    def __init__(self, config: SEAConfig, layers: list[bool]) -> None:
-        self.config, self.layers = config, layers
+    def __init__(self, config: SEAConfig) -> None:
+        self.config = config
         self.squares: list[Tensor] = []
 
     def step(self, epoch: int, parameters: list[Tensor], gradients: list[Tensor]) -> None:
@@ -128,9 +124,7 @@ class Solver:
                 root = self.squares[i].addcmul_(gradient, gradient).sqrt().add_(ADAGRAD_EPS)
                 parameter.addcdiv_(gradient, root, value=-rate).clamp_(min=0)
                 continue
-            size = gradient.abs()
-            if self.layers[i]:
-                size = size.flatten(1).amax(1).reshape(-1, *[1] * (gradient.ndim - 1))
+            size = gradient.abs().flatten(1).amax(1).reshape(-1, *[1] * (gradient.ndim - 1))
             gradient.div_(size.clamp_min_(torch.finfo(gradient.dtype).tiny)).mul_(-rate)
             if config.solver == "mirror":
                 parameter.mul_(gradient.exp_())
@@ -145,40 +139,32 @@ class Trainer:
         scorer: the function, whose parameters the solver moves in place.
         above: the parameters above the first layer, if they are trained.
         parameters: the tensors that are trained, [N, ...] each; the first layer's weights lead.
-        copies: how many parameters of the full network an entry of each tensor stands for, one
-            number or one an entry.
-        layers: whether each tensor is one layer (True) or every entry is a layer of its own.
+        copies: how many parameters of the full network an entry of each tensor stands for.
     """
 
     def __init__(self, data: TrainingData, config: SEAConfig, collapsed: bool) -> None:
         self.data, self.config = data, config
-        maps, widths = data.heatmaps, config.widths
-        (count, m, n), sizes = maps.shape, (*widths, 1)
-        self.set_weights = data.weights.repeat_interleave(data.sets.shape[1] // m, 1)
+        per_map = data.sets.shape[1] // data.heatmaps.shape[1]
+        self.set_weights = data.weights.repeat_interleave(per_map, 1)
         self.chains = find_chains(data.sets, data.budgets) if bool(data.budgets.any()) else None
-        self.scorer: Scorer
-        if collapsed:
-            start, _ = check_init(config.init)
-            self.scorer = CollapsedDSF(
-                maps.new_full((count, n), start),
-                widths=widths,
-                activation=config.activation,
-                scale=maps.new_full((count, len(widths)), start),
-                bias=maps.new_full((count, len(sizes)), start) if config.bias else None,
-            )
-            shared = [[sizes[0]], [a * b for a, b in pairwise(sizes)], sizes]
-        else:
-            shape = (n, widths, config.activation, config.bias, config.init)
-            self.scorer = DSF(*shape, batch=1, seed=config.seed, device=maps.device)
-            self.scorer.batch = count
-            for p in self.scorer.parameters():  # all inputs start alike
-                p.data = p.data.expand(count, *p.shape[1:]).clone()
-            shared = [[1]] * 2 * len(sizes)
-        above = list(self.scorer.parameters())[1:]
-        self.above = above if config.train == "all" else []
-        self.parameters = [self.scorer.first_layer().detach(), *(p.data for p in self.above)]
-        self.copies = [maps.new_tensor(k) for k in shared[: len(self.parameters)]]
-        self.layers = [True] + [not collapsed] * len(self.above)
+        f = self.scorer = DSF(
+            data.heatmaps.shape[2],
+            config.widths,
+            config.activation,
+            config.bias,
+            config.init,
+            batch=1,
+            seed=config.seed,
+            device=data.heatmaps.device,
+            collapsed=collapsed,
+        )
+        f.batch = len(data.heatmaps)
+        for p in f.parameters():  # all inputs start alike
+            p.data = p.data.expand(f.batch, *p.shape[1:]).clone()
+        trained = list(f.parameters()) if config.train == "all" else [f.weights[0]]
+        self.above = trained[1:]
+        self.parameters = [p.data for p in trained]
+        self.copies = [f.copies[0], *(a * b for a, b in pairwise(f.copies)), *f.copies]
 
     def evaluate(self) -> tuple[Tensor, list[Tensor]]:
         """The terms at the current parameters, [4, N], and the gradient of each parameter.
@@ -200,7 +186,7 @@ class Trainer:
             least = ROUNDING * slopes.abs().sum(2, keepdim=True)
             gradient = gradient.masked_fill(gradient.abs() <= least, 0)
         totals = [gradient, *above]
-        return terms, [total.div_(k) for total, k in zip(totals, self.copies, strict=True)]
+        return terms, [total.div_(k) for total, k in zip(totals, self.copies, strict=False)]
 
     def weigh(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """The objective's terms, [4, N], and what is to be differentiated.
@@ -220,7 +206,7 @@ class Trainer:
         if config.floor_weight:  # f = 0 is forbidden
             floor = config.floor_weight * (1 - ones.squeeze(1)).clamp_min(0)
         if config.weight_decay:
-            for p, copies in zip(self.parameters, self.copies, strict=True):
+            for p, copies in zip(self.parameters, self.copies, strict=False):
                 decay += config.weight_decay / 2 * (p.detach().square() * copies).flatten(1).sum(1)
         loss = (heatmap + margin + floor).sum()
         return torch.stack([heatmap, margin, floor, decay]).detach(), loss
