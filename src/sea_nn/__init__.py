@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from sea_nn.explanation.explanation import Explanation
     from sea_nn.members.checks import Check
     from sea_nn.model.outputs import NumpyModel
-    from sea_nn.paper.aggregators import aggregate
-    from sea_nn.paper.attribution import maximize
-    from sea_nn.paper.dsf import DSF, CollapsedDSF
-    from sea_nn.paper.ensemble import Ensemble, ensemble, ensemble_class
+    from sea_nn.paper.dsf import DSF, CollapsedDSF, maximize
+    from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
     from sea_nn.paper.greedy import Selection
     from sea_nn.sea import SEA
 
@@ -46,14 +44,12 @@ _HOMES = {
     "call": ("About", "Constraints", "Running"),
     "config": ("SEAConfig",),
     "datasets": ("explain_dataset", "read_dataset"),
-    "paper.aggregators": ("aggregate",),
-    "paper.ensemble": ("Ensemble", "ensemble", "ensemble_class"),
+    "paper.ensemble": ("Ensemble", "aggregate", "ensemble", "ensemble_class"),
     "explanation.explanation": ("Explanation",),
     "members.checks": ("Check",),
     "model.outputs": ("NumpyModel",),
     "sea": ("SEA",),
-    "paper.dsf": ("DSF", "CollapsedDSF"),
-    "paper.attribution": ("maximize",),
+    "paper.dsf": ("DSF", "CollapsedDSF", "maximize"),
     "paper.greedy": ("Selection",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}

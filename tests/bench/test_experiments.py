@@ -33,7 +33,7 @@ from sea_nn.cli import app
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
 from sea_nn.metrics import get_metric, score_maps
-from sea_nn.paper.aggregators import aggregate
+from sea_nn.paper.ensemble import aggregate
 from sea_nn.sea import SEA
 from tests.reference import metrics as slow
 

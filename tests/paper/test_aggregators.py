@@ -3,7 +3,7 @@ import torch
 
 from sea_nn import aggregate
 from sea_nn.errors import InputError
-from sea_nn.paper.aggregators import AGGREGATORS
+from sea_nn.paper.ensemble import AGGREGATORS
 from tests.helpers.functions import maps
 
 

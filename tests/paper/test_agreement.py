@@ -124,7 +124,7 @@ def test_spearman_sees_order_and_nothing_else():
 
 
 def test_spearman_refuses_maps_of_different_size():
-    with pytest.raises(InputError, match="3 and 4"):
+    with pytest.raises(InputError, match="3, 4"):
         spearman(torch.rand(3), torch.rand(4))
 
 

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from sea_nn import SEAConfig, ensemble, ensemble_class
 from sea_nn.paper import heatmaps as heatmap
-from sea_nn.paper.attribution import attribute
-from sea_nn.paper.data import make_training_data
+from sea_nn.paper.dsf import attribute
 from sea_nn.paper.ensemble import _count_rows
-from sea_nn.paper.fit import History, fit
+from sea_nn.paper.fit import History, fit, make_training_data
 from tests.helpers.functions import maps
 from tests.reference import paper
 

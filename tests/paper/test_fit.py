@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from sea_nn import SEAConfig, ensemble
-from sea_nn.paper.data import make_training_data
-from sea_nn.paper.fit import Solver, Trainer, find_chains
+from sea_nn.paper.fit import Trainer, find_chains, make_training_data, take_step
 from tests.helpers.functions import maps
 
 NETWORK = SEAConfig.paper("cub").replace(
@@ -56,11 +55,11 @@ def test_adagrad_is_torchs_followed_by_a_clamp():
     generator = torch.Generator().manual_seed(0)
     start = torch.rand(2, 7, 5, dtype=torch.float64, generator=generator)
     ours, theirs = [start.clone()], start.clone().requires_grad_()
-    solver = Solver(config)
+    squares = [torch.zeros_like(start)]
     adagrad = torch.optim.Adagrad([theirs], lr=0.3, lr_decay=0.1, weight_decay=1e-3)
     for epoch in range(6):
         theirs.grad = torch.randn(2, 7, 5, dtype=torch.float64, generator=generator)
-        solver.step(epoch, ours, [theirs.grad.clone()])
+        take_step(config, epoch, ours, [theirs.grad.clone()], squares)
         adagrad.step()
         with torch.no_grad():
             theirs.clamp_(min=0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sea_nn import DSF, CollapsedDSF, maximize
 from sea_nn.errors import InputError, KindError
 from sea_nn.paper import greedy
-from sea_nn.paper.attribution import attribute
+from sea_nn.paper.dsf import attribute
 from tests.helpers.functions import ACTIVATIONS, expand, functions, subset
 from tests.reference import paper
 

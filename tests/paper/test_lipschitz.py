@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sea_nn import DSF, ensemble
 from sea_nn.errors import InputError
-from sea_nn.paper.attribution import estimate_lipschitz, lipschitz
+from sea_nn.paper.dsf import estimate_lipschitz, lipschitz
 from tests.helpers.functions import functions, maps
 
 

@@ -18,7 +18,7 @@ class Map:
     Attributes:
         label: its name in tables and figures.
         how: "member" (its only member's heatmap), "sea", an aggregator of
-            ``sea_nn.paper.aggregators``, "sea_step" (the time of SEA without its
+            ``sea_nn.aggregate``, "sea_step" (the time of SEA without its
             members), "sea_random" (SEA on heatmaps of noise), or a map of the whole
             class, learned on training inputs: "class_sea", "class_mean", "other_class_sea"
             (SEA's of the next class); "budget", ``SEA(model, budget=...)`` as users call it; or

@@ -9,8 +9,7 @@ from torch import Tensor
 from sea_bench.experiments.comparison import Comparison, Map
 from sea_nn.members.run import MemberMaps
 from sea_nn.metrics import random_map
-from sea_nn.paper.aggregators import aggregate
-from sea_nn.paper.ensemble import Ensemble, ensemble, ensemble_class
+from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
 from sea_nn.paper.heatmaps import scale, to_heatmap
 
 CLASS_MAPS = ("class_sea", "class_mean", "other_class_sea")

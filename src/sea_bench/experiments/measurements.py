@@ -32,7 +32,7 @@ from sea_nn.metrics.order import count_top, top_sets
 from sea_nn.metrics.scoring import RANDOM
 from sea_nn.model.borrowing import full_precision
 from sea_nn.paper.agreement import sharpen
-from sea_nn.paper.attribution import estimate_lipschitz, lipschitz
+from sea_nn.paper.dsf import estimate_lipschitz, lipschitz
 
 REPEATS = 3
 

@@ -8,7 +8,6 @@ ranks it is compared with. ``scale`` and ``to_heatmap`` make heatmaps of raw
 attributions; ``agreement``, ``disagreement`` and ``spearman`` compare maps.
 """
 
-from sea_nn.paper.aggregators import aggregate
 from sea_nn.paper.agreement import (
     agreement,
     disagreement,
@@ -17,10 +16,9 @@ from sea_nn.paper.agreement import (
     sharpen,
     spearman,
 )
-from sea_nn.paper.attribution import estimate_lipschitz, lipschitz, maximize
 from sea_nn.paper.constraints import Constraints
-from sea_nn.paper.dsf import DSF, CollapsedDSF
-from sea_nn.paper.ensemble import Ensemble, ensemble, ensemble_class
+from sea_nn.paper.dsf import DSF, CollapsedDSF, estimate_lipschitz, lipschitz, maximize
+from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
 from sea_nn.paper.fit import History, fit
 from sea_nn.paper.greedy import Selection
 from sea_nn.paper.heatmaps import reduce_channels, scale, to_heatmap

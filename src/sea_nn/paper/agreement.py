@@ -28,10 +28,7 @@ def spearman(a: Tensor, b: Tensor) -> Tensor:
     1.0
     """
     if a.shape[-1] != b.shape[-1]:
-        raise InputError(
-            "spearman compares maps with equally many features; "
-            f"got {a.shape[-1]} and {b.shape[-1]}"
-        )
+        raise InputError(f"maps must have equally many features; got {a.shape[-1]}, {b.shape[-1]}")
     return (_standardize(rank(a)) * _standardize(rank(b))).sum(-1).clamp(-1, 1)
 
 
@@ -63,21 +60,18 @@ def mean_agreement(maps: Tensor) -> tuple[Tensor, Tensor]:
     correlation with a shifted other has the variance sum_f |A_f|^2 |B_f|^2 / n^2, from the spectra
     of their standardised ranks. NaN where fewer than two members rank anything.
     """
-    found = []
-    for one in maps:
+    mean, chance = maps.new_full((2, len(maps)), torch.nan, dtype=torch.float64)
+    for i, one in enumerate(maps):
         ranks = _standardize(rank(one.flatten(1)))
         ranks = ranks[~ranks.isnan().any(1)]
         m, n = ranks.shape
         pairs = m * (m - 1) / 2
-        if not pairs:
-            found.append([torch.nan, torch.nan])
-            continue
-        total = ((ranks @ ranks.mT).sum() - m) / 2
-        axes = tuple(range(1, one.ndim))
-        power = torch.fft.fftn(ranks.view(m, *one.shape[1:]), dim=axes).abs().square().flatten(1)
-        spread = (power.sum(0).square() - power.square().sum(0)).sum().clamp_min(0) / 2
-        found.append([float(total / pairs), 2 * float(spread.sqrt()) / n / pairs])
-    mean, chance = maps.new_tensor(found, dtype=torch.float64).reshape(-1, 2).unbind(1)
+        if pairs:
+            mean[i] = ((ranks @ ranks.mT).sum() - m) / 2 / pairs
+            axes = one.shape[1:]
+            power = torch.fft.fftn(ranks.view(m, *axes), axes).abs().square().flatten(1)
+            spread = (power.sum(0).square() - power.square().sum(0)).sum().clamp_min(0) / 2
+            chance[i] = 2 * spread.sqrt() / n / pairs
     return mean, chance
 
 
@@ -111,8 +105,7 @@ def multiples_of_mean(maps: Tensor, batch_axes: int = 1) -> Tensor:
     """
     flat = maps.reshape(*maps.shape[:batch_axes], -1).to(torch.float64)
     mean = flat.mean(-1, keepdim=True)
-    shares = flat / torch.where(mean > 0, mean, torch.ones_like(mean))
-    return shares.reshape(maps.shape).to(torch.float32)
+    return (flat / torch.where(mean > 0, mean, 1)).reshape(maps.shape).to(torch.float32)
 
 
 def _standardize(ranks: Tensor) -> Tensor:

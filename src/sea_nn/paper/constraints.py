@@ -5,7 +5,7 @@ at least epsilon in every context. Sensitivity(b), *forbidden*: f({v}) = f(0), s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,25 +18,24 @@ STEPS = 60
 """So often the level of required columns is doubled, and then halved."""
 
 
-@dataclass(frozen=True)
-class Constraints:
-    """Which features must and must not count, bool [N, n] each (None: no such constraint).
+class Constraints(NamedTuple):
+    """Which features must and must not count, bool [N, n] each.
 
     A required feature keeps a gain of at least ``epsilon``, in units of f, in every context.
     """
 
-    required: Tensor | None = None
-    forbidden: Tensor | None = None
-    epsilon: float = 1e-3
-
-    def __bool__(self) -> bool:
-        return self.required is not None or self.forbidden is not None
+    required: Tensor
+    forbidden: Tensor
+    epsilon: float
 
     def rows(self, rows: slice, device: torch.device) -> "Constraints":
         """The constraints of some of the inputs, on a device."""
-        masks = {"required": self.required, "forbidden": self.forbidden}
-        some = {k: mask[rows].to(device) for k, mask in masks.items() if mask is not None}
-        return Constraints(**some, epsilon=self.epsilon)
+        required, forbidden = (mask[rows].to(device) for mask in self[:2])
+        return Constraints(required, forbidden, self.epsilon)
+
+    def any(self) -> bool:
+        """Whether anything is required or forbidden."""
+        return bool(self.required.any() or self.forbidden.any())
 
     @torch.no_grad()
     def apply_(self, f: DSF) -> None:
@@ -44,10 +43,8 @@ class Constraints:
 
         Required columns are raised to a common least level, found by doubling and bisection.
         """
-        columns = f.first_layer().detach()
-        if self.forbidden is not None:
-            columns.masked_fill_(self.forbidden.unsqueeze(1), 0)
-        if self.required is None:
+        columns = f.first_layer().detach().masked_fill_(self.forbidden.unsqueeze(1), 0)
+        if not self.required.any():
             return
         required, start = self.required, columns.clone()
 
@@ -87,27 +84,25 @@ def _least_gain(f: DSF, required: Tensor) -> Tensor:
 
 
 def read_constraints(
-    masks: dict[str, Tensor | None],
+    required: Tensor | None,
+    forbidden: Tensor | None,
     epsilon: float,
     count: int,
     shape: tuple[int, ...],
-    grid: Sequence[int] | None = None,
+    grid: Sequence[int] | None,
 ) -> Constraints:
     """Constraints from masks in the heatmaps' shape; a grid's cell is bound if any pixel is."""
-    bound: dict[str, Tensor] = {}
-    for name, mask in masks.items():
-        if mask is None or not count:
-            continue
-        mask = expand_mask(mask, name, count, shape)
-        cells = mask if grid is None else sum_cells(mask.to(torch.float64), grid) > 0
-        bound[name] = cells.reshape(count, -1)
-    both = [mask.cpu() for mask in bound.values()]
-    if len(both) == 2 and bool((both[0] & both[1]).any()):
+    bound = []
+    for name, mask in (("required", required), ("forbidden", forbidden)):
+        mask = torch.zeros(shape, dtype=torch.bool) if mask is None else mask
+        mask = expand_mask(mask, name, count, shape).cpu()
+        bound.append((mask if grid is None else sum_cells(mask.double(), grid) > 0).flatten(1))
+    if bool((bound[0] & bound[1]).any()):
         raise InputError(
             "a feature is both required and forbidden"
             + (": two of its pixels share a cell of the grid" if grid is not None else "")
         )
     number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
-    if "required" in bound and not (number and 0 < epsilon < float("inf")):
+    if bound[0].any() and not (number and 0 < epsilon < float("inf")):
         raise InputError(f"epsilon must be above 0 for required features; got {epsilon}")
-    return Constraints(**bound, epsilon=epsilon)
+    return Constraints(*bound, epsilon)

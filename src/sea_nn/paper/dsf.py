@@ -1,4 +1,4 @@
-"""Deep submodular functions and their collapsed form [M1].
+"""Deep submodular functions, their collapsed form, and what is read off them [M1].
 
 A DSF is a feed-forward network with non-negative parameters and concave non-decreasing
 activations. On {0,1}^n it is monotone submodular; on [0,1]^n it is monotone concave.
@@ -9,6 +9,8 @@ activations. On {0,1}^n it is monotone submodular; on [0,1]^n it is monotone con
 >>> v = torch.tensor([0.0, 0, 0, 1])
 >>> bool(f(a + v) - f(a) >= f(b + v) - f(b))
 True
+>>> maximize(f, budget=2).order.shape
+torch.Size([2])
 """
 
 import math
@@ -26,8 +28,13 @@ from sea_nn.paper.greedy import Selection, sort_features, take_greedily
 from sea_nn.paper.layers import UpperLayers, parse_activation, times
 
 
+METHODS = ("auto", "naive", "lazy")
+
+
 class DSF(nn.Module):
     """A deep submodular function f: x[..., n] -> [...], or a batch of independent ones [M1].
+
+    Parameters are float64; ``copies`` has how many units each unit of a layer stands for.
 
     Args:
         n: number of features.
@@ -37,8 +44,6 @@ class DSF(nn.Module):
         init: "ones", or (low, high) for uniform draws; low must be >= 0.
         batch: hold this many independent functions; then x is [batch, ..., n].
         seed: seed of the uniform draws.
-        dtype: precision of the parameters; x is converted to it.
-        device: where the parameters live.
         collapsed: hold one unit a layer, which stands for all of its width; see ``CollapsedDSF``.
     """
 
@@ -52,8 +57,6 @@ class DSF(nn.Module):
         *,
         batch: int | None = None,
         seed: int = 0,
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
         collapsed: bool = False,
     ) -> None:
         super().__init__()
@@ -72,13 +75,13 @@ class DSF(nn.Module):
         def parameter(*shape: int) -> nn.Parameter:
             shape = self.lead + shape
             if low == high:
-                return nn.Parameter(torch.full(shape, low, dtype=dtype, device=device))
+                return nn.Parameter(torch.full(shape, low, dtype=torch.float64))
             draw = torch.rand(shape, generator=generator, dtype=torch.float64)
-            return nn.Parameter((low + (high - low) * draw).to(dtype=dtype, device=device))
+            return nn.Parameter(low + (high - low) * draw)
 
         full = (*self.widths, 1)
-        units = (1,) * len(full) if collapsed else full
-        self.copies = full if collapsed else (1,) * len(full)  # that a unit of each layer stands for
+        one = (1,) * len(full)
+        units, self.copies = (one, full) if collapsed else (full, one)
         pairs = list(zip(units, (n, *units), strict=False))
         self.weights = nn.ParameterList([parameter(out, inn) for out, inn in pairs])
         self.biases = nn.ParameterList([parameter(out) for out, _ in pairs] if bias else [])
@@ -146,22 +149,7 @@ class DSF(nn.Module):
 
     def top(self, p: int) -> Tensor:
         """The p features that greedy takes first [M10]: [p], or [N, p] for a batch."""
-        order = self.select(self.check_budget(p)).order
-        return order.reshape(*self.lead, order.shape[1])
-
-    def check_budget(self, budget: int) -> int:
-        """A number of features to take: clipped, with a warning, to those there are."""
-        try:
-            count = operator.index(budget)
-        except TypeError:
-            count = -1
-        if count < 0:
-            raise InputError(f"budget must be a whole number of features >= 0; got {budget!r}")
-        if count > self.n:
-            warnings.warn(
-                f"budget {count} was clipped to the {self.n} features there are", stacklevel=3
-            )
-        return min(count, self.n)
+        return maximize(self, p).order
 
     def slope(self, x: Tensor) -> Tensor:
         """The gradient of f at x, which bounds every gain from above: x[..., n] -> [..., n].
@@ -229,3 +217,77 @@ def join(parts: Sequence[DSF]) -> DSF:
     for own, *same in zip(*(scorer.parameters() for scorer in (whole, *parts)), strict=True):
         own.data = torch.cat(same).detach()
     return whole
+
+
+@torch.no_grad()
+def maximize(f: DSF, budget: int, method: str = "auto") -> Selection:
+    """Greedily maximise f under |A| <= budget; f(A) is at least (1 - 1/e) of the optimum [M4, M10].
+
+    Args:
+        f: a DSF or its collapsed form, one function or a batch.
+        budget: how many features to take; more than there are is clipped, with a warning.
+        method: "naive" evaluates every candidate at every step, "lazy" only those whose upper
+            bound reaches the best gain; "auto" is the faster. All give the same answer.
+
+    Returns:
+        ``Selection(order, gains)``, [k] each, or [N, k] for a batch.
+    """
+    if not isinstance(method, str) or method not in METHODS:
+        raise InputError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    if not isinstance(f, DSF):
+        raise KindError(f"maximize takes a DSF; got {type(f).__name__}")
+    try:
+        count = operator.index(budget)
+    except TypeError:
+        count = -1
+    if count < 0:
+        raise InputError(f"budget must be a whole number of features >= 0; got {budget!r}")
+    if count > f.n:
+        warnings.warn(f"budget {count} was clipped to the {f.n} features there are", stacklevel=3)
+    found = f.select(min(count, f.n), bounded=method != "naive")
+    return Selection(*(part.reshape(*f.lead, part.shape[1]) for part in found))
+
+
+@torch.no_grad()
+def attribute(f: DSF, remove_ties: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """Take the best feature, give its gain to all that tie with it, go on [M6].
+
+    The authors' code leaves tied features in (``remove_ties=False``). Returns order, gains and the
+    map, [N, n] each, with map[order[k]] = gains[k].
+
+    >>> f = CollapsedDSF(torch.tensor([[4.0, 1.0, 0.0]], dtype=torch.float64), widths=(1,))
+    >>> order, gains, values = attribute(f)
+    >>> order.tolist(), [round(v, 2) for v in gains[0].tolist()]
+    ([[0, 1, 2]], [2.0, 0.24, 0.0])
+    """
+    order, gains = f.select(f.n, remove_ties=remove_ties)
+    return order, gains, torch.zeros_like(gains).scatter_(1, order, gains)
+
+
+def lipschitz(f: DSF) -> Tensor:
+    """The smallest L with |f(x) - f(y)| <= L |x - y| on [0,1]^n, Euclidean norm: [], or [N] [M11].
+
+    The gradient of a DSF is non-negative and falls in every coordinate, so its norm is largest at
+    the origin: L = |grad f(0)|, with no slack (docs/math.md).
+
+    >>> f = DSF(16, widths=(8,), init=(0.1, 1.0))
+    >>> bool(estimate_lipschitz(f, pairs=1000) <= lipschitz(f))
+    True
+    """
+    return f.slope(torch.zeros(*f.lead, f.n)).norm(dim=-1)
+
+
+@torch.no_grad()
+def estimate_lipschitz(f: DSF, pairs: int = 10**6, seed: int = 0) -> Tensor:
+    """The largest |f(x) - f(y)| / |x - y| over random pairs from [0,1]^n: [], or [N]."""
+    check_whole("pairs", pairs, 1)
+    first = f.first_layer()
+    generator = torch.Generator(first.device).manual_seed(check_seed(seed))
+    chunk = max(1, (64 << 20) // (16 * f.n * f.count))
+    largest = first.new_zeros(f.lead)
+    for start in range(0, pairs, chunk):
+        size = (2, *f.lead, min(chunk, pairs - start), f.n)
+        x, y = first.new_empty(size).uniform_(generator=generator)
+        ratio = (f(x) - f(y)).abs() / (x - y).norm(dim=-1)
+        largest = torch.maximum(largest, ratio.amax(-1))
+    return largest

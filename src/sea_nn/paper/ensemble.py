@@ -20,13 +20,16 @@ from torch import Tensor
 
 from sea_nn.config import SEAConfig, check_config
 from sea_nn.errors import InputError
-from sea_nn.paper.attribution import attribute
+from sea_nn.features import clip_grid
+from sea_nn.paper.agreement import rank
 from sea_nn.paper.constraints import read_constraints
-from sea_nn.paper.data import check_heatmaps, check_weights, find_grid, make_training_data
-from sea_nn.paper.dsf import DSF, join
-from sea_nn.paper.fit import History, fit
-from sea_nn.paper.greedy import check_count
-from sea_nn.paper.heatmaps import upsample
+from sea_nn.paper.dsf import DSF, attribute, join
+from sea_nn.paper.fit import History, fit, make_training_data
+from sea_nn.paper.greedy import check_count, sort_features
+from sea_nn.paper.heatmaps import check_heatmaps, check_weights, upsample
+
+EPSILON = 1e-6
+AGGREGATORS = ("mean", "variance", "geometric", "borda")
 
 
 @dataclass(frozen=True)
@@ -98,11 +101,15 @@ def ensemble(
     heatmaps = check_heatmaps(heatmaps, quiet)
     weights = check_weights(weights, heatmaps)
     (count, m), shape = heatmaps.shape[:2], tuple(heatmaps.shape[2:])
-    grid = find_grid(config, shape)
-    constraints = read_constraints(
-        {"required": required, "forbidden": forbidden}, epsilon, count, shape, grid
-    )
-    if constraints and grid is not None and config.upsampling != "nearest":
+    if config.grid is not None and len(shape) != 2:
+        raise InputError(
+            f"a grid needs heatmaps with two axes [N, m, H, W]; these have shape {shape} an input: "
+            "set grid=None"
+        )
+    grid = None if config.grid is None else clip_grid(config.grid, shape)
+    constraints = read_constraints(required, forbidden, epsilon, count, shape, grid)
+    bound = constraints.any()
+    if bound and grid is not None and config.upsampling != "nearest":
         raise InputError("constraints need upsampling='nearest': another would blur them")
     dtype = torch.promote_types(heatmaps.dtype, torch.float32)
     n, pixels = math.prod(grid or shape), math.prod(shape)
@@ -115,17 +122,15 @@ def ensemble(
     vanished = False
     for start in range(0, max(count, 1), size):
         rows = slice(start, start + size)
-        bound = constraints.rows(rows, heatmaps.device)
+        restore = constraints.rows(rows, heatmaps.device).apply_ if bound else None
         given = make_training_data(heatmaps[rows], config, weights[rows])
-        f, *told = fit(given, config, map_of=map_of, project=bound.apply_ if bound else None)
+        f, *told = fit(given, config, map_of=map_of, project=restore)
         order, gains, values = attribute(f, remove_ties)
         gains = gains.to(dtype)
-        if not bound and pixels > 1:  # where every heatmap is constant, nothing was learned
-            silent = ~given.weights.any(1)
-            gains[silent], values[silent] = 0, 0
-        else:
-            silent = torch.zeros_like(gains[:, 0], dtype=torch.bool)
-        vanished |= bool((~silent & (gains[:, 0] <= 0)).any())
+        # Where every heatmap is constant, nothing was learned.
+        silent = ~given.weights.any(1) & (not bound and pixels > 1)
+        gains[silent], values[silent] = 0, 0
+        vanished |= bool((gains[~silent, 0] <= 0).any())
         painted = values.reshape(-1, *(grid or shape))
         if grid is not None:
             painted = upsample(painted, shape, config.upsampling)
@@ -180,3 +185,52 @@ def ensemble_class(
     weights = check_weights(weights, heatmaps).reshape(1, -1)
     rows = heatmaps.flatten(0, 1).unsqueeze(0)
     return ensemble(rows, config, weights=weights, **options)  # type: ignore[arg-type]
+
+
+def aggregate(
+    heatmaps: Tensor, how: str = "mean", *, weights: Tensor | None = None
+) -> Ensemble:
+    """Combine heatmaps [N, m, *shape] in [0, 1] into one map an input without learning anything.
+
+    Args:
+        heatmaps: as for ``ensemble``.
+        how: "mean" (Agg-Mean), "variance" (Agg-Var: the mean over the spread, after Rieger and
+            Hansen), "geometric", or "borda" (mean rank).
+        weights: how much each method counts, [m] or [N, m].
+
+    Returns:
+        An ``Ensemble`` without a scorer; ``gains`` are the sorted values.
+
+    >>> heatmaps = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    >>> aggregate(heatmaps, "mean").attribution.shape
+    torch.Size([2, 8, 8])
+    """
+    if how not in AGGREGATORS:
+        known = ", ".join(map(repr, AGGREGATORS))
+        raise InputError(f"unknown aggregator {how!r}: choose one of {known}")
+    heatmaps = check_heatmaps(heatmaps)
+    weights = check_weights(weights, heatmaps).unsqueeze(2)
+    rows = heatmaps.flatten(2).to(torch.float64)
+    share = weights / weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+    if how == "geometric":
+        values = ((share * (rows + EPSILON).log()).sum(1).exp() - EPSILON).clamp_min(0)
+    elif how == "borda":
+        values = (share * (rank(rows) - 1)).sum(1) / max(1, rows.shape[2] - 1)
+    else:
+        values = (share * rows).sum(1)
+    if how == "variance":
+        spread = (share * (rows - values.unsqueeze(1)).square()).sum(1).sqrt()
+        # The map's average spread is added, or agreement on nothing would win.
+        values = values / (spread + spread.mean(1, keepdim=True)).clamp_min(EPSILON)
+    order, _ = sort_features(values, values.shape[1])
+    dtype = torch.promote_types(heatmaps.dtype, torch.float32)  # Agg-Var overflows half precision
+    shape = tuple(heatmaps.shape[2:])
+    return Ensemble(
+        attribution=values.reshape(-1, *shape).to(dtype),
+        order=order,
+        gains=values.gather(1, order).to(dtype),
+        scorer=None,
+        history=History.of(values.new_zeros(len(values), 0, 5), order.new_zeros(len(order))),
+        feature_shape=shape,
+        config=SEAConfig(),
+    )

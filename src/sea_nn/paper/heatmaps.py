@@ -1,4 +1,4 @@
-"""From raw attributions to heatmaps and sets: reduce, scale, binarise, pool, upsample [M7].
+"""From raw attributions to heatmaps and sets: reduce, scale, check, binarise, pool [M7].
 
 >>> import torch
 >>> raw = torch.tensor([[[[-3.0, 1.0], [0.0, 2.0]]]])        # one input, one channel
@@ -7,6 +7,7 @@ tensor([[[1.0000, 0.3333],
          [0.0000, 0.6667]]])
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 
@@ -14,10 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sea_nn.errors import InputError
+from sea_nn.errors import AssumptionWarning, InputError, KindError
 from sea_nn.features import cell_of, sum_cells
 from sea_nn.paper.greedy import sort_features
 
+MANY_METHODS = 16
+"""More methods than this, on tables, are taken for the rows of a picture: [m, H, W]."""
 FLAT = 1e-6
 """Members' maps whose values differ by less than this share prefer no feature: it is rounding."""
 
@@ -114,13 +117,91 @@ def pool_sets(sets: Tensor, grid: Sequence[int], at_least: bool = False) -> Tens
 
 
 def upsample(maps: Tensor, size: Sequence[int], mode: str = "nearest") -> Tensor:
-    """Bring cell maps [..., rows, columns] to ``size``; "nearest" inverts the partition of pool."""
+    """Bring cell maps [..., rows, columns] to ``size``; "nearest" inverts ``pool``."""
     if mode == "nearest":
         rows = cell_of(size[0], maps.shape[-2], maps.device)
         columns = cell_of(size[1], maps.shape[-1], maps.device)
         return maps[..., rows[:, None], columns]
-    if mode == "bilinear":
-        flat = maps.reshape(-1, 1, *maps.shape[-2:])
-        wide = functional.interpolate(flat, tuple(size), mode="bilinear", align_corners=False)
-        return wide.reshape(*maps.shape[:-2], *size)
-    raise InputError(f"upsampling is 'nearest' or 'bilinear'; got {mode!r}")
+    flat = maps.reshape(-1, 1, *maps.shape[-2:])
+    wide = functional.interpolate(flat, tuple(size), mode=mode, align_corners=False)
+    return wide.reshape(*maps.shape[:-2], *size)
+
+
+def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
+    """Heatmaps [N, m, *shape] in [0, 1], detached and real, or an error that says what is wrong.
+
+    ``quiet`` leaves out the warnings, of constant heatmaps and of three axes that look like
+    [m, H, W].
+    """
+    try:
+        heatmaps = torch.as_tensor(heatmaps)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise KindError(
+            f"heatmaps must be one tensor [N, m, *shape]; got {type(heatmaps).__name__} "
+            "(stack several maps with torch.stack(maps, dim=1))"
+        ) from error
+    if heatmaps.is_complex():
+        raise KindError("heatmaps must be real numbers; these are complex")
+    if heatmaps.is_meta or heatmaps.layout != torch.strided or heatmaps.is_nested:
+        raise KindError("heatmaps must be a dense tensor that holds numbers (not meta, not sparse)")
+    if heatmaps.ndim < 3:
+        raise InputError(
+            f"heatmaps must be [N, m, *shape] (inputs, methods, features); got shape "
+            f"{tuple(heatmaps.shape)}: unsqueeze(0) a single input"
+        )
+    count, m = heatmaps.shape[:2]
+    if not quiet and heatmaps.ndim == 3 and 1 < count <= MANY_METHODS < m:
+        warnings.warn(
+            f"heatmaps {list(heatmaps.shape)} were read as {count} inputs with {m} methods and "
+            f"{heatmaps.shape[2]} features each; for {count} heatmaps [m, H, W] of one picture, "
+            "give heatmaps.unsqueeze(0)",
+            AssumptionWarning,
+            stacklevel=3,
+        )
+    if m == 0:
+        raise InputError("there is no heatmap: m = 0 methods; give at least one")
+    if math.prod(heatmaps.shape[2:]) == 0:
+        raise InputError(f"heatmaps of shape {tuple(heatmaps.shape[2:])} have no features")
+    heatmaps = heatmaps.detach()
+    if not heatmaps.is_floating_point():
+        heatmaps = heatmaps.to(torch.float32)
+    if count == 0:
+        return heatmaps
+    low, high = heatmaps.flatten(2).aminmax(dim=2)
+    for bad, what in (
+        (~(low.isfinite() & high.isfinite()), "holds NaN or infinite values: replace or drop it"),
+        ((low < 0) | (high > 1), "leaves [0, 1]: use sea_nn.paper.heatmaps.scale first"),
+    ):
+        if bool(bad.any()):
+            raise InputError(f"{_name_first(bad)} {what}")
+    still = low == high
+    if not quiet and bool(still.any()):
+        warnings.warn(
+            f"{_name_first(still)} is constant, prefers no feature, and does not count",
+            stacklevel=3,
+        )
+    return heatmaps.clone() if heatmaps.is_inference() else heatmaps
+
+
+def _name_first(chosen: Tensor) -> str:
+    i, method = chosen.nonzero()[0].tolist()
+    more = int(chosen.sum()) - 1
+    others = f" (and {more} more)" if more else ""
+    return f"the heatmap of input {i}, method {method}{others}"
+
+
+def check_weights(weights: Tensor | None, heatmaps: Tensor) -> Tensor:
+    """Weights as float64 [N, m]; all ones if None."""
+    count, m = heatmaps.shape[:2]
+    try:
+        weights = torch.as_tensor([1.0] * m if weights is None else weights, dtype=torch.float64)
+        weights = weights.detach().to(heatmaps.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise KindError(f"weights must be numbers, one a method; got {weights!r}") from error
+    if weights.shape not in ((m,), (count, m)):
+        raise InputError(
+            f"weights must be [m] = [{m}] or [N, m] = [{count}, {m}]; got {tuple(weights.shape)}"
+        )
+    if not bool((weights.isfinite() & (weights >= 0)).all()):
+        raise InputError("weights must be finite and >= 0")
+    return weights.expand(count, m)
