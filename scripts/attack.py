@@ -16,7 +16,6 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,30 +32,8 @@ from sea_nn.errors import SEAError
 COUNT, WIDTH = 16, 6
 CALLS = 17  # of the model in a run
 KINDS = ("pictures", "paths.csv", "csv", "parquet", "npz", "safetensors", "tensor")
-
-
-@dataclass
-class Tally:
-    """How often an attack was tried, and what came of it."""
-
-    name: str
-    tried: int = 0
-    noticed: int = 0
-    harmless: int = 0
-    silent: tuple[str, ...] = ()
-
-    def count(self, what: str, noticed: bool, harmless: bool = False) -> None:
-        """One more attempt; harmless is one after which every result is right."""
-        self.tried += 1
-        self.noticed += noticed
-        self.harmless += harmless and not noticed
-        if not noticed and not harmless:
-            self.silent += (what,)
-
-    def row(self) -> str:
-        """A row of a table."""
-        parts = (self.name, self.tried, self.noticed, self.harmless, len(self.silent))
-        return f"| {' | '.join(map(str, parts))} |"
+Attempts = Iterator[tuple[str, bool, bool]]
+"""By attempt what was done, whether it was noticed, and whether every result is right after it."""
 
 
 class Clock:
@@ -97,6 +74,15 @@ def explain(source: Any, out: Path, model: Any = None, **options: Any) -> Any:
     return explain_dataset(source, sea, out, quiet=True, **options)
 
 
+def is_refused(source: Any, out: Path, model: Any = None, **options: Any) -> bool:
+    """Whether such a run ends with an error in words."""
+    try:
+        explain(source, out, model, **options)
+    except SEAError:
+        return True
+    return False
+
+
 def to_tensor(image: Any) -> Tensor:
     """A picture of one row as its grey values."""
     return torch.from_numpy(np.asarray(image)[0, :, 0].copy()).float() / 255
@@ -105,19 +91,16 @@ def to_tensor(image: Any) -> Tensor:
 def write_source(kind: str, folder: Path, seed: int) -> Any:
     """Write a data set of a kind, or write another one into the same place."""
     x = np.random.default_rng(seed).integers(1, 255, (COUNT, WIDTH)).astype("u1")
-    rows = x.astype("f4") / 255
-    path = folder / f"source.{kind}"
+    rows, path = x.astype("f4") / 255, folder / f"source.{kind}"
     if kind in ("pictures", "paths.csv"):
         (folder / "pictures").mkdir(exist_ok=True)
         for i, row in enumerate(x):
             Image.fromarray(np.tile(row, (4, 1))).save(folder / f"pictures/{i:02}.png")
         if kind == "pictures":
             return folder / "pictures"
-        path = folder / "paths.csv"
         path.write_text("path\n" + "".join(f"pictures/{i:02}.png\n" for i in range(COUNT)))
     elif kind == "csv":
-        lines = [",".join("abcdef"), *(",".join(map(str, row)) for row in rows.tolist())]
-        path.write_text("\n".join(lines))
+        np.savetxt(path, rows, "%.9g", ",", header=",".join("abcdef"), comments="")
     elif kind == "parquet":
         import pyarrow as pa
         import pyarrow.parquet
@@ -130,27 +113,23 @@ def write_source(kind: str, folder: Path, seed: int) -> Any:
     return path
 
 
-def read_maps(out: Path) -> dict[str, tuple[Any, ...]]:
-    """What a run says of each input."""
+def read_maps(out: Path) -> dict[str, Any]:
+    """What a run says of each input; None of one that failed."""
+    found = {one.id: one for one in read_dataset(out)}
     return {
-        one.id: (
-            one.row["target"],
-            one.row["score"],
-            None if one.row["error"] else one.map.tolist(),
-        )
-        for one in read_dataset(out)
+        id_: None if one.row["error"] else (one.row["target"], one.row["score"], one.map.tolist())
+        for id_, one in found.items()
     }
 
 
-def flip_bits(points: int, chance: random.Random, folder: Path) -> Tally:
-    """One bit of one file of a run, of every kind of file, at a random place."""
-    tally, out = Tally("a bit flipped in a file of a run"), folder / "flipped"
-    source = write_source("npz", folder, 0)
-    explain(source, out, members=True)
+def flip_bits(points: int, chance: random.Random, folder: Path) -> Attempts:
+    """A bit flipped in a file of a run, of every kind of file."""
+    out = folder / "flipped"
+    explain(write_source("npz", folder, 0), out, members=True)
     files = sorted(p for p in out.rglob("*") if p.is_file() and p.stat().st_size)
-    kinds = {path.suffix: [p for p in files if p.suffix == path.suffix] for path in files}
+    kinds = sorted({path.suffix for path in files})
     for point in range(points):
-        path = chance.choice(kinds[sorted(kinds)[point % len(kinds)]])
+        path = chance.choice([p for p in files if p.suffix == kinds[point % len(kinds)]])
         whole = path.read_bytes()
         place, bit = chance.randrange(len(whole)), chance.randrange(8)
         path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << bit)]) + whole[place + 1 :])
@@ -158,47 +137,40 @@ def flip_bits(points: int, chance: random.Random, folder: Path) -> Tally:
             noticed = bool(read_dataset(out).verify())
         except SEAError:
             noticed = True
-        tally.count(f"{path.name}, byte {place}, bit {bit}", noticed)
+        yield f"{path.name}, byte {place}, bit {bit}", noticed, False
         path.write_bytes(whole)
-    return tally
 
 
-def change_sources(points: int, chance: random.Random, folder: Path) -> Tally:
-    """A source replaced by another one of the same shape while the run is on, at a random call."""
-    tally, wanted = Tally("a source changed while the run is on"), {}
+def change_sources(points: int, chance: random.Random, folder: Path) -> Attempts:
+    """A source replaced by another one of the same shape while the run is on."""
+
+    def open_source(kind: str, place: Path) -> tuple[Any, Callable[[], Any]]:
+        place.mkdir()
+        if kind == "tensor":
+            x = torch.rand(COUNT, WIDTH, generator=torch.Generator().manual_seed(0))
+            return x, partial(x.mul_, 0.5)
+        return write_source(kind, place, 0), partial(write_source, kind, place, 1)
+
+    wanted = {}
     for kind in KINDS:
         place = folder / f"before-{kind}"
-        place.mkdir()
-        explain(_open(kind, place)[0], place / "out")
+        explain(open_source(kind, place)[0], place / "out")
         wanted[kind] = read_maps(place / "out")
     for point in range(points):
-        kind = KINDS[point % len(KINDS)]
-        place = folder / f"changed-{point}"
-        place.mkdir()
-        source, change = _open(kind, place)
+        kind, place = KINDS[point % len(KINDS)], folder / f"changed-{point}"
+        source, change = open_source(kind, place)
         model = Linear(chance.randrange(1, CALLS), change).eval()
-        outcome = explain(source, place / "out", model)
+        n_failed = explain(source, place / "out", model).n_failed
         found = read_maps(place / "out")
-        right = all(found[i] == wanted[kind][i] for i in found if found[i][2] is not None)
-        tally.count(f"{kind} at point {point}", right and outcome.n_failed > 0, right)
+        right = all(found[i] in (None, wanted[kind][i]) for i in found)
+        yield f"{kind} at point {point}", right and n_failed > 0, right
         shutil.rmtree(place)
-    return tally
 
 
-def _open(kind: str, folder: Path) -> tuple[Any, Callable[[], Any]]:
-    """A source, and what changes it."""
-    if kind == "tensor":
-        x = torch.rand(COUNT, WIDTH, generator=torch.Generator().manual_seed(0))
-        return x, partial(x.mul_, 0.5)
-    return write_source(kind, folder, 0), partial(write_source, kind, folder, 1)
-
-
-def remove_results(points: int, chance: random.Random, folder: Path) -> Tally:
-    """The folder, its manifest, a shard or a tensor file removed while the run is on."""
-    tally = Tally("results removed while the run is on")
+def remove_results(points: int, chance: random.Random, folder: Path) -> Attempts:
+    """Folder, manifest, rows, maps or inputs removed while the run is on, which then goes on."""
     source = write_source("npz", folder, 0)
     explain(source, folder / "undisturbed")
-    wanted = read_maps(folder / "undisturbed")
     for point in range(points):
         out = folder / f"removed-{point}"
         what = ("", "manifest.json", "rows", "tensors", "inputs.parquet")[point % 5]
@@ -206,38 +178,27 @@ def remove_results(points: int, chance: random.Random, folder: Path) -> Tally:
         def remove(path: Path = out / what) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
-        try:
-            explain(source, out, Linear(chance.randrange(8, CALLS), remove).eval())
-            noticed = False
-        except SEAError:
-            noticed = True
-        explain(source, out)  # a rerun goes on, whatever was removed
-        whole = read_maps(out) == wanted and not read_dataset(out).verify()
-        tally.count(f"{what or 'the folder'} at point {point}", noticed and whole, whole)
-    return tally
+        noticed = is_refused(source, out, Linear(chance.randrange(8, CALLS), remove).eval())
+        explain(source, out)
+        same = read_maps(out) == read_maps(folder / "undisturbed")
+        whole = same and not read_dataset(out).verify()
+        yield f"{what or 'the folder'} at point {point}", noticed and whole, whole
 
 
-def change_reruns(points: int, chance: random.Random, folder: Path) -> Tally:
-    """A half-done run is started again with one thing changed."""
-    tally = Tally("a rerun with one thing changed")
+def change_reruns(points: int, chance: random.Random, folder: Path) -> Attempts:
+    """A half-done run started again with one thing changed."""
     for point in range(points):
-        name, (model, options) = chance.choice(list(list_changes()))
+        name, (model, options) = chance.choice(list(list_changes().items()))
         out = folder / f"rerun-{point}"
         source = write_source("npz", folder, 0)
         explain(source, out)
         for path in chance.sample(sorted(out.glob("rows/*/*.parquet")), 4):
             os.remove(path)
-        try:
-            explain(source, out, model, **options)
-            noticed = False
-        except SEAError:
-            noticed = True
-        tally.count(name, noticed)
-    return tally
+        yield name, is_refused(source, out, model, **options), False
 
 
-def list_changes() -> Iterator[tuple[str, tuple[Any, dict[str, Any]]]]:
-    """What a rerun may have that the first run had not."""
+def list_changes() -> dict[str, tuple[Any, dict[str, Any]]]:
+    """What a rerun may have that the first run had not: a model, or options."""
 
     class Other(Linear):
         def forward(self, x: Tensor) -> Tensor:
@@ -249,14 +210,23 @@ def list_changes() -> Iterator[tuple[str, tuple[Any, dict[str, Any]]]]:
     weight.layer.bias.data[0] += 1e-6
     hooked.register_forward_hook(lambda module, given, made: -made)
     models = {"forward": Other().eval(), "constant": constant, "buffer": buffer}
-    for name, model in {**models, "weight": weight, "hook": hooked}.items():
-        yield name, (model, {})
-    yield "preprocess", (None, {"preprocess": lambda image: 1 - to_tensor(image)})
-    yield "members", (None, {"members": True})
-    yield "labels", (None, {"labels": ("a", "b", "c")})
+    return {
+        **{name: (m, {}) for name, m in {**models, "weight": weight, "hook": hooked}.items()},
+        "preprocess": (None, {"preprocess": lambda image: 1 - to_tensor(image)}),
+        "members": (None, {"members": True}),
+        "labels": (None, {"labels": ("a", "b", "c")}),
+    }
 
 
 ATTACKS = (flip_bits, change_sources, remove_results, change_reruns)
+
+
+def count(attempts: Attempts) -> tuple[int, int, int, list[str]]:
+    """How many there were, were noticed, were harmless; and those that were silently wrong."""
+    tried = list(attempts)
+    noticed = sum(seen for _, seen, _ in tried)
+    silent = [what for what, seen, harmless in tried if not (seen or harmless)]
+    return len(tried), noticed, len(tried) - noticed - len(silent), silent
 
 
 def main() -> None:
@@ -270,8 +240,9 @@ def main() -> None:
     for attack in ATTACKS:
         with tempfile.TemporaryDirectory() as place:
             points = 10 * given.points if attack is flip_bits else given.points
-            tally = attack(points, random.Random(given.seed), Path(place))
-        print(tally.row(), *tally.silent, sep="\n")
+            *counts, silent = count(attack(points, random.Random(given.seed), Path(place)))
+        print(f"| {attack.__doc__} | {' | '.join(map(str, counts))} | {len(silent)} |")
+        print(*silent, sep="\n", end="\n" if silent else "")
 
 
 if __name__ == "__main__":

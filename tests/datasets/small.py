@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn import SEA
+from sea_nn.datasets.run import Outcome, explain_dataset
 
 METHODS = ("saliency", "input_x_gradient")
 SHAPE = (1, 8, 8)
@@ -46,6 +47,13 @@ def make_inputs(count: int = 24) -> Tensor:
     return torch.randn(count, *SHAPE, generator=torch.Generator().manual_seed(5))
 
 
+def run(out: Path, source: Any = None, sea: SEA | None = None, **options: Any) -> Outcome:
+    """Explain a data set, of 24 inputs in 12 shards."""
+    source = make_inputs() if source is None else source
+    options = {"batch_size": 2, "shard_size": 2, "quiet": True, **options}
+    return explain_dataset(source, sea or make_sea(), out, **options)
+
+
 def hash_results(out: Path) -> dict[str, str]:
     """Every byte of the results: rows, tensors and the table of inputs."""
     found = [p for p in Path(out).rglob("*") if p.suffix in (".parquet", ".safetensors")]
@@ -58,23 +66,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--slow", type=float, default=0.0)
+    parser.add_argument("--slow", default="0")
     parser.add_argument("--address")
     parser.add_argument("--count", type=int, default=24)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    os.environ["SMALL_IS_SLOW"] = str(given.slow)
-    from sea_nn import explain_dataset
-
-    explain_dataset(
-        make_inputs(given.count),
-        make_sea(),
-        given.out,
-        workers=given.workers,
-        address=given.address,
-        batch_size=2,
-        shard_size=2,
-    )
+    os.environ["SMALL_IS_SLOW"] = given.slow
+    how = {"workers": given.workers, "address": given.address, "quiet": False}
+    run(given.out, make_inputs(given.count), **how)
 
 
 if __name__ == "__main__":

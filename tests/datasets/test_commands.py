@@ -6,11 +6,8 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from sea_nn.cli import app
-
-pytest.importorskip("pyarrow", reason="data sets need pyarrow: pip install 'sea-nn[datasets]'")
-
 from sea_nn import read_dataset
+from sea_nn.cli import app
 
 OPTIONS = ("--model", "fashion-cnn", "--methods", "saliency,input_x_gradient", "--device", "cpu")
 

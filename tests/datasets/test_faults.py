@@ -7,22 +7,17 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 import torch
 
+from sea_nn import SEA, read_dataset
 from sea_nn.datasets.storage import list_committed, read_log
-from sea_nn.sea import SEA
 from tests.datasets import small
-from tests.datasets.small import Net, hash_results, make_inputs, make_sea
-
-pytest.importorskip(
-    "pyarrow", reason="whole data sets need pyarrow: pip install 'sea-nn[datasets]'"
-)
-
-from sea_nn import explain_dataset, read_dataset
+from tests.datasets.small import Net, hash_results, make_inputs, run
 
 TIMEOUT = 180
 SERVER = multiprocessing.get_context("forkserver")
@@ -62,19 +57,8 @@ def wait_for(out: Path, count: int, process: BaseProcess) -> None:
         time.sleep(0.01)
 
 
-def count_begun(out: Path) -> dict[int, int]:
-    begun: dict[int, int] = {}
-    for event in read_log(out):
-        if event["event"] == "begin":
-            begun[event["shard"]] = begun.get(event["shard"], 0) + 1
-    return begun
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "undisturbed"
-    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
-    return hash_results(out)
+def count_begun(out: Path) -> Counter[int]:
+    return Counter(event["shard"] for event in read_log(out) if event["event"] == "begin")
 
 
 def test_a_killed_run_is_completed_bit_for_bit(tmp_path, undisturbed):
@@ -89,7 +73,7 @@ def test_a_killed_run_is_completed_bit_for_bit(tmp_path, undisturbed):
     assert not half.complete
     assert len(half) == 2 * done == len(half.to_arrow())
     assert half["0"].map.sum() > 0
-    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    run(out)
     assert hash_results(out) == undisturbed
     assert sum(count - 1 for count in count_begun(out).values()) <= 1  # the open shard
     assert not list(out.rglob(".sea-*"))
@@ -105,7 +89,7 @@ def test_a_signal_finishes_the_open_shard_and_says_how_to_go_on(tmp_path, undist
     assert "start the same command again" in said(out).read_text()
     assert all(count == 1 for count in count_begun(out).values())
     assert len(list_committed(out)) == len(count_begun(out))  # nothing begun was dropped
-    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    run(out)
     assert hash_results(out) == undisturbed
     assert all(count == 1 for count in count_begun(out).values())
 
@@ -113,7 +97,7 @@ def test_a_signal_finishes_the_open_shard_and_says_how_to_go_on(tmp_path, undist
 def test_torn_writes_do_not_count(tmp_path, undisturbed):
     """Files of every length that power loss may leave under the draft's name, and tensors alone."""
     out = tmp_path / "out"
-    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    run(out)
     for shard in (1, 5, 9):
         rows = out / "rows" / "0000" / f"{shard:07d}.parquet"
         content = rows.read_bytes()
@@ -122,7 +106,7 @@ def test_torn_writes_do_not_count(tmp_path, undisturbed):
     (tensors,) = (out / "tensors" / "0000").glob("0000005.*")
     tensors.write_bytes(tensors.read_bytes()[:100])
     assert len(read_dataset(out)) == 18
-    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    run(out)
     assert hash_results(out) == undisturbed
 
 
@@ -138,7 +122,7 @@ def test_a_second_signal_drops_the_open_shard(tmp_path, undisturbed):
     assert end(process) != 0
     assert not list(out.rglob(".sea-*"))
     torch.set_num_threads(1)
-    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    run(out)
     assert hash_results(out) == undisturbed
 
 
@@ -156,7 +140,6 @@ def test_a_second_signal_does_not_commit_half_an_answer(tmp_path):
             return super().forward(x)
 
     sea = SEA(Stopping().eval(), budget=64, output="logits")
-    sizes = {"batch_size": 2, "shard_size": 2, "internal_batch_size": 4}
     with pytest.raises(KeyboardInterrupt):
-        explain_dataset(make_inputs(4), sea, tmp_path, **sizes, quiet=True)
+        run(tmp_path, make_inputs(4), sea, internal_batch_size=4)
     assert list_committed(tmp_path) == []

@@ -11,29 +11,17 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip(
-    "pyarrow", reason="whole data sets need pyarrow: pip install 'sea-nn[datasets]'"
-)
-
-from sea_nn import explain_dataset
 from sea_nn.datasets.cluster import Plan
 from sea_nn.datasets.progress import Progress
 from sea_nn.datasets.shard import Done, Job, Task
 from sea_nn.datasets.storage import list_committed
-from tests.datasets.small import hash_results, make_inputs, make_sea
+from tests.datasets.small import hash_results, make_inputs, make_sea, run
 from tests.datasets.test_faults import count_begun, end, said, start, wait_for
 
 pytestmark = pytest.mark.skipif(
     find_spec("ray") is None,  # importing it takes a second
     reason="workers on many machines need Ray: pip install 'sea-nn[ray]'",
 )
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "undisturbed"
-    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
-    return hash_results(out)
 
 
 def find_workers(out: Path) -> list[int]:
@@ -53,7 +41,7 @@ def test_a_lost_worker_and_then_a_lost_driver_change_no_byte(tmp_path, undisturb
     process.kill()
     end(process)
     assert len(list_committed(out)) < 12
-    explain_dataset(make_inputs(), make_sea(), out, batch_size=2, shard_size=2, quiet=True)
+    run(out)
     assert hash_results(out) == undisturbed
     assert sum(count - 1 for count in count_begun(out).values()) <= 1 + 2  # the open ones
 
@@ -61,16 +49,18 @@ def test_a_lost_worker_and_then_a_lost_driver_change_no_byte(tmp_path, undisturb
 def test_what_a_lost_worker_had_comes_first_and_a_deadly_shard_is_given_up():
     tasks = [Task(k, ()) for k in range(6)]
     plan = Plan(tasks, 2)
-    assert plan.next("a") == (tasks[0], tasks[1])
-    assert plan.next("b") == (tasks[2], tasks[3])
-    assert plan.lose("a") is None
-    assert plan.next("c") == (tasks[0], tasks[1])
+    assert plan.next("a") == tasks[:2]
+    assert plan.next("b") == tasks[2:4]
+    plan.lose("a")
+    assert plan.next("c") == tasks[:2]
     plan.commit("c")
-    assert plan.next("c") == (tasks[1], tasks[4])
+    assert plan.next("c") == [tasks[1], tasks[4]]
     for name, following in zip("cde", "def", strict=True):  # shard 1 kills whoever takes it
-        assert plan.lose(name) == (1 if name == "e" else None)
+        assert plan.given_up == []
+        plan.lose(name)
         found = plan.next(following)
-    assert found == (tasks[4], None)
+    assert plan.given_up == [1]
+    assert found == [tasks[4]]
     assert plan.attempts[4] == 0
     assert plan.left == 4
 
@@ -82,7 +72,7 @@ def test_a_model_on_a_gpu_travels_on_the_cpu_and_the_caller_keeps_its_own(tmp_pa
     from sea_nn.datasets.manifest import Manifest
     from sea_nn.datasets.sources import open_source
 
-    explain_dataset(make_inputs(2), make_sea(), tmp_path, batch_size=2, shard_size=2, quiet=True)
+    run(tmp_path, make_inputs(2))
     manifest, sea = dataclasses.replace(Manifest.read(tmp_path), device="cuda"), make_sea()
     sent = _pack(ray, Job(manifest, open_source(make_inputs(2)), sea, tmp_path)).sea.forward_func
     assert sent is not sea.forward_func
@@ -93,5 +83,5 @@ def test_progress_counts_what_was_explained_by_how_many():
     progress = Progress(10, quiet=True)
     progress.workers = 2
     progress.tick(2)
-    progress.commit(Done(0, 2, 1, 20, 0, {}))
+    progress.commit(Done(0, 2, 1, 20, 0, 0.0))
     assert progress.describe().startswith("2 of 10 inputs, 20 evaluations, 1 failed, 2 workers")

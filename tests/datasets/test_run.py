@@ -7,28 +7,20 @@ import os
 
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
+from sea_nn import read_dataset
 from sea_nn.datasets.run import Outcome, explain_dataset
 from sea_nn.datasets.storage import BusyError, list_committed, lock, rows_path
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.function import SetFunction
 from sea_nn.sea import SEA
-from sea_nn.vision.images import Preprocess
+from tests.datasets import small
 from tests.datasets.small import METHODS, Net, hash_results, make_inputs, make_sea
-
-pytest.importorskip(
-    "pyarrow", reason="whole data sets need pyarrow: pip install 'sea-nn[datasets]'"
-)
-
-from sea_nn import read_dataset
-
-SIZES = {"batch_size": 2, "shard_size": 4, "quiet": True}
 
 
 def run(source, out, sea=None, **options) -> Outcome:
-    return explain_dataset(source, sea or make_sea(), out, **{**SIZES, **options})
+    return small.run(out, source, sea, **{"shard_size": 4, **options})
 
 
 def test_every_input_gets_a_row_and_a_map(tmp_path):
@@ -61,18 +53,6 @@ def test_a_rerun_does_only_what_is_missing(tmp_path):
     assert run(make_inputs(), out).n_fresh == 0
 
 
-def test_a_damaged_shard_is_done_again(tmp_path):
-    out = tmp_path / "out"
-    run(make_inputs(), out)
-    before = hash_results(out)
-    rows = rows_path(out, 1)
-    rows.write_bytes(rows.read_bytes()[:-30])
-    (tensors,) = out.glob("tensors/0000/0000003.*")
-    tensors.write_bytes(tensors.read_bytes()[:-1])
-    assert run(make_inputs(), out).n_fresh == 8
-    assert hash_results(out) == before
-
-
 @pytest.mark.parametrize(
     ("change", "word"),
     [
@@ -87,15 +67,6 @@ def test_other_settings_are_refused_by_name(tmp_path, change, word):
     run(make_inputs(6), tmp_path)
     with pytest.raises(InputError, match=f"setting {word}"):
         run(make_inputs(6), tmp_path, **change)
-
-
-def test_other_weights_are_refused(tmp_path):
-    run(make_inputs(6), tmp_path)
-    other = Net().eval()
-    with torch.no_grad():
-        other.head.bias[0] += 1e-6
-    with pytest.raises(InputError, match="model weights"):
-        run(make_inputs(6), tmp_path, SEA(other, METHODS))
 
 
 def test_another_source_is_refused_and_the_difference_named(tmp_path):
@@ -133,32 +104,6 @@ def test_failing_inputs_become_rows_and_spare_the_others(tmp_path):
     assert torch.allclose(data["7"].map, alone.attribution[0, 0], atol=3e-4 * largest)
 
 
-def test_a_picture_that_changes_during_the_run_is_a_row_with_an_error(tmp_path):
-    source = tmp_path / "pictures"
-    source.mkdir()
-    for i in range(12):
-        Image.new("L", (8, 8), 20 * i).save(source / f"{i:02d}.png")
-    sea = make_sea()
-    explain, changed = sea.explain, []
-
-    def change(*args, **options):
-        if not changed:  # once: a file that is being written is broken, not changed
-            changed.append(Image.new("L", (8, 8), 255).save(source / "11.png"))
-        return explain(*args, **options)
-
-    sea.explain = change
-    preprocess = Preprocess(resize=8, crop=8, mean=(0.0,), std=(1.0,), channels=1)
-    outcome = run(source, tmp_path / "out", sea, preprocess=preprocess)
-    assert outcome.errors["changed"][0] == 1
-    assert read_dataset(tmp_path / "out")["11.png"].row["error_kind"] == "changed"
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="cannot be written"):
-        run(make_inputs(2), tmp_path / "file" / "out")
-
-
 def test_a_dead_input_is_an_error(tmp_path):
     class Dead(nn.Module):
         def forward(self, x):
@@ -173,8 +118,9 @@ def test_a_dead_input_is_an_error(tmp_path):
     assert read_dataset(tmp_path)["1"].row["error"] is None
 
 
-def test_a_map_of_zeros_is_a_failed_check(tmp_path):
-    sea = make_sea()
+def test_a_map_of_zeros_and_a_function_that_says_little_are_failed_checks(tmp_path, monkeypatch):
+    monkeypatch.setattr(SetFunction, "find_doubt", lambda self: torch.tensor([0.0, 1.0]))
+    sea = SEA(Net().eval(), METHODS, budget=40)
     explain = sea.explain
 
     def explain_first_alone(*args, **options):
@@ -184,13 +130,8 @@ def test_a_map_of_zeros_is_a_failed_check(tmp_path):
 
     sea.explain = explain_first_alone
     run(make_inputs(2), tmp_path, sea)
-    assert [one.row["checks"] for one in read_dataset(tmp_path)] == [[], ["SEA: flat"]]
-
-
-def test_a_function_that_says_little_is_a_failed_check(tmp_path, monkeypatch):
-    monkeypatch.setattr(SetFunction, "find_doubt", lambda self: torch.tensor([0.0, 1.0]))
-    run(make_inputs(2), tmp_path, SEA(Net().eval(), METHODS, budget=40))
-    assert [one.row["checks"] for one in read_dataset(tmp_path)] == [[], ["SEA: says little"]]
+    checks = [one.row["checks"] for one in read_dataset(tmp_path)]
+    assert checks == [[], ["SEA: flat", "SEA: says little"]]
 
 
 def test_memory_that_does_not_suffice_halves_the_batch(tmp_path):
@@ -289,6 +230,9 @@ def test_bad_arguments_are_refused(tmp_path):
         run(make_inputs(2), tmp_path, precision="int4")
     with pytest.raises(InputError, match="none of the first"):
         run([torch.zeros(3, dtype=torch.int64)], tmp_path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="cannot be written"):
+        run(make_inputs(2), tmp_path / "file" / "out")
     run(make_inputs(2), tmp_path / "out")
     (tmp_path / "out" / "manifest.json").unlink()
     with pytest.raises(InputError, match="choose another folder"):

@@ -9,15 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from sea_nn.datasets.summary import find_shortcuts
-from sea_nn.sea import SEA
-from tests.datasets.small import make_inputs, make_sea
-from tests.helpers.browser import Browser
-
-pytest.importorskip("pyarrow", reason="data sets need pyarrow: pip install 'sea-nn[datasets]'")
-
-from sea_nn import explain_dataset, read_dataset
+from sea_nn import SEA, SEAConfig, ensemble_class, read_dataset
 from sea_nn.datasets.pages import write_pages
+from sea_nn.datasets.storage import rows_path
+from sea_nn.datasets.summary import find_shortcuts
+from sea_nn.errors import InputError
+from tests.datasets.small import make_inputs, run
+from tests.helpers.browser import Browser
 
 SIDE = 24
 
@@ -53,10 +51,8 @@ def plant(count: int) -> torch.Tensor:
 def cheated(tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "out"
     sea = SEA(Cheat(), ("input_x_gradient", "occlusion"))
-    explain_dataset(
-        plant(24), sea, out, batch_size=8, shard_size=8, labels=("blob", "<mark>"), members=True,
-        quiet=True,
-    )  # fmt: skip
+    sizes = {"batch_size": 8, "shard_size": 8}
+    run(out, plant(24), sea, **sizes, labels=("blob", "<mark>"), members=True)
     return read_dataset(out)
 
 
@@ -77,8 +73,6 @@ def test_evidence_outside_given_masks_is_reported(cheated):
 
 
 def test_class_maps_are_those_of_all_inputs_at_once(cheated):
-    from sea_nn import SEAConfig, ensemble_class
-
     found = next(c for c in cheated.summary().classes if c.name == "<mark>")
     heat = torch.stack([one.members for one in cheated if one.row["target"] == 1])
     wanted = ensemble_class(heat, SEAConfig()).attribution[0]
@@ -97,17 +91,14 @@ def test_the_odd_one_out_is_the_outlier(tmp_path):
             return torch.stack([(x**2).sum((1, 2, 3)), x.sum((1, 2, 3)) * 0.01], 1)
 
     sea = SEA(Sum(), ("input_x_gradient", "saliency"))
-    explain_dataset(x, sea, tmp_path, batch_size=3, shard_size=3, curve=False, quiet=True)
+    run(tmp_path, x, sea, curve=False)
     (only,) = read_dataset(tmp_path).summary(n_examples=2).classes
     assert only.outliers[0] == "5"
     assert "5" not in only.prototypes
 
 
-def test_an_even_spread_is_no_shortcut():
+def test_an_even_spread_is_no_shortcut_and_a_series_has_no_frame():
     assert find_shortcuts(torch.full((5, 10, 10), 0.01)) == []
-
-
-def test_a_series_has_no_frame_that_a_shortcut_could_lie_in():
     maps = torch.zeros(5, 10, 10)
     maps[:, 0, 0] = 1.0
     assert find_shortcuts(maps)
@@ -130,7 +121,7 @@ def test_tables_of_features_can_be_summarized(tmp_path):
     model = nn.Linear(5, 2)
     sea = SEA(model, ("saliency", "input_x_gradient"))
     x = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
-    explain_dataset(x, sea, tmp_path / "out", batch_size=2, shard_size=2, quiet=True)
+    run(tmp_path / "out", x, sea)
     found = read_dataset(tmp_path / "out").summary()
     write_pages(found, tmp_path / "page")
     assert sum(c.count for c in found.classes) == 6
@@ -144,20 +135,14 @@ def test_members_with_constant_maps_do_not_warn(tmp_path):
             return torch.stack([x.sum((1, 2, 3)), (x**2).sum((1, 2, 3))], 1)
 
     sea = SEA(Half(), ("saliency", "input_x_gradient"))
-    explain_dataset(
-        make_inputs(4), sea, tmp_path, batch_size=2, shard_size=2, target=0, members=True,
-        curve=False, quiet=True,
-    )  # fmt: skip
+    run(tmp_path, make_inputs(4), sea, target=0, members=True, curve=False)
     (only,) = read_dataset(tmp_path).summary().classes  # warnings are errors here
     assert read_dataset(tmp_path)["0"].row["checks"] == ["saliency: flat"]
     assert float(only.class_map.max()) > 0
 
 
 def test_nothing_finished_is_said(tmp_path):
-    from sea_nn.datasets.storage import rows_path
-    from sea_nn.errors import InputError
-
-    explain_dataset(make_inputs(2), make_sea(), tmp_path, batch_size=2, shard_size=2, quiet=True)
+    run(tmp_path, make_inputs(2))
     rows_path(tmp_path, 0).unlink()
     with pytest.raises(InputError, match="nothing to summarize"):
         read_dataset(tmp_path).summary()

@@ -46,30 +46,35 @@ class Plan:
         self.queue, self.n_workers, self.left = deque(tasks), n_workers, len(tasks)
         self.held: dict[str, deque[Task]] = {}
         self.attempts = Counter[int]()
+        self.losses = 0  # of workers, since the last commit
+        self.given_up: list[int] = []
 
-    def next(self, worker: str) -> tuple[Task | None, Task | None]:
+    def next(self, worker: str) -> list[Task]:
         """The shard that a worker is to do now, and the one that it should read meanwhile."""
-        held = self.held.setdefault(worker, deque())
+        held = self.held.pop(worker, deque())
         # Near the end, nobody holds what others lack.
         while self.queue and (not held or len(held) < 2 and len(self.queue) >= self.n_workers):
             held.append(self.queue.popleft())
-        pair = [*held, None, None]
-        return pair[0], pair[1]
+        if held:
+            self.held[worker] = held
+        return list(held)
 
     def commit(self, worker: str) -> None:
         """A worker committed its shard."""
         self.held[worker].popleft()
         self.left -= 1
+        self.losses = 0
 
-    def lose(self, worker: str) -> int | None:
+    def lose(self, worker: str) -> None:
         """Take back what a lost worker had; a shard that kills all workers is given up."""
-        held, given_up = self.held.pop(worker, deque()), None
+        held = self.held.pop(worker, deque())
+        self.losses += 1
         if held:
             self.attempts[held[0].shard] += 1
             if self.attempts[held[0].shard] >= ATTEMPTS:
-                given_up, self.left = held.popleft().shard, self.left - 1
+                self.given_up.append(held.popleft().shard)
+                self.left -= 1
         self.queue.extendleft(reversed(held))
-        return given_up
 
 
 def run_on_ray(
@@ -79,47 +84,24 @@ def run_on_ray(
 
     Without an address, Ray is started on this machine. Returns the shards that were given up.
     """
-    given_up: list[int] = []
     plan, names = Plan(tasks, workers), map(str, count(1))
     with _connect(workers, address, job) as ray:
         on_gpu = job.manifest.device == "cuda"
-        needs = {"num_cpus": 0 if on_gpu else 1, "num_gpus": int(on_gpu)}
+        kind = ray.remote(num_cpus=int(not on_gpu), num_gpus=int(on_gpu))(_RayWorker)
         sent = ray.put(_pack(ray, job))
         running: dict[Any, tuple[str, Any]] = {}  # by a call under way, its worker
-        ready: set[str] = set()
 
         def hire() -> None:
             name = next(names)
-            actor = ray.remote(**needs)(_RayWorker).remote(sent, name)
+            actor = kind.remote(sent, name)
             running[actor.join.remote()] = name, actor
-
-        def take(name: str, actor: Any, done: Done | None) -> None:
-            ready.add(name)
-            if done is not None:
-                plan.commit(name)
-                progress.commit(done)
-            task, following = (None, None) if progress.signal else plan.next(name)
-            if task is not None:
-                running[actor.do.remote(task, following)] = name, actor
-            else:
-                plan.held.pop(name, None)
-
-        def lose(name: str, error: Exception) -> None:
-            progress.say(f"worker {name} was lost ({type(error).__name__})")
-            ready.discard(name)
-            shard = plan.lose(name)
-            if shard is not None:
-                progress.say(f"shard {shard} was given up: {ATTEMPTS} workers died")
-                given_up.append(shard)
-            hire()
 
         for _ in range(min(workers, len(tasks))):
             hire()
-        losses, seen = 0, time.monotonic()  # since the last commit, and since workers were there
+        seen = time.monotonic()  # when there were workers
         try:
-            while plan.left and running and (any(plan.held.values()) or not progress.signal):
-                ended, _ = ray.wait(list(running), timeout=1.0)
-                for future in ended:
+            while plan.left and running and (plan.held or not progress.signal):
+                for future in ray.wait(list(running), timeout=1.0)[0]:
                     name, actor = running.pop(future)
                     try:
                         done = ray.get(future)
@@ -127,18 +109,24 @@ def run_on_ray(
                         known = isinstance(error.cause, SEAError | OSError)
                         raise (error.cause if known else error) from error
                     except ray.exceptions.RayError as error:
-                        losses += 1
-                        if losses > ATTEMPTS * (workers + 1):
+                        progress.say(f"worker {name} was lost ({type(error).__name__})")
+                        plan.lose(name)
+                        if plan.losses > ATTEMPTS * (workers + 1):
                             raise WorkerLossError(
-                                f"{losses} workers were lost and nothing was done; what is "
+                                f"{plan.losses} workers were lost and nothing was done; what is "
                                 f"committed stays. The logs of Ray say why ({error})"
                             ) from error
-                        lose(name, error)
+                        hire()
+                        continue
+                    if done is not None:
+                        plan.commit(name)
+                        progress.commit(done)
+                    if not progress.signal and (tasks := plan.next(name)):
+                        running[actor.do.remote(*tasks)] = name, actor
                     else:
-                        losses = losses if done is None else 0
-                        take(name, actor, done)
-                progress.workers = len(ready)
-                if ready:
+                        plan.held.pop(name, None)
+                progress.workers = len(plan.held)
+                if plan.held:
                     seen = time.monotonic()
                 elif time.monotonic() - seen > STALL:
                     raise WorkerLossError(
@@ -149,7 +137,7 @@ def run_on_ray(
         finally:
             for _, actor in running.values():
                 ray.kill(actor)
-    return given_up
+    return plan.given_up
 
 
 class _RayWorker:
@@ -172,7 +160,7 @@ class _RayWorker:
         if job.manifest.device == "cuda" and isinstance(model, nn.Module):
             model.to("cuda")  # the one that Ray gave to this process
 
-    def do(self, task: Task, following: Task | None) -> Done:
+    def do(self, task: Task, following: Task | None = None) -> Done:
         """Explain a shard; see ``Worker``."""
         return self.worker.do(task, following)
 

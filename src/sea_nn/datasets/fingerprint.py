@@ -84,30 +84,10 @@ def _take_apart(value: Any) -> Iterable[Any]:
     """The parts that decide what a value is."""
     if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
         return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
-    if isinstance(value, types.CodeType):
-        return value.co_code, value.co_names, value.co_consts
-    if isinstance(value, types.FunctionType):
-        return _list_function(value)
-    if isinstance(value, types.MethodType):
-        return value.__func__, value.__self__
-    if isinstance(value, functools.partial):
-        return value.func, value.args, value.keywords
-    if isinstance(value, staticmethod | classmethod):
-        return (value.__func__,)
-    if isinstance(value, property):
-        return value.fget, value.fset
-    if isinstance(value, type):
-        return _list_class(value)
-    if isinstance(value, nn.Module):
-        return _list_module(value)
-    if isinstance(value, dict):
-        return [part for pair in value.items() for part in pair]
-    if isinstance(value, list | tuple):
-        return value
-    if isinstance(value, set | frozenset):
-        return sorted(value, key=repr)
-    if isinstance(value, types.ModuleType | types.BuiltinFunctionType | torch.dtype):
-        return (getattr(value, "__name__", str(value)),)
+    for kinds, take_apart in KINDS:
+        if isinstance(value, kinds):
+            parts: Iterable[Any] = take_apart(value)
+            return parts
     try:
         state = value.__getstate__()
     except Exception:  # a lock, a handle: nothing that decides a result
@@ -219,3 +199,21 @@ def _find_state(cls: type) -> set[str]:
         found |= {to for how, to in _list_assigned(method.__code__) if how == "STORE_ATTR"}
         queue += _list_names(method.__code__)
     return found
+
+
+NAMED = (types.ModuleType, types.BuiltinFunctionType, torch.dtype)
+KINDS: tuple[tuple[Any, Callable[[Any], Iterable[Any]]], ...] = (
+    (types.CodeType, lambda code: (code.co_code, code.co_names, code.co_consts)),
+    (types.FunctionType, _list_function),
+    (types.MethodType, lambda method: (method.__func__, method.__self__)),
+    (functools.partial, lambda made: (made.func, made.args, made.keywords)),
+    ((staticmethod, classmethod), lambda method: (method.__func__,)),
+    (property, lambda made: (made.fget, made.fset)),
+    (type, _list_class),
+    (nn.Module, _list_module),
+    (dict, lambda pairs: (part for pair in pairs.items() for part in pair)),
+    ((list, tuple), iter),
+    ((set, frozenset), lambda values: sorted(values, key=repr)),
+    (NAMED, lambda thing: (getattr(thing, "__name__", str(thing)),)),
+)
+"""How things are taken apart, the first kind that fits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,16 +125,11 @@ class Reader:
                     f"an item has the keys {', '.join(map(str, entry))}; the input is looked for "
                     f"under {', '.join(IMAGE_KEYS)}"
                 )
-            key = self.find_column(entry)
+            key = find_column(entry, self.label_column)
             entry, label = entry[keys[0]], None if key is None else entry[key]
         elif isinstance(entry, tuple | list) and len(entry) in (1, 2):
             entry, label = entry[0], entry[1] if len(entry) == 2 else None
         return Item(self.to_tensor(entry), self.find_label(label))
-
-    def find_column(self, names: Mapping[str, Any]) -> str | None:
-        """Which of these holds the true class."""
-        wanted = LABEL_KEYS if self.label_column is None else (self.label_column,)
-        return next((name for name in wanted if name in names), None)
 
     def find_label(self, label: Any) -> int | None:
         """The class number that a label means: a number, or a name among the model's classes.
@@ -183,6 +178,12 @@ class Reader:
 
             return self.preprocess(to_rgb(value))
         raise KindError(f"an input must be a tensor, an array or a picture; got {type(value)}")
+
+
+def find_column(names: Collection[str], label_column: str | None) -> str | None:
+    """Which of these holds the true class."""
+    wanted = LABEL_KEYS if label_column is None else (label_column,)
+    return next((name for name in wanted if name in names), None)
 
 
 def plain_name(name: str) -> str:

@@ -9,7 +9,6 @@ data.select(correct=False, sort="-score")
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -22,17 +21,17 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
-from sea_nn.datasets.files import THREADS
 from sea_nn.datasets.manifest import Manifest
 from sea_nn.datasets.shard import widen
 from sea_nn.datasets.storage import (
     AGAIN,
+    COLUMNS,
     INPUTS,
     MANIFEST,
     Array,
     DamagedError,
+    find_whole,
     import_arrow,
-    is_whole,
     list_committed,
     read_inputs,
     read_log,
@@ -218,26 +217,25 @@ class ExplainedDataset:
         >>> data.select(correct=False, sort="-score")     # doctest: +SKIP
         >>> data.select(target=3, agreement=(-1, 0.2))          # doctest: +SKIP
         """
-        table = self.to_arrow().to_pydict()
-        table["failed"] = [error is not None for error in table["error"]]
-        table["checked"] = [not checks for checks in table["checks"]]
-        unknown = {*wanted, *([sort.lstrip("-")] if sort else [])} - set(table)
+        column, down = (sort or "index").lstrip("-"), (sort or "").startswith("-")
+        known = [*COLUMNS, "seconds", "failed", "checked"]
+        unknown = {*wanted, column}.difference(known)
         if unknown:
-            raise InputError(f"there is no column {unknown.pop()!r}; known are {', '.join(table)}")
+            raise InputError(f"there is no column {unknown.pop()!r}; known are {', '.join(known)}")
+        rows = self.to_arrow().to_pylist()
+        for row in rows:
+            row |= {"failed": row["error"] is not None, "checked": not row["checks"]}
 
         def fits(value: Any, want: Any) -> bool:
             if isinstance(want, tuple):
                 return value is not None and want[0] <= value <= want[1]
             return bool(value == want)
 
-        rows = range(len(table["id"]))
-        kept = [i for i in rows if all(fits(table[c][i], want) for c, want in wanted.items())]
-        if sort is not None:
-            column, down = table[sort.lstrip("-")], sort.startswith("-")
-            known = [i for i in kept if column[i] is not None]
-            last = [i for i in kept if column[i] is None]
-            kept = sorted(known, key=lambda i: column[i], reverse=down) + last
-        return [table["id"][i] for i in kept]
+        kept = [row for row in rows if all(fits(row[c], want) for c, want in wanted.items())]
+        first = [row for row in kept if row[column] is not None]
+        last = [row for row in kept if row[column] is None]
+        first.sort(key=lambda row: row[column], reverse=down)
+        return [row["id"] for row in first + last]
 
     def to_arrow(self) -> Any:
         """All rows as one Arrow table, with the seconds that each input took."""
@@ -245,7 +243,7 @@ class ExplainedDataset:
         parts = [self._shard(shard)[0] for shard in self.shards]
         table = pa.concat_tables(parts) if parts else row_schema().empty_table()
         commits = (e for e in read_log(self.out) if e.get("event") == "commit")
-        each = {e["shard"]: e["seconds"]["explain"] / max(1, e["n_inputs"]) for e in commits}
+        each = {e["shard"]: e["seconds"] / max(1, e["n_inputs"]) for e in commits}
         seconds = [
             each.get(shard)
             for shard, part in zip(self.shards, parts, strict=True)
@@ -284,11 +282,9 @@ class ExplainedDataset:
             except InputError:
                 damaged.add(name)
         damaged |= {event["file"] for event in read_log(self.out) if event["event"] == "damaged"}
-        with ThreadPoolExecutor(THREADS) as team:
-            check = partial(is_whole, self.out, facts={"run": self.manifest.key})
-            whole = list(team.map(check, self.shards))
-        shards = [s for s, fine in zip(self.shards, whole, strict=True) if not fine]
-        return [*shards, *sorted(damaged)]
+        facts = {"run": self.manifest.key}
+        whole = find_whole(self.out, self.shards, lambda shard: facts)
+        return [*sorted({*self.shards} - {*whole}), *sorted(damaged)]
 
     def summary(self, **options: Any) -> Summary:
         """What the explanations say by class; see ``sea_nn.datasets.summary.summarize``."""

@@ -13,7 +13,6 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -23,7 +22,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sea_nn.datasets.files import THREADS
 from sea_nn.datasets.fingerprint import fingerprint, fingerprint_model
 from sea_nn.datasets.items import Prepare, Source
 from sea_nn.datasets.manifest import (
@@ -39,7 +37,7 @@ from sea_nn.datasets.progress import Progress
 from sea_nn.datasets.shard import Job, Task, Worker
 from sea_nn.datasets.sources import open_source
 from sea_nn.datasets.storage import (
-    is_whole,
+    find_whole,
     list_committed,
     lock,
     read_rows,
@@ -78,17 +76,13 @@ class Outcome:
     def __str__(self) -> str:
         lines = [
             f"{self.n_done} of {self.n_inputs} inputs are in {self.out} ({self.n_fresh} now, "
-            f"{self.evaluations} evaluations, {self.seconds:.1f} s, {_show_size(self.bytes)})"
+            f"{self.evaluations} evaluations, {self.seconds:.1f} s, {self.bytes / 1e6:.2f} MB)"
         ]
         for kind, (count, example) in sorted(self.errors.items()):
             lines.append(f"failed ({kind}): {count}, for example: {example}")
         if self.given_up:
             lines.append(f"given up: shards {', '.join(map(str, self.given_up))}")
         return "\n".join(lines)
-
-
-def _show_size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
 
 def explain_dataset(
@@ -225,10 +219,13 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
 def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet: bool) -> Outcome:
     manifest, started = job.manifest, monotonic()
     remove_drafts(job.out)
-    there = _find_done(job, retry_errors)
+    shards = [s for s in list_committed(job.out) if s < manifest.n_shards]
+    # Of inputs that are tried again the content may be another one.
+    key = {"run": manifest.key} if retry_errors else None
+    there = find_whole(job.out, shards, lambda shard: key or manifest.bind(shard, job.source))
     missing = (shard for shard in range(manifest.n_shards) if shard not in there)
     tasks = [Task(shard, manifest.numbers(shard)) for shard in missing]
-    failed = [Task(s, tuple(find_failed(job.out, s))) for s in sorted(there) if retry_errors]
+    failed = [Task(s, tuple(find_failed(job.out, s))) for s in there if retry_errors]
     tasks += [task for task in failed if task.numbers]
     before = sum(len(manifest.numbers(shard)) for shard in there)
     redone = sum(len(task.numbers) for task in failed)
@@ -278,23 +275,6 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
         if not given_up:
             raise say_lost(job.out, f"{lost} of {outcome.n_inputs} inputs are missing")
     return outcome
-
-
-def _find_done(job: Job, retry_errors: bool) -> set[int]:
-    """The shards that are there, of this run and these inputs, and whole to the last byte.
-
-    Of a shard whose failed inputs are to be tried again the inputs may have changed.
-    """
-
-    def is_done(shard: int) -> bool:
-        facts = job.manifest.bind(shard, job.source)
-        if retry_errors:
-            facts.pop("inputs")
-        return is_whole(job.out, shard, facts)
-
-    shards = [s for s in list_committed(job.out) if s < job.manifest.n_shards]
-    with ThreadPoolExecutor(THREADS) as team:
-        return {s for s, done in zip(shards, team.map(is_done, shards), strict=True) if done}
 
 
 def _count_rows(outcome: Outcome) -> None:

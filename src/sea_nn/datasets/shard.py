@@ -58,17 +58,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a shard that is committed; ``example`` is its first error.
-
-    Seconds are those of waiting for inputs, explaining and writing.
-    """
+    """What came of a shard that is committed; ``example`` is its first error."""
 
     shard: int
     n_inputs: int
     failed: int
     evaluations: int
     bytes: int
-    seconds: dict[str, float]
+    seconds: float
     example: str = ""
 
 
@@ -99,16 +96,13 @@ class Worker:
             if wanted is not None and wanted not in self.ahead:
                 load = partial(load_input, job)
                 self.ahead[wanted] = self.readers.map_async(load, wanted.numbers)
-        times = [time.perf_counter()]
+        started, threads = time.perf_counter(), torch.get_num_threads()
         loaded = dict(zip(task.numbers, self.ahead.pop(task).get(), strict=True))
-        times.append(time.perf_counter())
-        threads = torch.get_num_threads()
         torch.set_num_threads(job.manifest.threads)  # over others, last bits of sums differ
         try:
             results = explain_inputs(job, loaded, tick)
         finally:
             torch.set_num_threads(threads)
-        times.append(time.perf_counter())
         errors = [row for row, _ in results.values() if row["error"] is not None]
         failed = next((row["error"] for row in errors if row["error_kind"] == "model"), None)
         if failed and len(errors) == len(loaded) and not list_committed(job.out):
@@ -124,15 +118,13 @@ class Worker:
             size = commit(job.out, task.shard, list(kept.values()), facts)
         except FileNotFoundError as error:  # what was being written is gone
             raise say_lost(job.out, str(error)) from error
-        times.append(time.perf_counter())
-        spans = (b - a for a, b in zip(times, times[1:], strict=False))
         done = Done(
             task.shard,
             len(loaded),
             len(errors),
             sum(row["evaluations"] for row, _ in results.values()),
             size,
-            dict(zip(("wait", "explain", "write"), spans, strict=True)),
+            time.perf_counter() - started,
             errors[0]["error"] if errors else "",
         )
         log(job.out, "commit", worker=self.name, **asdict(done))

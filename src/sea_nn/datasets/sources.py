@@ -8,8 +8,14 @@
 from __future__ import annotations
 
 import copy
+import glob
+import io
+import os
+import stat
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +25,30 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.dataloader import default_collate
 
-from sea_nn.datasets.files import list_files, open_pictures
 from sea_nn.datasets.fingerprint import fingerprint
-from sea_nn.datasets.items import Prepare, Reader, Source, find_digest, plain_name
-from sea_nn.datasets.tables import TABLES, TENSORS, open_table, open_tensor_files
+from sea_nn.datasets.items import (
+    Item,
+    ItemError,
+    Prepare,
+    Reader,
+    Source,
+    find_column,
+    find_digest,
+    hash_bytes,
+    plain_name,
+)
+from sea_nn.datasets.storage import MANIFEST, OWN, THREADS
+from sea_nn.datasets.tables import TABLES, TENSORS, RowFile, to_text
 from sea_nn.errors import InputError, KindError
+from sea_nn.vision.images import load_image
 from sea_nn.vision.names import NIFTI, PICTURES
+from sea_nn.vision.volumes import load_volume
 
 N_PROBES = 16
 """Items of a data set without files that are read to tell whether it changed."""
+MOST_HASHED = 20 << 30
+"""Up to so many bytes of files are hashed; of more, only sizes and times are compared."""
+MOST_READ = 2 << 30  # bytes of one file
 
 
 def open_source(
@@ -67,7 +88,7 @@ def open_source(
         )
     if isinstance(source, list | tuple):
         if source and all(isinstance(entry, str | Path) for entry in source):
-            return open_pictures([Path(p) for p in source], f"{len(source)} files", reader)
+            return _open_pictures([Path(p) for p in source], f"{len(source)} files", reader)
         return _open_items("the data in memory", source, reader)
     numbers = range(len(source)) if numbers is None else numbers
     reader = replace(reader, own_names=_find_names(source, reader))
@@ -76,7 +97,7 @@ def open_source(
 
 def _open_files(text: str, reader: Reader, out: Path | None) -> Source:
     """A path or glob as a ``Source``; what it holds decides the kind."""
-    path, found = Path(text).expanduser(), list_files(text, out)
+    path, found = Path(text).expanduser(), _list_files(text, out)
     if out is not None:
         for one in found:
             if out in one.resolve().parents:
@@ -85,7 +106,7 @@ def _open_files(text: str, reader: Reader, out: Path | None) -> Source:
                     "for them that holds no inputs"
                 )
     if len(found) == 1 and found[0] == path and path.suffix.lower() in TABLES:
-        return open_table(path, reader)
+        return _open_table(path, reader)
     kinds = {
         "pictures": [p for p in found if p.suffix.lower() in PICTURES],
         "tensor files": [p for p in found if p.suffix.lower() in TENSORS],
@@ -99,8 +120,157 @@ def _open_files(text: str, reader: Reader, out: Path | None) -> Source:
         raise InputError(f"{text} holds {' and '.join(there)}; name one kind by a glob")
     base = path if path.is_dir() else None
     if there == ["tensor files"]:
-        return open_tensor_files(kinds["tensor files"], text, reader, base)
-    return open_pictures(kinds[there[0]], text, reader, base)
+        return _open_tensor_files(kinds["tensor files"], text, reader, base)
+    return _open_pictures(kinds[there[0]], text, reader, base)
+
+
+def _list_files(text: str, out: Path | None) -> list[Path]:
+    """The files that a path or glob means, without hidden ones and without results of runs.
+
+    Links to folders are not followed where a folder or ``**`` is gone through, so that links in a
+    circle end. ``out`` is where results go: what a run writes there is no input.
+    """
+    path = Path(text).expanduser()
+    try:
+        if path.is_dir():
+            found = sorted(path.rglob("*"))
+        elif path.exists():
+            found = [path]
+        else:
+            magic = (i for i, part in enumerate(path.parts) if glob.has_magic(part))
+            start = next(magic, len(path.parts) - 1)
+            # A Path's own glob does not follow links for **, but the glob module does, for ever.
+            found = sorted(Path(*path.parts[:start]).glob(os.path.join(*path.parts[start:])))
+        found = [p for p in found if p.is_file() and (p == path or not p.name.startswith("."))]
+    except OSError as error:
+        raise InputError(f"{text[:200]} cannot be read ({error.strerror})") from error
+    runs = {p.parent for p in found if p.name == MANIFEST and (p.parent / "rows").is_dir()}
+    own = set() if out is None else {out / name for name in OWN}
+    return [
+        p
+        for p in found
+        if runs.isdisjoint(p.parents) and own.isdisjoint((p.resolve(), *p.resolve().parents))
+    ]
+
+
+def _open_pictures(
+    paths: Sequence[Path],
+    name: str,
+    reader: Reader,
+    base: Path | None = None,
+    labels: Sequence[Any] | None = None,
+    ids: Sequence[str] | None = None,
+) -> Source:
+    """Files of one input each; without labels, a folder named like a class is the label.
+
+    Pictures go through the reader's preprocess; NIfTI volumes are taken as they are.
+    """
+    volumes = all(path.name.lower().endswith(NIFTI) for path in paths)
+    if reader.preprocess is None and not volumes:
+        raise InputError(
+            "pictures need a preprocess, from a Pillow image to the model's input: pass "
+            "preprocess=load_model(...).preprocess, or your own function"
+        )
+    known = {plain_name(n) for n in reader.label_names or ()}
+    by_content = sum(map(_measure, paths)) <= MOST_HASHED
+
+    def fetch(index: int) -> tuple[Any, str]:
+        content, stamp = _read_file(paths[index])
+        digest = hash_bytes(content) if by_content else stamp
+        return (index, content, digest), digest
+
+    def make(stored: Any) -> Item:
+        index, content, digest = stored
+        path = paths[index]
+        if volumes:
+            x = load_volume(path)
+            if fetch(index)[1] != digest:
+                raise ItemError("changed", f"{path} was changed while it was read")
+        else:
+            file = io.BytesIO(content)
+            file.name = to_text(path)  # for messages
+            x = reader.to_tensor(load_image(file))
+        label = path.parent.name if plain_name(path.parent.name) in known else None
+        return Item(x, reader.find_label(label if labels is None else labels[index]))
+
+    with ThreadPoolExecutor(THREADS) as team:
+        digests = list(team.map(partial(find_digest, fetch), range(len(paths))))
+    if ids is None:
+        ids = [to_text(p if base is None else p.relative_to(base)) for p in paths]
+    return Source(name, ids, fetch, make, digests, [to_text(p) for p in paths], THREADS)
+
+
+def _read_file(path: Path) -> tuple[bytes, str]:
+    """The content of a regular file, and its size and times; a pipe or a device would not end.
+
+    Raises:
+        ItemError: it is something else, or cannot be read.
+    """
+    try:
+        place = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except (OSError, ValueError) as error:  # a NUL in the name is a ValueError
+        told = getattr(error, "strerror", None) or str(error)
+        raise ItemError("load", f"{to_text(path)[:200]} cannot be read ({told})") from error
+    with open(place, "rb") as file:
+        found = os.fstat(place)
+        if not stat.S_ISREG(found.st_mode):
+            raise ItemError("load", f"{path} is no regular file, and nothing else is read")
+        if found.st_size > MOST_READ:
+            raise ItemError(
+                "load", f"{path} has {found.st_size} bytes; at most {MOST_READ} are read"
+            )
+        return file.read(), f"{found.st_size}-{found.st_mtime_ns}"
+
+
+def _measure(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except (OSError, ValueError):
+        return 0
+
+
+def _open_table(path: Path, reader: Reader) -> Source:
+    """A table of picture paths if it has such a column, of features otherwise."""
+    file = RowFile(path, reader.label_column)
+    content = file.open()
+    numbers = range(content.count)
+    digests = [file.fetch(row)[1] for row in numbers]
+    ids = content.ids or [str(row) for row in numbers]
+    if not content.is_paths:
+        names = content.feature_names
+        return Source(str(path), ids, file.fetch, reader, digests, feature_names=names)
+    rows = [content.get(row) for row in numbers]
+    files = [path.parent / text for text, _ in rows]  # an absolute one stays as it is
+    labels = [label for _, label in rows]
+    ids = content.ids or [text for text, _ in rows]
+    pictures = _open_pictures(files, str(path), reader, None, labels, ids)
+
+    def fetch(index: int) -> tuple[Any, str]:
+        stored, digest = pictures.fetch(index)
+        return stored, f"{digest} {file.fetch(index)[1]}"
+
+    both = [f"{a} {b}" for a, b in zip(pictures.digests, digests, strict=True)]
+    return replace(pictures, fetch=fetch, digests=both)
+
+
+def _open_tensor_files(
+    paths: Sequence[Path], name: str, reader: Reader, base: Path | None
+) -> Source:
+    """Files of tensors: inputs under "x" (or the only entry), true classes under "label"."""
+    by_content = sum(map(_measure, paths)) <= MOST_HASHED
+    places, ids = list[tuple[RowFile, int]](), list[str]()
+
+    def fetch(index: int) -> tuple[Any, str]:
+        file, row = places[index]
+        return file.fetch(row)
+
+    for path in paths:
+        file = RowFile(path, reader.label_column, by_content)
+        stem = to_text((path if base is None else path.relative_to(base)).with_suffix(""))
+        numbers = range(file.open().count)
+        places += [(file, row) for row in numbers]
+        ids += [f"{stem}/{row}" if len(paths) > 1 else str(row) for row in numbers]
+    return Source(name, ids, fetch, reader, [fetch(index)[1] for index in range(len(ids))])
 
 
 def _open_items(
@@ -130,7 +300,7 @@ def _open_items(
 def _find_names(data: Any, reader: Reader) -> Sequence[str] | None:
     """The data set's own class names, if all of them are the model's: then names decide."""
     features: Any = getattr(data, "features", None)  # Hugging Face's; torchvision has ``classes``
-    key = reader.find_column(features) if isinstance(features, dict) else None
+    key = find_column(features, reader.label_column) if isinstance(features, dict) else None
     names = getattr(features[key], "names", None) if key else getattr(data, "classes", None)
     known = {plain_name(name) for name in reader.label_names or ()}
     if isinstance(names, list | tuple) and names and {plain_name(str(n)) for n in names} <= known:

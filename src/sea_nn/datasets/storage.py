@@ -20,7 +20,8 @@ import platform
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ MARK, DIGITS = "sea_nn sha256 ", 64
 BLANK = MARK + "0" * DIGITS
 """Holds the place of a file's checksum while it is computed."""
 KEY = b"sea_nn"  # of the facts in a Parquet file's metadata
+THREADS = max(1, min(16, os.cpu_count() or 1))
 AGAIN = "start the same run again, which makes whole what is missing or damaged"
 Array = np.ndarray[Any, Any]
 Tensors = Mapping[str, Array]
@@ -211,14 +213,21 @@ def read_results(out: Path, shard: int) -> Iterator[Result]:
         yield row, None if place is None else {name: all_[place] for name, all_ in tensors.items()}
 
 
-def is_whole(out: Path, shard: int, facts: Mapping[str, Any]) -> bool:
-    """Whether every byte of a shard is what was written, for the run that ``facts`` name."""
-    try:
-        _, own = read_rows(out, shard, ["index"])
-        read_tensors(out, shard, own)
-    except (DamagedError, KeyError):
-        return False
-    return facts.items() <= own.items()
+def find_whole(
+    out: Path, shards: Sequence[int], find_facts: Callable[[int], Mapping[str, Any]]
+) -> list[int]:
+    """The shards of which every byte is what was written, with the facts that they should have."""
+
+    def is_whole(shard: int) -> bool:
+        try:
+            _, own = read_rows(out, shard, ["index"])
+            read_tensors(out, shard, own)
+        except (DamagedError, KeyError):
+            return False
+        return find_facts(shard).items() <= own.items()
+
+    with ThreadPoolExecutor(THREADS) as team:
+        return [s for s, whole in zip(shards, team.map(is_whole, shards), strict=True) if whole]
 
 
 def sum_tensors(tensors: Tensors) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d
+from torch.nn.functional import adaptive_avg_pool2d, cosine_similarity
 
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
@@ -27,7 +27,6 @@ SIDE = 28
 MOST = 2000
 """The most inputs of a class that its class-level map learns from, spread over the class."""
 FRAME = 0.15  # share of each side that counts as border
-ZONES = ("top left", "top right", "bottom left", "bottom right")
 SUSPECT = 2.0
 """Evidence in a zone is suspect if it is so many times what an even spread would put there."""
 TYPICAL = 0.6  # share of a class's inputs that must show it
@@ -49,7 +48,7 @@ class Shortcut:
     share: float
 
 
-@dataclass
+@dataclass(frozen=True)
 class ClassSummary:
     """What the explanations of one class say.
 
@@ -57,10 +56,9 @@ class ClassSummary:
         number: the class.
         name: its name.
         count: explained inputs.
-        n_correct: of those with a label, how many were predicted right.
-        n_labelled: how many have a label.
+        accuracy: the share, of those with a label, that was predicted right; None without labels.
         score: mean of what the model says of it: its probability, or of a regression the value.
-        agreement: mean Spearman correlation between members.
+        agreement: mean Spearman correlation between members; None of a single member.
         mean_map: mean of maps that each sum to 1, on the grid.
         class_map: the class-level SEA map on the grid; of fewer than five inputs the mean map.
         disagreement: where members disagree, on the grid; None without members' maps.
@@ -75,19 +73,18 @@ class ClassSummary:
     number: int
     name: str
     count: int
-    n_correct: int = 0
-    n_labelled: int = 0
-    score: float = math.nan
-    agreement: float = math.nan
-    mean_map: Tensor = field(default_factory=lambda: torch.zeros(0))
-    class_map: Tensor = field(default_factory=lambda: torch.zeros(0))
-    disagreement: Tensor | None = None
-    keep: tuple[float, ...] = ()
-    remove: tuple[float, ...] = ()
-    shortcuts: tuple[Shortcut, ...] = ()
-    prototypes: tuple[str, ...] = ()
-    outliers: tuple[str, ...] = ()
-    pictures: Mapping[str, tuple[Tensor | None, Tensor]] = field(default_factory=dict)
+    accuracy: float | None
+    score: float | None
+    agreement: float | None
+    mean_map: Tensor
+    class_map: Tensor
+    disagreement: Tensor | None
+    keep: Sequence[float]
+    remove: Sequence[float]
+    shortcuts: Sequence[Shortcut]
+    prototypes: Sequence[str]
+    outliers: Sequence[str]
+    pictures: Mapping[str, tuple[Tensor | None, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -107,9 +104,9 @@ class Summary:
                 "class": c.number,
                 "name": c.name,
                 "inputs": c.count,
-                "accuracy": c.n_correct / c.n_labelled if c.n_labelled else None,
+                "accuracy": c.accuracy,
                 "score": c.score,
-                "agreement": None if math.isnan(c.agreement) else c.agreement,
+                "agreement": c.agreement,
                 "keep_10": c.keep[3] if c.keep else None,
                 "remove_10": c.remove[3] if c.remove else None,
                 "shortcuts": "; ".join(
@@ -147,10 +144,9 @@ def summarize(
             own = gathered.setdefault(one.row["target"], _Gathered(one.view))
             own.add(one, (masks or {}).get(one.id))
     names = data.manifest.labels
-    settings = SEAConfig()
     classes = [
-        g.summarize(k, names[k] if k < len(names) else f"class {k}", n_examples, settings)
-        for k, g in gathered.items()
+        found.summarize(k, names[k] if k < len(names) else f"class {k}", n_examples)
+        for k, found in gathered.items()
     ]
     classes.sort(key=lambda c: (-c.count, c.number))
     return Summary(data.manifest.model_name, data.manifest.count, len(data), errors, classes)
@@ -171,7 +167,7 @@ class _Gathered:
     def add(self, one: Any, mask: Tensor | None) -> None:
         full = one.map
         small = shrink(full)
-        self.rows.append({name: one.row[name] for name in _KEPT})
+        self.rows.append(one.row)
         self.maps.append(small / small.sum().clamp_min(1e-12))
         self.pictures.append(one.thumbnail)
         members = one.members
@@ -186,44 +182,47 @@ class _Gathered:
             inside = float(full[mask].sum() / full.sum().clamp_min(1e-12))
             self.outside.append((1 - inside) / max(even, 1e-6))
 
-    def summarize(self, number: int, name: str, n: int, config: SEAConfig) -> ClassSummary:
+    def summarize(self, number: int, name: str, n: int) -> ClassSummary:
         maps, count = torch.stack(self.maps), len(self.rows)
         mean = maps.mean(0)
-        found = ClassSummary(number, name, count, mean_map=mean)
-        labelled = [row["correct"] for row in self.rows if row["correct"] is not None]
-        found.n_labelled, found.n_correct = len(labelled), sum(labelled)
-        found.score = _mean([row["score"] for row in self.rows])
-        found.agreement = _mean([row["agreement"] for row in self.rows])
-        for side in ("keep", "remove"):
-            curves = [row[side] for row in self.rows if row[side]]
-            if curves:
-                setattr(found, side, tuple(torch.tensor(curves).mean(0).tolist()))
-        found.class_map = mean
+        class_map = mean
         if count >= FEWEST:
-            step = max(1, math.ceil(count / MOST))
-            picked = self.heatmaps[::step]
+            picked = self.heatmaps[:: max(1, math.ceil(count / MOST))]
             fewest = min(map(len, picked))  # where some inputs fell back on fewer members
             heat = torch.stack([maps[:fewest] for maps in picked]).float()
             heat = scale(heat.flatten(0, 1)).reshape(heat.shape)
-            learned = ensemble_class(heat, config, keep_scorer=False, quiet=True)
-            found.class_map = learned.attribution[0]
-        if self.spread is not None:
-            found.disagreement = self.spread / count
-        found.shortcuts = tuple(find_shortcuts(maps, self.outside, self.view))
-        nearness = torch.nn.functional.cosine_similarity(
-            maps.flatten(1), mean.flatten().unsqueeze(0), dim=1
-        )
+            learned = ensemble_class(heat, SEAConfig(), keep_scorer=False, quiet=True)
+            class_map = learned.attribution[0]
+        nearness = cosine_similarity(maps.flatten(1), mean.flatten().unsqueeze(0), dim=1)
         order = nearness.argsort(descending=True, stable=True).tolist()
         first, last = order[:n], order[n:][::-1][:n]
-        found.prototypes = tuple(self.rows[i]["id"] for i in first)
-        found.outliers = tuple(self.rows[i]["id"] for i in last)
-        found.pictures = {
-            self.rows[i]["id"]: (self.pictures[i], self.maps[i]) for i in (*first, *last)
-        }
-        return found
+        return ClassSummary(
+            number,
+            name,
+            count,
+            accuracy=self.average("correct"),
+            score=self.average("score"),
+            agreement=self.average("agreement"),
+            mean_map=mean,
+            class_map=class_map,
+            disagreement=None if self.spread is None else self.spread / count,
+            keep=self.average_curve("keep"),
+            remove=self.average_curve("remove"),
+            shortcuts=find_shortcuts(maps, self.outside, self.view),
+            prototypes=[self.rows[i]["id"] for i in first],
+            outliers=[self.rows[i]["id"] for i in last],
+            pictures={self.rows[i]["id"]: (self.pictures[i], self.maps[i]) for i in first + last},
+        )
 
+    def average(self, column: str) -> float | None:
+        """The mean of a column's values that are known."""
+        known = [row[column] for row in self.rows if row[column] is not None]
+        return sum(known) / len(known) if known else None
 
-_KEPT = ("id", "correct", "score", "agreement", "keep", "remove")
+    def average_curve(self, column: str) -> list[float]:
+        """The mean of a column of lists, place by place."""
+        curves = [row[column] for row in self.rows if row[column]]
+        return torch.tensor(curves).mean(0).tolist() if curves else []
 
 
 def shrink(maps: Tensor) -> Tensor:
@@ -270,20 +269,13 @@ def _judge(zone: str, times: Tensor, limit: float = SUSPECT) -> Shortcut | None:
 
 
 def _zones(height: int, width: int) -> dict[str, Tensor]:
-    rows, columns = (max(1, round(FRAME * side)) for side in (height, width))
-    border = torch.ones(height, width, dtype=torch.bool)
-    border[rows : height - rows, columns : width - columns] = False
-    zones = {"border": border}
+    """Where the border and the corners are."""
+    rows, columns = torch.arange(height).unsqueeze(1), torch.arange(width)
     tall, wide = max(1, round(2 * FRAME * height)), max(1, round(2 * FRAME * width))
-    for name in ZONES:
-        corner = torch.zeros(height, width, dtype=torch.bool)
-        down = slice(0, tall) if name.startswith("top") else slice(height - tall, height)
-        across = slice(0, wide) if name.endswith("left") else slice(width - wide, width)
-        corner[down, across] = True
-        zones[name] = corner
-    return zones
-
-
-def _mean(values: Sequence[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else math.nan
+    downs = {"top": rows < tall, "bottom": rows >= height - tall}
+    sides = {"left": columns < wide, "right": columns >= width - wide}
+    zones = {f"{d} {s}": down & side for d, down in downs.items() for s, side in sides.items()}
+    border = torch.ones(height, width, dtype=torch.bool)
+    tall, wide = max(1, round(FRAME * height)), max(1, round(FRAME * width))
+    border[tall : height - tall, wide : width - wide] = False
+    return {"border": border, **zones}
