@@ -26,7 +26,7 @@ from sea_nn.app.uploads import read_words
 from sea_nn.errors import InputError, SEAError
 from sea_nn.paper.agreement import agreement
 from sea_nn.show.panels import to_array
-from sea_nn.show.viewer import describe_one, describe_panels, encode_image
+from sea_nn.show.viewer.describe import describe_one, describe_panels, encode_image
 
 PAUSE = 0.3
 """Seconds between two reports of progress: each costs about as much as an evaluation."""
@@ -220,7 +220,7 @@ class Events:
         top = session.remove([read_whole(cell) for cell in cells], bool(body.get("keep")))
         share = session.output is not None and session.output.unit == "probability"
         most = max((abs(answer.score) for answer in top), default=0.0) or 1.0
-        rows = [(a.label, _write(a.score, share), a.score / (1 if share else most)) for a in top]
+        rows = [(a.label, a.score / (1 if share else most), _write(a.score, share)) for a in top]
         return {"top": rows}
 
     def _change(self, session: Session, change: Change) -> list[Any]:

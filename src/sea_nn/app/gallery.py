@@ -15,7 +15,7 @@ from sea_nn.datasets.read import ExplainedDataset, ExplainedInput, read_dataset
 from sea_nn.datasets.storage import read_inputs
 from sea_nn.errors import InputError
 from sea_nn.show.panels import name_method
-from sea_nn.show.viewer import describe_one, describe_panel
+from sea_nn.show.viewer.describe import describe_one, describe_panel
 
 PAGE = 30
 SORTS = {

@@ -19,7 +19,8 @@ from sea_nn.app.gallery import ANY, FILTERS, SORTS, Gallery
 from sea_nn.app.session import BUDGETS, Sessions
 from sea_nn.app.subjects import Subject
 from sea_nn.app.takeaway import FILES
-from sea_nn.show.viewer import SCRIPTS, describe_palette, read_part
+from sea_nn.show.viewer import SCRIPTS, read_part
+from sea_nn.show.viewer.describe import describe_palette
 
 HEAD = """# Why does the model say that?
 Which parts of the input, for which class, and what it says without them."""

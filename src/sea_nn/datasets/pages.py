@@ -14,7 +14,8 @@ from torch.nn.functional import interpolate
 
 from sea_nn.datasets.summary import ClassSummary, Summary
 from sea_nn.explanation.atomic import write_atomically
-from sea_nn.show.viewer import describe_panel, write_summary_page
+from sea_nn.show.viewer import write_summary_page
+from sea_nn.show.viewer.describe import describe_panel
 
 PAGE = "summary.html"
 MOST_CLASSES = 60

@@ -25,25 +25,8 @@ from sea_nn.show.viewer.describe import (
     describe_entry,
     describe_group,
     describe_input,
-    describe_one,
     describe_palette,
-    describe_panel,
-    describe_panels,
-    encode_image,
 )
-
-__all__ = [
-    "SCRIPTS",
-    "describe_one",
-    "describe_palette",
-    "describe_panel",
-    "describe_panels",
-    "encode_image",
-    "read_part",
-    "write_card",
-    "write_report",
-    "write_summary_page",
-]
 
 SCRIPTS = ("draw.js", "charts.js", "viewer.js", "pages.js")
 FEW = 48
@@ -76,34 +59,24 @@ def write_report(
     side; None: 256 for up to 48 inputs, 128 for more, which keeps several hundred inputs to tens
     of megabytes. Returns the path.
     """
-    if isinstance(explanations, Explanation):
-        batches: Sequence[Explanation] = [explanations]
-    else:
-        batches = list(explanations)
-    if not batches:
+    given = [explanations] if isinstance(explanations, Explanation) else list(explanations)
+    if not given:
         raise InputError("a report needs at least one explanation; got none")
-    for batch in batches:
-        if not isinstance(batch, Explanation):
-            raise KindError(f"a report is made of Explanations; got {type(batch).__name__}")
+    for e in given:
+        if not isinstance(e, Explanation):
+            raise KindError(f"a report is made of Explanations; got {type(e).__name__}")
     if side is not None and side < 16:
         raise InputError(f"side is the number of pixels maps keep a side, at least 16; got {side}")
-    # Texts have words of their own, and so a number of features: each is a group for itself.
-    # Several inputs are shown one by one, each in its own view.
-    batches = [one for batch in batches for one in ([batch] if batch.texts is None else batch)]
-    batches = [one for b in batches for one in ([b.part(p.name) for p in b.parts] or [b])]
-    total = sum(len(batch) for batch in batches)
     with write_atomically(path) as file:
-        for text in _write_pages(batches, title, side or (FEW_SIDE if total <= FEW else MANY_SIDE)):
+        for text in _write_report(given, title, side):
             file.write(text.encode())
     return Path(path)
 
 
 def write_card(e: Explanation) -> str:
     """A report of the first inputs as HTML for a notebook, in a frame that has no other rights."""
-    few = [e.part(p.name) for p in e.parts] or [e[: min(CARD_INPUTS, len(e))]]
-    few = [one for batch in few for one in ([batch] if batch.texts is None else batch)]
     more = f", the first {CARD_INPUTS} of {len(e)} inputs" if len(e) > CARD_INPUTS else ""
-    page = "".join(_write_pages(few, f"SEA explanation{more}", CARD_SIDE))
+    page = "".join(_write_report([e[:CARD_INPUTS]], f"SEA explanation{more}", CARD_SIDE))
     frame = f"width:100%;height:{CARD_HEIGHT}px;border:0;border-radius:12px"
     return (
         f'<iframe title="SEA explanation" sandbox="allow-scripts allow-downloads" '
@@ -125,14 +98,13 @@ def write_summary_page(
     A strip has a "title" (that of the table's row that leads to it), a "note" and "panels", each
     of ``describe_panel``.
     """
-    data = {"table": {"headings": list(headings), "rows": list(rows)}, "strips": list(strips)}
+    data = {"table": {"headings": headings, "rows": rows}, "strips": strips}
     notes_ = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
-    scroll = '<div class="card scroll" id="table" tabindex="0" role="region"'
-    body = f'<div class="page">{notes_}{scroll} aria-label="Table"></div><div id="strips"></div>'
+    scroll = '<div class="card scroll" id="table" tabindex="0" role="region" aria-label="Table">'
+    body = f'<div class="page">{notes_}{scroll}</div><div id="strips"></div></div>\n'
     with write_atomically(path) as file:
-        file.write(_open_page(title).encode())
-        file.write(f"{body}</div>\n{_embed('palette', describe_palette())}".encode())
-        file.write((_embed("summary", data) + _close_page("openSummary")).encode())
+        for text in _write_page(title, "", [body, _embed("summary", data)]):
+            file.write(text.encode())
     return Path(path)
 
 
@@ -143,52 +115,54 @@ def read_part(*names: str) -> str:
     return "\n".join((here / name).read_text("utf-8") for name in names)
 
 
-def _write_pages(batches: Sequence[Explanation], title: str, side: int) -> Iterator[str]:
-    """A report, piece by piece."""
-    first, total = batches[0], sum(len(batch) for batch in batches)
+def _write_report(given: Sequence[Explanation], title: str, side: int | None) -> Iterator[str]:
+    """A report, piece by piece.
+
+    Texts have words of their own, and so a number of features: each is a group for itself. Several
+    inputs are shown one by one, each in its own view.
+    """
+    singles = [one for e in given for one in ([e] if e.texts is None else e)]
+    groups = [one for e in singles for one in ([e.part(p.name) for p in e.parts] or [e])]
+    first, total = groups[0], sum(map(len, groups))
+    side = side or (FEW_SIDE if total <= FEW else MANY_SIDE)
+
+    def embed() -> Iterator[str]:
+        yield read_part("viewer.html")
+        entries: list[dict[str, Any]] = []
+        for k, e in enumerate(groups):
+            yield _embed(f"group-{k}", describe_group(e, side))
+            for i in range(len(e)):
+                yield _embed(f"input-{len(entries)}", describe_input(e, i, side))
+                entries.append(describe_entry(e, i, k))
+        yield _embed("index", {"inputs": entries})
+
     about = (
         f"{total:,} input{'' if total == 1 else 's'}",
         first.provenance.model,
         f"SEA over {', '.join(first.methods)}".replace("_", " "),
         (first.provenance.created or "")[:10],
     )
-    yield _open_page(title, " · ".join(filter(None, about)))
-    yield read_part("viewer.html") + _embed("palette", describe_palette())
-    entries = [describe_entry(b, i, k) for k, b in enumerate(batches) for i in range(len(b))]
-    yield _embed("index", {"inputs": entries})
-    number = 0
-    for k, batch in enumerate(batches):
-        yield _embed(f"group-{k}", describe_group(batch, side))
-        for i in range(len(batch)):
-            yield _embed(f"input-{number}", describe_input(batch, i, side))
-            number += 1
-    yield _close_page("openReport")
+    return _write_page(title, " · ".join(filter(None, about)), embed())
 
 
-def _open_page(title: str, about: str = "") -> str:
+def _write_page(title: str, about: str, parts: Iterable[str]) -> Iterator[str]:
+    """A page around its parts; nothing but its own style and script is allowed."""
     style = read_part("style.css")
+    script = f'"use strict";\n(() => {{\n{read_part(*SCRIPTS)}\nopenPage();\n}})();\n'
+    digests = [hashlib.sha256(text.encode()).digest() for text in (style, script)]
+    allowed = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
     policy = (
-        f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src "
-        f"'{_digest(_write_script('openReport'))}' '{_digest(_write_script('openSummary'))}'; "
+        f"default-src 'none'; img-src data:; style-src {allowed[0]}; script-src {allowed[1]}; "
         "base-uri 'none'; form-action 'none'"
     )
     said, more = html.escape(to_text(title)), html.escape(to_text(about))
-    return HEAD.format(policy=policy, title=said, style=style, about=more)
-
-
-def _write_script(start: str) -> str:
-    return f'"use strict";\n(() => {{\n{read_part(*SCRIPTS)}\n{start}();\n}})();\n'
-
-
-def _close_page(start: str) -> str:
-    return f"</main>\n<script>{_write_script(start)}</script>\n</body></html>\n"
+    yield HEAD.format(policy=policy, title=said, style=style, about=more)
+    yield from parts
+    yield _embed("palette", describe_palette())
+    yield f"</main>\n<script>{script}</script>\n</body></html>\n"
 
 
 def _embed(name: str, data: Mapping[str, Any]) -> str:
     """Data as a block that browsers keep as text; no text in it can end the block early."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>\n'
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

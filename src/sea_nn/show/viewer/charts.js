@@ -64,9 +64,8 @@ function drawCurve({ curve, group }) {
   }
   svg.append(draw("text", { x: box.left, y: 14, class: "name-left" }, "● — only these left"));
   svg.append(draw("text", { x: box.right, y: 14, class: "name-removed", "text-anchor": "end" }, "■ - - these removed"));
-  const seen = curve.every ? ", among those about every set" : ", which f did not learn from";
   const error = curve.error === null ? "" : ` (± ${Number(curve.error.toPrecision(2))})`;
-  return [svg, make("p", `Points are the model's own answers${seen}; lines are what f predicts, bands its error${error}.`, "faint")];
+  return [svg, make("p", `Points are the model's own answers; lines are what f predicts, bands its error${error}.`, "faint")];
 }
 
 // What each feature adds, with the interval it lies in where that is known, and the sum so far.
@@ -96,7 +95,7 @@ function drawGains({ group, gains, intervals, sums, sides: [above, below] }) {
   svg.append(draw("path", { d: trace(stops.map((p) => [at(p), up(place(reached[p]))])), class: "line left" }));
   svg.append(draw("text", { x: box.left, y: 14, class: "name-left" }, unit ? `— sum, ${unit}` : "— share so far"));
   svg.append(draw("text", { x: box.right, y: 14, class: "name-gain", "text-anchor": "end" },
-    unit ? `- - gain, first ${amount(gains[0])}${below ? `, last ${amount(gains.at(-1))}` : ""}` : "- - gain, of the first"));
+    unit ? `- - gain, first ${amount(gains[0])}` : "- - gain, of the first"));
   const note = make("p", undefined, "faint");
   if (intervals) note.append("Upright lines are the intervals that gains lie in, on the scale of the gains; faint ones hold 0: whether these features count is not known. ");
   if (sums) {

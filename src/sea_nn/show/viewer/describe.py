@@ -18,7 +18,6 @@ from PIL import Image
 from torch import Tensor
 
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.features import cell_of
 from sea_nn.paper.agreement import multiples_of_mean
 from sea_nn.paper.heatmaps import pool
 from sea_nn.questions.curve import predict_curve
@@ -39,9 +38,7 @@ LONGEST_SERIES = 2000
 SMALL_IMAGE = 64  # up to here PNG is both exact and short
 IMAGE_SIDE = 512
 MOST_SLICES = 9
-EXACT_GAINS = (
-    4096  # features up to which gains travel with all their digits; then with two or three
-)
+EXACT_GAINS = 4096  # features up to which gains keep all their digits; then two or three
 
 
 def describe_palette() -> dict[str, Any]:
@@ -52,20 +49,19 @@ def describe_palette() -> dict[str, Any]:
 
 def describe_entry(e: Explanation, i: int, group: int = 0) -> dict[str, Any]:
     """What a list of inputs shows of input i."""
+    score = _number(e.score[i])
     return {
         "group": group,
         "name": e.name(i),
         "target": int(e.target[i]),
-        "score": _number(float(e.score[i])),
-        "agreement": _number(float(e.mean_agreement()[i])),
-        "written": e.write_score(i),
+        "score": score,
+        "written": "" if score is None else e.write_score(i),
     }
 
 
 def describe_group(e: Explanation, side: int = SIDE) -> dict[str, Any]:
     """What all inputs of one explanation share."""
-    n = e.order.shape[1]
-    tiles = _count_tiles(e)
+    n, tiles = e.order.shape[1], _count_tiles(e)
     return {
         "view": e.view,
         "noun": name_features_of(e),
@@ -81,52 +77,52 @@ def describe_group(e: Explanation, side: int = SIDE) -> dict[str, Any]:
         "features": None if _has_own_features(e) else _describe_features(e, 0, side),
         "plain": e.features is None,
         "stops": list(choose_stops(n)),
-        "names": None if e.feature_names is None else list(e.feature_names),
+        "names": e.feature_names,
         "checks": [asdict(check) for check in e.checks if check.input is None],
-        "assumed": list(map(str, getattr(e, "assumed", None) or ())),
-        "evaluations": _clean(getattr(e, "evaluations", None)),
+        "assumed": list(e.assumed),
+        "evaluations": e.evaluations,
         "provenance": _clean(asdict(e.provenance)),
     }
 
 
 def describe_input(e: Explanation, i: int, side: int = SIDE) -> dict[str, Any]:
     """What input i needs to be drawn."""
-    intervals, trust = getattr(e, "gain_intervals", None), getattr(e, "trust", None) or {}
-    shares = sorted(((name, float(share[i])) for name, share in trust.items()), key=lambda s: -s[1])
+    one, intervals, classes = e[i], e.gain_intervals, []
+    if e.ranking is not None:  # the likeliest classes: number, name, score
+        numbers, scores = e.ranking.classes[i].tolist(), _number(e.ranking.scores[i])
+        classes = list(zip(numbers, e.ranking.names[i], scores, strict=True))
+    trust = [(name, _number(share[0])) for name, share in one.trust.items()]
+    checks = [asdict(check) for check in one.checks if check.input is not None]
     data: dict[str, Any] = {
         "order": _pack(to_array(e.order[i]).astype(np.uint32)),
         "gains": _pack(_trim(e.gains[i])),
         "intervals": None if intervals is None else _pack(_trim(intervals[i])),
-        "sides": [_number(float(part)) for part in e[i].sum_gains()],
-        "classes": _describe_classes(e, i),
-        "curve": _describe_curve(e, i),
-        "trust": [[name, _number(share)] for name, share in shares],
+        "sides": [_number(part[0]) for part in one.sum_gains()],
+        "classes": classes,
+        "curve": _describe_curve(one),
+        "trust": sorted(trust, key=lambda pair: -pair[1]),
         "rival": None if e.rival is None else int(e.rival[i]),
-        "words": None if e.texts is None else list(e.texts[i]),
-        "checks": [
-            {**asdict(check), "subject": "this input"} for check in e.checks if check.input == i
-        ],
-        "agreement": [[_number(v) for v in row] for row in e.agreement_with_sea[i].tolist()],
+        "words": None if e.texts is None else e.texts[i],
+        "checks": [check | {"subject": "this input"} for check in checks],
+        "agreement": _number(e.agreement_with_sea[i]),
         "features": _describe_features(e, i, side) if _has_own_features(e) else None,
-        "image": None if e.images is None else encode_image(_lay_out(e, i, to_array(e.images[i]))),
+        "image": _describe_image(e, i),
         "values": None if e.values is None else _clean(e.values[i].flatten().tolist()),
     }
     if e.function is not None:
         ends = (e.gains[i].double().sum(), e.function.all[i], e.function.none[i])
-        data["sums"] = [_number(float(end)) for end in ends]
+        data["sums"] = _number([float(end) for end in ends])
     if e.view == "slices":
         data["slices"] = _pick(e, i)
     if len(e.shape) == 1:
-        data |= _describe_bars(e, i)
-    else:
-        data["maps"] = _pack(encode_maps(e, i, side))
-    return data
+        return data | _describe_bars(e, i)
+    return data | {"maps": _pack(encode_maps(e, i, side))}
 
 
-def describe_one(e: Explanation, i: int = 0, side: int = SIDE) -> dict[str, Any]:
+def describe_one(e: Explanation, i: int = 0) -> dict[str, Any]:
     """All that is shown of one input, in one piece."""
-    group, data = describe_group(e, side), describe_input(e, i, side)
-    return {"entry": describe_entry(e, i) | {"number": 0}, "group": group, "data": data}
+    entry = describe_entry(e, i) | {"number": 0}
+    return {"entry": entry, "group": describe_group(e), "data": describe_input(e, i)}
 
 
 def describe_panel(title: str, values: ArrayLike, image: Array | None = None) -> dict[str, Any]:
@@ -138,12 +134,12 @@ def describe_panel(title: str, values: ArrayLike, image: Array | None = None) ->
     return {"title": title, "map": _pack(position), "shape": list(flat.shape), "image": shown}
 
 
-def describe_panels(e: Explanation, i: int = 0, side: int = 128) -> list[dict[str, Any]]:
-    """Input i and each of its maps as panels: what rows of a comparison are made of."""
-    picture = None if e.images is None else encode_image(_lay_out(e, i, to_array(e.images[i])))
+def describe_panels(e: Explanation) -> list[dict[str, Any]]:
+    """An input and each of its maps as panels: what rows of a comparison are made of."""
+    picture = _describe_image(e, 0)
     panels: list[dict[str, Any]] = [] if picture is None else [{"title": "input", "image": picture}]
-    for name, _, layer in _list_layers(e, i)[:-1]:
-        small = to_array(layer) if len(e.shape) == 1 else _shrink(e, i, layer[None], side)[0]
+    for name, _, layer in _list_layers(e, 0)[:-1]:
+        small = to_array(layer) if len(e.shape) == 1 else _shrink(e, 0, layer[None], 128)[0]
         panels.append(describe_panel(name_method(name), small) | {"image": picture})
     return panels
 
@@ -162,14 +158,10 @@ def encode_maps(e: Explanation, i: int, side: int) -> Array:
 def encode_image(image: Array, side: int = IMAGE_SIDE) -> str:
     """A picture, uint8 [H, W, 3], as a data address: JPEG, or PNG when it is small."""
     picture = Image.fromarray(image)
+    kind = "png" if max(picture.size) <= SMALL_IMAGE else "jpeg"
+    picture.thumbnail((side, side))
     buffer = io.BytesIO()
-    if max(picture.size) <= SMALL_IMAGE:
-        picture.save(buffer, "PNG", optimize=True)
-        kind = "png"
-    else:
-        picture.thumbnail((side, side))
-        picture.save(buffer, "JPEG", quality=88)
-        kind = "jpeg"
+    picture.save(buffer, kind, quality=88)
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
@@ -190,11 +182,6 @@ def _has_own_features(e: Explanation) -> bool:
     return e.view == "slices" or (e.features is not None and len(e.features) > 1)
 
 
-def _has_against(e: Explanation) -> bool:
-    """Whether there is any evidence against a class to show."""
-    return e.against is not None and bool((e.against > 0).any())
-
-
 def _list_layers(e: Explanation, i: int) -> list[tuple[str, str, Tensor]]:
     """Each map of input i: its name, what it is where the name does not tell, its values [*shape].
 
@@ -207,7 +194,7 @@ def _list_layers(e: Explanation, i: int) -> list[tuple[str, str, Tensor]]:
         layers.append(("what suffices", "with the first of this alone the model says it", suffices))
         layers.append(("what is needed", "without the first of this the model does not", needed))
     layers += [(name, "", one.maps[:, k]) for k, name in enumerate(e.methods)]
-    if one.against is not None and _has_against(e):
+    if one.against is not None and e.against is not None and bool(e.against.any()):
         about = "evidence against the class: what it would gain without this"
         layers.append(("against", about, one.against))
     layers.append(("Agg-Mean", "the plain mean of the members' maps", one.maps.mean(1)))
@@ -225,14 +212,13 @@ def _describe_bars(e: Explanation, i: int) -> dict[str, Any]:
     totals = layers.sum(-1, keepdim=True)
     totals[-1] = 1.0  # the disagreement is a spread of its own
     data: dict[str, Any] = {}
-    if e.against is not None and _has_against(e):
+    if e.against is not None and bool(e.against.any()):
         # Both sides of SEA's map as shares of the larger: neither is more than the whole.
         contra = e.against[i].flatten().to(layers)
         totals[0] = totals[0].maximum(contra.sum())
-        data["against"] = [_number(v) for v in (contra / totals[0]).nan_to_num().tolist()]
-    bars = layers / torch.where(totals > 0, totals, torch.ones_like(totals))
-    data["bars"] = [[_number(v) for v in row] for row in bars.tolist()]
-    return data | {"total": _number(float(totals[0]))}
+        data["against"] = _number((contra / totals[0]).nan_to_num())
+    data["bars"] = _number(layers / torch.where(totals > 0, totals, 1.0))
+    return data | {"total": _number(totals[0, 0])}
 
 
 def _map_shape(e: Explanation, side: int) -> tuple[int, ...]:
@@ -262,6 +248,10 @@ def _lay_out(e: Explanation, i: int, values: Array) -> Array:
     return tile(values[_pick(e, i)]) if e.view == "slices" else values
 
 
+def _describe_image(e: Explanation, i: int) -> str | None:
+    return None if e.images is None else encode_image(_lay_out(e, i, to_array(e.images[i])))
+
+
 def _shrink(e: Explanation, i: int, maps: Tensor, side: int) -> Array:
     """Maps [k, *shape] in the shape in which they are embedded."""
     shape = _map_shape(e, side)
@@ -275,37 +265,24 @@ def _describe_features(e: Explanation, i: int, side: int) -> str:
     picked = every if e.features is None else e.features[i if len(e.features) > 1 else 0].cpu()
     shape = _map_shape(e, side)
     for axis, small in enumerate(shape, picked.ndim - len(shape)):
-        cells = cell_of(picked.shape[axis], small)
-        first = torch.searchsorted(cells, torch.arange(small))
-        last = torch.searchsorted(cells, torch.arange(small), right=True) - 1
-        picked = picked.index_select(axis, (first + last) // 2)
+        middles = (2 * torch.arange(small) + 1) * picked.shape[axis] // (2 * small)
+        picked = picked.index_select(axis, middles)
     return _pack(_lay_out(e, i, to_array(picked)).astype(np.uint32))
 
 
-def _describe_classes(e: Explanation, i: int) -> list[list[Any]]:
-    """The likeliest classes: number, name, score."""
-    if e.ranking is None:
-        return []
-    numbers, scores = e.ranking.classes[i].tolist(), map(_number, e.ranking.scores[i].tolist())
-    return [list(row) for row in zip(numbers, e.ranking.names[i], scores, strict=True)]
-
-
-def _describe_curve(e: Explanation, i: int) -> dict[str, Any] | None:
+def _describe_curve(one: Explanation) -> dict[str, Any] | None:
     """What the model said along p, and what f says at 0 and at every stop, with its error."""
-    if e.curve is None or e.function is None:
+    if one.curve is None or one.function is None:
         return None
-    n = e.order.shape[1]
-    stops = [0, *choose_stops(n)]
-    lines = predict_curve(e.function.rows(slice(i, i + 1)), e.order[i : i + 1])
-    points = {"left": e.curve.left[i], "removed": e.curve.removed[i]}
-    points |= {"f_left": lines[0][0, stops], "f_removed": lines[1][0, stops]}
-    error = None if e.predict_error is None else _number(float(e.predict_error[i]))
+    stops = [0, *choose_stops(one.order.shape[1])]
+    lines = predict_curve(one.function, one.order)
     return {
-        "counts": e.curve.counts.tolist(),
-        "error": error,
-        "every": n < 20
-        and e.function.n_answers >= 2**n - 2,  # the answers of all sets, so of these
-        **{name: [_number(v) for v in values.tolist()] for name, values in points.items()},
+        "counts": one.curve.counts.tolist(),
+        "error": None if one.predict_error is None else _number(one.predict_error[0]),
+        "left": _number(one.curve.left[0]),
+        "removed": _number(one.curve.removed[0]),
+        "f_left": _number(lines[0][0, stops]),
+        "f_removed": _number(lines[1][0, stops]),
     }
 
 
@@ -322,8 +299,11 @@ def _pack(array: Array) -> str:
     return base64.b64encode(zlib.compress(little.tobytes(), 6)).decode()
 
 
-def _number(value: float) -> float | None:
-    """Four significant digits; JSON has no nan."""
+def _number(value: Any) -> Any:
+    """A number, or a tensor or list of them, with four significant digits; JSON has no nan."""
+    value = value.tolist() if isinstance(value, Tensor) else value
+    if isinstance(value, list):
+        return [_number(item) for item in value]
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 

@@ -2,9 +2,10 @@
 
 const VEIL = [8, 8, 12, 196];
 
-const make = (tag, text, className) => {
+// An element with its content: a text, a node, or a list of them; what is missing or false is left out.
+const make = (tag, content, className) => {
   const node = document.createElement(tag);
-  if (text !== undefined) node.textContent = text;
+  node.append(...[content ?? []].flat().filter((part) => part !== false && part !== null && part !== undefined));
   if (className) node.className = className;
   return node;
 };
@@ -18,10 +19,6 @@ const percent = (x) => (x >= 0.0995 || x === 0 ? Math.round(100 * x) : (100 * x)
 const count = (n) => n.toLocaleString("en");
 const amount = (x) => String(Number(x.toPrecision(3))).replace("-", "−");
 const duration = (s) => s.toLocaleString("en", { minimumFractionDigits: s < 0.995 ? 2 : 1, maximumFractionDigits: s < 0.995 ? 2 : 1 });
-const ordinal = (k) => {
-  const tail = k % 100 > 10 && k % 100 < 14 ? "th" : ["th", "st", "nd", "rd"][k % 10] || "th";
-  return count(k) + tail;
-};
 const spoken = (name) => name.replaceAll("_", " ");
 
 const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -43,14 +40,13 @@ function paint(canvas, plane, [h, w], opacity = 1, isLit = null) {
   canvas.height = h;
   const context = canvas.getContext("2d"), picture = context.createImageData(w, h), out = picture.data;
   const cover = Array.from({ length: 256 }, (_, t) => Math.round(255 * (1 - (1 - opacity) ** (0.1 + 2.5 * (t / 255) ** 1.5))));
-  plane.forEach((t, k) => out.set(isLit && !isLit(k) ? VEIL : [colours[3 * t], colours[3 * t + 1], colours[3 * t + 2], cover[t]], 4 * k));
+  plane.forEach((t, k) => out.set(isLit && !isLit(k) ? VEIL : [...colours.subarray(3 * t, 3 * t + 3), cover[t]], 4 * k));
   context.putImageData(picture, 0, 0);
 }
 
 // A small picture: the input in grey, and its heat over it.
 function makePanel(plane, shape, image) {
-  const panel = make("span", undefined, "panel"), canvas = make("canvas");
-  if (image) panel.append(Object.assign(make("img"), { src: image, alt: "" }));
+  const panel = make("span", image && Object.assign(make("img"), { src: image, alt: "" }), "panel"), canvas = make("canvas");
   if (plane) {
     paint(canvas, plane, shape, image ? 0.65 : 1);
     panel.append(canvas);
@@ -61,52 +57,39 @@ function makePanel(plane, shape, image) {
 
 // Rows of panels with titles, all on one colour scale; each panel has its map packed, or only an image.
 async function showStrips(place, rows) {
-  const parts = await Promise.all(rows.map(async ({ title, note, panels }) => {
-    const strip = make("div", undefined, "strip");
-    for (const { title: name, map, shape, image } of panels) {
-      const figure = make("figure");
-      figure.append(makePanel(map && await unpack(map, Uint8Array), shape, image), make("figcaption", name));
-      strip.append(figure);
-    }
-    const parts = [make("h2", title), note && make("p", note, "faint"), strip];
-    return parts.filter(Boolean);
-  }));
+  const parts = await Promise.all(rows.map(async ({ title, note, panels }) => [
+    make("h2", title),
+    note ? make("p", note, "faint") : "",
+    make("div", await Promise.all(panels.map(async ({ title: name, map, shape, image }) =>
+      make("figure", [makePanel(map && await unpack(map, Uint8Array), shape, image), make("figcaption", name)]))), "strip"),
+  ]));
   place.replaceChildren(...parts.flat());
 }
 
 // A table of texts and numbers; the first column heads its row. Cells may be nodes.
 function makeTable(headings, rows) {
-  const table = make("table"), top = make("thead"), head = make("tr"), body = make("tbody");
-  head.append(...headings.map((text) => Object.assign(make("th", text), { scope: "col" })));
-  top.append(head);
-  for (const cells of rows) {
-    const row = make("tr");
-    cells.forEach((value, k) => {
-      const cell = k ? make("td") : Object.assign(make("th"), { scope: "row" });
-      cell.append(value ?? "–");
-      row.append(cell);
-    });
-    body.append(row);
-  }
-  table.append(top, body);
-  return table;
+  const head = (text, scope) => Object.assign(make("th", text), { scope });
+  return make("table", [
+    make("thead", make("tr", headings.map((text) => head(text, "col")))),
+    make("tbody", rows.map(([name, ...rest]) => make("tr", [head(name, "row"), ...rest.map((value) => make("td", value ?? "–"))]))),
+  ]);
 }
 
 function makePairs(entries) {
-  const list = make("dl");
-  for (const [key, value] of entries) {
-    if (value === null || value === "") continue;
-    list.append(make("dt", spoken(key)), make("dd", typeof value === "object" ? JSON.stringify(value) : String(value)));
-  }
-  return list;
+  const known = entries.filter(([, value]) => value !== null && value !== "");
+  const write = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
+  return make("dl", known.flatMap(([key, value]) => [make("dt", spoken(key)), make("dd", write(value))]));
 }
 
-function makeMeter(share, kind = "") {
-  const meter = make("span", undefined, "meter"), fill = make("span", undefined, kind);
+function makeMeter(share, kind) {
+  const fill = make("span", null, kind);
   fill.style.width = `${100 * Math.max(0, Math.min(1, share))}%`;
-  meter.append(fill);
-  return meter;
+  return make("span", fill, "meter");
 }
+
+// Names, each with a bar and a number: classes, members, answers.
+const makeRanking = (rows) => rows.map(([name, share, text]) =>
+  make("li", [make("span", name, "label"), makeMeter(share), make("span", text, "amount")]));
 
 function saveAs(name, blob) {
   const link = Object.assign(make("a"), { href: URL.createObjectURL(blob), download: name });

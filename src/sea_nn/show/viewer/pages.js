@@ -1,12 +1,16 @@
-// What the pages that hold their own data start with.
+// What the pages that hold their own data start with: a data set's, or a report.
 
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
 
-// A report: everything lies in the page, and is unpacked when it is looked at.
-function openReport() {
+function openPage() {
   usePalette(read("palette"));
-  const groups = new Map();
-  const inputs = read("index").inputs.map((entry, number) => ({ ...entry, number, written: entry.score === null ? "" : entry.written }));
+  if (document.getElementById("summary")) openSummary();
+  else openReport();
+}
+
+// Everything lies in the page, and is unpacked when it is looked at.
+function openReport() {
+  const groups = new Map(), inputs = read("index").inputs.map((entry, number) => ({ ...entry, number }));
   view(document, { inputs, open: (number) => {
     const entry = inputs[number];
     if (!groups.has(entry.group)) groups.set(entry.group, read(`group-${entry.group}`));
@@ -14,14 +18,12 @@ function openReport() {
   } });
 }
 
-// A page of a data set: a table, and rows of maps.
+// A table, and rows of maps that it leads to.
 async function openSummary() {
-  usePalette(read("palette"));
   const { table, strips } = read("summary");
   document.getElementById("table").replaceChildren(makeTable(table.headings, table.rows.map(([name, ...rest]) => {
-    const strip = strips.findIndex((one) => one.title === name), link = make("a", name);
-    link.href = `#strip-${strip}`;
-    return [strip < 0 ? name : link, ...rest];
+    const strip = strips.findIndex((one) => one.title === name);
+    return [strip < 0 ? name : Object.assign(make("a", name), { href: `#strip-${strip}` }), ...rest];
   })));
   await showStrips(document.getElementById("strips"), strips);
   document.querySelectorAll("#strips h2").forEach((title, k) => { title.id = `strip-${k}`; });

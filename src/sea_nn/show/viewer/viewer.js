@@ -1,7 +1,7 @@
 // The viewer of explanations. `root` is the document or a shadow root that holds viewer.html; `source` has the
 // inputs and opens one; `ask` puts questions to the model where there is one (in the app alone).
 
-const MOST_BARS = 20, MOST_WARNINGS = 3, TOOLS_FROM = 8;
+const MOST_BARS = 20, MOST_WARNINGS = 3;
 const LEVELS = ["fail", "warn", "ok"];
 
 // Turn what Python packed of one input into arrays; the group's own are unpacked once.
@@ -19,9 +19,10 @@ async function unpackInput(entry, group, data) {
 
 function view(root, source, ask = null) {
   const $ = (id) => root.getElementById(id);
+  const fill = (id, ...parts) => $(id).replaceChildren(...parts);
   const state = { input: null, map: 0, opacity: 0.65, p: 0, keep: false };
   const marked = new Set();   // features that the reader left out, or keeps
-  let { inputs } = source, shown = [...inputs], links = [], current = null, wanted = 0, cursor = [0, 0];
+  let { inputs } = source, links = [], current = null, wanted = 0, cursor = [0, 0];
 
   async function show(number) {
     const request = ++wanted;
@@ -77,28 +78,20 @@ function view(root, source, ask = null) {
   function showClasses() {
     const { classes, entry, rival } = current;
     $("classes").hidden = classes.length < 2;
-    $("classes").replaceChildren(...classes.map(([number, name, score]) => {
-      const row = make("li"), label = make("span", name, "label");
-      if (number === entry.target) label.append(" ", make("small", "explained"));
-      if (number === rival) label.append(" ", make("small", "explained against"));
-      row.append(label, makeMeter(score || 0), make("span", score === null ? "–" : score.toFixed(2), "amount"));
-      return row;
-    }));
+    fill("classes", ...makeRanking(classes.map(([number, name, score]) => {
+      const role = number === entry.target ? "explained" : number === rival && "explained against";
+      return [[name, role && " ", role && make("small", role)], score ?? 0, score === null ? "–" : score.toFixed(2)];
+    })));
   }
 
   function showMaps() {
     const { layers, planes, group } = current, pictures = planes && group.view !== "lines";
     $("maps").classList.toggle("plain", !pictures);
     if (state.map >= layers.length) state.map = 0;
-    $("maps").replaceChildren(...group.layers.map(([name, about], k) => {
-      const label = make("label"), choice = make("input");
-      Object.assign(choice, { type: "radio", name: "map", value: String(k), checked: k === state.map });
-      label.title = about;
-      label.append(choice, ...(pictures ? [makePanel(planes[k], group.map)] : []), spoken(name));
-      return label;
+    fill("maps", ...group.layers.map(([name, about], k) => {
+      const choice = Object.assign(make("input"), { type: "radio", name: "map", value: String(k), checked: k === state.map });
+      return Object.assign(make("label", [choice, pictures && makePanel(planes[k], group.map), spoken(name)]), { title: about });
     }));
-    const keys = [inputs.length > 1 && "← → other inputs", `1 to ${Math.min(9, layers.length)} ${layers.length > 9 ? "the first 9 maps" : "maps"}`];
-    $("keys").textContent = `Keys: ${keys.filter(Boolean).join(", ")}.`;
   }
 
   const isSpread = () => state.map === current.layers.length - 1;
@@ -108,7 +101,7 @@ function view(root, source, ask = null) {
   function showScale() {
     const marks = isSpread() ? [[0, "0"], [0.5, "0.25"], [1, "0.5"]]
       : [0, 0.5, 1, 2, 4, limit].map((v) => [Math.sqrt(v / limit), v ? `${v}×` : "0"]);
-    $("ticks").replaceChildren(...marks.map(([place, text]) => {
+    fill("ticks", ...marks.map(([place, text]) => {
       const mark = make("span", text);
       mark.style.left = `${100 * place}%`;
       return mark;
@@ -122,77 +115,72 @@ function view(root, source, ask = null) {
     $("about-map").hidden = !about;
   }
 
+  // Whether a feature is among the first p, and not left out by the reader.
+  const isLit = (feature) => (!state.p || current.rank[feature] < state.p) && !marked.has(feature);
+
   function showHeat() {
-    const { group, entry, layers, rank, featureOf } = current;
+    const { group, entry, layers, featureOf } = current;
     $("opacity-value").textContent = `${Math.round(100 * state.opacity)} %`;
     if (!current.planes) { showBars(); return; }
-    const lit = (k) => (!state.p || rank[featureOf[k]] < state.p) && !marked.has(featureOf[k]);
-    paint($("heat"), current.planes[state.map], group.map, state.opacity, state.p || marked.size ? lit : null);
+    paint($("heat"), current.planes[state.map], group.map, state.opacity, state.p || marked.size ? (k) => isLit(featureOf[k]) : null);
     $("image").style.filter = `grayscale(${Math.min(1, 1.4 * state.opacity)})`;
     $("heat").setAttribute("aria-label", `Map of ${spoken(layers[state.map])} for ${entry.name}` +
       (state.p ? `, the first ${count(state.p)} of ${count(group.n)} ${group.noun[1]} lit` : ""));
   }
 
   function showBars() {
-    const { bars, group, rank, featureOf, against, total } = current;
-    const spread = isSpread(), own = state.map === 0, signed = own && against?.some((v) => v > 0), inUnit = own && group.gain_unit;
+    const { bars, group, rank, featureOf, total, intervals, values } = current;
+    const against = current.against?.some((v) => v > 0) ? current.against : null;
+    const spread = isSpread(), own = state.map === 0, signed = own && against, inUnit = own && group.gain_unit;
     const both = bars[0].map((share, k) => share + (against?.[k] ?? 0));
     // Both of a feature's bars, for the class and against it, fit beside each other; shares have one scale in all maps.
     const top = spread ? 0.5 : Math.max(...both, ...(inUnit ? [] : bars.slice(0, -1).flat())) || 1;
-    const order = bars[0].map((_, k) => k).sort((a, b) => rank[featureOf[a]] - rank[featureOf[b]]);
     const strength = (k) => Math.max(bars[0][k], against[k]);   // SEA's order ends with what is against
-    if (against?.some((v) => v > 0)) order.sort((a, b) => strength(b) - strength(a));
+    const order = bars[0].map((_, k) => k).sort((a, b) => (against ? strength(b) - strength(a) : rank[featureOf[a]] - rank[featureOf[b]]));
     const say = (share) => (inUnit ? amount(share * total) : spread ? share.toFixed(2) : percent(share < 0.0005 ? 0 : share));
     const rows = (current.all ? order : order.slice(0, MOST_BARS)).map((k) => {
-      const feature = featureOf[k], row = make("div", undefined, "bar"), label = make(ask ? "button" : "span", nameFeature(feature), "label");
-      if (state.p) row.classList.add(rank[feature] < state.p ? "lit" : "unlit");
-      row.classList.toggle("gone", marked.has(feature));
-      row.classList.toggle("unsure", own && isUnsure(rank[feature]));
+      const feature = featureOf[k], place = rank[feature], contra = signed ? against[k] : 0;
+      const value = values && group.plain && make("small", `= ${Number(values[k].toPrecision(4))}`);
+      const label = make(ask ? "button" : "span", [nameFeature(feature), value], "label");
       if (ask) Object.assign(label, { type: "button", ariaPressed: String(marked.has(feature)), onclick: () => mark(feature) });
-      if (current.values && group.plain) label.append(make("small", `= ${Number(current.values[k].toPrecision(4))}`));
-      const track = makeMeter(bars[state.map][k] / top, "fill"), number = make("span", say(bars[state.map][k]), "amount");
-      const contra = own && against ? against[k] : 0;
-      if (contra > 0) {   // drawn from the right end, striped, with its sign
-        track.append(...makeMeter(contra / top, "fill contra").childNodes);
-        number.append(make("small", `−${say(contra)}`));
-      }
-      row.append(label, track, number);
+      const track = makeMeter(bars[state.map][k] / top, "fill");
+      // What is against is drawn from the right end, striped, with its sign.
+      if (contra > 0) track.append(...makeMeter(contra / top, "fill contra").childNodes);
+      const number = make("span", [say(bars[state.map][k]), contra > 0 && make("small", `−${say(contra)}`)], "amount");
+      const row = make("div", [label, track, number], "bar");
+      if (state.p) row.classList.add(place < state.p ? "lit" : "unlit");
+      row.classList.toggle("gone", marked.has(feature));
+      row.classList.toggle("unsure", Boolean(own && intervals && intervals[2 * place] <= 0 && intervals[2 * place + 1] >= 0));
       return row;
     });
     if (!current.all && order.length > MOST_BARS) {
       const more = make("button", `Show all ${count(order.length)} ${group.noun[1]}`);
-      Object.assign(more, { type: "button", onclick: () => { current.all = true; showBars(); } });
-      rows.push(more);
+      rows.push(Object.assign(more, { type: "button", onclick: () => { current.all = true; showBars(); } }));
     }
     showWords();
     const [name, about] = group.layers[state.map], unit = spread ? "spread of the members' percentile ranks" : inUnit ? `in ${group.gain_unit}` : "share of the map's total";
-    const text = [signed && "Striped, from the right: evidence against the class", own && current.intervals && "Faint: the interval of its gain holds 0",
+    const text = [signed && "Striped, from the right: evidence against the class", own && intervals && "Faint: the interval of its gain holds 0",
       `${spoken(name)}: ${unit}, ${group.noun[1]} ${signed ? "the strongest first" : "in SEA's order"}`, about];
-    const at = rows.findIndex((row) => row.firstChild === root.activeElement || row.contains(root.activeElement));
-    const focused = root.activeElement?.closest?.("#bars") ? [...$("bars").querySelectorAll("button")].indexOf(root.activeElement) : at;
-    $("bars").replaceChildren(...text.filter(Boolean).map((line) => make("p", line, "faint")), ...rows);
-    if (focused >= 0) $("bars").querySelectorAll("button")[focused]?.focus();
+    const focused = [...$("bars").querySelectorAll("button")].indexOf(root.activeElement);
+    fill("bars", ...text.filter(Boolean).map((line) => make("p", line, "faint")), ...rows);
+    $("bars").querySelectorAll("button")[focused]?.focus();
   }
-
-  const isUnsure = (place) => Boolean(current.intervals) && current.intervals[2 * place] <= 0 && current.intervals[2 * place + 1] >= 0;
 
   // A text with its words marked as the chosen map weighs them; of those not lit, only the text.
   function showWords() {
-    const { words, bars, against, rank, featureOf } = current;
+    const { words, bars, against, featureOf } = current;
     $("words").hidden = !words;
     if (!words) return;
-    const text = make("p", undefined, "words");
     const net = bars[state.map].map((share, k) => share - (state.map === 0 && against ? against[k] : 0));
     const mean = net.reduce((sum, v) => sum + Math.abs(v), 0) / words.length || 1;
-    words.forEach((word, k) => {
+    fill("words", make("p", words.flatMap((word, k) => {
       const part = isSpread() ? net[k] / 0.5 : Math.abs(net[k]) / mean / limit;
-      const level = Math.round(8 * Math.sqrt(Math.min(1, part))), bare = word.trim(), feature = featureOf[k];
-      const lit = (!state.p || rank[feature] < state.p) && !marked.has(feature);
-      if (!bare || !lit || !level) { text.append(lit ? word : make("span", word, "faded")); return; }
+      const level = Math.round(8 * Math.sqrt(Math.min(1, part))), bare = word.trim();
+      if (!bare || !level) return [word];
+      if (!isLit(featureOf[k])) return [make("span", word, "faded")];
       const [before, after] = word.split(bare);
-      text.append(before, make("mark", bare, `${net[k] < 0 ? "against" : "for"}-${level}`), after);
-    });
-    $("words").replaceChildren(text);
+      return [before, make("mark", bare, `${net[k] < 0 ? "against" : "for"}-${level}`), after];
+    }), "words"));
   }
 
   // The lines of series over their map, and the names of channels or slices.
@@ -205,7 +193,7 @@ function view(root, source, ask = null) {
       $("zoomed").append(name);
     };
     $("lines").toggleAttribute("hidden", !lines || !values);
-    $("lines").replaceChildren();
+    fill("lines");
     if (slices) slices.forEach((slice, k) => write(`slice ${slice}`, Math.floor(k / group.tiles[1]) / group.tiles[0], (k % group.tiles[1]) / group.tiles[1]));
     if (!lines) return;
     const [channels, steps] = group.shape;
@@ -262,7 +250,7 @@ function view(root, source, ask = null) {
       : t === 1 ? `${limit}× the mean or more` : `${(limit * t * t).toPrecision(2)}× the mean`;
     const place = rank[featureOf[k]], between = intervals ? `, between ${amount(intervals[2 * place])} and ${amount(intervals[2 * place + 1])}` : "";
     const gain = group.gain_unit ? ` (${amount(gains[place])} ${group.gain_unit}${between})` : "";
-    $("readout").textContent = `${sayWhere(x, y)}: ${spoken(current.layers[state.map])} ${value}; SEA took this ${group.noun[0]} ${ordinal(place + 1)}${gain}`;
+    $("readout").textContent = `${sayWhere(x, y)}: ${spoken(current.layers[state.map])} ${value}; this ${group.noun[0]} is number ${count(place + 1)} of SEA's order${gain}`;
   }
 
   // ---- p, the charts, and what the model says ----------------------------------------------
@@ -275,10 +263,11 @@ function view(root, source, ask = null) {
     const text = state.p ? `the first ${count(state.p)} of ${count(n)} ${noun[1]} (${percent(state.p / n)})`
       : `none lit: the whole map is shown (${count(n)} ${noun[1]} in all)`, says = sayAt(state.p);
     $("p-text").textContent = text;
-    $("p-says").replaceChildren(...says);
+    fill("p-says", ...says);
     $("p-says").hidden = !says.length;
     $("p").setAttribute("aria-valuetext", `${text} ${$("p-says").textContent}`);
-    moveMarks();
+    moveMark($("gains").querySelector("svg"), state.p, logPlace(state.p, n));
+    if (current.curve) moveMark($("curve").querySelector("svg"), state.p, rootPlace(state.p, n));
     showHeat();
   }
 
@@ -297,14 +286,8 @@ function view(root, source, ask = null) {
 
   function showCharts() {
     $("curve-card").hidden = !current.curve;
-    $("curve").replaceChildren(...(current.curve ? drawCurve(current) : []));
-    $("gains").replaceChildren(...drawGains(current));
-  }
-
-  function moveMarks() {
-    const { n } = current.group;
-    moveMark(root.querySelector("#gains svg"), state.p, logPlace(state.p, n));
-    if (current.curve) moveMark(root.querySelector("#curve svg"), state.p, rootPlace(state.p, n));
+    fill("curve", ...(current.curve ? drawCurve(current) : []));
+    fill("gains", ...drawGains(current));
   }
 
   // Ask the model itself about the best p, and add its answers to the curve.
@@ -333,25 +316,18 @@ function view(root, source, ask = null) {
     $("only").setAttribute("aria-pressed", String(state.keep));
     $("trial-hint").textContent = `${current.planes ? `Click ${noun[1]} of the map, or walk to them with the arrow keys and press space` : `Press ${noun[1]}`}: the model is asked without them.`;
     delete $("trial-says").dataset.count;
-    if (!cells.length || !ask) { $("trial-says").replaceChildren(); return; }
-    const words = `${state.keep ? "With only" : "Without"} ${cells.length} ${noun[cells.length === 1 ? 0 : 1]}`;
+    if (!cells.length || !ask) { fill("trial-says"); return; }
+    const words = `${state.keep ? "With only" : "Without"} ${cells.length} ${noun[cells.length === 1 ? 0 : 1]} the model says`;
     const reply = await ask("remove", { cells, keep: state.keep });
     if (trial !== trials) return;
-    const rows = (reply.top ?? []).map(([label, score, share]) => {
-      const row = make("li");
-      row.append(make("span", label, "label"), makeMeter(share), make("span", score, "amount"));
-      return row;
-    });
-    const list = make("ol", undefined, "classes");
-    list.append(...rows);
-    $("trial-says").replaceChildren(make("p", reply.error ?? `${words} the model says`), list);
+    fill("trial-says", make("p", reply.error ?? words), make("ol", makeRanking(reply.top ?? []), "classes"));
     $("trial-says").dataset.count = String(cells.length);
   }
 
   // ---- agreement, checks, provenance ---------------------------------------------------------
 
   function showAgreement() {
-    const names = ["SEA", ...current.group.methods].map(spoken);
+    const { trust } = current, names = ["SEA", ...current.group.methods].map(spoken);
     const rows = current.agreement.map((values, r) => [`${r} ${names[r]}`, ...values.map((v) => {
       const cell = make("span", v === null ? "–" : v.toFixed(2).replace("-", "−"), "share");
       if (v === null) { cell.title = "a constant map ranks nothing"; return cell; }
@@ -359,63 +335,46 @@ function view(root, source, ask = null) {
       cell.classList.toggle("strong", v > 0.84 || v < -0.97);   // where white reads better than black
       return cell;
     })]);
-    $("agreement").replaceChildren(makeTable(["map", ...names.map((_, k) => k)], rows));
-    const trust = current.trust ?? [];
-    $("trust").hidden = !trust.length;
-    if (!trust.length) return;
-    const list = make("ol", undefined, "classes");
-    list.append(...trust.map(([name, share]) => {
-      const row = make("li");
-      row.append(make("span", spoken(name), "label"), makeMeter(share), make("span", percent(share), "amount"));
-      return row;
-    }));
-    $("trust").replaceChildren(make("p", `The model's answers agree most with ${spoken(trust[0][0])}: how much of them each member explains.`), list);
+    fill("agreement", makeTable(["map", ...names.map((_, k) => k)], rows));
+    fill("trust", ...(trust.length ? [
+      make("p", `The model's answers agree most with ${spoken(trust[0][0])}: how much of them each member explains.`),
+      make("ol", makeRanking(trust.map(([name, share]) => [spoken(name), share, percent(share)])), "classes"),
+    ] : []));
   }
 
   function showChecks() {
-    const { group } = current, { methods } = group, order = (check) => LEVELS.indexOf(check.level);
+    const { methods, assumed, checks } = current.group, order = (check) => LEVELS.indexOf(check.level);
     // Advice stays as it is: names in it belong to code.
     const say = (text) => methods.reduce((said, name) => said.replaceAll(name, spoken(name)), text);
-    const items = [...current.checks, ...group.checks].sort((a, b) => order(a) - order(b)).map((check) => {
-      const item = make("li"), text = make("div");
-      text.append(make("b", spoken(check.subject)), `: ${say(check.message)}`);
-      if (check.advice) text.append(make("div", check.advice, "faint"));
-      item.append(make("span", check.level, `level ${check.level}`), text);
-      return item;
-    });
+    const items = [...current.checks, ...checks].sort((a, b) => order(a) - order(b)).map(({ level, subject, message, advice }) => make("li", [
+      make("span", level, `level ${level}`),
+      make("div", [make("b", spoken(subject)), `: ${say(message)}`, advice && make("div", advice, "faint")]),
+    ]));
     if (!items.length) items.push(make("li", "No checks were recorded.", "faint"));
-    $("checks").replaceChildren(...items.slice(0, MOST_WARNINGS));
-    const rest = items.slice(MOST_WARNINGS), more = make("details"), list = make("ul", undefined, "checks");
-    list.append(...rest);
-    more.append(make("summary", `${rest.length} more`), list);
-    const assumed = make("ul", undefined, "sentences");
-    assumed.append(...group.assumed.map((sentence) => make("li", sentence)));
-    $("assumed").replaceChildren(...(rest.length ? [more] : []), ...(group.assumed.length ? [make("h4", "Assumed"), assumed] : []));
+    fill("checks", ...items.slice(0, MOST_WARNINGS));
+    const rest = items.slice(MOST_WARNINGS), more = make("details", [make("summary", `${rest.length} more`), make("ul", rest, "checks")]);
+    const sentences = [make("h4", "Assumed"), make("ul", assumed.map((sentence) => make("li", sentence)), "sentences")];
+    fill("assumed", ...(rest.length ? [more] : []), ...(assumed.length ? sentences : []));
   }
 
   function showProvenance() {
     const { provenance, evaluations: asked } = current.group;
-    const { config, members: options = {}, call = {}, versions, seconds, evaluations, by_purpose: _, assumed: __, ...rest } = provenance;
-    const spent = asked && Object.entries(asked).map(([of, n]) => `${count(n)} for ${of}`).join(", ");
-    const parts = [makePairs([...Object.entries(rest), ["evaluations of the model", spent || ""]])];
-    const members = [...new Set([...Object.keys(seconds), ...Object.keys(evaluations)])];
+    const { config, members: options, call, versions, seconds, evaluations, by_purpose: _, assumed: __, ...rest } = provenance;
+    const spent = Object.entries(asked).map(([of, n]) => `${count(n)} for ${of}`).join(", ");
     const all = Object.values(evaluations).reduce((sum, n) => sum + n, 0);
-    if (members.length) parts.push(makeTable(["member", "seconds", "evaluations"], members.map((member) => {
+    const costs = [...new Set([...Object.keys(seconds), ...Object.keys(evaluations)])].map((member) => {
       const n = member === "total" ? all : evaluations[member];
       const name = member !== "sea" ? spoken(member) : evaluations.sea ? "SEA and its questions" : "SEA";
       return [name, typeof seconds[member] === "number" ? duration(seconds[member]) : null, n === undefined ? null : count(n)];
-    })));
-    for (const [name, values] of [["configuration", config], ["members' options", options], ["call", call], ["versions", versions]]) {
-      if (!Object.keys(values).length) continue;
-      const details = make("details");
-      details.append(make("summary", name), makePairs(Object.entries(values)));
-      parts.push(details);
-    }
-    if (!parts.some((part) => part.childElementCount)) parts.push(make("p", "Nothing was recorded.", "faint"));
-    $("provenance").replaceChildren(...parts);
+    });
+    const settings = { configuration: config, "members' options": options, call, versions };
+    fill("provenance", makePairs([...Object.entries(rest), ["evaluations of the model", spent]]),
+      ...(costs.length ? [makeTable(["member", "seconds", "evaluations"], costs)] : []),
+      ...Object.entries(settings).filter(([, values]) => Object.keys(values ?? {}).length)
+        .map(([name, values]) => make("details", [make("summary", name), makePairs(Object.entries(values))])));
   }
 
-  // ---- the gallery -------------------------------------------------------------------------
+  // ---- several inputs ------------------------------------------------------------------------
 
   function makeLinks() {
     const watcher = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach(async ({ target }) => {
@@ -426,54 +385,29 @@ function view(root, source, ask = null) {
       panel.style.aspectRatio = "1";
       target.firstChild.prepend(panel);
     }), { rootMargin: "150px" });
-    links = inputs.map((entry) => {
-      const item = make("li"), link = make("a"), text = make("span");
-      link.href = `#${entry.number}`;
-      text.append(make("b", entry.name), make("small", entry.written));
-      link.append(text);
-      item.append(link);
-      item.dataset.number = entry.number;
+    links = inputs.map(({ name, written, number }) => {
+      const link = make("a", make("span", [make("b", name), make("small", written)])), item = make("li", link);
+      link.href = `#${number}`;
+      item.dataset.number = number;
       watcher.observe(item);
       return item;
     });
-  }
-
-  function arrange() {
-    const words = $("filter").value.trim().toLowerCase(), by = $("sort").value;
-    const low = (v) => (v === null ? Infinity : v);
-    const rules = { given: () => 0, agreement: (a, b) => low(a.agreement) - low(b.agreement),
-      score: (a, b) => low(a.score) - low(b.score), name: (a, b) => a.name.localeCompare(b.name) };
-    shown = inputs.filter((entry) => entry.name.toLowerCase().includes(words)).sort(rules[by]);
-    $("list").replaceChildren(...shown.map((entry) => links[entry.number]));
-    $("found").textContent = words ? `${count(shown.length)} of ${count(inputs.length)} inputs` : `${count(inputs.length)} inputs`;
-    markPlace();
+    fill("list", ...links);
   }
 
   function markPlace() {
-    if (!links.length || state.input === null) return;
-    const place = shown.findIndex((entry) => entry.number === state.input);
-    $("place").textContent = place < 0 ? "not in the list" : `${count(place + 1)} of ${count(shown.length)}`;
-    $("previous").disabled = place <= 0;
-    $("next").disabled = shown.length === 0 || place === shown.length - 1;
+    if (!links.length) return;
+    $("place").textContent = `${count(state.input + 1)} of ${count(inputs.length)}`;
+    $("previous").disabled = state.input === 0;
+    $("next").disabled = state.input === inputs.length - 1;
     links.forEach((item, number) => item.firstChild.toggleAttribute("aria-current", number === state.input));
     // Scroll the list alone: scrollIntoView would move the page as well.
     const item = links[state.input];
     $("list").scrollTo(item.offsetLeft - $("list").offsetLeft - 80, item.offsetTop - $("list").offsetTop - 80);
   }
 
-  function step(by) {
-    const place = shown.findIndex((entry) => entry.number === state.input);
-    const next = shown[place < 0 ? 0 : place + by];
-    if (!next) return;
-    const inList = $("list").contains(root.activeElement);
-    location.hash = String(next.number);
-    if (inList) links[next.number].firstChild.focus({ preventScroll: true });
-  }
-
-  const fromAddress = () => {
-    const number = Number(location.hash.slice(1) || (shown[0] || inputs[0]).number);
-    return Number.isInteger(number) && number >= 0 && number < inputs.length ? number : 0;
-  };
+  const step = (by) => { if (inputs[state.input + by]) location.hash = String(state.input + by); };
+  const fromAddress = () => (inputs[Number(location.hash.slice(1))] ? Number(location.hash.slice(1)) : 0);
 
   // ---- downloads ---------------------------------------------------------------------------
 
@@ -490,10 +424,9 @@ function view(root, source, ask = null) {
     context.drawImage($("heat"), 0, 0, canvas.width, canvas.height);
     const grow = new DOMMatrix([canvas.width / current.group.shape.at(-1), 0, 0, canvas.height / h, 0, 0]);
     for (const path of lines ? root.querySelectorAll("#lines path") : []) {
-      const scaled = new Path2D(), halo = path.classList.contains("halo");
+      const scaled = new Path2D(), { stroke, strokeWidth } = getComputedStyle(path);
       scaled.addPath(new Path2D(path.getAttribute("d")), grow);
-      context.strokeStyle = halo ? "#fff" : "#16161a";
-      context.lineWidth = halo ? 4 : 1.6;
+      Object.assign(context, { strokeStyle: stroke, lineWidth: parseFloat(strokeWidth) });
       context.stroke(scaled);
     }
     return canvas;
@@ -531,8 +464,6 @@ function view(root, source, ask = null) {
   on("controls", "submit", (event) => event.preventDefault());
   on("previous", "click", () => step(-1));
   on("next", "click", () => step(1));
-  on("filter", "input", arrange);
-  on("sort", "change", arrange);
   on("without", "click", () => { state.keep = false; tryOut(); });
   on("only", "click", () => { state.keep = true; tryOut(); });
   on("clear", "click", () => { marked.clear(); showHeat(); tryOut(); });
@@ -540,10 +471,14 @@ function view(root, source, ask = null) {
   on("save-order", "click", () => save("csv", new Blob([writeOrder()], { type: "text/csv" })));
   on("save-data", "click", () => save("json", new Blob([writeData()], { type: "application/json" })));
 
+  // A position of the map, kept inside it.
+  const within = (x, y) => {
+    const [h, w] = current.group.map;
+    return [Math.max(0, Math.min(w - 1, x)), Math.max(0, Math.min(h - 1, y))];
+  };
   const pointAt = (event) => {
     const frame = $("heat").getBoundingClientRect(), [h, w] = current.group.map;
-    return [Math.max(0, Math.min(w - 1, Math.floor(w * (event.clientX - frame.left) / frame.width))),
-      Math.max(0, Math.min(h - 1, Math.floor(h * (event.clientY - frame.top) / frame.height)))];
+    return within(Math.floor(w * (event.clientX - frame.left) / frame.width), Math.floor(h * (event.clientY - frame.top) / frame.height));
   };
   on("heat", "pointermove", (event) => { if (current?.planes) readOut(...pointAt(event)); });
   if (ask) {
@@ -555,26 +490,12 @@ function view(root, source, ask = null) {
       const move = { ArrowLeft: [-across, 0], ArrowRight: [across, 0], ArrowUp: [0, -down], ArrowDown: [0, down] }[event.key];
       if (event.key === " " || event.key === "Enter") markAt(cursor);
       else if (move) {
-        cursor = [Math.max(0, Math.min(w - 1, cursor[0] + move[0])), Math.max(0, Math.min(h - 1, cursor[1] + move[1]))];
+        cursor = within(cursor[0] + move[0], cursor[1] + move[1]);
         readOut(...cursor);
       } else return;
       event.preventDefault();
-      event.stopPropagation();
     });
   }
-
-  (root.host ?? window).addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !current) return;
-    const at = root.activeElement, { key } = event;
-    if (at?.matches("input[type=search], input[type=number], select")) return;
-    const sliding = at?.matches("input[type=range], input[type=radio]") || at?.closest(".scroll, .closer");
-    const inList = $("list").contains(at);
-    if (links.length && (key === "j" || (!sliding && key === "ArrowRight") || (inList && key === "ArrowDown"))) step(1);
-    else if (links.length && (key === "k" || (!sliding && key === "ArrowLeft") || (inList && key === "ArrowUp"))) step(-1);
-    else if (/^[1-9]$/.test(key) && current.layers[key - 1]) root.querySelector(`#maps input[value="${key - 1}"]`).click();
-    else return;
-    event.preventDefault();
-  });
 
   const strip = $("scale").getContext("2d"), row = strip.createImageData(256, 1);
   for (let t = 0; t < 256; t++) row.data.set([...colours.subarray(3 * t, 3 * t + 3), 255], 4 * t);
@@ -583,12 +504,15 @@ function view(root, source, ask = null) {
   const many = inputs.length > 1;
   $("layout").classList.toggle("many", many);
   $("gallery").hidden = $("pager").hidden = !many;
-  $("tools").hidden = inputs.length < TOOLS_FROM;
   if (many) {
     makeLinks();
-    arrange();
     addEventListener("hashchange", () => { if (/^#\d*$/.test(location.hash)) show(fromAddress()); });
+    // Arrow keys walk through the inputs, where nothing else has the focus that they move.
+    addEventListener("keydown", ({ key, target }) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[key];
+      if (by && !target.closest("input, .scroll, .closer")) step(by);
+    });
   }
   if (inputs.length) show(many ? fromAddress() : 0);
-  return { replace: (other) => { source = other; inputs = shown = other.inputs; show(0); } };
+  return { replace: (other) => { source = other; ({ inputs } = other); show(0); } };
 }
