@@ -61,8 +61,8 @@ def bench(o: Bench) -> None:
 
     chosen = find_experiments(o.name)
     for experiment in chosen:
-        count = experiment.n_inputs if o.full else min(experiment.quick, experiment.n_inputs)
-        count = count if o.inputs is None else o.inputs
+        every = experiment.n_inputs
+        count = o.inputs or (every if o.full else min(experiment.quick, every))
         command = f"sea bench {experiment.name} --inputs {count} --seed {o.seed}"
         command += f" --device {o.device}" if o.device != "auto" else ""
         command += " --ours" if o.ours else ""

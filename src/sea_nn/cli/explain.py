@@ -3,21 +3,14 @@
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import typer
 
-from sea_nn.cli.inputs import (
-    REPORT,
-    Input,
-    find_volumes,
-    gather_pictures,
-    gather_texts,
-    gather_volumes,
-)
+from sea_nn.cli.inputs import REPORT, Input, find_volumes, gather_pictures, name_inputs
 from sea_nn.cli.options import (
     TEXT_WAYS,
     Settings,
@@ -32,7 +25,6 @@ from sea_nn.cli.terminal import (
     FAILED,
     INTERRUPTED,
     Bar,
-    describe_error,
     err,
     say,
     show,
@@ -122,7 +114,8 @@ class Explain(Settings):
             if self.kind == "volume":
                 self._check_volumes()
             super().check()
-            self.find_aim(self.known.labels)
+            if self.known.labels:
+                self.find_aim(self.known.labels)
             if self.known.side and (self.method[1] is None or self.cells is not None):
                 self.check_top(self.cells or (self.known.side,) * 2)
         check_folder(self.output)
@@ -146,6 +139,9 @@ class Explain(Settings):
     def _check_volumes(self) -> None:
         if len(self.volumes) < len(self.inputs or ()):
             raise InputError("pictures do not go with volumes: explain these by themselves")
+        for path in self.volumes:
+            if not path.exists():
+                raise InputError(f"there is no file {show(path)}; check its name")
         if not is_file(self.model):
             raise InputError(
                 "volumes need --model FILE.py:FUNCTION, a model of [N, 1, D, H, W]; "
@@ -165,26 +161,22 @@ class Explain(Settings):
                 f"features that {self.model} is explained by"
             )
 
-    def find_aim(
-        self, labels: tuple[str, ...], count: Callable[[], int] | None = None
-    ) -> int | tuple[int, int] | None:
-        """What --target and --not mean: None, a class, or a class and not another.
-
-        Without ``labels`` and ``count`` nothing is known yet, and None is returned.
-        """
-        if self.target is None or not (labels or count):
+    def find_aim(self, labels: tuple[str, ...]) -> int | tuple[int, int] | None:
+        """What --target and --not mean: None, a class, or a class and not another."""
+        if self.target is None:
             return None
-        wanted = find_class(self.target, labels, self.model, count)
+        wanted = find_class(self.target, labels, self.model)
         if self.rival is None:
             return wanted
-        return wanted, find_class(self.rival, labels, self.model, count)
+        return wanted, find_class(self.rival, labels, self.model)
 
-    def gather(self) -> list[Input]:
-        """The inputs that the arguments mean."""
-        if self.kind == "text":
-            return gather_texts(self.text or ())
-        if self.kind == "volume":
-            return gather_volumes(self.volumes)
+    def gather(self) -> tuple[list[Input], dict[str, str]]:
+        """The inputs that the arguments mean, and by argument why it means none."""
+        if self.text:
+            texts = enumerate(self.text, 1)
+            return [Input(f"text {k}", f"text-{k}", text) for k, text in texts], {}
+        if self.volumes:
+            return name_inputs(self.volumes), {}
         if self.recursive and not any(Path(p).expanduser().is_dir() for p in self.inputs or ()):
             raise InputError("--recursive is for folders, and no argument is one")
         demo = self.model if self.demo else None
@@ -219,34 +211,31 @@ def explain(o: Explain) -> None:
     quiet = contextlib.redirect_stdout(sys.stderr) if o.as_json else contextlib.nullcontext()
     with quiet:
         o.check()
-        inputs = o.gather()
+        inputs, empty = o.gather()
         with wait(f"Loading PyTorch and {o.model} ..."):
             from sea_nn.cli import results, work
 
-            subject = work.load_subject(o)
+            kinds = {"picture": work.Pictures, "volume": work.Subject, "text": work.Texts}
+            subject = kinds[o.kind](o)
         remove_stale(o.output)
-        with Bar(len(inputs)) as bar:
-            outcome = work.explain_inputs(subject, inputs, bar)
-        report = None
-        if outcome.finished and not o.no_report:
-            title = f"What {subject.name} {'reads' if o.kind == 'text' else 'looks at'}"
-            try:
-                report = results.write_page(outcome.finished, o.output / REPORT, title)
-            except OSError as error:
-                outcome.failed.append((REPORT, describe_error(error)))
+        total = len(inputs) + len(empty)
+        with Bar(total) as bar:
+            outcome = results.explain_inputs(subject, inputs, empty, bar)
+        report = results.write_page(outcome, subject)
         if outcome.finished and not o.as_json:
-            results.print_outcome(outcome.finished, subject, report)
+            results.print_outcome(outcome, subject, report)
     if o.as_json:
         document = results.describe(outcome, subject, report)
         print(json.dumps(document, indent=2, allow_nan=False), file=stdout)
     for name, reason in outcome.failed:
         where = "" if name in reason else f"{name}: "
         say(f"Failed: {where}{translate(reason)}", "red", err)
+    done = len(outcome.finished)
     if outcome.interrupted:
-        kept = f"{len(outcome.finished)} of {len(inputs)} inputs were finished and are in"
-        say(f"Interrupted: {kept} {show(o.output)}", "yellow", err)
+        kept = f"{done} of {total} inputs were finished and are in {show(o.output)}"
+        say(f"Interrupted: {kept}", "yellow", err)
         raise typer.Exit(INTERRUPTED)
+    if done < total:
+        say(f"{total - done} of {total} inputs could not be explained", "red", err)
     if outcome.failed:
-        n_failed = len(inputs) - len(outcome.finished)
-        say(f"{n_failed} of {len(inputs)} inputs could not be explained", "red", err)
         raise typer.Exit(FAILED)

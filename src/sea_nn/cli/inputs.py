@@ -2,9 +2,8 @@
 
 import glob
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +15,16 @@ if TYPE_CHECKING:
     from PIL import Image
 
 EXPLANATION, REPORT = "explanation.safetensors", "report.html"
-DRAWN = ("map.png", "strip.png", "top.png", "words.png")
 DICOM = (".dcm", ".ima")
 
 
 @dataclass(frozen=True)
 class Input:
-    """An input to explain: what to call it, the folder for its results, how to read it."""
+    """An input to explain: what to call it, the folder for its results, its file or its text."""
 
     name: str
     folder: str
-    read: Callable[[], Any]
+    source: Any
 
 
 def find_files(
@@ -78,14 +76,14 @@ def find_volumes(patterns: Iterable[str]) -> list[Path]:
     return found
 
 
-def name_folders(paths: Iterable[Path]) -> list[str]:
-    """A folder name for each file, its stem; equal ones are numbered so that none is shared.
+def name_inputs(paths: Iterable[Path]) -> list[Input]:
+    """Each file with a folder for its results, called by its stem; equal ones are numbered.
 
-    >>> name_folders([Path("a/cat.jpg"), Path("b/Cat.png"), Path("cat-2.jpg")])
+    >>> [one.folder for one in name_inputs([Path("cat.jpg"), Path("b/Cat.png"), Path("cat-2.gif")])]
     ['cat', 'Cat-2', 'cat-2-2']
     """
     used = {REPORT}
-    names = []
+    found = []
     for path in paths:
         # Windows cannot open names that end in a dot or a space.
         stem = path.stem.removesuffix(".nii").rstrip(". ") or "picture"
@@ -93,32 +91,8 @@ def name_folders(paths: Iterable[Path]) -> list[str]:
         while name.casefold() in used:  # some file systems do not tell Cat from cat
             name, again = f"{stem}-{again}", again + 1
         used.add(name.casefold())
-        names.append(name)
-    return names
-
-
-def _give_folders(paths: Sequence[Path], read: Callable[[Path], Any]) -> list[Input]:
-    folders = zip(paths, name_folders(paths), strict=True)
-    return [Input(show(path), folder, partial(read, path)) for path, folder in folders]
-
-
-def gather_volumes(paths: Sequence[Path]) -> list[Input]:
-    """The volumes in files and folders."""
-
-    def read(path: Path) -> Any:
-        from sea_nn.vision.volumes import load_volume
-
-        return load_volume(path)
-
-    for path in paths:
-        if not path.exists():
-            raise InputError(f"there is no file {show(path)}; check its name")
-    return _give_folders(paths, read)
-
-
-def gather_texts(texts: Sequence[str]) -> list[Input]:
-    """The texts, by number."""
-    return [Input(f"text {k}", f"text-{k}", partial(str, t)) for k, t in enumerate(texts, 1)]
+        found.append(Input(show(path), name, path))
+    return found
 
 
 def gather_pictures(
@@ -126,20 +100,20 @@ def gather_pictures(
     recursive: bool = False,
     demo_for: str | None = None,
     output: Path | None = None,
-) -> list[Input]:
-    """The pictures that the arguments mean, each with a folder name of its own.
+) -> tuple[list[Input], dict[str, str]]:
+    """The pictures that arguments mean, and by argument why it means none; one must be readable.
 
-    An argument that means none is one that cannot be read; it is an error that none can. Results
-    that an earlier run left in ``output`` are passed over, and ``demo_for`` names a model to add a
-    shipped picture for.
+    Results that an earlier run left in ``output`` are passed over, and ``demo_for`` names a model
+    to add a shipped picture for.
     """
     paths, empty = find_files(patterns, PICTURES, "pictures", recursive)
-    own = [path for path in paths if output is not None and _is_result(path, output)]
-    if output is not None and own:
-        say(f"Passed over in {show(output)}: {len(own)} results of an earlier run", console=err)
+    # What lies beside an explanation in a folder of the output was drawn, and is no input.
+    drawn = [path for path in paths if (path.parent / EXPLANATION).exists()]
+    own = [p for p in drawn if output and p.resolve().parents[1] == output.resolve()]
+    if own:
+        say(f"Passed over in {output}: {len(own)} results of an earlier run", console=err)
         paths = [path for path in paths if path not in own]
-    if demo_for is not None:
-        # The network for clothes knows no cats.
+    if demo_for is not None:  # the network for clothes knows no cats
         paths = [ASSETS / ("boot.png" if demo_for == "fashion-cnn" else "cat.jpg"), *paths]
     if not paths and not empty:
         raise InputError(
@@ -148,32 +122,16 @@ def gather_pictures(
     reasons = list(empty.values())
     for path in paths:
         try:
-            _read(path, quiet=True)
-            break  # one is enough to begin with
+            read_picture(path, quiet=True)
+            return name_inputs(paths), empty
         except InputError as error:
             reasons.append(str(error))
-    else:
-        more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
-        raise InputError("; ".join(reasons[:5]) + more)
-    # These fail when read, so they never need a folder.
-    return [
-        *_give_folders(paths, _read),
-        *(Input(show(pattern), "", partial(_refuse, why)) for pattern, why in empty.items()),
-    ]
+    more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
+    raise InputError("; ".join(reasons[:5]) + more)
 
 
-def _is_result(path: Path, output: Path) -> bool:
-    """Whether `sea explain` wrote this picture; one's own may lie in the output folder too."""
-    folder = path.resolve().parent
-    drawn = path.name in DRAWN and (folder / EXPLANATION).exists()
-    return drawn and folder.parent == output.resolve()
-
-
-def _refuse(reason: str) -> None:
-    raise InputError(reason)
-
-
-def _read(path: Path, quiet: bool = False) -> "Image.Image":
+def read_picture(path: Path, quiet: bool = False) -> "Image.Image":
+    """Read a picture, and say what was assumed of it."""
     from sea_nn.vision.images import load_image
 
     with warnings.catch_warnings(record=True) as notices:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import typer
 from rich.text import Text
 
-from sea_nn.cli.inputs import gather_pictures
+from sea_nn.cli.inputs import gather_pictures, read_picture
 from sea_nn.cli.options import ModelOptions, Table, option
 from sea_nn.cli.terminal import FAILED, Bar, make_table, out, say, wait
 from sea_nn.config import BUDGETS
@@ -42,20 +42,20 @@ def methods(o: Methods) -> None:
         signed = "yes" if member.signed else "no"
         needs = ", ".join(sorted(member.needs))
         table.add_row(member.name, f"{member.cost():,}", signed, needs, member.reference)
-    out.print(table)
     ready = make_table("Ready ensembles", "name", "passes", "members")
     ready.columns[1].justify = "right"
     for name in ENSEMBLES:
         entries = expand_methods(name)
         cost = sum(entry.member.cost(entry.options) for entry in entries)
         ready.add_row(name, f"{cost:,}", ", ".join(entry.label for entry in entries))
-    out.print(ready)
+    out.print(table, ready)
     budgets = ", ".join(f"{k} {n:,}" for k, n in BUDGETS.items())
-    say(f"Budgets, members and questions together, of --methods: {budgets}")
     say(
-        "Passes: evaluations of the model (forward, or forward and backward) of one 224x224 picture"
+        f"Budgets, members and questions together, of --methods: {budgets}\n"
+        "Passes: evaluations of the model (forward, or forward and backward) of one 224x224 "
+        "picture\n"
+        "Signed: the member also tells evidence against the class from evidence for it"
     )
-    say("Signed: the member also tells evidence against the class from evidence for it")
 
 
 def _print_options(member: Member) -> None:
@@ -64,11 +64,11 @@ def _print_options(member: Member) -> None:
     for name, value in member.defaults.items():
         others = [str(preset.get(name, "")) for preset in member.presets.values()]
         table.add_row(f"{member.name}.{name}", "none" if value is None else str(value), *others)
-    if member.defaults:
-        out.print(table)
-        say(f"Set by --set, such as --set {member.name}.{next(iter(member.defaults))}=VALUE")
-    else:
+    if not member.defaults:
         say(f"{member.name} ({member.reference}) has no options")
+        return
+    out.print(table)
+    say(f"Set by --set, such as --set {member.name}.{next(iter(member.defaults))}=VALUE")
     if member.presets:
         say(f"A preset is chosen by --set {member.name}.preset={next(iter(member.presets))}")
 
@@ -121,26 +121,28 @@ def doctor(o: Doctor) -> None:
     o.check_model()
     members = names() if o.methods == "all" else o.methods
     expand_methods(members, o.chosen)
-    pictures = gather_pictures(o.inputs or (), demo_for=None if o.inputs else o.model)
+    pictures, empty = gather_pictures(o.inputs or (), demo_for=None if o.inputs else o.model)
+    if empty:
+        raise InputError("; ".join(empty.values()))
     with wait(f"Loading PyTorch and {o.model} ..."):
         import torch
 
-        from sea_nn.cli.results import name_inputs, tabulate_checks
-        from sea_nn.cli.work import find_device, load
+        from sea_nn.cli.results import name_checks, tabulate_checks
+        from sea_nn.cli.work import find_place, load
         from sea_nn.members.checks import examine
 
         loaded = load(o)
-    x = torch.stack([loaded.preprocess(picture.read()) for picture in pictures])
+    x = torch.stack([loaded.preprocess(read_picture(picture.source)) for picture in pictures])
     with Bar(1) as bar:
         checks = examine(
             loaded.model,
-            x.to(find_device(loaded)),
+            x.to(find_place(o.device)),
             methods=members,
             options=o.chosen,
             output=o.model_output,
             progress=lambda member, done, total: bar.show(member, done / max(total, 1)),
         )
-    out.print(tabulate_checks(name_inputs(checks, [picture.name for picture in pictures])))
+    out.print(tabulate_checks(name_checks(checks, [picture.name for picture in pictures])))
     count = Counter(check.level for check in checks)
     tried = ", ".join(p.name for p in pictures[:3]) + (", …" if len(pictures) > 3 else "")
     found = f"{count['ok']} fine, {count['warn']} to mind, {count['fail']} failed"

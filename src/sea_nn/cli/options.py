@@ -9,7 +9,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -186,18 +186,12 @@ class Settings(ModelOptions):
 
 def read_config(path: Path) -> SEAConfig:
     """The settings of the paper's function from a TOML or JSON file."""
-    if path.is_dir():
-        raise InputError(f"--config must be a TOML or JSON file; {show(path)} is a folder")
     try:
         text = path.read_text(encoding="utf-8")
-        parse = SEAConfig.from_json if path.suffix == ".json" else SEAConfig.from_toml
-        return parse(text)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{show(path)} is not a text file ({error})") from error
-    except OSError as error:
-        raise InputError(f"{error.strerror}: {show(path)}") from error
-    except InputError as error:
-        raise InputError(f"{show(path)}: {error}") from error
+        return (SEAConfig.from_json if path.suffix == ".json" else SEAConfig.from_toml)(text)
+    except (OSError, ValueError) as error:  # of the file, its letters, or its settings
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"--config {show(path)}: {reason}") from error
 
 
 def check_device(device: str) -> None:
@@ -254,30 +248,30 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
     return options
 
 
-def find_class(
-    text: str, labels: tuple[str, ...], model: str, count: Callable[[], int] | None = None
-) -> int:
-    """The number of the class that a number or a name means; an error has the nearest names."""
-    n = len(labels) if labels or count is None else count()
-    if text.removeprefix("-").isdecimal():
-        if 0 <= int(text) < n:
-            return int(text)
-        raise InputError(f"--target {text} is out of range: {model} has {n} classes, 0 to {n - 1}")
-    wanted = text.strip().casefold()
+def find_class(text: str, labels: tuple[str, ...], model: str) -> int:
+    """The number of the class that a number or a name means; an error has the nearest names.
+
+    Where the names are not known, a number is taken as it is: the model will say if it is one.
+    """
     names = [label.casefold() for label in labels]
-    places = [index for index, name in enumerate(names) if name == wanted]
-    if len(places) == 1:
-        return places[0]
-    if places:
+    if text.removeprefix("-").isdecimal():
+        if labels and not 0 <= int(text) < len(labels):
+            raise InputError(
+                f"--target {text} is out of range: {model} has {len(labels)} classes, 0 to "
+                f"{len(labels) - 1}"
+            )
+        return int(text)
+    if not labels:
         raise InputError(
-            f"{len(places)} classes of {model} are called {text!r}: give one's number, "
-            f"{', '.join(map(str, places))}"
+            f"the names of {model}'s classes are not known, so --target must be a number; got "
+            f"{text!r}"
         )
-    if not names:
-        raise InputError(
-            f"the names of {model}'s classes are not known, so --target must be a number from 0 to "
-            f"{n - 1}; got {text!r}"
-        )
+    wanted = text.strip().casefold()
+    if names.count(wanted) == 1:
+        return names.index(wanted)
+    if wanted in names:
+        places = ", ".join(str(index) for index, name in enumerate(names) if name == wanted)
+        raise InputError(f"several classes of {model} are called {text!r}; give a number: {places}")
     inside = [label for label, name in zip(labels, names, strict=True) if wanted in name]
     inside.sort(key=lambda label: wanted not in re.split(r"\W+", label.casefold()))
     alike = difflib.get_close_matches(wanted, names, 4, 0.5)

@@ -8,17 +8,7 @@ import typer
 
 from sea_nn.cli.inputs import find_files
 from sea_nn.cli.options import Table, check_folder, option
-from sea_nn.cli.terminal import (
-    FAILED,
-    WRONG_USE,
-    Bar,
-    err,
-    make_table,
-    out,
-    say,
-    show,
-    wait,
-)
+from sea_nn.cli.terminal import FAILED, WRONG_USE, Bar, err, make_table, out, say, show, wait
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.atomic import find_target
 from sea_nn.extras import check_extras
@@ -49,12 +39,11 @@ def report(o: Report) -> None:
     runs = [name for name in o.explanations if (Path(name) / MANIFEST).is_file()]
     files = [name for name in o.explanations if name not in runs]
     paths, empty = find_files(files, {".safetensors"}, "saved explanations", recursive=True)
-    missing = [f"there is no file {show(path)}" for path in paths if not path.exists()]
-    if len(missing) == len(paths) and not runs:
-        raise InputError("; ".join([*empty.values(), *missing]))
+    failed = [*empty.values(), *(f"there is no file {show(p)}" for p in paths if not p.exists())]
+    if not runs and not any(path.exists() for path in paths):
+        raise InputError("; ".join(failed))
     find_target(o.output)
     check_folder(o.output.absolute().parent)
-    failed = [*empty.values(), *missing]
     loaded: list[Any] = []
     with Bar(len(runs) + len(paths)) as bar:
         bar.show("loading PyTorch")

@@ -94,14 +94,14 @@ def run(o: Run) -> None:
     """
     o.check()
     with wait(f"Loading PyTorch and {o.model} ..."):
-        from sea_nn.cli.work import build, count_classes, load
+        from sea_nn.cli.work import build, load
         from sea_nn.datasets.run import explain_dataset
 
         loaded = load(o)
     o.check_grid(loaded.preprocess.shape[1:])
     wanted: Any = o.target
     if wanted not in (None, TRUE):
-        wanted = find_class(wanted, loaded.labels, o.model, lambda: count_classes(loaded))
+        wanted = find_class(wanted, loaded.labels, o.model)
     outcome = explain_dataset(
         o.source,
         build(o, loaded),
