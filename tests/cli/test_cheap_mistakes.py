@@ -7,25 +7,58 @@ import time
 
 import pytest
 
+from sea_nn.vision.names import ASSETS
+
 MISTAKES = {
     "path": ("explain nothing.png", "no image at nothing.png"),
     "folder": ("explain empty", "holds no pictures"),
-    "damaged": ("explain broken.jpg", "not an image"),
+    "damaged": ("explain broken.jpg nothing.png", "not an image"),
+    "glob": ("explain '*.tiff'", "match"),
+    "nothing": ("explain", "nothing to explain"),
+    "recursive": ("explain boot.png -r", "is for folders"),
     "target": ("explain --demo --target 'golden retriver'", "golden retriever"),
     "number": ("explain --demo --target 1000", "0 to 999"),
+    "negative": ("explain boot.png --target -1", "0 to 999"),
+    "near": ("explain boot.png --model fashion-cnn --target boot", "near: Ankle boot"),
+    "rival": ("explain boot.png --not 3", "needs a --target"),
     "budget": ("explain --demo --budget 0", "--budget"),
     "price": ("explain --demo --methods paper --budget 100", "members alone cost 301"),
+    "dear": ("explain boot.png --methods rise,lime --budget 64", "members alone cost"),
+    "budget's name": ("explain boot.png --methods fastt", "did you mean 'fast'"),
     "method": ("explain --demo --methods salency", "did you mean 'saliency'"),
     "option": ("explain --demo --methods rise --set rise.n_masks=abc", "whole number"),
+    "assignment": ("explain boot.png --set saliency=3", "MEMBER.OPTION=VALUE"),
+    "strange option": ("explain --demo --methods saliency --set rise.n_masks=3", "not among the"),
+    "no option": ("explain --demo --methods saliency --set saliency.abs=true", "no option 'abs'"),
     "model": ("explain --demo --model efficientnet", "efficientnet-lite0"),
     "file": ("explain --demo --model own.py:make", "no file own.py"),
     "function": ("explain --demo --model mine.py:make", "no function 'make'"),
+    "device": ("explain boot.png --device toaster", "toaster"),
+    "model's output": ("explain boot.png --model-output logit", "logits, probabilities"),
     "grid": ("explain --demo --grid 28", "ROWSxCOLUMNS"),
     "fine grid": ("explain --demo --grid 500x500", "224 x 224"),
-    "absent": ("explain --demo --absent nothing", "blur"),
+    "top": ("explain boot.png --model fashion-cnn --methods saliency --top 785", "784"),
+    "share": ("explain boot.png --top 0%", "share"),
+    "config": ("explain boot.png --config nothing.toml", "No such file"),
+    "config's budget": ("explain boot.png --config few.toml --budget 64", "without a budget"),
+    "config's grid": ("explain boot.png --config few.toml --grid 4x4", "has a grid"),
+    "setting": ("explain boot.png --config wrong.toml", "unknown setting epoch"),
+    "widths": ("explain boot.png --config scalar.toml", "widths must be a list"),
+    "binary config": ("explain boot.png --config boot.png", "codec can't decode"),
+    "folder as config": ("explain boot.png --config empty", "Is a directory"),
+    "absent": ("explain --demo --absent background", "blur, mean"),
+    "labels": ("explain boot.png --labels a,b", "needs a --text"),
+    "tile": ("explain boot.png --tile --batch 2", "does not go with --tile"),
+    "batch": ("explain boot.png --batch 0", "--batch"),
+    "old option": ("explain --demo --compile", "No such option"),
     "output": ("explain --demo -o file.txt/out", "Not a directory"),
+    "file as output": ("explain boot.png -o boot.png", "boot.png"),
     "extra": ("explain --demo --model torchvision:resnet18", "--no-deps"),
     "text": ("explain --text Hello", "hf:FOLDER"),
+    "text's folder": ("explain --text Hello --model hf:nowhere", "no folder"),
+    "text's options": ("explain --text Hello --demo", "--demo does not go with --text"),
+    "volume": ("explain scan.nii", "FILE.py:FUNCTION"),
+    "volume and picture": ("explain scan.nii boot.png", "do not go with volumes"),
     "run": ("run nowhere -o out", "there is no file or folder nowhere"),
     "run's target": ("run empty -o out --target tabbby", "near: tabby"),
     "run's precision": ("run empty -o out --precision float8", "float16"),
@@ -65,8 +98,15 @@ def found(tmp_path_factory):
     (folder / "file.txt").write_text("a file")
     (folder / "mine.py").write_text("def build():\n    return None\n")
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff not a photograph")
+    (folder / "boot.png").write_bytes((ASSETS / "boot.png").read_bytes())
+    (folder / "scan.nii").write_bytes(b"no scan")
+    (folder / "few.toml").write_text("epochs = 3\ngrid = [4, 4]\n")
+    (folder / "wrong.toml").write_text("epoch = 3\n")
+    (folder / "scalar.toml").write_text("widths = 5\n")
+    before = set(folder.iterdir())
     command = [sys.executable, "-c", RUN, json.dumps(MISTAKES)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    assert set(folder.iterdir()) == before
     return json.loads(done.stdout)
 
 

@@ -114,6 +114,7 @@ class Explain(Settings):
             if self.kind == "volume":
                 self._check_volumes()
             super().check()
+            _ = self.n_top
             if self.known.labels:
                 self.find_aim(self.known.labels)
             if self.known.side and (self.method[1] is None or self.cells is not None):
