@@ -253,7 +253,7 @@ def test_curves_follow_the_score(kind, x, name, metric):
     model, maps = build(kind), {"a": torch.rand(4, 8, 8)}
     name = name if metric == "curve" else "aupc_windows:mean,size=2,points=3"
     scores = score_maps(model, x, 0, maps, [name], random=False, output=kind)
-    curve = scores.curves[name].values[:, 0]
+    curve = scores.curves[name][:, 0]
     start = truth(kind, model(x).detach())[:, 0]
     end = -1 if name.startswith("insertion") else 0
     torch.testing.assert_close(curve[:, end], start)

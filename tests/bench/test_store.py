@@ -63,7 +63,7 @@ def test_a_change_of_the_learned_function_measures_budgets_alone(measure, monkey
         columns = [0, 2, 4] if name == "seconds" else slice(None)
         assert torch.equal(joined.scores.values[name][:, columns], values[:, columns]), name
     for name, curve in first.scores.curves.items():
-        assert torch.equal(joined.scores.curves[name].values, curve.values)
+        assert torch.equal(joined.scores.curves[name], curve)
     assert measure()[0].n_reused == 3
 
 
@@ -75,7 +75,7 @@ def test_maps_measured_apart_have_the_scores_of_maps_measured_together(measure):
     for name in set(MIXED.metrics) - {"seconds"}:
         torch.testing.assert_close(scores.values[name], whole.values[name], rtol=1e-5, atol=1e-6)
     for name, curve in whole.curves.items():
-        torch.testing.assert_close(scores.curves[name].values, curve.values)
+        torch.testing.assert_close(scores.curves[name], curve)
 
 
 def test_maps_whose_numbers_depend_on_each_other_stay_together():

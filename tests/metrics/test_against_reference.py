@@ -116,7 +116,7 @@ def test_a_metric_equals_its_plain_loop(case, name):
         )
         if isinstance(expected, tuple):
             expected, curve = expected
-            assert scores.curves[name].values[i, j].tolist() == pytest.approx(curve, abs=1e-5)
+            assert scores.curves[name][i, j].tolist() == pytest.approx(curve, abs=1e-5)
         assert float(scores.values[name][i, j]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 

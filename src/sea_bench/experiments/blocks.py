@@ -22,7 +22,7 @@ from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, learn_class_maps
 from sea_bench.experiments.measurements import KINDS, find_metric
 from sea_bench.experiments.store import hash_weights
 from sea_nn.errors import InputError
-from sea_nn.metrics import MetricCurve, Scores
+from sea_nn.metrics import Scores
 from sea_nn.metrics.scoring import RANDOM
 
 SEPARATE = ("scores", "robustness", "dependence")
@@ -182,10 +182,7 @@ def _join_maps(experiment: Comparison, parts: Sequence[Scores]) -> Scores:
         first,
         methods=wanted,
         values={k: join(part.values[k] for part in parts) for k in first.values},
-        curves={
-            k: MetricCurve(curve.axis, join(part.curves[k].values for part in parts))
-            for k, curve in first.curves.items()
-        },
+        curves={k: join(part.curves[k] for part in parts) for k in first.curves},
         notes={k: tuple(dict.fromkeys(t for n in notes for t in n.get(k, ()))) for k in notes[0]},
     )
 
@@ -195,8 +192,7 @@ def _save(scores: Scores, row: int, run: Run, key: str) -> None:
     for name, values in scores.values.items():
         tensors[f"values {name}"] = values[row]
     for name, curve in scores.curves.items():
-        tensors[f"axis {name}"] = curve.axis
-        tensors[f"curve {name}"] = curve.values[row]
+        tensors[f"curve {name}"] = curve[row]
     notes = {name: list(said) for name, said in scores.notes.items()}
     facts = {"methods": list(scores.methods), "metrics": list(scores.metrics), "notes": notes}
     run.store.write(key, tensors, {**facts, "machine": run.here})
@@ -216,7 +212,7 @@ def _load(run: Run, key: str) -> tuple[Scores, str] | None:
         {name: find_metric(name) for name in names},
         {name: tensors[f"values {name}"].unsqueeze(0) for name in names},
         {
-            name: MetricCurve(tensors[f"axis {name}"], tensors[f"curve {name}"].unsqueeze(0))
+            name: tensors[f"curve {name}"].unsqueeze(0)
             for name in names
             if f"curve {name}" in tensors
         },

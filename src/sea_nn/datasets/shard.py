@@ -27,7 +27,7 @@ from sea_nn.errors import MemberError, SEAError
 from sea_nn.explanation.assemble import COUNT, MUCH
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import show_input
-from sea_nn.metrics.sets import query_sets
+from sea_nn.metrics.scoring import query_sets
 from sea_nn.paper.heatmaps import is_flat
 from sea_nn.sea import SEA
 

@@ -23,16 +23,9 @@ from sea_nn.metrics.concentration import (
     rank_accuracy,
     relevance_mass,
 )
-from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues
-from sea_nn.metrics.scores import (
-    Estimate,
-    MetricCurve,
-    Scores,
-    bootstrap_difference,
-    bootstrap_mean,
-)
-from sea_nn.metrics.scoring import score_maps
-from sea_nn.metrics.sets import SetOutputs, ask_sets, query_sets
+from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues, ask_sets
+from sea_nn.metrics.scores import Estimate, Scores, bootstrap_difference, bootstrap_mean
+from sea_nn.metrics.scoring import SetOutputs, query_sets, score_maps
 from sea_nn.model.noise import random_map
 from sea_nn.questions.absent import PERTURBATIONS, pixel_bounds
 
@@ -42,7 +35,6 @@ __all__ = [
     "Estimate",
     "MapBatch",
     "Metric",
-    "MetricCurve",
     "MetricValues",
     "Scores",
     "SetOutputs",

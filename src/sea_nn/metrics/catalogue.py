@@ -17,9 +17,9 @@ from torch import Tensor
 
 from sea_nn.config import check_whole
 from sea_nn.errors import InputError, KindError
-from sea_nn.metrics import concentration, order
-from sea_nn.metrics.curve import ScoreKind, simpson, trapezoid
-from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues, PerturbationKind
+from sea_nn.metrics import concentration
+from sea_nn.metrics.curve import simpson, trapezoid
+from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues, PerturbationKind, ScoreKind
 from sea_nn.questions.absent import PERTURBATIONS
 
 POINTS = 8
@@ -98,7 +98,7 @@ def aupc_windows(
         answers, found = batch.trace_windows(perturbation, _side(size, batch), points - 1, True)
         curve = answers.read_as(score)
         notes = _note_room(found, points - 1, "their curves stay at the last value")
-        return MetricValues(trapezoid(curve), curve, tuple(map(float, range(points))), notes)
+        return MetricValues(trapezoid(curve), curve, notes)
 
     measures = (
         "How fast the class score falls as the windows of the largest mean relevance are hidden."
@@ -131,8 +131,7 @@ def aupc_authors(
         if bool((start[:, 0, 0] == 0).any()):
             notes += ("the intact input's score is 0, so the relative score is undefined (nan)",)
         curve = answers.logit / torch.where(start == 0, torch.nan, start)
-        axis = tuple(map(float, range(points)))
-        return MetricValues(simpson(curve, found + 1), curve, axis, notes)
+        return MetricValues(simpson(curve, found + 1), curve, notes)
 
     measures = (
         "AUPC in the form of the paper's code: logit relative to the intact input's, by windows."
@@ -146,10 +145,8 @@ def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:
         raise InputError(f"ks must be a list of counts or shares, as jaccard(ks=[...]); got {ks!r}")
 
     def compute(batch: MapBatch) -> MetricValues:
-        masks = batch.need_masks()
-        curve = concentration.jaccard(batch.maps, masks, ks, batch.seed, batch.first)
-        axis = tuple(order.count_top(k, batch.n) / batch.n for k in ks)
-        return MetricValues(curve.mean(-1), curve, axis)
+        curve = concentration.jaccard(batch.maps, batch.masks, ks, batch.seed, batch.first)
+        return MetricValues(curve.mean(-1), curve)
 
     measures = "How far the most relevant positions are those that people marked."
     return Metric("jaccard", "higher", (0.0, 1.0), measures, frozenset({"masks"}), compute)
@@ -157,48 +154,48 @@ def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:
 
 def _of_maps(
     name: str, measures: str, compute: Callable[[MapBatch], Tensor], *needs: str
-) -> Callable[[], Metric]:
+) -> tuple[str, Callable[[], Metric]]:
     """A metric of the maps alone, between 0 and 1, that has no options."""
 
     def run(batch: MapBatch) -> MetricValues:
         return MetricValues(compute(batch))
 
-    return lambda: Metric(name, "higher", (0.0, 1.0), measures, frozenset(needs), run)
+    return name, lambda: Metric(name, "higher", (0.0, 1.0), measures, frozenset(needs), run)
 
 
-METRICS: dict[str, Callable[..., Metric]] = {
-    "aupc_pixels": aupc_pixels,
-    "aupc_windows": aupc_windows,
-    "aupc_authors": aupc_authors,
-    "deletion": deletion,
-    "insertion": insertion,
-    "jaccard": jaccard,
-    "relevance_mass": _of_maps(
-        "relevance_mass",
-        "Which share of the map's total lies on the object.",
-        lambda batch: concentration.relevance_mass(batch.maps, batch.need_masks()),
-        "masks",
-    ),
-    "rank_accuracy": _of_maps(
-        "rank_accuracy",
-        "Which share of the most relevant positions, as many as the object has, lies on it.",
-        lambda batch: concentration.rank_accuracy(
-            batch.maps, batch.need_masks(), batch.seed, batch.first
+METRICS: dict[str, Callable[..., Metric]] = dict(
+    (
+        ("aupc_pixels", aupc_pixels),
+        ("aupc_windows", aupc_windows),
+        ("aupc_authors", aupc_authors),
+        ("deletion", deletion),
+        ("insertion", insertion),
+        ("jaccard", jaccard),
+        _of_maps(
+            "relevance_mass",
+            "Which share of the map's total lies on the object.",
+            lambda batch: concentration.relevance_mass(batch.maps, batch.masks),
+            "masks",
         ),
-        "masks",
-    ),
-    "pointing_game": _of_maps(
-        "pointing_game",
-        "Whether the single most relevant position lies on the object.",
-        lambda batch: concentration.pointing_game(batch.maps, batch.need_masks()),
-        "masks",
-    ),
-    "gini": _of_maps(
-        "gini",
-        "How far the map concentrates on few positions (0: even, 1: a single one).",
-        lambda batch: concentration.gini(batch.maps),
-    ),
-}
+        _of_maps(
+            "rank_accuracy",
+            "Which share of the most relevant positions, as many as the object has, lies on it.",
+            lambda b: concentration.rank_accuracy(b.maps, b.masks, b.seed, b.first),
+            "masks",
+        ),
+        _of_maps(
+            "pointing_game",
+            "Whether the single most relevant position lies on the object.",
+            lambda batch: concentration.pointing_game(batch.maps, batch.masks),
+            "masks",
+        ),
+        _of_maps(
+            "gini",
+            "How far the map concentrates on few positions (0: even, 1: a single one).",
+            lambda batch: concentration.gini(batch.maps),
+        ),
+    )
+)
 
 
 def get_metric(name: str | Metric) -> Metric:
@@ -263,9 +260,8 @@ def _by_pixels(
         curve = batch.trace_pixels(how, last, insert).read_as(score)
         each = 1.0 if summed else 1 / last
         notes = (f"{STEPS} steps were asked for, and there are {batch.n} positions: one a step",)
-        axis = tuple(step * each for step in range(last + 1))
         short = summed and last < STEPS
-        return MetricValues(trapezoid(curve, each), curve, axis, notes if short else ())
+        return MetricValues(trapezoid(curve, each), curve, notes if short else ())
 
     found = _of_answers(name, how, measures, compute, score, STEPS if summed else 1)
     return replace(found, direction="higher") if insert else found

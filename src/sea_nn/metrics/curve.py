@@ -1,53 +1,8 @@
-"""What the model answers about partly hidden inputs, and the area under its answers [M13]."""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Literal
+"""The area under curves of answers [M13]."""
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-
-from sea_nn.model.evaluator import Evaluator
-from sea_nn.model.outputs import take
-
-ScoreKind = Literal["probability", "logit"]
-
-
-@dataclass(frozen=True)
-class PointOutputs:
-    """What the model says about the explained class, in tensors of one shape.
-
-    Attributes:
-        score: its probability; of a model of values, the value.
-        logit: the model's output itself.
-        predicted: whether the model predicts the class; False of a model of values.
-    """
-
-    score: Tensor
-    logit: Tensor
-    predicted: Tensor
-
-    @classmethod
-    def of(cls, table: Tensor) -> PointOutputs:
-        """From what ``read`` returns, [..., 3]."""
-        score, logit, predicted = table.unbind(-1)
-        return cls(score, logit, predicted > 0)
-
-    def read_as(self, kind: ScoreKind) -> Tensor:
-        """Return the answers as the score of a curve."""
-        return self.score if kind == "probability" else self.logit
-
-
-def read(evaluator: Evaluator, outputs: Tensor, rows: Tensor) -> Tensor:
-    """Score, output and whether the class is predicted, of outputs [P, K] about inputs [P]."""
-    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-    kind, target = evaluator.output, evaluator.target[rows]
-    logit = take(outputs, target)
-    if kind.kind == "value":
-        return torch.stack([logit, logit, torch.zeros_like(logit)], 1)
-    return torch.stack([kind.score(outputs, target), logit, kind.predicts(outputs, target)], 1)
 
 
 def trapezoid(curves: Tensor, dx: float = 1.0) -> Tensor:

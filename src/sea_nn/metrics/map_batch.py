@@ -1,5 +1,7 @@
 """What a metric is, and the batch it scores: inputs with their maps, and what metrics share."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -7,16 +9,16 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from sea_nn.errors import InputError
 from sea_nn.features import Kind
 from sea_nn.metrics import order
-from sea_nn.metrics.curve import PointOutputs, read
 from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.outputs import take
 from sea_nn.model.probe import Perturbation, ask_points
 from sea_nn.questions.absent import Bounds, prepare
 
 T = TypeVar("T")
 PerturbationKind = str | Tensor
+ScoreKind = Literal["probability", "logit"]
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,47 @@ class MetricValues:
     Attributes:
         values: [N, m]; nan where the metric is undefined.
         curve: the numbers behind them, [N, m, points], if there are any.
-        axis: where on the horizontal axis these points lie.
         notes: what a reader should know about these values.
     """
 
     values: Tensor
     curve: Tensor | None = None
-    axis: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PointOutputs:
+    """What the model says about the explained class, in tensors of one shape.
+
+    Attributes:
+        score: its probability; of a model of values, the value.
+        logit: the model's output itself.
+        predicted: whether the model predicts the class; False of a model of values.
+    """
+
+    score: Tensor
+    logit: Tensor
+    predicted: Tensor
+
+    @classmethod
+    def of(cls, table: Tensor) -> PointOutputs:
+        """From what ``read`` returns, [..., 3]."""
+        score, logit, predicted = table.unbind(-1)
+        return cls(score, logit, predicted > 0)
+
+    def read_as(self, kind: ScoreKind) -> Tensor:
+        """Return the answers as the score of a curve."""
+        return self.score if kind == "probability" else self.logit
+
+
+def read(evaluator: Evaluator, outputs: Tensor, rows: Tensor) -> Tensor:
+    """Score, output and whether the class is predicted, of outputs [P, K] about inputs [P]."""
+    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+    kind, target = evaluator.output, evaluator.target[rows]
+    logit = take(outputs, target)
+    if kind.kind == "value":
+        return torch.stack([logit, logit, torch.zeros_like(logit)], 1)
+    return torch.stack([kind.score(outputs, target), logit, kind.predicts(outputs, target)], 1)
 
 
 @dataclass
@@ -46,7 +81,7 @@ class MapBatch:
         methods: the m names.
         kind: of the inputs.
         evaluator: asks the model about variants of the inputs; None if no metric needs it.
-        masks: bool, or graded annotations, [N, *positions].
+        masks: bool, or graded annotations, [N, *positions]; None if no metric needs them.
         bounds: the lowest and highest value of each channel.
         seed: of every random draw.
         first: the number of the first input in the whole set.
@@ -57,8 +92,8 @@ class MapBatch:
     maps: Tensor
     methods: tuple[str, ...]
     kind: Kind
-    evaluator: Evaluator | None = None
-    masks: Tensor | None = None
+    evaluator: Any = None
+    masks: Any = None
     bounds: Bounds | None = None
     seed: int = 0
     first: int = 0
@@ -69,18 +104,6 @@ class MapBatch:
     def n(self) -> int:
         """The number of positions."""
         return self.maps[0, 0].numel()
-
-    def need_model(self) -> Evaluator:
-        """Return the evaluator, which must be there."""
-        if self.evaluator is None:
-            raise InputError("this metric asks the model, and none was given")
-        return self.evaluator
-
-    def need_masks(self) -> Tensor:
-        """Return the masks, which must be there."""
-        if self.masks is None:
-            raise InputError("this metric needs masks=, and the batch has none")
-        return self.masks
 
     def perturbation(self, how: PerturbationKind) -> Perturbation:
         """Return a way of hiding positions, prepared once."""
@@ -103,7 +126,7 @@ class MapBatch:
             hidden: which positions are hidden, bool [P, *positions], in variants [P]; they are
                 numbered from 0 to N * count. Called for as many as fit into a pass.
         """
-        evaluator, hiding = self.need_model(), self.perturbation(how)
+        evaluator, hiding = self.evaluator, self.perturbation(how)
         numbers = torch.arange(len(self.x) * count, device=self.x.device)
         rows = numbers // count
 
@@ -139,7 +162,7 @@ class MapBatch:
         To ``insert``, everything is hidden at first, and each step shows what it would hide. The
         intact input, at the other end, has answered already.
         """
-        evaluator, (count, m) = self.need_model(), step_maps.shape[:2]
+        evaluator, (count, m) = self.evaluator, step_maps.shape[:2]
         flat = step_maps.reshape(count * m, *self.maps.shape[2:])
 
         def hidden(numbers: Tensor) -> Tensor:
@@ -189,6 +212,12 @@ class Metric:
     def arrow(self) -> str:
         """An arrow in the direction that is better."""
         return "↑" if self.direction == "higher" else "↓"
+
+
+def ask_sets(batch: MapBatch, how: PerturbationKind, sets: Tensor, keep: bool) -> PointOutputs:
+    """Return the answers with only the sets, bool [N, k, *positions], kept or hidden, [N, k]."""
+    flat = sets.flatten(0, 1)
+    return PointOutputs.of(batch.ask(how, sets.shape[1], lambda numbers: flat[numbers] ^ keep))
 
 
 def _key(how: PerturbationKind) -> Any:

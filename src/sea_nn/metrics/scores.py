@@ -7,7 +7,7 @@
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -61,22 +61,18 @@ def bootstrap_mean(
     if n == 0:
         nothing = torch.full((scores.shape[1],), torch.nan, dtype=torch.float64)
         return Estimate(nothing, nothing, nothing, 0)
-    generator = torch.Generator().manual_seed(seed)
-    means = []
-    room = n * values.shape[1] if middle == "median" else n
-    for size in torch.arange(resamples).split(max(1, _BLOCK // room)):
+    generator, found = torch.Generator().manual_seed(seed), []
+    for size in torch.arange(resamples).split(max(1, _BLOCK // values.numel())):
         drawn = torch.randint(n, (len(size), n), generator=generator)
-        if middle == "median":
-            means.append(values[drawn].quantile(0.5, dim=1))
-            continue
-        times = torch.zeros(len(size), n, dtype=torch.float64)
-        times.scatter_add_(1, drawn, torch.ones_like(times))
-        means.append(times @ values / n)
+        found.append(_sum_up(values[drawn], 1, middle))
     tail = (1 - level) / 2
     bounds = torch.tensor([tail, 1 - tail], dtype=torch.float64)
-    low, high = torch.cat(means).quantile(bounds, dim=0)
-    centre = values.quantile(0.5, dim=0) if middle == "median" else values.mean(0)
-    return Estimate(centre, low, high, n)
+    low, high = torch.cat(found).quantile(bounds, dim=0)
+    return Estimate(_sum_up(values, 0, middle), low, high, n)
+
+
+def _sum_up(values: Tensor, axis: int, middle: str) -> Tensor:
+    return values.quantile(0.5, dim=axis) if middle == "median" else values.mean(axis)
 
 
 def bootstrap_difference(scores: Tensor, against: int, **options: Any) -> Estimate:
@@ -98,19 +94,6 @@ def bootstrap_difference(scores: Tensor, against: int, **options: Any) -> Estima
 
 
 @dataclass(frozen=True)
-class MetricCurve:
-    """The curves behind a metric's values.
-
-    Attributes:
-        axis: the horizontal axis: a share of positions, or a number of steps, [points].
-        values: [N, m, points].
-    """
-
-    axis: Tensor
-    values: Tensor
-
-
-@dataclass(frozen=True)
 class Scores:
     """Scores of m methods on N inputs, on the CPU.
 
@@ -118,19 +101,18 @@ class Scores:
         methods: the m names, in the order of the columns.
         metrics: the metrics by name; each knows its direction and range.
         values: by metric, float64 [N, m]; nan where a metric is undefined.
-        curves: by metric that has them, the curves behind its values.
-        seconds: by metric, the time it took. Metrics share work; the first to need it pays.
-        evaluations: by metric, how often the model was asked about one input.
+        curves: by metric that has them, the points behind its values, [N, m, points].
+        evaluations: by metric, how often the model was asked about one input. Metrics share
+            answers; the first to need them pays.
         notes: by metric, what a reader should know, such as why values are nan.
     """
 
     methods: tuple[str, ...]
-    metrics: Mapping[str, Metric]
-    values: Mapping[str, Tensor]
-    curves: Mapping[str, MetricCurve] = field(default_factory=dict)
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    evaluations: Mapping[str, int] = field(default_factory=dict)
-    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    metrics: dict[str, Metric]
+    values: dict[str, Tensor]
+    curves: dict[str, Tensor] = field(default_factory=dict)
+    evaluations: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter(self.values.values()))) if self.values else 0
@@ -142,12 +124,15 @@ class Scores:
 
     def estimate(self, metric: str, **options: Any) -> Estimate:
         """Return each method's mean with its bootstrap interval; see ``bootstrap_mean``."""
-        return bootstrap_mean(self._find(metric), **self._sum_up(metric), **options)
+        values, how = self._find(metric)
+        return bootstrap_mean(values, **how, **options)
 
     def difference(self, metric: str, against: str, **options: Any) -> Estimate:
         """Return each method's paired difference to another; see ``bootstrap_difference``."""
-        column, how = self._column(against), self._sum_up(metric)
-        return bootstrap_difference(self._find(metric), column, **how, **options)
+        if against not in self.methods:
+            raise InputError(f"there is no method {against!r}; scored: {', '.join(self.methods)}")
+        values, how = self._find(metric)
+        return bootstrap_difference(values, self.methods.index(against), **how, **options)
 
     def best(self, metric: str, without: Sequence[str] = ()) -> str:
         """Return the method with the best mean, some left out; of equal ones the first."""
@@ -182,24 +167,14 @@ class Scores:
         if not parts:
             raise InputError("there are no scores to join")
         one = parts[0]
-        for other in parts[1:]:
-            if other.methods != one.methods or list(other.metrics) != list(one.metrics):
-                raise InputError(
-                    "scores can be joined if methods and metrics agree; got "
-                    f"{one.methods} with {list(one.metrics)} and "
-                    f"{other.methods} with {list(other.metrics)}"
-                )
+        if any((p.methods, *p.metrics) != (one.methods, *one.metrics) for p in parts):
+            told = "; ".join(f"{part.methods} with {list(part.metrics)}" for part in parts)
+            raise InputError(f"scores can be joined if methods and metrics agree; got {told}")
         return cls(
             methods=one.methods,
             metrics=one.metrics,
-            values={name: torch.cat([part.values[name] for part in parts]) for name in one.values},
-            curves={
-                name: MetricCurve(
-                    curve.axis, torch.cat([part.curves[name].values for part in parts])
-                )
-                for name, curve in one.curves.items()
-            },
-            seconds={name: sum(part.seconds[name] for part in parts) for name in one.seconds},
+            values={k: torch.cat([part.values[k] for part in parts]) for k in one.values},
+            curves={k: torch.cat([part.curves[k] for part in parts]) for k in one.curves},
             evaluations={k: sum(part.evaluations[k] for part in parts) for k in one.evaluations},
             notes={
                 k: tuple(dict.fromkeys(note for part in parts for note in part.notes.get(k, ())))
@@ -207,16 +182,8 @@ class Scores:
             },
         )
 
-    def _sum_up(self, metric: str) -> dict[str, Any]:
-        known = self.metrics.get(metric)
-        return {} if known is None else {"middle": known.middle}
-
-    def _find(self, metric: str) -> Tensor:
+    def _find(self, metric: str) -> tuple[Tensor, dict[str, Any]]:
+        """The values of a metric, and how they are summed up."""
         if metric not in self.values:
             raise InputError(f"there is no score {metric!r}; scored: {', '.join(self.values)}")
-        return self.values[metric]
-
-    def _column(self, method: str) -> int:
-        if method not in self.methods:
-            raise InputError(f"there is no method {method!r}; scored: {', '.join(self.methods)}")
-        return self.methods.index(method)
+        return self.values[metric], {"middle": self.metrics[metric].middle}

@@ -8,23 +8,23 @@
 """
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features import UNKNOWN, Features, Kind, find_kind
+from sea_nn.features import Features, Kind
+from sea_nn.members.run import check_input
 from sea_nn.metrics.catalogue import UNBOUNDED, get_metric
-from sea_nn.metrics.map_batch import MapBatch, Metric
-from sea_nn.metrics.scores import MetricCurve, Scores
+from sea_nn.metrics.map_batch import MapBatch, Metric, PerturbationKind, PointOutputs, ask_sets
+from sea_nn.metrics.scores import Scores
 from sea_nn.model.noise import random_map
 from sea_nn.model.outputs import Meter, Target
-from sea_nn.model.probe import Probe, open_model
+from sea_nn.model.probe import open_model
 from sea_nn.questions.absent import Bounds
 
 # Ranking takes some 50 bytes a position and method; these keep a block of inputs under 0.5 GB on a
@@ -51,7 +51,6 @@ def score_maps(
     allow_zero: bool = False,
     additional_forward_args: Any = None,
     internal_batch_size: int | None = None,
-    autocast: bool | torch.dtype = False,
     output: str | None = None,
     kind: Kind | None = None,
 ) -> Scores:
@@ -75,7 +74,6 @@ def score_maps(
         allow_zero: rank maps of zeros at random instead of refusing them.
         additional_forward_args: further arguments of the model; tensors with N entries follow x.
         internal_batch_size: the most inputs in one pass of the model; left out, by memory.
-        autocast: on a GPU, True for bfloat16 or a floating type.
         output: what the model's outputs are: "logits", "probabilities", "sigmoid" or "value"; None
             to find out, with an ``AssumptionWarning`` where something is assumed.
         kind: of the inputs, as for ``SEA.explain``.
@@ -83,61 +81,56 @@ def score_maps(
     Raises:
         InputError, KindError: the call is wrong; the message says what was expected.
     """
-    kind = _check_kind(x, kind)
-    chosen = _choose_metrics(metrics, kind)
-    methods = _check_maps(x, maps, random, allow_zero, kind)
-    _check_needs(chosen, x, kind, model, masks)
-    shape = kind.map_shape(x)
-    names = tuple(methods) + ((RANDOM,) if random and RANDOM not in methods else ())
-    masks = None if masks is None else _match(masks, x, kind, "masks")
-
-    def join(part: slice) -> Tensor:
-        """Return the maps of all methods, the random one among them, [N, m, *positions]."""
-        stacked = [methods[name][part].to(x.device) for name in names if name in methods]
-        if len(stacked) < len(names):
-            count = part.stop - part.start
-            stacked.append(random_map((count, *shape), seed, first + part.start, x.device))
-        return torch.stack(stacked, 1)
-
-    meter, named = Meter(), {metric.name: metric for metric in chosen}
-    blocks: list[Scores] = []
+    check_input(x, internal_batch_size)
+    if not isinstance(maps, Mapping):
+        raise KindError(
+            f"maps must be a dict from method to maps [N, *positions]; got {type(maps).__name__}"
+        )
+    features = Features.of(x, kind=kind)
+    chosen = _choose_metrics(metrics, features.kind)
+    methods = {name: _check_map(name, one, x, features, allow_zero) for name, one in maps.items()}
+    if random:
+        methods.setdefault(RANDOM, random_map((len(x), *features.shape), seed, first, x.device))
+    if not methods:
+        raise InputError("maps must hold at least one method's maps")
+    _check_needs(chosen, x, features.kind, model, masks)
+    masks = None if masks is None else _match(masks, x, features, "masks")
+    meter, blocks = Meter(), []
     with ExitStack() as stack:
-        probe: Probe | None = None
-        if model is not None and any("model" in metric.needs for metric in chosen):
+        probe: Any = None
+        if any("model" in metric.needs for metric in chosen):
             opened = open_model(
-                model,
+                model,  # type: ignore[arg-type]  # see _check_needs
                 x,
                 target,
-                features=Features.of(x, kind=kind),
+                features=features,
                 args=additional_forward_args,
                 limit=internal_batch_size,
-                autocast=autocast,
                 output=output,
                 meter=meter,
             )
             probe = stack.enter_context(opened)
             if probe.output.kind == "value":
-                free = {
-                    k: replace(m, range=UNBOUNDED) for k, m in named.items() if "model" in m.needs
-                }
-                named |= free
+                chosen = [
+                    replace(m, range=UNBOUNDED) if "model" in m.needs else m for m in chosen
+                ]
         room = CUDA_BLOCK if x.is_cuda else CPU_BLOCK
-        size = max(1, room // (math.prod(shape) * len(names)))
+        size = max(1, room // (math.prod(features.shape) * len(methods)))
         for start in range(0, len(x), size):
             part = slice(start, min(start + size, len(x)))
             batch = MapBatch(
                 x=x[part].detach(),
-                maps=join(part),
-                methods=names,
-                kind=kind,
+                maps=torch.stack([one[part].to(x.device) for one in methods.values()], 1),
+                methods=tuple(methods),
+                kind=features.kind,
                 evaluator=None if probe is None else probe.part(part),
                 masks=None if masks is None else masks[part].to(x.device),
                 bounds=bounds,
                 seed=seed,
-                first=first + part.start,
+                first=first + start,
                 part=part,
             )
-            blocks.append(_score(batch, named, meter))
+            blocks.append(_score(batch, chosen, meter))
     scores = Scores.join(blocks)
     notes = dict(scores.notes)
     for name, table in scores.values.items():
@@ -148,34 +141,18 @@ def score_maps(
     return replace(scores, notes=notes)
 
 
-def _score(batch: MapBatch, metrics: Mapping[str, Metric], meter: Meter) -> Scores:
+def _score(batch: MapBatch, metrics: Sequence[Metric], meter: Meter) -> Scores:
     """Score one block of inputs."""
-    values, curves, notes = {}, {}, {}
-    seconds, evaluations = {}, {}
-    for name, metric in metrics.items():
-        started, before = time.perf_counter(), meter.seen
+    scores = Scores(batch.methods, {metric.name: metric for metric in metrics}, {})
+    for name, metric in scores.metrics.items():
+        before = meter.seen
         found = metric.compute(batch)
-        values[name] = found.values.detach().to("cpu", torch.float64)  # waits for the GPU
+        scores.values[name] = found.values.detach().to("cpu", torch.float64)  # waits for the GPU
         if found.curve is not None:
-            curves[name] = MetricCurve(torch.tensor(found.axis), found.curve.detach().cpu())
-        seconds[name] = time.perf_counter() - started
-        evaluations[name] = meter.seen - before
-        notes[name] = found.notes
-    return Scores(batch.methods, metrics, values, curves, seconds, evaluations, notes)
-
-
-def _check_kind(x: Tensor, kind: Kind | None) -> Kind:
-    """Return the kind of the inputs, or say why they have none."""
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        got = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise KindError(f"x must be a floating-point tensor [N, ...]; got {got}")
-    kind = find_kind(x) if kind is None else kind
-    if kind.name == UNKNOWN or x.numel() == 0:
-        raise InputError(
-            f"x must be [N, F], [N, C, T], [N, C, H, W] or [N, C, D, H, W] with N >= 1; got "
-            f"{list(x.shape)}"
-        )
-    return kind
+            scores.curves[name] = found.curve.detach().cpu()
+        scores.evaluations[name] = meter.seen - before
+        scores.notes[name] = found.notes
+    return scores
 
 
 def _choose_metrics(metrics: Sequence[str | Metric] | None, kind: Kind) -> list[Metric]:
@@ -198,47 +175,32 @@ def _choose_metrics(metrics: Sequence[str | Metric] | None, kind: Kind) -> list[
     return list(chosen.values())
 
 
-def _check_maps(
-    x: Tensor, maps: Mapping[str, Tensor], random: bool, allow_zero: bool, kind: Kind
-) -> dict[str, Tensor]:
-    """Return the maps as floats [N, *positions], or say what is wrong with them."""
-    if not isinstance(maps, Mapping):
-        raise KindError(
-            f"maps must be a dict from method to maps [N, *positions]; got {type(maps).__name__}"
+def _check_map(name: str, given: Any, x: Tensor, features: Features, allow_zero: bool) -> Tensor:
+    """Return one method's maps as floats [N, *positions], or say what is wrong with them."""
+    if not isinstance(given, Tensor) or given.is_complex() or given.is_meta:
+        raise KindError(f"the maps of {name!r} must be a real tensor that holds numbers")
+    advice = (
+        ". Sum channels with sea_nn.paper.heatmaps.reduce_channels, bring coarse maps to the "
+        "input's size with sea_nn.paper.heatmaps.upsample"
+    )
+    one = _match(given.detach(), x, features, f"the maps of {name!r}", advice)
+    one = one.to(torch.promote_types(one.dtype, torch.float32))
+    if not bool(one.isfinite().all()):
+        raise InputError(f"the maps of {name!r} hold nan or infinite values")
+    rows = (one == 0).flatten(1).all(1).nonzero()
+    if len(rows) and not allow_zero:
+        raise InputError(
+            f"the map of {name!r} is zero everywhere on {len(rows)} of {len(x)} inputs (first: "
+            f"input {int(rows[0])}), so it ranks nothing. Leave these inputs or this method "
+            "out, or pass allow_zero=True to rank such maps at random"
         )
-    if not maps and not random:
-        raise InputError("maps must hold at least one method's maps")
-    checked: dict[str, Tensor] = {}
-    for name, values in maps.items():
-        if not isinstance(values, Tensor) or values.is_complex() or values.is_meta:
-            raise KindError(f"the maps of {name!r} must be a real tensor that holds numbers")
-        one = _match(
-            values.detach(),
-            x,
-            kind,
-            f"the maps of {name!r}",
-            ". Sum channels with sea_nn.paper.heatmaps.reduce_channels, bring coarse maps to the "
-            "input's size with sea_nn.paper.heatmaps.upsample",
-        )
-        one = checked[name] = one.to(torch.promote_types(one.dtype, torch.float32))
-        if not bool(one.isfinite().all()):
-            raise InputError(f"the maps of {name!r} hold nan or infinite values")
-        rows = (one == 0).flatten(1).all(1).nonzero()
-        if len(rows) and not allow_zero:
-            raise InputError(
-                f"the map of {name!r} is zero everywhere on {len(rows)} of {len(x)} inputs (first: "
-                f"input {int(rows[0])}), so it ranks nothing. Leave these inputs or this method "
-                "out, or pass allow_zero=True to rank such maps at random"
-            )
-    return checked
+    return one
 
 
-def _match(values: Tensor, x: Tensor, kind: Kind, what: str, advice: str = "") -> Tensor:
+def _match(values: Tensor, x: Tensor, features: Features, what: str, advice: str = "") -> Tensor:
     """Return values [N, *positions], or [N, 1, *positions], without the channel."""
-    expected = (len(x), *kind.map_shape(x))
-    one = values
-    if values.ndim == len(expected) + 1 and values.shape[1] == 1:
-        one = values.squeeze(1)
+    expected = (len(x), *features.shape)
+    one = values.squeeze(1) if values.ndim == len(expected) + 1 else values
     if one.shape != expected:
         raise InputError(
             f"{what} must be {list(expected)}; they are {list(values.shape)}, and x is "
@@ -260,3 +222,55 @@ def _check_needs(
         lacking = [metric.name for metric in metrics if need in metric.needs]
         if lacking and not there:
             raise InputError(f"{', '.join(lacking)} cannot be scored without {what}")
+
+
+@dataclass(frozen=True)
+class SetOutputs:
+    """What the model says about sets of positions, [N, k] each.
+
+    Attributes:
+        kept: its answers when only the set is left.
+        removed: its answers when only the set is hidden.
+        survives: whether the class is still predicted when only the set is left.
+        breaks: whether it is no longer predicted when the set is hidden.
+    """
+
+    kept: PointOutputs
+    removed: PointOutputs
+    survives: Tensor
+    breaks: Tensor
+
+
+def query_sets(
+    model: Callable[..., Any],
+    x: Tensor,
+    target: Target,
+    sets: Tensor,
+    perturbation: PerturbationKind = "blur",
+    *,
+    seed: int = 0,
+    internal_batch_size: int | None = None,
+    output: str | None = None,
+) -> SetOutputs:
+    """Keep and remove sets of positions, bool [N, k, *positions], and return what the model says.
+
+    ``perturbation`` is how positions are hidden; the other arguments are those of ``score_maps``.
+    """
+    features = Features.of(x)
+    shape = features.shape
+    if sets.dtype != torch.bool:
+        raise KindError(f"sets must be bool [N, k, *positions]; got {sets.dtype}")
+    if sets.ndim < 2 or (len(sets), *sets.shape[2:]) != (len(x), *shape):
+        raise InputError(
+            f"sets must be [N, k, *positions] with N = {len(x)} and positions "
+            f"{list(shape)}; got {list(sets.shape)}"
+        )
+    with open_model(model, x, target, limit=internal_batch_size, output=output) as probe:
+        evaluator = probe.part(slice(None))
+        none = x.new_empty(len(x), 0, *shape)
+        batch = MapBatch(evaluator.x, none, (), features.kind, evaluator, seed=seed)
+        evaluator.output.check_class()
+        kept, removed = (
+            ask_sets(batch, perturbation, sets.to(x.device), keep) for keep in (True, False)
+        )
+    return SetOutputs(kept, removed, kept.predicted, ~removed.predicted)
