@@ -2,35 +2,23 @@
 
 import difflib
 
-from sea_bench.experiments.brains import SEVERAL, VOLUMES
+from sea_bench.experiments import brains, columns, games, setups, spans, sureness, texts
 from sea_bench.experiments.budgets import BUDGET_EXPERIMENTS
-from sea_bench.experiments.columns import GROUPS, TABLES
 from sea_bench.experiments.experiment import Experiment
-from sea_bench.experiments.games import GAMES, TUNING_GAMES
 from sea_bench.experiments.paper_tables import PAPER_EXPERIMENTS
-from sea_bench.experiments.setups import CHECKS
-from sea_bench.experiments.spans import SERIES
-from sea_bench.experiments.submodular import SUBMODULAR_COST
-from sea_bench.experiments.sureness import SURENESS_EXPERIMENTS
-from sea_bench.experiments.text_pages import TEXT_EXPERIMENTS
-from sea_bench.speed.core import CORE
-from sea_bench.speed.datasets import DATASETS
-from sea_bench.speed.explaining import LEARNING, MEMBERS, TEXT
-from sea_bench.speed.faults import SOAK
-from sea_bench.speed.metrics import METRICS
+from sea_bench.experiments.submodular import submodular
+from sea_bench.speed import core, datasets, explaining, faults, metrics
 from sea_nn.errors import InputError
 
 _ALL: tuple[Experiment, ...] = (
-    GAMES,
-    TUNING_GAMES,
-    SUBMODULAR_COST,
-    *SURENESS_EXPERIMENTS,
+    *(games.games, games.games_tuning, submodular),
+    *(sureness.coverage, sureness.trust, sureness.steady),
     *BUDGET_EXPERIMENTS,
     *PAPER_EXPERIMENTS,
-    *(TABLES, GROUPS, SERIES, VOLUMES, SEVERAL),
-    *TEXT_EXPERIMENTS,
-    CHECKS,
-    *(CORE, LEARNING, MEMBERS, METRICS, TEXT, DATASETS, SOAK),
+    *(columns.tables, columns.groups, spans.series, brains.volumes, brains.several),
+    *(texts.text, texts.language, setups.checks),
+    *(core.core, explaining.learning, explaining.members, metrics.metrics, explaining.text),
+    *(datasets.datasets, faults.faults),
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}
 

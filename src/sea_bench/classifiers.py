@@ -1,11 +1,9 @@
 """Classifiers for the data sets of the experiments: train them once, load them by name.
 
 A name is a problem, such as ``cub20``, or a problem and a network, such as ``cub20/resnet50`` or
-``btd/torchvision:vgg11``. ``btd/vgg@5`` stands for five classifiers, each trained on four fifths
-of all pictures and tested on the fifth that it has not seen; ``btd/vgg@2of5`` is the second.
-Networks are those of ``sea_nn.vision.models.load_model``, with a new last layer, and ``vgg``, a
-small plain one trained from scratch. Each is one differentiable module from the preprocessed
-picture to logits.
+``btd/torchvision:vgg11``. Networks are those of ``sea_nn.vision.models.load_model``, with a new
+last layer, and ``vgg``, a small plain one trained from scratch. Each is one differentiable module
+from the preprocessed picture to logits.
 
     python -m sea_bench.classifiers btd cub20        # train and store in $SEA_NN_CACHE
     load_classifier("cub20")                      # then, anywhere
@@ -16,20 +14,21 @@ picture to logits.
 
 import argparse
 import hashlib
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
 from sea_bench import data
-from sea_bench.classifier_files import ModelCard, read_file, write_file
-from sea_bench.data import ImageSet, Item, Split
-from sea_bench.data.cross_validation import Part, hold_out, read_parts
+from sea_bench.data import Item
 from sea_bench.training import (
     SmallVGG,
     check_items,
@@ -42,9 +41,32 @@ from sea_bench.training import (
 )
 from sea_bench.vit import load_vit
 from sea_nn.errors import InputError
+from sea_nn.explanation.atomic import write_atomically
 from sea_nn.vision.folders import find_cache
 from sea_nn.vision.images import Preprocess
 from sea_nn.vision.models import LoadedModel, load_model
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What is known of a trained classifier; stored in its file.
+
+    ``name`` is problem/network; ``trained`` says which weights: "head"
+    (the last layer), "all", or "none" (rows were selected); ``pretrained`` is a checksum of the
+    network's own last layer, empty for ``vgg``; ``details`` has more figures, such as recalls.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    preprocess: Preprocess
+    trained: str
+    accuracy: float
+    n_train: int
+    n_test: int
+    seed: int
+    seconds: float
+    pretrained: str = ""
+    details: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,10 +79,7 @@ class Problem:
         options: of the data set's loader, for training pictures.
         whole: squash the whole picture into the network's input, rather than cut out the centre.
         views: changed copies of each training picture for a new last layer (see ``augment``).
-        epochs: of training ``vgg``.
-        start: the problem whose trained ``vgg`` this problem's starts from.
         plain: train on pictures without their object too.
-        parts: whether all of the set can be dealt into parts, in groups of pictures that are alike.
     """
 
     data: str
@@ -68,21 +87,16 @@ class Problem:
     options: Mapping[str, Any] = field(default_factory=dict)
     whole: bool = True
     views: int = 1
-    epochs: int = 12
-    start: str = ""
     plain: bool = False
-    parts: bool = False
 
 
+EPOCHS = 12  # of training ``vgg``
 _LITE = "efficientnet-lite0"
 PROBLEMS = {
-    "btd": Problem("btd", _LITE, views=2, epochs=30, start="lgg", parts=True),
+    "btd": Problem("btd", _LITE, views=2),
     "cub20": Problem("cub20", _LITE, whole=False),
-    "lgg": Problem("lgg", "vgg", parts=True),
-    "scenes": Problem(
-        "objects_on_scenes", _LITE, {"label": "scene", "per_scene": 3}, views=0, plain=True
-    ),
-    "objects": Problem("objects_on_scenes", _LITE, {"label": "object", "per_scene": 3}, views=0),
+    "lgg": Problem("lgg", "vgg"),
+    "scenes": Problem("objects_on_scenes", _LITE, {"per_scene": 3}, views=0, plain=True),
     "tiny_imagenet": Problem("tiny_imagenet", _LITE),
 }
 
@@ -91,29 +105,17 @@ def classifier_names() -> tuple[str, ...]:
     """Return the problems; ``/NETWORK`` after one asks for another network than its default.
 
     >>> classifier_names()
-    ('fashion', 'btd', 'cub20', 'lgg', 'scenes', 'objects', 'tiny_imagenet')
+    ('fashion', 'btd', 'cub20', 'lgg', 'scenes', 'tiny_imagenet')
     """
     return ("fashion", *PROBLEMS)
 
 
-def list_parts(name: str) -> tuple[str, ...]:
-    """Return the names of the classifiers that a name stands for.
-
-    >>> list_parts("lgg@2"), list_parts("cub20")
-    (('lgg@1of2', 'lgg@2of2'), ('cub20',))
-    """
-    base, parts = read_parts(name)
-    return tuple(f"{base}@{part}" for part in parts) or (name,)
-
-
-def load_classifier(
-    name: str, device: str | torch.device = "cpu", folder: str | Path | None = None
-) -> LoadedModel:
+def load_classifier(name: str, device: str | torch.device = "cpu") -> LoadedModel:
     """Load a trained classifier in evaluation mode.
 
-    The name is a problem, problem/network, one part of either, or any that ``load_model`` takes
-    (``resnet50``, ``torchvision:resnet18``), which is passed on. Trained classifiers lie in
-    ``folder``, by default ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
+    The name is a problem, problem/network, or any that ``load_model`` takes
+    (``resnet50``, ``torchvision:resnet18``), which is passed on. Trained ones lie in
+    ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
 
     Raises:
         InputError: it has not been trained on this machine; the message has the command.
@@ -128,8 +130,7 @@ def load_classifier(
         except InputError as error:
             problems = f"{', '.join(classifier_names())}, or PROBLEM/NETWORK."
             raise InputError(f"{error} Trained classifiers: {problems}") from error
-    problem, network, part = _parse(name)
-    path = _locate(problem, network, part, folder)
+    problem, network, path = _locate(name)
     if not path.is_file():
         raise InputError(
             f"The classifier {name} has not been trained on this machine: there is no {path}. "
@@ -160,22 +161,16 @@ def load_classifier(
 
 def is_trained(name: str) -> bool:
     """Whether this is a classifier that is trained here, not one that comes trained."""
-    return read_parts(name)[0].partition("/")[0] in PROBLEMS
+    return name.partition("/")[0] in PROBLEMS
 
 
-def read_card(name: str, folder: str | Path | None = None) -> ModelCard | None:
+def read_card(name: str) -> ModelCard | None:
     """Return what is known of a trained classifier, or None if it has not been trained here."""
-    path = _locate(*_parse(name), folder)
+    path = _locate(name)[2]
     return read_file(path)[0] if path.is_file() else None
 
 
-def train_classifier(
-    name: str,
-    device: str | torch.device = "cpu",
-    folder: str | Path | None = None,
-    data_folder: str | Path | None = None,
-    seed: int = 0,
-) -> ModelCard:
+def train_classifier(name: str, device: str | torch.device = "cpu", seed: int = 0) -> ModelCard:
     """Train a classifier, measure it on the test split, and store it.
 
     On a pretrained network the last layer is replaced and fitted to the features below it; its
@@ -185,11 +180,9 @@ def train_classifier(
     always that of ``data.load``. The global random state is left as it was.
     """
     start = time.perf_counter()
-    problem_name, network, part = _parse(name)
+    problem_name, network, path = _locate(name)
     problem, device = PROBLEMS[problem_name], torch.device(device)
-    # One picture of each test scene, however many training has.
-    options = {key: 1 if key == "per_scene" else value for key, value in problem.options.items()}
-    test = load_split(problem.data, part, "test", data_folder, **options)
+    test = data.load(problem.data)
     n_classes = len(test.classes)
     details: dict[str, float] = {}
     train: list[Item] = []
@@ -199,19 +192,16 @@ def train_classifier(
         trained = "none"
     else:
         model, preprocess, checksum = _build(network, n_classes, seed)
-        train = _gather(problem, part, data_folder)
+        train = list(data.load(problem.data, split="train", **problem.options))
+        if problem.plain:  # once for each scene, however many objects were pasted on it
+            train += {item.group: item.plain for item in train if item.plain}.values()
         trained = "all" if network == "vgg" else "head"
     if problem.whole:
         preprocess = replace(preprocess, resize=preprocess.shape[1:])
     model = model.to(device)
     with _seeded(seed):
         if network == "vgg":
-            if problem.start:
-                model.load_state_dict(_fetch_start(problem.start, folder, device, seed))
-            inputs, labels = stack_items(train, preprocess, device)
-            fit_network(
-                model, inputs, labels, problem.epochs, 1e-3 if problem.start else 3e-3, seed
-            )
+            fit_network(model, *stack_items(train, preprocess, device), EPOCHS, 3e-3, seed)
         elif train:
             found = extract_features(model, train, preprocess, problem.views, device, seed)
             head = fit_head(*found, n_classes, seed)
@@ -227,7 +217,7 @@ def train_classifier(
         right_plain = check_items(model, plain, preprocess, device)
         details["accuracy without objects"] = float(right_plain.float().mean())
     card = ModelCard(
-        name=f"{problem_name}/{network}" + (f"@{part}" if part else ""),
+        name=f"{problem_name}/{network}",
         classes=test.classes,
         preprocess=preprocess,
         trained=trained,
@@ -240,58 +230,20 @@ def train_classifier(
         details=details,
     )
     kept = model if trained == "all" else find_head(model)
-    write_file(_locate(problem_name, network, part, folder), card, kept.state_dict())
+    write_file(path, card, kept.state_dict())
     return card
 
 
-def load_split(
-    name: str, part: Part | None, split: Split, folder: str | Path | None = None, **options: Any
-) -> ImageSet:
-    """Load the training or test pictures of a data set, in its own split or that of a part."""
-    if part is None:
-        return data.load(name, folder, split, **options)
-    return hold_out(data.load(name, folder, "all", **options), part).split(split)
-
-
-def find_part(name: str) -> Part | None:
-    """Return the part that a classifier is tested on, or None if it has the set's own test split.
-
-    >>> find_part("lgg@2of5")
-    Part(number=2, count=5)
-    """
-    parts = read_parts(name)[1]
-    if len(parts) > 1:
-        raise InputError(
-            f"{name} stands for {len(parts)} classifiers: {', '.join(list_parts(name))}. Name one."
-        )
-    return parts[0] if parts else None
-
-
-def _parse(name: str) -> tuple[str, str, Part | None]:
-    problem, _, network = read_parts(name)[0].partition("/")
+def _locate(name: str) -> tuple[str, str, Path]:
+    """The problem and the network of a name, and where its classifier is stored."""
+    problem, _, network = name.partition("/")
     if problem not in PROBLEMS:
         raise InputError(
             f"There is no problem {problem!r} to train for. Choose from: {', '.join(PROBLEMS)}."
         )
-    part = find_part(name)
-    if part is not None and not PROBLEMS[problem].parts:
-        able = ", ".join(key for key, one in PROBLEMS.items() if one.parts)
-        raise InputError(f"{problem} has no parts, only its own split; with parts: {able}.")
-    return problem, network or PROBLEMS[problem].network, part
-
-
-def _locate(problem: str, network: str, part: Part | None, folder: str | Path | None) -> Path:
-    place = find_cache() if folder is None else Path(folder).expanduser()
+    network = network or PROBLEMS[problem].network
     safe = "".join(letter if letter.isalnum() else "-" for letter in network)
-    end = "" if part is None else f"-{part}"
-    return place / "classifiers" / f"{problem}-{safe}{end}.safetensors"
-
-
-def _gather(problem: Problem, part: Part | None, folder: str | Path | None) -> list[Item]:
-    items = list(load_split(problem.data, part, "train", folder, **problem.options))
-    if problem.plain:  # once for each scene, however many objects were pasted on it
-        items += {item.plain.path: item.plain for item in items if item.plain}.values()
-    return items
+    return problem, network, find_cache() / "classifiers" / f"{problem}-{safe}.safetensors"
 
 
 def _build(network: str, n_classes: int | None, seed: int = 0) -> tuple[nn.Module, Preprocess, str]:
@@ -334,14 +286,28 @@ def _select_rows(model: nn.Module, items: Sequence[Item], n_classes: int) -> Non
     set_head(model, selected)
 
 
-def _fetch_start(
-    problem: str, folder: str | Path | None, device: torch.device, seed: int
-) -> dict[str, Tensor]:
-    """Return another problem's trained weights; train them first if need be."""
-    path = _locate(problem, "vgg", None, folder)
-    if not path.is_file():
-        train_classifier(f"{problem}/vgg", device, folder, seed=seed)
-    return read_file(path)[1]
+def write_file(path: Path, card: ModelCard, tensors: Mapping[str, Tensor]) -> None:
+    """Store a classifier's card and weights."""
+    stored = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
+    with write_atomically(path) as file:  # a broken run leaves no broken classifier behind
+        file.write(serialize(stored, {"card": json.dumps(asdict(card))}))
+
+
+def read_file(path: Path) -> tuple[ModelCard, dict[str, Tensor]]:
+    """Return a stored classifier's card and weights."""
+    try:
+        with safe_open(path, "pt") as file:
+            fields = json.loads(file.metadata()["card"])
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        recipe: dict[str, Any] = fields["preprocess"]
+        for key, value in recipe.items():  # JSON has lists only
+            recipe[key] = tuple(value) if isinstance(value, list) else value
+        fields["preprocess"] = Preprocess(**recipe)
+        return ModelCard(**{**fields, "classes": tuple(fields["classes"])}), tensors
+    except (SafetensorError, TypeError, KeyError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a classifier of this version ({error}). Delete it and train it again."
+        ) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -349,14 +315,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m sea_bench.classifiers",
         description="Train classifiers for the experiments and store them.",
-        epilog="Example: python -m sea_bench.classifiers btd cub20/resnet50 lgg@5",
+        epilog="Example: python -m sea_bench.classifiers btd cub20/resnet50",
     )
     problems = ", ".join(PROBLEMS)
-    parser.add_argument("names", nargs="*", help=f"PROBLEM[/NETWORK][@PARTS]; problems: {problems}")
+    parser.add_argument("names", nargs="*", help=f"PROBLEM[/NETWORK]; problems: {problems}")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
-    for name in (one for given_name in given.names or PROBLEMS for one in list_parts(given_name)):
+    for name in given.names or PROBLEMS:
         card = train_classifier(name, given.device, seed=given.seed)
         details = ", ".join(f"{key} {value:.3g}" for key, value in card.details.items())
         print(

@@ -31,12 +31,6 @@ def find_minilm() -> Path:
         ) from error
 
 
-def split_training(sentences: list[Sentence]) -> tuple[list[Sentence], list[Sentence]]:
-    """(To train on, to tune on), by posts."""
-    tuning = [s for s in sentences if s.post % TUNING == 0]
-    return [s for s in sentences if s.post % TUNING], tuning
-
-
 def find_toxic_classifier(seed: int = 0) -> Path:
     """The folder of the classifier in the cache; it is trained if there is none."""
     folder = find_cache() / f"toxic-minilm-{seed}"
@@ -51,7 +45,9 @@ def train_toxic_classifier(folder: Path, seed: int = 0) -> None:
 
     source = find_minilm()
     tokenizer = transformers.AutoTokenizer.from_pretrained(source, local_files_only=True)
-    training, tuning = split_training(load_toxic_spans("train"))
+    sentences = load_toxic_spans("train")
+    training = [s for s in sentences if s.post % TUNING]
+    tuning = [s for s in sentences if s.post % TUNING == 0]
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)  # of the head and of dropout
         model = transformers.AutoModelForSequenceClassification.from_pretrained(

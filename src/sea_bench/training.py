@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import affine_grid, cross_entropy, grid_sample
 
 from sea_bench.data import Item
-from sea_bench.data.cross_validation import deal_parts
 from sea_nn.errors import InputError
 from sea_nn.vision.images import Preprocess
 
@@ -139,6 +139,21 @@ def fit_head(
     weight, bias = _regress(x, labels, n_classes, best)
     weight = weight / scale  # so that the layer takes the features as they are
     return Head(weight.float(), (bias - weight @ mean).float(), best)
+
+
+def deal_parts(groups: Sequence[str], labels: Tensor, seed: int = 0) -> Tensor:
+    """Return a part, from 0, for each item [N]: groups stay whole, labels are spread over parts.
+
+    Groups are dealt out in random order, label after label; a group has its first item's label.
+    """
+    first: dict[str, int] = {}
+    for group, label in zip(groups, labels.tolist(), strict=True):
+        first.setdefault(group, label)
+    names = sorted(first)
+    order = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
+    order.sort(key=first.__getitem__)
+    part = {group: number % _PARTS for number, group in enumerate(order)}
+    return torch.tensor([part[group] for group in groups])
 
 
 def _regress(x: Tensor, labels: Tensor, n_classes: int, penalty: float) -> tuple[Tensor, Tensor]:

@@ -11,21 +11,13 @@ from typer.testing import CliRunner
 
 from sea_bench.catalogue import EXPERIMENTS, find_experiments
 from sea_bench.data import ImageSet, Item
-from sea_bench.experiments import (
-    Comparison,
-    Map,
-    Run,
-    changes,
-    measurements,
-    run_experiment,
-)
+from sea_bench.experiments import Comparison, Map, Run, measurements, run_experiment
 from sea_bench.experiments import inputs as inputs_module
 from sea_bench.experiments.archive import read_scores
-from sea_bench.experiments.changes import compare_mass, compare_tops
-from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
-from sea_bench.experiments.maps import merge
-from sea_bench.experiments.measurements import find_metric, spacing
+from sea_bench.experiments.maps import Explainer, count_evaluations
+from sea_bench.experiments.measurements import compare_mass, compare_tops
+from sea_bench.experiments.metrics import find_metric, spacing
 from sea_bench.experiments.pages import count_published
 from sea_bench.experiments.predictions import OURS
 from sea_bench.experiments.store import Store, hash_weights, make_key
@@ -33,7 +25,6 @@ from sea_nn.cli import app
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
 from sea_nn.metrics import get_metric, score_maps
-from sea_nn.paper.ensemble import aggregate
 from sea_nn.sea import SEA
 from tests.reference import metrics as slow
 
@@ -136,7 +127,6 @@ def test_only_inputs_classified_right_are_used_unless_all_are_wanted():
     assert len(right) < 200
     labels = [item.label for item in right.items]
     assert labels == list(right.targets)
-    assert right.available == len(right)
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_files(finished, tmp_path, monkeypatch):
@@ -237,7 +227,7 @@ def test_a_trial_says_so_and_leaves_a_larger_result_alone(finished):
 
 def test_a_limit_above_the_data_takes_what_there_is():
     inputs = choose_inputs(TINY, 10_000)
-    assert 6 < len(inputs) == inputs.available < 10_000
+    assert 6 < len(inputs) < 10_000
 
 
 def test_missing_data_says_what_to_do(monkeypatch, tmp_path):
@@ -275,13 +265,7 @@ def test_a_map_without_a_budget_is_that_of_the_library_call():
     how = {"methods": PAIR, "config": TINY.maps[0].config}
     found = SEA(chosen.loaded.model, **how).attribute(batch.x, batch.target)
     torch.testing.assert_close(maps["SEA"], found[:, 0])
-    assert measurements.count_evaluations(TINY, TINY.maps[0], (1, 28, 28)) == 2
-
-
-def test_an_aggregate_without_questions_is_the_library_call():
-    stacked = torch.rand(2, 2, 6, 6)
-    found = merge(TINY.maps[2], stacked, torch.ones(2)).attribution
-    torch.testing.assert_close(found, aggregate(stacked, "mean").attribution)
+    assert count_evaluations(TINY.maps[0], (1, 28, 28)) == 2
 
 
 def test_boxes_serve_as_masks_if_they_are_neither_tiny_nor_everything(monkeypatch):
@@ -290,9 +274,7 @@ def test_boxes_serve_as_masks_if_they_are_neither_tiny_nor_everything(monkeypatc
     items = tuple(
         Item(f"{side}", grey, 0, boxes=((0.0, 0.0, side, side),) if side else ()) for side in sides
     )
-    monkeypatch.setattr(
-        inputs_module, "load_images", lambda experiment: ImageSet("boxes", items, ("a",))
-    )
+    monkeypatch.setattr(inputs_module, "load_images", lambda experiment: ImageSet(items, ("a",)))
     boxed = replace(TINY, mask="box", mask_share=(0.01, 0.5), correct=False)
     chosen = choose_inputs(boxed, 6)
     assert {item.name for item in chosen.items} == {"7", "14"}
@@ -401,7 +383,7 @@ def test_less_mass_on_a_pasted_object_counts_and_an_empty_region_does_not():
 
 
 def test_robustness_is_measured_for_every_map_and_a_random_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(changes, "TOP", 78)
+    monkeypatch.setattr(measurements, "TOP", 78)
     how = replace(TINY, name="robust", metrics=("robustness",), kind="robustness", paper={})
     scores = run(tmp_path, how, count=2).scores
     values = scores.values["robustness"]

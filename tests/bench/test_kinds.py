@@ -5,8 +5,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from sea_bench.data.series import load_series
-from sea_bench.experiments import Findings, Measurement, run_experiment
+from sea_bench.data.rows import load_series
+from sea_bench.experiments import Experiment, Findings, run_experiment
 from sea_bench.experiments.archive import read_scores
 from sea_bench.experiments.columns import PLANTED, plant, tabulate_planted
 from sea_bench.experiments.experiment import Compared, score_rows
@@ -83,7 +83,7 @@ def measure_sum(run):
 
 
 def test_a_page_says_who_is_better_and_what_was_run(tmp_path):
-    small = Measurement("small", "Small", "Which?", "none", n_inputs=12, work=measure_sum)
+    small = Experiment("small", "Small", "Which?", "none", n_inputs=12, work=measure_sum)
     given = {"out": tmp_path, "cache": tmp_path / "cache"}
     result = run_experiment(small, command="sea bench small", **given)
     text = result.page.read_text()

@@ -7,16 +7,14 @@ from PIL import Image
 
 from sea_bench.catalogue import find_experiments
 from sea_bench.data import Item
-from sea_bench.experiments import region_searches
 from sea_bench.experiments.comparison import Comparison, Map
-from sea_bench.experiments.copies import MODEL
 from sea_bench.experiments.experiment import Compared, Findings
-from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import Inputs, choose_inputs
-from sea_bench.experiments.measurements import KINDS, count_evaluations, find_metric
+from sea_bench.experiments.maps import COSTS, Explainer, count_evaluations, greedy_regions
+from sea_bench.experiments.measurements import MODEL, measure
+from sea_bench.experiments.metrics import find_metric
 from sea_bench.experiments.pages import write_page
 from sea_bench.experiments.predictions import OURS
-from sea_bench.experiments.region_searches import COSTS
 from sea_bench.experiments.rivals import Known, greedy, list_functions
 from sea_nn import SEA
 from sea_nn.metrics import bootstrap_difference, bootstrap_mean, score_maps
@@ -49,7 +47,7 @@ def test_greedy_regions_draws_its_order():
     experiment = small(maps=(Map("g", "member", ("greedy_regions",)),))
     inputs = choose_inputs(experiment, 1)
     batch = inputs.read(range(1))
-    drawn = region_searches.greedy_regions(inputs.loaded.model, batch.x, batch.target)
+    drawn = greedy_regions(inputs.loaded.model, batch.x, batch.target)
     assert drawn.shape == (1, 1, 28, 28)
     assert len(drawn.unique()) == 64
     found = Explainer(experiment, inputs).explain(batch.x, batch.target)["g"]
@@ -67,7 +65,7 @@ def test_a_budget_map_is_what_a_user_gets():
     order = mine.average(found["k"][:, None])[:, 0].argsort(1, descending=True)
     assert torch.equal(order, mine.top(1.0, keep=True))
     assert seconds["b"] > 0
-    assert count_evaluations(experiment, experiment.maps[0], (1, 28, 28)) == 20
+    assert count_evaluations(experiment.maps[0], (1, 28, 28)) == 20
 
 
 @pytest.mark.parametrize("wish", ["half", "most", "break"])
@@ -112,12 +110,12 @@ def test_functions_that_fit_the_truth_predict_it():
 def test_predictions_are_measured_for_every_function_and_count():
     experiment = small(kind="predictions", metrics=("r2@30", "error@30"))
     inputs = choose_inputs(experiment, 2)
-    scores = KINDS["predictions"](Explainer(experiment, inputs), inputs.read(range(2)))
+    scores = measure(Explainer(experiment, inputs), inputs.read(range(2)))
     assert scores.methods == (OURS, *list_functions())
     error = scores.mean("error@30")
     assert error[OURS] < error["constant"]
     assert scores.metrics["r2@30"].middle == "median"
-    again = KINDS["predictions"](Explainer(experiment, inputs), inputs.read(range(1, 2)))
+    again = measure(Explainer(experiment, inputs), inputs.read(range(1, 2)))
     rivals = slice(1, None)
     for name in experiment.metrics:  # a rival's numbers do not depend on its block
         assert torch.allclose(
@@ -179,10 +177,10 @@ def test_a_second_copy_adds_nothing_to_a_model_that_needs_one(monkeypatch):
         metrics=("second_over_first", "off_by"),
         maps=(Map("SEA", "budget", (), budget=300), Map("VG", "member", ("saliency",))),
     )
-    inputs = Inputs((loaded,), items, (1, 1), (0, 0), None, None, ())
+    inputs = Inputs(loaded, items, (1, 1))
     explainer = Explainer(experiment, inputs)
     monkeypatch.setattr(Explainer, "spend", spend_without_convolutions)
-    scores = KINDS["copies"](explainer, inputs.read(range(2)))
+    scores = measure(explainer, inputs.read(range(2)))
     share = scores.mean("second_over_first")
     assert share[MODEL] == pytest.approx(0, abs=1e-3)
     assert share["f of SEA"] < 0.8  # a sum would say 1

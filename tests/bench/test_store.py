@@ -6,8 +6,8 @@ import torch
 from sea_bench.catalogue import EXPERIMENTS
 from sea_bench.experiments import Comparison, Map, blocks, measurements, run_experiment
 from sea_bench.experiments.blocks import split_maps
-from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs
+from sea_bench.experiments.maps import Explainer
 from sea_bench.experiments.measurements import KINDS
 
 MIXED = Comparison(
@@ -62,8 +62,6 @@ def test_a_change_of_the_learned_function_measures_budgets_alone(measure, monkey
     for name, values in first.scores.values.items():
         columns = [0, 2, 4] if name == "seconds" else slice(None)
         assert torch.equal(joined.scores.values[name][:, columns], values[:, columns]), name
-    for name, curve in first.scores.curves.items():
-        assert torch.equal(joined.scores.curves[name], curve)
     assert measure()[0].n_reused == 3
 
 
@@ -74,8 +72,6 @@ def test_maps_measured_apart_have_the_scores_of_maps_measured_together(measure):
     assert whole.methods == scores.methods
     for name in set(MIXED.metrics) - {"seconds"}:
         torch.testing.assert_close(scores.values[name], whole.values[name], rtol=1e-5, atol=1e-6)
-    for name, curve in whole.curves.items():
-        torch.testing.assert_close(scores.curves[name], curve)
 
 
 def test_maps_whose_numbers_depend_on_each_other_stay_together():

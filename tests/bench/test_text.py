@@ -13,10 +13,9 @@ from sea_bench.experiments.rivals import values_by_shap
 from sea_bench.experiments.texts import (
     Marked,
     compute_text_maps,
-    make_ask,
+    make_text_score,
     match_marks,
     score_text_maps,
-    with_absent,
 )
 from sea_nn.errors import InputError
 from sea_nn.text.model import TextModel
@@ -60,8 +59,7 @@ def test_kernel_shap_of_few_words_is_exact(model, item):
         sets[0, list(left)] = True
         return float(model.ask(item.reading, sets).double().softmax(1)[0, 1])
 
-    ask = make_ask(model, item)
-    found = values_by_shap(lambda sets: ask(sets[0])[None], 1, 7, 128, 0)[0]
+    found = values_by_shap(make_text_score(model, item), 1, 7, 128, 0)[0]
     known = {frozenset(np.flatnonzero(bits)): None for bits in np.ndindex(*[2] * 7)}
     known = {left: say(left) for left in known}
     shapley = np.zeros(7)
@@ -75,8 +73,10 @@ def test_kernel_shap_of_few_words_is_exact(model, item):
 
 
 def test_curves_of_words_by_hand(model, item):
-    models = {absent: with_absent(model, absent) for absent in ABSENCES}
-    asks = {absent: make_ask(asked, item) for absent, asked in models.items()}
+    models = {
+        absent: TextModel(model.module, make_tokenizer(), absent=absent) for absent in ABSENCES
+    }
+    asks = {absent: make_text_score(asked, item) for absent, asked in models.items()}
     maps = compute_text_maps(model, make_tokenizer(), item, budgets=(20,), seed=0)
     scores = score_text_maps(asks, item, maps)
     for absent, asked in models.items():
@@ -124,7 +124,7 @@ def test_the_study_writes_its_page_from_data_and_a_classifier(tmp_path, monkeypa
     (data / "dev.csv").write_text('spans,text\n"[4, 5, 6, 7]","the film was bad"\n')
     monkeypatch.setenv("SEA_NN_DATA", str(data.parent))
     monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("sea_bench.experiments.text_pages.find_toxic_classifier", lambda: folder)
+    monkeypatch.setattr("sea_bench.experiments.texts.find_toxic_classifier", lambda: folder)
     given = {"count": 1, "device": "cpu", "out": tmp_path}
     page = run_experiment(EXPERIMENTS["text"], **given).page.read_text()
     assert "| SEA, 512 |" in page

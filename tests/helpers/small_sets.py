@@ -113,15 +113,6 @@ def make_attention(folder: Path) -> None:
     np.savez(folder / "maps" / "img10.npz", humanPC=shared, **maps)
 
 
-def make_masked(folder: Path) -> None:
-    for name in ("ball1", "cat2", "dog3"):
-        save(noise(len(name)), folder / "original_images" / f"{name}.jpg")
-    shades = np.tile(np.arange(40, dtype=np.uint8) * 6, (30, 1))
-    save(Image.fromarray(shades), folder / "human_attention_mask" / "ball1.png")
-    save(Image.fromarray(shades), folder / "human_attention_mask" / "cat2.jpg")
-    save(box_mask((40, 30), (0, 0, 20, 30)), folder / "object_segmentation_mask" / "cat2.png")
-
-
 def make_scenes(folder: Path) -> None:
     scenes, objects = [], []
     for side in ("train", "test"):
@@ -148,7 +139,6 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "tiny_imagenet": make_tiny,
     "pets": make_pets,
     "human_attention": make_attention,
-    "masked_folder": make_masked,
     "objects_on_scenes": make_scenes,
     "objects_twice": make_scenes,
 }

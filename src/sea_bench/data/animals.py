@@ -3,18 +3,8 @@
 from functools import partial
 from pathlib import Path
 
-from sea_bench.data.files import (
-    SIDES,
-    Kind,
-    SetInfo,
-    find_folder,
-    need,
-    read_binary_mask,
-    read_code,
-    read_number,
-    read_table,
-)
-from sea_bench.data.items import ImageSet, Item, Split
+from sea_bench.data.files import SIDES, Kind, Place, SetInfo, read_mask, read_number
+from sea_bench.data.items import ImageSet, Item
 from sea_nn.vision.images import load_image
 
 CUB = SetInfo(
@@ -38,63 +28,51 @@ PETS = SetInfo(
 )
 
 
-def load_cub20(folder: str | Path | None = None, split: Split = "test") -> ImageSet:
-    """Load the birds with their outlines, boxes and the official split.
-
-    The ``group`` is empty: the photographs are independent.
-    """
-    place = find_folder(CUB, folder)
-    lines = need(place / "classes.txt", CUB).read_text(encoding="utf-8").split("\n")
+def read_birds(place: Place) -> ImageSet:
+    """The birds with their outlines, boxes and the official split."""
+    lines = place.need("classes.txt").read_text(encoding="utf-8").split("\n")
     folders = dict(line.split(None, 1) for line in lines if line.strip())
     order = list(folders)
-    items = []
     columns: dict[str, Kind] = {"file": str, "class_id": order, "split": SIDES}
     columns |= {f"box_{key}": read_number for key in "xywh"}
-    for row in read_table(place / "labels.csv", columns, CUB):
+    items = []
+    for row in place.read_table("labels.csv", columns):
         x, y, width, height = (row[f"box_{key}"] for key in "xywh")
         file = Path(row["file"])
         items.append(
             Item(
                 name=str(file.with_suffix("")),
-                image=partial(load_image, place / "images" / file),
+                read=partial(load_image, place.path / "images" / file),
                 label=order.index(row["class_id"]),
                 split=row["split"],
-                masks={
-                    "bird": partial(read_binary_mask, place / "masks" / file.with_suffix(".png"))
-                },
+                masks={"bird": partial(read_mask, place.path / "masks" / file.with_suffix(".png"))},
                 boxes=((x, y, x + width, y + height),),
-                path=place / "images" / file,
             )
         )
     classes = tuple(name.partition(".")[2].replace("_", " ").strip() for name in folders.values())
-    return ImageSet(CUB.name, tuple(items), classes, CUB.terms).split(split)
+    return ImageSet(tuple(items), classes)
 
 
-def load_pets(folder: str | Path | None = None, split: Split = "test") -> ImageSet:
-    """Load the pets: masks ``pet`` (without the border) and ``border``, a strip along the outline.
+def read_pets(place: Place) -> ImageSet:
+    """The pets: masks ``pet`` (without the border) and ``border``, a strip along the outline.
 
     Labels count the breeds; ``imagenet`` is the ImageNet class index of the breed.
     """
-    place = find_folder(PETS, folder)
-    rows = read_table(
-        place / "labels.csv", {"file": str, "breed": str, "imagenet_index": int}, PETS
-    )
+    rows = place.read_table("labels.csv", {"file": str, "breed": str, "imagenet_index": int})
     breeds = sorted({row["breed"] for row in rows})
     items = []
     for row in rows:
-        trimap = place / "trimaps" / Path(row["file"]).with_suffix(".png")
+        trimap = place.path / "trimaps" / Path(row["file"]).with_suffix(".png")
         items.append(
             Item(
                 name=Path(row["file"]).stem,
-                image=partial(load_image, place / "images" / row["file"]),
+                read=partial(load_image, place.path / "images" / row["file"]),
                 label=breeds.index(row["breed"]),
                 masks={
-                    "pet": partial(read_code, trimap, 1),
-                    "border": partial(read_code, trimap, 3),
+                    "pet": partial(read_mask, trimap, 1),
+                    "border": partial(read_mask, trimap, 3),
                 },
                 imagenet=row["imagenet_index"],
-                path=place / "images" / row["file"],
             )
         )
-    classes = tuple(breed.replace("_", " ") for breed in breeds)
-    return ImageSet(PETS.name, tuple(items), classes, PETS.terms).split(split)
+    return ImageSet(tuple(items), tuple(breed.replace("_", " ") for breed in breeds))

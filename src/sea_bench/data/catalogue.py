@@ -1,57 +1,28 @@
-"""All data sets by name."""
+"""All sets of pictures by name."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
-from sea_bench.data import animals, attention, fashion, imagenet, mri, pasted, twice
+from sea_bench.data import animals, attention, fashion, imagenet, mri, pasted
 from sea_bench.data.files import SetInfo
-from sea_bench.data.items import ImageSet, Item, Split
+from sea_bench.data.items import ImageSet, Split
 from sea_nn.errors import InputError
-from sea_nn.vision import shipped
-
-FASHION = SetInfo(
-    name="fashion",
-    title="Fashion-MNIST, 28 x 28 grey pictures of clothes",
-    folder="fashion_mnist",
-    source="Debian's package dataset-fashion-mnist (apt install dataset-fashion-mnist), or "
-    "https://github.com/zalandoresearch/fashion-mnist",
-    layout="the four IDX files, gzipped or not",
-    terms="MIT, copyright Zalando SE",
-)
-
-
-def load_fashion(folder: str | Path | None = None, split: Split = "test") -> ImageSet:
-    """Load Fashion-MNIST as items; ``sea_bench.data.fashion`` has it as arrays."""
-    items = []
-    for side in ("train", "test"):
-        if split in (side, "all"):
-            images, labels = fashion.load_fashion(side, folder)
-            items += [
-                Item(f"{side}-{i}", partial(Image.fromarray, image), int(label), side)
-                for i, (image, label) in enumerate(zip(images, labels, strict=True))
-            ]
-    return ImageSet(FASHION.name, tuple(items), shipped.CLASSES, FASHION.terms).split(split)
-
 
 SETS: dict[str, tuple[SetInfo, Callable[..., ImageSet]]] = {
-    info.name: (info, loader)
-    for info, loader in (
-        (FASHION, load_fashion),
-        (mri.BTD, mri.load_btd),
-        (animals.CUB, animals.load_cub20),
-        (imagenet.TINY, imagenet.load_tiny_imagenet),
-        (imagenet.IMAGENET, imagenet.load_imagenet),
-        (animals.PETS, animals.load_pets),
-        (mri.LGG, mri.load_lgg),
-        (attention.ATTENTION, attention.load_human_attention),
-        (attention.MASKED, attention.load_masked_folder),
-        (pasted.SCENES, pasted.load_objects_on_scenes),
-        (twice.OBJECTS, twice.load_objects_twice),
-        (twice.SLICES, twice.load_slices_twice),
+    info.name: (info, read)
+    for info, read in (
+        (fashion.FASHION, fashion.read_clothes),
+        (mri.BTD, mri.read_btd),
+        (animals.CUB, animals.read_birds),
+        (imagenet.TINY, imagenet.read_tiny_imagenet),
+        (imagenet.IMAGENET, imagenet.read_imagenet),
+        (animals.PETS, animals.read_pets),
+        (mri.LGG, mri.read_lgg),
+        (attention.ATTENTION, attention.read_attention),
+        (pasted.SCENES, pasted.read_objects_on_scenes),
+        (pasted.OBJECTS, pasted.read_objects_twice),
+        (pasted.SLICES, pasted.read_slices_twice),
     )
 }
 
@@ -63,7 +34,9 @@ def names() -> tuple[str, ...]:
 
 def describe(name: str) -> SetInfo:
     """Return what a set is, where it can be had, how it is laid out, and its terms."""
-    return _find(name)[0]
+    if name not in SETS:
+        raise InputError(f"There is no data set {name!r}. Choose from: {', '.join(SETS)}.")
+    return SETS[name][0]
 
 
 def load(
@@ -72,26 +45,17 @@ def load(
     """Load a data set by name.
 
     Its folder is by default the one under ``$SEA_NN_DATA``. The test split of a set without
-    training pictures is all of it. Options are those of the set's own loader, such as ``seed``.
+    training pictures is all of it. Options are those of the set's own reader.
 
     Raises:
         InputError: there is no such set, or its files are missing; says how to get them.
     """
-    _, loader = _find(name)
+    place = describe(name).find(folder)
     if split not in ("train", "test", "all"):
         raise InputError(f"split must be 'train', 'test' or 'all', not {split!r}.")
-    try:
-        loaded = loader(folder, split, **options)
-    except TypeError as error:
-        if "unexpected keyword" in str(error):
-            raise InputError(f"The data set {name} has no such option: {error}.") from error
-        raise
-    if not loaded:
+    found = SETS[name][1](place, **options)
+    if split != "all":
+        found = found.choose(lambda item: item.split == split)
+    if not found:
         raise InputError(f"The data set {name} has no {split} items; try split='all'.")
-    return loaded
-
-
-def _find(name: str) -> tuple[SetInfo, Callable[..., ImageSet]]:
-    if name not in SETS:
-        raise InputError(f"There is no data set {name!r}. Choose from: {', '.join(SETS)}.")
-    return SETS[name]
+    return found

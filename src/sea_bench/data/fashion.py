@@ -4,47 +4,52 @@ import gzip
 import math
 import struct
 import zlib
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from PIL import Image
 
+from sea_bench.data.files import Place, SetInfo
+from sea_bench.data.items import ImageSet, Item
 from sea_nn.errors import InputError
-from sea_nn.vision.folders import DATA_VARIABLE, find_data
-from sea_nn.vision.shipped import CLASSES
+from sea_nn.vision.shipped import CLASSES, load_sample
 
-DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
+FASHION = SetInfo(
+    name="fashion",
+    title="Fashion-MNIST, 28 x 28 grey pictures of clothes",
+    folder="fashion_mnist",
+    source="Debian's package dataset-fashion-mnist (apt install dataset-fashion-mnist), or "
+    "https://github.com/zalandoresearch/fashion-mnist",
+    layout="the four IDX files, gzipped or not",
+    terms="MIT, copyright Zalando SE",
+    elsewhere=Path("/usr/share/datasets/fashion-mnist"),
+)
 _PREFIXES = {"train": "train", "test": "t10k"}
 _UBYTE = 0x08  # the only IDX element type that MNIST-like sets use
 
 
-def read_idx(path: str | Path) -> NDArray[np.uint8]:
+def read_idx(path: Path) -> NDArray[np.uint8]:
     """Read an IDX file of unsigned bytes, gzipped or plain, into an array of its own shape.
 
     Layout: two zero bytes, the element type, the number of axes, one big-endian 32-bit length
     for each axis, then the elements.
     """
-    path = Path(path)
     try:
         content = path.read_bytes()
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
-    except FileNotFoundError:
-        raise InputError(f"There is no IDX file at {path}.") from None
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read ({error}); it may be cut short.") from error
-    if len(content) < 4 or content[:2] != b"\0\0":
-        raise InputError(f"{path} is not an IDX file: it must start with two zero bytes.")
-    kind, n_axes = content[2], content[3]
-    if kind != _UBYTE or n_axes == 0:
-        raise InputError(
-            f"{path} holds IDX elements of type 0x{kind:02x} on {n_axes} axes; "
-            "expected unsigned bytes (0x08) on at least one axis."
-        )
+    n_axes = content[3] if len(content) > 3 else 0
     start = 4 + 4 * n_axes
-    if len(content) < start:
-        raise InputError(f"{path} ends inside its IDX header.")
+    if content[:3] != bytes([0, 0, _UBYTE]) or n_axes == 0 or len(content) < start:
+        raise InputError(
+            f"{path} is not an IDX file of unsigned bytes: it must start with two zero bytes, "
+            "0x08, the number of axes and their lengths."
+        )
     shape = struct.unpack(f">{n_axes}I", content[4:start])
     if len(content) - start != math.prod(shape):
         raise InputError(
@@ -55,45 +60,49 @@ def read_idx(path: str | Path) -> NDArray[np.uint8]:
 
 
 def load_fashion(
-    split: Literal["train", "test"], folder: str | Path | None = None
+    split: str, folder: str | Path | None = None
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Read a whole split: images uint8 [N, 28, 28] and labels [N].
-
-    The IDX files are looked for in ``folder`` if one is given, otherwise in
-    ``$SEA_NN_DATA/fashion_mnist`` and then where Debian's package puts them.
-    """
+    """Read a whole split: images uint8 [N, 28, 28] and labels [N]."""
     if split not in _PREFIXES:
         raise InputError(f"split must be 'train' or 'test', not {split!r}.")
-    images_path, labels_path = _find_files(_PREFIXES[split], folder)
-    images, labels = read_idx(images_path), read_idx(labels_path)
+    return _read_split(FASHION.find(folder), split)
+
+
+def _read_split(place: Place, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    paths = []
+    for kind in ("images-idx3", "labels-idx1"):
+        name = f"{_PREFIXES[split]}-{kind}-ubyte"
+        packed = place.path / f"{name}.gz"
+        paths.append(packed if packed.is_file() else place.need(name))
+    images, labels = map(read_idx, paths)
     if images.shape[1:] != (28, 28) or labels.shape != images.shape[:1]:
         raise InputError(
-            f"Expected images [N, 28, 28] and labels [N], but {images_path} has the shape "
-            f"{images.shape} and {labels_path} the shape {labels.shape}."
+            f"Expected images [N, 28, 28] and labels [N], but {paths[0]} has the shape "
+            f"{images.shape} and {paths[1]} the shape {labels.shape}."
         )
     if labels.size and labels.max() >= len(CLASSES):
-        raise InputError(f"{labels_path} has the label {labels.max()}; the last class is 9.")
+        raise InputError(f"{paths[1]} has the label {labels.max()}; the last class is 9.")
     return images, labels.astype(np.int64)
 
 
-def _find_files(prefix: str, folder: str | Path | None) -> tuple[Path, Path]:
-    """Return the images and the labels file from the first folder that has both."""
-    if folder is not None:
-        places = [Path(folder).expanduser()]
-    else:
-        ours = find_data("fashion_mnist")
-        places = [DEBIAN_FOLDER] if ours is None else [ours, DEBIAN_FOLDER]
-    for place in places:
-        for ending in (".gz", ""):
-            images = place / f"{prefix}-images-idx3-ubyte{ending}"
-            labels = place / f"{prefix}-labels-idx1-ubyte{ending}"
-            if images.is_file() and labels.is_file():
-                return images, labels
-    looked = " and ".join(str(place) for place in places)
-    raise InputError(
-        f"Fashion-MNIST was not found; looked for {prefix}-images-idx3-ubyte(.gz) and "
-        f"{prefix}-labels-idx1-ubyte(.gz) in {looked}. Install Debian's package "
-        "(apt install dataset-fashion-mnist), or put the four files of "
-        "https://github.com/zalandoresearch/fashion-mnist into "
-        f"${DATA_VARIABLE}/fashion_mnist."
+def read_clothes(place: Place) -> ImageSet:
+    """Both splits as items."""
+    items = []
+    for side in _PREFIXES:
+        images, labels = _read_split(place, side)
+        items += [
+            Item(f"{side}-{i}", partial(Image.fromarray, image), int(label), side)
+            for i, (image, label) in enumerate(zip(images, labels, strict=True))
+        ]
+    return ImageSet(tuple(items), CLASSES)
+
+
+def read_sample() -> ImageSet:
+    """The 200 pictures that are shipped, of the test split."""
+    sample = load_sample()
+    pictures = (sample.images[:, 0] * 255).round().to(torch.uint8).numpy()
+    items = tuple(
+        Item(f"sample-{i}", partial(Image.fromarray, picture), int(label))
+        for i, (picture, label) in enumerate(zip(pictures, sample.labels, strict=True))
     )
+    return ImageSet(items, sample.names)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sea_bench.data.files import SetInfo, find_folder, need
+from sea_bench.data.files import SetInfo
 from sea_nn.errors import InputError
 
 Table = NDArray[np.float64]
@@ -47,7 +47,7 @@ def list_games(kind: str, folder: str | Path | None = None) -> list[Path]:
     """
     if kind not in KINDS:
         raise InputError(f"There is no kind of game {kind!r}. Choose from: {', '.join(KINDS)}.")
-    return sorted(need(find_folder(GAMES, folder) / kind, GAMES).glob("*.npz"))
+    return sorted(GAMES.find(folder).need(kind).glob("*.npz"))
 
 
 def read_game(path: str | Path) -> tuple[int, Table]:

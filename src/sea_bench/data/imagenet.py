@@ -9,16 +9,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from sea_bench.data.files import (
-    Kind,
-    SetInfo,
-    find_folder,
-    need,
-    read_field,
-    read_number,
-    read_table,
-)
-from sea_bench.data.items import Box, ImageSet, Item, Split
+from sea_bench.data.files import Kind, Place, SetInfo, read_field, read_number
+from sea_bench.data.items import Box, ImageSet, Item
 from sea_nn.errors import InputError
 from sea_nn.vision.images import load_image
 from sea_nn.vision.models import load_imagenet_labels
@@ -43,46 +35,43 @@ TINY = SetInfo(
 )
 
 
-def load_imagenet(folder: str | Path | None = None, split: Split = "test") -> ImageSet:
-    """Load validation pictures with all their boxes; the label is the ImageNet class index."""
-    place = find_folder(IMAGENET, folder)
+def read_imagenet(place: Place) -> ImageSet:
+    """Validation pictures with all their boxes; the label is the ImageNet class index."""
     boxes: dict[str, list[Box]] = defaultdict(list)
     corners = ("x1", "y1", "x2", "y2")
     columns: dict[str, Kind] = {"file": str, **dict.fromkeys(corners, read_number)}
-    for row in read_table(place / "boxes.csv", columns, IMAGENET):
+    for row in place.read_table("boxes.csv", columns):
         x1, y1, x2, y2 = (row[key] for key in corners)
         boxes[row["file"]].append((x1, y1, x2, y2))
     items = tuple(
         Item(
             name=Path(row["file"]).stem,
-            image=partial(load_image, place / "images" / row["file"]),
+            read=partial(load_image, place.path / "images" / row["file"]),
             label=row["class_index"],
             boxes=tuple(boxes[row["file"]]),
             imagenet=row["class_index"],
-            path=place / "images" / row["file"],
         )
-        for row in read_table(place / "labels.csv", {"file": str, "class_index": int}, IMAGENET)
+        for row in place.read_table("labels.csv", {"file": str, "class_index": int})
     )
-    return ImageSet(IMAGENET.name, items, load_imagenet_labels(), IMAGENET.terms).split(split)
+    return ImageSet(items, load_imagenet_labels())
 
 
-def load_tiny_imagenet(folder: str | Path | None = None, split: Split = "test") -> ImageSet:
-    """Load the validation pictures; labels follow wnids.txt, ``imagenet`` is ImageNet's index.
+def read_tiny_imagenet(place: Place) -> ImageSet:
+    """The validation pictures; labels follow wnids.txt, ``imagenet`` is ImageNet's index.
 
     The annotations count boxes by their first and last pixel; here right and bottom are edges.
     """
-    place = find_folder(TINY, folder)
-    inner = place / "val" if (place / "val" / "val_annotations.txt").is_file() else place
-    wnids = need(place / "wnids.txt", TINY).read_text(encoding="utf-8").split()
-    lines = need(place / "words.txt", TINY).read_text(encoding="utf-8").splitlines()
+    wnids = place.need("wnids.txt").read_text(encoding="utf-8").split()
+    lines = place.need("words.txt").read_text(encoding="utf-8").splitlines()
     words = dict(line.split("\t", 1) for line in lines if "\t" in line)
     if missing := [wnid for wnid in wnids if wnid not in words]:
-        raise InputError(f"{place / 'words.txt'} does not name {', '.join(missing[:5])}.")
+        raise InputError(f"{place.path / 'words.txt'} does not name {', '.join(missing[:5])}.")
     index = index_wnids({wnid: words[wnid] for wnid in wnids})
-    archive = next(iter(sorted(inner.glob("*.zip"))), None)
-    pictures = None if archive else need(inner / "images", TINY)
+    inner = "val/" if (place.path / "val" / "val_annotations.txt").is_file() else ""
+    archive = next(iter(sorted((place.path / inner).glob("*.zip"))), None)
+    pictures = None if archive else place.need(f"{inner}images")
     items = []
-    path = need(inner / "val_annotations.txt", TINY)
+    path = place.need(f"{inner}val_annotations.txt")
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         fields = line.split("\t")
         if len(fields) < 6 or fields[1] not in index:
@@ -93,23 +82,18 @@ def load_tiny_imagenet(folder: str | Path | None = None, split: Split = "test") 
         file, wnid = fields[:2]
         where = f"Line {number} of {path}: a box"
         x1, y1, x2, y2 = (read_field(field, read_number, where) for field in fields[2:6])
-        read = (
-            partial(read_zipped, archive, file)
-            if archive
-            else partial(load_image, inner / "images" / file)
-        )
         items.append(
             Item(
                 name=Path(file).stem,
-                image=read,
+                read=partial(load_image, pictures / file)
+                if pictures
+                else partial(read_zipped, archive, file),
                 label=wnids.index(wnid),
                 boxes=((x1, y1, x2 + 1, y2 + 1),),
                 imagenet=index[wnid],
-                path=pictures / file if pictures else None,
             )
         )
-    classes = tuple(load_imagenet_labels()[index[wnid]] for wnid in wnids)
-    return ImageSet(TINY.name, tuple(items), classes, TINY.terms).split(split)
+    return ImageSet(tuple(items), tuple(load_imagenet_labels()[index[wnid]] for wnid in wnids))
 
 
 def index_wnids(words: Mapping[str, str]) -> dict[str, int]:
@@ -136,23 +120,18 @@ def index_wnids(words: Mapping[str, str]) -> dict[str, int]:
 
 
 @lru_cache(maxsize=2)
-def _open_archive(path: Path) -> zipfile.ZipFile:
-    # In memory, so that no file stays open and worker processes share no file position.
+def _open_archive(path: Path) -> tuple[zipfile.ZipFile, dict[str, str]]:
+    """A zip file, in memory so that no file stays open, and its members by their last name."""
     try:
-        return zipfile.ZipFile(io.BytesIO(path.read_bytes()))
+        archive = zipfile.ZipFile(io.BytesIO(path.read_bytes()))
     except zipfile.BadZipFile as error:
         raise InputError(f"{path} is not a whole zip file ({error}). Fetch it again.") from error
+    return archive, {Path(member).name: member for member in archive.namelist()}
 
 
-def read_zipped(archive: Path, name: str) -> Image.Image:
+def read_zipped(path: Path, name: str) -> Image.Image:
     """Read one picture of a zip file, wherever in it the file of that name lies."""
-    content = _open_archive(archive)
-    members = _list_members(archive)
+    archive, members = _open_archive(path)
     if name not in members:
-        raise InputError(f"{archive} has no picture {name}.")
-    return load_image(io.BytesIO(content.read(members[name])))
-
-
-@lru_cache(maxsize=2)
-def _list_members(path: Path) -> dict[str, str]:
-    return {Path(member).name: member for member in _open_archive(path).namelist()}
+        raise InputError(f"{path} has no picture {name}.")
+    return load_image(io.BytesIO(archive.read(members[name])))

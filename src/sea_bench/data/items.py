@@ -2,17 +2,15 @@
 
 >>> from sea_nn.vision.images import Preprocess
 >>> grey = Image.new("L", (80, 60), 128)
->>> item = Item("grey", image=lambda: grey, label=0, boxes=((20.0, 15.0, 60.0, 45.0),))
+>>> item = Item("grey", read=lambda: grey, label=0, boxes=((20.0, 15.0, 60.0, 45.0),))
 >>> view = item.view(Preprocess(resize=30, crop=30))
 >>> view.tensor.shape, view.boxes                 # the box as the model sees it
 (torch.Size([3, 30, 30]), ((5.0, 7.5, 25.0, 22.5),))
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,12 +18,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from sea_bench.data.files import Mask
 from sea_nn.errors import InputError
 from sea_nn.vision.images import Preprocess
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in pixels: edges, so that width is right - left."""
-MaskReader = Callable[[], NDArray[np.float32]]
 Split = Literal["train", "test", "all"]
 
 
@@ -47,7 +45,7 @@ class Item:
 
     Attributes:
         name: unique within its set.
-        image: reads the picture.
+        read: reads the picture.
         label: index into the set's ``classes``; None where nobody labelled it.
         split: "train" or "test".
         group: items of one group (one patient, say) must stay on one side of a split.
@@ -56,33 +54,24 @@ class Item:
         boxes: object boxes in pixels of the picture.
         imagenet: the ImageNet class index, where the label has one.
         plain: the same picture without its object, where there is such a picture.
-        path: the file of the picture, where it has one of its own.
     """
 
     name: str
-    image: Callable[[], Image.Image]
+    read: Callable[[], Image.Image]
     label: int | None = None
     split: str = "test"
     group: str = ""
-    masks: Mapping[str, MaskReader] = field(default_factory=dict)
+    masks: Mapping[str, Callable[[], Mask]] = field(default_factory=dict)
     boxes: tuple[Box, ...] = ()
     imagenet: int | None = None
     plain: "Item | None" = None
-    path: Path | None = None
 
-    def read(self) -> Image.Image:
-        """Return the picture."""
-        return self.image()
-
-    def read_mask(self, kind: str | None = None) -> NDArray[np.float32]:
+    def read_mask(self, kind: str | None = None) -> Mask:
         """Return a mask [height, width] in [0, 1] as stored, by default the first kind."""
-        if not self.masks:
-            raise InputError(f"The item {self.name} has no mask.")
-        kind = next(iter(self.masks)) if kind is None else kind
+        kind = next(iter(self.masks), "") if kind is None else kind
         if kind not in self.masks:
-            raise InputError(
-                f"The item {self.name} has no mask {kind!r}; it has {', '.join(self.masks)}."
-            )
+            known = ", ".join(self.masks) or "none"
+            raise InputError(f"The item {self.name} has no mask {kind!r}; it has {known}.")
         return self.masks[kind]()
 
     def view(self, preprocess: Preprocess, mask: str | None = None) -> View:
@@ -100,7 +89,7 @@ class Item:
         )
 
 
-def fit_mask(mask: NDArray[np.float32], size: tuple[int, int], preprocess: Preprocess) -> Tensor:
+def fit_mask(mask: Mask, size: tuple[int, int], preprocess: Preprocess) -> Tensor:
     """Cut and resize a mask as ``preprocess`` does with its picture of (width, height) ``size``.
 
     Returns float32 [H, W]. A mask of zeros and ones is rounded back to them.
@@ -146,31 +135,18 @@ def fill_boxes(boxes: Sequence[Box], height: int, width: int) -> Tensor:
 class ImageSet(Sequence[Item]):
     """A data set: a sequence of items, and their class names in the order of the labels.
 
-    ``terms`` are those of use, ``notes`` what readers of results should know (removed copies).
+    ``notes`` are what readers of results should know, such as removed copies.
     """
 
-    name: str
     items: tuple[Item, ...]
     classes: tuple[str, ...] = ()
-    terms: str = ""
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.items)
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> "ImageSet": ...
-    def __getitem__(self, index: int | slice) -> "Item | ImageSet":
-        if isinstance(index, slice):
-            return replace(self, items=self.items[index])
+    def __getitem__(self, index: Any) -> Any:
         return self.items[index]
-
-    def __repr__(self) -> str:
-        splits = Counter(item.split for item in self.items)
-        parts = ", ".join(f"{count} {split}" for split, count in splits.items())
-        return f"<ImageSet {self.name}: {parts or 'empty'}; {len(self.classes)} classes>"
 
     @property
     def labels(self) -> Tensor:
@@ -181,15 +157,7 @@ class ImageSet(Sequence[Item]):
         """Return the items for which ``keep`` says yes."""
         return replace(self, items=tuple(item for item in self.items if keep(item)))
 
-    def split(self, split: Split) -> "ImageSet":
-        """Return the "train" or the "test" items; "all" returns every one."""
-        if split not in ("train", "test", "all"):
-            raise InputError(f"split must be 'train', 'test' or 'all', not {split!r}.")
-        return self if split == "all" else self.choose(lambda item: item.split == split)
-
     def sample(self, count: int, seed: int = 0) -> "ImageSet":
         """Return ``count`` items drawn at random without repetition, in the set's order."""
-        if not 0 <= count <= len(self):
-            raise InputError(f"{self.name} has {len(self)} items; {count} cannot be drawn.")
         chosen = np.random.default_rng(seed).choice(len(self), count, replace=False)
         return replace(self, items=tuple(self.items[i] for i in sorted(chosen)))

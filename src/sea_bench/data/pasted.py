@@ -1,19 +1,21 @@
-"""Objects pasted on scenes, to ask whether an object that does not matter gets attribution.
+"""Objects pasted on scenes: once, to ask whether what does not matter gets attribution, and twice.
 
-The idea is that of BAM (Yang and Kim, 2019); results on these pictures are not results on BAM.
+The idea of the first is that of BAM (Yang and Kim, 2019); results on these pictures are not results
+on BAM. Of two equal objects, and of a brain's slice shown twice, the second says nothing new.
 """
 
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
-from sea_bench.data.files import SIDES, SetInfo, find_folder, read_table
-from sea_bench.data.items import ImageSet, Item, Split
+from sea_bench.data import mri
+from sea_bench.data.files import SIDES, Mask, Place, SetInfo
+from sea_bench.data.items import ImageSet, Item
 from sea_nn.errors import InputError
 from sea_nn.vision.images import load_image
 
@@ -27,59 +29,11 @@ SCENES = SetInfo(
     "the files they name; objects are PNG files with transparency",
     terms="those of Intel scenes, CUB and Oxford pets; non-commercial research",
 )
-# BAM scales an object's longer side to 1/sqrt(3) .. 1/sqrt(2) of the scene's; so do we.
-_SIZES = (3**-0.5, 2**-0.5)
-
-
-def load_objects_on_scenes(
-    folder: str | Path | None = None,
-    split: Split = "test",
-    label: Literal["scene", "object"] = "scene",
-    per_scene: int = 1,
-    seed: int = 0,
-) -> ImageSet:
-    """Paste an object of the same split on each scene, at random by ``seed``.
-
-    The seed decides object, size and place; an item does not depend on how many are made
-    ``per_scene``. The label says the kind of scene or the kind of object.
-
-    Items of one ``group`` show the same scene, or, if objects are the labels, the same object.
-    ``item.plain`` is the scene alone; its mask, like that of the item itself, is the outline of
-    the pasted object.
-    """
-    if label not in ("scene", "object"):
-        raise InputError(f"label must be 'scene' or 'object', not {label!r}.")
-    place = find_folder(SCENES, folder)
-    scenes = read_table(place / "scenes.csv", {"file": str, "split": SIDES, "scene": str}, SCENES)
-    objects = read_table(
-        place / "objects.csv", {"file": str, "split": SIDES, "object": str}, SCENES
-    )
-    classes = sorted({row[label] for row in (scenes if label == "scene" else objects)})
-    items = []
-    for number, scene in enumerate(scenes):
-        choices = [row for row in objects if row["split"] == scene["split"]]
-        if not choices:
-            raise InputError(f"{place / 'objects.csv'} has no object of split {scene['split']!r}.")
-        for copy in range(per_scene):
-            generator = np.random.default_rng([seed, number, copy])
-            chosen = choices[generator.integers(len(choices))]
-            paste = Paste(
-                place / scene["file"],
-                place / chosen["file"],
-                size=float(generator.uniform(*_SIZES)),
-                across=float(generator.uniform()),
-                down=float(generator.uniform()),
-            )
-            stem = f"{scene['split']}-{scene['scene']}-{Path(scene['file']).stem}"
-            name = f"{stem}-{chosen['object']}-{copy}"
-            group = stem if label == "scene" else chosen["file"]
-            masks = {"object": paste.read_mask}
-            number_of = classes.index((scene if label == "scene" else chosen)[label])
-            own = None if label == "object" else number_of
-            side = (scene["split"], group, masks)
-            plain = Item(f"{name}-plain", paste.read_scene, own, *side, path=paste.scene)
-            items.append(Item(name, paste.read, number_of, *side, plain=plain))
-    return ImageSet(SCENES.name, tuple(items), tuple(classes), SCENES.terms).split(split)
+OBJECTS = replace(SCENES, name="objects_twice", title="birds, cats and dogs pasted twice on scenes")
+SLICES = replace(mri.LGG, name="lgg_twice", title="MRI slices of gliomas, each twice side by side")
+SIZES = (3**-0.5, 2**-0.5)
+"""BAM scales an object's longer side to these shares of the scene's; so do we."""
+SIZE_OF_TWO = 0.45  # two fit beside each other
 
 
 @dataclass(frozen=True)
@@ -98,7 +52,7 @@ class Paste:
 
     def read(self) -> Image.Image:
         """Return the scene with the object."""
-        return self.add_to(self.read_scene())
+        return self.add_to(load_image(self.scene))
 
     def add_to(self, picture: Image.Image) -> Image.Image:
         """Paste the object on a picture, and return it."""
@@ -106,13 +60,9 @@ class Paste:
         picture.paste(cutout, corner, cutout)
         return picture
 
-    def read_scene(self) -> Image.Image:
-        """Return the scene without the object."""
-        return load_image(self.scene)
-
-    def read_mask(self) -> NDArray[np.float32]:
+    def read_mask(self) -> Mask:
         """Return 1 where the object covers the scene by half or more, [height, width]."""
-        scene = self.read_scene()
+        scene = load_image(self.scene)
         cutout, (left, top) = self._fit(scene.size)
         mask = np.zeros((scene.height, scene.width), np.float32)
         covered = np.asarray(cutout.getchannel("A")) >= 128
@@ -136,3 +86,103 @@ def _read_cutout(path: Path) -> Image.Image:
             return image.convert("RGBA")
     except (OSError, ValueError) as error:
         raise InputError(f"The object {path} cannot be read ({error}).") from error
+
+
+def _list_pairs(
+    place: Place, copies: int | None
+) -> Iterator[tuple[int, int, dict[str, Any], dict[str, Any], np.random.Generator]]:
+    """Scenes by number and copy, an object of the same split for each, and what draws further.
+
+    The draws of one do not depend on how many there are; without copies they differ from those of
+    a first copy.
+    """
+    scenes = place.read_table("scenes.csv", {"file": str, "split": SIDES, "scene": str})
+    objects = place.read_table("objects.csv", {"file": str, "split": SIDES, "object": str})
+    for number, scene in enumerate(scenes):
+        choices = [row for row in objects if row["split"] == scene["split"]]
+        if not choices:
+            raise InputError(f"{place.path / 'objects.csv'} has no object of {scene['split']!r}.")
+        for copy in range(copies or 1):
+            generator = np.random.default_rng([0, number, copy] if copies else [0, number])
+            chosen = choices[generator.integers(len(choices))]
+            yield number, copy, scene, chosen, generator
+
+
+def read_objects_on_scenes(place: Place, per_scene: int = 1) -> ImageSet:
+    """An object on each scene; the label is the kind of scene.
+
+    Items of one ``group`` show the same scene. ``item.plain`` is the scene alone; its mask, like
+    that of the item itself, is the outline of the pasted object.
+    """
+    pairs = list(_list_pairs(place, per_scene))
+    classes = tuple(sorted({scene["scene"] for _, _, scene, _, _ in pairs}))
+    items = []
+    for _, copy, scene, chosen, draw in pairs:
+        path = place.path / scene["file"]
+        size, across, down = draw.uniform(*SIZES), draw.uniform(), draw.uniform()
+        paste = Paste(path, place.path / chosen["file"], size, across, down)
+        group = f"{scene['split']}-{scene['scene']}-{path.stem}"
+        name = f"{group}-{chosen['object']}-{copy}"
+        about = (classes.index(scene["scene"]), scene["split"], group, {"object": paste.read_mask})
+        plain = Item(f"{name}-plain", partial(load_image, path), *about)
+        items.append(Item(name, paste.read, *about, plain=plain))
+    return ImageSet(tuple(items), classes)
+
+
+def read_objects_twice(place: Place) -> ImageSet:
+    """One object on each scene, at the left and at the right edge.
+
+    The masks are "first" and "second", the two copies. There is no label: a picture is explained
+    for the ImageNet class that is predicted.
+    """
+    items = []
+    for number, _, scene, chosen, draw in _list_pairs(place, None):
+        paths = place.path / scene["file"], place.path / chosen["file"]
+        paste = Paste(*paths, SIZE_OF_TWO, 0.0, draw.uniform())
+        both = (paste, replace(paste, across=1.0))
+        masks = {name: one.read_mask for name, one in zip(("first", "second"), both, strict=True)}
+        name = f"{scene['split']}-{number}-{Path(chosen['file']).stem}"
+        items.append(Item(name, partial(_read_both, *both), None, scene["split"], masks=masks))
+    return ImageSet(tuple(items))
+
+
+def _read_both(left: Paste, right: Paste) -> Image.Image:
+    return right.add_to(left.read())
+
+
+def read_slices_twice(place: Place) -> ImageSet:
+    """Every slice with a tumour twice, side by side on black; the masks are the tumours."""
+    slices = mri.read_lgg(place)
+    items = tuple(
+        replace(
+            item,
+            read=partial(_read_beside, item),
+            masks={
+                name: partial(_read_mask_beside, item, side)
+                for side, name in enumerate(("first", "second"))
+            },
+        )
+        for item in slices.items
+        if item.label == 1
+    )
+    return ImageSet(items, slices.classes)
+
+
+def _read_beside(item: Item) -> Image.Image:
+    """A picture twice, side by side in a black square."""
+    picture = item.read()
+    side = 2 * picture.width
+    whole = Image.new(picture.mode, (side, side))
+    for left in (0, picture.width):
+        whole.paste(picture, (left, (side - picture.height) // 2))
+    return whole
+
+
+def _read_mask_beside(item: Item, side: int) -> Mask:
+    """The mask of one of the two."""
+    mask = item.read_mask()
+    height, width = mask.shape
+    whole = np.zeros((2 * width, 2 * width), np.float32)
+    top, left = (2 * width - height) // 2, side * width
+    whole[top : top + height, left : left + width] = mask
+    return whole

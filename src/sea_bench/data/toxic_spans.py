@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sea_bench.data.files import SetInfo, find_folder, read_table
+from sea_bench.data.files import SetInfo
 from sea_nn.errors import InputError
 from sea_nn.text.reading import Span, find_sentences, find_words
 
@@ -45,10 +45,10 @@ def load_toxic_spans(part: str, folder: str | Path | None = None) -> list[Senten
     Sentences marked in part of a word's characters only, or by less than half of every word, are
     left out.
     """
-    path = find_folder(TOXIC, folder) / f"{part}.csv"
+    place = TOXIC.find(folder)
     sentences: dict[str, Sentence] = {}
-    for post, row in enumerate(read_table(path, {"spans": str, "text": str}, TOXIC)):
-        marks = set(_read_offsets(row["spans"], path))
+    for post, row in enumerate(place.read_table(f"{part}.csv", {"spans": str, "text": str})):
+        marks = set(_read_offsets(row["spans"]))
         for start, end in find_sentences(row["text"]):
             text = row["text"][start:end]
             words = tuple(find_words(text))
@@ -65,11 +65,11 @@ def _covers(marks: set[int], text: str, word: Span) -> bool:
     return 2 * sum(i in marks for i in letters) >= len(letters)
 
 
-def _read_offsets(text: str, path: Path) -> Sequence[int]:
+def _read_offsets(text: str) -> Sequence[int]:
     try:
         offsets = ast.literal_eval(text)
         if all(isinstance(offset, int) for offset in offsets):
             return list(offsets)
     except (ValueError, SyntaxError, TypeError):
         pass
-    raise InputError(f"{path}: spans should be a list of whole numbers; got {text[:40]!r}")
+    raise InputError(f"{TOXIC.name}: spans should be a list of whole numbers; got {text[:40]!r}")

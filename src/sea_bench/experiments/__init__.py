@@ -4,7 +4,7 @@
 """
 
 from sea_bench.experiments.comparison import Comparison, Map
-from sea_bench.experiments.experiment import Experiment, Findings, Measurement, Run
+from sea_bench.experiments.experiment import Experiment, Findings, Run
 from sea_bench.experiments.run import Result, run_experiment
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "Experiment",
     "Findings",
     "Map",
-    "Measurement",
     "Result",
     "Run",
     "run_experiment",

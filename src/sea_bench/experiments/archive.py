@@ -63,12 +63,6 @@ def read_scores(path: Path, name: str) -> tuple[list[str], list[str], dict[str, 
     return [row["name"] or row["input"] for row in first], methods, values
 
 
-def pack(path: Path, files: Sequence[Path]) -> Path:
-    """Put CSV files of scores by input into an archive, beside what it has."""
-    _write_all(path, {**_read_all(path), **{one.stem: one.read_text("utf-8") for one in files}})
-    return path
-
-
 def _write_csv(part: Compared) -> str:
     """One row for each input and method; an input's name stands in the first of its rows alone."""
     text, scores = io.StringIO(), part.scores

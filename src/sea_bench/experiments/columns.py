@@ -10,19 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sea_bench.data.categories import CATEGORY_SETS, load_categories
-from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
+from sea_bench.data.rows import CATEGORY_SETS, load_categories, load_rows
+from sea_bench.experiments.experiment import Findings, Run, Table, experiment
 from sea_bench.experiments.kinds import (
     Problem,
     Standardise,
     compare_orders,
-    fit,
-    make_network,
     order_by_methods,
+    train,
 )
 from sea_bench.experiments.pages import write_interval
 from sea_bench.experiments.rivals import greedy, rank, shapley
-from sea_nn.errors import MissingExtraError
 from sea_nn.features import Features, group_columns
 from sea_nn.model.outputs import NumpyModel
 
@@ -31,18 +29,6 @@ N_SCORING = 64  # rows that score; methods never see them
 LOOKING_INSIDE = ("deeplift", "integrated_gradients", "saliency")
 CORRELATED = 0.9
 PLANTED = {"copies": 3, "interaction": 3, "sum": 4}  # how many of the ten columns do something
-
-
-def load_rows(name: str) -> tuple[Tensor, Tensor]:
-    """Rows [N, F] of one of scikit-learn's sets, with classes, or values by their spread."""
-    try:
-        from sklearn import datasets
-    except ImportError as error:
-        raise MissingExtraError("this needs scikit-learn: pip install scikit-learn") from error
-    data = getattr(datasets, f"load_{name}")()
-    y = torch.as_tensor(data.target)
-    y = ((y - y.mean()) / y.std()).float() if name == "diabetes" else y.long()
-    return torch.as_tensor(data.data, dtype=torch.float32), y
 
 
 def train_problems(
@@ -54,20 +40,22 @@ def train_problems(
     value = y.is_floating_point()
     mixed = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     n_test = min(len(x) // 3, 2 * limit + 40)
-    test, train = mixed[:n_test], mixed[n_test:]
-    scoring, background = x[train[:N_SCORING]], x[train[N_SCORING:]]
+    test, known = mixed[:n_test], mixed[n_test:]
+    scoring, background = x[known[:N_SCORING]], x[known[N_SCORING:]]
     forest: Any = (ensemble.RandomForestRegressor if value else ensemble.RandomForestClassifier)(
         60, random_state=seed, n_jobs=1
-    ).fit(x[train].numpy(), y[train].numpy())
+    ).fit(x[known].numpy(), y[known].numpy())
     trees = NumpyModel(forest.predict if value else forest.predict_proba)
-    classes = 1 if value else int(y.max()) + 1
-    network = make_network(
-        seed,
+    n_classes = 1 if value else int(y.max()) + 1
+    network = train(
         lambda: nn.Sequential(
-            Standardise(x[train]), nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, classes)
+            Standardise(x[known]), nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, n_classes)
         ),
+        {"input": x[known]},
+        y[known],
+        seed,
+        30,
     )
-    fit(network, {"input": x[train]}, y[train], seed, 30)
     problems = []
     for kind, model in (("forest", trees), ("network", network)):
         rows = x[test]
@@ -161,8 +149,13 @@ def tabulate_planted(limit: int, seed: int) -> Table:
     return Table("Planted truth", note, head, rows)
 
 
-def measure_tables(run: Run) -> Findings:
-    """Run all methods on all sets."""
+@experiment("tables", "Tables", "scikit-learn", n_inputs=24, quick=2)
+def tables(run: Run) -> Findings:
+    """Which columns does a model need?
+
+    Orders of columns by SEA with a budget, by the usual methods at equal evaluations and by those
+    that look inside, on five data sets of scikit-learn and on planted truth.
+    """
     parts: list[Any] = []
     for number, name in enumerate(SETS):
         run.tell(name, number, len(SETS))
@@ -185,20 +178,24 @@ def measure_tables(run: Run) -> Findings:
     )
 
 
-def measure_groups(run: Run) -> Findings:
-    """Run all methods on sets whose columns belong together."""
+@experiment("groups", "Columns that belong together", "dalex, scikit-learn", n_inputs=24)
+def groups(run: Run) -> Findings:
+    """One-hot codes, and columns that say nearly the same, as one feature each.
+
+    Which does a model need? Orders by SEA with a budget and by other methods at equal evaluations.
+    """
     given: list[tuple[str, Tensor, Tensor, float | None]] = [
-        (name, *load_categories(name)[:2], None) for name in CATEGORY_SETS
+        (name, *load_categories(name), None) for name in CATEGORY_SETS
     ]
     given.append(("breast cancer", *load_rows("breast_cancer"), CORRELATED))
     parts = []
     for number, (name, x, y, correlated) in enumerate(given):
         run.tell(name, number, len(given))
-        groups = group_columns(x) if correlated is None else group_columns(x, correlated)
+        mask = group_columns(x, correlated)
         for p, trees in train_problems(name, x, y, run.count, run.seed):
-            features = Features.of(p.x, feature_mask=groups)
+            features = Features.of(p.x, feature_mask=mask)
             about = f"{p.x.shape[1]} columns, {features.n} features"
-            own = replace(p, features=features, given={"feature_mask": groups}, about=about)
+            own = replace(p, features=features, given={"feature_mask": mask}, about=about)
             orders = order_columns(own, trees, run.seed)
             alone = p.spend(128, run.seed).gains_by_feature()
             orders["SEA, 128, columns alone"] = rank(features.sum(alone.double()))
@@ -212,25 +209,3 @@ def measure_groups(run: Run) -> Findings:
             "columns alone: every column a feature, the gains of a group added up",
         ],
     )
-
-
-TABLES = Measurement(
-    "tables",
-    "Tables",
-    "Which columns does a model need? Orders of columns by SEA with a budget, by the usual methods "
-    "at equal evaluations and by those that look inside, on five data sets of scikit-learn and on "
-    "planted truth.",
-    "scikit-learn",
-    n_inputs=24,
-    quick=2,
-    work=measure_tables,
-)
-GROUPS = Measurement(
-    "groups",
-    "Columns that belong together",
-    "One-hot codes, and columns that say nearly the same, as one feature each: which does a model "
-    "need? Orders by SEA with a budget and by other methods at equal evaluations.",
-    "dalex, scikit-learn",
-    n_inputs=24,
-    work=measure_groups,
-)

@@ -1,11 +1,16 @@
-"""Comparisons as data: maps of images beside each other, and the metrics that score them."""
+"""Comparisons as data: maps of images beside each other, and the metrics that score them.
+
+Maps have the paper's names: VG vanilla gradient, IG integrated gradients, SG smooth integrated
+gradients, Agg-Mean their pixel-wise mean. "SEA" is the package's default, ``SEA(model)``; "SEA
+(paper)" has the paper's solver and settings.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from sea_bench.experiments.experiment import Experiment
-from sea_nn.config import SEAConfig
+from sea_nn.config import DEFAULT_BUDGET, SEAConfig
 
 Kind = Literal["scores", "time", "lipschitz", "predictions", "copies", "robustness", "dependence"]
 PAPER_MEMBERS = ("saliency", "integrated_gradients", "smooth_ig")
@@ -45,16 +50,14 @@ class Comparison(Experiment):
     """One table or figure about maps of images, complete enough to be run.
 
     Attributes:
-        classifier: a name that ``load_classifier`` takes, or the parts of one (``lgg@5``). The data
-            are a set of ``sea_bench.data``, or "fashion_sample", the one shipped.
+        classifier: a name that ``load_classifier`` takes. The data are a set of ``sea_bench.data``,
+            or "fashion_sample", the one shipped.
         maps: the maps compared.
         metrics: their metrics, the leading one first.
         kind: what is measured.
         against: the label that the others are compared with.
         ours: labels of which the page also says, metric by metric, how far they are from the first.
         aside: labels that stand in the tables and do not compete for the best.
-        options: of members, by name.
-        data_options: of the data set's loader.
         classes: only inputs of these classes, by name; empty for all.
         correct: only inputs that the classifier gets right.
         tuning: take inputs from the end of the order, to choose settings by; results are reported
@@ -78,8 +81,6 @@ class Comparison(Experiment):
     against: str = "SEA"
     ours: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    data_options: Mapping[str, Any] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     correct: bool = True
     tuning: bool = False
@@ -96,3 +97,38 @@ class Comparison(Experiment):
     def members(self) -> tuple[str, ...]:
         """Every member that any of the maps is made of, each once."""
         return tuple(dict.fromkeys(name for one in self.maps for name in one.members))
+
+
+def member(label: str, name: str) -> Map:
+    """The map of one member alone."""
+    return Map(label, "member", (name,))
+
+
+SEA = Map("SEA", "budget", (), budget=DEFAULT_BUDGET)
+VG = member("VG", "saliency")
+IG = member("IG", "integrated_gradients")
+SG = member("SG", "smooth_ig")
+MEAN = Map("Agg-Mean", "mean")
+TABLE_1 = (VG, IG, SG, MEAN)
+AGGREGATES = (
+    MEAN,
+    Map("Agg-Var", "variance"),
+    Map("geometric mean", "geometric"),
+    Map("Borda", "borda"),
+)
+OTHERS = (
+    member("input×gradient", "input_x_gradient"),
+    member("DeepLIFT", "deeplift"),
+    member("LIME", "lime"),
+)
+
+
+def paper_sea(setting: str) -> Map:
+    """SEA with the paper's solver and its settings for a data set."""
+    return Map("SEA (paper)", "sea", config=SEAConfig.paper(setting))
+
+
+def cite(*numbers: float) -> dict[str, float]:
+    """The paper's figures in the order in which its tables have the methods."""
+    labels = ("SEA (paper)", "IG", "VG", "SG", "Agg-Mean", *(one.label for one in OTHERS))
+    return dict(zip(labels, numbers, strict=True))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sea_bench.experiments.archive import read_scores
 from sea_bench.experiments.experiment import PRICES, Compared, Findings, Table
-from sea_bench.experiments.gain import GAIN, compute_gain
+from sea_bench.experiments.metrics import GAIN, compute_gain
 from sea_nn.errors import InputError
 from sea_nn.metrics import Metric, bootstrap_difference
 

@@ -1,13 +1,15 @@
 """An experiment: what is asked, how it is measured, and the page of ``docs/results`` it writes.
 
 Everything the project measures is an ``Experiment``: tables of the paper, maps by budget, tables,
-series and texts, speed, faults of data sets. ``Comparison`` declares those that compare maps of
-images; all others are a ``Measurement``, a function from a ``Run`` to ``Findings``.
+series and texts, speed, faults of data sets. Most are a function from a ``Run`` to ``Findings``,
+declared by ``experiment``; ``Comparison`` declares those that compare maps of images.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from inspect import cleandoc
 from typing import Any, Literal
 
 import torch
@@ -20,6 +22,8 @@ from sea_nn.metrics import MapBatch, Metric, MetricValues, Scores
 
 Tell = Callable[[str, int, int], None]
 """Is told what is being done, how many inputs are done, and how many there are."""
+Rows = Mapping[str, Mapping[str, Tensor]]
+"""Values [N] by method and metric."""
 PRICES = ("evaluations", "seconds")
 """What a map costs: no score to be best in."""
 LEARNED_VERSION = 2
@@ -141,6 +145,23 @@ class Run:
         self.machines[facts["machine"]] += 1
         return {name: values[name] for name in facts["names"]}
 
+    def remember_all(
+        self,
+        title: str,
+        settings: Mapping[str, Any],
+        content: Sequence[Sequence[Tensor]],
+        compute: Callable[[int], Mapping[str, Tensor]],
+    ) -> dict[str, Tensor]:
+        """Results of inputs that are remembered one by one: values by name, [N].
+
+        ``content`` has the tensors that determine each, and ``compute`` its values, [1] each.
+        """
+        found = []
+        for number, tensors in enumerate(content):
+            self.tell(title, number, len(content))
+            found.append(self.remember(settings, number, tensors, partial(compute, number)))
+        return stack_results(found)
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -154,6 +175,7 @@ class Experiment:
         n_inputs: how many inputs a published result has, if the data have as many.
         quick: how many ``sea bench NAME`` takes where no number is given.
         version: raised by hand when its numbers can no longer be those that are remembered.
+        work: measures it, unless it is a comparison.
     """
 
     name: str
@@ -163,13 +185,19 @@ class Experiment:
     n_inputs: int = 200
     quick: int = 8
     version: int = 1
+    work: Callable[[Run], Findings] = field(default=lambda run: Findings(()), kw_only=True)
 
 
-@dataclass(frozen=True)
-class Measurement(Experiment):
-    """An experiment that is one function from a run to what was found."""
+def experiment(
+    name: str, title: str, data: str, **counts: int
+) -> Callable[[Callable[[Run], Findings]], Experiment]:
+    """Declare an experiment by its work, a function whose docstring is the question."""
 
-    work: Callable[[Run], Findings] = field(kw_only=True)
+    def declare(work: Callable[[Run], Findings]) -> Experiment:
+        question = " ".join(cleandoc(work.__doc__ or "").split())
+        return Experiment(name, title, question, data, work=work, **counts)
+
+    return declare
 
 
 def quantity(
@@ -187,8 +215,26 @@ def quantity(
     return Metric(name, direction, bounds, measures, frozenset(), refuse, middle=middle)
 
 
-def score_rows(rows: Mapping[str, Mapping[str, Tensor]], metrics: Sequence[Metric]) -> Scores:
-    """Scores from values [N] by method and metric; nan where a method has none."""
+def stack_results(found: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Values of inputs, [1] each, as [N]; nan where an input has none of a name."""
+    missing = torch.full((1,), torch.nan, dtype=torch.float64)
+    keys = dict.fromkeys(key for row in found for key in row)
+    return {key: torch.cat([row.get(key, missing).flatten() for row in found]) for key in keys}
+
+
+def arrange(found: Mapping[str, Tensor], metrics: Sequence[Metric]) -> Scores:
+    """Scores from values [N] under "METRIC METHOD" or "METHOD METRIC"; other names are left out."""
+    rows: dict[str, dict[str, Tensor]] = {}
+    for name in (metric.name for metric in metrics):
+        for key, values in found.items():
+            if key.startswith(f"{name} ") or key.endswith(f" {name}"):
+                method = key.removeprefix(f"{name} ").removesuffix(f" {name}")
+                rows.setdefault(method, {})[name] = values
+    return score_rows(rows, metrics)
+
+
+def score_rows(rows: Rows, metrics: Sequence[Metric]) -> Scores:
+    """Scores of methods by metrics; nan where a method has none."""
     some = next(values for row in rows.values() for values in row.values())
     missing = torch.full_like(some.double(), torch.nan)
     return Scores(

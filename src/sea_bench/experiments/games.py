@@ -6,31 +6,16 @@ order can be computed. Models are look-ups, explained through the public call as
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sea_bench.data.games import KINDS, Table, list_games, number_sets, optimum, quality, read_game
-from sea_bench.experiments.asking import ScoreSets, explain
-from sea_bench.experiments.experiment import (
-    Compared,
-    Findings,
-    Measurement,
-    Run,
-    quantity,
-    score_rows,
-)
-from sea_bench.experiments.predictions import (
-    OURS,
-    PREDICTED,
-    describe_prediction,
-    judge,
-    predict_all,
-)
+from sea_bench.data.games import KINDS, Table, optimum, quality
+from sea_bench.experiments.experiment import Compared, Findings, Run, arrange, experiment, quantity
+from sea_bench.experiments.metrics import find_metric
+from sea_bench.experiments.predictions import OURS, judge, predict_all
 from sea_bench.experiments.rivals import (
     ask_known,
     draw_sets,
@@ -43,9 +28,9 @@ from sea_bench.experiments.rivals import (
     values_by_shap,
     values_by_svarm,
 )
+from sea_bench.experiments.subjects import TUNING, Subject, list_games_of
 
 QUESTIONS = (32, 64, 128, 192)
-TUNING = 7  # games of a kind, the first by name, that settings may be chosen by
 CHANCE = 64  # random orders that say what 0 is
 TRIED = 384  # unseen sets for R²
 SAMPLED = {
@@ -57,36 +42,18 @@ SAMPLED = {
 SHARE = "The quality of an order of the features: 0 is chance, 1 the best order there is."
 
 
-def make_function(table: Table, n: int) -> Callable[[Tensor], Tensor]:
-    """A game as a plain function from features, [N, n], 0 for absent, to probabilities [N, 2]."""
-    answers, bits = torch.as_tensor(table), 2 ** torch.arange(n)
-
-    def look_up(x: Tensor) -> Tensor:
-        chance = answers[((x > 0.5).long() * bits).sum(1)]
-        return torch.stack([1 - chance, chance], 1).to(x.dtype)
-
-    return look_up
-
-
-def make_score(table: Table) -> ScoreSets:
-    """The same for the rivals: from sets, bool [1, R, n], to answers, [1, R]."""
-    return lambda sets: torch.as_tensor(table[number_sets(sets.cpu().numpy())])
-
-
-def order_all(table: Table, n: int, seed: int) -> dict[str, Tensor]:
+def order_all(game: Subject, seed: int) -> dict[str, Tensor]:
     """The order of the features by every method, [n] each."""
-    model, score, whole = make_function(table, n), make_score(table), torch.ones(1, n)
-    orders: dict[str, Tensor] = {}
-    for budget in QUESTIONS:
-        e = explain(
-            model, whole, torch.tensor([1]), budget=budget, output="probabilities", seed=seed
-        )
-        orders[f"SEA, {budget}"] = e.order[0]
+    n = game.features.n
+    orders = {
+        f"SEA, {budget}": game.explain(budget, seed, output=game.output).order[0]
+        for budget in QUESTIONS
+    }
     for name, values in SAMPLED.items():
         for budget in QUESTIONS:
-            orders[f"{name}, {budget}"] = rank(values(score, 1, n, budget, seed))[0]
-    orders["Shapley values, all sets"] = rank(shapley(score, 1, n))[0]
-    orders["greedy on the model"] = greedy(score, 1, n, both=True)[0]
+            orders[f"{name}, {budget}"] = rank(values(game.score, 1, n, budget, seed))[0]
+    orders["Shapley values, all sets"] = rank(shapley(game.score, 1, n))[0]
+    orders["greedy on the model"] = greedy(game.score, 1, n, both=True)[0]
     orders["random order"] = random_order(1, n, seed)[0]
     return orders
 
@@ -106,72 +73,46 @@ def share_of_optimum(
     }
 
 
-def predict_unseen(table: Table, n: int, seed: int) -> dict[str, dict[str, Tensor]]:
+def predict_unseen(game: Subject, seed: int) -> dict[str, Tensor]:
     """R² and mean error of every function about sets that nobody asked about, [1] each."""
-    model, score, whole = make_function(table, n), make_score(table), torch.ones(1, n)
+    n = game.features.n
     tried = draw_sets(min(TRIED, 2**n), n, seed + 1)[None]
-    truth, rows = score(tried), dict[str, dict[str, Tensor]]()
+    truth, found = game.score(tried), dict[str, Tensor]()
     for count in QUESTIONS:
-        e = explain(
-            model, whole, torch.tensor([1]), budget=count, output="probabilities", seed=seed
-        )
-        rows[OURS] = {**rows.get(OURS, {}), **judge(e.predict(tried), truth, count)}
-        known = ask_known(score, draw_sets(count, n, seed + 10 + count)[None])
-        for name, said in predict_all(known, tried).items():
-            rows[name] = {**rows.get(name, {}), **judge(said, truth, count)}
-    return rows
-
-
-def choose_games(kind: str, count: int, tuning: bool, folder: Path | None = None) -> list[Path]:
-    """Games by their place: the first seven are for tuning, results are of the others."""
-    found = list_games(kind, folder)
-    return (found[:TUNING] if tuning else found[TUNING:])[:count]
+        known = ask_known(game.score, draw_sets(count, n, seed + 10 + count)[None])
+        e = game.explain(count, seed, output=game.output)
+        said = {OURS: e.predict(tried), **predict_all(known, tried)}
+        for name, values in said.items():
+            found |= {f"{m} {name}": value for m, value in judge(values, truth, count).items()}
+    return found
 
 
 def measure_games(run: Run, tuning: bool = False) -> Findings:
     """Order every game's features by every method, and predict its unseen answers."""
-    kinds = {kind: choose_games(kind, run.count, tuning) for kind in KINDS}
-    columns: dict[str, dict[str, Tensor]] = {}
-    parts: list[Compared] = []
-    done = 0
-    predicted: dict[str, list[dict[str, Tensor]]] = {}
-    for kind, paths in kinds.items():
-        for number, path in enumerate(paths):
-            run.tell(f"{kind} {path.stem}", done, sum(map(len, kinds.values())))
-            n, table = read_game(path)
-
-            def compute(n: int = n, table: Table = table) -> dict[str, Tensor]:
-                shares = share_of_optimum(table, n, order_all(table, n, run.seed), run.seed)
-                found = {f"share {name}": torch.tensor([v]) for name, v in shares.items()}
-                for name, row in predict_unseen(table, n, run.seed).items():
-                    found |= {f"{metric} {name}": value for metric, value in row.items()}
-                return found
-
-            found = run.remember({"kind": kind}, number, [torch.as_tensor(table)], compute)
-            predicted.setdefault(kind, []).append(found)
-            done += 1
+    games = {kind: list_games_of(kind, run.count, tuning) for kind in KINDS}
+    most = max(map(len, games.values()))
+    shares, parts = dict[str, Tensor](), list[Compared]()
+    unseen = [find_metric(f"{what}@{count}") for what in ("r2", "error") for count in QUESTIONS]
     for kind, title in KINDS.items():
-        games = predicted[kind]
-        columns[title] = {
-            key.removeprefix("share "): torch.cat([one[key] for one in games])
-            for key in games[0]
-            if key.startswith("share ")
-        }
-    most = max(map(len, kinds.values()))
-    rows = {
-        name: {title: _pad(values[name], most) for title, values in columns.items()}
-        for name in next(iter(columns.values()))
-    }
-    metrics = [quantity(title, "higher", SHARE) for title in columns]
-    scores = score_rows(rows, metrics)
+        tables = [game.table for game in games[kind] if game.table is not None]
+
+        def compute(number: int) -> dict[str, Tensor]:
+            game, table = games[kind][number], tables[number]  # noqa: B023
+            orders = order_all(game, run.seed)
+            found = share_of_optimum(table, game.features.n, orders, run.seed)
+            values = {f"share {name}": torch.tensor([v]) for name, v in found.items()}
+            return values | predict_unseen(game, run.seed)
+
+        content = [[torch.as_tensor(table)] for table in tables]
+        found = run.remember_all(title, {"kind": kind}, content, compute)
+        for key, values in found.items():
+            if key.startswith("share "):  # nan for a kind with fewer games, which no mean counts
+                missing = torch.full((most - len(values),), torch.nan)
+                shares[key.replace("share", title, 1)] = torch.cat([values, missing])
+        parts.append(Compared(arrange(found, unseen), OURS, f"Unseen sets: {title}"))
+    scores = arrange(shares, [quantity(title, "higher", SHARE) for title in KINDS.values()])
     ours = [f"SEA, {budget}" for budget in QUESTIONS]
-    parts.append(Compared(scores, "SEA, 128", "Share of the exact optimum", ours=ours))
-    for kind, title in KINDS.items():
-        rows = _collect(predicted[kind])
-        metrics = [
-            describe_prediction(f"{what}@{count}") for what in PREDICTED for count in QUESTIONS
-        ]
-        parts.append(Compared(score_rows(rows, metrics), OURS, f"Unseen sets: {title}"))
+    parts.insert(0, Compared(scores, "SEA, 128", "Share of the exact optimum", ours=ours))
     side = f"the first {TUNING}, for tuning," if tuning else f"those after the first {TUNING}"
     notes = [
         f"games: {side} of each kind by name; the other ones are kept apart",
@@ -187,39 +128,22 @@ def measure_games(run: Run, tuning: bool = False) -> Findings:
     return Findings(parts, notes, most)
 
 
-def _pad(values: Tensor, count: int) -> Tensor:
-    """Values [N] of a kind with fewer games than another: nan, which no mean counts."""
-    return torch.cat([values.double(), torch.full((count - len(values),), torch.nan).double()])
-
-
-def _collect(games: list[dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
-    """Values by function and metric, [N] each."""
-    rows: dict[str, dict[str, Tensor]] = {}
-    for key in games[0]:
-        metric, _, name = key.partition(" ")
-        if metric != "share":
-            rows.setdefault(name, {})[metric] = torch.cat([one[key] for one in games])
-    return rows
-
-
-GAMES = Measurement(
-    "games",
-    "How near to the best order there is?",
-    "For real models whose answer to every set of features is known, the best order is known too. "
-    "How much of the way from a random order to the best one does each method go?",
-    "games",
-    n_inputs=8,
-    quick=4,
-    version=2,
-    work=measure_games,
+@experiment(
+    "games", "How near to the best order there is?", "games", n_inputs=8, quick=4, version=2
 )
-TUNING_GAMES = Measurement(
-    "games_tuning",
-    "How near to the best order there is? Games to tune by",
-    "The same on the games that settings may be chosen by: no result.",
-    "games",
+def games(run: Run) -> Findings:
+    """For real models whose answer to every set of features is known, the best order is known too.
+
+    How much of the way from a random order to the best one does each method go?
+    """
+    return measure_games(run)
+
+
+games_tuning = replace(
+    games,
+    name="games_tuning",
+    title="How near to the best order there is? Games to tune by",
+    question="The same on the games that settings may be chosen by: no result.",
     n_inputs=TUNING,
-    quick=4,
-    version=2,
-    work=partial(measure_games, tuning=True),
+    work=lambda run: measure_games(run, tuning=True),
 )

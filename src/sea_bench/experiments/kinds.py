@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sea_bench.experiments.asking import ScoreSets, explain, fill_all, make_score
 from sea_bench.experiments.experiment import Compared, quantity, score_rows
+from sea_bench.experiments.pages import write_interval
 from sea_bench.experiments.rivals import (
     greedy,
     random_order,
@@ -156,15 +157,26 @@ def areas(score: ScoreSets, order: Tensor) -> tuple[Tensor, Tensor]:
     return both[0], both[1]
 
 
-def fit(
-    model: nn.Module,
+def first_on(truth: Tensor, order: Tensor) -> str:
+    """How often an order's first feature is one of those that matter, bool [N, n]; its interval."""
+    return write_interval(truth.gather(1, order[:, :1])[:, 0].double())
+
+
+def train(
+    build: Callable[[], nn.Module],
     inputs: Mapping[str, Tensor],
     labels: Tensor,
     seed: int,
     epochs: int,
     move: Callable[[Mapping[str, Tensor], torch.Generator], Mapping[str, Tensor]] = lambda x, _: x,
-) -> None:
-    """Train a model of named inputs on classes or values; ``move`` changes each batch a little."""
+) -> nn.Module:
+    """A network of named inputs, trained on classes or values; ``move`` changes batches a little.
+
+    Its first weights are of this seed; the global generator is left as it is.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = build().train()
     generator = torch.Generator().manual_seed(seed)
     batches = epochs * -(-len(labels) // 16)
     adam = torch.optim.AdamW(model.parameters(), lr=0.005, weight_decay=0.01)
@@ -180,14 +192,7 @@ def fit(
             loss.backward()
             adam.step()
             schedule.step()
-    model.eval()
-
-
-def make_network(seed: int, build: Callable[[], nn.Module]) -> nn.Module:
-    """A network with weights of this seed; the global generator is left as it is."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return build()
+    return model.eval()
 
 
 class Standardise(nn.Module):

@@ -1,155 +1,49 @@
-"""What a comparison measures: scores of maps, their time, how steep the paper's function is."""
+"""What a comparison measures of its maps, by kind: a value of each metric by map and input.
 
-import math
-import time
+``robustness`` is the share of the most relevant positions that stay under noise [M15];
+``dependence`` how often a pasted object, which means nothing to a classifier of scenes, gets less
+of the map than the scene had there without it [M16]; ``copies`` how much the second of two copies
+adds after the first; ``lipschitz`` how steep the paper's function is [M11].
+"""
+
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from sea_bench.experiments.changes import (
-    CHANGED,
-    describe_changes,
-    measure_dependence,
-    measure_robustness,
-)
-from sea_bench.experiments.comparison import Comparison, Map
-from sea_bench.experiments.copies import COPIED, describe_copies, measure_copies
-from sea_bench.experiments.experiment import quantity, score_rows
-from sea_bench.experiments.explainer import WISHES, Explainer
-from sea_bench.experiments.gain import GAIN, MEASURES, compute_gain
+from sea_bench.experiments.asking import fill_all, make_score, to_log_odds
+from sea_bench.experiments.comparison import Map
+from sea_bench.experiments.experiment import Rows, score_rows
 from sea_bench.experiments.inputs import Batch
-from sea_bench.experiments.maps import draw_heatmaps
-from sea_bench.experiments.predictions import PREDICTED, describe_prediction, measure_predictions
-from sea_bench.experiments.region_searches import COSTS
+from sea_bench.experiments.maps import WISHES, Explainer, count_evaluations, merge, read_clock
+from sea_bench.experiments.metrics import GAIN, QUANTITIES, TOP, compute_gain, find_metric
+from sea_bench.experiments.predictions import GRID, measure_predictions
 from sea_nn.errors import InputError
-from sea_nn.members.registry import get
+from sea_nn.features import Features
 from sea_nn.members.run import to_heatmaps
-from sea_nn.metrics import Metric, Scores, get_metric, random_map, score_maps
-from sea_nn.metrics.map_batch import MapBatch, MetricValues
-from sea_nn.metrics.order import count_top, top_sets
+from sea_nn.metrics import Scores, random_map, score_maps
+from sea_nn.metrics.order import overlap, top_sets
 from sea_nn.metrics.scoring import RANDOM
 from sea_nn.model.borrowing import full_precision
-from sea_nn.paper.agreement import sharpen
+from sea_nn.model.noise import uniform
 from sea_nn.paper.dsf import estimate_lipschitz, lipschitz
+from sea_nn.paper.heatmaps import scale
 
 REPEATS = 3
+AMPLITUDE = 0.02
+"""Of the noise, as a share of the range of pixels."""
+COVERED = 0.25  # a cell belongs to a copy that covers this part of it
+LEAST_RISE = 1.0
+MODEL = "the model"
 
 
-def spacing(k: int) -> Metric:
-    """Mean distance of the k most relevant positions from each other, in pixels."""
-
-    def compute(batch: MapBatch) -> MetricValues:
-        chosen = top_sets(batch.maps.flatten(2), k, batch.seed, batch.first)
-        count, columns = count_top(k, batch.n), batch.maps.shape[-1]
-        place = chosen.nonzero()[:, -1].view(*chosen.shape[:2], count)
-        points = torch.stack([place // columns, place % columns], -1).to(torch.float32)
-        apart = torch.cdist(points, points).sum((-1, -2))
-        return MetricValues(apart / max(count * (count - 1), 1))
-
-    return Metric(
-        f"spacing@{k}",
-        "higher",
-        (0.0, math.inf),
-        f"How far apart the {k} most relevant pixels lie, in pixels.",
-        frozenset({"image"}),
-        compute,
-    )
-
-
-def mass_equal_sharpness(like: str = "SEA") -> Metric:
-    """Share of a map's mass on the object, all maps being as sharp as ``like``'s.
-
-    Each map is only asked for its order: its positions get the values of ``like``'s map, the first
-    the largest, and so on. What is left of a difference in mass is then in the order, not in how
-    steeply a map falls.
-    """
-    mass = get_metric("relevance_mass")
-
-    def compute(batch: MapBatch) -> MetricValues:
-        flat = batch.maps.flatten(2)
-        painted = sharpen(flat, flat[:, [batch.methods.index(like)]]).view(batch.maps.shape)
-        return mass.compute(replace(batch, maps=painted))
-
-    measures = f"The same share after each map's order was painted with the values of {like}'s map."
-    return replace(mass, name="mass_equal_sharpness", measures=measures, compute=compute)
-
-
-def smallest(wish: str, perturbation: str) -> Metric:
-    """The smallest share of positions, the map's first, that does what is wished for.
-
-    Args:
-        wish: "half" for p(class | only these are left) of at least a half, "most" for at least 0.9
-            of the whole input's, "break" for another class predicted once they are hidden.
-        perturbation: how positions are hidden.
-    """
-
-    def compute(batch: MapBatch) -> MetricValues:
-        last = SMALL_STEPS
-        answers = batch.trace_pixels(perturbation, last, insert=wish != "break")
-        if wish == "break":
-            done = ~answers.predicted
-        else:
-            done = answers.score >= (0.5 if wish == "half" else 0.9 * answers.score[..., -1:])
-        step = torch.arange(last + 1, device=done.device)
-        return MetricValues(torch.where(done, step, last).amin(-1) / last)
-
-    return Metric(
-        f"smallest_{wish}:{perturbation}",
-        "lower",
-        (0.0, 1.0),
-        f"The smallest share of positions {_WISHES[wish]}, in steps of 1/{SMALL_STEPS}.",
-        frozenset({"model"}),
-        compute,
-    )
-
-
-SMALL_STEPS = 64
-_WISHES = {
-    "half": "that keep the class at p >= .5 alone",
-    "most": "that keep at least .9 of the class's p alone",
-    "break": "without which another class is predicted",
-}
-
-
-def find_metric(name: str) -> Metric:
-    """Return a metric by name: those of ``sea_nn.metrics``, the bench's own, and what it measures.
-
-    >>> find_metric("spacing@5").direction, find_metric("seconds_single").direction
-    ('higher', 'lower')
-    """
-    head, at, k = name.partition("@")
-    if head == "spacing" and at:
-        return spacing(int(k))
-    head, _, rest = name.partition(":")
-    if head == "mass_equal_sharpness":
-        return replace(mass_equal_sharpness(rest) if rest else mass_equal_sharpness(), name=name)
-    if head.startswith("smallest_"):
-        return smallest(head.removeprefix("smallest_"), rest)
-    if name in CHANGED:
-        return describe_changes(name)
-    if name in COPIED:
-        return describe_copies(name)
-    if name.partition("@")[0] in PREDICTED:
-        return describe_prediction(name)
-    if name == GAIN:
-        return quantity(name, "higher", MEASURES)
-    if name in _QUANTITIES:
-        return quantity(name, "lower", _QUANTITIES[name], (0.0, math.inf))
-    return get_metric(name)
-
-
-_QUANTITIES = {
-    "evaluations": "Model evaluations an input, at most, members and questions together.",
-    "seconds": "Seconds an input in a block with others, members included.",
-    "seconds_single": "Seconds for one input, computed alone; the best of three tries.",
-    "seconds_batched": "Seconds for one input, computed in a block with others.",
-    "lipschitz": "The exact Lipschitz constant of the learned function on [0, 1]^n.",
-    "lipschitz_sampled": "The largest slope found between random pairs of points.",
-    "lipschitz_relative": "The exact constant over the function's range, f(1) - f(0).",
-    "sampled_relative": "The largest slope found over the function's range, f(1) - f(0).",
-}
+def measure(explainer: Explainer, batch: Batch) -> Scores:
+    """Measure what the experiment wants to know of some inputs."""
+    rows = KINDS[explainer.experiment.kind](explainer, batch)
+    if isinstance(rows, Scores):
+        return rows
+    return score_rows(rows, [find_metric(name) for name in explainer.experiment.metrics])
 
 
 def measure_scores(explainer: Explainer, batch: Batch) -> Scores:
@@ -160,8 +54,7 @@ def measure_scores(explainer: Explainer, batch: Batch) -> Scores:
 
 def _score(explainer: Explainer, batch: Batch) -> Scores:
     experiment, inputs = explainer.experiment, explainer.inputs
-
-    metrics = [find_metric(name) for name in experiment.metrics if name not in (*_QUANTITIES, GAIN)]
+    metrics = [find_metric(name) for name in experiment.metrics if name not in QUANTITIES]
     maps, seconds = explainer.explain_timed(batch.x, batch.target)
     graded = any(metric.name.startswith("jaccard") for metric in metrics)
     masks = batch.masks if batch.masks is None or graded else batch.masks >= 0.5
@@ -177,9 +70,7 @@ def _score(explainer: Explainer, batch: Batch) -> Scores:
         first=batch.number,
         allow_zero=True,
     )
-    if len(metrics) == len(experiment.metrics):
-        return scores
-    price = {m.label: count_evaluations(experiment, m, batch.x.shape[1:]) for m in experiment.maps}
+    price = {one.label: count_evaluations(one, batch.x.shape[1:]) for one in experiment.maps}
     known: dict[str, Mapping[str, float]] = {"evaluations": price, "seconds": seconds}
     values = dict(scores.values)
     gain = compute_gain(values)
@@ -193,18 +84,9 @@ def _score(explainer: Explainer, batch: Batch) -> Scores:
     return replace(scores, metrics=order, values=values)
 
 
-def count_evaluations(experiment: Comparison, one: Map, shape: tuple[int, ...]) -> int:
-    """Return the model evaluations that a map of one input of this shape costs."""
-    members = sum(
-        COSTS[name] if name in COSTS else get(name).cost(experiment.options.get(name), shape)
-        for name in one.members
-    )
-    return members + one.budget
-
-
-def measure_time(explainer: Explainer, batch: Batch) -> Scores:
+def measure_time(explainer: Explainer, batch: Batch) -> Rows:
     """Time every map, for one input alone and in the block."""
-    table: dict[str, list[list[float]]] = {name: [] for name in explainer.experiment.metrics}
+    rows = {}
     for one in [*explainer.experiment.maps, Map(RANDOM, "member", ())]:
         # The first call pays for what later ones find ready (threads, kernels).
         _time(one, explainer, batch, slice(0, 1))
@@ -213,16 +95,17 @@ def measure_time(explainer: Explainer, batch: Batch) -> Scores:
             for i in range(len(batch))
         ]
         whole = _time(one, explainer, batch, slice(None)) / len(batch)
-        table["seconds_single"].append(single)
-        table["seconds_batched"].append([whole] * len(batch))
-    return _as_scores(explainer.experiment, table)
+        rows[one.label] = {
+            "seconds_single": torch.tensor(single),
+            "seconds_batched": torch.full((len(batch),), whole),
+        }
+    return rows
 
 
 def _time(one: Map, explainer: Explainer, batch: Batch, rows: slice) -> float:
     x, target = batch.x[rows], batch.target[rows]
     found = explainer.compute_members(x, target, one.members) if one.how == "sea_step" else None
-    _wait(x)
-    started = time.perf_counter()
+    started = read_clock(x)
     if one.how in WISHES:
         explainer.spend(one.budget, x, target)
     elif not one.members:
@@ -232,58 +115,145 @@ def _time(one: Map, explainer: Explainer, batch: Batch, rows: slice) -> float:
         if one.how == "member":
             to_heatmaps(found)
         else:
-            explainer.merge(one, found)
-    _wait(x)
-    return time.perf_counter() - started
+            merge(one, found)
+    return read_clock(x) - started
 
 
-def _wait(x: Tensor) -> None:
-    if x.is_cuda:
-        torch.cuda.synchronize(x.device)
-
-
-def measure_lipschitz(explainer: Explainer, batch: Batch) -> Scores:
-    """Learn the function of each input and find how steep it is, exactly and by sampling [M11]."""
-    experiment, x, target = explainer.experiment, batch.x, batch.target
-    found = explainer.compute_members(x, target)
-    table: dict[str, list[list[float]]] = {name: [] for name in experiment.metrics}
+def measure_lipschitz(explainer: Explainer, batch: Batch) -> Rows:
+    """Learn the function of each input and find how steep it is, exactly and by sampling."""
+    experiment, x, rows = explainer.experiment, batch.x, {}
+    found = explainer.compute_members(x, batch.target)
     for one in experiment.maps:
         noise = None
         if one.how == "sea_random":
-            shape, m = tuple(x.shape[2:]), len(one.members)
-            noise = draw_heatmaps(len(batch), shape, m, explainer.seed, batch.number).to(x.device)
-        scorer = explainer.merge(one, found, heatmaps=noise, keep_scorer=True).scorer
+            seeds, shape = range(explainer.seed + 1, explainer.seed + 1 + len(one.members)), x.shape
+            draws = [random_map((len(x), *shape[2:]), seed, batch.number) for seed in seeds]
+            noise = torch.stack(draws, 1).to(x.device)
+        scorer = merge(one, found, heatmaps=noise, keep_scorer=True).scorer
         if scorer is None:
             raise InputError(f"{one.label} learns no function, so it has no Lipschitz constant")
         with torch.no_grad():
             device = next(scorer.parameters()).device
             ends = [torch.full((len(batch), scorer.n), v, device=device) for v in (0.0, 1.0)]
             low, high = (scorer(end.double()) for end in ends)
-        exact = lipschitz(scorer)
-        sampled = estimate_lipschitz(scorer, experiment.pairs, explainer.seed)
-        constants = {
+        exact = lipschitz(scorer).detach()
+        sampled = estimate_lipschitz(scorer, experiment.pairs, explainer.seed).detach()
+        rows[one.label] = {
             "lipschitz": exact,
             "lipschitz_sampled": sampled,
             "lipschitz_relative": exact / (high - low),
             "sampled_relative": sampled / (high - low),
         }
-        for name in experiment.metrics:
-            table[name].append(constants[name].detach().double().tolist())
-    return _as_scores(experiment, table, random=False)
+    return rows
 
 
-def _as_scores(
-    experiment: Comparison, table: Mapping[str, list[list[float]]], random: bool = True
-) -> Scores:
-    methods = tuple(one.label for one in experiment.maps) + ((RANDOM,) if random else ())
-    rows = {
-        method: {name: torch.tensor(found[k]) for name, found in table.items()}
-        for k, method in enumerate(methods)
+def measure_robustness(explainer: Explainer, batch: Batch) -> Rows:
+    """Compare the maps of the inputs with those of the inputs plus noise."""
+    x, seed = batch.x, explainer.seed
+    low, high = (torch.as_tensor(bound).to(x) for bound in explainer.inputs.bounds)
+    noise = uniform("input_noise", x.shape, seed, batch.number, x.device).to(x)
+    noisy = x + AMPLITUDE * (high - low).reshape(-1, 1, 1) * (2 * noise - 1)
+    before, after = _explain(explainer, batch, x), _explain(explainer, batch, noisy, 1)
+    return {
+        label: {"robustness": compare_tops(maps, after[label], TOP, seed, batch.number)}
+        for label, maps in before.items()
     }
-    return score_rows(rows, [find_metric(name) for name in table])
 
 
-KINDS: dict[str, Callable[[Explainer, Batch], Scores]] = {
+def compare_tops(before: Tensor, after: Tensor, k: int, seed: int = 0, first: int = 0) -> Tensor:
+    """Return the IoU of the k most relevant positions of two maps [N, H, W] each: [N]."""
+    one, two = (top_sets(maps.flatten(1)[:, None], k, seed, first) for maps in (before, after))
+    return overlap(one, two)[:, 0]
+
+
+def measure_dependence(explainer: Explainer, batch: Batch) -> Rows:
+    """Compare the maps' mass on a pasted object with that of the same place without it."""
+    if batch.plain is None or batch.masks is None:
+        data = explainer.experiment.data
+        raise InputError(f"{data} has no pictures without their object, or no masks")
+    region = batch.masks >= 0.5
+    pasted = _explain(explainer, batch, batch.x)
+    plain = _explain(explainer, batch, batch.plain, 1)
+    return {
+        label: {"input_dependence": compare_mass(scale(maps), scale(plain[label]), region)}
+        for label, maps in pasted.items()
+    }
+
+
+def compare_mass(pasted: Tensor, plain: Tensor, region: Tensor) -> Tensor:
+    """Return 1 where maps [N, H, W] have less mass in the region than those without the object.
+
+    The result is [N], nan where the region, bool [N, H, W], is empty.
+    """
+    less = (pasted * region).flatten(1).sum(1) < (plain * region).flatten(1).sum(1)
+    return torch.where(region.flatten(1).any(1), less.double(), torch.nan)
+
+
+def _explain(explainer: Explainer, batch: Batch, x: Tensor, draw: int = 0) -> dict[str, Tensor]:
+    """Return every map of the inputs x by label, and a random one, [N, H, W]."""
+    with full_precision(x.device):
+        maps = explainer.explain(x, batch.target)
+    noise = random_map((len(x), *x.shape[2:]), explainer.seed + draw, batch.number, x.device)
+    return {**{label: one.to(x.device) for label, one in maps.items()}, RANDOM: noise}
+
+
+def measure_copies(explainer: Explainer, batch: Batch) -> Rows:
+    """Ask the model, every learned function and every map about the two copies.
+
+    For sets A and B, the cells of the two copies, a function's answer is
+
+        (v(A and B) - v(better one)) / (v(better one) - v(none))
+
+    in log-odds; a map, which adds up, can only say how much it gives to the copy with less of it
+    for each unit that the other has. Where the better copy alone raises the log-odds by less than
+    1, there is nothing to repeat, and the input does not count.
+    """
+    x, target = batch.x, batch.target
+    features = Features.of(x).on_grid(GRID, x.device)
+    copies = _find_copies(explainer, batch, features)  # [N, 2, n]
+    sets = torch.cat([copies, copies.any(1, keepdim=True), torch.zeros_like(copies[:, :1])], 1)
+    fills = fill_all(x, features, "blur")
+    score = make_score(explainer.inputs.loaded.model, x, target, features, fills)
+    truth = _compare_copies(to_log_odds(score(sets)))
+    rows = {MODEL: truth}
+    for one in explainer.experiment.maps:
+        if one.how == "budget":
+            found = explainer.spend(one.budget, x, target).predict(features.expand(sets))
+            rows[f"f of {one.label}"] = _compare_copies(to_log_odds(found))
+    maps = explainer.explain(x, target)
+    maps[RANDOM] = random_map((len(x), *x.shape[2:]), explainer.seed, batch.number, x.device)
+    for label, map_ in maps.items():
+        mass = (features.sum(map_.to(x.device).double())[:, None] * copies).sum(2)
+        rows[label] = mass.amin(1) / mass.amax(1).clamp(min=1e-300)
+    return {
+        label: {
+            "second_over_first": share.clamp(-1, 2).where(~truth.isnan(), torch.nan),
+            "off_by": (share.clamp(-1, 2) - truth.clamp(-1, 2)).abs(),
+        }
+        for label, share in rows.items()
+    }
+
+
+def _compare_copies(answers: Tensor) -> Tensor:
+    """What the second adds over what the first does: log-odds of A, B, both and none, [N]."""
+    first, both, none = answers[:, :2].amax(1), answers[:, 2], answers[:, 3]
+    rise = first - none
+    return torch.where(rise >= LEAST_RISE, (both - first) / rise.clamp(min=1e-9), torch.nan)
+
+
+def _find_copies(explainer: Explainer, batch: Batch, features: Features) -> Tensor:
+    """The cells of the two copies, bool [N, 2, n]; at least one each."""
+    inputs = explainer.inputs
+    found = []
+    for item in inputs.items[batch.number : batch.number + len(batch)]:
+        views = [item.view(inputs.loaded.preprocess, kind).mask for kind in ("first", "second")]
+        masks = torch.stack([view for view in views if view is not None]).to(batch.x.device)
+        part = features.sum(masks) / features.count().to(masks)
+        found.append(part >= part.amax(1, keepdim=True).clamp(max=COVERED))
+    return torch.stack(found)
+
+
+KINDS: dict[str, Callable[[Explainer, Batch], Scores | Rows]] = {
     "predictions": measure_predictions,
     "copies": measure_copies,
     "robustness": measure_robustness,

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from sea_bench.experiments.comparison import Comparison, Map
-from sea_bench.experiments.standard_maps import (
+from sea_bench.experiments.comparison import (
     AGGREGATES,
     IG,
     MEAN,
@@ -12,6 +11,8 @@ from sea_bench.experiments.standard_maps import (
     SG,
     TABLE_1,
     VG,
+    Comparison,
+    Map,
     paper_sea,
 )
 from sea_nn.config import SEAConfig
@@ -112,7 +113,7 @@ WEIGHTS = Comparison(
     "The weights of the two terms, brain tumour detection",
     "How much do λ1 (heatmaps) and λ2 (binarised heatmaps) matter to the paper's solver?",
     data="btd",
-    classifier="btd/vgg@5",
+    classifier="btd",
     correct=False,
     maps=(
         SEA,

@@ -12,25 +12,20 @@ import torch
 from torch import Tensor
 
 from sea_bench.experiments.asking import explain, fill_all, make_score
-from sea_bench.experiments.experiment import quantity, score_rows
-from sea_bench.experiments.explainer import Explainer
+from sea_bench.experiments.experiment import Rows
 from sea_bench.experiments.inputs import Batch
+from sea_bench.experiments.maps import Explainer
 from sea_bench.experiments.rivals import Known, ask_known, draw_sets, list_functions, rank
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
 from sea_nn.members.run import to_heatmaps
-from sea_nn.metrics import Metric, Scores
 
 TRIED = 384  # sets that no function has seen, half of them random
 GRID = (8, 8)
 OURS = "SEA"
-PREDICTED = {
-    "r2": "R² of probabilities of unseen sets; median over inputs.",
-    "error": "Mean distance of the probability said from the model's, over unseen sets.",
-}
 
 
-def measure_predictions(explainer: Explainer, batch: Batch) -> Scores:
+def measure_predictions(explainer: Explainer, batch: Batch) -> Rows:
     """Learn every function from several numbers of answers, and compare it with the model."""
     x, target, experiment = batch.x, batch.target, explainer.experiment
     features = Features.of(x).on_grid(GRID, x.device)
@@ -51,7 +46,7 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Scores:
             rows[name] |= judge(said, truth, count)
         e = spend(model, x, target, count, seed=explainer.seed)
         rows[OURS] |= judge(e.predict(features.expand(tried)), truth, count)
-    return score_rows(rows, [describe_prediction(name) for name in experiment.metrics])
+    return rows
 
 
 def spend(
@@ -90,11 +85,3 @@ def draw_tests(heat: list[Tensor], seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed + 1)
     chosen = every[torch.randperm(len(every), generator=generator)[: TRIED // 2]]
     return torch.cat([draw_sets(TRIED - len(chosen), n, seed + 2), chosen])
-
-
-def describe_prediction(name: str) -> Metric:
-    """The metric of a name such as ``r2@128``: after 128 answers."""
-    head = name.partition("@")[0]
-    if head == "r2":
-        return quantity(name, "higher", PREDICTED[head], (-torch.inf, 1.0), "median")
-    return quantity(name, "lower", PREDICTED[head], (0.0, 1.0))

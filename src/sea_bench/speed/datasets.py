@@ -12,7 +12,7 @@ from statistics import median
 
 import torch
 
-from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
+from sea_bench.experiments.experiment import Findings, Run, Table, experiment
 from sea_nn import SEA, explain_dataset, read_dataset
 from sea_nn.vision.models import load_model
 from sea_nn.vision.shipped import load_sample
@@ -75,21 +75,17 @@ def measure_bytes(folder: Path) -> Table:
     return Table("Bytes and reading", note, ["input", "stored", "kB an input", "read"], rows)
 
 
-def measure_datasets(run: Run) -> Findings:
-    """Both tables."""
+@experiment(
+    "speed_datasets",
+    "Whole data sets: how fast, how large?",
+    "fashion_sample",
+    n_inputs=512,
+    quick=64,
+)
+def datasets(run: Run) -> Findings:
+    """What does a run that can be resumed cost beside a loop, and what does it write?"""
     with tempfile.TemporaryDirectory() as place:
         run.tell("rate", 0, 2)
         rate = time_rate(Path(place), run.count)
         run.tell("bytes", 1, 2)
         return Findings([rate, measure_bytes(Path(place))])
-
-
-DATASETS = Measurement(
-    "speed_datasets",
-    "Whole data sets: how fast, how large?",
-    "What does a run that can be resumed cost beside a loop, and what does it write?",
-    "fashion_sample",
-    n_inputs=512,
-    quick=64,
-    work=measure_datasets,
-)

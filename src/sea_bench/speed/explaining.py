@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_bench.experiments.asking import explain
-from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
+from sea_bench.experiments.experiment import Findings, Run, Table, experiment
 from sea_bench.speed.timing import crop_photographs, take_busy, take_seconds
 from sea_bench.toxic_classifier import find_minilm
 from sea_nn.sea import SEA
@@ -45,8 +45,15 @@ def give_heat(model: nn.Module, x: Tensor, target: Tensor) -> Tensor:
     return x.abs().mean(1, keepdim=True)
 
 
-def measure_learning(run: Run) -> Findings:
-    """The time of an explanation outside the model: choosing questions, fits, orders, the map."""
+@experiment(
+    "speed_learning",
+    "What does learning cost beside the answers?",
+    "two photographs",
+    n_inputs=16,
+    quick=4,
+)
+def learning(run: Run) -> Findings:
+    """How much of an explanation's time is not the model's?"""
     loaded = load_model("efficientnet-lite0", run.device)
     model, rows = Timed(loaded.model), list[list[str]]()
     for count in (1, run.count) if run.count > 1 else (1,):
@@ -73,8 +80,9 @@ def measure_learning(run: Run) -> Findings:
     return Findings([Table("Learning beside the model's answers", note, head, rows)])
 
 
-def measure_members(run: Run) -> Findings:
-    """The paper's three members beside Captum's, called by hand."""
+@experiment("speed_members", "Members beside Captum", "two photographs", n_inputs=8, quick=1)
+def members(run: Run) -> Findings:
+    """How long do the paper's three members take, here and by Captum?"""
     from captum.attr import IntegratedGradients, NoiseTunnel, Saliency
 
     loaded = load_model("efficientnet-lite0", run.device)
@@ -106,8 +114,9 @@ def measure_members(run: Run) -> Findings:
     return Findings([Table("Members", note, head, rows)])
 
 
-def measure_text(run: Run) -> Findings:
-    """A text of 128 words beside as many passes of the bare model."""
+@experiment("speed_text", "What does SEA cost on texts?", "made here", n_inputs=1)
+def text(run: Run) -> Findings:
+    """How much longer does SEA take than the passes it asks for?"""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     folder = find_minilm()
@@ -145,31 +154,3 @@ def measure_text(run: Run) -> Findings:
     )
     head = ["absent", "evaluations", "SEA", "bare model", "ratio"]
     return Findings([Table("A text of 128 words", note, head, rows)])
-
-
-LEARNING = Measurement(
-    "speed_learning",
-    "What does learning cost beside the answers?",
-    "How much of an explanation's time is not the model's?",
-    "two photographs",
-    n_inputs=16,
-    quick=4,
-    work=measure_learning,
-)
-MEMBERS = Measurement(
-    "speed_members",
-    "Members beside Captum",
-    "How long do the paper's three members take, here and by Captum?",
-    "two photographs",
-    n_inputs=8,
-    quick=1,
-    work=measure_members,
-)
-TEXT = Measurement(
-    "speed_text",
-    "What does SEA cost on texts?",
-    "How much longer does SEA take than the passes it asks for?",
-    "made here",
-    n_inputs=1,
-    work=measure_text,
-)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import sea_nn.datasets.run
-from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
+from sea_bench.experiments.experiment import Findings, Run, Table, experiment
 from sea_nn.datasets.storage import list_committed, read_log
 from sea_nn.errors import MissingExtraError
 
@@ -326,8 +326,14 @@ FAULTS: dict[str, tuple[Act, str, int]] = {  # with the processors of a head nod
 }
 
 
-def measure_faults(run: Run) -> Findings:
-    """Strike every kind of fault as often as the run has inputs."""
+@experiment(
+    "faults", "What happens when a run is disturbed?", "made here", n_inputs=20, quick=2
+)
+def faults(run: Run) -> Findings:
+    """Runs over data sets are broken at random points and started again.
+
+    Is anything lost, or done twice?
+    """
     os.environ.update(ENVIRONMENT)
     find_small()
     folder = Path(tempfile.mkdtemp(prefix="sea-soak-"))
@@ -352,15 +358,3 @@ def measure_faults(run: Run) -> Findings:
     head = ["fault", "struck in time", "done by then", "runs equal", "done again, mean", "most", ""]
     note = NOTE.format(count=COUNT, shards=COUNT // 2)
     return Findings([Table("Faults", note, head, rows)], ["inputs: points a fault"])
-
-
-SOAK = Measurement(
-    "faults",
-    "What happens when a run is disturbed?",
-    "Runs over data sets are broken at random points and started again. Is anything lost, or done "
-    "twice?",
-    "made here",
-    n_inputs=20,
-    quick=2,
-    work=measure_faults,
-)

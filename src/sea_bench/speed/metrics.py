@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from sea_bench.experiments.experiment import Findings, Measurement, Run, Table
+from sea_bench.experiments.experiment import Findings, Run, Table, experiment
 from sea_bench.speed.timing import take_seconds
 from sea_nn.metrics import random_map, score_maps
 from sea_nn.metrics.curve import trapezoid
@@ -28,13 +28,16 @@ def loop_curve(model: nn.Module, x: Tensor, target: Tensor, maps: Tensor, insert
     return torch.stack(areas)
 
 
-def measure_metrics(run: Run) -> Findings:
-    """Time an input of each metric, and of all in one call."""
+@experiment(
+    "speed_metrics", "How fast are metrics?", "fashion_sample", n_inputs=200, quick=100
+)
+def metrics(run: Run) -> Findings:
+    """Perturbation metrics beside a plain loop that does one map and one step at a time."""
     model, x = load_cnn(run.device), load_sample().images[: run.count].to(run.device)
     with torch.no_grad():
         target = model(x).argmax(1)
     maps = random_map((len(x), *x.shape[2:]), 0, device=x.device)
-    bare = take_seconds(lambda: _pass(model, x)) / len(x)
+    bare = take_seconds(torch.no_grad()(lambda: model(x))) / len(x)
     rows = []
     names = ("deletion:black", "insertion:black", "aupc_windows:black")
     for number, asked in enumerate([(name,) for name in names] + [names]):
@@ -60,19 +63,3 @@ def measure_metrics(run: Run) -> Findings:
     )
     head = ["metric", "ours, ms a map", "passes", "plain loop / ours", "largest difference"]
     return Findings([Table("Perturbation metrics", note, head, rows)])
-
-
-@torch.no_grad()
-def _pass(model: nn.Module, x: Tensor) -> None:
-    model(x)
-
-
-METRICS = Measurement(
-    "speed_metrics",
-    "How fast are metrics?",
-    "Perturbation metrics beside a plain loop that does one map and one step at a time.",
-    "fashion_sample",
-    n_inputs=200,
-    quick=100,
-    work=measure_metrics,
-)
