@@ -78,32 +78,3 @@ def make_language_model():
         for weight in model.parameters():
             weight.data += 0.2 * torch.randn_like(weight)
     return model.eval()
-
-
-class SlowTokenizer(transformers.PreTrainedTokenizer):
-    """A tokenizer in Python, without offsets: words by spaces."""
-
-    def __init__(self, **options):
-        known = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *MARKS, *LETTERS)
-        self.known = {word: k for k, word in enumerate(known)}
-        named = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"}
-        super().__init__(**named, sep_token="[SEP]", mask_token="[MASK]", **options)
-
-    @property
-    def vocab_size(self):
-        return len(self.known)
-
-    def get_vocab(self):
-        return dict(self.known)
-
-    def _tokenize(self, text, **_):
-        return text.split()
-
-    def _convert_token_to_id(self, token):
-        return self.known.get(token, 1)
-
-    def _convert_id_to_token(self, index):
-        return next(word for word, k in self.known.items() if k == index)
-
-    def build_inputs_with_special_tokens(self, first, second=None):
-        return [2, *first, 3]

@@ -8,25 +8,17 @@ import torch
 from sea_nn import SEA, Explanation
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.text import ZeroShot
+from sea_nn.text import model as passes
+from sea_nn.text.model import TextModel
+from sea_nn.text.reading import read_text
 from tests.helpers.texts import (
     SHORT,
     TEXT,
     make_byte_tokenizer,
     make_classifier,
-    make_language_model,
     make_tokenizer,
     transformers,
 )
-
-
-@pytest.fixture(scope="module")
-def parts():
-    return make_classifier(), make_tokenizer()
-
-
-@pytest.fixture(scope="module")
-def speaker():
-    return make_language_model(), make_byte_tokenizer()
 
 
 def ask_slowly(model, tokenizer, text, left, how):
@@ -57,36 +49,18 @@ def _starts(text):
 def test_every_subset_is_answered_as_the_model_answers_it(parts, how):
     model, tokenizer = parts
     sea = SEA.for_text(model, tokenizer, budget=20, absent=how)
-    e = sea.explain([SHORT], target=1)
+    e = sea.explain(["acting was not bad"], target=1)
     assert e.function.n_answers == 15  # and the whole text
     for left, said in zip(e.asked.sets[0].tolist(), e.asked.answers[0], strict=True):
         left = [k for k, stays in enumerate(left) if stays]
-        slow = ask_slowly(model, tokenizer, SHORT, left, how).softmax(0)[1].double().logit()
-        torch.testing.assert_close(said, slow, atol=1e-4, rtol=1e-3)
-
-
-@pytest.mark.parametrize("how", ["mask", "delete", "pad"])
-def test_answers_in_batches_equal_answers_one_by_one(parts, how):
-    from sea_nn.text.model import TextModel
-    from sea_nn.text.reading import read_text
-
-    model, tokenizer = parts
-    reading = read_text(tokenizer, SHORT)
-    sets = torch.cartesian_prod(*[torch.tensor([False, True])] * 4)
-    asked = TextModel(model, tokenizer, absent=how)
-    found = asked.ask(reading, sets)
-    for row, left in zip(found, sets, strict=True):
-        slow = ask_slowly(model, tokenizer, SHORT, left.nonzero().flatten().tolist(), how)
-        torch.testing.assert_close(row, slow, atol=1e-5, rtol=1e-4)
+        slow = ask_slowly(model, tokenizer, "acting was not bad", left, how).softmax(0)[1]
+        torch.testing.assert_close(said, slow.double().logit(), atol=1e-4, rtol=1e-3)
 
 
 def test_variants_run_in_full_passes_with_others_of_nearly_their_length(parts, monkeypatch):
-    from sea_nn.text import model as passes
-    from sea_nn.text.reading import read_text
-
     room, seen = 256, []
     monkeypatch.setitem(passes.BATCH_TOKENS, "cpu", room)
-    asked = passes.TextModel(*parts, absent="delete")
+    asked = TextModel(*parts, absent="delete")
     run = asked._forward
     monkeypatch.setattr(
         asked,
@@ -107,9 +81,6 @@ def test_variants_run_in_full_passes_with_others_of_nearly_their_length(parts, m
 
 
 def test_continuations_are_read_as_the_model_says_them(speaker):
-    from sea_nn.text.model import TextModel
-    from sea_nn.text.reading import read_text
-
     model, tokenizer = speaker
     reading = read_text(tokenizer, "the film was")
     ends = [tuple(tokenizer.encode(end)) for end in (" very good", " bad", " b")]
@@ -127,25 +98,26 @@ def test_continuations_are_read_as_the_model_says_them(speaker):
             torch.testing.assert_close(value, slow, atol=1e-4, rtol=1e-4)
 
 
-def test_one_text_has_one_number_a_word(parts):
-    e = SEA.for_text(*parts, budget=24).explain([TEXT])
+def test_one_text_has_one_number_a_word_of_the_predicted_class(parts):
+    e = SEA.for_text(*parts, budget=24).explain(TEXT)
     assert e.kind == "text"
     assert e.attribution.shape == (1, 10)
     assert "".join(e.texts[0]) == TEXT
     assert e.methods == ("saliency", "input_x_gradient")
-    assert sum(e.provenance.evaluations.values()) <= 24
     assert e.name_feature(int(e.order[0, 0])) in TEXT.split()
     total = float(e.function.all - e.function.none)
     assert float(e.gains.sum()) == pytest.approx(total, abs=1e-3)
+    said = parts[0](**parts[1](TEXT, return_tensors="pt")).logits[0].detach()
+    assert int(e.target[0]) == int(said.argmax())
+    assert float(e.score[0]) == pytest.approx(float(said.softmax(0).max()), abs=1e-5)
 
 
-def test_texts_of_different_lengths_are_explained_as_if_alone(parts):
-    sea = SEA.for_text(*parts, budget=20)
+def test_texts_of_different_lengths_are_explained_as_if_alone(reader):
     texts = [SHORT, TEXT]
-    together = sea.explain(texts, target=0)
+    together = reader.explain(texts, target=0)
     assert together.attribution.shape == (2, 10)
     for i, text in enumerate(texts):
-        alone, one = sea.explain([text], target=0), together[i]
+        alone, one = reader.explain([text], target=0), together[i]
         assert one.texts == alone.texts
         assert torch.equal(one.order, alone.order)
         torch.testing.assert_close(one.attribution, alone.attribution)
@@ -170,8 +142,8 @@ def test_the_model_comes_back_as_it_was(parts):
     model.eval()
 
 
-def test_explanations_of_texts_can_be_saved(parts, tmp_path):
-    e = SEA.for_text(*parts, budget=20).explain([SHORT, TEXT])
+def test_explanations_of_texts_can_be_saved(reader, tmp_path):
+    e = reader.explain([SHORT, TEXT])
     again = Explanation.load(e.save(tmp_path / "e.safetensors"))
     assert again.texts == e.texts
     assert again.kind == "text"
@@ -184,93 +156,118 @@ def test_explanations_of_texts_can_be_saved(parts, tmp_path):
         again[0].predict(sets[:1, :, :4]), e.predict(sets)[:1], atol=1e-4, rtol=1e-3
     )
     assert again.summary() == e.summary()
-
-
-def test_pieces_that_do_not_fit_the_map_are_refused(parts):
-    e = SEA.for_text(*parts, budget=20).explain([SHORT])
     with pytest.raises(InputError, match="pieces"):
-        replace(e, texts=(("one ", "two"),))
+        replace(e[0], texts=(("one ", "two"),))
 
 
-def test_classes_go_by_name(parts):
-    model, tokenizer = parts
-    sea = SEA.for_text(model, tokenizer, budget=20)
+def test_classes_go_by_name(reader):
     names = ["neutral", "toxic", "other"]
-    e = sea.explain([SHORT], target="toxic", labels=names)
+    e = reader.explain([SHORT], target="toxic", labels=names)
     assert e.target.tolist() == [1]
     assert e.labels == ("toxic",)
-    assert sea.explain([SHORT, TEXT], target=["LABEL_2", 0]).target.tolist() == [2, 0]
+    assert reader.explain([SHORT, TEXT], target=["LABEL_2", 0]).target.tolist() == [2, 0]
     with pytest.raises(InputError, match="no class 'toxik'; its classes: toxic"):
-        sea.explain([SHORT], target="toxik", labels=names)
-    with pytest.raises(InputError, match="target 7 is out of range"):
-        sea.explain([SHORT], target=7)
-    with pytest.raises(InputError, match="list of 2, and there are 1"):
-        sea.explain([SHORT], target=[0, 1])
-    with pytest.raises(KindError, match="class number"):
-        sea.explain([SHORT], target=1.5)
+        reader.explain([SHORT], target="toxik", labels=names)
 
 
-def test_the_predicted_class_is_explained_by_default(parts):
+def test_a_pair_is_explained_as_one_class_against_the_other(parts, reader):
     model, tokenizer = parts
+    e = reader.explain([SHORT, TEXT], target=(2, "LABEL_0"))
+    assert e.target.tolist() == [2, 2]
+    assert e.rival.tolist() == [0, 0]
+    assert e.labels == ("LABEL_2, not LABEL_0",) * 2
     said = model(**tokenizer(SHORT, return_tensors="pt")).logits[0].detach()
-    e = SEA.for_text(model, tokenizer, budget=20).explain(SHORT)
-    assert int(e.target[0]) == int(said.argmax())
-    assert float(e.score[0]) == pytest.approx(float(said.softmax(0).max()), abs=1e-5)
+    assert float(e.score[0]) == pytest.approx(float((said[2] - said[0]).sigmoid()), abs=1e-5)
+
+
+def test_a_function_of_the_output_is_explained(parts, reader):
+    def margin(output):
+        return output.logits[:, 2] - output.logits[:, 0]
+
+    e = reader.explain([SHORT], target=margin)
+    said = parts[0](**parts[1](SHORT, return_tensors="pt")).logits[0].detach()
+    assert float(e.score[0]) == pytest.approx(float(said[2] - said[0]), abs=1e-4)
+    assert e.labels == ("margin",)
+    assert e.unit == "value"
+    assert torch.equal(e.order, reader.explain([SHORT], target=(2, 0)).order)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (7, "target 7 is out of range"),
+        ([0, 1, 2], "list of 3, and there are 2"),
+        (1.5, "class number"),
+        ((1, 1), "must differ"),
+        ((0, 1, 2), "a pair"),
+        ([0, (1, 2)], "all single, or all pairs"),
+        (lambda output: output.logits, r"one number an input, a tensor \[1\]"),
+    ],
+)
+def test_targets_that_are_none_are_refused(reader, target, said):
+    with pytest.raises((InputError, KindError), match=said):
+        reader.explain([SHORT, TEXT], target=target)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([], "no text"),
+        (["", "bad"], "text 0: the text is empty"),
+        ([SHORT, "[SEP]"], "text 1: "),
+        ([("bad", "film", "plot")], "pair"),
+    ],
+)
+def test_texts_that_cannot_be_explained_are_named(reader, texts, said):
+    with pytest.raises((InputError, KindError), match=said):
+        reader.explain(texts)
+
+
+def test_wrong_settings_are_refused(parts, speaker):
+    model, tokenizer = parts
+    config = transformers.T5Config(
+        vocab_size=50, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
+    )
+    both_ways = transformers.T5ForConditionalGeneration(config)
+    for given, options, said in (
+        (parts, {"absent": "blur"}, "absent must be"),
+        (parts, {"features": "letters"}, "features must be"),
+        (parts, {"methods": ("grad_cam",)}, "members for texts are"),
+        ((model, make_tokenizer(mask=False)), {"absent": "mask"}, "no mask token"),
+        ((model, "bert"), {}, "got BertForSequenceClassification and str"),
+        (("bert", tokenizer), {}, r"torch.nn.Module"),
+        ((both_ways, tokenizer), {}, "decoder"),
+        (speaker, {"absent": "pad"}, "reads the words that are left"),
+        (speaker, {"output": "logits"}, "no output="),
+    ):
+        with pytest.raises((InputError, KindError), match=said):
+            SEA.for_text(*given, **options)
+    with pytest.raises(InputError, match="budget of"):
+        SEA.for_text(*parts, budget=2).explain([SHORT])
+    with pytest.raises(KindError, match="with a head"):
+        SEA.for_text(model.bert, tokenizer, budget=20).explain([SHORT])
 
 
 def test_a_tokenizer_without_a_mask_token_deletes_and_says_so(parts):
     sea = SEA.for_text(parts[0], make_tokenizer(mask=False), budget=20)
     assert sea.absent == "delete"
     assert any("no mask token" in said for said in sea.explain([SHORT]).assumed)
-    with pytest.raises(InputError, match="no mask token"):
-        SEA.for_text(parts[0], make_tokenizer(mask=False), absent="mask")
 
 
-def test_one_word_has_all_of_the_gain(parts):
-    e = SEA.for_text(*parts, budget=20).explain(["bad"])
+def test_one_word_has_all_of_the_gain(reader):
+    e = reader.explain(["bad"])
     assert e.attribution.shape == (1, 1)
     assert float(e.gains[0, 0]) == pytest.approx(float(e.function.all - e.function.none), abs=1e-4)
 
 
-def test_a_text_too_long_for_the_model_says_what_takes_no_part(parts):
+def test_a_text_too_long_for_the_model_says_what_takes_no_part(reader):
     text = " ".join(["bad film"] * 40)
-    e = SEA.for_text(*parts, budget=20).explain([text])
+    e = reader.explain([text])
     assert "".join(e.texts[0]) == text
     assert len(e.texts[0]) == 63  # 62 words, and the rest in one piece
     assert float(e.attribution[0, 62]) == 0
     assert int(e.order[0, -1]) == 62
     assert any("take no part" in check.message for check in e.checks)
-
-
-@pytest.mark.parametrize(
-    ("texts", "said"),
-    [([], "no text"), (["", "bad"], "text 0: the text is empty"), ([SHORT, "[SEP]"], "text 1: ")],
-)
-def test_texts_that_cannot_be_explained_are_named(parts, texts, said):
-    with pytest.raises(InputError, match=said):
-        SEA.for_text(*parts, budget=20).explain(texts)
-
-
-def test_wrong_settings_are_refused(parts):
-    model, tokenizer = parts
-    with pytest.raises(InputError, match="absent must be"):
-        SEA.for_text(model, tokenizer, absent="blur")
-    with pytest.raises(InputError, match="features must be"):
-        SEA.for_text(model, tokenizer, features="letters")
-    with pytest.raises(InputError, match="members for texts are"):
-        SEA.for_text(model, tokenizer, methods=("grad_cam",))
-    with pytest.raises(InputError, match="budget of"):
-        SEA.for_text(model, tokenizer, budget=2).explain([SHORT])
-    with pytest.raises(KindError, match="got BertForSequenceClassification and str"):
-        SEA.for_text(model, "bert")
-    with pytest.raises(KindError, match=r"torch.nn.Module"):
-        SEA.for_text("bert", tokenizer)
-
-
-def test_a_model_without_a_head_is_refused(parts):
-    model, tokenizer = parts
-    with pytest.raises(KindError, match="with a head"):
-        SEA.for_text(model.bert, tokenizer, budget=20).explain([SHORT])
 
 
 def test_one_output_is_a_value_and_that_is_said():
@@ -301,54 +298,12 @@ def test_a_language_model_is_explained_by_what_it_says_next(speaker):
     assert e.labels == (repr(tokenizer.decode([int(said.argmax())])),)
     assert float(e.score[0]) == pytest.approx(float(said.max()), abs=1e-4)
     assert e.unit == "value"
-    named = sea.explain(["the film was"], target=" bad")
-    assert named.labels == ("' bad'",)
-    with pytest.raises(InputError, match="continuation"):
-        sea.explain(["the film was"], target=10**6)
-    with pytest.raises(InputError, match="continuation"):
-        sea.explain(["the film was"], target="")
-
-
-def test_a_language_model_reads_the_words_that_are_left(speaker):
-    with pytest.raises(InputError, match="reads the words that are left"):
-        SEA.for_text(*speaker, absent="pad")
-
-
-def test_zero_shot_classifiers_know_the_nearest_label(parts):
-    model, tokenizer = parts
-    zero = ZeroShot(model.bert, tokenizer, ["good film", "bad plot"])
-    e = SEA.for_text(zero, tokenizer, budget=20).explain(["good film", "bad plot"])
-    assert e.target.tolist() == [0, 1]
-    assert e.labels == ("good film", "bad plot")
-    with pytest.raises(InputError, match="two classes"):
-        ZeroShot(model.bert, tokenizer, ["only one"])
-
-
-def test_an_encoder_with_a_decoder_is_refused():
-    config = transformers.T5Config(
-        vocab_size=50, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
-    )
-    with pytest.raises(InputError, match="decoder"):
-        SEA.for_text(transformers.T5ForConditionalGeneration(config), make_tokenizer())
-
-
-def test_a_pair_is_explained_as_one_class_against_the_other(parts):
-    model, tokenizer = parts
-    e = SEA.for_text(model, tokenizer, budget=20).explain([SHORT, TEXT], target=(2, "LABEL_0"))
-    assert e.target.tolist() == [2, 2]
-    assert e.rival.tolist() == [0, 0]
-    assert e.labels == ("LABEL_2, not LABEL_0",) * 2
-    said = model(**tokenizer(SHORT, return_tensors="pt")).logits[0].detach()
-    assert float(e.score[0]) == pytest.approx(float((said[2] - said[0]).sigmoid()), abs=1e-5)
-    with pytest.raises(InputError, match="must differ"):
-        SEA.for_text(model, tokenizer, budget=20).explain([SHORT], target=(1, 1))
-    with pytest.raises(InputError, match="a pair"):
-        SEA.for_text(model, tokenizer, budget=20).explain([SHORT], target=(0, 1, 2))
-
-
-def test_what_a_language_model_says_is_known(speaker):
-    with pytest.raises(InputError, match="no output="):
-        SEA.for_text(*speaker, output="logits")
+    assert sea.explain(["the film was"], target=" bad").labels == ("' bad'",)
+    for wrong in (10**6, ""):
+        with pytest.raises(InputError, match="is a continuation"):
+            sea.explain(["the film was"], target=wrong)
+    with pytest.raises(KindError, match="not a function"):
+        sea.explain(["the film was"], target=lambda out: out)
 
 
 @pytest.mark.parametrize("rival", [" bad", " very good"])
@@ -363,6 +318,16 @@ def test_one_continuation_is_explained_against_another(speaker, rival):
     assert float(e.score[0]) == pytest.approx(float((said[0] - said[1]).sigmoid()), abs=1e-4)
     assert e.unit == "log-odds"
     assert sum(e.provenance.evaluations.values()) <= 40
+
+
+def test_zero_shot_classifiers_know_the_nearest_label(parts):
+    model, tokenizer = parts
+    zero = ZeroShot(model.bert, tokenizer, ["good film", "bad plot"])
+    e = SEA.for_text(zero, tokenizer, budget=20).explain(["good film", "bad plot"])
+    assert e.target.tolist() == [0, 1]
+    assert e.labels == ("good film", "bad plot")
+    with pytest.raises(InputError, match="two classes"):
+        ZeroShot(model.bert, tokenizer, ["only one"])
 
 
 class WithoutEmbeddings(torch.nn.Module):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from captum.attr import DeepLift, LayerIntegratedGradients
+from captum.attr import LayerIntegratedGradients
 
 from sea_nn import SEA
 from sea_nn.call import count_price
@@ -12,20 +12,12 @@ from sea_nn.text import members
 from sea_nn.text.members import MEMBERS, expand
 from sea_nn.text.model import AskedText, TextModel
 from sea_nn.text.reading import read_text
-from tests.helpers.texts import (
-    make_byte_tokenizer,
-    make_classifier,
-    make_language_model,
-    make_tokenizer,
-)
-
 TEXT = "the acting was not bad"
 
 
 @pytest.fixture(scope="module")
-def asked():
-    model, tokenizer = make_classifier(), make_tokenizer()
-    return AskedText(TextModel(model, tokenizer), read_text(tokenizer, TEXT), 1)
+def asked(parts):
+    return AskedText(TextModel(*parts), read_text(parts[1], TEXT), 1)
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +91,10 @@ def test_relevance_by_attention_is_not_the_plain_gradient(evaluator):
     assert not torch.allclose(found, members.input_x_gradient(evaluator))
 
 
-def test_rollout_of_a_language_model_reads_the_last_token():
-    model, tokenizer = make_language_model(), make_byte_tokenizer()
-    speaker = TextModel(model, tokenizer, language=True, absent="delete")
-    reading = read_text(tokenizer, "the film was bad")
-    asked = AskedText(speaker, reading, 0, ((5,),))
+def test_rollout_of_a_language_model_reads_the_last_token(speaker):
+    model = TextModel(*speaker, language=True, absent="delete")
+    reading = read_text(speaker[1], "the film was bad")
+    asked = AskedText(model, reading, 0, ((5,),))
     with open_model(asked, torch.ones(1, 4), 0, output="value") as probe:
         found = members.attention_rollout(probe.evaluator)
     assert float(found.sum()) == pytest.approx(1, abs=1e-4)
@@ -113,16 +104,16 @@ def test_rollout_of_a_language_model_reads_the_last_token():
 @pytest.mark.parametrize(
     "names", [(name,) for name in MEMBERS] + [("saliency", "input_x_gradient")]
 )
-def test_prices_are_what_members_spend(asked, names):
-    sea = SEA.for_text(asked.model.module, make_tokenizer(), methods=names, budget=40)
+def test_prices_are_what_members_spend(asked, parts, names):
+    sea = SEA.for_text(*parts, methods=names, budget=40)
     e, price = sea.explain([TEXT]), count_price(expand(names), (len(asked.reading),))
     assert e.evaluations["members"] == price - (len(names) > 1)  # these two share a gradient
     assert sum(e.provenance.evaluations.values()) == sum(e.evaluations.values())
 
 
-def test_options_come_with_the_names(asked):
+def test_options_come_with_the_names(parts):
     methods = ["saliency", ("integrated_gradients", {"n_steps": 3})]
-    sea = SEA.for_text(asked.model.module, make_tokenizer(), methods=methods, budget=40)
+    sea = SEA.for_text(*parts, methods=methods, budget=40)
     assert sea.explain([TEXT]).evaluations["members"] == 4
 
 
@@ -135,27 +126,3 @@ def test_unknown_members_and_options_are_refused():
         expand([("integrated_gradients", {"n_steps": 0})])
     with pytest.raises(InputError, match="at least one"):
         expand(())
-
-
-def test_deep_lift_has_no_rule_for_a_transformer(asked):
-    """Why it is no member: of attention and norms it takes the gradient, so it does not add up."""
-    model, ids = asked.model, find_ids(asked)
-    embedded = model.embed(ids)
-    absent = model.embed(torch.tensor(model.mask))
-    start = torch.where((asked.reading.owner < 0)[:, None], embedded, absent)
-
-    class ByEmbeddings(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.module = model.module
-
-        def forward(self, points):
-            return model.read_embedded(asked.reading, points, ())
-
-    point = embedded.clone().requires_grad_()
-    with pytest.warns(UserWarning, match="hooks"):
-        theirs = DeepLift(ByEmbeddings()).attribute(point, start, target=1)
-    with torch.no_grad():
-        said = model.read_embedded(asked.reading, torch.cat([embedded, start]), ())[:, 1]
-    change = float(said[0] - said[1])
-    assert abs(float(theirs.detach().sum()) - change) > 0.25 * abs(change)

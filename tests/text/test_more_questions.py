@@ -1,23 +1,11 @@
-"""Texts explained in rounds, from earlier answers, for functions of the output, and as pairs."""
+"""Texts explained in rounds, from earlier answers, and as pairs of texts."""
 
 import pytest
 import torch
 
 from sea_nn import SEA, Explanation
 from sea_nn.errors import InputError, KindError
-from tests.helpers.texts import (
-    SHORT,
-    TEXT,
-    make_byte_tokenizer,
-    make_classifier,
-    make_language_model,
-    make_tokenizer,
-)
-
-
-@pytest.fixture(scope="module")
-def parts():
-    return make_classifier(), make_tokenizer()
+from tests.helpers.texts import SHORT, TEXT
 
 
 @pytest.fixture(scope="module")
@@ -81,15 +69,13 @@ def test_earlier_answers_about_something_else_are_refused(parts, first, tmp_path
         sea.explain([SHORT], previous="e")
 
 
-def test_a_language_model_goes_on_with_the_same_continuation():
-    sea = SEA.for_text(make_language_model(), make_byte_tokenizer(), budget=24)
+def test_a_language_model_goes_on_with_the_same_continuation(speaker):
+    sea = SEA.for_text(*speaker, budget=24)
     e = sea.explain(["the film was"], target=(" good", " bad"))
     again = sea.explain(["the film was"], target=(" good", " bad"), previous=e)
     assert again.evaluations["questions"] == 1  # the whole text
     with pytest.raises(InputError, match="previous explains"):
         sea.explain(["the film was"], target=" bad", previous=e)
-    with pytest.raises(KindError, match="not a function"):
-        sea.explain(["the film was"], target=lambda out: out)
 
 
 def test_words_that_keep_and_words_that_break_the_class(first):
@@ -112,24 +98,7 @@ def test_the_smallest_set_counts_no_words_that_take_no_part(parts):
         assert not e.smallest(keep=keep, share=0.99).mask[0, 2]
 
 
-def test_a_function_of_the_output_is_explained(parts):
-    model, tokenizer = parts
-
-    def margin(output):
-        return output.logits[:, 2] - output.logits[:, 0]
-
-    e = SEA.for_text(model, tokenizer, budget=20).explain([SHORT], target=margin)
-    said = model(**tokenizer(SHORT, return_tensors="pt")).logits[0].detach()
-    assert float(e.score[0]) == pytest.approx(float(said[2] - said[0]), abs=1e-4)
-    assert e.labels == ("margin",)
-    assert e.unit == "value"
-    pair = SEA.for_text(model, tokenizer, budget=20).explain([SHORT], target=(2, 0))
-    assert torch.equal(e.order, pair.order)
-    with pytest.raises(InputError, match=r"one number an input, a tensor \[1\]"):
-        SEA.for_text(model, tokenizer, budget=20).explain([SHORT], target=lambda out: out.logits)
-
-
-def test_a_pair_of_texts_is_read_as_the_tokenizer_reads_pairs(parts):
+def test_a_pair_of_texts_is_read_as_the_tokenizer_reads_pairs(parts, reader):
     model, tokenizer = parts
     e = SEA.for_text(model, tokenizer, budget=40).explain([("was it bad", "the film was bad")])
     assert [len(piece.split()) for piece in e.texts[0]] == [1] * 7
@@ -137,15 +106,8 @@ def test_a_pair_of_texts_is_read_as_the_tokenizer_reads_pairs(parts):
     given = tokenizer("was it bad", "the film was bad", return_tensors="pt")
     said = model(**given).logits[0].detach().softmax(0)
     assert float(e.score[0]) == pytest.approx(float(said.max()), abs=1e-5)
-    several = SEA.for_text(model, tokenizer, budget=20).explain([("bad", "film"), SHORT])
+    several = reader.explain([("bad", "film"), SHORT])
     assert [len(text) for text in several.texts] == [2, 4]
-    with pytest.raises(KindError, match="pair"):
-        SEA.for_text(model, tokenizer, budget=20).explain([("bad", "film", "plot")])
-
-
-def test_targets_of_one_call_are_of_one_kind(parts):
-    with pytest.raises(InputError, match="all single, or all pairs"):
-        SEA.for_text(*parts, budget=20).explain([SHORT, TEXT], target=[0, (1, 2)])
 
 
 @pytest.mark.parametrize(
@@ -158,8 +120,8 @@ def test_targets_of_one_call_are_of_one_kind(parts):
         ("bad\u200b film\ttoo\r\n", ["bad\u200b", "film", "too"]),
     ],
 )  # fmt: skip
-def test_every_script_keeps_its_words_whole(parts, text, words):
-    e = SEA.for_text(*parts, budget=20).explain([text])
+def test_every_script_keeps_its_words_whole(reader, text, words):
+    e = reader.explain([text])
     assert "".join(e.texts[0]) == text
     assert [piece.strip() for piece in e.texts[0]] == words
     assert torch.isfinite(e.attribution).all()
