@@ -52,14 +52,9 @@ def test_ties_go_in_a_random_order_shared_by_methods_and_fixed_by_the_seed():
     assert not torch.equal(place, rank_positions(maps, seed=2))
     first = torch.bincount((place[:, 0] == 0).long().argmax(1), minlength=6)
     assert first.min() > 15  # 33 expected at every index; by index it would be 200 at the first
-
-
-def test_ties_do_not_disturb_the_others():
-    maps = torch.tensor([[[0.5, 0.9, 0.5, 0.1, 0.5]]])
     for seed in range(10):
-        place = rank_positions(maps, seed=seed)[0, 0]
-        assert place[1] == 0
-        assert place[3] == 4
+        some = rank_positions(torch.tensor([[[0.5, 0.9, 0.5, 0.1, 0.5]]]), seed=seed)[0, 0]
+        assert (some[1], some[3]) == (0, 4)
 
 
 @given(n=st.integers(1, 40), steps=st.integers(1, 40))
@@ -128,11 +123,9 @@ def test_simpson_is_exact_for_parabolas_and_can_stop_early():
 
 
 def test_gini_of_nothing_of_one_position_and_of_an_even_map():
-    one = torch.zeros(1, 1, 10)
-    assert gini(one).isnan().all()
-    one[0, 0, 3] = 2.0
-    assert float(gini(one)) == pytest.approx(0.9)
-    assert float(gini(torch.ones(1, 1, 10))) == pytest.approx(0.0, abs=1e-7)
+    maps = torch.stack([torch.zeros(10), torch.eye(10)[3] * 2, torch.ones(10)])[:, None]
+    expected = torch.tensor([[torch.nan], [0.9], [0.0]])
+    torch.testing.assert_close(gini(maps), expected, equal_nan=True)
 
 
 def test_tied_maxima_count_by_their_share_inside():
@@ -187,15 +180,6 @@ def test_bootstrap_interval_is_that_of_a_plain_resampling_loop():
     np.testing.assert_allclose(estimate.high, high, atol=0.008)
 
 
-def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
-    hits = 0
-    for seed in range(200):
-        scores = torch.randn(30, 1, generator=torch.Generator().manual_seed(seed)) + 1
-        estimate = bootstrap_mean(scores, resamples=500, seed=seed)
-        hits += bool(estimate.low <= 1 <= estimate.high)
-    assert 175 <= hits <= 198
-
-
 def test_paired_differences_cancel_what_inputs_have_in_common():
     hard = draw_maps(50, 1) * 10
     scores = torch.cat([hard, hard + 0.1], 1)
@@ -214,9 +198,7 @@ def test_bootstrap_leaves_undefined_inputs_out_for_all_methods():
     assert estimate.mean.tolist() == [2.0, 3.0]
     assert bootstrap_mean(scores[1:2]).mean.isnan().all()
     assert torch.equal(bootstrap_mean(scores, seed=4).low, bootstrap_mean(scores, seed=4).low)
-    for wrong in (
-        {"level": 1.0}, {"resamples": 0},
-    ):  # fmt: skip
+    for wrong in ({"level": 1.0}, {"resamples": 0}):
         with pytest.raises(InputError):
             bootstrap_mean(scores, **wrong)
     with pytest.raises(InputError, match="0 to 1"):
@@ -224,14 +206,13 @@ def test_bootstrap_leaves_undefined_inputs_out_for_all_methods():
 
 
 def test_what_differs_by_rounding_is_equal_and_the_first_of_equals_is_best():
-    first = torch.rand(20, 1, generator=torch.Generator().manual_seed(0)).double()
+    first = draw_maps(20, 1).double()
     values = torch.cat([first, first * (1 + 1e-14), first * 1.001], 1)
     apart = bootstrap_difference(values, 0)
     assert apart.low[1] == apart.high[1] == 0
     assert apart.low[2] > 0
     scores = Scores(("a", "b", "c"), {"gini": get_metric("gini")}, {"gini": values})
-    assert scores.best("gini", without=["c"]) == "a"
-    assert scores.best("gini") == "c"
+    assert [scores.best("gini"), scores.best("gini", without=["c"])] == ["c", "a"]
 
 
 def test_windows_that_tie_go_in_the_order_of_positions_that_tie():
