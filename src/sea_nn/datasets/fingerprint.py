@@ -102,7 +102,8 @@ def _list_function(function: types.FunctionType) -> Iterator[Any]:
         return
     code, outside = function.__code__, function.__globals__
     yield from (code, function.__defaults__, function.__kwdefaults__)
-    names, assigned = _list_names(code), {name for _, name in _list_assigned(code)}
+    names = _list_names(code)
+    assigned = _find_assigned(code, "STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF")
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         if name not in assigned:
             yield _drop_counters(getattr(cell, "cell_contents", None))
@@ -179,12 +180,10 @@ def _list_names(code: types.CodeType) -> list[str]:
     return sorted({name for part in _list_codes(code) for name in part.co_names})
 
 
-def _list_assigned(code: types.CodeType) -> Iterator[tuple[str, str]]:
-    """How and to what names a code assigns that outlive it."""
-    for part in _list_codes(code):
-        for step in dis.get_instructions(part):
-            if step.opname in ("STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"):
-                yield step.opname, str(step.argval)
+def _find_assigned(code: types.CodeType, *ways: str) -> set[str]:
+    """The names that a code assigns in ways that outlive it."""
+    steps = (step for part in _list_codes(code) for step in dis.get_instructions(part))
+    return {str(step.argval) for step in steps if step.opname in ways}
 
 
 def _find_state(cls: type) -> set[str]:
@@ -196,7 +195,7 @@ def _find_state(cls: type) -> set[str]:
         if name in seen or not isinstance(method, types.FunctionType) or _is_known(method):
             continue
         seen.add(name)
-        found |= {to for how, to in _list_assigned(method.__code__) if how == "STORE_ATTR"}
+        found |= _find_assigned(method.__code__, "STORE_ATTR")
         queue += _list_names(method.__code__)
     return found
 

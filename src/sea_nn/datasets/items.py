@@ -42,17 +42,9 @@ class Item:
 class Source:
     """A data set: names of its inputs, and a way to read each.
 
-    Attributes:
-        name: what to call it.
-        ids: a unique name for each input.
-        fetch: what is stored of the input of a number, and its hash as it is now; "" where that
-            cannot be told. It may raise anything.
-        make: turns what was fetched into an input.
-        digests: the hash of each input, label included, as the run began; "" where reading all
-            would cost too much.
-        paths: the file of each input.
-        threads: how many threads may read at once.
-        feature_names: of a table's columns.
+    ``fetch`` gives what is stored of the input of a number, and its hash as it is now, or "" where
+    that cannot be told; it may raise anything. ``make`` turns what was fetched into an input.
+    ``digests`` are the hashes as the run began, "" where reading all would cost too much.
     """
 
     name: str
@@ -60,9 +52,9 @@ class Source:
     fetch: Callable[[int], tuple[Any, str]]
     make: Callable[[Any], Item]
     digests: Sequence[str]
-    paths: Sequence[str] | None = None
-    threads: int = 1
-    feature_names: tuple[str, ...] = ()
+    paths: Sequence[str] | None = None  # the file of each input
+    threads: int = 1  # that may read at once
+    feature_names: tuple[str, ...] = ()  # of a table's columns
 
     def __post_init__(self) -> None:
         if len(self.ids) == 0:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -56,46 +57,23 @@ def say_lost(out: Path, found: str) -> LostError:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a run is; but for what ``FREE`` names, a rerun's must be the same.
+    """What a run is; but for what ``FREE`` names, a rerun's must be the same."""
 
-    Attributes:
-        sea: the ensemble: members with options, configuration, budget, seed, precision.
-        model: hashes of the model's weights, buffers and code, and of the preprocessing.
-        target: "predicted", "label", or a class number.
-        batch_size: inputs explained together. Batches are aligned to the whole data set, so
-            neither shards nor workers change what is computed together.
-        shard_size: inputs in a shard, a multiple of the batch size.
-        precision: how maps are stored.
-        stored_members: whether the members' maps are stored too.
-        curve: whether the model is asked about the top features, kept and removed.
-        device: "cpu" or "cuda".
-        internal_batch_size: the most evaluations in one pass; None: by memory.
-        labels: the model's class names.
-        shape: of an input.
-        count: how many inputs there are.
-        source: what the inputs are called.
-        threads: of each worker.
-        model_name: what the model is called.
-        feature_names: of a table's columns.
-        versions: of this package and those it stands on.
-        created: when the run began.
-    """
-
-    sea: Mapping[str, Any]
-    model: Mapping[str, str]
-    target: str | int
-    batch_size: int
-    shard_size: int
+    sea: Mapping[str, Any]  # members with options, configuration, budget, seed, precision
+    model: Mapping[str, str]  # hashes of weights, buffers and code, and of the preprocessing
+    target: str | int  # "predicted", "label", or a class number
+    batch_size: int  # aligned to the data set: shards and workers change no batch
+    shard_size: int  # a multiple of the batch size
     precision: Precision
     stored_members: bool
-    curve: bool
-    device: str
-    internal_batch_size: int | None
-    labels: Sequence[str]
-    shape: Sequence[int]
-    count: int
-    source: str
-    threads: int
+    curve: bool  # whether the model is asked about the top features, kept and removed
+    device: str  # "cpu" or "cuda"
+    internal_batch_size: int | None  # the most evaluations in one pass; None: by memory
+    labels: Sequence[str]  # the model's class names
+    shape: Sequence[int]  # of an input
+    count: int  # of inputs
+    source: str  # what the inputs are called
+    threads: int  # of each worker
     model_name: str = ""
     feature_names: Sequence[str] = ()
     versions: Mapping[str, str] = field(default_factory=VERSIONS.copy)
@@ -118,7 +96,7 @@ class Manifest:
         sea, model = facts.pop("sea"), facts.pop("model")
         return dict(_flatten("setting", sea | facts)) | dict(_flatten("model", model))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """One hash of all that must not change but for the inputs; rows hold it."""
         return hashlib.sha256(json.dumps(self.decisive, sort_keys=True).encode()).hexdigest()[:32]
@@ -247,8 +225,9 @@ def _compare_inputs(
     old = dict(zip(before["id"], before["digest"], strict=True))
     now = dict(zip(source.ids, source.digests, strict=True))
     failed = set[str]()
-    if retry_errors:
-        failed = {id_ for s in list_committed(folder) for id_ in find_failed(folder, s).values()}
+    for shard in list_committed(folder) if retry_errors else ():
+        with suppress(DamagedError):  # it is done anew
+            failed.update(find_failed(folder, shard).values())
     parts = {
         "new": [i for i in now if i not in old],
         "missing": [i for i in old if i not in now],
@@ -321,11 +300,8 @@ def describe_sea(sea: SEA) -> dict[str, Any]:
         "members": {entry.label: {"by": entry.member, **entry.options} for entry in sea.entries},
         "config": (own.config or SEAConfig()).to_dict(),
         "output": None if own.output is None else own.output.kind,
-        "seed": own.seed,
         "autocast": str(own.autocast),
-        "absent": own.absent,
-        "grid": own.grid,
-        "budget": own.budget,
+        **{name: getattr(own, name) for name in ("seed", "absent", "grid", "budget")},
     }
     found: dict[str, Any] = json.loads(json.dumps(facts, default=describe))
     return found

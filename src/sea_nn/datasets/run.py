@@ -11,9 +11,8 @@ import copy
 import errno
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from time import monotonic
@@ -54,7 +53,7 @@ N_TRIED = 100  # inputs that are tried to find some that load
 N_SAMPLE = 8  # inputs by which the model's outputs are understood
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
     """What came of a call: ``n_done`` and ``n_failed`` count rows of earlier calls too.
 
@@ -64,14 +63,14 @@ class Outcome:
 
     out: Path
     n_inputs: int
-    n_done: int = 0
-    n_fresh: int = 0
-    n_failed: int = 0
-    evaluations: int = 0
-    seconds: float = 0.0
-    bytes: int = 0
-    errors: dict[str, tuple[int, str]] = field(default_factory=dict)
-    given_up: tuple[int, ...] = ()
+    n_done: int
+    n_fresh: int
+    n_failed: int
+    evaluations: int
+    seconds: float
+    bytes: int
+    errors: Mapping[str, tuple[int, str]]
+    given_up: Sequence[int]
 
     def __str__(self) -> str:
         lines = [
@@ -223,7 +222,7 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
     # Of inputs that are tried again the content may be another one.
     key = {"run": manifest.key} if retry_errors else None
     there = find_whole(job.out, shards, lambda shard: key or manifest.bind(shard, job.source))
-    missing = (shard for shard in range(manifest.n_shards) if shard not in there)
+    missing = sorted({*range(manifest.n_shards)}.difference(there))
     tasks = [Task(shard, manifest.numbers(shard)) for shard in missing]
     failed = [Task(s, tuple(find_failed(job.out, s))) for s in there if retry_errors]
     tasks += [task for task in failed if task.numbers]
@@ -256,38 +255,39 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
                 str(job.out),
             ) from error
     manifest.check_there(job.out)
+    n_done, errors = _count_rows(job.out)
     outcome = Outcome(
         job.out,
         manifest.count,
+        n_done,
         n_fresh=progress.done - progress.before,
+        n_failed=sum(count for count, _ in errors.values()),
         evaluations=progress.evaluations,
         seconds=monotonic() - started,
         bytes=progress.bytes,
-        given_up=tuple(given_up),
+        errors=errors,
+        given_up=given_up,
     )
-    _count_rows(outcome)
-    lost = outcome.n_inputs - outcome.n_done
-    if lost:
+    if n_done < manifest.count:
         progress.end(
-            f"stopped: {outcome.n_done} of {outcome.n_inputs} inputs are in {job.out}; start the "
-            "same command again to go on"
+            f"stopped: {n_done} of {manifest.count} inputs are in {job.out}; start the same "
+            "command again to go on"
         )
         if not given_up:
-            raise say_lost(job.out, f"{lost} of {outcome.n_inputs} inputs are missing")
+            raise say_lost(job.out, f"{manifest.count - n_done} of {manifest.count} are missing")
     return outcome
 
 
-def _count_rows(outcome: Outcome) -> None:
-    kinds = Counter[str]()
-    for shard in list_committed(outcome.out):
-        rows, facts = read_rows(outcome.out, shard, ["id", "error", "error_kind"])
-        if not tensors_path(outcome.out, shard, facts).is_file():
+def _count_rows(out: Path) -> tuple[int, dict[str, tuple[int, str]]]:
+    """How many inputs have a row; by kind how many failed, and the first one's message."""
+    count, errors = 0, dict[str, tuple[int, str]]()
+    for shard in list_committed(out):
+        rows, facts = read_rows(out, shard, ["id", "error", "error_kind"])
+        if not tensors_path(out, shard, facts).is_file():
             continue
-        outcome.n_done += len(rows)
+        count += len(rows)
         for row in rows.to_pylist():
             if row["error"] is not None:
-                kind = row["error_kind"]
-                kinds[kind] += 1
-                _, example = outcome.errors.get(kind, (0, f"{row['id']}: {row['error']}"))
-                outcome.errors[kind] = kinds[kind], example
-    outcome.n_failed = kinds.total()
+                known, example = errors.get(row["error_kind"], (0, f"{row['id']}: {row['error']}"))
+                errors[row["error_kind"]] = known + 1, example
+    return count, errors

@@ -156,31 +156,29 @@ def explain_inputs(
     found: dict[int, Result] = {}
     for number, item in loaded.items():
         if isinstance(item, ItemError):
-            found[number] = _fail(item), None
+            found[number] = _start_row(job, number, None, item), None
         else:
             batches.setdefault(number // job.manifest.batch_size, {})[number] = item
     tick(len(found))
     for batch in batches.values():
         found |= _explain_or_halve(job, batch)
         tick(len(batch))
-    source, results = job.source, dict[int, Result]()
-    for number, item in loaded.items():
-        row: dict[str, Any] = {
-            "index": number,
-            "id": source.ids[number],
-            "path": None if source.paths is None else source.paths[number],
-            "label": item.label if isinstance(item, Item) else None,
-            "evaluations": 0,
-            "error": None,
-        }
-        own, tensors = found[number]
-        results[number] = row | own, tensors
-    return results
+    return {number: found[number] for number in loaded}
 
 
-def _fail(error: ItemError) -> dict[str, Any]:
-    """The columns of an input that could not be explained."""
-    return {"error_kind": error.kind, "error": str(error)}
+def _start_row(
+    job: Job, number: int, label: int | None, error: ItemError | None = None
+) -> dict[str, Any]:
+    """What is known of an input before it is explained, or if it cannot be."""
+    return {
+        "index": number,
+        "id": job.source.ids[number],
+        "path": None if job.source.paths is None else job.source.paths[number],
+        "label": label,
+        "evaluations": 0,
+        "error_kind": None if error is None else error.kind,
+        "error": None if error is None else str(error),
+    }
 
 
 def _explain_or_halve(job: Job, items: Mapping[int, Item]) -> dict[int, Result]:
@@ -193,7 +191,8 @@ def _explain_or_halve(job: Job, items: Mapping[int, Item]) -> dict[int, Result]:
         torch.cuda.empty_cache()
     numbers, half = list(items), len(items) // 2
     if not half:
-        return {numbers[0]: (_fail(failure), None)}
+        row = _start_row(job, numbers[0], items[numbers[0]].label, failure)
+        return {numbers[0]: (row, None)}
     found: dict[int, Result] = {}
     for part in (numbers[:half], numbers[half:]):
         found |= _explain_or_halve(job, {number: items[number] for number in part})
@@ -255,7 +254,8 @@ def _explain(job: Job, items: Mapping[int, Item]) -> dict[int, Result]:
     n_classes = n_ranked if n_ranked < COUNT else MOST_CLASSES  # all, or who knows how many
     found: dict[int, Result] = {}
     for i, (number, item) in enumerate(items.items()):
-        row: dict[str, Any] = {name: values[i] for name, values in columns.items()}
+        row = _start_row(job, number, item.label)
+        row |= {name: values[i] for name, values in columns.items()}
         checked = zip((*e.methods, "SEA"), empty[i], strict=True)
         checks = [f"{name}: flat" for name, is_empty in checked if is_empty]
         row |= {
@@ -271,7 +271,7 @@ def _explain(job: Job, items: Mapping[int, Item]) -> dict[int, Result]:
             row["correct"] = row["predicted"] == item.label if known else None
         dead = bool(e.methods) and bool(flat[i].all())
         if dead:
-            row |= _fail(ItemError("dead", DEAD))
+            row |= {"error_kind": "dead", "error": DEAD}
         found[number] = row, None if dead else {name: t[i] for name, t in tensors.items()}
     return found
 

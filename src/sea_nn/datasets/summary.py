@@ -1,4 +1,4 @@
-"""What a data set of explanations says, class by class, read one shard at a time.
+"""What a data set of explanations says, class by class, and a page that shows it.
 
 By class: the mean map, the class-level SEA map [M9], how far and where members disagree, evidence
 that gathers at one place of the frame (a likely shortcut), prototypes and outliers by map.
@@ -6,21 +6,28 @@ that gathers at one place of the frame (a likely shortcut), prototypes and outli
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d, cosine_similarity
+from torch.nn.functional import adaptive_avg_pool2d, cosine_similarity, interpolate
 
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
+from sea_nn.explanation.atomic import write_atomically
 from sea_nn.paper.agreement import disagreement
 from sea_nn.paper.ensemble import ensemble_class
 from sea_nn.paper.heatmaps import scale
+from sea_nn.show.viewer import write_summary_page
+from sea_nn.show.viewer.describe import describe_panel
 
 SIDE = 28
 """Maps of images are compared on a grid of at most so many cells a side."""
@@ -31,60 +38,43 @@ SUSPECT = 2.0
 """Evidence in a zone is suspect if it is so many times what an even spread would put there."""
 TYPICAL = 0.6  # share of a class's inputs that must show it
 FEWEST = 5  # inputs of a class of which anything is said
+PAGE = "summary.html"
+MOST_SHOWN = 60
+"""Classes with maps on the page; the table has them all."""
+COLUMNS = ("name", "inputs", "accuracy", "score", "agreement", "keep_10", "remove_10",
+           "shortcuts")  # fmt: skip
+HEADINGS = ("class", "inputs", "accuracy", "score", "members' agreement",
+            "left on top 10 %", "left without them", "likely shortcuts")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Shortcut:
-    """Evidence that gathers outside of where objects are.
+    """Evidence that gathers outside of where objects are."""
 
-    Attributes:
-        zone: "border", a corner, "outside the mask", or "cell (row, column)".
-        times: how many times the evidence that an even spread would put there, the median.
-        share: the share of the class's inputs in which it is at least twice that.
-    """
-
-    zone: str
-    times: float
-    share: float
+    zone: str  # "border", a corner, "outside the mask", or "cell (row, column)"
+    times: float  # how many times the evidence of an even spread, the median
+    share: float  # of the class's inputs, in which it is at least twice that
 
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """What the explanations of one class say.
-
-    Attributes:
-        number: the class.
-        name: its name.
-        count: explained inputs.
-        accuracy: the share, of those with a label, that was predicted right; None without labels.
-        score: mean of what the model says of it: its probability, or of a regression the value.
-        agreement: mean Spearman correlation between members; None of a single member.
-        mean_map: mean of maps that each sum to 1, on the grid.
-        class_map: the class-level SEA map on the grid; of fewer than five inputs the mean map.
-        disagreement: where members disagree, on the grid; None without members' maps.
-        keep: mean score with only the top 1, 2, 5, 10, 20, 50 % left.
-        remove: mean score without them.
-        shortcuts: places that carry evidence across inputs though objects move.
-        prototypes: ids of the inputs whose maps are nearest to the class's mean map.
-        outliers: ids of those furthest from it.
-        pictures: thumbnails and maps on the grid of prototypes and outliers, by id.
-    """
+    """What the explanations of one class say; maps are on the grid."""
 
     number: int
     name: str
-    count: int
-    accuracy: float | None
-    score: float | None
-    agreement: float | None
-    mean_map: Tensor
-    class_map: Tensor
-    disagreement: Tensor | None
-    keep: Sequence[float]
-    remove: Sequence[float]
-    shortcuts: Sequence[Shortcut]
-    prototypes: Sequence[str]
-    outliers: Sequence[str]
-    pictures: Mapping[str, tuple[Tensor | None, Tensor]]
+    count: int  # of explained inputs
+    accuracy: float | None  # of those with a label
+    score: float | None  # mean of what the model says of it: its probability, or the value
+    agreement: float | None  # mean Spearman correlation between members
+    mean_map: Tensor  # of maps that each sum to 1
+    class_map: Tensor  # the class-level SEA map; of fewer than five inputs the mean map
+    disagreement: Tensor | None  # where members disagree, if the run kept their maps
+    keep: Sequence[float]  # mean score with only the top 1, 2, 5, 10, 20, 50 % left
+    remove: Sequence[float]  # mean score without them
+    shortcuts: Sequence[Shortcut]  # places that carry evidence across inputs though objects move
+    prototypes: Sequence[str]  # ids of the inputs whose maps are nearest to the mean map
+    outliers: Sequence[str]  # ids of those furthest from it
+    pictures: Mapping[str, tuple[Tensor | None, Tensor]]  # their thumbnails and maps, by id
 
 
 @dataclass(frozen=True)
@@ -279,3 +269,61 @@ def _zones(height: int, width: int) -> dict[str, Tensor]:
     tall, wide = max(1, round(FRAME * height)), max(1, round(FRAME * width))
     border[tall : height - tall, wide : width - wide] = False
     return {"border": border, **zones}
+
+
+def write_pages(summary: Summary, folder: Path) -> Path:
+    """Write the page and the table as a CSV file; return the page's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = summary.table()
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["class"])
+    writer.writeheader()
+    writer.writerows(rows)
+    with write_atomically(folder / "summary.csv") as file:
+        file.write(text.getvalue().encode())
+    failed = ", ".join(f"{n} failed ({kind})" for kind, n in sorted(summary.errors.items()))
+    notes = [f"{summary.n_done} of {summary.n_inputs} inputs explained. {failed}".strip()]
+    strips = [describe_class(c) for c in summary.classes[:MOST_SHOWN]]
+    if len(rows) > len(strips):
+        left_out = len(rows) - len(strips)
+        notes.append(f"Maps of the {len(strips)} largest classes; {left_out} more in the table.")
+    title = f"What {summary.model or 'the model'} looks at, by class"
+    table = [[_write_cell(row[column]) for column in COLUMNS] for row in rows]
+    return write_summary_page(folder / PAGE, title, notes, HEADINGS, table, strips)
+
+
+def describe_class(c: ClassSummary) -> dict[str, Any]:
+    """The class's maps, then prototypes and outliers, as a row of panels."""
+    panels = [describe_panel("mean map", _flatten(c.mean_map))]
+    panels.append(describe_panel("class map (SEA)", _flatten(c.class_map)))
+    if c.disagreement is not None:
+        panels.append(describe_panel("members disagree", _flatten(c.disagreement)))
+    for title, ids in (("prototype", c.prototypes), ("outlier", c.outliers)):
+        for id_ in ids:
+            panels.append(_describe_example(f"{title}: {os.path.basename(id_)}", *c.pictures[id_]))
+    said = [
+        f"Likely shortcut: {s.zone} holds {s.times:.1f} times the evidence of an even spread; "
+        f"in {s.share:.0%} of the inputs far more than its share."
+        for s in c.shortcuts
+    ]
+    return {"title": c.name, "note": " ".join(said), "panels": panels}
+
+
+def _describe_example(title: str, thumbnail: Tensor | None, small: Tensor) -> dict[str, Any]:
+    if thumbnail is None or small.ndim == 1:
+        return describe_panel(title, _flatten(small))
+    if small.ndim == 3:
+        small = small[len(small) // 2]  # the slice that the picture shows
+    size = (int(thumbnail.shape[0]), int(thumbnail.shape[1]))
+    large = interpolate(small[None, None].float(), size, mode="nearest")[0, 0]
+    return describe_panel(title, large, thumbnail.expand(-1, -1, 3).to(torch.uint8).numpy())
+
+
+def _flatten(values: Tensor) -> Tensor:
+    return values.amax(0) if values.ndim == 3 else values  # a volume, seen along its depth
+
+
+def _write_cell(value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

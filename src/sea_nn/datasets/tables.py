@@ -144,11 +144,8 @@ def _read_parquet(path: Path) -> tuple[list[str], list[list[Any]]]:
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text in UTF-8 ({error}); save it as such") from error
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
     head, body = rows[0] if rows else [], [row for row in rows[1:] if row]
     for number, row in enumerate(body, 2):
         if len(row) != len(head):
