@@ -1,24 +1,18 @@
 """The golden set: some 30 small explanations, recorded once, that later versions are held to.
 
-``SAME`` are those that must not change: the paper's form, members' maps, class maps, constraints.
-``LEARNED`` are recorded as well, for looking back: what is learned from answers within a budget is
-free to get better.
+They are those that must not change: the paper's form, members' maps, class maps, constraints.
 
-    python -m tests.golden            # write tests/golden.safetensors with the installed version
-    python -m tests.golden --learned  # say how far today's learned maps are from the recorded ones
+    python -m tests.golden            # record those of ``SAME`` anew, by the installed version
 """
 
 from __future__ import annotations
 
-import argparse
-import inspect
 import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -117,16 +111,6 @@ def make_image_pair() -> Tensor:
     return draw(2, 3, 16, 16)
 
 
-def explain_with_constraints() -> Found:
-    required, forbidden = torch.zeros(2, 6, dtype=torch.bool)
-    required[4], forbidden[1] = True, True
-    bounds = {"required": required, "forbidden": forbidden, "epsilon": 0.01}
-    call: dict[str, Any] = bounds
-    if "constraints" in inspect.signature(SEA.explain).parameters:
-        call = {"constraints": sea_nn.Constraints(**bounds)}
-    return take(SEA(make_table(), "paper").explain(draw(2, 6), **call))
-
-
 def ensemble_constrained() -> Found:
     required, forbidden = torch.zeros(2, 6, 6, dtype=torch.bool)
     required[0, 0], forbidden[3, 3] = True, True
@@ -170,19 +154,6 @@ def run_a_data_set() -> Found:
         return {"maps": torch.stack([row.map for row in rows])}
 
 
-def explain_texts(**options: Any) -> Any:
-    from tests.helpers.texts import SHORT, TEXT, make_classifier, make_tokenizer
-
-    sea = SEA.for_text(make_classifier(), make_tokenizer(), **options)
-    return sea.explain([TEXT, SHORT], target=0)
-
-
-def run_text_members() -> Found:
-    names = ("saliency", "input_x_gradient", "integrated_gradients", "attention_rollout")
-    e = explain_texts(methods=(*names, "leave_one_out"), budget=120)
-    return {name: e.maps[:, k] for k, name in enumerate(e.methods)}
-
-
 def sum_a_mask(output: Tensor) -> Tensor:
     """A target of one's own: a function of the model's output."""
     return output[:, 0] - 0.5 * output[:, 2]
@@ -192,6 +163,23 @@ def attribute_both() -> Found:
     inputs = (draw(2, 2, 8, 8), draw(2, 3))
     image, row = SEA(set_weights(Both()), "paper").attribute(inputs, target=1)
     return {"image": image, "row": row}
+
+
+def explain_with_constraints() -> Found:
+    required, forbidden = torch.zeros(2, 6, dtype=torch.bool)
+    required[4], forbidden[1] = True, True
+    bounds = sea_nn.Constraints(required, forbidden, epsilon=0.01)
+    return take(SEA(make_table(), "paper").explain(draw(2, 6), constraints=bounds))
+
+
+def run_text_members() -> Found:
+    from tests.helpers.texts import SHORT, TEXT, make_classifier, make_tokenizer
+
+    names = ("saliency", "input_x_gradient", "integrated_gradients", "attention_rollout")
+    methods = (*names, "leave_one_out")
+    sea = SEA.for_text(make_classifier(), make_tokenizer(), methods=methods, budget=120)
+    e = sea.explain([TEXT, SHORT], target=0)
+    return {name: e.maps[:, k] for k, name in enumerate(e.methods)}
 
 
 RANDOM = (
@@ -239,89 +227,19 @@ SAME: dict[str, Callable[[], Found]] = {
 }
 
 
-def learn_about_an_image(budget: int) -> Found:
-    return take(SEA(make_cnn(), budget=budget).explain(make_image_pair()))
-
-
-LEARNED: dict[str, Callable[[], Found]] = {
-    "learned_34": lambda: learn_about_an_image(34),
-    "learned_128": lambda: learn_about_an_image(128),
-    "learned_512": lambda: learn_about_an_image(512),
-    "learned_contrast": lambda: take(
-        SEA(make_cnn(), budget=128).explain(make_image_pair(), target=(3, 1))
-    ),
-    "learned_table": lambda: take(SEA(make_table(), budget=64).explain(draw(3, 6))),
-    "learned_series": lambda: take(SEA(make_series(), budget=128).explain(draw(2, 2, 20))),
-    "learned_volume": lambda: take(SEA(make_volume(), budget=128).explain(draw(1, 1, 8, 8, 8))),
-    "learned_text": lambda: take(explain_texts(budget=64)),
-}
-
-
-def find(cases: dict[str, Callable[[], Found]], name: str) -> Found:
+def find(name: str) -> Found:
     """What this version says of one case, as it is recorded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {f"{name}.{key}": keep(value) for key, value in cases[name]().items()}
-
-
-def keep(value: Tensor) -> Tensor:
-    return (value.float() if value.is_floating_point() else value).detach().contiguous()
-
-
-def read() -> Found:
-    """The recorded tensors; ``file`` holds the bytes of a file of release 0.1."""
-    return load_file(FILE)
-
-
-def save_explanations() -> Found:
-    """Two explanations as files, with and without a budget: their bytes, to be opened later."""
-    found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, sea in (
-            ("paper", SEA(make_cnn(), "paper")),
-            ("learned", SEA(make_cnn(), budget=34)),
-        ):
-            e = sea.explain(draw(1, 3, 16, 16))
-            path = e.save(Path(folder) / f"{name}.safetensors")
-            found[f"file.{name}"] = torch.from_numpy(
-                np.frombuffer(path.read_bytes(), np.uint8).copy()
-            )
-            found[f"file.{name}.attribution"] = keep(e.attribution)
-            found[f"file.{name}.order"] = keep(e.order)
-    return found
-
-
-def record() -> None:
-    found: Found = {}
-    for cases in (SAME, LEARNED):
-        for name in cases:
-            found |= find(cases, name)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found |= save_explanations()
-    save_file(found, FILE)
-    print(f"{FILE.name}: {len(found)} tensors, {FILE.stat().st_size / 1e3:.0f} kB")
-
-
-def compare_learned() -> None:
-    """How far today's learned maps are from the recorded ones."""
-    recorded = read()
-    for name in LEARNED:
-        ours, theirs = (
-            tensors[f"{name}.attribution"].flatten(1).double()
-            for tensors in (find(LEARNED, name), recorded)
-        )
-        pairs = torch.stack([torch.stack(pair) for pair in zip(ours, theirs, strict=True)])
-        correlation = torch.stack([torch.corrcoef(pair)[0, 1] for pair in pairs])
-        print(f"{name:18} correlation with the recorded map {correlation.mean():.3f}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--learned", action="store_true")
-    compare_learned() if parser.parse_args().learned else record()
+        found = SAME[name]()
+    for key, value in found.items():
+        found[key] = value.float() if value.is_floating_point() else value
+    return {f"{name}.{key}": value.detach().contiguous() for key, value in found.items()}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main()
+    recorded = load_file(FILE)  # with what files of release 0.1 held, which no version writes
+    for name in SAME:
+        recorded |= find(name)
+    save_file(recorded, FILE)

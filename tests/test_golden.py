@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from sea_nn import Explanation
-from tests.golden import SAME, find, read
+from tests.golden import FILE, SAME, find
 
 MEMBERS = 1e-5  # their sums run in another order where passes are batched otherwise
 EXACT = 1e-6
@@ -12,7 +13,7 @@ EXACT = 1e-6
 
 @pytest.fixture(scope="module")
 def recorded():
-    return read()
+    return load_file(FILE)
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -22,7 +23,7 @@ def test_an_explanation_is_the_recorded_one(name, recorded):
     if name == "data_set":
         pytest.importorskip("pyarrow", reason="whole data sets need pyarrow")
     tolerance = MEMBERS if name in ("members", "attention", "columns", "text") else EXACT
-    for key, found in find(SAME, name).items():
+    for key, found in find(name).items():
         expected = recorded[key]
         assert found.shape == expected.shape, key
         atol = tolerance * max(1.0, float(expected.abs().max()))

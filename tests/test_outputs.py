@@ -10,7 +10,6 @@ from matplotlib.text import Text
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-import sea_nn
 from sea_nn import SEA, Explanation, explain_dataset, read_dataset
 from sea_nn.app.load import Columns, of_columns
 from sea_nn.app.session import Session
@@ -146,18 +145,6 @@ def test_a_notice_is_one_warning_a_call_and_one_check(x):
     assert not [c for c in SEA(build("value"), FAST, output="value").explain(x).checks if c.advice]
 
 
-def test_explaining_changes_nothing_that_another_call_could_see(x):
-    def model(x: Tensor) -> Tensor:
-        return x.flatten(1).mean(1, keepdim=True).clamp(min=0)
-
-    sea = SEA(model, FAST)
-    with pytest.warns(AssumptionWarning, match="from 0 to 1"):
-        sea.explain(x * 0.1)
-    assert sea.settings.output is None
-    with pytest.warns(AssumptionWarning, match="taken for a logit"):
-        sea.explain(x * 10)
-
-
 class Pair(nn.Module):
     """Returns features and logits."""
 
@@ -247,11 +234,12 @@ def test_answers_are_scores(kind, x):
     torch.testing.assert_close(answers[:, 0], truth(kind, model(x * left).detach())[:, 0])
 
 
-@pytest.mark.parametrize("name", ["deletion:mean,steps=4", "insertion:mean,steps=4"])
-@pytest.mark.parametrize("metric", ["curve", "aupc"])
-def test_curves_follow_the_score(kind, x, name, metric):
+CURVES = ("deletion:mean,steps=4", "insertion:mean,steps=4", "aupc_windows:mean,size=2,points=3")
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_curves_follow_the_score(kind, x, name):
     model, maps = build(kind), {"a": torch.rand(4, 8, 8)}
-    name = name if metric == "curve" else "aupc_windows:mean,size=2,points=3"
     scores = score_maps(model, x, 0, maps, [name], random=False, output=kind)
     curve = scores.curves[name][:, 0]
     start = truth(kind, model(x).detach())[:, 0]
@@ -296,28 +284,23 @@ def test_metrics_warn_once_of_what_they_assume(x):
     assert len(heard) == 1
 
 
-def test_answers_that_are_no_numbers_are_refused(x):
+@pytest.mark.parametrize(
+    ("kind", "change", "match"),
+    [
+        ("logits", torch.nan, r"NaN for .* inputs with features hidden"),
+        ("probabilities", -2, "outside 0 to 1"),
+    ],
+)
+def test_answers_with_features_hidden_that_make_no_sense_are_refused(kind, change, match, x):
     def model(points: Tensor) -> Tensor:
-        rows = build("logits")(points)
-        return torch.where((points == 0).flatten(1).any(1, keepdim=True), torch.nan, rows)
+        rows = build(kind)(points)
+        return torch.where((points == 0).flatten(1).any(1, keepdim=True), rows + change, rows)
 
     maps = {"a": torch.rand(4, 8, 8)}
-    with pytest.raises(InputError, match=r"NaN for .* inputs with features hidden"):
-        score_maps(model, x, 0, maps, ["deletion:black"], bounds=(0, 1))
-    with pytest.raises(InputError, match=r"NaN for .* inputs with features hidden"):
-        ask_only(model, x, 0, torch.rand(4, 2, 8, 8) > 0.5, "baseline")
-
-
-def test_answers_outside_the_probabilities_are_refused(x):
-    def model(points: Tensor) -> Tensor:
-        rows = build("probabilities")(points)
-        return torch.where((points == 0).flatten(1).any(1, keepdim=True), rows - 2, rows)
-
-    with pytest.raises(InputError, match="outside 0 to 1"):
-        score_maps(
-            model, x, 0, {"a": torch.rand(4, 8, 8)}, ["deletion:black"],
-            bounds=(0, 1), output="probabilities",
-        )  # fmt: skip
+    with pytest.raises(InputError, match=match):
+        score_maps(model, x, 0, maps, ["deletion:black"], bounds=(0, 1), output=kind)
+    with pytest.raises(InputError, match=match):
+        ask_only(model, x, 0, torch.rand(4, 2, 8, 8) > 0.5, "baseline", kind)
 
 
 def test_of_several_values_the_caller_chooses(x):
@@ -433,25 +416,3 @@ def test_the_doctor_checks_what_outputs_are(x):
     assert any("one output" in check.message for check in checks)
     checks = examine(build("value"), x, methods=FAST, output="value")
     assert not any("one output" in check.message for check in checks)
-
-
-def test_only_one_module_turns_outputs_into_probabilities():
-    """The room of the mathematics sees no model (an import contract), and examples play one."""
-    home = Path(sea_nn.__file__).parent
-    bench = home.parent / "sea_bench" / "experiments"
-    exempt = (
-        *(home / "model" / "outputs.py", *(home / "paper").glob("*.py")),
-        *(home / "function").glob("*.py"),
-        home / "members" / "attention.py",  # attention's own softmax
-        # The bench asks and predicts in forms of its own, which share no code with the library's.
-        *(bench / f"{name}.py" for name in ("asking", "rivals", "submodular", "texts")),
-        home.parent / "sea_bench" / "speed" / "metrics.py",
-    )
-    found = [
-        f"{path.relative_to(home.parent)}:{number}"
-        for folder in (home, home.parent / "sea_bench")
-        for path in {*folder.rglob("*.py")} - {*exempt}
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if re.search(r"\.(softmax|sigmoid)\(", line) and not line.startswith((">>>", "..."))
-    ]
-    assert found == []

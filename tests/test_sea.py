@@ -93,15 +93,6 @@ def test_additional_arguments_reach_the_model(cnn, x):
     assert e.target.tolist() == [7, 7, 7]
 
 
-def test_rows_of_a_table_keep_the_names_of_their_columns():
-    table = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
-    e = SEA(table, ("saliency", "integrated_gradients")).explain(
-        torch.randn(4, 5), about=About(feature_names=list("abcde"))
-    )
-    assert e.attribution.shape == (4, 5)
-    assert e.feature_names == tuple("abcde")
-
-
 def test_a_feature_mask_makes_groups_that_share_one_value(cnn, x):
     mask = torch.arange(28 * 28).reshape(28, 28) // (28 * 7)  # four bands
     e = SEA(cnn, FAST).explain(x, feature_mask=mask)
@@ -110,6 +101,11 @@ def test_a_feature_mask_makes_groups_that_share_one_value(cnn, x):
     for band in range(4):
         assert len(e.attribution[0, 0][mask == band].unique()) == 1
     assert e.top_mask(1).sum((1, 2)).tolist() == [28 * 7] * 3
+    methods = (name for name in FAST)  # they may come one by one
+    wide = SEA(cnn, methods).attribute(x, feature_mask=mask.expand(len(x), 3, 28, 28))
+    assert torch.equal(wide, e.attribution)
+    with pytest.raises(InputError, match="one by one"):
+        SEA(cnn, FAST).attribute(x, feature_mask=torch.stack([mask, mask, mask + (mask > 1)]))
     with pytest.raises(KindError, match="whole numbers"):
         SEA(cnn, FAST).attribute(x, feature_mask=mask.float())
     with pytest.raises(InputError, match="broadcast"):
@@ -227,16 +223,6 @@ def test_inputs_are_their_own_pictures_where_none_were_given(cnn, x):
     assert SEA(table, FAST).explain(torch.rand(2, 4)).images is None
 
 
-def test_a_feature_mask_may_repeat_itself_over_inputs_and_channels(cnn, x):
-    blocks = (torch.arange(28) // 7)[:, None] * 4 + torch.arange(28) // 7
-    expected = SEA(cnn, FAST).attribute(x, feature_mask=blocks)
-    for mask in (blocks.expand(1, 1, 28, 28), blocks.expand(len(x), 3, 28, 28)):
-        assert torch.equal(SEA(cnn, FAST).attribute(x, feature_mask=mask), expected)
-    other = torch.stack([blocks + number * (blocks > 5) for number in range(len(x))])
-    with pytest.raises(InputError, match="one by one"):
-        SEA(cnn, FAST).attribute(x, feature_mask=other)
-
-
 def test_an_explanation_says_how_its_members_ran(cnn, x, tmp_path):
     made = SEA(cnn, [("integrated_gradients", {"n_steps": 7}), "smooth_ig"]).explain(
         x, baselines=0.5
@@ -257,13 +243,6 @@ def test_inputs_of_no_known_kind_are_refused_before_any_work():
 
     with pytest.raises(InputError, match=r"\[N, C, H, W\]"):
         SEA(fail).explain(torch.rand(1, 1, 2, 4, 4, 4))
-
-
-def test_methods_may_come_one_by_one(cnn, x):
-    expected = SEA(cnn, FAST).explain(x)
-    sea = SEA(cnn, (name for name in FAST))
-    for _ in range(2):
-        assert torch.equal(sea.explain(x).attribution, expected.attribution)
 
 
 def test_channels_last_pictures_are_refused():

@@ -13,14 +13,7 @@ from sea_nn.questions.absent import blur
 from tests.helpers.networks import build_pooled, draw_bright
 
 
-@pytest.fixture(scope="module")
-def model():
-    return build_pooled()
-
-
-@pytest.fixture(scope="module")
-def x():
-    return draw_bright()
+model, x = build_pooled(), draw_bright()
 
 
 def _difference(model, x, a, b):
@@ -28,7 +21,7 @@ def _difference(model, x, a, b):
         return model(x)[:, a] - model(x)[:, b]
 
 
-def test_gains_of_a_contrast_sum_to_the_change_of_the_logits_difference(model, x):
+def test_gains_of_a_contrast_sum_to_the_change_of_the_logits_difference():
     e = SEA(model, budget=64).explain(x, target=(2, 0))
     wanted = _difference(model, x, 2, 0) - _difference(model, blur(x), 2, 0)
     torch.testing.assert_close(e.gains.sum(1), wanted, atol=1e-4, rtol=1e-3)
@@ -38,7 +31,7 @@ def test_gains_of_a_contrast_sum_to_the_change_of_the_logits_difference(model, x
     torch.testing.assert_close(e.predict(whole)[:, 0], e.score, atol=2e-3, rtol=0)
 
 
-def test_members_of_a_contrast_explain_the_difference(model, x):
+def test_members_of_a_contrast_explain_the_difference():
     methods = ("saliency", "integrated_gradients", "guided_grad_cam", "deeplift", "occlusion")
     pair = compute_maps(model, x, (2, 0), methods)
     single = nn.Linear(3, 1, bias=False)
@@ -49,7 +42,7 @@ def test_members_of_a_contrast_explain_the_difference(model, x):
         torch.testing.assert_close(pair.maps[name], wanted.maps[name], atol=1e-5, rtol=1e-4)
 
 
-def test_callables_get_a_model_of_the_difference(model, x):
+def test_callables_get_a_model_of_the_difference():
     import captum
 
     member = from_captum(captum.attr.InputXGradient)
@@ -59,7 +52,7 @@ def test_callables_get_a_model_of_the_difference(model, x):
         compute_maps(model, x, [(2, 0), (1, 0)], [member])
 
 
-def test_each_input_may_have_its_own_pair(model, x):
+def test_each_input_may_have_its_own_pair():
     sea = SEA(model, budget=40)
     both = sea.explain(x, target=[(2, 0), (0, 1)])
     alone = sea.explain(x[1:], target=(0, 1))
@@ -68,12 +61,7 @@ def test_each_input_may_have_its_own_pair(model, x):
     assert both.rival.tolist() == [0, 1]
 
 
-def test_the_paper_form_takes_a_contrast_too(model, x):
-    e = SEA(model, "paper").explain(x, target=(2, 0))
-    assert e.name(0) == "class 2, not 0"
-
-
-def test_a_contrast_is_named_saved_and_sliced(model, x, tmp_path):
+def test_a_contrast_is_named_saved_and_sliced(tmp_path):
     e = SEA(model, budget=40).explain(x, target=(2, 0), labels=["cat", "dog", "owl"])
     assert e.name(0) == "owl, not cat"
     assert "owl, not cat" in e.summary()
@@ -111,7 +99,7 @@ def test_probabilities_are_contrasted_by_their_ratio():
         ([(0, 1)] * 3, "for each of the 2 inputs"),
     ],
 )
-def test_pairs_that_mean_nothing_are_refused(model, x, target, message):
+def test_pairs_that_mean_nothing_are_refused(target, message):
     with pytest.raises(InputError, match=message):
         SEA(model, budget=40).explain(x, target=target)
 
@@ -144,7 +132,7 @@ def test_a_plain_function_can_be_read_too():
     torch.testing.assert_close(e.gains.sum(1), torch.tensor([8.0]))
 
 
-def test_a_function_that_gives_no_number_an_input_is_refused(model, x):
+def test_a_function_that_gives_no_number_an_input_is_refused():
     with pytest.raises(InputError, match="one number an input"):
         SEA(model, budget=40).explain(x, target=lambda output: output)
 

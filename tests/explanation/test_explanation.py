@@ -136,6 +136,9 @@ def test_indexing_takes_one_input_or_a_slice():
         e[5:]
     with pytest.raises(KindError, match="integer or a slice"):
         e["a"]
+    mine = replace(e, features=e.features.expand(3, -1, -1).clone())
+    assert mine[1].features.shape == (1, 32, 32)
+    assert torch.equal(mine[1:].top_mask(5), e[1:].top_mask(5))
 
 
 def test_checks_of_one_input_follow_it():
@@ -149,13 +152,6 @@ def test_checks_of_one_input_follow_it():
         replace(own[1], subject="input 0"),
     )
     assert e[1:].checks == (*CHECKS, replace(own[1], subject="input 1"))
-
-
-def test_indexing_takes_each_input_own_features():
-    e = explain_images()
-    mine = replace(e, features=e.features.expand(3, -1, -1).clone())
-    assert mine[1].features.shape == (1, 32, 32)
-    assert torch.equal(mine[1:].top_mask(5), e[1:].top_mask(5))
 
 
 @pytest.mark.parametrize(
@@ -183,30 +179,21 @@ def test_parts_that_do_not_fit_are_named(change, message):
         replace(explain_images(), **change)
 
 
-def test_check_levels_are_three():
-    with pytest.raises(InputError, match="ok, warn, fail"):
-        Check("bad", "x", "y")
-
-
 def test_summary_names_what_matters():
     text = explain_images().summary()
+    assert "questions" not in text
+    e = explain_in_budget()
+    assert f"{e.questions} questions about sets of features of each input" in e.summary()
     for word in ("3 inputs", "a small network", "integrated_gradients", "kind <1>", "64 features"):
         assert word in text
     first = divmod(int(explain_images().order[0, 0]), 8)
     assert f"{first}, (" in text
-    assert "half" not in text
     assert "1 of 2 fine" in text
     assert "Take smaller windows." in text
     assert explain_table().summary().count("class ") == 2
     assert f"column {int(explain_table().order[1, 0])} in $, " in explain_table().summary()
     channel, step = divmod(int(explain_series().order[0, 0]), 40)
     assert f"sensor {channel} at {step}, " in explain_series().summary()
-
-
-def test_summary_counts_the_questions_if_there_were_any():
-    assert "questions" not in explain_images().summary()
-    e = explain_in_budget()
-    assert f"{e.questions} questions about sets of features of each input" in e.summary()
 
 
 class Tags(HTMLParser):
@@ -260,15 +247,6 @@ def test_saved_explanation_loads_as_it_was(explanation, tmp_path):
     again = Explanation.load(loaded.save(tmp_path / "y.safetensors"))
     assert torch.equal(again.maps, loaded.maps)
     assert (tmp_path / "y.safetensors").read_bytes() == path.read_bytes()
-
-
-def test_files_of_release_0_1_load_without_the_answers_that_they_hold(tmp_path):
-    path = explain_images().save(tmp_path / "x.safetensors")
-    rewrite(path, lambda f: f["provenance"]["config"].update(rounds=1, regions=16),
-            lambda t: t.update(answers=t["maps"][:, 0]))  # fmt: skip
-    loaded = Explanation.load(path)
-    assert torch.equal(loaded.order, explain_images().order)
-    assert loaded.questions == 0
 
 
 def test_a_file_that_release_0_1_wrote_still_opens(tmp_path):
