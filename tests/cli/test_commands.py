@@ -252,8 +252,8 @@ def test_without_a_terminal_the_time_left_is_told_from_the_pace(monkeypatch, cap
     for now, done in ((0.0, 2), (100.0, 4), (200.0, 5)):  # two were remembered
         bar.show("scoring", done)
     assert capsys.readouterr().err.splitlines() == [
-        "scoring, 67% done, about 2 min left",
-        "scoring, 83% done, about 67 s left",
+        "scoring, 67% done, about 0:01:40 left",
+        "scoring, 83% done, about 0:01:07 left",
     ]
 
 

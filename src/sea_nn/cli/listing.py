@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import typer
 from rich.text import Text
 
-from sea_nn.cli.inputs import gather_pictures, read_picture
 from sea_nn.cli.options import ModelOptions, Table, option
+from sea_nn.cli.request import gather_pictures, read_picture
 from sea_nn.cli.terminal import FAILED, Bar, make_table, out, say, wait
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError

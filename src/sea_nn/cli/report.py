@@ -6,8 +6,8 @@ from typing import Any
 
 import typer
 
-from sea_nn.cli.inputs import find_files
 from sea_nn.cli.options import Table, check_folder, option
+from sea_nn.cli.request import find_files
 from sea_nn.cli.terminal import FAILED, WRONG_USE, Bar, err, make_table, out, say, show, wait
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.atomic import find_target

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sea_nn.cli.inputs import EXPLANATION, REPORT, Input
+from sea_nn.cli.request import EXPLANATION, REPORT, Input
 from sea_nn.cli.terminal import Bar, describe_error, make_table, out, say, show, translate
 from sea_nn.cli.work import Subject
 from sea_nn.errors import InputError, SEAError
@@ -159,10 +159,6 @@ def print_outcome(outcome: Outcome, subject: Subject, report: Path | None) -> No
         say(f"Open {show(report)} in a browser to look closer")
     elif (output / REPORT).exists():
         say(f"{show(output / REPORT)} is of an earlier run", "yellow")
-    older = {file.parent.name for file in output.glob(f"*/{EXPLANATION}")} - set(folders)
-    if older:
-        names = ", ".join(map(show, sorted(older)[:5])) + (", …" if len(older) > 5 else "")
-        say(f"Of earlier runs, and not in this report: {names}", "yellow")
 
 
 def _collect_checks(outcome: Outcome) -> list[Check]:
@@ -175,9 +171,8 @@ def _collect_checks(outcome: Outcome) -> list[Check]:
     return [
         check
         if total == 1 or check.subject in names
-        else replace(check, message=f"{check.message} ({len(same)} of {total} inputs)")
-        for same in met.values()
-        for check in same[:1]
+        else replace(check, message=f"{check.message} ({count} of {total} inputs)")
+        for check, count in ((same[0], len(same)) for same in met.values())
     ]
 
 

@@ -6,12 +6,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 from rich.table import Table
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
@@ -104,17 +105,8 @@ class Bar(Progress):
     """
 
     def __init__(self, n_inputs: int) -> None:
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
-            console=err,
-            transient=True,
-            disable=not err.is_terminal,
-            speed_estimate_period=3600,  # a single input may take minutes
-        )
+        hidden, hour = not err.is_terminal, 3600.0  # a single input may take minutes
+        super().__init__(console=err, transient=True, disable=hidden, speed_estimate_period=hour)
         self._said = self.get_time()
         self.add_task("preparing", total=n_inputs)
 
@@ -125,7 +117,6 @@ class Bar(Progress):
         self.update(task.id, description=text, completed=n_done)
         if not err.is_terminal and self.get_time() - self._said >= EVERY:
             self._said = self.get_time()
-            left = task.time_remaining
-            about = "" if left is None else f", about {left:.0f} s left"
-            about = about if left is None or left < 90 else f", about {left / 60:.0f} min left"
-            say(f"{text}, {task.percentage:.0f}% done{about}", console=err)
+            seconds = task.time_remaining
+            left = "" if seconds is None else f", about {timedelta(seconds=seconds)} left"
+            say(f"{text}, {task.percentage:.0f}% done{left}", console=err)

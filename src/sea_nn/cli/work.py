@@ -10,9 +10,8 @@ from PIL import Image
 from torch import Tensor
 
 from sea_nn.call import About, Running
-from sea_nn.cli.explain import Explain
-from sea_nn.cli.inputs import read_picture
 from sea_nn.cli.options import ModelOptions, Settings
+from sea_nn.cli.request import Explain, read_picture
 from sea_nn.cli.terminal import err, say
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError
