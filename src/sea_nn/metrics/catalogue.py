@@ -19,7 +19,14 @@ from sea_nn.config import check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics import concentration
 from sea_nn.metrics.curve import simpson, trapezoid
-from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues, PerturbationKind, ScoreKind
+from sea_nn.metrics.map_batch import (
+    MapBatch,
+    Metric,
+    MetricValues,
+    PerturbationKind,
+    PointOutputs,
+    ScoreKind,
+)
 from sea_nn.questions.absent import PERTURBATIONS
 
 POINTS = 8
@@ -91,13 +98,11 @@ def aupc_windows(
         points: points of the curve.
         score: the class's "probability" or its "logit".
     """
-
-    _check_windows(size, points)
+    trace = _by_windows(perturbation, size, points, True, "their curves stay at the last value")
 
     def compute(batch: MapBatch) -> MetricValues:
-        answers, found = batch.trace_windows(perturbation, _side(size, batch), points - 1, True)
+        answers, _, notes = trace(batch)
         curve = answers.read_as(score)
-        notes = _note_room(found, points - 1, "their curves stay at the last value")
         return MetricValues(trapezoid(curve), curve, notes)
 
     measures = (
@@ -119,14 +124,12 @@ def aupc_authors(
     noise in [0, 1] of the pixel scale; on Fashion-MNIST, whose inputs ran to 255, that is black:
     use ``aupc_authors:black`` for inputs in [0, 1].
     """
-
-    _check_windows(size, points)
+    trace = _by_windows(perturbation, size, points, False, "their areas cover fewer points")
 
     def compute(batch: MapBatch) -> MetricValues:
         if bool((batch.maps < 0).any()):
             raise InputError("aupc_authors takes maps that are not negative; take maps.abs()")
-        answers, found = batch.trace_windows(perturbation, _side(size, batch), points - 1, False)
-        notes = _note_room(found, points - 1, "their areas cover fewer points")
+        answers, found, notes = trace(batch)
         start = answers.logit[..., :1].abs()
         if bool((start[:, 0, 0] == 0).any()):
             notes += ("the intact input's score is 0, so the relative score is undefined (nan)",)
@@ -288,19 +291,21 @@ def _of_answers(
     return Metric(label, "lower", bounds, measures, frozenset({"model", *needs}), compute)
 
 
-def _check_windows(size: int | None, points: int) -> None:
+def _by_windows(
+    how: PerturbationKind, size: int | None, points: int, edge: bool, then: str
+) -> Callable[[MapBatch], tuple[PointOutputs, Tensor, tuple[str, ...]]]:
+    """What the model says as windows go, how many there was room for, and what that means."""
     check_whole("points", points, 2)
     if size is not None:
         check_whole("size", size, 1)
 
+    def trace(batch: MapBatch) -> tuple[PointOutputs, Tensor, tuple[str, ...]]:
+        side = size if size is not None else 8 if min(batch.maps.shape[2:]) < 64 else 16
+        answers, found = batch.trace_windows(how, side, points - 1, edge)
+        said = f"fewer than {points - 1} windows fit into some maps; {then}"
+        return answers, found, (said,) if bool((found < points - 1).any()) else ()
 
-def _side(size: int | None, batch: MapBatch) -> int:
-    return size if size is not None else 8 if min(batch.maps.shape[2:]) < 64 else 16
-
-
-def _note_room(found: Tensor, wanted: int, then: str) -> tuple[str, ...]:
-    short = bool((found < wanted).any())
-    return (f"fewer than {wanted} windows fit into some maps; {then}",) if short else ()
+    return trace
 
 
 def _read_number(text: str) -> object:

@@ -96,7 +96,10 @@ def window_steps(
     means = functional.avg_pool2d(maps.to(torch.float64), (size, 1), stride=1)
     means = functional.avg_pool2d(means, (1, size), stride=1)
     means = means[..., : means.shape[2] - slack, : means.shape[3] - slack]
-    worth = _order_ties(means.flatten(2), seed, first)
+    # To a billionth of the largest, so that rounding errors rank nothing.
+    largest = means.abs().amax((2, 3), keepdim=True)
+    means = (means / torch.where(largest > 0, largest, 1) * 1e9).round()
+    worth = -rank_positions(means.flatten(2), seed, first).double()
     place = torch.arange(worth.shape[-1], device=maps.device)
     rows, columns = place // means.shape[3], place % means.shape[3]
     down, across = (torch.arange(side, device=maps.device) for side in (height, width))
@@ -119,19 +122,3 @@ def _check_steps(steps: int, n: int, what: str) -> None:
         raise InputError(
             f"steps must be from 1 to the number of {what}, {n}, and at most 32766; got {steps}"
         )
-
-
-def _order_ties(means: Tensor, seed: int, first: int) -> Tensor:
-    """Return whole numbers in the order of ``means`` [N, m, n], all different.
-
-    Means are rounded to a billionth of the largest, so that rounding errors rank nothing. Of two
-    that tie, the one that ``rank_positions`` takes first is larger; a few maxima need no ranking
-    of all.
-    """
-    largest = means.abs().amax(-1, keepdim=True)
-    means = (means / torch.where(largest > 0, largest, 1) * 1e9).round()
-    count, _, n = means.shape
-    shuffle = permute("ties", count, n, seed, first, means.device)
-    turn = torch.arange(n, device=means.device, dtype=means.dtype).expand(count, n)
-    turn = torch.empty_like(turn).scatter_(1, shuffle, turn)
-    return means * n - turn.unsqueeze(1)
