@@ -13,9 +13,6 @@ from sea_nn.members.checks import examine
 from sea_nn.paper import mean_agreement, sharpen, spearman
 from sea_nn.paper.agreement import agreement, disagreement, multiples_of_mean, rank
 
-lists = st.lists(st.integers(-3, 3), min_size=1, max_size=12)
-
-
 def noise(*shape, seed=0):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
 
@@ -31,11 +28,6 @@ def test_random_maps_stay_within_chance_however_smooth(change):
     assert float((mean.square().mean() / (chance / 2).square().mean()).sqrt()) == pytest.approx(
         1, abs=0.2
     )
-
-
-def test_smooth_maps_agree_by_chance_more_than_rough_ones():
-    rough, soft = (mean_agreement(m)[1] for m in (noise(9, 3, 20, 20), smooth(noise(9, 3, 20, 20))))
-    assert (soft > 2 * rough).all()
 
 
 def test_members_that_share_something_agree_beyond_chance():
@@ -60,28 +52,15 @@ def test_checks_say_where_members_hardly_agree():
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(256, 3))
     x = noise(2, 1, 16, 16, seed=3)
 
-    def member(seed, share):
-        return lambda model, x, target: noise(*x.shape, seed=seed) + share * x
-
-    for share, expected in ((0.0, ["input 0", "input 1"]), (3.0, [])):
-        methods = tuple(member(seed, share) for seed in (1, 2, 3))
-        found = [c for c in examine(model, x, methods=methods) if "hardly agree" in c.message]
-        assert [c.subject for c in found] == expected
-
-
-def test_a_part_of_an_explanation_has_the_checks_of_its_own_inputs():
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(256, 3))
-    x = noise(2, 1, 16, 16, seed=3)
-
     def member(seed):  # agree on the first input alone
-        return lambda model, x, target: torch.cat([x[:1], noise(*x[1:].shape, seed=seed)])
+        return lambda model, x, target: torch.cat([x[:1], noise(*x.shape, seed=seed)])[: len(x)]
 
-    e = SEA(model, (member(1), member(2), member(3)), SEAConfig()).explain(x)
-
-    def count(e):
-        return sum("hardly agree" in c.message for c in e.checks)
-
-    assert (count(e), count(e[0]), count(e[1])) == (1, 0, 1)
+    methods = tuple(member(seed) for seed in (1, 2, 3))
+    found = [c for c in examine(model, x, methods=methods) if "hardly agree" in c.message]
+    assert [c.subject for c in found] == ["input 1"]
+    e = SEA(model, methods, SEAConfig()).explain(x)
+    parts = [sum("hardly agree" in c.message for c in part.checks) for part in (e, e[0], e[1])]
+    assert parts == [1, 0, 1]  # a part has the checks of its own inputs
 
 
 def test_a_sharpened_map_has_its_own_order_and_the_others_values():
@@ -95,15 +74,11 @@ def test_a_sharpened_map_has_its_own_order_and_the_others_values():
     torch.testing.assert_close(flat, like.mean(1, keepdim=True).expand(2, 25))
 
 
-@given(lists)
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=12))
 def test_rank_counts_those_below_and_half_of_those_alike(values):
     slow = [sum(w < v for w in values) + (sum(w == v for w in values) + 1) / 2 for v in values]
-    assert rank(torch.tensor(values, dtype=torch.float32)).tolist() == slow
-
-
-def test_rank_treats_each_row_alone():
-    rows = torch.tensor([[3.0, 1.0, 2.0], [0.0, 0.0, 5.0]])
-    assert rank(rows).tolist() == [rank(row).tolist() for row in rows]
+    rows = torch.tensor([values, [7, *values[1:]]], dtype=torch.float32)
+    assert rank(rows)[0].tolist() == slow  # each row alone
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=15))
@@ -115,12 +90,6 @@ def test_spearman_is_the_correlation_of_ranks(pairs):
         return
     expected = np.corrcoef(rank(a).numpy(), rank(b).numpy())[0, 1]
     assert ours == pytest.approx(expected, abs=1e-12)
-
-
-def test_spearman_sees_order_and_nothing_else():
-    a = torch.rand(200, generator=torch.Generator().manual_seed(0))
-    assert float(spearman(a, a.exp())) == pytest.approx(1)
-    assert float(spearman(a, -a)) == pytest.approx(-1)
 
 
 def test_spearman_refuses_maps_of_different_size():

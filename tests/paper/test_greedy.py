@@ -53,73 +53,48 @@ def test_gains_never_grow_and_add_up(f):
     assert float(found.gains.sum()) == pytest.approx(total, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("block", [1, 7, 1000])
-@pytest.mark.parametrize("remove_ties", [False, True])
-def test_how_many_are_evaluated_first_changes_nothing(block, remove_ties, monkeypatch):
-    monkeypatch.setattr(greedy, "BLOCK", block)
-    f = DSF(40, widths=(16, 8), init=(0.0, 1.0), batch=3, seed=2)
-    with torch.no_grad():  # planted ties and useless features
-        f.weights[0][:, :, 7] = f.weights[0][:, :, 3]
-        f.weights[0][:, :, 20] = f.weights[0][:, :, 3]
-        f.weights[0][:, :, 11] = 0
-    slow, fast = (
-        f.select(40, bounded=bounded, remove_ties=remove_ties) for bounded in (False, True)
-    )
-    assert torch.equal(slow[0], fast[0])
-    torch.testing.assert_close(slow[1], fast[1], rtol=1e-12, atol=1e-15)
-
-
-def test_a_batch_is_solved_one_by_one():
-    f = DSF(60, widths=(16, 8), init=(0.2, 1.0), batch=4, seed=3)
-    together = maximize(f, 20)
-    for i in range(4):
-        one = DSF(60, widths=(16, 8))
-        one.load_state_dict({k: v[i] for k, v in f.state_dict().items()})
-        alone = maximize(one, 20)
-        assert torch.equal(together.order[i], alone.order)
-        torch.testing.assert_close(together.gains[i], alone.gains, rtol=1e-12, atol=0)
+def compare_searches(f, budget, **options):
+    slow, fast = (f.select(budget, bounded=bounded, **options) for bounded in (False, True))
+    assert torch.equal(slow.order, fast.order)
+    torch.testing.assert_close(slow.gains, fast.gains, rtol=1e-11, atol=1e-14)
 
 
 @given(seed=st.integers(0, 999), remove_ties=st.booleans(), activation=ACTIVATIONS)
-def test_long_searches_of_a_batch_are_those_of_the_naive_form(seed, remove_ties, activation):
-    """Searches that end at different steps, columns of very different sizes."""
+@pytest.mark.parametrize("block", [1, 8, 1000])
+def test_long_searches_of_a_batch_are_those_of_the_naive_form(
+    block, seed, remove_ties, activation
+):
+    """Searches that end at different steps, columns of very different sizes, ties, zeros."""
     f = DSF(70, widths=(9, 5), activation=activation, init=(0.0, 1.0), batch=3, seed=seed)
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        spread = torch.randn(3, 1, 70, generator=generator, dtype=torch.float64)
-        f.weights[0].mul_(torch.exp(2 * spread))
-        f.weights[0][0, :, ::2] = f.weights[0][0, :, :1]  # one search is over much sooner
-    slow, fast = (
-        f.select(70, bounded=bounded, remove_ties=remove_ties) for bounded in (False, True)
-    )
-    assert torch.equal(slow[0], fast[0])
-    torch.testing.assert_close(slow[1], fast[1], rtol=1e-11, atol=1e-14)
+    weight = f.weights[0].data
+    weight.mul_(torch.exp(2 * torch.randn(3, 1, 70, generator=generator, dtype=torch.float64)))
+    weight[0, :, ::2] = weight[0, :, :1]  # one search is over much sooner
+    weight[1, :, [7, 20]] = weight[1, :, 3:4]
+    weight[1, :, 11] = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(greedy, "BLOCK", block)
+        compare_searches(f, 70, remove_ties=remove_ties)
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1e-36, 1e12, 1e30, 1e200])
+@pytest.mark.parametrize("scale", [1e-200, 1e12, 1e200])
 def test_numbers_beyond_single_precision_change_nothing(scale):
     f = DSF(40, widths=(16, 8), activation="power:0.5", init=(0.0, 1.0), seed=4)
-    with torch.no_grad():
-        f.weights[0].mul_(scale)
-    slow, fast = (maximize(f, 40, method=method) for method in ("naive", "lazy"))
-    assert torch.equal(slow.order, fast.order)
-    torch.testing.assert_close(slow.gains, fast.gains, rtol=1e-11, atol=0)
+    f.weights[0].data.mul_(scale)
+    compare_searches(f, 40)
 
 
 def test_gains_that_are_not_numbers_are_refused():
     f = DSF(6, widths=(4, 3), init=(0.1, 1.0))
-    with torch.no_grad():
-        f.weights[1][0, 0] = torch.nan
+    f.weights[1].data[0, 0] = torch.nan
     with pytest.raises(InputError, match="NaN"):
         maximize(f, 3)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("remove_ties", [False, True])
-def test_cuda_searches_are_those_of_the_cpu(remove_ties):
+def test_cuda_searches_are_those_of_the_cpu():
     f = DSF(300, widths=(64, 32), init=(0.0, 1.0), batch=5, seed=8)
-    here = f.select(300, remove_ties=remove_ties)
-    there = f.cuda().select(300, remove_ties=remove_ties)
+    here, there = f.select(300, remove_ties=True), f.cuda().select(300, remove_ties=True)
     assert torch.equal(here[0], there[0].cpu())
     torch.testing.assert_close(here[1], there[1].cpu(), rtol=1e-11, atol=1e-14)
 

@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
 from sea_nn.paper.dsf import DSF
+from sea_nn.paper.greedy import sort_features
 from sea_nn.paper.heatmaps import binarize, count_thresholds, pool, pool_sets
 
 ADAGRAD_EPS = 1e-10  # as torch.optim.Adagrad
@@ -122,7 +123,7 @@ def fit(
     current = None if map_of is None else map_of(trainer.scorer)
     for epoch in range(config.epochs):
         terms, gradients = trainer.evaluate()
-        told[:, epoch, :4] = terms.T
+        told[:, epoch, :4] = terms.mT
         before = [p.clone() for p in trainer.parameters] if config.tolerance else []
         take_step(config, epoch, trainer.parameters, gradients, squares)
         if project is not None:
@@ -214,7 +215,12 @@ class Trainer:
         with torch.enable_grad():
             sums = [first.sum(2, keepdim=True), first @ self.data.heatmaps.mT]
             if self.chains is not None:
-                sums.append(self.chains.add_up(first, self.scorer.select(self.chains.length).order))
+                length = self.chains.length
+                if first.shape[1] == 1:  # the best sets by a sort, without their gains
+                    best, _ = sort_features(first.detach().squeeze(1), length)
+                else:
+                    best = self.scorer.select(length).order
+                sums.append(self.chains.add_up(first, best))
             z = torch.cat(sums, 2)
             terms, loss = self.weigh(self.scorer.above(z))
         wanted = [first, z, *self.above]
