@@ -51,21 +51,18 @@ def test_variants_run_in_full_passes_with_others_of_nearly_their_length(parts, m
     room, seen = 256, []
     monkeypatch.setitem(passes.BATCH_TOKENS, "cpu", room)
     asked = TextModel(*parts, absent="delete")
-    run = asked._forward
-    monkeypatch.setattr(
-        asked,
-        "_forward",
-        lambda given, lengths, ends: (
-            seen.append((*given["input_ids"].shape, int(lengths.sum()))),
-            run(given, lengths, ends),
-        )[1],
-    )
     reading = read_text(parts[1], "the film was bad , not good , and the film was not bad")
+    run = asked._forward
+
+    def watch(given, lengths, ends):
+        seen.append((*given["input_ids"].shape, int(lengths.sum())))
+        return run(given, lengths, ends)
+
+    monkeypatch.setattr(asked, "_forward", watch)
     random = torch.Generator().manual_seed(0)
     asked.ask(reading, torch.rand(200, len(reading), generator=random) < 0.5)
     assert sum(rows for rows, _, _ in seen) == 200
-    for rows, width, _ in seen[:-1]:
-        assert rows * width <= room < (rows + 1) * width
+    assert all(rows * width <= room < (rows + 1) * width for rows, width, _ in seen[:-1])
     padded = sum(rows * width for rows, width, _ in seen)
     assert padded <= 1.15 * sum(tokens for _, _, tokens in seen)
 

@@ -72,13 +72,8 @@ def jaccard(
     counts = [count_top(k, n) for k in ks]
     if not counts:
         raise InputError("ks must name at least one number of positions")
-    if human.shape != (len(maps), *maps.shape[2:]):
-        raise InputError(_mismatch("human", human, maps))
-    graded = human.flatten(1)
-    chosen = graded > 0
-    if graded.is_floating_point() and not bool((graded >= 0).all()):
-        raise InputError("human annotations must not be negative or nan")
-    binary = bool(((graded == 0) | (graded == 1)).all())
+    graded = _flatten_masks(human, maps, graded=True)
+    chosen, binary = graded > 0, bool(((graded == 0) | (graded == 1)).all())
     place = rank_positions(flat, seed, first)
     theirs = None if binary else rank_positions(graded.unsqueeze(1), seed, first).squeeze(1)
     parts = []
@@ -97,22 +92,24 @@ def _flatten(maps: Tensor) -> Tensor:
     return maps.flatten(2).to(torch.promote_types(maps.dtype, torch.float32))
 
 
-def _flatten_masks(masks: Tensor, maps: Tensor) -> Tensor:
-    if masks.dtype != torch.bool and bool(((masks != 0) & (masks != 1)).any()):
+def _flatten_masks(masks: Tensor, maps: Tensor, graded: bool = False) -> Tensor:
+    """Masks as bool [N, n]; graded annotations as they are."""
+    if masks.shape != (len(maps), *maps.shape[2:]):
+        raise InputError(
+            "masks must be [N, *shape] for maps [N, m, *shape]: expected "
+            f"{[len(maps), *maps.shape[2:]]}, got {list(masks.shape)}"
+        )
+    flat = masks.flatten(1)
+    if graded:
+        if not bool((flat >= 0).all()):
+            raise InputError("human annotations must not be negative or nan")
+        return flat
+    if bool(((flat != 0) & (flat != 1)).any()):
         raise KindError(
             f"masks must be bool, or hold only 0 and 1; got other values in {masks.dtype}. "
             "Threshold them first: masks > 0.5"
         )
-    if masks.shape != (len(maps), *maps.shape[2:]):
-        raise InputError(_mismatch("masks", masks, maps))
-    return masks.flatten(1).bool()
-
-
-def _mismatch(name: str, masks: Tensor, maps: Tensor) -> str:
-    return (
-        f"{name} must be [N, *shape] for maps [N, m, *shape]: expected "
-        f"{[len(maps), *maps.shape[2:]]}, got {list(masks.shape)}"
-    )
+    return flat.bool()
 
 
 def _where_any(inside: Tensor, values: Tensor) -> Tensor:
