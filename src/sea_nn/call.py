@@ -266,9 +266,8 @@ class Call:
             return
         for name in ("on_round", "seconds", "tolerance"):
             if getattr(self.request.running, name) is not None:
-                raise InputError(
-                    f"{name} is for explanations with a budget: SEA(model, budget=512)"
-                )
+                instead = "SEA(model, budget=512)"
+                raise InputError(f"{name} is for explanations with a budget: {instead}")
 
     @property
     def price(self) -> int:
@@ -340,28 +339,25 @@ def prepare(settings: Settings, request: Request) -> Call:
             model=model,
         )
     choices = choose_entries(settings.model, settings.methods, features.kind, budget)
+    _refuse_without_effect(settings, request, features, choices)
     told: dict[str, Any] = {"baselines": baselines, "feature_mask": request.feature_mask}
-    if background is not None:
-        told["background"] = background = check_background(background, x)
     told |= {"autocast": settings.autocast, "absent": absent, "grid": settings.grid}
     told |= {} if budget is None else {"budget": budget}
-    _refuse_without_effect(settings, request, features, choices)
-    if baselines is None and background is not None:
-        baselines = background.mean(0)
+    if background is not None:
+        told["background"] = background = check_background(background, x)
+        baselines = background.mean(0) if baselines is None else baselines
     if callable(target):
         label = getattr(target, "__name__", "<lambda>")
         labels = labels or (None if label == "<lambda>" else [label])
         model, output, target = read_value(model, target), Output("value"), 0
-    asked, draws = features, 1
-    if budget is not None:
-        asked = features.to_ask_about(settings.grid, x.device)
-    if budget is not None and background is not None:
+    asked = features if budget is None else features.to_ask_about(settings.grid, x.device)
+    before, draws = None if request.previous is None else request.previous.asked, 1
+    if before is not None and before.outputs is not None:
+        draws = before.outputs.shape[2]
+    elif budget is not None and background is not None:
         looks = 2 if isinstance(model, nn.Module) else 1
         left = budget - count_price(choices[0], tuple(x.shape[1:])) - looks
         draws = choose_draws(left, asked.n, absent, background)
-    before = None if request.previous is None else request.previous.asked
-    if before is not None and before.outputs is not None:
-        draws = before.outputs.shape[2]
     given: dict[str, Any] = {"baselines": baselines, "background": background}
     hiding, says = choose_absence(x, features, absent, **given, draws=draws, seed=settings.seed)
     other = None
@@ -397,11 +393,11 @@ def _refuse_without_effect(
 ) -> None:
     """Refuse a background, a grid and baselines that nothing would take."""
     absent, several = settings.absent, features.kind == SEVERAL
-    if request.background is not None and not several:
-        if absent not in (None, "background", "background_mean", "baseline"):
-            raise InputError(
-                f"background= has no effect beside absent={absent!r}: leave one of them out"
-            )
+    taking = (None, "background", "background_mean", "baseline")
+    if request.background is not None and not several and absent not in taking:
+        raise InputError(
+            f"background= has no effect beside absent={absent!r}: leave one of them out"
+        )
     if settings.grid is not None:
         what = "several inputs" if several else "a feature_mask"
         if not several and request.feature_mask is None:

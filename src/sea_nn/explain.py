@@ -1,11 +1,14 @@
 """The one path of every explanation. Read this first.
 
-    the call, checked -> the model, opened once -> members -> questions -> one learned f an input
-        -> map, order and checks: an ``Explanation``
+    a call, checked (``call.py``)
+        -> the model, opened once; every row that it sees is counted
+        -> members say where they see evidence
+        -> one function of sets of features is learned for each input
+        -> its maps and order, and what a person should know: an ``Explanation``
 
-With a budget, the default, f is learned from the model's answers about sets of features
-(``questions/learn.py``); without one nothing is asked, and it is learned from the members'
-heatmaps, as in the paper (``learn``).
+With a budget, the default, the function is learned from the model's own answers about sets of
+features (``ask``); without one it is learned from the members' heatmaps, as in the paper
+(``learn``).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.call import Call
+from sea_nn.config import SEAConfig
 from sea_nn.explanation.assemble import Learned, assemble, count_otherwise, find_checks
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import expand_mask, number_cells
@@ -60,12 +64,14 @@ def explain(call: Call, quiet: bool = False) -> Explanation:
             meter=Meter(limit, request.running.progress, total),
         ) as probe,
     ):
+        # The empty input is the first question, unless an earlier explanation has asked it.
         empty = probe.begin(ask_empty=budget is not None and previous is None)
         probe.meter.paid = probe.meter.seen
         earlier = () if previous is None else previous.members
         members = run_members(probe, call.choices, request.running.on_error, earlier)
+        learned: Learned | AnswersMap
         if budget is None:
-            learned: Learned | AnswersMap = learn(call, members)
+            learned = learn(call, members)
         else:
             learned = ask(call, probe, members, empty, started)
         checks = () if quiet else find_checks(call, probe, members, learned)
@@ -84,25 +90,26 @@ def ask(
         empty: what the model says of the empty inputs, [N, 1]; None where earlier answers tell.
         started: when the explanation was begun.
     """
-    count, n, request, meter = len(call.x), call.asked.n, call.request, probe.meter
-    running, draws, basis = request.running, call.hiding.n_draws, find_basis(call, probe)
-    budget, known = call.settings.budget or 0, None
-    if request.previous is not None and request.previous.asked is not None:
-        before = request.previous.asked
-        before.check_basis(basis)
-        outputs, scores = before.read(probe.output, probe.target, probe.whole, n)
+    count, n, draws = len(call.x), call.asked.n, call.hiding.n_draws
+    running, previous, known = call.request.running, call.request.previous, None
+    # What is known already: the answers of an earlier explanation, or that about the empty input.
+    basis = find_basis(call, probe)
+    if previous is not None and previous.asked is not None:
+        previous.asked.check_basis(basis)
+        outputs, scores = previous.asked.read(probe.output, probe.target, probe.whole, n)
         probe.said.append(outputs)
-        known = before.sets, scores
+        known = previous.asked.sets, scores
     elif empty is not None:
         known = torch.zeros(count, 1, n, dtype=torch.bool, device=call.x.device), empty
-    paid = -(-sum(members.evaluations.values()) // count)
-    call.check_budget(paid)
     n_known = 0 if known is None else known[0].shape[1]
-    left = (budget * count - meter.seen) // (count * draws)
+    # What the budget has left: an answer costs a row for each draw of what is absent.
+    budget, paid = call.settings.budget or 0, -(-sum(members.evaluations.values()) // count)
+    call.check_budget(paid)
+    left = (budget * count - probe.meter.seen) // (count * draws)
     questions = min((budget - paid - call.looks) // draws, left + n_known)
     if call.other is not None and questions > n_known:  # the checks ask by another fill as well
         questions = max(n_known, questions - count_otherwise(questions, n))
-    meter.start("questions", "questions", (questions - n_known) * draws * count)
+    probe.meter.start("questions", "questions", (questions - n_known) * draws * count)
 
     def keep(learned: AnswersMap) -> AnswersMap:
         """Keep the model's own outputs with the answers."""
@@ -128,25 +135,14 @@ def ask(
         tolerance=running.tolerance,
         seed=call.settings.seed,
     )
-    meter.finish()
+    probe.meter.finish()
     return keep(learned)
-
-
-def find_basis(call: Call, probe: Probe) -> Tensor:
-    """What the questions are about, as numbers that tell others: int64 [N, 3].
-
-    They are of the inputs, of what these look like with nothing left, and of the features' groups.
-    """
-    x, features, absent = call.x, call.asked, probe.evaluator.absent
-    hidden = x if absent is None else absent().flatten(1)
-    groups = features.expand(torch.arange(features.n, device=x.device)).double().reshape(1, -1)
-    return torch.stack([find_keys(x), find_keys(hidden), find_keys(groups).expand(len(x))], 1)
 
 
 def learn(call: Call, members: MemberMaps) -> Learned:
     """The paper's form: one function an input, learned from what the members say."""
-    heatmaps, features, config = to_heatmaps(members), call.features, call.settings.config
-    constraints = call.request.constraints
+    heatmaps, features = to_heatmaps(members), call.features
+    config, constraints = call.settings.config or SEAConfig(), call.request.constraints
     bounds: dict[str, Any] = {} if constraints is None else vars(constraints)
     if features.groups is not None:  # equal numbers of a mask are one feature
         (count, m), config = heatmaps.shape[:2], config.replace(grid=None)
@@ -164,3 +160,14 @@ def learn(call: Call, members: MemberMaps) -> Learned:
     elif result.feature_shape != features.shape:  # pooled onto a grid
         cells = number_cells(result.feature_shape, features.shape).unsqueeze(0)
     return Learned(result, painted, cells)
+
+
+def find_basis(call: Call, probe: Probe) -> Tensor:
+    """What the questions are about, as numbers that tell others: int64 [N, 3].
+
+    They are of the inputs, of what these look like with nothing left, and of the features' groups.
+    """
+    x, features, absent = call.x, call.asked, probe.evaluator.absent
+    hidden = x if absent is None else absent().flatten(1)
+    groups = features.expand(torch.arange(features.n, device=x.device)).double().reshape(1, -1)
+    return torch.stack([find_keys(x), find_keys(hidden), find_keys(groups).expand(len(x))], 1)
