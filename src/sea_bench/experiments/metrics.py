@@ -26,43 +26,16 @@ _WISHES = {
 }
 _SHARE, _SPAN = (0.0, 1.0), (0.0, math.inf)
 QUANTITIES: dict[str, tuple[Any, ...]] = {
-    GAIN: (
-        "higher",
-        "Insertion less deletion, summed over positions hidden by blur, by the mean and by noise.",
-    ),
-    "evaluations": (
-        "lower",
-        "Model evaluations an input, at most, members and questions together.",
-        _SPAN,
-    ),
+    GAIN: ("higher", "Insertion less deletion, summed over hiding by blur, the mean and noise."),
+    "evaluations": ("lower", "Model evaluations an input, members and questions together.", _SPAN),
     "seconds": ("lower", "Seconds an input in a block with others, members included.", _SPAN),
-    "seconds_single": (
-        "lower",
-        "Seconds for one input, computed alone; the best of three tries.",
-        _SPAN,
-    ),
-    "seconds_batched": ("lower", "Seconds for one input, computed in a block with others.", _SPAN),
+    "seconds_single": ("lower", "Seconds for one input alone; the best of three tries.", _SPAN),
+    "seconds_batched": ("lower", "Seconds for one input in a block with others.", _SPAN),
     "lipschitz": ("lower", "The exact Lipschitz constant of the function on [0, 1]^n.", _SPAN),
-    "lipschitz_sampled": (
-        "lower",
-        "The largest slope found between random pairs of points.",
-        _SPAN,
-    ),
-    "lipschitz_relative": (
-        "lower",
-        "The exact constant over the function's range, f(1) - f(0).",
-        _SPAN,
-    ),
-    "sampled_relative": (
-        "lower",
-        "The largest slope found over the function's range, f(1) - f(0).",
-        _SPAN,
-    ),
-    "robustness": (
-        "higher",
-        f"IoU of the top {TOP} positions of the map and of the map of the noisy input.",
-        _SHARE,
-    ),
+    "lipschitz_sampled": ("lower", "The largest slope between random pairs of points.", _SPAN),
+    "lipschitz_relative": ("lower", "The exact constant over f(1) - f(0), the range.", _SPAN),
+    "sampled_relative": ("lower", "The largest slope found over f(1) - f(0).", _SPAN),
+    "robustness": ("higher", f"IoU of the top {TOP} positions with and without noise.", _SHARE),
     "input_dependence": (
         "higher",
         "How often a pasted object that means nothing to the model gets less than the scene did.",
@@ -74,23 +47,9 @@ QUANTITIES: dict[str, tuple[Any, ...]] = {
         _SPAN,
         "median",
     ),
-    "off_by": (
-        "lower",
-        "How far that is from what the model itself says; median.",
-        _SPAN,
-        "median",
-    ),
-    "r2": (
-        "higher",
-        "R² of probabilities of unseen sets; median over inputs.",
-        (-math.inf, 1.0),
-        "median",
-    ),
-    "error": (
-        "lower",
-        "Mean distance of the probability said from the model's, over unseen sets.",
-        _SHARE,
-    ),
+    "off_by": ("lower", "How far that is from what the model says; median.", _SPAN, "median"),
+    "r2": ("higher", "R² of probabilities of unseen sets; median.", (-math.inf, 1.0), "median"),
+    "error": ("lower", "Mean distance of the probability said from the model's.", _SHARE),
 }
 """What is not computed from maps, by name, up to "@" where a number of answers follows: which
 direction is better, what it measures, its bounds, and the middle that pages give."""

@@ -16,8 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -32,49 +32,19 @@ FORK = multiprocessing.get_context("fork")
 assert sea_nn.datasets.run  # imported here once, for all processes
 
 ROOT = Path(__file__).resolve().parents[3]
-PORT = 6399
 COUNT = 40  # inputs, two to a shard
+SHARDS = COUNT // 2
 ENVIRONMENT = {
-    **os.environ,
     "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
     "OMP_NUM_THREADS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
-    "RAY_AUTH_MODE": "disabled",  # of the cluster on this machine that is started here
 }
 TIMEOUT = 300
-
-
-@dataclass
-class Tally:
-    """What came of one kind of fault."""
-
-    name: str
-    equal: int = 0
-    struck: int = 0
-    points: int = 0
-    again: list[int] = field(default_factory=list)
-    kept: list[float] = field(default_factory=list)
-    note: str = ""
-
-    def row(self) -> list[str]:
-        """Its row of the table."""
-        most = max(self.again, default=0)
-        mean = sum(self.again) / len(self.again) if self.again else 0
-        kept = f"{min(self.kept, default=0):.0%} to {max(self.kept, default=0):.0%}"
-        equal = f"{self.equal} of {self.points}"
-        return [self.name, str(self.struck), kept, equal, f"{mean:.1f}", str(most), self.note]
-
-
+PER_SHARD = 0.25  # seconds, about: --slow and two inputs to a shard
+NEEDED = 230  # kB that 19 of the 20 shards take
 Act = Callable[[Path, random.Random], tuple[bool, float]]
 """Runs a data set and breaks it: whether the fault came in time, and the share done by then."""
-
-
-def start(out: Path, *options: str) -> BaseProcess:
-    """Run the data set in a process of its own; forked, as this one never computes anything."""
-    process = FORK.Process(target=_run, args=(out, ["--count", str(COUNT), *options]))
-    process.start()
-    return process
 
 
 def find_small() -> Any:
@@ -88,11 +58,18 @@ def find_small() -> Any:
         ) from error
 
 
-def _run(out: Path, options: list[str]) -> None:
+def start(out: Path, *options: str) -> BaseProcess:
+    """Run the data set in a process of its own; forked, as this one never computes anything."""
+    process = FORK.Process(target=_run, args=(out, *options))
+    process.start()
+    return process
+
+
+def _run(out: Path, *options: str) -> None:
     said = os.open(out.with_name("said.txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(said, 1)
     os.dup2(said, 2)
-    sys.argv = ["small", str(out), *options]
+    sys.argv = ["small", str(out), "--count", str(COUNT), *options]
     find_small().main()
 
 
@@ -105,10 +82,10 @@ def wait(process: BaseProcess) -> int:
     return process.exitcode
 
 
-def finish(out: Path, *options: str) -> None:
+def finish(out: Path) -> None:
     """Start the same command again until it ends well."""
     for _ in range(5):
-        if wait(start(out, *options)) == 0:
+        if wait(start(out)) == 0:
             return
     raise RuntimeError(f"{out} could not be finished: {out.with_name('said.txt').read_text()}")
 
@@ -124,94 +101,37 @@ def wait_until(out: Path, shards: float, process: BaseProcess) -> bool:
     return process.is_alive()
 
 
-PER_SHARD = 0.25  # seconds, about: --slow and two inputs to a shard
-SLOW = ("--slow", "0.005")
+def count_done(out: Path) -> float:
+    """The share of the shards that is there."""
+    return len(list_committed(out)) / SHARDS
 
 
 def count_again(out: Path) -> int:
-    """Shards that were begun more often than once."""
+    """How often a shard was begun beyond once."""
     begun = [e["shard"] for e in read_log(out) if e.get("event") == "begin"]
     return len(begun) - len(set(begun))
 
 
-def strike(
-    name: str,
-    points: int,
-    folder: Path,
-    wanted: dict[str, str],
-    act: Act,
-    note: str,
-    tell: Callable[[int], None],
-) -> Tally:
-    """Do one kind of fault at so many random points, each in a run of its own."""
-    tally, chance = Tally(name, note=note), random.Random(name)
-    for point in range(points):
-        tell(point)
-        out = folder / name.replace(" ", "_") / str(point) / "out"
-        out.parent.mkdir(parents=True)
-        tally.points += 1
-        struck, done = act(out, chance)
-        tally.struck += struck
-        tally.kept.append(done)
-        finish(out)
-        tally.equal += find_small().hash_results(out) == wanted and not list(out.rglob(".sea-*"))
-        tally.again.append(count_again(out))
-    return tally
-
-
-def end(process: BaseProcess, number: int) -> None:
-    """Send a signal and wait."""
-    if process.pid is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, number)
-    wait(process)
-
-
-def count_done(out: Path) -> float:
-    """The share of the shards that is there."""
-    return len(list_committed(out)) / (COUNT // 2)
-
-
-def signal_driver(number: int) -> Act:
+def send_signal(number: int, out: Path, chance: random.Random) -> tuple[bool, float]:
     """Send a signal to the process at a random moment."""
-
-    def act(out: Path, chance: random.Random) -> tuple[bool, float]:
-        process = start(out, *SLOW)
-        struck = wait_until(out, chance.uniform(0, COUNT // 2 - 1), process)
-        done = count_done(out)
-        end(process, number)
-        return struck, done
-
-    return act
-
-
-def on_cluster(out: Path) -> BaseProcess:
-    """Start the run on the local cluster, with two workers."""
-    return start(out, "--workers", "2", "--address", f"127.0.0.1:{PORT}", "--slow", "0.03")
+    process = start(out, "--slow", "0.005")
+    struck = wait_until(out, chance.uniform(0, SHARDS - 1), process)
+    done = count_done(out)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid or 0, number)
+    wait(process)
+    return struck, done
 
 
 def kill_worker(out: Path, chance: random.Random) -> tuple[bool, float]:
-    """Kill one of the workers of a run on a cluster."""
-    process = on_cluster(out)
-    struck = wait_until(out, chance.uniform(1, COUNT // 2 - 2), process)
+    """Kill one of two Ray workers, processes that have begun a shard."""
+    process = start(out, "--workers", "2", "--slow", "0.03")
+    struck = wait_until(out, chance.uniform(1, SHARDS - 2), process)
     done = count_done(out)
-    kill([chance.choice([w for w in find_workers(out) if Path(f"/proc/{w}").exists()])])
+    begun = [int(path.stem.rpartition("-")[2]) for path in (out / "log").glob("*.jsonl")]
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(chance.choice([pid for pid in begun if Path(f"/proc/{pid}").exists()]), 9)
     return wait(process) == 0 and struck, done
-
-
-def find_workers(out: Path) -> list[int]:
-    """The processes that have begun a shard."""
-    return [int(p.stem.rpartition("-")[2]) for p in (out / "log").glob("*.jsonl")]
-
-
-def kill(processes: list[int]) -> None:
-    """Kill processes that may be gone already."""
-    for pid in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-NEEDED = 230  # kB that 19 of the 20 shards take
 
 
 def fill_disk(out: Path, chance: random.Random) -> tuple[bool, float]:
@@ -219,16 +139,14 @@ def fill_disk(out: Path, chance: random.Random) -> tuple[bool, float]:
     place = out.parent
     room = chance.randrange(40, NEEDED)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}k", "none", place])
-    process = start(out)
-    struck, done = wait(process) != 0, count_done(out)
+    struck, done = wait(start(out)) != 0, count_done(out)
     subprocess.run(["mount", "-o", "remount,size=64m", place])
     return struck, done
 
 
 def lose_power(out: Path, chance: random.Random) -> tuple[bool, float]:
     """End a process inside a random write; what was not synced is lost or cut short."""
-    step = chance.randrange(6, 6 + 6 * (COUNT // 2))
-    process = FORK.Process(target=run_victim, args=(out, step))
+    process = FORK.Process(target=run_victim, args=(out, chance.randrange(6, 6 + 6 * SHARDS)))
     process.start()
     return wait(process) == 99, count_done(out)
 
@@ -265,65 +183,43 @@ def run_victim(out: Path, step: int) -> None:
         return real_replace(self, target)
 
     os.fsync, Path.replace = sync, replace  # type: ignore[method-assign,assignment]
-    _run(out, ["--count", str(COUNT)])
-
-
-def find_children(pid: int) -> list[int]:
-    """Every process below one, by /proc."""
-    parents: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            parents[int(path.parent.name)] = int(fields[1])
-    found, queue = [], [pid]
-    while queue:
-        parent = queue.pop()
-        children = [child for child, p in parents.items() if p == parent]
-        found += children
-        queue += children
-    return found
-
-
-def start_ray(*options: str) -> subprocess.Popen[bytes]:
-    """Start a node of Ray."""
-    ray = str(Path(sys.executable).with_name("ray"))
-    shared = ("--block", "--disable-usage-stats", "--object-store-memory", "100000000")
-    return subprocess.Popen(
-        [ray, "start", *shared, *options],
-        env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
-@contextlib.contextmanager
-def head_node(cpus: int) -> Iterator[None]:
-    """A head node with so many processors."""
-    more = ("--num-cpus", str(cpus), "--include-dashboard=false")
-    head = start_ray("--head", "--port", str(PORT), *more)
-    try:
-        time.sleep(12)
-        yield
-    finally:
-        kill([*find_children(head.pid), head.pid])
-        head.wait(TIMEOUT)
+    _run(out)
 
 
 NOTE = (
-    "A small network explains {count} inputs in {shards} shards, batches of 2. Each fault strikes "
+    f"A small network explains {COUNT} inputs in {SHARDS} shards, batches of 2. Each fault strikes "
     "at a random moment of the run (power loss: at a random sync or rename), and the same command "
     "is then started again in one process. Equal: every Parquet and safetensors file is, byte for "
     "byte, that of a run that nothing disturbed, and no draft is left. Done again: shards that "
     "were begun twice. A process has one open shard. Ray: 2 workers on one node."
 )
-FAULTS: dict[str, tuple[Act, str, int]] = {  # with the processors of a head node, 0: no Ray
-    "kill -9 of the process": (signal_driver(signal.SIGKILL), "", 0),
-    "SIGTERM": (signal_driver(signal.SIGTERM), "finishes the open shard", 0),
-    "power loss in a write": (lose_power, "what was not synced is cut or gone", 0),
-    "full disk": (fill_disk, f"tmpfs of 40 to {NEEDED} kB", 0),
-    "kill -9 of a Ray worker": (kill_worker, "the run itself goes on", 2),
+FAULTS: dict[str, tuple[Act, str]] = {
+    "kill -9 of the process": (partial(send_signal, signal.SIGKILL), ""),
+    "SIGTERM": (partial(send_signal, signal.SIGTERM), "finishes the open shard"),
+    "power loss in a write": (lose_power, "what was not synced is cut or gone"),
+    "full disk": (fill_disk, f"tmpfs of 40 to {NEEDED} kB"),
+    "kill -9 of a Ray worker": (kill_worker, "the run itself goes on"),
 }
+
+
+def strike(name: str, folder: Path, wanted: dict[str, str], run: Run) -> list[str]:
+    """Do one kind of fault at many random points, each in a run of its own: a row of the table."""
+    act, note = FAULTS[name]
+    chance, equal, struck = random.Random(name), 0, 0
+    done, again = list[float](), list[int]()
+    for point in range(run.count):
+        run.tell(name, point, run.count)
+        out = folder / name.replace(" ", "_") / str(point) / "out"
+        out.parent.mkdir(parents=True)
+        in_time, share = act(out, chance)
+        finish(out)
+        struck += in_time
+        done.append(share)
+        equal += find_small().hash_results(out) == wanted and not list(out.rglob(".sea-*"))
+        again.append(count_again(out))
+    kept = f"{min(done):.0%} to {max(done):.0%}"
+    mean, most = f"{sum(again) / run.count:.1f}", str(max(again))
+    return [name, str(struck), kept, f"{equal} of {run.count}", mean, most, note]
 
 
 @experiment(
@@ -335,26 +231,16 @@ def faults(run: Run) -> Findings:
     Is anything lost, or done twice?
     """
     os.environ.update(ENVIRONMENT)
-    find_small()
-    folder = Path(tempfile.mkdtemp(prefix="sea-soak-"))
-    reference = folder / "undisturbed" / "out"
-    reference.parent.mkdir()
-    finish(reference)
-    wanted, rows = find_small().hash_results(reference), []
+    small, folder = find_small(), Path(tempfile.mkdtemp(prefix="sea-soak-"))
     try:
-        for cpus in (0, 2):
-            with head_node(cpus) if cpus else contextlib.nullcontext():
-                for name in (one for one in FAULTS if FAULTS[one][2] == cpus):
-                    act, note, _ = FAULTS[name]
-
-                    def tell(point: int, name: str = name) -> None:
-                        run.tell(name, point, run.count)
-
-                    rows.append(strike(name, run.count, folder, wanted, act, note, tell).row())
+        reference = folder / "undisturbed" / "out"
+        reference.parent.mkdir()
+        finish(reference)
+        wanted = small.hash_results(reference)
+        rows = [strike(name, folder, wanted, run) for name in FAULTS]
     finally:
         for place in folder.glob("full_disk/*"):
             subprocess.run(["umount", place], check=False)
         shutil.rmtree(folder, ignore_errors=True)
     head = ["fault", "struck in time", "done by then", "runs equal", "done again, mean", "most", ""]
-    note = NOTE.format(count=COUNT, shards=COUNT // 2)
-    return Findings([Table("Faults", note, head, rows)], ["inputs: points a fault"])
+    return Findings([Table("Faults", NOTE, head, rows)], ["inputs: points a fault"])
