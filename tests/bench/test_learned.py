@@ -8,7 +8,7 @@ from PIL import Image
 from sea_bench.catalogue import find_experiments
 from sea_bench.data import Item
 from sea_bench.experiments.comparison import Comparison, Map
-from sea_bench.experiments.experiment import Compared, Findings
+from sea_bench.experiments.experiment import Compared, Findings, Run
 from sea_bench.experiments.inputs import Inputs, choose_inputs
 from sea_bench.experiments.maps import COSTS, Explainer, count_evaluations, greedy_regions
 from sea_bench.experiments.measurements import MODEL, measure
@@ -16,6 +16,7 @@ from sea_bench.experiments.metrics import find_metric
 from sea_bench.experiments.pages import write_page
 from sea_bench.experiments.predictions import OURS
 from sea_bench.experiments.rivals import Known, greedy, list_functions
+from sea_bench.experiments.store import Store
 from sea_nn import SEA
 from sea_nn.metrics import bootstrap_difference, bootstrap_mean, score_maps
 from sea_nn.vision.images import Preprocess
@@ -140,7 +141,8 @@ def test_the_page_says_how_far_ours_are_from_the_best_of_the_others(tmp_path):
     maps = {"ours": noise, "good": noise**9, "bad": noise**0.1}
     scores = score_maps(None, batch.x, None, maps, ["gini"], random=False)
     findings = Findings([Compared(scores, "ours", ours=("ours",))])
-    text = write_page(experiment, findings, [], tmp_path).read_text()
+    run = Run("small", 1, 2, Store(tmp_path))
+    text = write_page(experiment, findings, run, tmp_path, 2, "").read_text()
     line = next(line for line in text.splitlines() if line.startswith("| gini"))
     assert "good" in line  # the best of the others
     assert "| *-" in line  # ours is behind it

@@ -13,9 +13,15 @@ class Prompt:
     word: str
 
 
-def _agree() -> list[Prompt]:
-    """Is or are: the head of the subject decides, and a noun of the other number stands nearer."""
-    plural = (
+def _ask(answer: str, rival: str, *texts: str) -> list[Prompt]:
+    """Beginnings whose second word decides how they go on."""
+    return [Prompt(text, answer, rival, text.split()[1]) for text in texts]
+
+
+NUMBER = (  # is or are: a noun of the other number stands nearer than the head of the subject
+    *_ask(
+        " are",
+        " is",
         "The keys to the old cabinet",
         "The students near the tall teacher",
         "The dogs behind the wooden fence",
@@ -24,8 +30,10 @@ def _agree() -> list[Prompt]:
         "The lights above the front door",
         "The players of the local team",
         "The flowers beside the stone wall",
-    )
-    singular = (
+    ),
+    *_ask(
+        " is",
+        " are",
         "The label on the green bottles",
         "The picture of the high mountains",
         "The road through the dark hills",
@@ -34,35 +42,30 @@ def _agree() -> list[Prompt]:
         "The noise from the heavy trucks",
         "The door behind the red curtains",
         "The leader of the angry workers",
-    )
-    return [Prompt(t, " are", " is", t.split()[1]) for t in plural] + [
-        Prompt(t, " is", " are", t.split()[1]) for t in singular
-    ]
-
-
-def _refer() -> list[Prompt]:
-    """He or she: a noun at the beginning decides."""
-    she = (
+    ),
+)
+PRONOUNS = (
+    *_ask(
+        " she",
+        " he",
         "My sister missed the last bus because",
         "The queen smiled at the crowd before",
         "The waitress brought the soup before",
         "My aunt closed the kitchen window because",
         "The actress thanked the whole crowd before",
         "My mother sold the old car because",
-    )
-    he = (
+    ),
+    *_ask(
+        " he",
+        " she",
         "My uncle opened the garden gate because",
         "The prince left the dark castle when",
         "My father sold the old car because",
         "The king looked at the crowd before",
         "My brother lost the spare keys when",
         "The waiter brought the soup before",
-    )
-    return [Prompt(t, " she", " he", t.split()[1]) for t in she] + [
-        Prompt(t, " he", " she", t.split()[1]) for t in he
-    ]
-
-
+    ),
+)
 CONTEXT = (
     Prompt("Maria comes from France. She speaks", " French", " German", "France."),
     Prompt("Ivan was born in Russia and speaks", " Russian", " French", "Russia"),
@@ -80,4 +83,4 @@ CONTEXT = (
     Prompt("It rained all day, so the ground was", " wet", " dry", "rained"),
 )
 """What the context says is asked for again."""
-PROMPTS = (*_agree(), *_refer(), *CONTEXT)
+PROMPTS = (*NUMBER, *PRONOUNS, *CONTEXT)

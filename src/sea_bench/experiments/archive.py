@@ -7,7 +7,7 @@ that rivals, and earlier versions of ours, are not measured again.
 import csv
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -23,19 +23,22 @@ ABOUT = ("input", "name", "class", "method")
 MOMENT = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal scores make equal files
 
 
-def write_scores(path: Path, name: str, parts: Sequence[Compared]) -> Path:
+def write_scores(path: Path, name: str, parts: Sequence[Compared]) -> None:
     """Put the scores of one experiment into an archive, in the place of its earlier ones."""
     new = {
         name if len(parts) == 1 else f"{name}.{number}": _write_csv(part)
         for number, part in enumerate(parts)
     }
-    kept = {
-        key: text
-        for key, text in _read_all(path).items()
-        if key != name and not key.startswith(f"{name}.")
-    }
-    _write_all(path, {**kept, **new})
-    return path
+    texts = _read_all(path)
+    for key in [key for key in texts if key == name or key.startswith(f"{name}.")]:
+        del texts[key]
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_LZMA) as file:
+        for key, text in sorted({**texts, **new}.items()):
+            info = zipfile.ZipInfo(f"{key}.csv", MOMENT)
+            file.writestr(info, text, zipfile.ZIP_LZMA)
+    with write_atomically(path) as out:
+        out.write(content.getvalue())
 
 
 def read_scores(path: Path, name: str) -> tuple[list[str], list[str], dict[str, Tensor]]:
@@ -88,13 +91,3 @@ def _read_all(path: Path) -> dict[str, str]:
             }
     except (zipfile.BadZipFile, UnicodeDecodeError, OSError) as error:
         raise InputError(f"{path} is no archive of scores ({error})") from error
-
-
-def _write_all(path: Path, texts: Mapping[str, str]) -> None:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_LZMA) as file:
-        for name in sorted(texts):
-            info = zipfile.ZipInfo(f"{name}.csv", MOMENT)
-            file.writestr(info, texts[name], zipfile.ZIP_LZMA)
-    with write_atomically(path) as out:
-        out.write(content.getvalue())

@@ -16,11 +16,11 @@ from torch import Tensor
 from sea_bench.experiments.archive import read_scores
 from sea_bench.experiments.experiment import PRICES, Compared, Findings, Table
 from sea_bench.experiments.metrics import GAIN, compute_gain
+from sea_bench.experiments.pages import write_difference
 from sea_nn.errors import InputError
 from sea_nn.metrics import Metric, bootstrap_difference
 
 ROUNDED = 1e-4  # the archive has five digits of a score
-BETTER, WORSE, LEVEL = "better", "worse", "level"
 NOTE = (
     "On the {n} inputs that both have; before: scores of the same inputs in {name}. Each cell is "
     "the paired difference [95 % interval]. **Better**, *worse*, plain: not told apart; the gain "
@@ -36,21 +36,37 @@ class Pairs:
     now: Mapping[str, Mapping[str, Tensor]]
     then: Mapping[str, Mapping[str, Tensor]]
 
-    def compare(self, name: str, label: str, other: str) -> tuple[str, str]:
-        """How far a map of today is from one of before: in words, and with its interval."""
-        own, before, metric = self.now[name][label], self.then[name][other], self.metrics[name]
-        apart = bootstrap_difference(torch.stack([before, own], 1), 0, middle=metric.middle)
-        mean, low, high = (float(e[1]) for e in (apart.mean, apart.low, apart.high))
-        text = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
-        if low <= 0 <= high or max(abs(low), abs(high)) < ROUNDED:
-            return LEVEL, text
-        good = (low > 0) == (metric.direction == "higher")
-        return (BETTER, f"**{text}**") if good else (WORSE, f"*{text}*")
+    def compare(self, name: str, label: str, other: str) -> str:
+        """How far a map of today is from one of before, with its interval."""
+        metric = self.metrics[name]
+        both = torch.stack([self.then[name][other], self.now[name][label]], 1)
+        apart = bootstrap_difference(both, 0, middle=metric.middle)
+        return write_difference(metric, apart, 1, ROUNDED)
 
-    def find_best(self, name: str, rivals: Sequence[str]) -> str:
-        """The one of some maps of before with the best mean."""
+    def compare_best(self, name: str, label: str, rivals: Sequence[str]) -> str:
+        """How far a map of today is from the one of some maps of before with the best mean."""
+        means = {one: float(self.then[name][one].mean()) for one in rivals}
         sign = 1 if self.metrics[name].direction == "higher" else -1
-        return max(rivals, key=lambda one: sign * float(self.then[name][one].mean()))
+        best = max(means, key=lambda one: sign * means[one])
+        return f"{best} {means[best]:.3f}: {self.compare(name, label, best)}"
+
+    def tabulate(
+        self, title: str, note: str, columns: Sequence[str], compare: Callable[[str, str], str]
+    ) -> Table:
+        """A row for each metric that both have; the last counts what the columns are."""
+        counted, rows = {column: Counter[str]() for column in columns}, []
+        for name, metric in self.metrics.items():
+            if name in PRICES or name not in self.then:
+                continue
+            cells = [compare(name, column) for column in columns]
+            for column, cell in zip(columns, cells, strict=True):
+                verdict = "better" if "**" in cell else "worse" if "*" in cell else "level"
+                counted[column][verdict] += name != GAIN
+            rows.append([f"{name} {metric.arrow}", *cells])
+        kinds = ("better", "level", "worse")
+        said = [" / ".join(f"{found[kind]}" for kind in kinds) for found in counted.values()]
+        rows.append([" / ".join(kinds), *said])
+        return Table(title, note, ["metric", *columns], rows)
 
 
 def compare_with_earlier(findings: Findings, path: Path, name: str) -> Findings:
@@ -64,34 +80,33 @@ def compare_with_earlier(findings: Findings, path: Path, name: str) -> Findings:
     ours = [label for label in part.scores.methods if label in methods and label in part.ours]
     rivals = [label for label in methods if not label.startswith("SEA")]
     price = {k: float(v.mean()) for k, v in pairs.then.get("evaluations", {}).items()}
-    note = NOTE.format(n=count, name=path.name)
-
-    def beside_best(priced: bool) -> Callable[[str, str], tuple[str, str]]:
-        def compare(metric: str, label: str) -> tuple[str, str]:
-            able = [one for one in rivals if not priced or price[one] <= price[label]]
-            best = pairs.find_best(metric, able)
-            verdict, text = pairs.compare(metric, label, best)
-            return verdict, f"{best} {float(pairs.then[metric][best].mean()):.3f}: {text}"
-
-        return compare
-
     columns = {f"{new}, {old} before": (new, old) for new, old in pairwise(ours)}
     columns |= {f"{label}, itself before": (label, label) for label in ours}
     tables = [
-        _tabulate(
+        pairs.tabulate(
             "A quarter of the questions",
-            f"Each budget beside the next larger one before, and beside itself. {note}",
-            pairs,
-            columns,
+            "Each budget beside the next larger one before, and beside itself. "
+            f"{NOTE.format(n=count, name=path.name)}",
+            list(columns),
             lambda metric, column: pairs.compare(metric, *columns[column]),
         )
     ]
     if price:
+
+        def beside_as_dear(metric: str, label: str) -> str:
+            able = [one for one in rivals if price[one] <= price[label]]
+            return pairs.compare_best(metric, label, able)
+
         said = "Each budget beside the best of all other maps that cost no more, which is named."
-        own = beside_best(priced=True)
-        tables.append(_tabulate("First at its own price?", said, pairs, ours, own))
-    said = "Each budget beside the best of all other maps, which is named."
-    tables.append(_tabulate("First at any price?", said, pairs, ours, beside_best(priced=False)))
+        tables.append(pairs.tabulate("First at its own price?", said, ours, beside_as_dear))
+    tables.append(
+        pairs.tabulate(
+            "First at any price?",
+            "Each budget beside the best of all other maps, which is named.",
+            ours,
+            lambda metric, label: pairs.compare_best(metric, label, rivals),
+        )
+    )
     return replace(findings, parts=[replace(part, ours=()), *tables])
 
 
@@ -116,26 +131,3 @@ def _pair(part: Compared, path: Path, name: str) -> tuple[Pairs, int]:
     now = cut(part.scores.values, [here.index(one) for one in shared], part.scores.methods)
     then = cut(before, [names.index(one) for one in shared], methods)
     return Pairs(part.scores.metrics, now, then), len(shared)
-
-
-def _tabulate(
-    title: str,
-    note: str,
-    pairs: Pairs,
-    columns: Sequence[str] | Mapping[str, object],
-    compare: Callable[[str, str], tuple[str, str]],
-) -> Table:
-    """A row for each metric that both have; the last counts what the columns are."""
-    counted, rows = {column: Counter[str]() for column in columns}, []
-    for name, metric in pairs.metrics.items():
-        if name in PRICES or name not in pairs.then:
-            continue
-        cells = []
-        for column in columns:
-            verdict, text = compare(name, column)
-            counted[column][verdict] += name != GAIN
-            cells.append(text)
-        rows.append([f"{name} {metric.arrow}", *cells])
-    said = [" / ".join(f"{c[v]}" for v in (BETTER, LEVEL, WORSE)) for c in counted.values()]
-    rows.append(["better / level / worse", *said])
-    return Table(title, note, ["metric", *columns], rows)

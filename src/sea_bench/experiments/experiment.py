@@ -83,11 +83,9 @@ class Findings:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of an experiment.
+    """One run of an experiment, of which name and version are given.
 
     Attributes:
-        name: of the experiment.
-        version: of the experiment.
         count: how many inputs are wanted.
         store: remembers results of single inputs.
         seed: of the inputs' order and of every draw.

@@ -1,7 +1,6 @@
 """A result as a page of tables in Markdown."""
 
 import math
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from torch import Tensor
 from sea_bench.experiments.experiment import PRICES, Compared, Experiment, Findings, Run, Table
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
-from sea_nn.metrics import Metric, Scores, bootstrap_mean
+from sea_nn.metrics import Estimate, Metric, Scores, bootstrap_mean
 
 INPUTS = "- inputs: "
 MADE = "## How this was made"
@@ -21,15 +20,23 @@ TEXT_WIDTH, TABLE_WIDTH = 120, 150
 def write_page(
     experiment: Experiment,
     findings: Findings,
-    made: Sequence[str],
+    run: Run,
     folder: Path,
+    count: int,
+    command: str,
     trial: bool = False,
 ) -> Path:
     """Write the page: what was asked, all tables, what metrics say, how it was made.
 
-    The last is by ``describe_making``; a trial has fewer inputs than a published result.
+    Args:
+        experiment: what was asked.
+        findings: what was found.
+        run: what measured it.
+        folder: of the page.
+        count: of how many inputs.
+        command: that runs it again.
+        trial: whether it has fewer inputs than a published result.
     """
-    name = experiment.name
     lines = [f"# {experiment.title}", "", *wrap(experiment.question), ""]
     if trial:
         lines += [
@@ -53,31 +60,25 @@ def write_page(
         if (about := _explain_metrics(part)) != said:  # once for tables of the same metrics
             lines += [*about.splitlines(), ""]
             said = about
-    lines += [MADE, "", *made, ""]
-    return _write(folder / f"{name}.md", "\n".join(lines))
-
-
-def describe_making(
-    findings: Findings, count: int, command: str, run: Run, trial: bool, wanted: int
-) -> list[str]:
-    """Return the lines that say how a result was made."""
-    said = [f"{INPUTS}{count}, seed {run.seed}"]
-    if not trial and count < wanted:
-        said.append(
-            f"- that is all the data have of them, fewer than {wanted}: the intervals are wide"
+    lines += [MADE, "", f"`{command}`", "", *wrap(f"{INPUTS}{count}, seed {run.seed}")]
+    notes = []
+    if not trial and count < experiment.n_inputs:
+        notes.append(
+            f"that is all the data have of them, fewer than {experiment.n_inputs}: the intervals "
+            "are wide"
         )
-    said.append(f"- made on {', and '.join(run.machines) or run.here}; version {run.version}")
-    said += [f"- {note}" for note in findings.notes]
-    notes = [
-        (metric, note)
-        for part in findings.parts
-        if isinstance(part, Compared)
-        for metric, notes in part.scores.notes.items()
-        for note in dict.fromkeys(notes)
-    ]
-    # Counts of single inputs say nothing here.
-    said += [f"- {m}: {note}" for m, note in notes if " of 1 inputs" not in note]
-    return [f"`{command}`", "", *(line for one in said for line in wrap(one))]
+    notes.append(f"made on {', and '.join(run.machines) or run.here}; version {run.version}")
+    notes += findings.notes
+    for part in findings.parts:
+        for metric, some in part.scores.notes.items() if isinstance(part, Compared) else ():
+            # Counts of single inputs say nothing here.
+            own = (note for note in dict.fromkeys(some) if " of 1 inputs" not in note)
+            notes += [f"{metric}: {note}" for note in own]
+    lines += [line for note in notes for line in wrap(f"- {note}")]
+    path = folder / f"{experiment.name}.md"
+    with write_atomically(path) as file:
+        file.write("\n".join([*lines, "", ""]).encode())
+    return path
 
 
 def tabulate(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -107,8 +108,13 @@ def count_published(folder: str | Path, name: str) -> int | None:
 def wrap(text: str) -> list[str]:
     """Break a paragraph or a bullet point into lines that can be read as plain text."""
     indent = "  " if text.startswith("- ") else ""
-    options = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.wrap(text, TEXT_WIDTH, subsequent_indent=indent, **options)  # type: ignore[arg-type]
+    return textwrap.wrap(
+        text,
+        TEXT_WIDTH,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _choose_columns(scores: Scores) -> Iterator[list[str]]:
@@ -162,46 +168,30 @@ def _find_best(scores: Scores, name: str, without: Sequence[str]) -> str | None:
 
 def _rank_ours(part: Compared) -> list[str]:
     """How far each of our maps is from the best of all others, a table of paired differences."""
-    scores, ours = part.scores, part.ours
-    lines = [
-        *wrap(
-            "Against the best of the others in each column, "
-            f"which is named: paired difference [95 % interval]. {', '.join(ours)} are "
-            "not compared with each other. **First**: clearly better; *behind*: clearly worse; "
-            "plain: not told apart."
-        ),
-        "",
-        "| column | best of the others | " + " | ".join(ours) + " |",
-        "|---|---|" + "---|" * len(ours),
-    ]
+    scores, ours, rows = part.scores, part.ours, []
     for name, metric in scores.metrics.items():
-        if name in PRICES:
-            continue
         best = _find_best(scores, name, (*ours, *part.aside))
-        if best is None:
+        if name in PRICES or best is None:
             continue
         value, apart = scores.mean(name)[best], scores.difference(name, best)
-        cells = []
-        for label in ours:
-            k = scores.methods.index(label)
-            low, high = float(apart.low[k]), float(apart.high[k])
-            sign = f"{_sign(float(apart.mean[k]))} [{_sign(low)}, {_sign(high)}]"
-            mark = _compare(metric, low, high)
-            cells.append(f"**{sign}**" if "▲" in mark else f"*{sign}*" if mark else sign)
-        found = f"{best} {value:.{_digits(value)}f}"
+        cells = [write_difference(metric, apart, scores.methods.index(label)) for label in ours]
         short = name.partition(":SEA")[0]
-        lines.append(f"| {short} {metric.arrow} | {found} | " + " | ".join(cells) + " |")
-    return lines
+        rows.append([f"{short} {metric.arrow}", f"{best} {value:.{_digits(value)}f}", *cells])
+    said = (
+        "Against the best of the others in each column, "
+        f"which is named: paired difference [95 % interval]. {', '.join(ours)} are "
+        "not compared with each other. **First**: clearly better; *behind*: clearly worse; "
+        "plain: not told apart."
+    )
+    return [*wrap(said), "", *tabulate(["column", "best of the others", *ours], rows)]
 
 
-def _sign(value: float) -> str:
-    """A difference, short enough that a row of four fits into a line.
-
-    >>> _sign(-0.0301), _sign(12.801)
-    ('-.030', '+12.8')
-    """
-    decimals = 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1
-    return re.sub(r"^([+-])0\.", r"\1.", f"{value:+.{decimals}f}")
+def write_difference(metric: Metric, apart: Estimate, k: int, least: float = 0.0) -> str:
+    """A paired difference with its interval: bold if clearly better, slanting if clearly worse."""
+    mean, low, high = (float(values[k]) for values in (apart.mean, apart.low, apart.high))
+    text = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+    mark = _compare(metric, low, high) if max(abs(low), abs(high)) >= least else ""
+    return f"**{text}**" if "▲" in mark else f"*{text}*" if mark else text
 
 
 def _compare(metric: Metric, low: float, high: float) -> str:
@@ -253,9 +243,3 @@ def _join(names: Sequence[str]) -> str:
         heads.setdefault(head, []).append(rest)
     parts = (f"{head}:{', '.join(rest)}" if rest[0] else head for head, rest in heads.items())
     return "; ".join(parts)
-
-
-def _write(path: Path, text: str) -> Path:
-    with write_atomically(path) as file:
-        file.write(text.encode())
-    return path

@@ -1,6 +1,5 @@
 """Run any experiment: measure as many inputs as wanted, write its page, keep scores by input."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from sea_bench.experiments.blocks import compare_maps
 from sea_bench.experiments.comparison import Comparison
 from sea_bench.experiments.earlier import compare_with_earlier
 from sea_bench.experiments.experiment import Compared, Experiment, Findings, Run, Tell
-from sea_bench.experiments.pages import count_published, describe_making, write_page
+from sea_bench.experiments.pages import count_published, write_page
 from sea_bench.experiments.store import Store
 from sea_nn.errors import InputError
 from sea_nn.metrics import Scores
@@ -32,7 +31,6 @@ class Result:
     n_reused: int
     complete: bool
     page: Path
-    files: Sequence[Path]
     kept: Path | None = None
 
     @property
@@ -104,15 +102,12 @@ def run_experiment(
         target, kept = target / "trial", target / f"{experiment.name}.md"
     target.mkdir(parents=True, exist_ok=True)
     command = command or f"sea bench {experiment.name}"
-    made = describe_making(findings, n, command, run, not complete, experiment.n_inputs)
-    page = write_page(experiment, findings, made, target, trial=not complete)
-    files = [page]
+    page = write_page(experiment, findings, run, target, n, command, trial=not complete)
     parts = [part for part in findings.parts if isinstance(part, Compared)]
     if parts and not ours:
-        place = target / ARCHIVE if archive is None else Path(archive)
-        files.append(write_scores(place, experiment.name, parts))
+        write_scores(Path(archive or target / ARCHIVE), experiment.name, parts)
     tell("done", n, n)
-    return Result(experiment, findings, n, run.reused["inputs"], complete, page, files, kept)
+    return Result(experiment, findings, n, run.reused["inputs"], complete, page, kept)
 
 
 def find_device(device: str) -> torch.device:
