@@ -70,15 +70,20 @@ def shown(results):
 
 
 @pytest.fixture(scope="package")
-def address(tmp_path_factory, shown):
+def own(tmp_path_factory):
+    """A file with models of a table, a series and texts."""
+    file = tmp_path_factory.mktemp("own") / "own.py"
+    file.write_text(OWN)
+    return file
+
+
+@pytest.fixture(scope="package")
+def address(own, shown):
     """Where a page with four models and the results of a run is served; four results a page."""
     pytest.importorskip("gradio", reason="tests of the app need gradio: pip install 'sea-nn[app]'")
-    from sea_nn.app.load import load_subject
-    from sea_nn.app.page import build_page
-    from sea_nn.app.serve import serve
+    from sea_nn.app.subjects import load_subject
+    from sea_nn.app.page import build_page, serve
 
-    own = tmp_path_factory.mktemp("own") / "own.py"
-    own.write_text(OWN)
     names = ("fashion-cnn", *(f"{own}:{kind}" for kind in ("table", "series", "text")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gallery, "PAGE", 4)

@@ -1,104 +1,89 @@
 """The doors of the app: names, tokens, routes, sizes, malformed events, files of a run."""
 
-import asyncio
 import json
-import urllib.error
-import urllib.request
 from dataclasses import replace
 
 import pytest
 
 from sea_nn.app.gallery import Gallery
-from sea_nn.app.gate import COOKIE, MOST_BODY, Gate, is_open
 from tests.app.conftest import SERVED
+
+pytest.importorskip("gradio", reason="tests of the app need gradio: pip install 'sea-nn[app]'")
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+
+from sea_nn.app.gate import COOKIE, MOST_BODY, Gate, is_open
+
+HERE, FAR = "http://localhost:7860", "http://far.example"
 
 
 async def answer(scope, receive, send):
     """An app that reads all it is sent, and says how much that was."""
-    size, more = 0, True
-    while more:
-        message = await receive()
-        size, more = size + len(message.get("body", b"")), message.get("more_body", False)
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": str(size).encode()})
+    size = len(await Request(scope, receive).body())
+    await PlainTextResponse(str(size))(scope, receive, send)
 
 
-def ask(gate, path="/", host="localhost:7860", query="", body=(b"",), method="GET", **headers):
-    """The status, headers and body of one request."""
-    sent, parts = [], list(body)
-    named = {"host": host, **{k.replace("_", "-"): v for k, v in headers.items()}}
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "query_string": query.encode(),
-        "headers": [(k.encode(), v.encode()) for k, v in named.items()],
-    }
-
-    async def receive():
-        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
-
-    async def send(message):
-        sent.append(message)
-
-    asyncio.run(gate(scope, receive, send))
-    found = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
-    return sent[0]["status"], found, b"".join(m.get("body", b"") for m in sent[1:])
+def knock(token=None, address=HERE):
+    """A visitor of a gate."""
+    return TestClient(Gate(answer, token), address, follow_redirects=False)
 
 
 def test_names_of_other_machines_are_refused():
-    gate = Gate(answer)
-    assert ask(gate)[0] == 200
-    assert ask(gate, host="127.0.0.1:7860")[0] == 200
+    assert knock().get("/").status_code == knock(address="http://127.0.0.1").get("/").status_code
     for host in ("evil.example", "127.0.0.1.evil.example:7860", "192.168.0.2", ""):
-        assert ask(gate, host=host)[0] == 403
+        assert knock().get("/", headers={"host": host}).status_code == 403
 
 
 def test_token_opens_once_and_a_cookie_after_it():
-    gate = Gate(answer, "right")
-    assert ask(gate, host="far.example")[0] == 401
-    assert ask(gate, host="far.example", query="token=wrong")[0] == 401
-    assert ask(gate, host="far.example", query="token=right", method="POST")[0] == 401
-    status, headers, _ = ask(gate, host="far.example", query="token=right")
-    assert (status, headers["location"]) == (303, "/")
-    assert "HttpOnly" in headers["set-cookie"]
-    assert "SameSite=Strict" in headers["set-cookie"]
-    cookie = headers["set-cookie"].partition(";")[0]
-    assert ask(gate, host="far.example", cookie=cookie)[0] == 200
-    assert ask(gate, host="far.example", cookie=f"{COOKIE}=wrong")[0] == 401
+    visitor = knock("right", FAR)
+    for method, token in (("GET", ""), ("GET", "wrong"), ("POST", "right")):
+        assert visitor.request(method, "/", params={"token": token}).status_code == 401
+    found = visitor.get("/", params={"token": "right"})
+    assert (found.status_code, found.headers["location"]) == (303, "/")
+    assert {"HttpOnly", "SameSite=strict"} <= set(found.headers["set-cookie"].split("; "))
+    assert visitor.get("/").status_code == 200
+    visitor.cookies.set(COOKIE, "wrong")
+    assert knock("right", FAR).get("/", headers={"cookie": f"{COOKIE}=no"}).status_code == 401
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize(
     "path",
     [
-        *("/gradio_api/upload", "/upload", "/gradio_api/file=/etc/passwd", "/static/../x"),
+        *("/gradio_api/upload", "/upload", "/gradio_api/file=/etc/passwd", "/static/..%2fx"),
         *("/gradio_api/proxy=http://x", "/gradio_api/process_recording", "/gradio_api/run/explain"),
     ],
 )
 def test_doors_to_the_disk_and_the_network_are_closed(path, method):
-    assert ask(Gate(answer), path=path, method=method)[0] == 404
+    assert knock().request(method, path).status_code == 404
+    assert not is_open(method, "/static/../x")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "PUT", "OPTIONS"])
 def test_other_pages_may_neither_ask_nor_frame(method):
-    gate = Gate(answer)
     for origin in ("http://evil.example", "null", "http://localhost:1", "https://localhost.evil"):
-        assert ask(gate, "/config", method=method, origin=origin)[0] == 403
-    assert ask(gate, origin="http://localhost:7860")[0] == 200
+        found = knock().request(method, "/config", headers={"origin": origin})
+        assert found.status_code == 403
+    assert knock().get("/", headers={"origin": HERE}).status_code == 200
     for path in ("/", "/gradio_api/upload"):
-        _, headers, _ = ask(gate, path)
+        headers = knock().get(path).headers
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
         assert headers["x-frame-options"] == "DENY"
 
 
-def test_large_bodies_are_refused_before_and_while_they_come():
-    gate = Gate(answer)
-    assert ask(gate, content_length=str(MOST_BODY + 1))[0] == 413
-    assert ask(gate, content_length="many")[0] == 413
-    part = b"x" * (MOST_BODY // 4)
-    assert ask(gate, body=[part] * 5)[0] == 413  # says nothing of its length
-    assert ask(gate, body=[part] * 4)[2] == str(MOST_BODY).encode()
+def test_large_bodies_and_those_of_unknown_length_are_refused():
+    def post(**headers):
+        content = headers.pop("content", b"")
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return knock().post("/gradio_api/cancel", content=content, headers=named)
+
+    for length in (str(MOST_BODY + 1), "many", "-1"):
+        assert post(content_length=length).status_code == 413
+    assert post(content=iter([b"x"])).status_code == 413  # says nothing of its length
+    assert post(content=b"x" * 7).text == "7"
 
 
 # ---- the running app ------------------------------------------------------------------------
@@ -125,9 +110,7 @@ def list_routes(routes, before=""):
 
 
 def test_every_route_of_gradio_is_known_and_closed_unless_needed():
-    gr = pytest.importorskip(
-        "gradio", reason="tests of the app need gradio: pip install 'sea-nn[app]'"
-    )
+    import gradio as gr
     from gradio.routes import App
 
     with gr.Blocks() as page:
@@ -147,15 +130,10 @@ def test_every_route_of_gradio_is_known_and_closed_unless_needed():
 
 
 def send(address, path, body=None, **headers):
-    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    named = {"content-type": "application/json", **headers}
-    request = urllib.request.Request(address.rstrip("/") + path, data, named)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as reply:
-            return reply.status
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    method, named = "GET" if body is None else "POST", {"content-type": "application/json"}
+    url = address.rstrip("/") + path
+    return httpx.request(method, url, content=content, headers=named | headers).status_code
 
 
 @SERVED
@@ -165,9 +143,8 @@ def test_malformed_events_get_a_clear_answer(address):
     numbers = (-1, 10**6, 10**30, "x", None, [], 1.5)
     events += [{"data": [], "fn_index": k, "session_hash": "a"} for k in numbers]
     events += [{"data": d, "fn_index": 1, "session_hash": "a"} for d in (None, 1, "x", {"a": 1})]
-    events += [
-        {"data": [], "fn_index": 1, "session_hash": h} for h in (None, 1, [], {}, "a" * 10**5)
-    ]
+    hashes = (None, 1, [], {}, "a" * 10**5)
+    events += [{"data": [], "fn_index": 1, "session_hash": h} for h in hashes]
     calls = [{"data": d, "component_id": c, "fn_name": f, "session_hash": "a"}
              for d in (None, 5, {"key": 1}, {"key": "x", "p": "y"})
              for c in (-1, 0, 10**9, "x") for f in ("weigh", "__init__", 5)]  # fmt: skip

@@ -89,7 +89,7 @@ def test_a_documented_command_works(line, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sea_nn.cli.work.load_model", stop)
     monkeypatch.setattr("sea_nn.text.load.load_text_model", stop)
-    monkeypatch.setattr("sea_nn.app.load.load_subject", stop)
+    monkeypatch.setattr("sea_nn.app.subjects.load_subject", stop)
     monkeypatch.setattr(sea_bench.experiments, "run_experiment", stop)
     if "hf:" in line or "--text" in line:
         pytest.importorskip("transformers")

@@ -4,7 +4,7 @@ return ({ template, look, palette }) => {
   usePalette(palette);
 
   // A part's value comes as one text; what is older than what was seen is not shown.
-  function onValue(props, watch, show) {
+  function onValue({ props, watch }, show) {
     let text = null, turn = 0;
     const fill = () => {
       if (!props.value || props.value === text) return;
@@ -18,46 +18,42 @@ return ({ template, look, palette }) => {
     fill();
   }
 
-  function attach(element, html) {
-    const shadow = element.shadowRoot ?? element.attachShadow({ mode: "open" });
-    shadow.innerHTML = html;
-    return shadow;
+  // A tree of its own in a place: the page's style and the viewer's do not meet.
+  function plant({ element }, html) {
+    const host = make("div"), root = host.attachShadow({ mode: "open" });
+    root.innerHTML = html;
+    element.replaceChildren(host);
+    return root;
   }
 
-  // An explanation in the viewer, in a tree of its own: the page's style and the viewer's do not meet.
-  function viewer(element, props, watch, trigger, server) {
+  // An explanation in the viewer.
+  function viewer(place) {
+    const root = plant(place, template), { server } = place;
     let shown = null, key = null;
     const ask = server && ((what, body) => server[what]({ key, ...body }).catch(() => ({ error: "The server did not answer." })));
-    const host = make("div");
-    element.replaceChildren(host);
-    onValue(props, watch, (value) => {
+    root.host.hidden = true;
+    onValue(place, (value) => {
       key = value.key ?? key;
-      host.hidden = !value.one;
+      root.host.hidden = !value.one;
       if (!value.one) return;
       const { entry, group, data } = value.one, source = { inputs: [entry], open: () => unpackInput(entry, group, data) };
       if (shown) shown.replace(source);
-      else shown = view(attach(host, template), source, ask);
+      else shown = view(root, source, ask);
     });
   }
 
-  function strips(element, props, watch) {
-    const host = make("div"), place = make("div", undefined, "sea page bare");
-    element.replaceChildren(host);
-    attach(host, look).append(place);
-    onValue(props, watch, ({ strips: rows }) => showStrips(place, rows)
-      .then(() => { if (!rows.length) place.replaceChildren(make("p", "Explain something first: then inputs, classes, models and members of this visit can be compared here.")); }));
+  function strips(place) {
+    const page = make("div", null, "sea page bare");
+    plant(place, look).append(page);
+    const nothing = "Explain something first: then inputs, classes, models and members of this visit can be compared here.";
+    onValue(place, ({ strips: rows }) => (rows.length ? showStrips(page, rows) : page.replaceChildren(make("p", nothing))));
   }
 
   // Pictures, or names, to choose from; with `own`, a file of one's own before them.
-  function pick(element, props, watch, trigger, server, own) {
-    const host = make("div"), place = make("div", undefined, "sea pick bare");
-    element.replaceChildren(host);
-    attach(host, look).append(place);
-    const list = make("div", undefined, "choices"), file = Object.assign(make("input"), { type: "file" });
-    const label = make("label", "Your own: drop, paste or choose a file", "own");
-    label.append(file);
-    place.append(...(own ? [label] : []), list);
-    place.classList.toggle("grid", !own);
+  function pick(place) {
+    const { own, trigger } = place, list = make("div", null, "choices"), file = Object.assign(make("input"), { type: "file" });
+    const label = make("label", ["Your own: drop, paste or choose a file", file], "own");
+    plant(place, look).append(make("div", [own && label, list], own ? "sea pick bare" : "sea pick bare grid"));
     const send = (chosen) => {
       if (!chosen) return;
       const reader = new FileReader();
@@ -70,27 +66,18 @@ return ({ template, look, palette }) => {
       document.addEventListener("drop", (event) => { event.preventDefault(); send(event.dataTransfer.files[0]); });
       document.addEventListener("paste", (event) => send(event.clipboardData.files[0]));
     }
-    onValue(props, watch, async ({ panels }) => {
-      const buttons = await Promise.all(panels.map(async ({ id, title, note, image, map, shape, chosen }, index) => {
-        const button = make("button", undefined, "choice");
-        button.type = "button";
-        if (own) button.setAttribute("aria-pressed", String(chosen));
-        const plane = map && await unpack(map, Uint8Array);
-        if (plane || image) button.append(makePanel(plane, shape, image));
-        button.append(make("b", title), ...[note, id].filter(Boolean).map((text) => make("span", text)));
-        button.addEventListener("click", () => trigger("select", { index, id }));
-        return button;
-      }));
-      list.replaceChildren(...buttons);
-      list.dataset.count = String(buttons.length);
-    });
+    onValue(place, async ({ panels }) => list.replaceChildren(...await Promise.all(panels.map(async ({ id, title, note, image, map, shape, chosen }, index) => {
+      const plane = map && await unpack(map, Uint8Array), notes = [note, id].filter(Boolean).map((text) => make("span", text));
+      const button = make("button", [(plane || image) && makePanel(plane, shape, image), make("b", title), ...notes], "choice");
+      if (own) button.setAttribute("aria-pressed", String(chosen));
+      return Object.assign(button, { type: "button", onclick: () => trigger("select", { index, id }) });
+    }))));
   }
 
-  function parcel(element, props, watch) {
-    const note = make("p");
-    note.setAttribute("role", "status");
-    element.replaceChildren(note);
-    onValue(props, watch, ({ name, type, data }) => {
+  function parcel(place) {
+    const note = Object.assign(make("p"), { role: "status" });
+    place.element.replaceChildren(note);
+    onValue(place, ({ name, type, data }) => {
       saveAs(name, new Blob([bytes(data)], { type }));
       note.textContent = `Saved as ${name}.`;
     });

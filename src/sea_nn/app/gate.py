@@ -10,14 +10,13 @@ import hmac
 import ipaddress
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import Message, Receive, Scope, Send
 
 MOST_BODY = 16 << 20
 """Bytes of one request: an upload of 10 MB in base64, and a little more."""
@@ -44,16 +43,12 @@ POLICY = (
     "frame-ancestors 'none'"
 )
 """Gradio makes its parts with inline scripts and ``new Function``; nothing comes from elsewhere."""
-HEADERS = (
-    ("content-security-policy", POLICY),
-    ("x-frame-options", "DENY"),
-    ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "same-origin"),
-)
-
-
-class TooLargeError(Exception):
-    """More came than was allowed, or was said to come."""
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+}
 
 
 class Gate:
@@ -67,81 +62,60 @@ class Gate:
     def __init__(self, app: Any, token: str | None = None) -> None:
         self.app, self.token = app, token
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
         if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self.app(scope, receive, send)
             return
-        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
-        host = headers.get("host", "")
-        if self.token is None and not is_local(host):
-            await _say(send, 403, "This page is for the machine it runs on: open it as localhost.")
-            return
-        if "origin" in headers and urlsplit(headers["origin"]).netloc != host:
-            await _say(send, 403, "Another page may not ask this one.")
-            return
-        begins = scope["path"] == BEGIN and scope["method"] == "GET"
-        if self.token is not None and not begins and not self._knows(headers):
-            if self._brings(scope):
-                cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
-                await _say(send, 303, "", [("set-cookie", cookie), ("location", "/")])
-            else:
-                await _say(send, 401, "Open the address that 'sea app' printed: it has a token.")
-            return
-        if not is_open(scope["method"], scope["path"]):
-            await _say(send, 404, "There is nothing here.")
-            return
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > MOST_BODY:
-            await _say(send, 413, f"At most {MOST_BODY >> 20} MB are read.")
-            return
-        await self._pass(scope, receive, send)
-
-    async def _pass(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Hand the request on, and stop reading where it is longer than it said."""
-        seen, begun = 0, False
-
-        async def count() -> Message:
-            nonlocal seen
-            message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > MOST_BODY:
-                raise TooLargeError
-            return message
+        begun = False
 
         async def note(message: Message) -> None:
             nonlocal begun
             begun = True
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *_encode(HEADERS)]
+                MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
+        answer = self._refuse(Request(scope))
         try:
-            await self.app(scope, count, note)
-        except TooLargeError:
-            if not begun:
-                await _say(send, 413, f"At most {MOST_BODY >> 20} MB are read.")
+            await (answer or self.app)(scope, receive, note)
         except Exception:
             # Gradio trusts its own page: an event that the page would not send breaks it inside.
             if begun or scope["method"] != "POST":
                 raise
             logging.getLogger(__name__).debug("a request broke", exc_info=True)
-            await _say(send, 400, "This request is not one that the page makes.")
+            answer = PlainTextResponse("This request is not one that the page makes.", 400)
+            await answer(scope, receive, note)
 
-    def _knows(self, headers: dict[str, str]) -> bool:
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return found is not None and self._same(found.value)
+    def _refuse(self, request: Request) -> Response | None:
+        """The answer to a request that may not come in; None to one that may."""
+        headers, host = request.headers, request.headers.get("host", "")
+        path, method = request.scope["path"], request.method
+        if self.token is None and not is_local(host):
+            said = "This page is for the machine it runs on: open it as localhost."
+            return PlainTextResponse(said, 403)
+        if "origin" in headers and urlsplit(headers["origin"]).netloc != host:
+            return PlainTextResponse("Another page may not ask this one.", 403)
+        begins = path == BEGIN and method == "GET"
+        if not begins and not self._is_token(request.cookies.get(COOKIE, "")):
+            if method != "GET" or not self._is_token(request.query_params.get("token", "")):
+                said = "Open the address that 'sea app' printed: it has a token."
+                return PlainTextResponse(said, 401)
+            answer = RedirectResponse("/", 303)
+            answer.set_cookie(COOKIE, str(self.token), httponly=True, samesite="strict")
+            return answer
+        if not is_open(method, path):
+            return PlainTextResponse("There is nothing here.", 404)
+        # What says nothing of its length could be of any.
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length.isdecimal() or int(length) > MOST_BODY:
+            return PlainTextResponse(f"At most {MOST_BODY >> 20} MB are read.", 413)
+        return None
 
-    def _brings(self, scope: Any) -> bool:
-        given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])
-        return scope["method"] == "GET" and self._same(given[0])
-
-    def _same(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), str(self.token).encode())
+    def _is_token(self, given: str) -> bool:
+        """Whether this is the token; without one, everybody has it."""
+        return self.token is None or hmac.compare_digest(given.encode(), self.token.encode())
 
 
 def is_open(method: str, path: str) -> bool:
@@ -165,15 +139,3 @@ def is_local(host: str) -> bool:
         return name == "localhost" or ipaddress.ip_address(name.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-async def _say(send: Send, status: int, text: str, more: Iterable[tuple[str, str]] = ()) -> None:
-    body = text.encode()
-    headers = [("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(body)))]
-    raw = _encode((*headers, *HEADERS, *more))
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _encode(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode()) for name, value in headers]

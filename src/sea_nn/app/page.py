@@ -8,17 +8,22 @@ take away. What happens lives in ``events``; what is known, in the session.
 from __future__ import annotations
 
 import json
+import os
+import secrets
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from sea_nn.app.events import NOT, Events
 from sea_nn.app.gallery import ANY, FILTERS, SORTS, Gallery
+from sea_nn.app.gate import MOST_BODY, Gate, is_local
 from sea_nn.app.session import BUDGETS, Sessions
 from sea_nn.app.subjects import Subject
 from sea_nn.app.takeaway import FILES
+from sea_nn.errors import InputError
 from sea_nn.show.viewer import SCRIPTS, read_part
 from sea_nn.show.viewer.describe import describe_palette
 
@@ -32,11 +37,9 @@ two at a time, enough for a machine. With Gradio's own trigger mode a click is l
 before it is at work."""
 
 
-def build_page(
-    subjects: Sequence[Subject], gallery: Gallery | None = None, sessions: Sessions | None = None
-) -> gr.Blocks:
+def build_page(subjects: Sequence[Subject], gallery: Gallery | None = None) -> gr.Blocks:
     """The page for these models, and for a run's results; ``serve`` starts it."""
-    events = Events(subjects, Sessions() if sessions is None else sessions, gallery)
+    events = Events(subjects, Sessions(), gallery)
     page: gr.Blocks
     with gr.Blocks(title="SEA: why does the model say that?", analytics_enabled=False) as page:
         gr.Markdown(HEAD)
@@ -76,7 +79,7 @@ def _build_ask(page: gr.Blocks, events: Events, subjects: Sequence[Subject]) -> 
             status = gr.Markdown("", elem_id="status")
             stop = gr.Button("Stop", size="sm", elem_id="stop")
             with gr.Accordion("Take away", open=False, elem_id="take"):
-                what = gr.Radio(list(FILES), value=next(iter(FILES)), label="File", elem_id="what")
+                what = gr.Radio(list(FILES), value="figure (PNG)", label="File", elem_id="what")
                 save = gr.Button("Save", size="sm", elem_id="save")
                 parcel = _place("parcel", "parcel")
                 code = gr.Code(language="python", label="The same in Python", interactive=False)
@@ -113,10 +116,10 @@ def _build_compare(tab: gr.Tab, events: Events) -> None:
 
 def _build_data(tab: gr.Tab, events: Events, gallery: Gallery, tabs: gr.Tabs, bind: Any) -> None:
     """A run's results: filters, small maps, and the one that was opened."""
-    which = gr.Radio(list(FILTERS), value=FILTERS[0], label="Show", elem_id="which")
+    which = gr.Radio(list(FILTERS), value="all", label="Show", elem_id="which")
     with gr.Row():
         target = gr.Dropdown(gallery.classes(), value=ANY, label="Class", elem_id="class")
-        sort = gr.Dropdown(list(SORTS), value=next(iter(SORTS)), label="Order", elem_id="sort")
+        sort = gr.Dropdown(list(SORTS), value="as they come", label="Order", elem_id="sort")
         number = gr.Number(1, label="Page", precision=0, minimum=1, elem_id="page")
         again = gr.Button("Refresh", elem_id="refresh", size="sm", min_width=80)
     count = gr.Markdown("", elem_id="count")
@@ -131,26 +134,52 @@ def _build_data(tab: gr.Tab, events: Events, gallery: Gallery, tabs: gr.Tabs, bi
     bind(ask.click, events.ask_result, chosen, [tabs])
 
 
-def read_head() -> str:
+def serve(page: Any, host: str = "127.0.0.1", port: int | None = None) -> str:
+    """Serve the page and return the address to open, with the token where one is needed.
+
+    It is served to this machine alone, or elsewhere behind a token.
+    """
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # the server would report to Gradio's makers
+    token = None if is_local(host) else secrets.token_urlsafe(24)
+    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
+    try:
+        _, address, _ = page.launch(
+            server_name=host,
+            server_port=port,
+            share=False,
+            quiet=True,
+            inline=False,
+            prevent_thread_lock=True,
+            allowed_paths=[],
+            footer_links=[],
+            max_file_size=MOST_BODY,
+            ssr_mode=False,
+            theme=gr.themes.Default(primary_hue="amber", neutral_hue="slate", **fonts),
+            head=_write_head(),
+            app_kwargs={"middleware": [Middleware(Gate, token=token)]},
+        )
+    except OSError as error:
+        raise InputError(f"cannot listen at {host}, port {port or 'from 7860'}: {error}") from error
+    return str(address) if token is None else f"{address}?token={token}"
+
+
+def _write_head() -> str:
     """The scripts and the template of the viewer, and the page's own, for the page's head."""
+    own = {name: (files("sea_nn.app") / name).read_text("utf-8") for name in ("app.js", "page.css")}
+    style = read_part("style.css")
     parts = {
-        "template": f"<style>{read_part('style.css')}</style>"
-        f'<div class="sea bare">{read_part("viewer.html")}</div>',
-        "look": f"<style>{read_part('style.css')}{_read('page.css')}</style>",
+        "template": f'<style>{style}</style><div class="sea bare">{read_part("viewer.html")}</div>',
+        "look": f"<style>{style}{own['page.css']}</style>",
         "palette": describe_palette(),
     }
     data = json.dumps(parts).replace("<", "\\u003c")
-    script = "\n".join([read_part(*SCRIPTS), _read("app.js")])
-    return f'<script>window.sea = (() => {{\n"use strict";\n{script}\n}})()({data});</script>'
+    script = f'"use strict";\n{read_part(*SCRIPTS)}\n{own["app.js"]}'
+    return f"<script>window.sea = (() => {{\n{script}\n}})()({data});</script>"
 
 
-def _read(name: str) -> str:
-    return (files("sea_nn.app") / name).read_text("utf-8")
-
-
-def _place(part: str, name: str, **options: Any) -> Any:
-    """A place that one of the scripts fills."""
-    own = json.dumps(bool(options.pop("own", False)))
-    server = "server" if "server_functions" in options else "null"
-    code = f"/* 'select' 'upload' */ sea.{part}(element, props, watch, trigger, {server}, {own});"
+def _place(part: str, name: str, own: bool = False, **options: Any) -> Any:
+    """A place that one of the scripts fills; the comment tells Gradio of its events."""
+    server = "server" if "server_functions" in options else "server: null"
+    more = f"element, props, watch, trigger, {server}, own: {json.dumps(own)}"
+    code = f"/* 'select' 'upload' */ sea.{part}({{ {more} }});"
     return gr.HTML("", html_template="<div></div>", js_on_load=code, elem_id=name, **options)

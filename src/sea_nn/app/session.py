@@ -2,7 +2,7 @@
 
 There is no page in here: ``Session`` can be driven from a script, and is in the tests.
 
->>> from sea_nn.app.load import load_subject
+>>> from sea_nn.app.subjects import load_subject
 >>> session = Session(load_subject("fashion-cnn"))
 >>> session.choose(session.subject.examples[0])
 >>> session.top(1)[0].label
@@ -20,27 +20,25 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sea_nn.app.cores import start
-from sea_nn.app.subjects import Given, Subject
+from sea_nn.app.subjects import Given, Subject, Target
+from sea_nn.call import Running
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.model.outputs import Output
 
-Target = int | tuple[int, int]
 Methods = tuple[str, ...] | None
 BUDGETS = (34, 128, 512, 1024)
-MOST_ANSWERS = 4096
 MOST_KEPT = 8
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What the model says of one class."""
 
     target: int
@@ -48,8 +46,7 @@ class Answer:
     score: float
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """The model's scores with only SEA's best p features left and with these removed."""
 
     p: int
@@ -57,23 +54,13 @@ class Evidence:
     removed: float
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """How far an explanation is: evaluations done and to come, and the map where it is new."""
 
     done: int
     total: int
     seconds_left: float | None = None
     explanation: Explanation | None = None
-
-
-@dataclass(frozen=True)
-class Kept:
-    """An explanation of this visit, kept for comparing."""
-
-    name: str
-    given: Given
-    explanation: Explanation
 
 
 class StoppedError(Exception):
@@ -89,13 +76,12 @@ class Session:
         upload: the name and content of the last upload, for another model to read.
         given: the input; None before ``choose``.
         target: the class explained, or (a, b) for "why a and not b".
+        output: what the model's outputs are; None before ``choose``.
         explanation: the newest one of ``given`` and ``target``, or None.
-        kept: the last explanations, newest last.
+        kept: the last explanations by name, newest last.
         calls: what was explained of this input: (target, budget, members, whether it was stopped).
-        evaluations: of the model, in all.
         reused: the evaluations that were paid for before the explanation: answers and members.
         turn: the number of the visitor's last request; what older ones find is no longer shown.
-        changing: held while a request changes the input or the class.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -104,16 +90,13 @@ class Session:
         self.upload: tuple[str, bytes] | None = None
         self.given: Given | None = None
         self.target: Target = 0
-        self.explanation: Explanation | None = None
-        self.kept: list[Kept] = []
-        self.calls: list[tuple[Target, int, Methods, bool]] = []
-        self.evaluations = self.reused = 0
-        self.turn = 0
-        self.changing = threading.Lock()
         self.output: Output | None = None
+        self.explanation: Explanation | None = None
+        self.kept: dict[str, Explanation] = {}
+        self.calls: list[tuple[Target, int, Methods, bool]] = []
+        self.reused = self.turn = 0
         self._whole = torch.zeros(0)
         self._previous: Explanation | None = None
-        self._answers: OrderedDict[bytes, Tensor] = OrderedDict()
         self._stop = threading.Event()
         self._worker: threading.Thread | None = None
         self._starting, self._lock = threading.Lock(), threading.Lock()
@@ -131,13 +114,10 @@ class Session:
             self.upload = None
         outputs, output = self.subject.run(given)
         with self._lock:
-            self.output = output
+            self._whole, self.output = outputs, output
             self.given, self.explanation = given, None
-            self._whole = outputs
             self._previous, self.calls = None, []
-            self._answers.clear()
-            self.evaluations += 1
-            self.target = int(self._whole.argmax())
+            self.target = int(outputs.argmax())
 
     def read(self, name: str, content: bytes) -> None:
         """Take the first input of an upload; if there are several, they become the choices."""
@@ -146,43 +126,50 @@ class Session:
         self.choices = found if len(found) > 1 else self.subject.examples
         self.upload = (name, content)
 
-    @property
-    def n_classes(self) -> int:
-        """How many outputs the model has."""
-        return len(self._whole)
-
-    def top(self, count: int = 5, outputs: Tensor | None = None) -> list[Answer]:
-        """The likeliest classes, best first; of other ``outputs`` [K] than the whole input's."""
-        assert self.output is not None
-        outputs = self._whole if outputs is None else outputs
-        scores = self.output.scores(outputs.unsqueeze(0))[0]
-        best = scores.topk(min(count, len(scores)))
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [Answer(k, self.subject.label(k), score) for k, score in pairs]
-
-    def score(self, outputs: Tensor | None = None) -> float:
-        """What outputs [K] say of the target; of a pair, as if there were only these two."""
-        assert self.output is not None
-        outputs = self._whole if outputs is None else outputs
-        return float(self.output.score(outputs.unsqueeze(0), torch.tensor([self.target])))
-
-    def name_target(self) -> str:
-        """The target in words."""
-        if isinstance(self.target, int):
-            return self.subject.label(self.target)
-        return " and not ".join(map(self.subject.label, self.target))
+    def switch(self, subject: Subject) -> None:
+        """Ask another model about the same input, if it can read it; what was kept stays."""
+        self.stop()
+        name = None if self.given is None else self.given.name
+        with self._lock:
+            self.subject, self.choices = subject, subject.examples
+            self.given, self.output, self.explanation = None, None, None
+        if self.upload is not None:
+            try:
+                self.read(*self.upload)
+                return
+            except InputError:  # it is of another kind
+                self.upload = None
+        same = [given for given in subject.examples if given.name == name]
+        if same or subject.examples:
+            self.choose((same or subject.examples)[0])
 
     def aim(self, target: Target) -> None:
         """Take another class, or two: "why a and not b"."""
         self.stop()
         classes = (target,) if isinstance(target, int) else target
-        if len(set(classes)) < len(classes) or not all(
-            0 <= one < len(self._whole) for one in classes
-        ):
+        known = all(0 <= one < len(self._whole) for one in classes)
+        if len(set(classes)) < len(classes) or not known:
             raise InputError(f"there are classes 0 to {len(self._whole) - 1}; got {target}")
         with self._lock:
             if target != self.target:
                 self.target, self.explanation = target, None
+
+    def top(self, count: int | None = 5, outputs: Tensor | None = None) -> list[Answer]:
+        """The likeliest classes, or all, best first; of other ``outputs`` [K] than the whole's."""
+        outputs = self._whole if outputs is None else outputs
+        best = self._need_output().scores(outputs.unsqueeze(0))[0].sort(descending=True)
+        pairs = list(zip(best.indices.tolist(), best.values.tolist(), strict=True))[:count]
+        return [Answer(k, self.subject.label(k), score) for k, score in pairs]
+
+    def score(self, outputs: Tensor | None = None) -> float:
+        """What outputs [K] say of the target; of a pair, as if there were only these two."""
+        outputs = self._whole if outputs is None else outputs
+        return float(self._need_output().score(outputs[None], torch.tensor([self.target])))
+
+    def name_target(self) -> str:
+        """The target in words."""
+        classes = (self.target,) if isinstance(self.target, int) else self.target
+        return " and not ".join(map(self.subject.label, classes))
 
     def explain(self, budget: int = BUDGETS[1], methods: Methods = None) -> Iterator[Step]:
         """Explain the input: a map after each round of questions, the first one soon.
@@ -193,14 +180,15 @@ class Session:
         members' maps of a class explained before are there. Ends early, with what is there, when
         ``stop`` is called from another thread.
         """
-        given = self._need_given()
+        if self.given is None:
+            raise InputError("choose an input first")
         steps: queue.SimpleQueue[Step | BaseException | None] = queue.SimpleQueue()
         with self._starting:
             self.stop()
             if self._worker is not None:
                 self._worker.join()  # what it has found by now is there, and serves this one
             self._stop = stop = threading.Event()
-            work = partial(self._work, given, budget, methods, stop, steps)
+            work = partial(self._work, self.given, budget, methods, stop, steps)
             self._worker = worker = start(work)
         try:
             while (step := steps.get()) is not None:
@@ -215,65 +203,40 @@ class Session:
         """End a running ``explain`` at its next evaluation; what it has found stays."""
         self._stop.set()
 
-    def ask(self, sets: Tensor) -> Tensor:
-        """The model's outputs with only these features left: bool [R, n] -> [R, K]; remembered."""
-        given, e = self._need_given(), self.need_explanation()
-        keys = [bytes(row.byte().numpy()) for row in sets.cpu()]
-        new = {k: i for i, k in enumerate(keys) if k not in self._answers}
-        if new:
-            outputs = self.subject.ask(given, e, sets[list(new.values())])
-            with self._lock:
-                self._answers.update(zip(new, outputs, strict=True))
-                self.evaluations += len(new)
-        with self._lock:
-            found = torch.stack([self._answers[k] for k in keys])
-            while len(self._answers) > MOST_ANSWERS:
-                self._answers.popitem(last=False)
-        return found
-
     def weigh(self, p: int) -> Evidence:
         """Ask the model about SEA's best p features, alone and removed."""
-        e = self.need_explanation()
-        if not 0 <= p <= e.order.shape[1]:
-            raise InputError(f"p must be from 0 to {e.order.shape[1]}; got {p}")
-        best = torch.zeros(e.order.shape[1], dtype=torch.bool)
-        best[e.order[0, :p].cpu()] = True
-        only, removed = self.ask(torch.stack([best, ~best]))
+        order = self.need_explanation().order.cpu()
+        if not 0 <= p <= order.shape[1]:
+            raise InputError(f"p must be from 0 to {order.shape[1]}; got {p}")
+        best = torch.zeros_like(order, dtype=torch.bool).scatter_(1, order[:, :p], True)
+        only, removed = self._ask(torch.cat([best, ~best]))
         return Evidence(p, self.score(only), self.score(removed))
-
-    def switch(self, subject: Subject) -> None:
-        """Ask another model about the same input, if it can read it; what was kept stays."""
-        self.stop()
-        name = None if self.given is None else self.given.name
-        with self._lock:
-            self.subject, self.choices = subject, subject.examples
-            self.given, self.explanation = None, None
-            self._answers.clear()
-        if self.upload is not None:
-            try:
-                self.read(*self.upload)
-                return
-            except InputError:  # it is of another kind
-                self.upload = None
-        same = [given for given in subject.examples if given.name == name]
-        if same or subject.examples:
-            self.choose((same or subject.examples)[0])
 
     def remove(self, cells: Sequence[int], keep: bool = False) -> list[Answer]:
         """The top five classes without some features, or with only these."""
-        e = self.need_explanation()
-        n = e.order.shape[1]
+        n = self.need_explanation().order.shape[1]
         if not all(isinstance(cell, int) and 0 <= cell < n for cell in cells):
             raise InputError(f"features are numbers from 0 to {n - 1}; got {cells!r:.80}")
-        left = torch.full((n,), not keep)
-        left[list(cells)] = keep
-        return self.top(5, self.ask(left.unsqueeze(0))[0])
+        left = torch.full((1, n), not keep)
+        left[0, list(cells)] = keep
+        return self.top(5, self._ask(left)[0])
 
     def need_explanation(self) -> Explanation:
         """The explanation; an error if there is none yet."""
         if self.explanation is None:
             raise InputError("there is no map yet")
         return self.explanation
+
+    def _ask(self, sets: Tensor) -> Tensor:
+        """The model's outputs with only these features left: bool [R, n] -> [R, K]."""
+        e = self.need_explanation()
+        assert self.given is not None
+        return self.subject.ask(self.given, e, sets)
+
+    def _need_output(self) -> Output:
+        if self.output is None:
+            raise InputError("choose an input first")
+        return self.output
 
     def _work(
         self,
@@ -290,16 +253,16 @@ class Session:
         newest: Explanation | None = None
         reached = 0
 
-        def tell(member: str, done: int, total: int) -> None:
-            if stop.is_set():
-                raise StoppedError
-            step(done, total)
-
         def step(done: int, total: int, e: Explanation | None = None) -> None:
             nonlocal reached
             reached = max(reached, min(total, known + done))  # a map's count may lag behind
             left = (time.monotonic() - started) / max(done, 1) * max(0, total - known - done)
             steps.put(Step(reached, total, left, e))
+
+        def tell(member: str, done: int, total: int) -> None:
+            if stop.is_set():
+                raise StoppedError
+            step(done, total)
 
         def show(e: Explanation) -> bool:
             nonlocal newest
@@ -313,29 +276,21 @@ class Session:
             return not stop.is_set()
 
         try:
-            show(self.subject.explain(given, target, budget, methods, tell, show, previous))
+            running = Running(tell, show)
+            show(self.subject.explain(given, target, budget, methods, previous, running))
         except StoppedError:
             pass  # the last round's map is there
         except BaseException as error:
             steps.put(error)
         with self._lock:
-            if newest is not None:
-                self.evaluations += sum(newest.provenance.evaluations.values())
             if newest is not None and given is self.given and target == self.target:
-                self._keep(given, newest, methods)
-                self._previous = newest
+                parts = self.name_target(), given.name, self.subject.name, *(methods or ())
+                name = " · ".join(parts)
+                self.kept.pop(name, None)
+                self.kept[name] = self._previous = newest
+                self.kept = dict(list(self.kept.items())[-MOST_KEPT:])
                 self.calls.append((target, budget, methods, stop.is_set()))
         steps.put(None)
-
-    def _keep(self, given: Given, e: Explanation, methods: Methods) -> None:
-        name = " · ".join([self.name_target(), given.name, self.subject.name, *(methods or ())])
-        self.kept = [k for k in self.kept if k.name != name][1 - MOST_KEPT :]
-        self.kept.append(Kept(name, given, e))
-
-    def _need_given(self) -> Given:
-        if self.given is None:
-            raise InputError("choose an input first")
-        return self.given
 
 
 class Sessions:
@@ -346,17 +301,14 @@ class Sessions:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        return len(self._sessions)
-
     def start(self, key: str, subject: Subject) -> Session:
         """Begin a session, in the place of one with the same key."""
         self.end(key)
         with self._lock:
             session = self._sessions[key] = Session(subject)
-            over = [self._sessions.popitem(last=False)[1] for _ in range(len(self) - self.most)]
+            over = list(self._sessions)[: -self.most]
         for old in over:
-            old.stop()
+            self.end(old)
         return session
 
     def find(self, key: str) -> Session:

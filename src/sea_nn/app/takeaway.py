@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sea_nn.app.session import Session
-from sea_nn.errors import InputError
-from sea_nn.explanation.explanation import Explanation
-from sea_nn.show import plot_explanation, write_report
-from sea_nn.show.panels import DPI
+from sea_nn.show import write_report
 
 FILES = {
     "figure (PNG)": ("map.png", "image/png"),
@@ -26,32 +21,15 @@ FILES = {
 def make_file(session: Session, what: str) -> bytes:
     """One of ``FILES`` of what the session shows."""
     e = session.need_explanation()
-    if what not in FILES:
-        raise InputError(f"there is no file {what!r:.40}; choose one of: {', '.join(FILES)}")
-    name = FILES[what][0]
-    if name.startswith("map."):
-        return draw_figure(e, name.partition(".")[2])
-    if name == "report.html":
-        return save_report([kept.explanation for kept in session.kept] or [e])
-    return _through_file(name, e.save)
-
-
-def draw_figure(e: Explanation, suffix: str) -> bytes:
-    """An explanation as ``e.plot()`` draws it, in the format of this suffix."""
-    file = io.BytesIO()
-    plot_explanation(e).savefig(file, format=suffix, dpi=DPI)
-    return file.getvalue()
-
-
-def save_report(found: Sequence[Explanation]) -> bytes:
-    """One self-contained HTML file of explanations."""
-    return _through_file("report.html", lambda path: write_report(found, path, "What it looks at"))
-
-
-def _through_file(name: str, write: Callable[[Path], object]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="sea-app-") as folder:
-        write(Path(folder) / name)
-        return (Path(folder) / name).read_bytes()
+        path = Path(folder) / FILES[what][0]
+        if path.suffix == ".html":
+            write_report(list(session.kept.values()) or [e], path, "What it looks at")
+        elif path.suffix == ".safetensors":
+            e.save(path)
+        else:
+            e.plot(path=path)
+        return path.read_bytes()
 
 
 def write_code(session: Session) -> str:

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 from torch import Tensor
 
 from sea_nn.explanation.explanation import Explanation
@@ -76,7 +75,7 @@ def plot_bars(e: Explanation) -> Plot:
         axes.set_title(title + left_out, loc="left")
     scale = f"{e.unit}; members' dots: the same sum" if e.unit else "share of the map's total"
     axes.set_xlabel(scale)
-    _add_legend(figure, axes)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -91,21 +90,21 @@ def plot_series(e: Explanation) -> Plot:
     grid = figure.subplots(count * channels, 1, sharex=True, squeeze=False)[:, 0]
     for k, axes in enumerate(grid):
         i, c = divmod(k, channels)
-        line = None if e.values is None else to_array(e.values[i, c])
-        low, high = (0.0, 1.0) if line is None else _limits(line)
+        low, high = 0.0, 1.0
+        if e.values is not None:
+            line = to_array(e.values[i, c])
+            pad = 0.08 * float(np.ptp(line)) or 1.0
+            low, high = float(line.min()) - pad, float(line.max()) + pad
+            axes.plot(line, color="white", lw=2.6, solid_capstyle="round")
+            axes.plot(line, color=INK, lw=1.1)
         axes.imshow(
             positions[i, c][None], aspect="auto", cmap=COLOURS, vmin=0, vmax=1, alpha=0.9,
             extent=(-0.5, steps - 0.5, low, high),
         )  # fmt: skip
-        if line is not None:
-            axes.plot(line, color="white", lw=2.6, solid_capstyle="round")
-            axes.plot(line, color=INK, lw=1.1)
         axes.set_ylim(low, high)
         axes.set_ylabel(wrap(names[c], LABEL), rotation=0, ha="right", va="center")
-        axes.yaxis.set_major_locator(MaxNLocator(2))
+        axes.yaxis.set_major_locator(NullLocator() if e.values is None else MaxNLocator(2))
         axes.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-        if line is None:
-            axes.set_yticks([])
         if c == 0:
             axes.set_title(wrap(name_rows(e)[i], WIDTH - LABEL), loc="left")
     axes.set_xlabel("time step")
@@ -149,7 +148,7 @@ def plot_tiers(e: Explanation, masks: Tensor, sizes: Sequence[str]) -> Plot:
         axes.set_xticks(range(len(ticks)), [wrap(t, LABEL - 0.2) for t in ticks], **slanted)
     for level, size in enumerate(sizes):
         axes.plot([], [], "s", color=tuple(colours[level]), label=f"first {size}")
-    _add_legend(figure, axes)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -163,18 +162,3 @@ def _share(maps: Array, totals: Array | None = None) -> Array:
     """Maps as shares of their own totals, or of others."""
     totals = maps.sum(-1, keepdims=True) if totals is None else totals
     return np.asarray(maps / np.where(totals > 0, totals, 1))
-
-
-def _add_legend(figure: Plot, axes: Axes) -> None:
-    """One legend along the figure's foot, in as few lines as fit."""
-    handles, texts = axes.get_legend_handles_labels()
-    room = figure.get_size_inches()[0] - 0.3
-    columns = max(1, int(room / (max(measure(text) for text in texts) + 0.5)))
-    style: dict[str, Any] = {"loc": "outside lower center", "columnspacing": 1.2}
-    figure.legend(handles, texts, ncols=min(columns, len(texts)), handlelength=1.3, **style)
-
-
-def _limits(line: Array) -> tuple[float, float]:
-    low, high = float(np.nanmin(line)), float(np.nanmax(line))
-    pad = 0.08 * (high - low) or 1.0
-    return low - pad, high + pad

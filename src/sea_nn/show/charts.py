@@ -4,7 +4,6 @@ import textwrap
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 
 from sea_nn.errors import InputError
@@ -28,69 +27,59 @@ from sea_nn.show.panels import (
 )
 
 MOST_SPREAD = 10
-NOTE: dict[str, Any] = {"fontsize": SIZE - 1, "color": FAINT, "loc": "right"}
 
 
 def plot_gains(e: Explanation) -> Plot:
     """What each feature added as greedy took it, and the sum so far.
 
-    Gains below 0, which speak against the target, are dashed. Intervals are drawn as error bars,
-    faint where they hold 0. The sum is in the gains' unit, or without one a share of the gains
-    above 0. A concave function gives its first features much more than the others, of noise too:
-    the curves tell how the function learned, and only their order what the evidence is.
+    Intervals are drawn as upright lines, faint where they hold 0. The sum is in the gains' unit, or
+    without one a share of the gains above 0. A concave function gives its first features much more
+    than the others, of noise too: the curves tell how the function learned, and only their order
+    what the evidence is.
     """
     values, unit, intervals = to_array(e.gains).astype(np.float64), e.unit, e.gain_intervals
-    count, n = values.shape
-    steps = np.arange(1, n + 1)
-    sums = values.cumsum(1)
+    n, below = values.shape[1], bool((values < 0).any())
+    steps, sums = np.arange(1, n + 1), values.cumsum(1)
     if not unit:
         above = values.clip(0).sum(1, keepdims=True)
         sums /= np.where(above > 0, above, np.maximum(-sums[:, -1:], 1e-300))
     figure = Plot(figsize=(WIDTH, 3.05))
     left, right = figure.subplots(1, 2)
-    few = count <= len(SERIES)
-    for i in range(count):
-        colour = SERIES[i] if few else FAINT
-        style: dict[str, Any] = {"color": colour, "lw": 1.4, "alpha": 1.0 if few else 0.4}
-        for line, side in (("-", values[i]), ("--", -values[i])):
-            left.plot(steps[side > 0], side[side > 0], ls=line, **style)
-        right.plot(steps, sums[i], **style)
-        if intervals is not None and few:
-            low, high = to_array(intervals)[i].T
+    for i, label in enumerate(name_rows(e)):
+        colour = SERIES[i % len(SERIES)]
+        left.plot(steps, values[i], color=colour, lw=1.4, label=textwrap.shorten(label, 34))
+        right.plot(steps, sums[i], color=colour, lw=1.4)
+        if intervals is not None:
+            low, high = to_array(intervals[i]).T
             sure = (low > 0) | (high < 0)
             for known, alpha in ((sure, 0.8), (~sure, 0.2)):
                 left.vlines(steps[known], low[known], high[known], color=colour, alpha=alpha, lw=1)
-    if (values != 0).any():
+    if below:
+        left.set_yscale("symlog", linthresh=1e-3 * np.abs(values).max())
+        left.axhline(0, color=INK, lw=0.6)
+    elif values.any():
         left.set_yscale("log")
+    right.axhline(0, color=INK, lw=0.6)
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set(xlim=(1, max(n, 2)), xlabel="features, in the order greedy took them")
         axes.grid()
-    for axis in (left.xaxis, right.xaxis, left.yaxis):
-        axis.set_major_formatter("{x:g}")
-        if n < 10 and axis is not left.yaxis:  # all ticks but the first are minor ones
-            axis.set_minor_formatter("{x:g}")
-    left.set_ylabel(f"gain of the feature{unit and ', '}{unit}")
-    below = bool((values < 0).any())
-    if below:
-        left.set_title("dashed: below 0, against the target, without the minus", **NOTE)
-        right.axhline(0, color=INK, lw=0.6)
-    else:
-        right.set_ylim(0, 1.02 * (sums.max() or 1))
+        axes.xaxis.set_major_formatter("{x:g}")
+        if n < 10:  # all ticks but the first are minor ones
+            axes.xaxis.set_minor_formatter("{x:g}")
+    left.yaxis.set_major_formatter("{x:g}")
+    left.set_ylabel(f"gain of the feature{unit and ', '}{unit} (log scale)")
     if unit:
         right.set_ylabel(f"sum so far, {unit}")
-        right.set_title("it ends at the model's own difference", **NOTE)
+        note = "it ends at the model's own difference"
     else:
         right.plot(steps, steps / n, color=FAINT, lw=0.9, ls=(0, (4, 3)))
         right.yaxis.set_major_formatter("{x:.0%}")
         right.set_ylabel("share of the gains above 0" if below else "share of the total")
-        right.set_title(
-            "how fast it rises is mostly the learned function's; dashed: equal gains", **NOTE
-        )
-    if few:
-        for i, label in enumerate(name_rows(e)):
-            left.plot([], [], color=SERIES[i], lw=1.4, label=textwrap.shorten(label, 34))
-        left.legend(fontsize=SIZE - 1, loc="lower left", labelspacing=0.25)
+        note = "how fast it rises is mostly the learned function's; dashed: equal gains"
+    right.set_title(note, fontsize=SIZE - 1, color=FAINT, loc="right")
+    if len(e) <= len(SERIES):
+        left.legend(fontsize=SIZE - 1, loc="best", labelspacing=0.25)
     return figure
 
 
@@ -152,38 +141,30 @@ def plot_agreement(e: Explanation) -> Plot:
         *_, where, table = line = grid[i]
         if pictures is not None:
             line[0].imshow(to_array(pictures[i]))
-        if spread.ndim == 2:
-            _draw_spread_bars(where, e, to_array(spread[i]), side)
+            line[0].set(xticks=[], yticks=[])
+        if spread.ndim == 2:  # bars of the features that members disagree on most
+            top = spread[i].argsort(descending=True, stable=True)[:MOST_SPREAD].tolist()
+            names = [e.feature_names[k] if e.feature_names else f"feature {k}" for k in top]
+            where.barh(range(len(top)), to_array(spread[i, top]), color=FAINT)
+            where.set_yticks(range(len(top)), [wrap(name, 1.6) for name in names])
+            where.set(ylim=(MOST_SPREAD - 0.4, -0.6), xlim=(0, 0.5))
         else:
             aspect = "equal" if e.view in ("picture", "slices") else "auto"
             shown = where.imshow(to_array(spread[i]), COLOURS, vmin=0, vmax=0.5, aspect=aspect)
+            where.set(xticks=[], yticks=[])
         _draw_matrix(table, to_array(e.agreement_with_sea[i]), e, last=i == len(e) - 1)
-        for axes in line[:-1]:
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set_visible(False)
         line[0].set_ylabel(wrap(label, side - 0.5))
         if i == 0:
             for axes, title in zip(line, titles, strict=True):
                 axes.set_title(title)
     if spread.ndim == 2:
-        where.set_xlabel("spread of the members'\npercentile ranks, 0 to 0.5")
+        where.set_xlabel("spread of the members'\npercentile ranks")
     else:
         below = {"location": "bottom", "shrink": 0.9, "aspect": 25, "pad": 0.02 / len(e)}
         bar = figure.colorbar(shown, ax=grid[:, -2], **below)
         bar.set_label("spread of the members'\npercentile ranks")
         bar.outline.set_visible(False)
     return figure
-
-
-def _draw_spread_bars(axes: Axes, e: Explanation, spread: Array, side: float) -> None:
-    """The features that members disagree on most, each named on its own bar."""
-    top = np.argsort(-spread, kind="stable")[:MOST_SPREAD]
-    places = np.arange(len(top))
-    axes.barh(places - 0.36, spread[top], height=0.2, color=colormaps[COLOURS](spread[top] / 0.5))
-    for place, k in zip(places, top.tolist(), strict=True):
-        name = e.feature_names[k] if e.feature_names else f"feature {k}"
-        axes.text(0, place + 0.1, wrap(name, side - 0.3, SIZE - 1), va="center", fontsize=SIZE - 1)
-    axes.set(ylim=(MOST_SPREAD - 0.6, -0.6), xlim=(0, 0.5))
 
 
 def _draw_matrix(axes: Axes, values: Array, e: Explanation, last: bool) -> None:

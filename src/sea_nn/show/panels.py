@@ -23,7 +23,6 @@ from matplotlib.textpath import text_to_path
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.paper.agreement import multiples_of_mean
@@ -90,15 +89,8 @@ class Plot(Figure):
         if path is None:
             return self
         target = Path(path) if Path(path).suffix else Path(f"{path}.png")
-        known = self.canvas.get_supported_filetypes()
-        kind = target.suffix[1:].lower()
-        if kind not in known:
-            raise InputError(
-                f"a figure cannot be saved as {target.suffix!r}; choose one of: "
-                f"{', '.join(f'.{suffix}' for suffix in sorted(known))}"
-            )
         with write_atomically(target) as file:
-            self.savefig(file, dpi=DPI, format=kind)
+            self.savefig(file, dpi=DPI, format=target.suffix[1:].lower())
         return self
 
 

@@ -25,19 +25,11 @@ function view(root, source, ask = null) {
   let { inputs } = source, links = [], current = null, wanted = 0, cursor = [0, 0];
 
   async function show(number) {
-    const request = ++wanted;
-    let data;
-    try {
-      data = await source.open(number);
-    } catch (error) {
-      $("notice").hidden = false;
-      $("notice").textContent = typeof DecompressionStream === "undefined"
-        ? "This browser is too old to open the page: any browser of 2023 or later can."
-        : `Input ${number} could not be read: ${error.message}`;
-      return;
-    }
+    const request = ++wanted, data = await source.open(number).catch((error) => error), failed = data instanceof Error;
     if (request !== wanted) return;   // a slow input never replaces a newer one
-    $("notice").hidden = true;
+    $("notice").hidden = !failed;
+    $("notice").textContent = failed ? `Input ${number} could not be read; any browser of 2023 or later can: ${data.message}` : "";
+    if (failed) return;
     marked.clear();
     current = data;
     state.input = number;
