@@ -2,7 +2,6 @@
 
 import io
 import struct
-import zipfile
 import zlib
 
 import pytest
@@ -44,13 +43,6 @@ def test_bomb_is_refused_by_its_header(monkeypatch):
             read_picture(png(width, height))
 
 
-def zip_bomb():
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("cat.png", b"\0" * 10_000_000)
-    return file.getvalue()
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -58,7 +50,7 @@ def zip_bomb():
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
         b"MZ\x90\0 no picture",
         b"GIF89a",
-        zip_bomb(),
+        b"PK\x03\x04 an archive",
         "<html>ä".encode(),
         b"\x80\x04\x95pickle",
     ],

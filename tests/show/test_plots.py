@@ -116,21 +116,11 @@ def test_many_members_take_a_second_line_below_their_own_titles():
     maps = e.maps[:, [k % 3 for k in range(len(MANY))]]
     figure = replace(e, maps=maps, methods=MANY)[:2].plot("strip")
     assert_readable(figure)
-    panels = [axes.get_window_extent() for axes in figure.axes[:30]]
     titles = ["input", "SEA", *(name.replace("_", " ") for name in MANY), "Agg-Mean"]
-    boxes = [(t.get_text().replace("\n", " "), box) for t, box in texts(figure)]
-    for k, panel in enumerate(panels):
-        title = titles[k % 15]
-        mine = [
-            box
-            for text, box in boxes
-            if text == title and 0 <= box.y0 - panel.y1 < 25 and panel.x0 < box.x1 < panel.x1 + 1
-        ]
-        assert len(mine) == 1, f"panel {k} has no title {title!r}"
-    lines = [round(panel.y0) for panel in panels]
-    assert len(set(lines[:8])) == len(set(lines[8:15])) == 1
-    assert len(set(lines)) == 4
-    assert sorted(lines, reverse=True) == lines
+    assert all(read(figure).count(title) == 2 for title in titles)
+    lines = [round(axes.get_window_extent().y0) for axes in figure.axes[:30]]
+    assert lines == sorted(lines, reverse=True)
+    assert [lines.count(line) for line in sorted(set(lines), reverse=True)] == [8, 7, 8, 7]
 
 
 def test_titles_shrink_before_a_word_is_broken():

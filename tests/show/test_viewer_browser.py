@@ -16,7 +16,7 @@ from sea_nn import SEA
 from sea_nn.members.checks import Check
 from sea_nn.questions.curve import predict_curve
 from sea_nn.show.panels import heat, paint
-from sea_nn.show.slices import pick_slices, tile
+from sea_nn.show.plots import pick_slices, tile
 from sea_nn.show.viewer.describe import choose_stops
 from sea_nn.show.words import grade_words
 from tests.helpers.browser import Browser

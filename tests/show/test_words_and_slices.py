@@ -11,7 +11,7 @@ from rich.console import Console
 from sea_nn import SEA
 from sea_nn.errors import InputError
 from sea_nn.show.panels import heat, paint
-from sea_nn.show.slices import paint_slices, pick_slices, tile
+from sea_nn.show.plots import paint_slices, pick_slices, tile
 from sea_nn.show.words import grade_words, print_words
 from tests.helpers.samples import explain_volume
 from tests.show.test_plots import assert_readable, read

@@ -13,7 +13,6 @@ from collections.abc import Callable
 import torch
 
 _CORES = 0  # 0: nobody called ``share_cores``, and every thread has as many as torch gives it
-_STARTING = threading.Lock()
 
 
 def share_cores() -> None:
@@ -35,9 +34,8 @@ def start(work: Callable[[], None]) -> threading.Thread:
         work()
 
     thread = threading.Thread(target=run, daemon=True)
-    with _STARTING:
-        thread.start()
-        ready.wait()
-        if _CORES:
-            torch.set_num_threads(1)  # of the caller's thread, and again of those that begin
+    thread.start()
+    ready.wait()
+    if _CORES:
+        torch.set_num_threads(1)  # of the caller's thread, and again of those that begin
     return thread

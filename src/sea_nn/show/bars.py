@@ -93,8 +93,9 @@ def plot_series(e: Explanation) -> Plot:
         low, high = 0.0, 1.0
         if e.values is not None:
             line = to_array(e.values[i, c])
-            pad = 0.08 * float(np.ptp(line)) or 1.0
-            low, high = float(line.min()) - pad, float(line.max()) + pad
+            low, high = float(np.nanmin(line)), float(np.nanmax(line))
+            pad = 0.08 * (high - low) or 1.0
+            low, high = low - pad, high + pad
             axes.plot(line, color="white", lw=2.6, solid_capstyle="round")
             axes.plot(line, color=INK, lw=1.1)
         axes.imshow(

@@ -55,7 +55,7 @@ def plot_gains(e: Explanation) -> Plot:
             for known, alpha in ((sure, 0.8), (~sure, 0.2)):
                 left.vlines(steps[known], low[known], high[known], color=colour, alpha=alpha, lw=1)
     if below:
-        left.set_yscale("symlog", linthresh=1e-3 * np.abs(values).max())
+        left.set_yscale("symlog", linthresh=0.01 * np.abs(values).max())
         left.axhline(0, color=INK, lw=0.6)
     elif values.any():
         left.set_yscale("log")

@@ -181,7 +181,7 @@ def panel_grid(
 
     "SEA" is set in bold. ``aspect`` is a panel's height over its width. A row of more than ``most``
     panels is broken into lines, each below its own titles. With ``headings`` the rows fall into as
-    many blocks of equal length, each below its heading and the titles.
+    many blocks of equal length, each below the titles, the first of which is the block's heading.
 
     Returns:
         The figure and its axes [rows, columns].
@@ -190,16 +190,17 @@ def panel_grid(
     lines = math.ceil(columns / (most or columns))
     across = math.ceil(columns / lines)
     panel = min(WIDEST, HIGHEST / aspect, (WIDTH - 0.6) / across - GAP)
-    longest = max(measure(word) for title in titles for word in ["-", *title.split()])
+    words = ["-", *" ".join([*titles, *headings]).split()]
+    longest = max(map(measure, words))
     size = max(SMALLEST, SIZE * min(1.0, 0.9 * panel / longest))  # so that words stay whole
-    heads = [wrap(title, 0.95 * panel, size, lines=3) for title in titles]
+    firsts = headings or titles[:1]
+    heads = [wrap(title, 0.95 * panel, size, lines=3) for title in [*firsts, *titles[1:]]]
 
     # Titles stand above the first row of every block; without blocks, above the first of all,
     # unless lines with titles of their own follow it.
     length = rows // len(headings) if headings else (1 if lines > 1 else rows)
     above = (max(head.count("\n") for head in heads) + 1) * 1.3 * size / 72 * any(titles)
-    height = rows * lines * (panel * aspect + GAP) + rows // length * lines * above
-    height += 0.2 * len(headings) + 0.65
+    height = rows * lines * (panel * aspect + GAP) + rows // length * lines * above + 0.65
     figure = Plot(figsize=(across * (panel + GAP) + 0.6, height), layout="compressed")
     figure.get_layout_engine().set(w_pad=GAP / 2, h_pad=GAP / 2, wspace=0, hspace=0)
     axes = figure.subplots(rows * lines, across, squeeze=False).reshape(rows, lines * across)
@@ -211,12 +212,10 @@ def panel_grid(
             axes[r, c].spines[:].set_visible(False)
             if r % length == 0:
                 weight = "bold" if titles[c] == "SEA" else "normal"
-                axes[r, c].set_title(heads[c], fontsize=size, weight=weight, pad=3)
+                head = heads[len(firsts) - 1 + c] if c else heads[r // length % len(firsts)]
+                axes[r, c].set_title(head, fontsize=size, weight=weight, pad=3)
         weight = "bold" if labels[r] == "SEA" else "normal"
         axes[r, 0].set_ylabel(wrap(labels[r], panel * aspect, lines=3), weight=weight)
-    for k, heading in enumerate(headings):
-        text, y = wrap(heading, across * panel), 1 + above / (panel * aspect)
-        axes[k * length, 0].set_title(text, loc="left", y=y, pad=3)
     return figure, axes[:, :columns]
 
 

@@ -1,8 +1,12 @@
 """Figures of explanations: one call that suits an Explanation, and those of images.
 
 A figure is a matplotlib one that has nothing to do with pyplot, one row an input.
-``sea_nn.show.bars`` draws tables and series, ``slices`` volumes, ``words`` texts, ``charts`` gains,
-curves and agreement.
+``sea_nn.show.bars`` draws tables and series, ``words`` texts, ``charts`` gains, curves and
+agreement.
+
+A volume [D, H, W] is cut along its first axis; permute it to look along another. The axis falls
+into runs of equal length, and each is shown by the slice that holds most, so that slices are spread
+over the volume and miss no spot. Colours are those of the whole volume, not of each slice.
 """
 
 from collections.abc import Sequence
@@ -15,6 +19,7 @@ from matplotlib import rc_context
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation, PlotKind
+from sea_nn.features import cell_of
 from sea_nn.show.bars import plot_bars, plot_series, plot_tiers
 from sea_nn.show.charts import plot_agreement, plot_curve, plot_gains
 from sea_nn.show.panels import (
@@ -34,10 +39,11 @@ from sea_nn.show.panels import (
     panel_grid,
     to_array,
 )
-from sea_nn.show.slices import plot_slices
 from sea_nn.show.words import plot_words
 
 MOST_ROWS = 32
+MOST_SLICES = 6
+COVER = 0.55  # of a volume whole blocks are hot: what lies below must still be seen
 MOST_PANELS = 8
 TINY, DOT = 0.002, 0.01  # the share of the pixels that is hard to see; a dot's side over the map's
 CHARTS = {"gains": plot_gains, "curve": plot_curve, "agreement": plot_agreement}
@@ -80,7 +86,7 @@ def plot_explanation(
         elif e.view == "lines":
             figure = plot_series(e)
         elif e.view == "slices":
-            figure = plot_slices(e.attribution, e.images, name_rows(e), _say_unit(e))
+            figure = _plot_slices(e.attribution, e.images, name_rows(e), _say_unit(e))
         elif kind == "overlay" and e.images is None:
             raise InputError("an overlay needs images; this explanation has none: plot the strip")
         else:
@@ -109,6 +115,52 @@ def plot_class_map(
         panel.imshow(picture)
     add_heat_bar(figure, axes)
     return figure.write(path)
+
+
+def pick_slices(attribution: ArrayLike, count: int = MOST_SLICES) -> list[int]:
+    """The slices worth looking at, of a volume [D, H, W]: at most ``count``, from first to last.
+
+    >>> volume = np.zeros((6, 2, 2))
+    >>> volume[[1, 5]] = 1.0
+    >>> pick_slices(volume, 2)
+    [1, 5]
+    """
+    mass = to_array(attribution).sum((1, 2))
+    runs = to_array(cell_of(len(mass), min(count, len(mass))))
+    picked = []
+    for run in range(int(runs[-1]) + 1):
+        places = np.flatnonzero(runs == run)
+        inside = mass[places]
+        # A run without evidence is shown by its middle, not by its edge.
+        best = int(inside.argmax()) if inside.max() > inside.min() else len(places) // 2
+        picked.append(int(places[best]))
+    return picked
+
+
+def paint_slices(
+    attribution: ArrayLike, picked: Sequence[int], images: ArrayLike | None = None
+) -> Array:
+    """Slices as pictures, [k, H, W, 3]: the map alone, or over the images uint8 [D, H, W, 3]."""
+    positions = heat(attribution, 0)[list(picked)]
+    if images is None:
+        return paint(positions)
+    below = to_array(images)[list(picked)]
+    return np.stack([blend(*pair, most=COVER) for pair in zip(below, positions, strict=True)])
+
+
+def tile(slices: Array) -> Array:
+    """Slices [k, H, W, ...] as one picture, row by row; what is left over is 0.
+
+    >>> tile(np.arange(3).reshape(3, 1, 1)).tolist()
+    [[0, 1], [2, 0]]
+    """
+    count, height, width = slices.shape[:3]
+    columns = int(np.ceil(np.sqrt(count)))
+    rows = -(-count // columns)
+    whole = np.zeros((rows * columns, *slices.shape[1:]), slices.dtype)
+    whole[:count] = slices
+    grid = whole.reshape(rows, columns, *slices.shape[1:]).swapaxes(1, 2)
+    return grid.reshape(rows * height, columns * width, *slices.shape[3:])
 
 
 def _plot_strip(e: Explanation, overlay: bool) -> Plot:
@@ -143,7 +195,7 @@ def _plot_top(e: Explanation, sizes: Sequence[int]) -> Plot:
     if e.view == "slices":
         lit = e.attribution * torch.stack([e.top_mask(size) for size in sizes], 1)
         labels = [f"{row}, {title}" for row in name_rows(e) for title in titles]
-        return plot_slices(lit.flatten(0, 1).unsqueeze(1), None, labels, _say_unit(e))
+        return _plot_slices(lit.flatten(0, 1).unsqueeze(1), None, labels, _say_unit(e))
     masks = e.member_top_masks(sizes)
     if e.view != "picture":
         return plot_tiers(e, masks, titles)
@@ -160,6 +212,25 @@ def _plot_top(e: Explanation, sizes: Sequence[int]) -> Plot:
         for panel, mask in zip(line[1:], to_array(masks[i, r]), strict=True):
             panel.imshow(_light(picture, enlarge(mask)))
     add_heat_bar(figure, axes)
+    return figure
+
+
+def _plot_slices(
+    volumes: ArrayLike, images: ArrayLike | None, labels: Sequence[str], unit: str
+) -> Plot:
+    """Volumes [R, 1, D, H, W] as rows of slices, each named by its number, over their images."""
+    maps = to_array(volumes)[:, 0]
+    depth, height, width = maps.shape[1:]
+    figure, axes = panel_grid([""] * min(MOST_SLICES, depth), labels, height / width)
+    for i, volume in enumerate(maps):
+        picked = pick_slices(volume)
+        pictures = paint_slices(volume, picked, None if images is None else images[i])
+        for panel, k, picture in zip(axes[i], picked, pictures, strict=True):
+            panel.imshow(picture)
+            box = {"facecolor": "black", "alpha": 0.6, "lw": 0, "pad": 1.5}
+            place = {"transform": panel.transAxes, "va": "top", "fontsize": 7}
+            panel.text(0.03, 0.97, f"slice {k}", color="white", bbox=box, **place)
+    add_heat_bar(figure, axes, unit)
     return figure
 
 

@@ -31,7 +31,7 @@ from sea_nn.show.panels import (
     paint,
     to_array,
 )
-from sea_nn.show.slices import pick_slices, tile
+from sea_nn.show.plots import pick_slices, tile
 
 SIDE = 256  # pixels a side that maps keep at most
 LONGEST_SERIES = 2000
