@@ -286,7 +286,7 @@ def test_eps_in_a_png_does_not_reach_ghostscript(tmp_path, monkeypatch):
     paint().save(tmp_path / "a.eps")
     (tmp_path / "a.eps").rename(tmp_path / "a.png")
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", start)
-    with pytest.raises(InputError, match="not an image that can be read"):
+    with pytest.raises(InputError, match="not an image"):
         load_image(tmp_path / "a.png")
 
 

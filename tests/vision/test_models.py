@@ -268,7 +268,7 @@ def test_your_own_file_may_return_a_module_a_tuple_or_a_loaded_model(own_file):
         ("wrong_pair", KindError, r"returned a tuple of \(Flatten, str\)"),
         ("no_preprocess", KindError, "preprocess must be a Preprocess"),
         ("no_module", KindError, "model must be a Module"),
-        ("no_labels", KindError, "labels are a tuple"),
+        ("no_labels", KindError, "labels must be a Sequence"),
         ("broken", InputError, "KeyError: 'weights.pt'"),
     ],
 )

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from sea_nn.errors import InputError, KindError
 
@@ -73,12 +73,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
         layer = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
         white = Image.new("RGBA", layer.size, "white")
         return Image.alpha_composite(white, layer).convert("RGB")
-    try:
-        return image.convert("RGB")
-    except ValueError as error:
-        raise InputError(
-            f"A picture of colour mode {image.mode} cannot be turned into RGB. {_FORMATS}."
-        ) from error
+    return image.convert("RGB")
 
 
 def _check_file(path: Path) -> None:
@@ -102,17 +97,13 @@ def _decode(source: Path | IO[bytes], name: str) -> Image.Image:
                 upright = ImageOps.exif_transpose(image)
             except Exception:
                 upright = image.copy()  # a broken EXIF block says nothing about rotation
-    except PermissionError as error:
-        raise InputError(f"{name} may not be read: permission denied.") from error
-    except UnidentifiedImageError as error:
-        raise InputError(f"{name} is not an image that can be read. {_FORMATS}.") from error
+        return to_rgb(upright)
     except (Image.DecompressionBombError, MemoryError) as error:
         raise InputError(f"{name} is too large. Scale it down first. ({error})") from error
     except Exception as error:  # on damaged files, decoders raise nearly anything
         raise InputError(
-            f"{name} looks like an image but is damaged or cut short ({error}). {_FORMATS}."
+            f"{name} is not an image, or damaged or cut short ({error}). {_FORMATS}."
         ) from error
-    return to_rgb(upright)
 
 
 def _limit_size(image: Image.Image) -> None:

@@ -67,18 +67,12 @@ class LoadedModel:
     notice: str = ""
 
     def __post_init__(self) -> None:
-        for attribute, kind in (("model", nn.Module), ("preprocess", Preprocess)):
-            value = getattr(self, attribute)
-            if not isinstance(value, kind):
+        for name, kind in (("model", nn.Module), ("preprocess", Preprocess), ("labels", Sequence)):
+            value = getattr(self, name)
+            if not isinstance(value, kind) or isinstance(value, str):
                 raise KindError(
-                    f"a LoadedModel's {attribute} must be a {kind.__name__}; "
-                    f"got {type(value).__name__}"
+                    f"a LoadedModel's {name} must be a {kind.__name__}; got {type(value).__name__}"
                 )
-        if isinstance(self.labels, str) or not isinstance(self.labels, Sequence):
-            raise KindError(
-                "a LoadedModel's labels are a tuple of class names, or () if they are not known; "
-                f"got {type(self.labels).__name__}"
-            )
         object.__setattr__(self, "labels", tuple(map(str, self.labels)))
 
     def label(self, index: int) -> str:
@@ -173,20 +167,28 @@ def _load_resnet50(path: Path) -> Loaded:
 
 
 def run_factory(name: str) -> object:
-    """Run FILE.py:FUNCTION, and return what the function returns."""
+    """Run FILE.py:FUNCTION, which may import its neighbours; returns what the function returns."""
     path, function = find_factory(name)
-    make = getattr(_import_file(path), function, None)
-    if not callable(make):
-        raise InputError(f"{path} has no function {function!r}.")
+    module = ModuleType(f"sea_nn_user_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and pickling look a module up there
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
     try:
         with torch.random.fork_rng(devices=[]):  # building layers draws random numbers
-            return make()
+            # Compiled from the file as it is now: Python's cache of compiled files does not notice
+            # a change within the same second that leaves the size as it was.
+            exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+            make = getattr(module, function, None)
+            if callable(make):
+                return make()
     except SEAError:
         raise
     except Exception as error:
-        raise InputError(
-            f"{function}() in {path} failed: {type(error).__name__}: {error}."
-        ) from error
+        raise InputError(f"{name} could not be run: {type(error).__name__}: {error}.") from error
+    finally:
+        sys.path.remove(folder)
+    raise InputError(f"{path} has no function {function!r}.")
 
 
 def to_loaded(made: object, name: str) -> LoadedModel:
@@ -208,22 +210,3 @@ def to_loaded(made: object, name: str) -> LoadedModel:
         f"{function}() in {path} must return a torch module, (module, labels), (module, "
         f"Preprocess), (module, Preprocess, labels) or a LoadedModel; it returned {got}."
     )
-
-
-def _import_file(path: Path) -> ModuleType:
-    """Run a user's file as a module; like a script, it may import its neighbours."""
-    module = ModuleType(f"sea_nn_user_{path.stem}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # dataclasses and pickling look a module up there
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        # Compiled from the file as it is now: Python's cache of compiled files does not notice a
-        # change within the same second that leaves the size as it was.
-        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
-    except Exception as error:
-        del sys.modules[module.__name__]
-        raise InputError(f"{path} could not be run: {type(error).__name__}: {error}.") from error
-    finally:
-        sys.path.remove(folder)
-    return module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,24 +54,20 @@ def _read_nifti(source: Path) -> np.ndarray[Any, Any]:
 def _read_dicom(source: Path) -> np.ndarray[Any, Any]:
     pydicom = import_extra("pydicom", "DICOM")
     slices = []
-    for path in sorted(p for p in source.iterdir() if p.is_file()):
-        try:
-            one = pydicom.dcmread(path)
-        except pydicom.errors.InvalidDicomError:
-            continue  # a readme, say
-        except Exception as error:
-            raise InputError(f"{path} could not be read as DICOM: {error}") from error
-        if hasattr(one, "PixelData"):
-            slices.append(one)
-    if not slices:
-        raise InputError(f"{source} holds no DICOM files with pictures")
-    if len({one.get("SeriesInstanceUID") for one in slices}) > 1:
-        raise InputError(f"{source} holds several series; give each a folder of its own")
     try:
-        shapes = {(one.Rows, one.Columns) for one in slices}
+        for path in sorted(p for p in source.iterdir() if p.is_file()):
+            with suppress(pydicom.errors.InvalidDicomError):  # a readme, say
+                one = pydicom.dcmread(path)
+                slices += [one] if hasattr(one, "PixelData") else []
+        series = {one.get("SeriesInstanceUID") for one in slices}
         parts = [_read_slice(one) for one in sorted(slices, key=_place)]
     except Exception as error:  # damaged, or compressed in a way that needs another package
         raise InputError(f"{source} could not be read as DICOM: {error}") from error
+    if not parts:
+        raise InputError(f"{source} holds no DICOM files with pictures")
+    if len(series) > 1:
+        raise InputError(f"{source} holds several series; give each a folder of its own")
+    shapes = {part.shape for part in parts}
     if len(shapes) > 1:
         raise InputError(f"{source} holds slices of different sizes: {sorted(shapes)}")
     return np.stack(parts)
