@@ -134,6 +134,7 @@ def test_data_sets_and_loaders(tmp_path):
     some = open_source(DataLoader(data, 2, sampler=SubsetRandomSampler([5, 1])))
     assert list(some.ids) == ["1", "5"]
     assert torch.equal(some.read(1).x, x[5])
+    assert list(open_source(DataLoader(list(x), sampler=[4, 2])).ids) == ["2", "4"]
 
 
 def test_a_data_set_that_numbers_classes_otherwise_is_read_by_their_names():

@@ -24,7 +24,7 @@ from torch import nn
 
 from sea_nn.datasets.manifest import LostError
 from sea_nn.datasets.progress import Progress
-from sea_nn.datasets.shard import Done, Job, Task, Worker
+from sea_nn.datasets.shard import Job, Task, Worker
 from sea_nn.errors import InputError, SEAError
 from sea_nn.extras import import_extra
 
@@ -140,29 +140,21 @@ def run_on_ray(
     return plan.given_up
 
 
-class _RayWorker:
+class _RayWorker(Worker):
     """A worker as an actor, in a process of its own."""
-
-    def __init__(self, job: Job, name: str) -> None:
-        self.worker = Worker(job, name)
 
     def join(self) -> None:
         """Make ready."""
-        job, host = self.worker.job, platform.node()
-        out, model = job.out, job.sea.forward_func
+        job, host, model = self.job, platform.node(), self.job.sea.forward_func
         try:
-            job.manifest.check_there(out)
+            job.manifest.check_there(job.out)
         except LostError as error:
             raise InputError(
-                f"{host} does not see the run's folder {out}: choose one on storage that all "
+                f"{host} does not see the run's folder {job.out}: choose one on storage that all "
                 "machines share"
             ) from error
         if job.manifest.device == "cuda" and isinstance(model, nn.Module):
             model.to("cuda")  # the one that Ray gave to this process
-
-    def do(self, task: Task, following: Task | None = None) -> Done:
-        """Explain a shard; see ``Worker``."""
-        return self.worker.do(task, following)
 
 
 @contextmanager

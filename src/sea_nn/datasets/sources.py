@@ -12,7 +12,7 @@ import glob
 import io
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -73,26 +73,21 @@ def open_source(
     reader = Reader(preprocess, label_names, label_column)
     if isinstance(source, str | Path):
         return _open_files(str(source), reader, out)
-    numbers: Sequence[int] | None = None
-    if isinstance(source, DataLoader):
-        source, numbers = _open_loader(source)
-    if isinstance(source, Tensor | np.ndarray):
-        source = torch.as_tensor(source)
-        if source.ndim < 2:
-            raise InputError(f"a tensor of inputs is [N, ...]; got {list(source.shape)}")
-        return _open_items("the data in memory", source, reader)
+    loader = source if isinstance(source, DataLoader) else None
+    source = source if loader is None else loader.dataset
     if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__"):
         raise KindError(
             f"{type(source).__name__} cannot be read by number, so a run could not be resumed: "
             "give a map-style data set (with len() and [i]), or save it as .safetensors files"
         )
-    if isinstance(source, list | tuple):
-        if source and all(isinstance(entry, str | Path) for entry in source):
-            return _open_pictures([Path(p) for p in source], f"{len(source)} files", reader)
-        return _open_items("the data in memory", source, reader)
-    numbers = range(len(source)) if numbers is None else numbers
-    reader = replace(reader, own_names=_find_names(source, reader))
-    return _open_items(type(source).__name__, source, reader, numbers)
+    if isinstance(source, Tensor | np.ndarray):
+        source = torch.as_tensor(source)
+        if source.ndim < 2:
+            raise InputError(f"a tensor of inputs is [N, ...]; got {list(source.shape)}")
+    listed = isinstance(source, list | tuple) and len(source) > 0
+    if listed and all(isinstance(one, str | Path) for one in source):
+        return _open_pictures([Path(p) for p in source], f"{len(source)} files", reader)
+    return _open_items(source, reader, range(len(source)) if loader is None else _take(loader))
 
 
 def _open_files(text: str, reader: Reader, out: Path | None) -> Source:
@@ -273,28 +268,26 @@ def _open_tensor_files(
     return Source(name, ids, fetch, reader, [fetch(index)[1] for index in range(len(ids))])
 
 
-def _open_items(
-    name: str, data: Any, reader: Reader, numbers: Sequence[int] | None = None
-) -> Source:
+def _open_items(data: Any, reader: Reader, numbers: Sequence[int]) -> Source:
     """What is read by number; of a data set that is not in memory, 16 items tell of a change."""
-    memory = numbers is None
-    numbers = range(len(data)) if numbers is None else numbers
+    memory = isinstance(data, Tensor | list | tuple)
+    name = "the data in memory" if memory else type(data).__name__
+    reader = replace(reader, own_names=_find_names(data, reader))
     version = str(getattr(data, "_fingerprint", ""))  # of Hugging Face's data sets
-    places = {i * (len(numbers) - 1) // (N_PROBES - 1) for i in range(N_PROBES)}
+    places: Collection[int] = range(len(numbers))  # of the items that are compared
+    if version or not memory:
+        probes = {i * (len(numbers) - 1) // (N_PROBES - 1) for i in range(N_PROBES)}
+        places = () if version else probes
 
     def fetch(index: int) -> tuple[Any, str]:
         entry = data[numbers[index]]
         if memory:  # which may be written to while it is worked on
             entry = copy.deepcopy(entry)
-        tells = not version and (memory or index in places)
-        return entry, fingerprint(entry) if tells else ""
+        return entry, fingerprint(entry) if index in places else ""
 
-    told = range(len(numbers)) if memory else places
-    digests = [
-        find_digest(fetch, index) if index in told and not version else version
-        for index in range(len(numbers))
-    ]
-    return Source(name, list(map(str, numbers)), fetch, reader, digests)
+    ids = list(map(str, numbers))
+    digests = [find_digest(fetch, i) if i in places else version for i in range(len(ids))]
+    return Source(name, ids, fetch, reader, digests)
 
 
 def _find_names(data: Any, reader: Reader) -> Sequence[str] | None:
@@ -308,21 +301,15 @@ def _find_names(data: Any, reader: Reader) -> Sequence[str] | None:
     return None
 
 
-def _open_loader(loader: DataLoader[Any]) -> tuple[Any, Sequence[int]]:
-    """A loader's data set, and the numbers that its sampler takes, in order."""
-    data: Any = loader.dataset
-    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
-        raise KindError(
-            "this DataLoader reads a stream, whose inputs have no numbers, so a run could not be "
-            "resumed: give a map-style data set, or save it as .safetensors files"
-        )
+def _take(loader: DataLoader[Any]) -> Sequence[int]:
+    """The numbers that a loader's sampler takes, in order."""
     if loader.collate_fn is not default_collate and loader.batch_size is not None:
         raise KindError(
             "this DataLoader has a collate_fn of its own, and a run makes its own batches: give "
             "a data set whose items are the inputs, with what the function does in its items"
         )
-    sampler = loader.sampler
+    sampler, data = loader.sampler, range(len(loader.dataset))  # type: ignore[arg-type]
     everything = isinstance(sampler, SequentialSampler) or (
         isinstance(sampler, RandomSampler) and not sampler.replacement
     )
-    return data, range(len(data)) if everything else sorted({int(i) for i in sampler})
+    return data if everything else sorted({int(i) for i in sampler})
