@@ -6,7 +6,7 @@ from torch import nn
 
 from sea_nn import SEA, NumpyModel
 from sea_nn.errors import InputError, MemberError
-from sea_nn.members.run import from_captum
+from sea_nn.members.callables import from_captum
 
 
 class Counting(nn.Module):

@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 from sea_nn import SEA, Explanation
 from sea_nn.cli import app
 from sea_nn.errors import InputError
-from sea_nn.members.run import compute_maps, from_captum
+from sea_nn.members.callables import from_captum
+from sea_nn.members.run import compute_maps
 from sea_nn.questions.absent import blur
 from tests.helpers.networks import build_pooled, draw_bright
 

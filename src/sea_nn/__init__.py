@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from sea_nn.config import SEAConfig
     from sea_nn.datasets import explain_dataset, read_dataset
     from sea_nn.explanation.explanation import Explanation
-    from sea_nn.members.checks import Check
-    from sea_nn.model.outputs import NumpyModel
+    from sea_nn.members.run import Check
+    from sea_nn.model.adapters import NumpyModel
     from sea_nn.paper.dsf import DSF, CollapsedDSF, maximize
     from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
     from sea_nn.paper.greedy import Selection
@@ -46,8 +46,8 @@ _HOMES = {
     "datasets": ("explain_dataset", "read_dataset"),
     "paper.ensemble": ("Ensemble", "aggregate", "ensemble", "ensemble_class"),
     "explanation.explanation": ("Explanation",),
-    "members.checks": ("Check",),
-    "model.outputs": ("NumpyModel",),
+    "members.run": ("Check",),
+    "model.adapters": ("NumpyModel",),
     "sea": ("SEA",),
     "paper.dsf": ("DSF", "CollapsedDSF", "maximize"),
     "paper.greedy": ("Selection",),

@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from sea_nn.config import ABSENT, SEAConfig, check_config, check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.features import SEVERAL, Features, Kind
+from sea_nn.features import SEVERAL, Features, Kind, check_input
 from sea_nn.members.registry import Entry, Methods, choose_budget
-from sea_nn.members.run import check_input, choose_entries
-from sea_nn.model.outputs import ARRAYS, Output, Progress, Target, read_value
+from sea_nn.members.run import choose_entries
+from sea_nn.model.adapters import ARRAYS, read_value
+from sea_nn.model.outputs import Output, Progress, Target
 from sea_nn.model.probe import Perturbation
 from sea_nn.questions.absent import check_background, choose_absence, choose_draws
 from sea_nn.several import Several

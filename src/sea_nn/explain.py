@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import torch
@@ -26,11 +27,10 @@ from sea_nn.explanation.assemble import Learned, assemble, count_otherwise, find
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import expand_mask, number_cells
 from sea_nn.members.checks import vote
-from sea_nn.members.run import MemberMaps, run_members, to_heatmaps, to_signed
-from sea_nn.model.borrowing import full_precision
-from sea_nn.model.noise import find_keys
+from sea_nn.members.run import MemberMaps, run_members
+from sea_nn.model.opening import open_model
 from sea_nn.model.outputs import Meter
-from sea_nn.model.probe import Probe, open_model
+from sea_nn.model.probe import Probe
 from sea_nn.paper.ensemble import ensemble
 from sea_nn.paper.heatmaps import scale
 from sea_nn.questions.learn import AnswersMap, learn_from_answers
@@ -47,23 +47,21 @@ def explain(call: Call, quiet: bool = False) -> Explanation:
     count, budget, previous = len(call.x), settings.budget, request.previous
     limit = None if budget is None else budget * count
     total = limit or count * (call.price + call.looks)
-    with (
-        full_precision(call.x.device, budget is not None and not settings.autocast),
-        open_model(
-            call.model,
-            call.x,
-            call.target,
-            features=call.features,
-            hiding=call.hiding,
-            args=request.args,
-            baselines=call.baselines,
-            limit=request.limit,
-            autocast=settings.autocast,
-            output=call.output,
-            seed=settings.seed,
-            meter=Meter(limit, request.running.progress, total),
-        ) as probe,
-    ):
+    with open_model(
+        call.model,
+        call.x,
+        call.target,
+        features=call.features,
+        hiding=call.hiding,
+        args=request.args,
+        baselines=call.baselines,
+        limit=request.limit,
+        autocast=settings.autocast,
+        exact=budget is not None and not settings.autocast,
+        output=call.output,
+        seed=settings.seed,
+        meter=Meter(limit, request.running.progress, total),
+    ) as probe:
         # The empty input is the first question, unless an earlier explanation has asked it.
         empty = probe.begin(ask_empty=budget is not None and previous is None)
         probe.meter.paid = probe.meter.seen
@@ -125,7 +123,7 @@ def ask(
     learned = learn_from_answers(
         probe.ask,
         probe.output.score(probe.whole, probe.target),
-        to_signed(members),
+        members.to_heatmaps(signed=True),
         questions,
         link="value" if probe.output.kind == "value" else "log-odds",
         features=call.asked,
@@ -141,7 +139,7 @@ def ask(
 
 def learn(call: Call, members: MemberMaps) -> Learned:
     """The paper's form: one function an input, learned from what the members say."""
-    heatmaps, features = to_heatmaps(members), call.features
+    heatmaps, features = members.to_heatmaps(), call.features
     config, constraints = call.settings.config or SEAConfig(), call.request.constraints
     bounds: dict[str, Any] = {} if constraints is None else vars(constraints)
     if features.groups is not None:  # equal numbers of a mask are one feature
@@ -167,7 +165,9 @@ def find_basis(call: Call, probe: Probe) -> Tensor:
 
     They are of the inputs, of what these look like with nothing left, and of the features' groups.
     """
-    x, features, absent = call.x, call.asked, probe.evaluator.absent
-    hidden = x if absent is None else absent().flatten(1)
-    groups = features.expand(torch.arange(features.n, device=x.device)).double().reshape(1, -1)
-    return torch.stack([find_keys(x), find_keys(hidden), find_keys(groups).expand(len(x))], 1)
+    groups, numbers = call.asked.expand(torch.arange(call.asked.n, device=call.x.device)), []
+    for values in (probe.x, probe.absent(), groups.expand(len(call.x), *groups.shape)):
+        for row in values.double().cpu():
+            digest = blake2b(row.numpy().tobytes(), digest_size=8).digest()
+            numbers.append(int.from_bytes(digest, "little", signed=True))
+    return torch.tensor(numbers, device=call.x.device).view(3, -1).T

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features import Features
-from sea_nn.members.run import check_input
-from sea_nn.model.outputs import PackedModel
+from sea_nn.features import Features, check_input
+from sea_nn.model.adapters import PackedModel
 
 
 @dataclass(frozen=True)

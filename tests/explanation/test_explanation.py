@@ -19,7 +19,7 @@ from sea_nn.errors import InputError, KindError
 from sea_nn.explanation import atomic
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import Provenance
-from sea_nn.members.checks import Check
+from sea_nn.members.run import Check
 from sea_nn.paper.agreement import agreement
 from sea_nn.show.viewer import write_report
 from tests.helpers.samples import (

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from sea_nn.features import Features
-from sea_nn.model.probe import open_model
+from sea_nn.model.opening import open_model
 from sea_nn.questions.absent import choose_absence
 
 

@@ -15,7 +15,7 @@ from sea_bench import data
 from sea_nn import SEA, About, SEAConfig
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import Provenance
-from sea_nn.members.checks import Check
+from sea_nn.members.run import Check
 
 PROVENANCE = Provenance(
     config={"solver": "mirror", "grid": (8, 8)},

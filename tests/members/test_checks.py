@@ -4,9 +4,10 @@ import torch
 from torch import nn
 
 from sea_nn import SEA
+from sea_nn.members.callables import from_captum
 from sea_nn.members.checks import check_model, examine, vote
-from sea_nn.members.run import compute_maps, from_captum
-from sea_nn.model.probe import open_model
+from sea_nn.members.run import compute_maps
+from sea_nn.model.opening import open_model
 
 X = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
 

@@ -7,8 +7,8 @@ from torch import nn
 from sea_nn import SEA
 from sea_nn.features import IMAGE, TABLE, Features
 from sea_nn.members.registry import expand_methods
-from sea_nn.members.run import choose_entries, compute_maps, run_members, to_signed
-from sea_nn.model.probe import open_model
+from sea_nn.members.run import choose_entries, compute_maps, run_members
+from sea_nn.model.opening import open_model
 from sea_nn.questions.absent import blur, prepare
 from tests.helpers.networks import build_pooled, draw_bright
 
@@ -35,7 +35,7 @@ def ask(model, x, target, hiding, features=None, **options):
         model, x, target, hiding=hiding, features=features, output="logits", seed=0
     ) as probe:
         found = run_members(probe, [expand_methods([(NAME, options)])])
-        assert probe.rows["members"] == len(x) * options.get("passes", 16)
+        assert probe.meter.rows["members"] == len(x) * options.get("passes", 16)
     return found.maps[NAME]
 
 
@@ -102,7 +102,7 @@ def test_several_inputs_and_groups_have_cells_too():
 
 def test_what_members_say_keeps_its_sign():
     found = compute_maps(build_pooled(), draw_bright(), 0, (NAME, "saliency"), output="logits")
-    signed = to_signed(found)
+    signed = found.to_heatmaps(signed=True)
     assert signed.shape == (2, 2, 16, 16)
     assert torch.equal(signed.abs().flatten(2).amax(2), torch.ones(2, 2, dtype=torch.float64))
     raw = found.maps[NAME].sum(1)

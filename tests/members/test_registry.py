@@ -7,8 +7,9 @@ from torch import nn
 
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.members import registry
+from sea_nn.members.callables import from_captum
 from sea_nn.members.registry import ENSEMBLES, expand_methods, get, names, register
-from sea_nn.members.run import compute_maps, from_captum
+from sea_nn.members.run import compute_maps
 from tests.helpers.networks import build, images, linear
 
 

@@ -154,8 +154,6 @@ def test_failures_are_skipped_with_their_reasons():
         compute_maps(model, images(), methods="grad_cam", on_error="skip")
     with pytest.raises(MemberError, match="no convolution"):
         compute_maps(model, images(), methods=chosen)
-    with pytest.raises(InputError, match="on_error"):
-        compute_maps(model, images(), on_error="ignore")
 
 
 def test_a_map_left_out_for_its_infinite_values_has_no_vote():
@@ -276,7 +274,7 @@ def test_an_in_place_model_neither_fails_nor_changes_the_input():
         ({"options": {"smooth_ig": {"n_samples": True}}}, InputError, "n_samples must be a whole"),
         ({"options": {"smooth_ig": {"per_point": "maybe"}}}, InputError, "true or false"),
         ({"methods": [("lime", {"n_segments": 0})]}, InputError, "n_segments must be a whole"),
-        ({"methods": [("grad_cam", {"layer": 3})]}, InputError, "a layer, or its name"),
+        ({"methods": [("grad_cam", {"layer": 3})]}, InputError, "a layer.s name"),
         ({"internal_batch_size": 0}, InputError, "internal_batch_size"),
         ({"autocast": True}, InputError, "autocast is for GPUs"),
         ({"baselines": torch.zeros(5, 3, 12, 12)}, InputError, "gradient_shap"),

@@ -1,6 +1,7 @@
 """Passes stay within the memory there is."""
 
 import gc
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,28 +10,21 @@ from torch import nn
 from sea_nn.errors import MemberError
 from sea_nn.members.registry import expand_methods
 from sea_nn.members.run import compute_maps, run_members
-from sea_nn.model import evaluator as memory
-from sea_nn.model.probe import open_model
+from sea_nn.model import probe as memory
+from sea_nn.model.opening import open_model
 from sea_nn.questions.absent import prepare
 from tests.helpers.networks import count, images
 
 
 def test_memory_is_measured_and_divided():
     model = nn.Sequential(nn.Linear(100, 1000), nn.Tanh(), nn.Linear(1000, 2))
-    for p in model.parameters():
-        p.requires_grad_(False)
-    x = torch.zeros(1, 100)
-    with memory.watch_memory(model.parameters()) as kept:
-        model(x.clone().requires_grad_(True))
-    need = kept.measure(x)
-    assert need.largest == 4000
-    assert need.elements == 1000
-    assert need.saved == 4000 + 4 * 400
-    cpu = torch.device("cpu")
+    with open_model(model, torch.zeros(1, 100)) as probe:
+        need = probe.footprint
+    assert need == memory.Footprint(saved=4000 + 4 * 400, largest=4000, elements=1000)
 
-    def size(total, bytes_each, elements=1, limit=None):
-        need = memory.Footprint(bytes_each, 0, elements)
-        return memory.chunk_size(total, need, True, cpu, limit)
+    def size(total, saved, elements=1, limit=None, largest=0, gradient=True):
+        need = memory.Footprint(saved, largest, elements)
+        return replace(probe, footprint=need, limit=limit).chunk(total, gradient)
 
     assert size(51, memory.CPU_BUDGET // 50) <= 26
     assert size(10, 1) == 10
@@ -38,17 +32,17 @@ def test_memory_is_measured_and_divided():
     assert size(9, 1, limit=4) == 3
     assert size(5, 10**15) == 1
     assert size(100, 1, 2**30) == 1
-    forward = memory.Footprint(1, memory.CPU_CACHE, 1)  # a layer's output fills a core's cache
-    assert memory.chunk_size(100, forward, False, cpu) <= torch.get_num_threads()
-    assert 0 < memory.free_budget(cpu) <= memory.CPU_BUDGET
+    # a layer's output fills a core's cache
+    assert size(100, 1, 1, None, memory.CPU_CACHE, False) <= torch.get_num_threads()
+    assert 0 < memory.free_budget(torch.device("cpu")) <= memory.CPU_BUDGET
 
 
 def test_a_pass_stays_within_the_budget(monkeypatch):
     plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(400, 3))
     (counting, sizes), x = count(plain.requires_grad_(False)), images(2)
     with open_model(counting, x, 0) as probe:
-        need = probe.evaluator.footprint
-    monkeypatch.setattr(memory, "CPU_BUDGET", 7 * need.gradient)
+        need = probe.footprint
+    monkeypatch.setattr(memory, "CPU_BUDGET", 7 * (need.saved + 4 * need.largest))
     compute_maps(counting, x, 0, "integrated_gradients")
     assert max(sizes) == 7
 
@@ -69,14 +63,14 @@ def test_a_full_gpu_makes_the_parts_smaller():
     x, model = torch.rand(5, 4), Full(5)
     expected = compute_maps(model, x, 0, "integrated_gradients,occlusion").maps
     with open_model(model, x, 0, hiding=prepare(x, "baseline")) as probe:
-        probe.evaluator.module.room = 2
+        probe.model.module.room = 2
         entries = expand_methods("integrated_gradients,occlusion")
         found = run_members(probe, [entries]).maps
         sets = torch.ones(5, 3, 4, dtype=torch.bool)
         assert probe.ask(sets).shape == (5, 3)
         for name in expected:
             torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=1e-4)
-        probe.evaluator.module.room = 0
+        probe.model.module.room = 0
         with pytest.raises(MemberError, match="no room for a single input"):
             run_members(probe, [expand_methods("saliency")])
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from sea_nn import SEA, SEAConfig
 from sea_nn.members.run import compute_maps
-from sea_nn.model.borrowing import borrow
 from sea_nn.model.callables import find_modules
+from sea_nn.model.opening import borrow
 
 X = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
 MEMBERS = ("saliency", "integrated_gradients")

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from sea_nn import SEA, explain
-from sea_nn.model import borrowing
-from sea_nn.model.borrowing import full_precision
+from sea_nn.model import precision
+from sea_nn.model.opening import open_model
+from sea_nn.model.precision import full_precision
 
-GPU = torch.device("cuda")  # only named: the switches are there without one
 CUDNN, MATMUL = torch.backends.cudnn, torch.backends.cuda.matmul
 
 
@@ -52,11 +52,11 @@ CHOICES = {
 def test_tf32_is_off_inside_and_as_it_was_after(choose):
     choose()
     before = look()
-    with full_precision(GPU):
+    with full_precision():
         assert look()[2:] == ("ieee", "ieee", "ieee")
         assert look()[0] in (False, before[0])  # never newly refused: layers read it
     assert look() == before
-    with pytest.raises(KeyboardInterrupt), full_precision(GPU):
+    with pytest.raises(KeyboardInterrupt), full_precision():
         raise KeyboardInterrupt
     assert look() == before
 
@@ -68,10 +68,10 @@ def test_an_interrupt_on_the_way_in_is_raised_and_forgotten(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(borrowing, "turn_off", interrupt)
-        with pytest.raises(KeyboardInterrupt), full_precision(GPU):
+        patch.setattr(precision, "turn_off", interrupt)
+        with pytest.raises(KeyboardInterrupt), full_precision():
             pass
-    with full_precision(GPU):
+    with full_precision():
         assert look()[2] == "ieee"
     assert look() == before
 
@@ -80,12 +80,12 @@ def test_the_last_thread_to_leave_restores():
     before, entered, leave = look(), threading.Event(), threading.Event()
 
     def stay():
-        with full_precision(GPU):
+        with full_precision():
             entered.set()
             leave.wait(10)
 
     thread = threading.Thread(target=stay)
-    with full_precision(GPU):
+    with full_precision():
         thread.start()
         assert entered.wait(10)
     assert look()[2] == "ieee"
@@ -95,20 +95,16 @@ def test_the_last_thread_to_leave_restores():
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"budget": 34}, True),
-        ({"methods": ["saliency"]}, False),
-    ],
+    ("given", "expected"), [({"budget": 34}, True), ({"methods": ["saliency"]}, False)]
 )
 def test_only_a_budget_asks_in_full_precision(monkeypatch, given, expected):
     asked = []
 
-    def spy(device, wanted):
-        asked.append(wanted)
-        return full_precision(device, wanted)
+    def spy(*args, exact=False, **kwargs):
+        asked.append(exact)
+        return open_model(*args, exact=exact, **kwargs)
 
-    monkeypatch.setattr(explain, "full_precision", spy)
+    monkeypatch.setattr(explain, "open_model", spy)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
     SEA(model, **given).explain(torch.rand(1, 1, 8, 8), target=0)
     assert set(asked) == {expected}

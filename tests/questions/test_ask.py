@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError
-from sea_nn.model.probe import open_model
+from sea_nn.model.opening import open_model
 from sea_nn.questions.absent import prepare
 from tests.helpers.asking import ask_only
 
@@ -44,7 +44,7 @@ def test_asking_counts_its_evaluations_and_leaves_the_model_as_it_was() -> None:
     sets = torch.ones(3, 5, 6, 6, dtype=torch.bool)
     with open_model(model, x, 1, hiding=prepare(x, "mean"), output="logits") as probe:
         probe.ask(sets)
-        assert probe.rows == {"members": 0, "questions": 3 + 3 * 5, "checks": 0}
+        assert probe.meter.rows == {"members": 0, "questions": 3 + 3 * 5, "checks": 0}
     assert model.training
     assert bool((model.linear.weight.grad == 1).all())
 

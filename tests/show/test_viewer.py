@@ -15,7 +15,7 @@ import torch
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.fields import Provenance
-from sea_nn.members.checks import Check
+from sea_nn.members.run import Check
 from sea_nn.show.viewer import write_report
 from sea_nn.show.viewer.describe import choose_stops
 from tests.helpers.samples import EVIL, explain_images, explain_table

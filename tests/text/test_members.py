@@ -7,7 +7,7 @@ from captum.attr import LayerIntegratedGradients
 from sea_nn import SEA
 from sea_nn.call import count_price
 from sea_nn.errors import InputError
-from sea_nn.model.probe import open_model
+from sea_nn.model.opening import open_model
 from sea_nn.text import members
 from sea_nn.text.members import MEMBERS, expand
 from sea_nn.text.model import AskedText, TextModel
@@ -21,9 +21,9 @@ def asked(parts):
 
 
 @pytest.fixture(scope="module")
-def evaluator(asked):
+def probe(asked):
     with open_model(asked, torch.ones(1, 5), 1, output="logits") as probe:
-        yield probe.evaluator
+        yield probe
 
 
 def find_ids(asked):
@@ -35,18 +35,18 @@ def sum_by_hand(asked, values):
     return torch.stack([values[owner == k].sum() for k in range(len(asked.reading))])[None]
 
 
-def test_gradients_by_hand(asked, evaluator):
+def test_gradients_by_hand(asked, probe):
     model, ids = asked.model.module, find_ids(asked)
     embedded = model.get_input_embeddings()(ids).detach().requires_grad_()
     logits = model(inputs_embeds=embedded, attention_mask=torch.ones_like(ids)).logits
     gradient = torch.autograd.grad(logits[0, 1], embedded)[0][0]
     expected = sum_by_hand(asked, gradient.norm(dim=1))
-    torch.testing.assert_close(members.saliency(evaluator), expected)
+    torch.testing.assert_close(members.saliency(probe), expected)
     expected = sum_by_hand(asked, (gradient * embedded[0].detach()).sum(1))
-    torch.testing.assert_close(members.input_x_gradient(evaluator), expected)
+    torch.testing.assert_close(members.input_x_gradient(probe), expected)
 
 
-def test_integrated_gradients_are_captums(asked, evaluator):
+def test_integrated_gradients_are_captums(asked, probe):
     model, ids = asked.model.module, find_ids(asked)
     baseline = torch.where(asked.reading.owner < 0, ids, asked.model.mask)
 
@@ -57,18 +57,18 @@ def test_integrated_gradients_are_captums(asked, evaluator):
         ids, baseline, target=1, n_steps=64, method="riemann_middle",
         additional_forward_args=(torch.ones_like(ids),),
     )  # fmt: skip
-    ours = members.integrated_gradients(evaluator, n_steps=64)
+    ours = members.integrated_gradients(probe, n_steps=64)
     torch.testing.assert_close(ours, sum_by_hand(asked, theirs[0].sum(1)), atol=1e-4, rtol=1e-3)
     change = asked(torch.ones(1, 5)) - asked(torch.zeros(1, 5))
     assert float(ours.sum()) == pytest.approx(float(change[0, 1]), rel=0.05)
 
 
-def test_leaving_one_word_out_by_hand(asked, evaluator):
+def test_leaving_one_word_out_by_hand(asked, probe):
     expected = asked(torch.ones(1, 5))[:, 1] - asked(1 - torch.eye(5))[:, 1]
-    torch.testing.assert_close(members.leave_one_out(evaluator)[0], expected)
+    torch.testing.assert_close(members.leave_one_out(probe)[0], expected)
 
 
-def test_rollout_by_hand(asked, evaluator):
+def test_rollout_by_hand(asked, probe):
     model, ids = asked.model.module, find_ids(asked)
     before = model.config._attn_implementation
     model.set_attn_implementation("eager")
@@ -81,14 +81,14 @@ def test_rollout_by_hand(asked, evaluator):
         mixed = layer[0].mean(0) / 2 + torch.eye(ids.shape[1]) / 2
         flow = mixed @ flow
     expected = sum_by_hand(asked, flow[0])
-    torch.testing.assert_close(members.attention_rollout(evaluator), expected)
+    torch.testing.assert_close(members.attention_rollout(probe), expected)
 
 
-def test_relevance_by_attention_is_not_the_plain_gradient(evaluator):
-    found = members.attention_lrp(evaluator)
+def test_relevance_by_attention_is_not_the_plain_gradient(probe):
+    found = members.attention_lrp(probe)
     assert found.shape == (1, 5)
     assert bool(found.isfinite().all())
-    assert not torch.allclose(found, members.input_x_gradient(evaluator))
+    assert not torch.allclose(found, members.input_x_gradient(probe))
 
 
 def test_rollout_of_a_language_model_reads_the_last_token(speaker):
@@ -96,7 +96,7 @@ def test_rollout_of_a_language_model_reads_the_last_token(speaker):
     reading = read_text(speaker[1], "the film was bad")
     asked = AskedText(model, reading, 0, ((5,),))
     with open_model(asked, torch.ones(1, 4), 0, output="value") as probe:
-        found = members.attention_rollout(probe.evaluator)
+        found = members.attention_rollout(probe)
     assert float(found.sum()) == pytest.approx(1, abs=1e-4)
     assert bool((found > 0).all())
 

@@ -72,7 +72,7 @@ def make_score(
         count, per_input = sets.shape[:2]
         if count != len(x):
             raise InputError(f"sets must be [N, R, n] with N = {len(x)}; got {list(sets.shape)}")
-        left = features.over_input(features.expand(sets.to(x.device)).flatten(0, 1))
+        left = features.kind.over_input(features.expand(sets.to(x.device)).flatten(0, 1))
         rows = torch.arange(count, device=x.device).repeat_interleave(per_input)
         answers, size = [], max(1, min(ROWS, VALUES // x[0].numel()))
         for part in torch.arange(len(rows), device=x.device).split(size):

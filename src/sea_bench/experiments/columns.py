@@ -22,7 +22,7 @@ from sea_bench.experiments.kinds import (
 from sea_bench.experiments.pages import write_interval
 from sea_bench.experiments.rivals import greedy, rank, shapley
 from sea_nn.features import Features, group_columns
-from sea_nn.model.outputs import NumpyModel
+from sea_nn.model.adapters import NumpyModel
 
 SETS = ("breast_cancer", "wine", "digits", "iris", "diabetes")
 N_SCORING = 64  # rows that score; methods never see them

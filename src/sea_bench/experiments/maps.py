@@ -17,7 +17,7 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
 from sea_nn.members.checks import vote
 from sea_nn.members.registry import get
-from sea_nn.members.run import MemberMaps, compute_maps, to_heatmaps
+from sea_nn.members.run import MemberMaps, compute_maps
 from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
 from sea_nn.paper.heatmaps import scale, to_heatmap
 
@@ -85,7 +85,7 @@ class Explainer:
             elif found is None:
                 raise InputError(f"{one.label} of {self.experiment.name} names no member")
             elif one.how == "member":
-                made = to_heatmaps(select(found, one.members))[:, 0]
+                made = select(found, one.members).to_heatmaps()[:, 0]
             else:
                 made = merge(one, found).attribution
             maps[one.label] = made
@@ -127,7 +127,7 @@ def merge(
     place of the members' own.
     """
     found = select(found, one.members)
-    heatmaps = to_heatmaps(found) if heatmaps is None else heatmaps
+    heatmaps = found.to_heatmaps() if heatmaps is None else heatmaps
     if one.how in ("sea", "sea_step", "sea_random"):
         weights = vote(found)
         return ensemble(heatmaps, one.config, weights=weights, keep_scorer=keep_scorer, quiet=True)

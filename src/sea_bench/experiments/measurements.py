@@ -21,12 +21,11 @@ from sea_bench.experiments.metrics import GAIN, QUANTITIES, TOP, compute_gain, f
 from sea_bench.experiments.predictions import GRID, measure_predictions
 from sea_nn.errors import InputError
 from sea_nn.features import Features
-from sea_nn.members.run import to_heatmaps
 from sea_nn.metrics import Scores, random_map, score_maps
 from sea_nn.metrics.order import overlap, top_sets
 from sea_nn.metrics.scoring import RANDOM
-from sea_nn.model.borrowing import full_precision
 from sea_nn.model.noise import uniform
+from sea_nn.model.precision import full_precision
 from sea_nn.paper.dsf import estimate_lipschitz, lipschitz
 from sea_nn.paper.heatmaps import scale
 
@@ -48,7 +47,7 @@ def measure(explainer: Explainer, batch: Batch) -> Scores:
 
 def measure_scores(explainer: Explainer, batch: Batch) -> Scores:
     """Score every map of the experiment on some inputs, without TF32: as a CPU does."""
-    with full_precision(batch.x.device):
+    with full_precision():
         return _score(explainer, batch)
 
 
@@ -113,7 +112,7 @@ def _time(one: Map, explainer: Explainer, batch: Batch, rows: slice) -> float:
     else:
         found = found or explainer.compute_members(x, target, one.members)
         if one.how == "member":
-            to_heatmaps(found)
+            found.to_heatmaps()
         else:
             merge(one, found)
     return read_clock(x) - started
@@ -191,7 +190,7 @@ def compare_mass(pasted: Tensor, plain: Tensor, region: Tensor) -> Tensor:
 
 def _explain(explainer: Explainer, batch: Batch, x: Tensor, draw: int = 0) -> dict[str, Tensor]:
     """Return every map of the inputs x by label, and a random one, [N, H, W]."""
-    with full_precision(x.device):
+    with full_precision():
         maps = explainer.explain(x, batch.target)
     noise = random_map((len(x), *x.shape[2:]), explainer.seed + draw, batch.number, x.device)
     return {**{label: one.to(x.device) for label, one in maps.items()}, RANDOM: noise}

@@ -18,7 +18,6 @@ from sea_bench.experiments.maps import Explainer
 from sea_bench.experiments.rivals import Known, ask_known, draw_sets, list_functions, rank
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
-from sea_nn.members.run import to_heatmaps
 
 TRIED = 384  # sets that no function has seen, half of them random
 GRID = (8, 8)
@@ -32,7 +31,7 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Rows:
     model = explainer.inputs.loaded.model
     score = make_score(model, x, target, features, fill_all(x, features, "blur"))
     found = explainer.compute_members(x, target)
-    heat = [features.sum(one) for one in to_heatmaps(found).double().unbind(1)]
+    heat = [features.sum(one) for one in found.to_heatmaps().double().unbind(1)]
     seeds = [explainer.seed + 10_000 * (batch.number + row) for row in range(len(x))]
     tried = torch.stack(
         [draw_tests([one[row] for one in heat], seed) for row, seed in enumerate(seeds)]

@@ -17,7 +17,7 @@ from sea_bench.data.rows import load_rows
 from sea_bench.experiments.experiment import Findings, Run, Table, experiment
 from sea_bench.experiments.kinds import train
 from sea_nn.errors import SEAError
-from sea_nn.model.outputs import NumpyModel
+from sea_nn.model.adapters import NumpyModel
 from sea_nn.sea import SEA
 from sea_nn.vision.shipped import load_cnn, load_sample
 

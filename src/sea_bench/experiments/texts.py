@@ -33,7 +33,7 @@ from sea_bench.experiments.rivals import greedy, values_by_lime, values_by_shap
 from sea_bench.toxic_classifier import find_toxic_classifier
 from sea_nn.errors import MissingExtraError
 from sea_nn.members.run import run_members
-from sea_nn.model.probe import open_model
+from sea_nn.model.opening import open_model
 from sea_nn.sea import SEA
 from sea_nn.text.load import load_text_model
 from sea_nn.text.members import MEMBERS, expand

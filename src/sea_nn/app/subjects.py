@@ -26,7 +26,7 @@ from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
 from sea_nn.members import registry
-from sea_nn.model.borrowing import borrow
+from sea_nn.model.opening import borrow
 from sea_nn.model.outputs import Output, find_output, predict
 from sea_nn.questions.absent import prepare
 from sea_nn.sea import SEA

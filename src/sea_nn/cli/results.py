@@ -18,7 +18,7 @@ from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.atomic import draft_folder, find_target
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import Provenance
-from sea_nn.members.checks import Check
+from sea_nn.members.run import Check
 from sea_nn.show.viewer import write_report
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}

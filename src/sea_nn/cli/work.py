@@ -17,7 +17,7 @@ from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import find_patches
-from sea_nn.members.checks import Check
+from sea_nn.members.run import Check
 from sea_nn.model.outputs import predict
 from sea_nn.sea import SEA
 from sea_nn.show.panels import blend, heat, to_array

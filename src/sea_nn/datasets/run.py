@@ -45,8 +45,8 @@ from sea_nn.datasets.storage import (
 )
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.explanation.atomic import check_path
+from sea_nn.model.opening import open_model
 from sea_nn.model.outputs import Output, find_output
-from sea_nn.model.probe import open_model
 from sea_nn.sea import SEA
 
 N_TRIED = 100  # inputs that are tried to find some that load

@@ -19,16 +19,10 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import VERSIONS, Part, Provenance, Ranking, show_input, to_text
 from sea_nn.features import TABLE, Features
 from sea_nn.function.function import CLIP, find_rounding
-from sea_nn.members.checks import (
-    Check,
-    check_completeness,
-    check_maps,
-    check_members,
-    check_probe,
-)
-from sea_nn.members.run import MemberMaps, to_heatmaps
+from sea_nn.members.checks import check_completeness, check_maps
+from sea_nn.members.run import Check, MemberMaps, check_members, check_probe
 from sea_nn.model.outputs import Output
-from sea_nn.model.probe import Perturbation, Probe
+from sea_nn.model.probe import Probe
 from sea_nn.paper.ensemble import Ensemble
 from sea_nn.questions.curve import choose_counts
 from sea_nn.questions.learn import AnswersMap
@@ -124,7 +118,7 @@ def assemble(
         found = {"order": result.order, "feature_shape": result.feature_shape}
     return Explanation(
         attribution=features.add_channel(learned.attribution.to(gains.dtype)),
-        maps=to_heatmaps(members).float(),
+        maps=members.to_heatmaps().float(),
         methods=tuple(members.maps),
         target=target if rival is None else target[:, 0],
         rival=rival,
@@ -300,10 +294,10 @@ def check_outputs(probe: Probe, target: Any, members: MemberMaps) -> Iterator[Ch
                 advice = "if these are their labels: is the order of the classes right, are the "
                 advice += "weights trained, and is the preprocessing that of the training?"
                 yield Check("warn", "model", what, advice)
-    module = probe.evaluator.module
+    module = probe.model.module
     weights = module is not None and any(map(torch.is_floating_point, module.parameters()))
     flat = not any(map(torch.any, members.maps.values()))
-    if weights and flat and (members.maps or not probe.evaluator.has_gradient):
+    if weights and flat and (members.maps or not probe.has_gradient):
         what = "no gradient reaches its inputs: they are detached, rounded or saturated on the way"
         yield Check("warn", "model", what, "the map rests on its answers alone")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.explanation.fields import FIELDS, show_input
-from sea_nn.members.checks import Check
+from sea_nn.members.run import Check
 
 
 def cut_inputs(e: Any, picked: Sequence[int]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from sea_nn.explanation.fields import FIELDS, Field, Part, Provenance, Ranking, 
 from sea_nn.features import number_cells
 from sea_nn.function.function import SetFunction
 from sea_nn.function.several import SeveralFunctions
-from sea_nn.members.checks import Check
+from sea_nn.members.run import Check
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
 from sea_nn.questions.maps import smooth_cells

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sea_nn.members.checks import Check
+from sea_nn.members.run import Check
 
 MOST_WARNINGS = 3
 """Warnings said of an input; the others are counted."""

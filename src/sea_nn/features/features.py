@@ -8,7 +8,7 @@ A map has positions: pixels, voxels, columns, values of a series. One or more of
 >>> features.shape, features.n
 ((8, 8), 4)
 >>> kept = features.expand(torch.tensor([[True, False, False, False]]))
->>> features.over_input(kept).shape, int(kept.sum())
+>>> features.kind.over_input(kept).shape, int(kept.sum())
 (torch.Size([1, 1, 8, 8]), 16)
 """
 
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sea_nn.config import check_whole
 from sea_nn.errors import InputError, KindError
 
 MOST_CELLS = 64
@@ -64,7 +65,8 @@ class Kind:
 
     def map_shape(self, x: Tensor) -> tuple[int, ...]:
         """The shape of one map of inputs ``x``: (F,), (C, T), (H, W), (D, H, W)."""
-        return tuple(s for axis, s in enumerate(x.shape) if axis not in (0, self.channels))
+        before = self.channels or x.ndim
+        return (*x.shape[1:before], *x.shape[before + 1 :])
 
     def over_input(self, mask: Tensor) -> Tensor:
         """A mask over maps, [P, *shape], as one that broadcasts to inputs."""
@@ -77,7 +79,8 @@ class Kind:
         >>> [kind.neighbours for kind in (TABLE, SERIES, IMAGE)]
         [(), (2,), (2, 3)]
         """
-        return tuple(axis for axis in range(2, self.axes) if axis != self.channels)
+        channels = self.channels or 1
+        return (*range(2, channels), *range(channels + 1, self.axes))
 
     @property
     def scale_axes(self) -> tuple[int, ...]:
@@ -100,7 +103,10 @@ KINDS = {kind.name: kind for kind in (TABLE, SERIES, IMAGE, VOLUME, TEXT, SEVERA
 
 def find_kind(x: Tensor) -> Kind:
     """The kind of inputs with as many axes as ``x``: the one place where axes tell it."""
-    return next((kind for kind in KINDS.values() if kind.axes == x.ndim), Kind(UNKNOWN, x.ndim))
+    for kind in KINDS.values():
+        if kind.axes == x.ndim:
+            return kind
+    return Kind(UNKNOWN, x.ndim)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,12 +152,13 @@ class Features:
             names: of columns or channels.
             model: whose patches questions about images go by, if it is a vision transformer.
         """
-        kind = find_kind(x) if kind is None else kind
+        own = find_kind(x)
+        kind = own if kind is None else kind
         if not isinstance(kind, Kind):
             raise KindError(
                 f'kind must be a Kind, such as Kind("image", axes=4, channels=1); got {kind!r}'
             )
-        if kind == find_kind(x) and kind.name == UNKNOWN:
+        if kind == own and kind.name == UNKNOWN:
             raise InputError(
                 f"inputs are columns [N, F], series [N, C, T], images [N, C, H, W] or volumes "
                 f"[N, C, D, H, W]; got {list(x.shape)}: give their kind="
@@ -184,7 +191,7 @@ class Features:
         numbers, first = [], 0
         for part in parts:
             own = torch.arange(part.n).view(1, *part.shape) if part.groups is None else part.groups
-            wide = part.over_input(own.to(device)).expand(1, *part.input_shape)
+            wide = part.kind.over_input(own.to(device)).expand(1, *part.input_shape)
             numbers.append(wide.flatten() + first)
             first += part.n
         groups = torch.cat(numbers).unsqueeze(0)
@@ -214,7 +221,7 @@ class Features:
             raise InputError(
                 f"a grid has a number for each axis of the map {list(self.shape)}; got {list(grid)}"
             )
-        cells = clip_grid(grid, self.shape)
+        cells = tuple(map(min, map(int, grid), self.shape))
         if cells == self.shape:
             return replace(self, groups=None, layout=cells)
         numbers = number_cells(cells, self.shape, device).unsqueeze(0)
@@ -243,10 +250,6 @@ class Features:
             grid = (rows, MOST_CELLS // rows) if axes == 2 else (side,) * axes
             grid = self.shape if math.prod(self.shape) <= MOST_CELLS else grid
         return self.on_grid(grid, device)
-
-    def over_input(self, mask: Tensor) -> Tensor:
-        """A mask over maps, [P, *shape], as one that broadcasts to the inputs."""
-        return self.kind.over_input(mask)
 
     def add_channel(self, maps: Tensor) -> Tensor:
         """Maps [N, *shape] as attributions: [N, 1, *shape] where channels go together."""
@@ -324,7 +327,8 @@ def number_cells(
     """
     numbers = torch.zeros((), dtype=torch.int64, device=device)
     for size, cells in zip(shape, grid, strict=True):
-        numbers = numbers.unsqueeze(-1) * cells + cell_of(size, cells, device)
+        own = torch.arange(size, device=device) * cells // size
+        numbers = numbers.unsqueeze(-1) * cells + own
     return numbers
 
 
@@ -333,7 +337,7 @@ def cell_of(size: int, cells: int, device: torch.device | None = None) -> Tensor
 
     Cells differ by at most one position when ``cells`` does not divide ``size``.
     """
-    return torch.arange(size, device=device) * cells // size
+    return number_cells((cells,), (size,), device)
 
 
 def clip_grid(grid: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
@@ -344,11 +348,9 @@ def clip_grid(grid: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
 def sum_cells(maps: Tensor, grid: Sequence[int]) -> Tensor:
     """Sum over each cell of the grid: [..., H, W] -> [..., rows, columns]."""
     rows, columns = clip_grid(grid, maps.shape[-2:])
-    left = functional.one_hot(cell_of(maps.shape[-2], rows, maps.device), rows).to(maps.dtype)
-    right = functional.one_hot(cell_of(maps.shape[-1], columns, maps.device), columns).to(
-        maps.dtype
-    )
-    return left.mT @ maps @ right
+    left = functional.one_hot(cell_of(maps.shape[-2], rows, maps.device), rows)
+    right = functional.one_hot(cell_of(maps.shape[-1], columns, maps.device), columns)
+    return left.to(maps.dtype).mT @ maps @ right.to(maps.dtype)
 
 
 def find_patches(model: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -376,4 +378,51 @@ def find_patches(model: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 def attends(model: nn.Module) -> bool:
     """Whether a model has attention, by its layers' names."""
-    return any("Attention" in type(module).__name__ for module in model.modules())
+    for module in model.modules():
+        if "Attention" in type(module).__name__:
+            return True
+    return False
+
+
+def check_input(x: Any, limit: int | None = None) -> None:
+    """Refuse inputs that nobody could explain, and say why.
+
+    Args:
+        x: the inputs.
+        limit: the most of them in one pass.
+
+    Raises:
+        InputError, KindError: x is no batch of finite floating-point inputs, or the limit is 0.
+    """
+    if not isinstance(x, Tensor):
+        raise KindError(f"x must be a torch.Tensor [N, ...], got {type(x).__name__}")
+    if x.layout != torch.strided or x.is_nested:
+        raise KindError("x must be a dense tensor [N, ...]; this one is sparse or nested")
+    if not x.is_floating_point():
+        raise KindError(
+            f"x must hold floating-point numbers, got {x.dtype}; for token ids explain the "
+            "embeddings instead"
+        )
+    if x.ndim < 2 or x.numel() == 0:
+        raise InputError(
+            f"x must hold at least one input: [N, F], [N, C, T] or [N, C, H, W] with N >= 1; got "
+            f"shape {list(x.shape)}. For a single input use x.unsqueeze(0)"
+        )
+    if x.ndim == IMAGE.axes:
+        first, second, last = x.shape[1:]  # rows, columns and channels of a picture of usual size?
+        if min(first, second) >= 16 and (last == 3 or (last in (1, 4) and first == second)):
+            raise InputError(
+                f"images are [N, C, H, W], and x {list(x.shape)} looks like [N, H, W, C]: give "
+                "x.permute(0, 3, 1, 2); if the model itself wants channels last, wrap it: "
+                "lambda x: model(x.permute(0, 2, 3, 1))"
+            )
+    if x.is_meta:
+        raise InputError("x is on the meta device and holds no numbers; move it to cpu or cuda")
+    finite = x.isfinite()
+    if not bool(finite.all()):
+        bad = (~finite).any(0).nonzero().flatten().tolist() if x.ndim == TABLE.axes else []
+        more = ", …" if len(bad) > 5 else ""
+        where = f" (columns {', '.join(map(str, bad[:5]))}{more})" if bad else ""
+        raise InputError(f"x holds NaN or infinite values{where}; clean the input first")
+    if limit is not None:
+        check_whole("internal_batch_size", limit, 1)

@@ -51,7 +51,7 @@ def segment(x: Tensor, features: Features, n_segments: int = 50) -> list[Tensor]
             other kinds have one segment a value.
     """
     if features.groups is not None:
-        segments = [features.over_input(features.groups)[0].to(x.device)] * len(x)
+        segments = [features.kind.over_input(features.groups)[0].to(x.device)] * len(x)
     elif features.kind.view == "picture":
         segments = [superpixels(image, n_segments).to(x.device) for image in x]
     else:

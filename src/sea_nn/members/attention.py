@@ -17,15 +17,16 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from sea_nn.errors import MemberError, UnfitError
-from sea_nn.members.layers import PREFIXES, lay_tokens
-from sea_nn.model.evaluator import Evaluator
+from sea_nn.members.quick import PREFIXES, lay_tokens
+from sea_nn.model.outputs import take
+from sea_nn.model.probe import Probe
 
 SOFTMAXES = (functional.softmax, torch.softmax, Tensor.softmax)
 ACTIVATIONS = (functional.gelu, functional.silu, functional.relu, torch.relu, torch.tanh)
 INVERSE_ROOTS = (torch.rsqrt, Tensor.rsqrt)  # of norms that are written by hand
 
 
-def attention_rollout(evaluator: Evaluator) -> Tensor:
+def attention_rollout(probe: Probe) -> Tensor:
     """Return how much of each patch reaches the output through attention alone, [N, 1, H, W].
 
     Heads are averaged, the residual counts as half of each layer, and layers are multiplied. The
@@ -39,10 +40,10 @@ def attention_rollout(evaluator: Evaluator) -> Tensor:
             flow = mixed / mixed.sum(2, keepdim=True) @ flow
         return flow
 
-    return _map_tokens(evaluator, spread)
+    return _map_tokens(probe, spread)
 
 
-def attention_gradient(evaluator: Evaluator) -> Tensor:
+def attention_gradient(probe: Probe) -> Tensor:
     """Return attention weighted by the class's gradient and rolled out, [N, 1, H, W].
 
     Of attention times gradient the positive part counts, averaged over heads and added along the
@@ -55,10 +56,10 @@ def attention_gradient(evaluator: Evaluator) -> Tensor:
             flow = flow + (layer * slope).clamp(min=0).mean(1) @ flow
         return flow - _identity(flow)
 
-    return _map_tokens(evaluator, spread)
+    return _map_tokens(probe, spread)
 
 
-def attention_lrp(evaluator: Evaluator) -> Tensor:
+def attention_lrp(probe: Probe) -> Tensor:
     """Return input times gradient, with attention, norms and activations held as they are.
 
     Softmax weights, the norms' deviations and the activations' ratios f(x) / x count as constants
@@ -66,11 +67,11 @@ def attention_lrp(evaluator: Evaluator) -> Tensor:
     map adds up to the score.
     """
     seen: list[bool] = []
-    total = torch.zeros_like(evaluator.x)
-    for part in evaluator.parts():
-        points = evaluator.x[part.rows].requires_grad_(True)
-        with evaluator.differentiable(), HoldAttention(seen):
-            score = evaluator.score(evaluator.forward(points, part.rows), part.rows).sum()
+    total = torch.zeros_like(probe.x)
+    for part in probe.parts():
+        points = probe.x[part.rows].requires_grad_(True)
+        with probe.differentiable(), HoldAttention(seen):
+            score = take(probe.forward(points, part.rows), probe.target[part.rows]).sum()
             slope = torch.autograd.grad(score, points)[0]
         total[part.rows] = slope * points.detach()
     if not seen:
@@ -143,19 +144,19 @@ class RecordAttention(_Attentive):
 
 
 def _map_tokens(
-    evaluator: Evaluator, spread: Callable[[list[Tensor], list[Tensor]], Tensor]
+    probe: Probe, spread: Callable[[list[Tensor], list[Tensor]], Tensor]
 ) -> Tensor:
     """Run the model, let ``spread`` say how tokens flow, [N, T, T], and lay them on the input."""
-    if evaluator.kind.view != "picture":
-        raise UnfitError(f"attention is laid on images [N, C, H, W]; got {list(evaluator.x.shape)}")
-    size = (evaluator.x.shape[2], evaluator.x.shape[3])
-    maps = evaluator.x.new_zeros(len(evaluator.x), 1, *size)
+    if probe.features.kind.view != "picture":
+        raise UnfitError(f"attention is laid on images [N, C, H, W]; got {list(probe.x.shape)}")
+    size = (probe.x.shape[2], probe.x.shape[3])
+    maps = probe.x.new_zeros(len(probe.x), 1, *size)
 
-    for part in evaluator.parts():
+    for part in probe.parts():
         rows = part.rows
-        points = evaluator.x[rows].requires_grad_(True)
-        with evaluator.differentiable(), RecordAttention(len(rows)) as record:
-            score = evaluator.score(evaluator.forward(points, rows), rows).sum()
+        points = probe.x[rows].requires_grad_(True)
+        with probe.differentiable(), RecordAttention(len(rows)) as record:
+            score = take(probe.forward(points, rows), probe.target[rows]).sum()
         weights = record.weights
         if not weights and not record.windowed:
             raise UnfitError(_missing("attention"))

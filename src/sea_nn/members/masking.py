@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -12,39 +12,39 @@ from torch.nn import functional
 
 from sea_nn.errors import InputError
 from sea_nn.features import segment
-from sea_nn.model.evaluator import Evaluator
+from sea_nn.model.noise import find_keys
+from sea_nn.model.outputs import take
+from sea_nn.model.probe import Probe
 
 Sizes = int | Sequence[int] | None
 
 
-def occlusion(evaluator: Evaluator, window: Sizes = None, stride: Sizes = None) -> Tensor:
+def occlusion(probe: Probe, window: Sizes = None, stride: Sizes = None) -> Tensor:
     """Return how much the class score falls when a sliding window is hidden.
 
     Args:
-        evaluator: the inputs and the model.
+        probe: the inputs and the model.
         window: the window's size in positions, all channels at once. Left out, an eighth of each
             axis; a single feature for inputs without positions, [N, F].
         stride: its step. Left out, half the window.
 
     Where windows overlap the map is their mean; at the far edge they are cut off.
     """
-    slices = _windows(tuple(evaluator.x.shape[1:]), window, stride)
-    rows = torch.arange(len(evaluator.x), device=evaluator.x.device)
-    before = evaluator.score(evaluator.outputs, rows).to(evaluator.x.dtype)
-    total, cover = torch.zeros_like(evaluator.x), torch.zeros_like(evaluator.x[0])
-
-    for block in evaluator.blocks(len(slices)):
-        masks = evaluator.x.new_ones(block.stop - block.start, *evaluator.x.shape[1:])
+    x, slices = probe.x, _windows(tuple(probe.x.shape[1:]), window, stride)
+    before = take(probe.whole, probe.target).to(x.dtype)
+    total, cover = torch.zeros_like(x), torch.zeros_like(x[0])
+    for block in _blocks(probe, len(slices)):
+        masks = x.new_ones(block.stop - block.start, *x.shape[1:])
         for mask, place in zip(masks, slices[block], strict=True):
             mask[place] = 0
-        fall = before[:, None] - evaluator.mask(masks)
+        fall = before[:, None] - ask_masks(probe, masks)
         for k, place in enumerate(slices[block]):
-            total[:, *place] += fall[:, k].view(-1, *(1,) * (evaluator.x.ndim - 1))
+            total[:, *place] += fall[:, k].view(-1, *(1,) * (x.ndim - 1))
             cover[place] += 1
     return total / cover
 
 
-def rise(evaluator: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float = 0.5) -> Tensor:
+def rise(probe: Probe, n_masks: int = 4000, cells: int = 7, keep: float = 0.5) -> Tensor:
     """Return RISE: the mean of random smooth masks, weighed by the class's probability.
 
     All inputs share the masks, as in the authors' code: masks for each of them would take longer to
@@ -52,7 +52,7 @@ def rise(evaluator: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float 
     therefore the same in all maps and does not average out over inputs; more masks make it smaller.
 
     Args:
-        evaluator: the inputs [N, C, H, W] and the model.
+        probe: the inputs [N, C, H, W] and the model.
         n_masks: random masks.
         cells: cells along each axis of the coarse random grid.
         keep: the probability that a cell is kept.
@@ -60,24 +60,54 @@ def rise(evaluator: Evaluator, n_masks: int = 4000, cells: int = 7, keep: float 
     Returns:
         Maps [N, 1, H, W], not negative.
     """
-    height, width = evaluator.x.shape[2:]
+    x, random = probe.x, torch.Generator().manual_seed(probe.seed)
+    height, width = x.shape[2:]
     step = (math.ceil(height / cells), math.ceil(width / cells))
-    random = evaluator.generator()
-    grids = (torch.rand(n_masks, 1, cells + 1, cells + 1, generator=random) < keep).to(evaluator.x)
-    shift_y = torch.randint(0, step[0], (n_masks,), generator=random).to(evaluator.x.device)
-    shift_x = torch.randint(0, step[1], (n_masks,), generator=random).to(evaluator.x.device)
+    grids = (torch.rand(n_masks, 1, cells + 1, cells + 1, generator=random) < keep).to(x)
+    shift_y = torch.randint(0, step[0], (n_masks,), generator=random).to(x.device)
+    shift_x = torch.randint(0, step[1], (n_masks,), generator=random).to(x.device)
     large = ((cells + 1) * step[0], (cells + 1) * step[1])
-    along_y = torch.arange(height, device=evaluator.x.device)
-    along_x = torch.arange(width, device=evaluator.x.device)
-
-    total = evaluator.x.new_zeros(len(evaluator.x), height * width)
-    for block in evaluator.blocks(n_masks):
+    down, across = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
+    total = x.new_zeros(len(x), height * width)
+    for block in _blocks(probe, n_masks):
         smooth = functional.interpolate(grids[block], large, mode="bilinear")
-        which = torch.arange(len(smooth), device=evaluator.x.device)
-        y, x = shift_y[block, None] + along_y, shift_x[block, None] + along_x
-        masks = smooth[which[:, None, None], 0, y[:, :, None], x[:, None, :]].unsqueeze(1)
-        total += evaluator.mask(masks, probability=True) @ masks.flatten(1)
+        which = torch.arange(len(smooth), device=x.device)[:, None, None]
+        rows, columns = shift_y[block, None] + down, shift_x[block, None] + across
+        masks = smooth[which, 0, rows[:, :, None], columns[:, None, :]].unsqueeze(1)
+        total += ask_masks(probe, masks, probability=True) @ masks.flatten(1)
     return (total / (n_masks * keep)).view(-1, 1, height, width)
+
+
+def _blocks(probe: Probe, count: int) -> Iterator[slice]:
+    """Yield ``count`` masks in blocks, of each of which every input may take a pass."""
+    size = max(1, probe.chunk(len(probe.x) * count, gradient=False) // len(probe.x))
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
+def ask_masks(probe: Probe, masks: Tensor, probability: bool = False) -> Tensor:
+    """What the model says of every input behind every mask, [N, K].
+
+    Args:
+        probe: the inputs and the model.
+        masks: [K, ...] that broadcast to an input, 1 keeps and 0 hides: what is hidden takes the
+            baseline's value.
+        probability: return the probability of the target class (of a model of values, the value),
+            not its logit.
+    """
+    x, base = probe.x, None if probe.baselines is None else probe.baseline()
+    numbers = torch.arange(len(x) * len(masks), device=x.device)
+    rows = numbers // len(masks)
+
+    def build(part: slice) -> Tensor:
+        own, mask = rows[part], masks[numbers[part] % len(masks)]
+        return x[own] * mask if base is None else x[own] * mask + base[own] * (1 - mask)
+
+    def read(outputs: Tensor, own: Tensor) -> Tensor:
+        scores = probe.output.scores(outputs) if probability else outputs
+        return take(scores, probe.target[own]).to(x.dtype)
+
+    return probe.ask_points(rows, build, read=read).view(len(x), len(masks))
 
 
 def count_windows(shape: tuple[int, ...], window: Sizes = None, stride: Sizes = None) -> int:
@@ -124,7 +154,7 @@ SWEEPS = 10_000
 
 
 def lime(
-    evaluator: Evaluator,
+    probe: Probe,
     n_samples: int = 1000,
     kernel_width: float = 0.25,
     alpha: float | None = None,
@@ -133,7 +163,7 @@ def lime(
     """Return LIME: lasso weights of the segments, fitted to random on/off samples.
 
     Args:
-        evaluator: the inputs and the model.
+        probe: the inputs and the model.
         n_samples: samples an input.
         kernel_width: a sample at cosine distance d from the input weighs
             exp(-d² / (2 · kernel_width²)).
@@ -144,44 +174,41 @@ def lime(
     if n_samples < 2:
         raise InputError(f"lime needs n_samples >= 2, got {n_samples}")
 
-    def explain(one: Evaluator, segments: Tensor) -> Matrix:
-        n_features, random = int(segments.max()) + 1, _own_generator(one)
-        half = torch.full((1, n_features), 0.5)
+    def explain(one: Probe, segments: Tensor, random: torch.Generator) -> Matrix:
+        half = torch.full((1, int(segments.max()) + 1), 0.5)
         on = torch.cat([torch.bernoulli(half, generator=random) for _ in range(n_samples)])
         flat, base = one.x.flatten(1).float(), one.baseline()
         answers, weights = [], []
-        for block in one.blocks(n_samples):
+        for block in _blocks(one, n_samples):
             mask = _switch(on[block], segments, one.x)
             points = (one.x * mask + base * (1 - mask)).flatten(1).float()
             distance = 1 - functional.cosine_similarity(flat, points, dim=1)
             weights.append(torch.exp(-(distance**2) / (2 * kernel_width**2)))
-            answers.append(one.mask(mask)[0])
-        scores = _collect(answers)
+            answers.append(ask_masks(one, mask)[0])
+        scores = _to_numpy(*answers)
         penalty = 0.01 * float(scores.std()) if alpha is None else alpha
-        return fit_lasso(_to_numpy(on), scores, _collect(weights), penalty)
+        return fit_lasso(_to_numpy(on), scores, _to_numpy(*weights), penalty)
 
-    return _explain_each(evaluator, n_segments, explain)
+    return _explain_each(probe, n_segments, explain)
 
 
-def kernel_shap(evaluator: Evaluator, n_samples: int | None = None, n_segments: int = 50) -> Tensor:
+def kernel_shap(probe: Probe, n_samples: int | None = None, n_segments: int = 50) -> Tensor:
     """Return Kernel SHAP: Shapley values of the segments by weighted least squares.
 
     Args:
-        evaluator: the inputs and the model.
+        probe: the inputs and the model.
         n_samples: sets of segments an input; left out, 2048 + 2 · segments as in the authors' code,
             or all sets, for exact Shapley values, if that is fewer.
         n_segments: superpixels of an image, about.
     """
 
-    def explain(one: Evaluator, segments: Tensor) -> Matrix:
-        n_features = int(segments.max()) + 1
-        on, weights = draw_coalitions(n_features, n_samples, _own_generator(one))
-        answers = [
-            one.mask(_switch(on[block], segments, one.x))[0] for block in one.blocks(len(on))
-        ]
-        return fit_linear(_to_numpy(on), _collect(answers), weights)
+    def explain(one: Probe, segments: Tensor, random: torch.Generator) -> Matrix:
+        on, weights = draw_coalitions(int(segments.max()) + 1, n_samples, random)
+        blocks = _blocks(one, len(on))
+        answers = [ask_masks(one, _switch(on[block], segments, one.x))[0] for block in blocks]
+        return fit_linear(_to_numpy(on), _to_numpy(*answers), weights)
 
-    return _explain_each(evaluator, n_segments, explain)
+    return _explain_each(probe, n_segments, explain)
 
 
 def count_coalitions(n_features: int, n_samples: int | None = None) -> int:
@@ -262,24 +289,23 @@ def fit_lasso(inputs: Matrix, answers: Matrix, weights: Matrix, alpha: float) ->
 
 
 def _explain_each(
-    evaluator: Evaluator, n_segments: int, explain: Callable[[Evaluator, Tensor], Matrix]
+    probe: Probe,
+    n_segments: int,
+    explain: Callable[[Probe, Tensor, torch.Generator], Matrix],
 ) -> Tensor:
-    maps = torch.zeros_like(evaluator.x)
-    rows = torch.arange(len(maps), device=maps.device).split(1)
-    pairs = zip(rows, segment(evaluator.x, evaluator.features, n_segments), strict=True)
-    for row, segments in pairs:
-        coefficients = torch.as_tensor(explain(evaluator.select(row), segments)).to(maps)
-        maps[row] = coefficients[segments]
+    """Coefficients of each input's segments, by draws that are its own, as maps."""
+    maps, keys = torch.zeros_like(probe.x), find_keys(probe.x, probe.seed)
+    segmented = segment(probe.x, probe.features, n_segments)
+    for i, segments in enumerate(segmented):
+        random = torch.Generator().manual_seed(draw_seed(keys[i]))
+        one = probe.select(torch.tensor([i], device=maps.device))
+        maps[i] = torch.as_tensor(explain(one, segments, random)).to(maps)[segments]
     return maps
 
 
 def draw_seed(key: Tensor) -> int:
     """Return the 32 bits of an input's key that start its draws."""
     return int(key) % 2**32
-
-
-def _own_generator(one: Evaluator) -> torch.Generator:
-    return torch.Generator().manual_seed(draw_seed(one.keys()[0]))
 
 
 def _switch(on: Tensor, segments: Tensor, x: Tensor) -> Tensor:
@@ -298,9 +324,5 @@ def _centre(inputs: Matrix, answers: Matrix, weights: Matrix) -> tuple[Matrix, M
     )
 
 
-def _collect(parts: list[Tensor]) -> Matrix:
-    return _to_numpy(torch.cat(parts))
-
-
-def _to_numpy(values: Tensor) -> Matrix:
-    return values.detach().to("cpu", torch.float64).numpy()
+def _to_numpy(*parts: Tensor) -> Matrix:
+    return torch.cat(parts).detach().to("cpu", torch.float64).numpy()

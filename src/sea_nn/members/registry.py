@@ -32,11 +32,12 @@ class Member:
 
     Attributes:
         name: what it is called everywhere.
-        function: `(evaluator, **options) -> maps` for the members of this package, or
+        function: `(probe, **options) -> maps` for the members of this package, or
             `(model, x, target, **options) -> maps` for the others. Text names a module of this
             room with a function called like the member.
-        evaluations: model evaluations for one input, a number or a function of the options and
-            the input's shape. One evaluation is one forward, or forward and backward, pass.
+        evaluations: model evaluations for one input: a number, the name of the option that says
+            it, or a function of the options and the input's shape. One evaluation is one forward,
+            or forward and backward, pass.
         signed: whether maps also hold evidence against the class, below zero.
         needs: what it asks for: "gradient" (a differentiable model), "module" (not a plain
             function), "convolution" (or token) layers, "attention", "image" inputs, "superpixels"
@@ -49,7 +50,7 @@ class Member:
 
     name: str
     function: str | Callable[..., Any]
-    evaluations: int | Callable[[Options, Shape], int] = 1
+    evaluations: int | str | Callable[[Options, Shape], int] = 1
     signed: bool = True
     needs: frozenset[str] = frozenset()
     defaults: Options = field(default_factory=dict)
@@ -66,9 +67,12 @@ class Member:
 
     def cost(self, options: Options | None = None, shape: Shape = (3, 224, 224)) -> int:
         """Return the evaluations for one input of this shape (without the batch axis)."""
-        if callable(self.evaluations):
-            return int(self.evaluations(self.settle(options or {}), shape))
-        return self.evaluations
+        if isinstance(self.evaluations, int):
+            return self.evaluations
+        settled = self.settle(options or {})
+        if isinstance(self.evaluations, str):
+            return int(settled[self.evaluations])
+        return int(self.evaluations(settled, shape))
 
     def settle(self, options: Options) -> dict[str, Any]:
         """Return all options with their values; a preset first, then what was given."""
@@ -77,18 +81,14 @@ class Member:
         if preset is not None and preset not in self.presets:
             known = ", ".join(map(repr, self.presets)) or "none"
             raise InputError(f"{self.name} has no preset {preset!r}; presets: {known}")
-        if self.native:
-            unknown = [name for name in given if name not in self.defaults and name != "baselines"]
-            if unknown:
+        for option, value in given.items() if self.native else ():
+            if option not in self.defaults and option != "baselines":
                 known = ", ".join(self.defaults) or "none but baselines"
-                raise InputError(
-                    f"{self.name} has no option {unknown[0]!r}; its options are: {known}"
-                )
-            for option, value in given.items():
-                fits, wanted = _RULES.get(option, (lambda value: True, ""))
-                left_out = value is None and self.defaults.get(option, 0) is None
-                if not left_out and not fits(value):
-                    raise InputError(f"{self.name}: {option} must be {wanted}; got {value!r}")
+                raise InputError(f"{self.name} has no option {option!r}; its options are: {known}")
+            fits, wanted = _RULES.get(option, (None, ""))
+            left_out = value is None and self.defaults.get(option, 0) is None
+            if fits is not None and not left_out and not fits(value):
+                raise InputError(f"{self.name}: {option} must be {wanted}; got {value!r}")
         return {**self.defaults, **self.presets.get(preset or "", {}), **given}
 
 
@@ -116,7 +116,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("window", "stride"), _EXTENT),
     "keep": (lambda v: _is_amount(v) and 0 < v < 1, "a number between 0 and 1"),
     "kernel_width": (lambda v: _is_amount(v) and v > 0, "a number above 0"),
-    "layer": (lambda v: isinstance(v, str) or hasattr(v, "forward"), "a layer, or its name"),
+    "layer": (lambda v: isinstance(v, str), "a layer's name"),
     "reshape": (callable, "a function"),
 }
 """What the package's own members take, by the name of the option: a test, and how to say it."""
@@ -151,7 +151,7 @@ def register(
     name: str,
     function: Callable[..., Any],
     *,
-    cost: int | Callable[[Options, Shape], int] = 1,
+    cost: int | str | Callable[[Options, Shape], int] = 1,
     signed: bool = True,
     needs: Iterable[str] = (),
     defaults: Options | None = None,
@@ -250,14 +250,30 @@ def expand_methods(
         raise KindError(
             f"methods must be names, (name, options) pairs or callables, got {methods!r}"
         )
-    entries: list[Entry] = []
+    entries: dict[str, Entry] = {}
     for method in methods:
-        member, own = _resolve(method, len(entries) + 1)
+        own: Options = {}
+        if isinstance(method, tuple):
+            if len(method) != 2 or not isinstance(method[1], Mapping):
+                raise KindError(f"a method with options is a pair (name, {{...}}), got {method!r}")
+            method, own = method
+        if isinstance(method, str):
+            member = get(method)
+        elif isinstance(method, Member):
+            member = method
+        elif callable(method):
+            name = getattr(method, "__name__", type(method).__name__)
+            name = f"member_{len(entries) + 1}" if name == "<lambda>" else name
+            member = Member(name, method)
+        else:
+            raise KindError(
+                f"a method is a name, a (name, options) pair or a callable, got {method!r}"
+            )
         label, again = member.name, 2
-        while any(entry.label == label for entry in entries):
+        while label in entries:
             label, again = f"{member.name}_{again}", again + 1
         chosen = {**own, **given.pop(label, {})}
-        entries.append(Entry(label, member, member.settle(chosen), ready))
+        entries[label] = Entry(label, member, member.settle(chosen), ready)
     if not entries:
         raise InputError(
             f"methods is empty: name at least one member ({', '.join(names())}) or an ensemble "
@@ -266,25 +282,9 @@ def expand_methods(
     if given:
         raise InputError(
             f"options name {next(iter(given))!r}, which is not among the methods: "
-            f"{', '.join(entry.label for entry in entries)}"
+            f"{', '.join(entries)}"
         )
-    return tuple(entries)
-
-
-def _resolve(method: Any, place: int) -> tuple[Member, Options]:
-    own: Options = {}
-    if isinstance(method, tuple):
-        if len(method) != 2 or not isinstance(method[1], Mapping):
-            raise KindError(f"a method with options is a pair (name, {{...}}), got {method!r}")
-        method, own = method
-    if isinstance(method, str):
-        return get(method), own
-    if isinstance(method, Member):
-        return method, own
-    if callable(method):
-        name = getattr(method, "__name__", type(method).__name__)
-        return Member(f"member_{place}" if name == "<lambda>" else name, method), own
-    raise KindError(f"a method is a name, a (name, options) pair or a callable, got {method!r}")
+    return tuple(entries.values())
 
 
 def _count_segments(options: Options, shape: Shape) -> int:
@@ -306,29 +306,28 @@ def _count_windows(options: Options, shape: Shape) -> int:
 _GRADIENT, _MODULE = ("gradient",), ("gradient", "module")
 _LAYER, _SEGMENTS = (*_MODULE, "convolution"), ("superpixels",)
 _ATTENTION = (*_MODULE, "attention")
-_STEPS, _SAMPLES = (lambda o, _: o["n_steps"]), (lambda o, _: o["n_samples"])
 # Name, function, evaluations, signed, needs, defaults, presets, reference.
 _NATIVE: tuple[tuple[Any, ...], ...] = (
     ("saliency", "gradients", 1, True, _GRADIENT, {}, {}, "Simonyan et al. 2014, arXiv:1312.6034"),
-    ("integrated_gradients", "gradients", _STEPS, True, _GRADIENT,
+    ("integrated_gradients", "gradients", "n_steps", True, _GRADIENT,
      {"n_steps": 50}, {}, "Sundararajan et al. 2017, arXiv:1703.01365"),
     ("smooth_ig", "gradients", lambda o, _: o["n_samples"] * o["n_steps"], True, _GRADIENT,
      {"n_samples": 5, "noise": 0.15, "stdev": None, "n_steps": 50, "per_point": False},
      {"paper": {"n_samples": 3, "stdev": 1.0}},
      "Smilkov et al. 2017, arXiv:1706.03825, over integrated gradients"),
-    ("smoothgrad", "gradients", _SAMPLES, True, _GRADIENT,
+    ("smoothgrad", "gradients", "n_samples", True, _GRADIENT,
      {"n_samples": 50, "noise": 0.15, "stdev": None}, {}, "Smilkov et al. 2017, arXiv:1706.03825"),
     ("input_x_gradient", "gradients", 1, True, _GRADIENT, {}, {},
      "Shrikumar et al. 2016, arXiv:1605.01713"),
-    ("deeplift", "layers", 2, True, _MODULE, {}, {},
+    ("deeplift", "quick", 2, True, _MODULE, {}, {},
      "Shrikumar et al. 2017, arXiv:1704.02685, rescale rule"),
-    ("guided_backprop", "layers", 1, True, _MODULE, {}, {},
+    ("guided_backprop", "quick", 1, True, _MODULE, {}, {},
      "Springenberg et al. 2015, arXiv:1412.6806"),
-    ("deconvolution", "layers", 1, True, _MODULE, {}, {},
+    ("deconvolution", "quick", 1, True, _MODULE, {}, {},
      "Zeiler and Fergus 2014, arXiv:1311.2901"),
-    ("grad_cam", "layers", 1, False, _LAYER, {"layer": None, "reshape": None, "relu": True}, {},
+    ("grad_cam", "quick", 1, False, _LAYER, {"layer": None, "reshape": None, "relu": True}, {},
      "Selvaraju et al. 2017, arXiv:1610.02391"),
-    ("guided_grad_cam", "layers", 2, True, _LAYER, {"layer": None, "reshape": None}, {},
+    ("guided_grad_cam", "quick", 2, True, _LAYER, {"layer": None, "reshape": None}, {},
      "Selvaraju et al. 2017, arXiv:1610.02391"),
     ("attention_rollout", "attention", 1, False, (*_ATTENTION, "image"), {}, {},
      "Abnar and Zuidema 2020, arXiv:2005.00928"),
@@ -338,18 +337,18 @@ _NATIVE: tuple[tuple[Any, ...], ...] = (
      "Ali et al. 2022, arXiv:2202.07304"),
     ("occlusion", "masking", _count_windows, True, (), {"window": None, "stride": None}, {},
      "Zeiler and Fergus 2014, arXiv:1311.2901"),
-    ("rise", "masking", lambda o, _: o["n_masks"], False, ("image",),
+    ("rise", "masking", "n_masks", False, ("image",),
      {"n_masks": 4000, "cells": 7, "keep": 0.5}, {}, "Petsiuk et al. 2018, arXiv:1806.07421"),
-    ("lime", "masking", _SAMPLES, True, _SEGMENTS,
+    ("lime", "masking", "n_samples", True, _SEGMENTS,
      {"n_samples": 1000, "kernel_width": 0.25, "alpha": None, "n_segments": 50}, {},
      "Ribeiro et al. 2016, arXiv:1602.04938"),
     ("kernel_shap", "masking", _count_coalitions, True, _SEGMENTS,
      {"n_samples": None, "n_segments": 50}, {},
      "Lundberg and Lee 2017, arXiv:1705.07874"),
-    ("gradient_shap", "gradients", _SAMPLES, True, _GRADIENT,
+    ("gradient_shap", "gradients", "n_samples", True, _GRADIENT,
      {"n_samples": 200, "noise": 0.0, "stdev": None, "baselines": None}, {},
      "Lundberg and Lee 2017, arXiv:1705.07874; Erion et al. 2021, arXiv:1906.10670"),
-    ("presence_gradient", "gradients", lambda o, _: o["passes"], True, _GRADIENT,
+    ("presence_gradient", "quick", "passes", True, _GRADIENT,
      {"passes": 16, "cells": 8}, {}, "this library, docs/reference/members.md"),
 )  # fmt: skip
 for _name, _function, _cost, _signed, _needs, _defaults, _presets, _reference in _NATIVE:

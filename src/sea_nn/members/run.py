@@ -1,4 +1,4 @@
-"""Run the members of one call on an opened model: what they returned, and what they cost.
+"""Run the members of a call on an opened model: what they said, what it cost, what to know of it.
 
 >>> import torch
 >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
@@ -10,8 +10,7 @@ Any function `(model, x, target) -> maps` can join by `register`, or unnamed in 
 """
 
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, Literal
@@ -19,16 +18,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from sea_nn.config import check_seed, check_whole
-from sea_nn.errors import InputError, KindError, MemberError, SEAError, UnfitError
-from sea_nn.features import IMAGE, TABLE, Features, Kind, attends, find_kind
-from sea_nn.members.layers import MISSED
+from sea_nn.config import check_seed
+from sea_nn.errors import InputError, MemberError, SEAError, UnfitError
+from sea_nn.features import IMAGE, Features, Kind, attends, check_input
+from sea_nn.members.callables import ADVICE, give_model
+from sea_nn.members.quick import MISSED
 from sea_nn.members.registry import Entry, Methods, expand_methods, get, names
-from sea_nn.model.borrowing import copy_twin, find_inplace, is_private
-from sea_nn.model.evaluator import Evaluator, is_same
-from sea_nn.model.outputs import Meter, Output, Progress, Reading, Target, TensorModel, take
-from sea_nn.model.probe import Probe, open_model
-from sea_nn.paper.heatmaps import FLAT, to_heatmap
+from sea_nn.model.opening import open_model
+from sea_nn.model.outputs import Meter, Output, Progress, Target
+from sea_nn.model.probe import Probe
 
 CONVOLUTIONAL = ("deeplift", "guided_grad_cam")
 TRANSFORMER = ("attention_gradient",)
@@ -39,8 +37,43 @@ PASSES = (16, 8, 4, 2)
 LOOKS = 2  # rows an input that are neither members' nor questions about parts
 FEW = 4  # evaluations of a member that runs the model as it is: folded norms differ by rounding
 FOLD_FROM = 32  # evaluations an input from which two more, to prove folded norms, pay
-ADVICE = '. Leave it out of methods, or pass on_error="skip" to go on without it'
+FLAT = 1e-6
+"""Maps whose values differ by less than this share prefer no feature: it is rounding."""
+ALIKE = 0.9999
+"""The cosine from which two maps are the same."""
+COMPLETENESS = 0.05
+"""Integrated gradients and DeepLIFT should sum to the change of the output within this share."""
+MUCH = 0.25
+"""A map whose sum misses more than this share of the change does not count."""
 OnError = Literal["raise", "skip"]
+Level = Literal["ok", "warn", "fail"]
+LEVELS = ("ok", "warn", "fail")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, what was seen, and what to do about it.
+
+    >>> Check("warn", "deeplift", "deeplift needs layers").message
+    'needs layers'
+    """
+
+    level: Level
+    subject: str
+    message: str
+    advice: str = ""
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise InputError(f"a check's level is one of {', '.join(LEVELS)}; got {self.level!r}")
+        # Errors name their member, which every reader of checks has before the message.
+        object.__setattr__(self, "message", self.message.removeprefix(f"{self.subject} "))
+
+    @property
+    def input(self) -> int | None:
+        """The number of the input that it is about; None if it is about all of them."""
+        number = self.subject.removeprefix("input ")
+        return int(number) if number != self.subject and number.isdecimal() else None
 
 
 @dataclass(frozen=True)
@@ -78,56 +111,44 @@ class MemberMaps:
     given: Mapping[str, Any] = field(default_factory=dict)
     reused: bool = False
 
-    def is_of(self, given: Mapping[str, Any], target: Tensor, outputs: Tensor) -> bool:
-        """Whether these are the maps of this target, of all that is given, of such a model."""
-        if not _alike((self.given, self.target), (given, target)):
-            return False
-        rounding = 1e-4 if given["autocast"] is None else 0.02
-        return torch.allclose(outputs, self.outputs, rtol=rounding, atol=rounding)
+    def to_heatmaps(self, signed: bool = False) -> Tensor:
+        """What members say of each position, from 0 to 1: [N, m, *shape].
 
-    def duplicates(self, threshold: float = 0.9999) -> list[tuple[str, str, Tensor]]:
+        Magnitudes are summed over channels, and scaled from the least to the largest. Or else,
+        ``signed``, values are, and divided by their largest magnitude: evidence against is below 0.
+        Maps that are the same everywhere are 0.
+        """
+        x, channels, seen = self.given["x"], self.kind.channels, []
+        for raw in self.maps.values():
+            values = raw.double() if signed else raw.float().abs()
+            seen.append(values if channels is None else values.sum(channels))
+        if not seen:
+            own = torch.float64 if signed else x.dtype
+            return x.new_zeros(len(x), 0, *self.kind.map_shape(x), dtype=own)
+        maps = torch.stack(seen, 1)
+        low, high = maps.flatten(2).aminmax(dim=2, keepdim=True)
+        largest = torch.maximum(low.abs(), high.abs())
+        flat = high - low <= FLAT * largest
+        if maps[0, 0].numel() == 1:  # it has no other position to compare with
+            low, flat = torch.zeros_like(low), largest == 0
+        start, span = (0, largest) if signed else (low, high - low)
+        span = torch.where(flat | (span <= 0), torch.inf, span)
+        return ((maps.flatten(2) - start) / span).view(maps.shape)
+
+    def find_duplicates(self) -> list[tuple[str, str, Tensor]]:
         """Return pairs of members whose maps point the same way, and for which inputs, bool [N].
 
         Such a pair has one vote too many: a method may fall back to another on some models.
         """
-        found = []
-        unit = {
-            name: nn.functional.normalize(m.abs().flatten(1), dim=1)
-            for name, m in self.maps.items()
-        }
+        found, unit = [], dict[str, Tensor]()
+        for name, maps in self.maps.items():
+            unit[name] = nn.functional.normalize(maps.abs().flatten(1), dim=1)
         for a, b in combinations(unit, 2):
             if unit[a].shape == unit[b].shape:
-                same = (unit[a] * unit[b]).sum(1) >= threshold
+                same = (unit[a] * unit[b]).sum(1) >= ALIKE
                 if bool(same.any()):
                     found.append((a, b, same))
         return found
-
-
-def to_heatmaps(found: MemberMaps) -> Tensor:
-    """Members' raw maps as heatmaps: |.|, channels summed, scaled to [0, 1]: [N, m, *shape]."""
-    if not found.maps:
-        x = found.given["x"]
-        return torch.zeros(len(x), 0, *found.kind.map_shape(x), dtype=x.dtype, device=x.device)
-    return torch.stack([to_heatmap(raw, found.kind.channels) for raw in found.maps.values()], 1)
-
-
-def to_signed(found: MemberMaps) -> Tensor:
-    """What members say of each position, evidence against below 0: [N, m, *shape].
-
-    Channels are summed with their signs, and each map is divided by its largest magnitude. The maps
-    of members that are the same everywhere are 0.
-    """
-    x, channels = found.given["x"], found.kind.channels
-    shape = found.kind.map_shape(x)
-    if not found.maps:
-        return torch.zeros(len(x), 0, *shape, dtype=torch.float64, device=x.device)
-    signed = [raw if channels is None else raw.sum(channels) for raw in found.maps.values()]
-    maps = torch.stack(signed, 1).double()
-    low, high = maps.flatten(2).aminmax(dim=2)
-    largest = torch.maximum(low.abs(), high.abs())
-    flat = (high - low <= FLAT * largest) & (maps[0, 0].numel() > 1)
-    factor = torch.where(flat | (largest == 0), 0.0, 1 / largest)
-    return maps * factor.view(*factor.shape, *(1,) * len(shape))
 
 
 def choose_entries(
@@ -161,12 +182,16 @@ def choose_entries(
         others = COLUMNS
     elif attends(model):
         others = TRANSFORMER
-    price = sum(entry.member.cost() for entry in expand_methods(others))
-    left = (budget or 0) // 2 - LOOKS - price
+    left = (budget or 0) // 2 - LOOKS
+    for entry in expand_methods(others):
+        left -= entry.member.cost()
     if left < 0:
         return ((),)
-    passes = [(("presence_gradient", {"passes": p}),) for p in PASSES if p <= left]
-    return expand_methods((*(passes[0] if passes else ()), *others), optional=True), ()
+    for passes in PASSES:
+        if passes <= left:
+            first = ("presence_gradient", {"passes": passes})
+            return expand_methods((first, *others), optional=True), ()
+    return expand_methods(others, optional=True), ()
 
 
 def run_members(
@@ -185,22 +210,24 @@ def run_members(
             are not made for the model are always left out.
         earlier: maps that are taken again where they are those that this call would compute.
     """
-    evaluator, reasons = probe.evaluator, dict[str, str]()
+    reasons: dict[str, str] = {}
     for entries in choices:
-        given = copy_tensors(
-            {name: getattr(evaluator, name) for name in ("x", "args", "baselines", "autocast")}
-            | {"seed": evaluator.seed, "groups": evaluator.features.groups, "kind": evaluator.kind}
-            | {"entries": [(entry.member, entry.options) for entry in entries]}
-        )
+        given = {"x": probe.x, "args": probe.args, "baselines": probe.baselines}
+        given |= {"autocast": probe.autocast, "seed": probe.seed, "kind": probe.features.kind}
+        given |= {"groups": probe.features.groups, "entries": []}
+        options: dict[str, Mapping[str, Any]] = {}
+        for entry in entries:
+            options[entry.label] = entry.options
+            given["entries"].append((entry.member, entry.options))
+        given = _copy(given)
+        # The model of now says the same, up to rounding.
+        near = 1e-4 if probe.autocast is None else 0.02
         for one in earlier:
-            if one.is_of(given, probe.target, probe.whole):
+            known = _alike((one.given, one.target), (given, probe.target))
+            if known and torch.allclose(probe.whole, one.outputs, rtol=near, atol=near):
                 return replace(one, outputs=probe.whole, output=probe.output, reused=True)
-        found = MemberMaps(
-            *({}, {}, {}, {}, probe.target, probe.whole, probe.output),
-            options={entry.label: entry.options for entry in entries},
-            kind=evaluator.kind,
-            given=given,
-        )
+        answers = probe.target, probe.whole, probe.output, options, probe.features.kind
+        found = MemberMaps({}, {}, {}, {}, *answers, given=given)
         for entry in entries:
             _run_one(probe, entry, found, on_error)
         if found.maps or not entries:
@@ -212,21 +239,21 @@ def run_members(
 
 def _run_one(probe: Probe, entry: Entry, found: MemberMaps, on_error: OnError) -> None:
     """Run one member, and put what it gave, or why it gave nothing, into what was found."""
-    evaluator, meter, label = probe.evaluator, probe.meter, entry.label
-    cost = entry.member.cost(entry.options, tuple(evaluator.x.shape[1:]))
+    meter, label, member = probe.meter, entry.label, entry.member
+    cost = member.cost(entry.options, tuple(probe.x.shape[1:]))
     # Members that make many passes and do not read the layers themselves run by folded norms.
-    many = entry.member.native and "convolution" not in entry.member.needs and cost > FEW
+    many = member.native and "convolution" not in member.needs and cost > FEW
     began, before = time.perf_counter(), meter.rows["members"]
-    meter.start("members", label, cost * len(evaluator.x))
+    meter.start("members", label, cost * len(probe.x))
     try:
-        maps = _explain(entry, probe.fast if many else evaluator)
+        maps = _explain(entry, probe.fast or probe if many else probe)
         if not bool(maps.isfinite().all()):
             raise (UnfitError if entry.optional else MemberError)(
                 f"{label} returned NaN or infinite values; check the scale of the input and "
                 "the baselines, and turn autocast off"
             )
     except Exception as error:
-        evaluator.cache.pop(MISSED, None)
+        probe.cache.pop(MISSED, None)
         if on_error == "raise" and not (entry.optional and isinstance(error, UnfitError)):
             raise
         found.failed[label] = str(error).removesuffix(ADVICE)
@@ -234,72 +261,131 @@ def _run_one(probe: Probe, entry: Entry, found: MemberMaps, on_error: OnError) -
         found.maps[label] = maps
         found.seconds[label] = time.perf_counter() - began
         found.evaluations[label] = meter.rows["members"] - before
-        if MISSED in evaluator.cache:
-            found.missed[label] = evaluator.cache.pop(MISSED)
+        if MISSED in probe.cache:
+            found.missed[label] = probe.cache.pop(MISSED)
     meter.finish()
 
 
-def _explain(entry: Entry, evaluator: Evaluator) -> Tensor:
-    """Run one member and check what it returns."""
-    member, settings = entry.member, dict(entry.options)
-    check_needs(entry, evaluator)
+def _explain(entry: Entry, probe: Probe) -> Tensor:
+    """Run one member, and return maps of the shape of x, or with one channel."""
+    member, settings, kind, x = entry.member, dict(entry.options), probe.features.kind, probe.x
+    if "image" in member.needs and kind.view != "picture":
+        raise UnfitError(
+            f"{member.name} explains images [N, C, H, W], and the input is a {kind.name} of shape "
+            f"{list(x.shape)}; members for it: {_list_without('image')}"
+        )
+    if "module" in member.needs and probe.model.module is None:
+        raise UnfitError(
+            f"{member.name} looks inside the model, so it needs a torch.nn.Module and not a plain "
+            f"function; members that take one: {_list_without('module')}"
+        )
     if member.native and "baselines" in settings and "baselines" not in member.defaults:
         # Shared results never depend on the baselines, so the cache stays.
-        evaluator = replace(evaluator, baselines=settings.pop("baselines"))
+        probe = replace(probe, baselines=settings.pop("baselines"))
     try:
         if not member.native:
-            model, target = _give_model(entry, evaluator)
-            maps = member.run(model, evaluator.x.clone(), target, **settings)
+            model, target = give_model(entry, probe)
+            maps = member.run(model, x.clone(), target, **settings)
         while member.native:
             try:
-                maps = member.run(evaluator, **settings)
+                maps = member.run(probe, **settings)
                 break
             except torch.cuda.OutOfMemoryError:
-                evaluator = evaluator.shrink()
+                probe = probe.shrink()
     except SEAError:
         raise
     except Exception as error:
         raise MemberError(
             f"{entry.label} failed on this model with {type(error).__name__}: {error}{ADVICE}"
         ) from error
-    return check_maps(entry.label, maps, evaluator.x, evaluator.kind)
+    if not isinstance(maps, Tensor):
+        raise MemberError(f"{entry.label} must return a tensor of maps, got {type(maps).__name__}")
+    axis = kind.channels or 1  # a series' members may give one map for all channels, too
+    one = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    if maps.shape == (*x.shape[:axis], *x.shape[axis + 1 :]) != x.shape[:1]:
+        maps = maps.unsqueeze(axis)
+    single = kind.axes > 2 and maps.shape == one
+    if single and kind.channels is None:
+        maps = maps.expand_as(x)  # each channel of a series has features of its own
+    elif maps.shape != x.shape and not single:
+        raise MemberError(
+            f"{entry.label} must return maps of the input's shape {list(x.shape)}, or with one "
+            f"channel; got {list(maps.shape)}"
+        )
+    # A copy where the member gave what others still use.
+    own: Tensor = maps.detach().to(x.device, x.dtype).clone(memory_format=torch.contiguous_format)
+    return own
 
 
-def _give_model(entry: Entry, evaluator: Evaluator) -> tuple[TensorModel, Tensor]:
-    """Return a model for a callable to do with as it likes, where there is a copy, and the classes.
+def _list_without(need: str) -> str:
+    """The names of members that do without something."""
+    return ", ".join(name for name in names() if need not in get(name).needs)
 
-    Methods that hook activations need layers that do not write in place; they get them where that
-    leaves the model what it is, which one more row shows. Of pairs of classes the model has one
-    column, their difference.
+
+def check_probe(probe: Probe) -> list[Check]:
+    """What the first answers told: what was assumed of them, and whether they hold a second time.
+
+    Members put points of many inputs into one batch, so that their maps of a model whose answers
+    depend on the batch mix inputs.
     """
-    if evaluator.args:
-        raise MemberError(
-            f"{entry.label} is called with the model and its first input alone, and this model "
-            "takes additional_forward_args; write them into the model you pass, or leave it out"
+    checks = []
+    for notice in probe.notices:
+        what, _, advice = notice.partition(". ")
+        checks.append(Check("warn", "model", what, advice))
+    if probe.unsteady is not None and bool(probe.unsteady.any()):
+        what = "its answer about an input changes with the rest of the batch, or by chance"
+        advice = (
+            "maps mix inputs: a normalisation by batch statistics, or dropout, runs in eval mode "
+            "too; switch it off, or explain inputs with internal_batch_size=1"
         )
-    module, meter, target = evaluator.module, evaluator.model.meter, evaluator.target.clone()
-    given = evaluator.model
-    if module is not None and is_private(module):
-        given = TensorModel(copy_twin(module, inplace=False), False, meter)
-        if find_inplace(module):
-            none = torch.zeros(1, dtype=torch.long, device=evaluator.x.device)
-            if meter is not None:
-                meter.purpose = "checks"
-            with torch.no_grad():
-                said = replace(evaluator, model=given).forward(evaluator.x[:1].clone(), none)
-            if not is_same(said, evaluator.outputs[:1]):
-                given = TensorModel(copy_twin(module), False, meter)
-            if meter is not None:
-                meter.purpose = "members"
-    if target.ndim == 1:
-        return given, target
-    if bool((target != target[0]).any()):
-        raise MemberError(
-            f"{entry.label} can explain one pair of classes for all inputs, and here each has its "
-            f"own{ADVICE}"
-        )
-    difference = Reading(given, lambda said: take(said, target[:1].expand(len(said), 2)))
-    return TensorModel(difference, check=False), torch.zeros_like(target[:, 0])
+        checks.append(Check("warn", "model", what, advice))
+    return checks
+
+
+def check_members(found: MemberMaps, optional: Collection[str] = ()) -> list[Check]:
+    """What members' maps tell of them: failures, empty maps, duplicates, sums that are missed.
+
+    Args:
+        found: the maps.
+        optional: members that nobody asked for: it is no fault if they do not fit a model.
+    """
+    checks, copies = [], dict[str, str]()
+    for name, why in found.failed.items():
+        level: Level = "ok" if name in optional else "fail"
+        checks.append(Check(level, name, why, "it is left out"))
+    if not found.maps:
+        what = "no member explains this model: the map rests on its answers alone"
+        return [*checks, Check("ok", "members", what)]
+    for a, b, same in found.find_duplicates():
+        if bool(same.all()):
+            copies[b] = a
+    empty = ~found.to_heatmaps().flatten(2).any(2)
+    for k, (name, maps) in enumerate(found.maps.items()):
+        flat, level = empty[:, k], "ok"
+        what, advice = "its map is finite, not empty, and its own", ""
+        if bool(flat.any()):
+            which = "for every input" if bool(flat.all()) else f"for {int(flat.sum())} inputs"
+            same_value = "the same everywhere" if bool(maps[flat].any()) else "zero"
+            what, level = f"its map is {same_value} {which}", "fail"
+            advice = "it does not count there"
+        elif name in copies:
+            what, level = f"its map equals {copies[name]}'s", "warn"
+            advice = (
+                "they share one vote; leave one out to save its time. A method that hooks modules "
+                "it does not know (Captum's GuidedBackprop and ReLU6) falls back to the gradient"
+            )
+        checks.append(Check("ok" if name in optional else level, name, what, advice))
+    for name, missed in found.missed.items():
+        what = f"its sum misses the change of the output by {float(missed.median()):.1%} (median)"
+        most, advice, level = float(missed.max()), "", "ok"
+        if most > COMPLETENESS:
+            advice = "its rules do not cover attention, layer norms or products of activations"
+            level = "ok" if name in optional else "warn"
+        if most > MUCH:
+            advice += "; where more than a quarter is missed it does not count beside other members"
+        advice = f"{advice}. Use integrated_gradients" if advice else ""
+        checks.append(Check(level, name, what, advice))
+    return checks
 
 
 def compute_maps(
@@ -336,7 +422,6 @@ def compute_maps(
         InputError, KindError: the call is wrong.
         MemberError: a member cannot explain this model or input (all of them, with "skip").
     """
-    check_on_error(on_error)
     entries = expand_methods(methods, options)
     check_input(x, internal_batch_size)
     price = len(x) * sum(e.member.cost(e.options, tuple(x.shape[1:])) for e in entries)
@@ -353,111 +438,9 @@ def compute_maps(
         seed=check_seed(seed),
         meter=Meter(progress=progress, total=price),
     ) as probe:
-        if price >= FOLD_FROM * len(x) and probe.pairs:
+        if price >= FOLD_FROM * len(x) and probe.folded is not None:
             probe.begin(ask_empty=False)
         return run_members(probe, [entries], on_error, earlier)
-
-
-def from_captum(attribution: type[Any], **options: Any) -> Callable[..., Tensor]:
-    """Return a member from a Captum class, with options for its `attribute`.
-
-    For example `methods=["saliency", from_captum(captum.attr.FeatureAblation)]`.
-    """
-
-    def member(model: nn.Module, x: Tensor, target: Tensor) -> Tensor:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Captum warns of hooks it removes by itself
-            maps: Tensor = attribution(model).attribute(x, target=target, **options)
-        return maps
-
-    member.__name__ = attribution.__name__
-    return member
-
-
-def check_on_error(on_error: str) -> None:
-    """Refuse what is neither "raise" nor "skip"."""
-    if on_error not in ("raise", "skip"):
-        raise InputError(f'on_error must be "raise" or "skip", got {on_error!r}')
-
-
-def check_needs(entry: Entry, evaluator: Evaluator) -> None:
-    """Refuse inputs and models that a member is not made for, and name the members that are."""
-    kind, member = evaluator.kind, entry.member
-    if "image" in member.needs and kind.view != "picture":
-        others = [n for n in names() if "image" not in get(n).needs]
-        raise UnfitError(
-            f"{member.name} explains images [N, C, H, W], and the input is a {kind.name} of shape "
-            f"{list(evaluator.x.shape)}; members for it: {', '.join(others)}"
-        )
-    if "module" in member.needs and evaluator.module is None:
-        others = [n for n in names() if "module" not in get(n).needs]
-        raise UnfitError(
-            f"{member.name} looks inside the model, so it needs a torch.nn.Module and not a plain "
-            f"function; members that take one: {', '.join(others)}"
-        )
-
-
-def check_maps(label: str, maps: Any, x: Tensor, kind: Kind) -> Tensor:
-    """Return what a member gave as maps of the shape of x, or with one channel."""
-    if not isinstance(maps, Tensor):
-        raise MemberError(f"{label} must return a tensor of maps, got {type(maps).__name__}")
-    maps = maps.detach()
-    axis = kind.channels or 1  # a series' members may give one map for all channels, too
-    one = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-    if maps.shape == (*x.shape[:axis], *x.shape[axis + 1 :]) != x.shape[:1]:
-        maps = maps.unsqueeze(axis)
-    single = kind.axes > 2 and maps.shape == one
-    if single and kind.channels is None:
-        maps = maps.expand_as(x)  # each channel of a series has features of its own
-    elif maps.shape != x.shape and not single:
-        raise MemberError(
-            f"{label} must return maps of the input's shape {list(x.shape)}, or with one channel; "
-            f"got {list(maps.shape)}"
-        )
-    # A copy where the member gave what others still use.
-    own: Tensor = maps.to(x.device, x.dtype).clone(memory_format=torch.contiguous_format)
-    return own
-
-
-def check_input(x: Any, limit: int | None = None) -> None:
-    """Refuse inputs that no member could explain, and say why.
-
-    Raises:
-        InputError, KindError: x is no batch of finite floating-point inputs, or the limit is 0.
-    """
-    if not isinstance(x, Tensor):
-        raise KindError(f"x must be a torch.Tensor [N, ...], got {type(x).__name__}")
-    if x.layout != torch.strided or x.is_nested:
-        raise KindError("x must be a dense tensor [N, ...]; this one is sparse or nested")
-    if not x.is_floating_point():
-        raise KindError(
-            f"x must hold floating-point numbers, got {x.dtype}; for token ids explain the "
-            "embeddings instead"
-        )
-    if x.ndim < 2 or x.numel() == 0:
-        raise InputError(
-            f"x must hold at least one input: [N, F], [N, C, T] or [N, C, H, W] with N >= 1; got "
-            f"shape {list(x.shape)}. For a single input use x.unsqueeze(0)"
-        )
-    kind = find_kind(x)
-    if kind is IMAGE:
-        first, second, last = x.shape[1:]  # rows, columns and channels of a picture of usual size?
-        if min(first, second) >= 16 and (last == 3 or (last in (1, 4) and first == second)):
-            raise InputError(
-                f"images are [N, C, H, W], and x {list(x.shape)} looks like [N, H, W, C]: give "
-                "x.permute(0, 3, 1, 2); if the model itself wants channels last, wrap it: "
-                "lambda x: model(x.permute(0, 2, 3, 1))"
-            )
-    if x.is_meta:
-        raise InputError("x is on the meta device and holds no numbers; move it to cpu or cuda")
-    finite = x.isfinite()
-    if not bool(finite.all()):
-        bad = (~finite).any(0).nonzero().flatten().tolist() if kind is TABLE else []
-        more = ", …" if len(bad) > 5 else ""
-        where = f" (columns {', '.join(map(str, bad[:5]))}{more})" if bad else ""
-        raise InputError(f"x holds NaN or infinite values{where}; clean the input first")
-    if limit is not None:
-        check_whole("internal_batch_size", limit, 1)
 
 
 def _alike(a: Any, b: Any) -> bool:
@@ -471,10 +454,10 @@ def _alike(a: Any, b: Any) -> bool:
     return a is b or (not isinstance(a, Tensor) and type(a) is type(b) and bool(a == b))
 
 
-def copy_tensors(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     """The same with tensors of its own, which nobody changes."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, Mapping):
-        return {key: copy_tensors(part) for key, part in value.items()}
-    return type(value)(map(copy_tensors, value)) if type(value) in (tuple, list) else value
+        return dict(zip(value, map(_copy, value.values()), strict=True))
+    return type(value)(map(_copy, value)) if type(value) in (tuple, list) else value

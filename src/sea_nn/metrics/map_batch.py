@@ -11,9 +11,8 @@ from torch import Tensor
 
 from sea_nn.features import Kind
 from sea_nn.metrics import order
-from sea_nn.model.evaluator import Evaluator
 from sea_nn.model.outputs import take
-from sea_nn.model.probe import Perturbation, ask_points
+from sea_nn.model.probe import Perturbation, Probe
 from sea_nn.questions.absent import Bounds, prepare
 
 T = TypeVar("T")
@@ -61,10 +60,10 @@ class PointOutputs:
         return self.score if kind == "probability" else self.logit
 
 
-def read(evaluator: Evaluator, outputs: Tensor, rows: Tensor) -> Tensor:
+def read(probe: Probe, outputs: Tensor, rows: Tensor) -> Tensor:
     """Score, output and whether the class is predicted, of outputs [P, K] about inputs [P]."""
     outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-    kind, target = evaluator.output, evaluator.target[rows]
+    kind, target = probe.output, probe.target[rows]
     logit = take(outputs, target)
     if kind.kind == "value":
         return torch.stack([logit, logit, torch.zeros_like(logit)], 1)
@@ -80,7 +79,7 @@ class MapBatch:
         maps: [N, m, *positions].
         methods: the m names.
         kind: of the inputs.
-        evaluator: asks the model about variants of the inputs; None if no metric needs it.
+        probe: asks the model about variants of the inputs; None if no metric needs it.
         masks: bool, or graded annotations, [N, *positions]; None if no metric needs them.
         bounds: the lowest and highest value of each channel.
         seed: of every random draw.
@@ -92,7 +91,7 @@ class MapBatch:
     maps: Tensor
     methods: tuple[str, ...]
     kind: Kind
-    evaluator: Any = None
+    probe: Any = None
     masks: Any = None
     bounds: Bounds | None = None
     seed: int = 0
@@ -126,14 +125,14 @@ class MapBatch:
             hidden: which positions are hidden, bool [P, *positions], in variants [P]; they are
                 numbered from 0 to N * count. Called for as many as fit into a pass.
         """
-        evaluator, hiding = self.evaluator, self.perturbation(how)
+        probe, hiding = self.probe, self.perturbation(how)
         numbers = torch.arange(len(self.x) * count, device=self.x.device)
         rows = numbers // count
 
         def build(part: slice) -> Tensor:
             return hiding.hide(self.kind.over_input(hidden(numbers[part])), rows[part])
 
-        table = ask_points(evaluator, rows, build, read=lambda *said: read(evaluator, *said))
+        table = probe.ask_points(rows, build, read=lambda *said: read(probe, *said))
         return table.view(len(self.x), count, 3)
 
     def trace_pixels(self, how: PerturbationKind, steps: int, insert: bool = False) -> PointOutputs:
@@ -162,7 +161,7 @@ class MapBatch:
         To ``insert``, everything is hidden at first, and each step shows what it would hide. The
         intact input, at the other end, has answered already.
         """
-        evaluator, (count, m) = self.evaluator, step_maps.shape[:2]
+        probe, (count, m) = self.probe, step_maps.shape[:2]
         flat = step_maps.reshape(count * m, *self.maps.shape[2:])
 
         def hidden(numbers: Tensor) -> Tensor:
@@ -173,7 +172,7 @@ class MapBatch:
         def compute() -> PointOutputs:
             table = self.ask(how, m * steps, hidden).view(count, m, steps, 3)
             rows = torch.arange(count, device=flat.device)
-            intact = read(evaluator, evaluator.outputs, rows).to(table)[:, None, None]
+            intact = read(probe, probe.whole, rows).to(table)[:, None, None]
             ends = [intact.expand(-1, m, -1, -1), table]
             return PointOutputs.of(torch.cat(ends[::-1] if insert else ends, 2))
 

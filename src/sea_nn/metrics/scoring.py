@@ -17,14 +17,13 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features import Features, Kind
-from sea_nn.members.run import check_input
+from sea_nn.features import Features, Kind, check_input
 from sea_nn.metrics.catalogue import UNBOUNDED, get_metric
 from sea_nn.metrics.map_batch import MapBatch, Metric, PerturbationKind, PointOutputs, ask_sets
 from sea_nn.metrics.scores import Scores
 from sea_nn.model.noise import random_map
+from sea_nn.model.opening import open_model
 from sea_nn.model.outputs import Meter, Target
-from sea_nn.model.probe import open_model
 from sea_nn.questions.absent import Bounds
 
 # Ranking takes some 50 bytes a position and method; these keep a block of inputs under 0.5 GB on a
@@ -123,7 +122,7 @@ def score_maps(
                 maps=torch.stack([one[part].to(x.device) for one in methods.values()], 1),
                 methods=tuple(methods),
                 kind=features.kind,
-                evaluator=None if probe is None else probe.part(part),
+                probe=None if probe is None else probe.part(part),
                 masks=None if masks is None else masks[part].to(x.device),
                 bounds=bounds,
                 seed=seed,
@@ -266,10 +265,10 @@ def query_sets(
             f"{list(shape)}; got {list(sets.shape)}"
         )
     with open_model(model, x, target, limit=internal_batch_size, output=output) as probe:
-        evaluator = probe.part(slice(None))
+        probe = probe.part(slice(None))
         none = x.new_empty(len(x), 0, *shape)
-        batch = MapBatch(evaluator.x, none, (), features.kind, evaluator, seed=seed)
-        evaluator.output.check_class()
+        batch = MapBatch(probe.x, none, (), features.kind, probe, seed=seed)
+        probe.output.check_class()
         kept, removed = (
             ask_sets(batch, perturbation, sets.to(x.device), keep) for keep in (True, False)
         )

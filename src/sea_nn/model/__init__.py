@@ -1,6 +1,7 @@
 """How a caller's model is run: opened once, asked many times, and given back as it was.
 
-``probe`` opens it: a twin that shares its weights (``borrowing``), behind one face that counts
-every row and says what its outputs mean (``outputs``). ``evaluator`` packs variants of inputs into
-chunks that fit; ``noise`` has draws that belong to an input.
+``opening`` opens it: a twin that shares its weights, behind one face that counts every row and says
+what its outputs mean (``outputs``). ``probe`` is what it is asked by, in chunks that fit;
+``callables`` has models without a twin, ``adapters`` models made of something else, and ``noise``
+draws that belong to an input.
 """

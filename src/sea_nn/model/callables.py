@@ -1,17 +1,84 @@
-"""Find the modules that a plain function runs, so that they come back as they were.
+"""Models that have no twin run as they are, and come back as they were: functions, scripts.
 
 >>> import torch
 >>> model = torch.nn.Linear(4, 2)
 >>> find_modules(lambda x: model(x).softmax(1))
 [Linear(in_features=4, out_features=2, bias=True)]
+>>> with lend(model):
+...     model.training
+False
+>>> model.training
+True
 """
 
 import functools
+import threading
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+HOOKS = (
+    *("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"),
+    *("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+    "_forward_pre_hooks_with_kwargs",
+)
+# One lock for all models that run as they are: they may share layers.
+_AS_IT_IS = threading.RLock()
+
+
+@contextmanager
+def lend(*models: nn.Module) -> Iterator[None]:
+    """Put modules in eval mode for one thread at a time; all but their weights comes back after."""
+    modules = list(dict.fromkeys(m for model in models for m in model.modules()))
+    with _AS_IT_IS if modules else nullcontext():
+        modes = [m.training for m in modules]
+        hooks = [{name: dict(m.__dict__.get(name) or {}) for name in HOOKS} for m in modules]
+        params = dict.fromkeys(p for m in modules for p in m.parameters(recurse=False))
+        gradients = [(p, p.grad) for p in params if not p.is_inference()]
+        buffers = [
+            (m, name, b, b.detach().clone())
+            for m in modules
+            for name, b in m.named_buffers(recurse=False)
+        ]
+
+        @torch.no_grad()
+        def restore() -> None:
+            for m, mode in zip(modules, modes, strict=True):
+                if m.training != mode:
+                    m.training = mode
+            for m, kept in zip(modules, hooks, strict=True):
+                for name, before in kept.items():
+                    held = m.__dict__.get(name)
+                    if held is not None and dict(held) != before:
+                        held.clear()  # the dictionary itself stays: handles refer to it
+                        held.update(before)
+            for p, grad in gradients:
+                p.grad = grad
+            for m, name, buffer, values in buffers:
+                if getattr(m, name) is not buffer:
+                    setattr(m, name, buffer)
+                if not torch.equal(buffer, values):
+                    buffer.copy_(values)
+
+        try:
+            for p, grad in gradients:
+                if grad is not None:
+                    p.grad = None  # what a member adds by backward() must not reach the caller's
+            for m, mode in zip(modules, modes, strict=True):
+                if mode:
+                    m.training = False
+            yield
+        finally:
+            try:
+                restore()
+            except KeyboardInterrupt:
+                restore()
+                raise
+
 
 _DEPTH = 4  # functions in functions, containers in containers
 _ITEMS = 1000  # of one container that are looked at

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.model.adapters import ARRAYS
 
 Target = int | Sequence[int] | tuple[int, int] | Sequence[tuple[int, int]] | Tensor | None
 """A class, or a list of one an input; a tuple (a, b): a and not b, or a list of such pairs; None:
@@ -35,7 +37,6 @@ BOUNDED = ("Sigmoid", "Softmax", "Hardsigmoid", "Clamp", "Exp")
 """Operations, as autograd calls them, whose results are probabilities where they lie in [0, 1]."""
 LINEAR = ("Addmm", "Mm")
 """Operations whose results are logits, even if these happen to sum to 1."""
-SHAPING = ("View", "Reshape", "Squeeze", "Unsqueeze", "Select", "Slice", "Index", "ToCopy", "Clone")
 
 
 @dataclass(frozen=True)
@@ -116,14 +117,6 @@ class Output:
             )
 
 
-def name_operation(outputs: Tensor) -> str:
-    """Return autograd's name of what made these outputs, past changes of shape; "" if unknown."""
-    made = outputs.grad_fn
-    while made is not None and made.name().startswith(SHAPING):
-        made = made.next_functions[0][0]
-    return "" if made is None else str(made.name())
-
-
 def take(outputs: Tensor, target: Tensor) -> Tensor:
     """Return the column `target` [N] of outputs [N, K]: what gradients explain, [N].
 
@@ -148,8 +141,8 @@ def find_output(
     Args:
         outputs: the model's answers about the inputs.
         output: what they are, if the caller says so.
-        last_operation: what made them (``name_operation``), "" if unknown: logits of few inputs may
-            look like probabilities.
+        last_operation: what made them, as autograd calls it, "" if unknown: logits of few inputs
+            may look like probabilities.
     """
     if isinstance(output, str):
         output = Output(output)
@@ -157,8 +150,7 @@ def find_output(
         raise KindError(f"output must be one of {', '.join(OUTPUTS)}; got {type(output).__name__}")
     if output is not None and output.kind not in ("probabilities", "labels"):
         return output
-    exact = torch.promote_types(outputs.dtype, torch.float32)
-    rows = outputs.detach().to(exact)
+    rows = outputs.detach().to(torch.promote_types(outputs.dtype, torch.float32))
     room = max(SUM_TOLERANCE, 4 * torch.finfo(outputs.dtype).eps)
     inside = bool(((rows >= -room) & (rows <= 1 + room)).all())
     one = outputs.shape[1] == 1
@@ -222,20 +214,17 @@ def resolve_target(outputs: Tensor, target: Target, output: Output | None = None
                 f"which one to explain, target=0 to {n_classes - 1}"
             )
         return outputs.argmax(1)
-    if isinstance(target, Tensor) and (target.is_floating_point() or target.dtype == torch.bool):
-        raise KindError(f"target must hold whole class numbers, got a tensor of {target.dtype}")
-    if isinstance(target, bool | float | str):
-        raise KindError(
-            f"target must be a class number, a list or tensor of {n_inputs} of them, or None "
-            f"for the predicted class; got {target!r}"
-        )
     try:
-        classes = torch.as_tensor(target, device=outputs.device).to(torch.long)
-    except (TypeError, ValueError, RuntimeError) as error:
+        classes = torch.as_tensor(target, device=outputs.device)
+    except (TypeError, ValueError, RuntimeError):
+        classes = None
+    if classes is None or classes.is_floating_point() or classes.dtype == torch.bool:
+        got = type(target).__name__ if classes is None else classes.dtype
         raise KindError(
             f"target must be a class number, a list or tensor of {n_inputs} of them, or None "
-            f"for the predicted class; got {type(target).__name__}"
-        ) from error
+            f"for the predicted class; got {got}"
+        )
+    classes = classes.to(torch.long)
     if classes.ndim == 0 or classes.shape == (1,):
         classes = classes.reshape(1).expand(n_inputs).clone()
     elif isinstance(target, tuple) and classes.shape == (2,):
@@ -265,7 +254,6 @@ def resolve_target(outputs: Tensor, target: Target, output: Output | None = None
 Progress = Callable[[str, int, int], None]
 """Called with what is going on (a member's name, "questions"), rows done and rows in all."""
 PURPOSES = ("members", "questions", "checks")
-ARRAYS = "a model of NumPy arrays is explained as sea_nn.NumpyModel(model.predict_proba)"
 READ_IT = (
     "say which number of the output to explain by a function, such as "
     "target=lambda output: output[:, 1].sum((1, 2))"
@@ -280,27 +268,31 @@ class ToldError(BaseException):
         self.error = error
 
 
+@dataclass
 class Meter:
     """Counts the rows that a model sees, by purpose, and tells the caller how far things are.
 
-    Args:
+    Attributes:
         limit: the most rows in all; the row beyond is refused before the model sees it.
         progress: the caller's function, if there is one.
         total: the rows there will be, for ``progress``.
+        rows: those that the model has seen, by purpose.
+        purpose: what rows are counted for now.
+        label: what ``progress`` is told of.
+        paid: the rows that what is done was expected to take.
+        price: the rows that what goes on is expected to take.
+        spent: the rows that it has taken.
     """
 
-    def __init__(
-        self, limit: int | None = None, progress: Progress | None = None, total: int = 0
-    ) -> None:
-        if progress is not None and not callable(progress):
-            raise KindError(
-                "progress must be a function of (member, evaluations done, evaluations in all); "
-                f"got {type(progress).__name__}"
-            )
-        self.limit, self.progress, self.total = limit, progress, total
-        self.rows = dict.fromkeys(PURPOSES, 0)
-        self.purpose, self.label, self.paid = "checks", "", 0
-        self.price, self.spent = 0, 0
+    limit: int | None = None
+    progress: Progress | None = None
+    total: int = 0
+    rows: dict[str, int] = field(default_factory=partial(dict.fromkeys, PURPOSES, 0))
+    purpose: str = "checks"
+    label: str = ""
+    paid: int = 0
+    price: int = 0
+    spent: int = 0
 
     @property
     def seen(self) -> int:
@@ -313,9 +305,9 @@ class Meter:
 
     def finish(self) -> None:
         """What was started is done, for whatever it has cost; checks come next."""
-        self.paid += self.price
-        self._tell(self.paid)
-        self.start("checks")
+        self.paid, self.price = self.paid + self.price, 0
+        self.add(0)
+        self.purpose, self.label = "checks", ""
 
     def add(self, count: int) -> None:
         """Count rows that the model is about to see."""
@@ -326,13 +318,10 @@ class Meter:
             )
         self.rows[self.purpose] += count
         self.spent += count
-        self._tell(self.paid + min(self.spent, self.price))
-
-    def _tell(self, done: int) -> None:
         if self.progress is None or not self.label:
             return
         try:
-            self.progress(self.label, done, self.total)
+            self.progress(self.label, self.paid + min(self.spent, self.price), self.total)
         except Exception as error:
             raise ToldError(error) from error
 
@@ -346,134 +335,88 @@ class TensorModel(nn.Module):
 
     Args:
         model: a module or any callable.
-        check: refuse NaN (on a GPU this waits for the result).
         meter: counts the rows.
 
     Attributes:
+        module: the model if it is a module, None for a plain function.
         notice: what was assumed of the output's form, with the line that says it; "" if nothing.
 
     Raises:
         KindError: the output is no tensor and holds none where one was expected.
-        InputError: the output has another shape, or NaN in it.
+        InputError: the output has another shape.
     """
 
-    def __init__(
-        self, model: Callable[..., Any], check: bool = True, meter: Meter | None = None
-    ) -> None:
+    def __init__(self, model: Callable[..., Any], meter: Meter | None = None) -> None:
         super().__init__()
-        self.model, self.check, self.meter, self.notice = model, check, meter, ""
+        self.model, self.meter, self.notice = model, Meter() if meter is None else meter, ""
+        self.module = model if isinstance(model, nn.Module) else None
 
     def forward(self, x: Tensor, *args: Any) -> Tensor:
         """Return the outputs [N, K] for `x` [N, ...]; `args` go to the model unchanged."""
-        if self.meter is not None:
-            self.meter.add(len(x))
+        self.meter.add(len(x))
         output = self.model(x, *args)
-        if isinstance(output, tuple) and sum(isinstance(item, Tensor) for item in output) > 1:
-            told = ", ".join(map(_describe, output))
-            self.notice = (
-                f"the model returned several tensors ({told}): the first was taken. Explain "
-                "another by a function, such as target=lambda output: output[1][:, 3], or wrap "
-                "the model so that it returns the one that is meant"
+        found, count = output, len(x)
+        if isinstance(output, Mapping):
+            found = output.get("logits")
+        elif not isinstance(output, Tensor) and isinstance(getattr(output, "logits", 0), Tensor):
+            found = output.logits
+        elif (isinstance(output, tuple) and output) or (
+            isinstance(output, list) and len(output) == 1
+        ):
+            found = output[0]
+        if not isinstance(found, Tensor):
+            raise KindError(f"the model returned {_say_why(output)}")
+        if isinstance(output, tuple) and len(output) > 1:
+            self.notice = _say_which(output)
+        if found.ndim == 1 and len(found) == count:
+            found = found.unsqueeze(1)
+        if found.ndim != 2 or len(found) != count or found.shape[1] == 0:
+            raise InputError(
+                f"the model returned a tensor of shape {list(found.shape)} for {count} inputs; "
+                f"expected [N, classes], or [N] for one score an input. Of dense outputs {READ_IT}"
+                "; or wrap the model so that it returns class scores"
             )
-        outputs = _to_matrix(_find_tensor(output), len(x))
-        if self.check:
-            refuse_nan(outputs)
-        return outputs
+        if not found.is_floating_point():
+            raise KindError(f"the model returned {found.dtype}; expected floating-point scores")
+        return found
 
 
-class Reading(nn.Module):
-    """A module whose output is one number an input, read off another model's output.
-
-    Args:
-        model: the model whose output is read.
-        read: from that output to numbers, [N].
-    """
-
-    def __init__(self, model: Callable[..., Any], read: Callable[[Any], Tensor]) -> None:
-        super().__init__()
-        self.model, self.read = model, read
-
-    def forward(self, x: Tensor, *args: Any) -> Tensor:
-        """Return [N]; `args` go to the model unchanged."""
-        return check_value(self.read(self.model(x, *args)), len(x))
-
-
-def check_value(value: Any, count: int) -> Tensor:
-    """Return what a target that is a function gave, if it is one number an input."""
-    if not isinstance(value, Tensor) or value.shape != (count,):
-        got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise InputError(
-            f"a target that is a function must return one number an input, a tensor [{count}]; "
-            f"got {got}"
-        )
-    return value
-
-
-def read_value(model: Callable[..., Any], read: Callable[[Any], Tensor]) -> Callable[..., Any]:
-    """Return the model as one of values, `read(output)`; a module as a module."""
-    reading = Reading(model, read)
-    return reading if isinstance(model, nn.Module) else reading.forward
-
-
-class PackedModel(nn.Module):
-    """Call a model with several inputs from rows of their values side by side, [N, V].
-
-    Args:
-        model: a module or any callable.
-        split: from rows to the inputs.
-        names: of keyword arguments; None to pass the inputs by position, before further arguments.
-    """
-
-    def __init__(
-        self,
-        model: Callable[..., Any],
-        split: Callable[[Tensor], Sequence[Tensor]],
-        names: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__()
-        self.model, self.split, self.names = model, split, names
-
-    def forward(self, rows: Tensor, *args: Any) -> Any:
-        """The model's answer about rows [N, V]."""
-        inputs = self.split(rows)
-        if self.names is None:
-            return self.model(*inputs, *args)
-        return self.model(*args, **dict(zip(self.names, inputs, strict=True)))
-
-
-class NumpyModel:
-    """A function of arrays, [N, ...] -> [N] or [N, K], as a model that SEA explains.
-
-    It has no gradient: members that need one are left out, and the model is asked instead.
-
-    >>> model = NumpyModel(lambda rows: rows.sum(1))
-    >>> model(torch.ones(2, 3))
-    tensor([3., 3.])
-    """
-
-    def __init__(self, predict: Callable[[Any], Any]) -> None:
-        self.predict = predict
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """What the function says of x, as a tensor of its type and on its device."""
-        return torch.as_tensor(self.predict(x.detach().cpu().numpy())).to(x)
-
-
-def predict(model: Callable[..., Any], x: Tensor, batch_size: int = 32) -> Tensor:
-    """Return the outputs [N, K] for `x` without gradients, `batch_size` inputs at a time."""
-    with torch.no_grad():
-        # A copy, because a model may work in place on what it is given.
-        return torch.cat([TensorModel(model)(some.clone()) for some in x.split(batch_size)])
-
-
-def select_args(args: tuple[Any, ...], rows: Tensor, n_inputs: int) -> tuple[Any, ...]:
-    """Return `args` for the inputs `rows`: tensors with one entry an input follow the input."""
-    return tuple(
-        arg[rows.to(arg.device)]
-        if isinstance(arg, Tensor) and arg.ndim > 0 and len(arg) == n_inputs
-        else arg
-        for arg in args
+def _say_which(output: tuple[Any, ...]) -> str:
+    """Say that the first of several tensors was taken; "" of one."""
+    if sum(isinstance(item, Tensor) for item in output) < 2:
+        return ""
+    return (
+        f"the model returned several tensors ({', '.join(map(_describe, output))}): the first was "
+        "taken. Explain another by a function, such as target=lambda output: output[1][:, 3], or "
+        "wrap the model so that it returns the one that is meant"
     )
+
+
+def _say_why(output: Any) -> str:
+    """Say why an output holds no tensor, and what to do."""
+    if isinstance(output, Mapping):
+        keys = ", ".join(map(repr, output)) or "none"
+        return (
+            f'a mapping without a tensor under "logits" (keys: {keys}); {READ_IT}, or wrap the '
+            "model so that it returns the class scores"
+        )
+    if isinstance(output, list):
+        return (
+            f"a list of {len(output)} items ({', '.join(map(_describe, output))}); wrap it so that "
+            f"it returns the one [N, classes] tensor to explain, or {READ_IT}"
+        )
+    if type(output).__module__.split(".")[0] == "numpy":
+        return f"{type(output).__name__}: {ARRAYS}"
+    return (
+        f"{_describe(output)}; expected a tensor [N, classes], a mapping with "
+        '"logits", an object with .logits, or a tuple whose first item is the tensor'
+    )
+
+
+def _describe(item: Any) -> str:
+    if isinstance(item, Tensor):
+        return f"tensor {list(item.shape)}"
+    return "None" if item is None else type(item).__name__
 
 
 def refuse_nan(outputs: Tensor) -> None:
@@ -486,52 +429,10 @@ def refuse_nan(outputs: Tensor) -> None:
         )
 
 
-def _find_tensor(output: Any) -> Tensor:
-    if isinstance(output, Tensor):
-        return output
-    if isinstance(output, Mapping):
-        if isinstance(output.get("logits"), Tensor):
-            return output["logits"]  # type: ignore[no-any-return]
-        keys = ", ".join(map(repr, output)) or "none"
-        raise KindError(
-            f'the model returned a mapping without a tensor under "logits" (keys: {keys}); '
-            f"{READ_IT}, or wrap the model so that it returns the class scores"
-        )
-    if isinstance(getattr(output, "logits", None), Tensor):
-        return output.logits  # type: ignore[no-any-return]
-    if isinstance(output, tuple) and output and isinstance(output[0], Tensor):
-        return output[0]
-    if isinstance(output, list) and len(output) == 1 and isinstance(output[0], Tensor):
-        return output[0]
-    if isinstance(output, list):
-        kinds = ", ".join(_describe(item) for item in output)
-        raise KindError(
-            f"the model returned a list of {len(output)} items ({kinds}); wrap it so that it "
-            f"returns the one [N, classes] tensor to explain, or {READ_IT}"
-        )
-    if type(output).__module__.split(".")[0] == "numpy":
-        raise KindError(f"the model returned {type(output).__name__}: {ARRAYS}")
-    raise KindError(
-        f"the model returned {_describe(output)}; expected a tensor [N, classes], a mapping with "
-        '"logits", an object with .logits, or a tuple whose first item is the tensor'
-    )
-
-
-def _describe(item: Any) -> str:
-    if isinstance(item, Tensor):
-        return f"tensor {list(item.shape)}"
-    return f"{type(item).__name__}" if item is not None else "None"
-
-
-def _to_matrix(output: Tensor, n_inputs: int) -> Tensor:
-    if output.ndim == 1 and len(output) == n_inputs:
-        output = output.unsqueeze(1)
-    if output.ndim != 2 or len(output) != n_inputs or output.shape[1] == 0:
-        raise InputError(
-            f"the model returned a tensor of shape {list(output.shape)} for {n_inputs} inputs; "
-            f"expected [N, classes], or [N] for one score an input. Of dense outputs {READ_IT}; "
-            "or wrap the model so that it returns class scores"
-        )
-    if not output.is_floating_point():
-        raise KindError(f"the model returned {output.dtype}; expected floating-point scores")
-    return output
+def predict(model: Callable[..., Any], x: Tensor, batch_size: int = 32) -> Tensor:
+    """Return the outputs [N, K] for `x` without gradients, `batch_size` inputs at a time."""
+    with torch.no_grad():
+        # A copy, because a model may work in place on what it is given.
+        outputs = torch.cat([TensorModel(model)(some.clone()) for some in x.split(batch_size)])
+    refuse_nan(outputs)
+    return outputs

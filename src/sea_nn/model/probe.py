@@ -1,49 +1,47 @@
-"""The opened model: asked which sets of features suffice, with every row it sees counted.
+"""The opened model: asked which sets of features suffice, and differentiated, in full chunks.
 
->>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
->>> x = torch.rand(2, 1, 8, 8)
->>> with open_model(model, x) as probe:
-...     probe.whole.shape, probe.output.kind, probe.rows["questions"]
-(torch.Size([2, 3]), 'logits', 2)
+Every member of the ensemble is written against ``Probe``: it says which points to evaluate and how
+to combine the answers; chunks, memory, mixed precision and layout live here. How many inputs fit
+into one pass is measured with one and then divided: 50 backward passes of a path integral over a
+224 x 224 image take gigabytes in one batch; in chunks that fit they take less and, on a CPU, run
+faster.
 """
 
 from __future__ import annotations
 
-import warnings
+import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from sea_nn.errors import AssumptionWarning, InputError, SEAError
-from sea_nn.features import SERIES, Features, find_kind
-from sea_nn.model.borrowing import EscapeError, Pairs, borrow, fold, lend, watch, watch_norms
-from sea_nn.model.evaluator import Evaluator, Kept, is_same, watch_memory
-from sea_nn.model.outputs import (
-    Meter,
-    Output,
-    Target,
-    TensorModel,
-    ToldError,
-    find_output,
-    name_operation,
-    refuse_nan,
-    resolve_target,
-)
+from sea_nn.errors import InputError, MemberError, UnfitError
+from sea_nn.features import Features
+from sea_nn.model.outputs import Meter, Output, TensorModel, take
 
+MIB = 1 << 20
+CPU_BUDGET = 384 * MIB
+CUDA_BUDGET = 32768 * MIB
+CUDA_SHARE = 0.5
+MAX_CHUNK = {"cuda": 4096, "cpu": 128}
+# cuDNN and several CUDA kernels index with 32 bits.
+MAX_ELEMENTS = 2**31 - 1
+# Forward passes on a CPU are fastest while a layer's output stays in the cache of its core: the
+# Fashion-MNIST CNN takes 0.14 ms an input in chunks of 64, 0.16 in chunks of 128 and 0.22 in chunks
+# of 256; EfficientNet-Lite0 19 ms in chunks of 1 or 2 and 25 to 30 in chunks of 4 to 16.
+CPU_CACHE = 6 << 20
+NO_GRADIENT = (
+    "the model's output carries no gradient (a detach, no_grad or non-tensor step inside it?); use "
+    "members that only ask the model: occlusion, rise, lime, kernel_shap"
+)
+ROUNDING = {"cpu": 1e-3, "cuda": 0.02}
+"""How far rounding may bring another form of a model from it, as a share of its outputs' spread."""
 SAME = 0.02
 """Two answers about an input are the same within this share; half precision needs some."""
-LARGEST_BLOCK = (32 << 20) - 4096
-"""The largest block, in bytes, for which glibc still adapts its threshold.
-
-glibc returns freed blocks to the system above a threshold that follows the largest block freed so
-far. Below it, the pages of every layer's output are fetched and zeroed again in every pass: a third
-of the time of the Fashion-MNIST CNN (0.20 ms an input, 0.13 without). One such block that is never
-touched raises the threshold; where there is no glibc, it does nothing.
-"""
 
 
 class Perturbation(Protocol):
@@ -61,51 +59,130 @@ class Perturbation(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Footprint:
+    """The memory that one input needs in a pass, in bytes.
+
+    Attributes:
+        saved: what the forward pass keeps for the backward pass.
+        largest: the largest single tensor among them.
+        elements: the number of elements of that tensor.
+    """
+
+    saved: int
+    largest: int
+    elements: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Evaluations `start` to `stop` of a pass over `count` points an input.
+
+    Attributes:
+        start: the first evaluation's number, row * count + step.
+        stop: one more than the last one's.
+        count: points an input.
+        rows: the input of each, [P].
+        steps: the point of each, [P].
+    """
+
+    start: int
+    stop: int
+    count: int
+    rows: Tensor
+    steps: Tensor
+
+    def add(self, total: Tensor, values: Tensor, weights: Tensor | None = None) -> None:
+        """Add values at the points, [P, ...], to the inputs' totals, by weights [count] if given.
+
+        One sum an input rather than a scattered add: the same order, so the same bits.
+        """
+        count = self.count
+        if count == 1 and weights is None:
+            total[self.start : self.stop] = values
+            return
+        for row in range(self.start // count, (self.stop - 1) // count + 1):
+            low, high = max(self.start, row * count), min(self.stop, (row + 1) * count)
+            some = values[low - self.start : high - self.start]
+            if weights is None:
+                total[row] += some.sum(0)
+            else:
+                total[row] += _add_up(some, weights[low - row * count : high - row * count])
+
+
+def _add_up(grads: Tensor, weights: Tensor) -> Tensor:
+    """Return the sum of gradients [p, ...] by weights [p].
+
+    As a product of a row and a matrix, in the order that the gradients lie in memory, each is read
+    once: on a GPU eight times as fast as a product by element and a sum over the first axis.
+    """
+    last = grads.ndim == 4 and grads.is_contiguous(memory_format=torch.channels_last)
+    flat = grads.permute(0, 2, 3, 1) if last else grads
+    with torch.autocast(grads.device.type, enabled=False):  # a caller's would round the product
+        total = (weights @ flat.reshape(len(grads), -1)).view(flat.shape[1:])
+    return total.permute(2, 0, 1) if last else total
+
+
 @dataclass
 class Probe:
     """A model that was opened for some inputs, and has answered about them.
 
+    One evaluation is one forward pass, or one forward and backward pass, of one input.
+
     Attributes:
-        evaluator: the model as it is, and the inputs.
-        fast: the same by folded norms, once they are proved; see ``begin``.
-        hiding: how what is left out of an input becomes absent.
+        model: what runs, behind `TensorModel`, which counts: the caller's model or a copy of it.
         meter: counts the rows that the model sees.
-        notices: what was assumed about the model's outputs.
-        operation: what made them, by ``name_operation``.
-        pairs: which norms may be folded into which convolutions.
+        x: the inputs [N, ...], a private copy.
+        target: the class to explain for each, [N], or a pair, [N, 2]; see `outputs.take`.
+        whole: the model's outputs for the intact inputs, [N, K].
+        output: what these outputs are.
+        features: of the inputs: cells that are present or absent together.
+        args: further arguments of the model, for the caller's inputs.
+        origin: which of the caller's inputs each of `x` is a variant of, and how many there are;
+            None where they are the caller's. A tensor among `args` follows them by that number.
+        baselines: None for zero, a number, or a tensor that broadcasts to `x`.
+        hiding: how what is left out of an input becomes absent.
+        limit: the most evaluations in one pass, or None to choose by memory.
+        autocast: the precision on a GPU, or None for the model's own.
+        layout: in which inputs lie in memory.
+        private: whether the model is a copy, which may be changed.
+        seed: starts every random draw; an input's map never depends on its batch.
+        footprint: the memory that one input needs; None if it was not measured.
+        has_gradient: whether the model's outputs carry gradients.
+        operation: what made the outputs, as autograd calls it; "" if unknown.
+        notices: what was assumed about the outputs.
+        folded: the model with folded norms, not proved.
+        fast: the same probe by folded norms once they are proved; see ``begin``.
         said: the model's own outputs about the sets it was asked about, [N, R, draws, K] by call.
         unsteady: whether the model answered otherwise about an input the second time, bool [N].
+        cache: results shared between members, by name.
     """
 
-    evaluator: Evaluator
-    fast: Evaluator
-    hiding: Perturbation | None
+    model: TensorModel
     meter: Meter
-    notices: tuple[str, ...] = ()
+    x: Tensor
+    target: Tensor
+    whole: Tensor
+    output: Output
+    features: Features
+    args: tuple[Any, ...] = ()
+    origin: tuple[Tensor, int] | None = None
+    baselines: float | Tensor | None = None
+    hiding: Perturbation | None = None
+    limit: int | None = None
+    autocast: torch.dtype | None = None
+    layout: torch.memory_format = torch.contiguous_format
+    private: bool = False
+    seed: int = 0
+    footprint: Footprint | None = None
+    has_gradient: bool = True
     operation: str = ""
-    pairs: Pairs = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    folded: TensorModel | None = None
+    fast: Probe | None = None
     said: list[Tensor] = field(default_factory=list)
     unsteady: Tensor | None = None
-
-    @property
-    def whole(self) -> Tensor:
-        """The model's outputs for the intact inputs, [N, K]."""
-        return self.evaluator.outputs
-
-    @property
-    def output(self) -> Output:
-        """What these outputs are."""
-        return self.evaluator.output
-
-    @property
-    def target(self) -> Tensor:
-        """The classes explained, [N], or pairs, [N, 2]."""
-        return self.evaluator.target
-
-    @property
-    def rows(self) -> dict[str, int]:
-        """The rows that the model has seen, by purpose."""
-        return self.meter.rows
+    cache: dict[Any, Any] = field(default_factory=dict)
 
     def ask(
         self, sets: Tensor, features: Features | None = None, purpose: str = "questions"
@@ -118,12 +195,14 @@ class Probe:
             features: what the sets are of.
             purpose: what the rows are counted for.
         """
-        own, hiding = self.evaluator.features, self._need_hiding()
+        own, hiding = self.features, self.hiding
+        if hiding is None:
+            raise InputError("to ask about sets, say how features are absent: hiding=")
         shape = own.shape if features is None else (features.n,)
         count, per_input = sets.shape[:2]
-        if count != len(self.evaluator.x) or tuple(sets.shape[2:]) != tuple(shape):
+        if count != len(self.x) or tuple(sets.shape[2:]) != tuple(shape):
             raise InputError(
-                f"sets must be [N, R, *shape] with N = {len(self.evaluator.x)} inputs and features "
+                f"sets must be [N, R, *shape] with N = {len(self.x)} inputs and features "
                 f"{list(shape)}; got {list(sets.shape)}"
             )
         k, kept = hiding.n_draws, sets.flatten(0, 1)
@@ -133,10 +212,10 @@ class Probe:
         def build(part: slice) -> Tensor:
             left = kept[points[part] // k]
             left = left if features is None else features.expand(left)
-            return hiding.hide(~own.over_input(left), rows[part], points[part] % k)
+            return hiding.hide(~own.kind.over_input(left), rows[part], points[part] % k)
 
         self.meter.purpose = purpose
-        said = ask_points(self.fast, rows, build)
+        said = (self.fast or self).ask_points(rows, build)
         self.said.append(said.view(count, per_input, k, said.shape[1]))
         return self.output.score(said, self.target[rows]).view(count, per_input, k).mean(2)
 
@@ -153,240 +232,254 @@ class Probe:
         Returns:
             What the model says of the empty inputs, [N, 1]; None if that was no question.
         """
-        evaluator, k = self.evaluator, self._need_hiding().n_draws if ask_empty else 1
-        again = evaluator.module is not None
-        if not again and not ask_empty:
+        hiding = self.hiding if ask_empty else None
+        k, first = 1 if hiding is None else hiding.n_draws, int(self.model.module is not None)
+        if hiding is None and not first:
             return None
-        count, first = len(evaluator.x), int(again)
-        points = torch.arange(count * (first + k), device=evaluator.x.device)
-        rows, place = points // (first + k), points % (first + k) - first
-        wide = (-1, *(1,) * (evaluator.x.ndim - 1))
+        count, each = len(self.x), first + k
+        points = torch.arange(count * each, device=self.x.device)
+        rows, place = points // each, points % each - first
+        wide = (-1, *(1,) * (self.x.ndim - 1))
 
         def build(part: slice) -> Tensor:
             own, which = rows[part], place[part]
-            if ask_empty:
-                hidden = (which >= 0).view(wide).expand(-1, *evaluator.x.shape[1:])
-                return self._need_hiding().hide(hidden, own, which.clamp(min=0))
-            return evaluator.x[own] * torch.where(which < 0, 1.0, 0.5).to(evaluator.x).view(wide)
+            if hiding is None:
+                return self.x[own] * torch.where(which < 0, 1.0, 0.5).to(self.x).view(wide)
+            hidden = (which >= 0).view(wide).expand(-1, *self.x.shape[1:])
+            return hiding.hide(hidden, own, which.clamp(min=0))
 
-        # Folding is left alone on a GPU with TF32: rounded operands of other weights would make
-        # other activations.
-        rounds = evaluator.x.is_cuda and torch.backends.cudnn.allow_tf32
-        if self.pairs and evaluator.module and not rounds and evaluator.autocast is None:
-            folded = TensorModel(fold(evaluator.module, self.pairs), False, self.meter)
-            self.fast = replace(evaluator, model=folded, cache={})
-        said = ask_points(self.fast, rows, build, 2 if again else 1).view(count, first + k, -1)
-        if self.fast is not evaluator and not is_same(said[:, 0], self.whole):
-            self.fast = evaluator
-            said = ask_points(evaluator, rows, build, 2).view(count, first + k, -1)
-        if again:
+        fast = self if self.folded is None else replace(self, model=self.folded, cache={})
+        said = fast.ask_points(rows, build, 1 + first).view(count, each, -1)
+        if fast is not self and is_same(said[:, 0], self.whole):
+            self.fast = fast
+        elif fast is not self:
+            said = self.ask_points(rows, build, 1 + first).view(count, each, -1)
+        if first:
             apart = (said[:, 0] - self.whole.to(said)).abs().amax(1)
             self.unsteady = apart > SAME * self.whole.abs().amax(1).clamp_min(1).to(said)
-        if not ask_empty:
+        if hiding is None:
             return None
         self.meter.rows["checks"] -= count * k
         self.meter.rows["questions"] += count * k
         self.said.append(said[:, first:].unsqueeze(1))
         score = self.output.score(said.flatten(0, 1), self.target[rows])
-        return score.view(count, first + k)[:, first:].mean(1, keepdim=True)
+        return score.view(count, each)[:, first:].mean(1, keepdim=True)
 
-    def part(self, which: slice) -> Evaluator:
-        """The evaluator of some of the inputs, by folded norms where they are the model."""
+    def ask_points(
+        self,
+        rows: Tensor,
+        build: Callable[[slice], Tensor],
+        together: int = 1,
+        read: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        """Return the model's outputs about P points, [P, K], in chunks that fit into memory.
+
+        Args:
+            rows: the input that each point is a variant of, [P].
+            build: returns the points [p, ...] of a slice of 0 to P.
+            together: so many points at least go into one pass, unless the caller's limit is lower.
+            read: what to keep of outputs [p, K] about variants of the inputs [p].
+        """
+        probe, start, answers = self, 0, []
+        size = max(self.chunk(len(rows), gradient=False), min(together, self.limit or together))
+        while start < len(rows):
+            part = slice(start, start + size)
+            try:
+                with torch.no_grad():
+                    outputs = probe.forward(probe.arrange(build(part)), rows[part])
+            except torch.cuda.OutOfMemoryError:
+                probe = probe.shrink()
+                size = min(size, probe.limit or 1)
+                continue
+            wrong, said = outputs.isnan(), "NaN"
+            if self.output.kind in ("probabilities", "labels"):
+                wrong |= (outputs < -0.01) | (outputs > 1.01)
+                said = "NaN, or numbers outside 0 to 1 where probabilities are expected,"
+            if bool(wrong.any()):
+                raise InputError(
+                    f"the model returned {said} for {int(wrong.any(1).sum())} of {len(outputs)} "
+                    "inputs with features hidden, though not for the whole inputs; hide them in "
+                    "another way, or say what the model's outputs are (output=)"
+                )
+            answers.append(outputs if read is None else read(outputs, rows[part]))
+            start += size
+        return torch.cat(answers) if answers else self.whole[:0]
+
+    def forward(self, points: Tensor, rows: Tensor) -> Tensor:
+        """Return the outputs of `points` [P, ...], variants of the inputs `rows` [P]."""
+        args, (origin, count) = list(self.args), self.origin or (None, len(self.x))
+        own = rows if origin is None else origin[rows]
+        for k, arg in enumerate(args):
+            if isinstance(arg, Tensor) and arg.ndim > 0 and len(arg) == count:
+                args[k] = arg[own.to(arg.device)]
+        lower = self.autocast is not None
+        with torch.autocast(points.device.type, self.autocast) if lower else nullcontext():
+            outputs: Tensor = self.model(points, *args)
+        return outputs.to(self.x.dtype)
+
+    def gradient(self, points: Tensor, rows: Tensor, probability: bool = False) -> Tensor:
+        """Return d score / d input at `points` [P, ...], variants of the inputs `rows` [P].
+
+        The score is the output of the target class or, with ``probability``, its probability.
+        """
+        # A smaller float loses gradients of outputs to underflow unless they are scaled up.
+        scale = 1024.0 if self.autocast == torch.float16 else 1.0
+        if not self.has_gradient:
+            raise UnfitError(NO_GRADIENT)
+        with self.differentiable():
+            leaf = points.detach().requires_grad_(True)
+            # The copy, in the layout to run in, lets a model start with an in-place operation.
+            outputs = self.forward(leaf.clone(memory_format=self.layout), rows)
+            read = self.output.score if probability else take
+            score = read(outputs, self.target[rows]).sum() * scale
+            if not score.requires_grad:
+                raise UnfitError(NO_GRADIENT)
+            (grad,) = torch.autograd.grad(score, leaf, allow_unused=True)
+        if grad is None:
+            raise UnfitError(
+                "the model's output does not depend on the input through operations that can be "
+                "differentiated; use occlusion, rise, lime or kernel_shap"
+            )
+        return grad / scale if scale != 1 else grad
+
+    def input_gradients(self) -> Tensor:
+        """Return d score / d input at the inputs, computed once for all members."""
+        if "gradient" not in self.cache:
+            total = torch.zeros_like(self.x)
+            for part in self.parts():
+                part.add(total, self.gradient(self.x[part.rows], part.rows))
+            self.cache["gradient"] = total
+        found: Tensor = self.cache["gradient"]
+        return found
+
+    @contextmanager
+    def differentiable(self) -> Iterator[None]:
+        """Turn gradients on, whatever the caller's mode, for any kind of layer."""
+        # cuDNN's recurrent layers have no backward pass in eval mode; PyTorch's own have.
+        recurrent = self.x.is_cuda and any(isinstance(m, nn.RNNBase) for m in self.model.modules())
+        with (
+            torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext(),
+            torch.enable_grad(),
+        ):
+            yield
+
+    def parts(self, count: int = 1, weight: int = 1) -> Iterator[Part]:
+        """Yield all points, ``count`` an input, in parts of which gradients fit into memory.
+
+        Args:
+            count: points an input. Parts cross the borders between inputs.
+            weight: evaluations a point.
+        """
+        total = len(self.x) * count
+        size = max(1, self.chunk(total * weight) // weight)
+        for start in range(0, total, size):
+            flat = torch.arange(start, min(start + size, total), device=self.x.device)
+            yield Part(start, start + len(flat), count, flat // count, flat % count)
+
+    def chunk(self, total: int, gradient: bool = True) -> int:
+        """Return how many of `total` evaluations to run together, in chunks of nearly equal size.
+
+        Args:
+            total: the evaluations to run.
+            gradient: whether passes go back as well; if not, only neighbouring layers are alive.
+        """
+        device, need = self.x.device, self.footprint
+        most = min(MAX_CHUNK.get(device.type, 128), total)
+        if need is not None:
+            each = need.saved + 4 * need.largest if gradient else 8 * need.largest
+            most = min(most, free_budget(device) // max(1, each))
+            most = min(most, MAX_ELEMENTS // max(1, need.elements))
+            if device.type == "cpu" and not gradient:
+                most = min(most, torch.get_num_threads() * CPU_CACHE // need.largest)
+        if self.limit is not None:
+            most = min(most, self.limit)
+        # 51 evaluations with room for 50 are better run as 26 + 25 than as 50 + 1.
+        return math.ceil(total / math.ceil(total / max(1, most))) if total > 0 else 1
+
+    def shrink(self) -> Probe:
+        """The same probe with smaller parts, for a GPU whose memory has run out."""
+        if self.limit == 1:
+            raise MemberError(
+                "the GPU has no room for a single input; free memory, use a smaller input or set "
+                "autocast=torch.bfloat16"
+            )
+        torch.cuda.empty_cache()
+        most = MAX_CHUNK.get(self.x.device.type, 128)
+        return replace(self, limit=max(1, (self.limit or most) // 2))
+
+    def select(self, rows: Tensor, points: Tensor | None = None) -> Probe:
+        """Return the same probe of the inputs `rows` [P], or of variants of them [P, ...]."""
+        base, (origin, count) = self.baselines, self.origin or (None, len(self.x))
+        return replace(
+            self,
+            x=self.x[rows] if points is None else points,
+            target=self.target[rows],
+            whole=self.whole[rows],
+            origin=(rows if origin is None else origin[rows], count),
+            baselines=self.baseline()[rows] if isinstance(base, Tensor) else base,
+            cache={},
+        )
+
+    def part(self, which: slice) -> Probe:
+        """The probe of some of the inputs, by folded norms where they are the model."""
         if self.unsteady is None:
             self.begin(ask_empty=False)
-        return self.fast.select(torch.arange(len(self.evaluator.x))[which].to(self.whole.device))
+        rows = torch.arange(len(self.x), device=self.x.device)[which]
+        return (self.fast or self).select(rows)
 
-    def _need_hiding(self) -> Perturbation:
-        if self.hiding is None:
-            raise InputError("to ask about sets, say how features are absent: hiding=")
-        return self.hiding
-
-
-@contextmanager
-def open_model(
-    model: Callable[..., Any],
-    x: Tensor,
-    target: Target = None,
-    *,
-    features: Features | None = None,
-    hiding: Perturbation | None = None,
-    args: Any = None,
-    baselines: float | Tensor | None = None,
-    limit: int | None = None,
-    autocast: bool | torch.dtype = False,
-    output: str | Output | None = None,
-    seed: int = 0,
-    meter: Meter | None = None,
-) -> Iterator[Probe]:
-    """Borrow the model, ask it about the intact inputs, and give the probe of it.
-
-    Args:
-        model: a module or callable.
-        x: inputs [N, ...].
-        target: the class explained, one or one an input; None for the predicted one.
-        features: of x; None: found from it.
-        hiding: how what is left out becomes absent; needed to ``ask`` about sets.
-        args: further arguments of the model; tensors with N entries follow x.
-        baselines: what members take for absent.
-        limit: the most inputs in one pass; left out, by memory, and on a CPU by its cache.
-        autocast: on a GPU, True for bfloat16 or a floating type.
-        output: what the model's outputs are; None to find out from the first answers.
-        seed: starts every draw of the members.
-        meter: counts the rows.
-    """
-    if limit is not None and limit < 1:
-        raise InputError(f"internal_batch_size must be at least 1, got {limit}")
-    precision = check_autocast(autocast, x)
-    if x.device.type == "cpu":
-        torch.empty(LARGEST_BLOCK, dtype=torch.uint8)
-    meter = Meter() if meter is None else meter
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        x = x.detach().clone()
-        twin = stack.enter_context(borrow(model))
-        first = Evaluator(
-            TensorModel(twin, check=False, meter=meter),
-            x,
-            torch.zeros(len(x), dtype=torch.long, device=x.device),
-            x.new_zeros(len(x), 1),
-            Output("value"),
-            Features.of(x) if features is None else features,
-            args=() if args is None else args if isinstance(args, tuple) else (args,),
-            baselines=baselines,
-            absent=None if hiding is None else lambda: _hide_all(hiding, x),
-            limit=limit,
-            autocast=precision,
-            seed=seed,
-        )
+    def baseline(self) -> Tensor:
+        """Return the baselines as a tensor of the shape of `x`."""
+        if self.baselines is None:
+            return torch.zeros_like(self.x)
+        base = torch.as_tensor(self.baselines, dtype=self.x.dtype, device=self.x.device).detach()
         try:
-            meter.start("questions")
-            try:
-                found, operation, pairs = _look(first, model)
-            except EscapeError:  # its copy calls the original's own layers
-                own = stack.enter_context(lend(model))  # type: ignore[arg-type]
-                first = replace(first, model=TensorModel(own, check=False, meter=meter))
-                found, operation, pairs = _look(first, model)
-            meter.start("checks")
-            kind = find_output(found.outputs, output, operation)
-            found = replace(found, target=resolve_target(found.outputs, target, kind), output=kind)
-            notices = tuple(n for n in (kind.notice, found.model.notice) if n)
-            for notice in notices:
-                warnings.warn(notice, AssumptionWarning, stacklevel=4)
-            yield Probe(found, found, hiding, meter, notices, operation, pairs)
-        except ToldError as told:
-            raise told.error from None
-
-
-def _look(evaluator: Evaluator, model: Callable[..., Any]) -> tuple[Evaluator, str, Pairs]:
-    """Ask about the inputs: the first one watched, the others in chunks that fit.
-
-    The first pass tells the memory that an input takes, what operation makes the outputs, which
-    norms may be folded, and whether the twin is closed.
-    """
-    x, pairs, wrapped = evaluator.x, Pairs(), evaluator.model
-    rows = torch.arange(len(x), device=x.device)
-    try:
-        one = evaluator.arrange(x[:1])
-        try:
-            with (
-                watch(model, wrapped.model),
-                watch_norms(wrapped.model) as pairs,
-                watch_memory((*wrapped.parameters(), *wrapped.buffers())) as kept,
-            ):
-                # A copy, as the model may work in place.
-                first = evaluator.forward(one.requires_grad_(True).clone(), rows[:1])
-        except (SEAError, EscapeError, torch.cuda.OutOfMemoryError):
-            raise
-        except Exception:  # a model that only runs without gradients, such as one of arrays
-            kept = Kept()
-            with torch.no_grad():
-                first = evaluator.forward(evaluator.arrange(x[:1]), rows[:1])
-        found = replace(evaluator, footprint=kept.measure(one), has_gradient=first.requires_grad)
-        outputs = [first.detach()]
-        others = rows[1:].split(found.chunk(len(x) - 1, gradient=False)) if len(x) > 1 else ()
-        for some in others:
-            with torch.no_grad():
-                outputs.append(found.forward(found.arrange(x[some]), some).to(first))
-        found.outputs = torch.cat(outputs)
-        refuse_nan(found.outputs)
-    except (SEAError, EscapeError, torch.cuda.OutOfMemoryError):
-        raise
-    except Exception as error:
-        raise InputError(
-            f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}"
-            f"{_find_mismatch(model, x)}: {error}"
-        ) from error
-    return found, name_operation(first), pairs
-
-
-def _find_mismatch(model: Any, x: Tensor) -> str:
-    """Say how a model and its inputs do not fit together, where that can be seen."""
-    first = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-    if first is None or (first.device == x.device and first.dtype == x.dtype):
-        single = find_kind(x) is SERIES and len(x) in (1, 3)
-        return " (is the batch axis missing? a single image is x[None])" if single else ""
-    return f" (the model is {first.dtype} on {first.device}: move one to the other)"
-
-
-def _hide_all(hiding: Perturbation, x: Tensor) -> Tensor:
-    """What the inputs look like where nothing is left, by every draw: [N, draws, ...]."""
-    count, k = len(x), hiding.n_draws
-    rows = torch.arange(count, device=x.device).repeat_interleave(k)
-    draws = torch.arange(k, device=x.device).repeat(count)
-    hidden = torch.ones((), dtype=torch.bool, device=x.device).expand(count * k, *x.shape[1:])
-    return hiding.hide(hidden, rows, draws).view(count, k, *x.shape[1:])
-
-
-def check_autocast(autocast: bool | torch.dtype, x: Tensor) -> torch.dtype | None:
-    """Return the precision that `autocast` asks for; None for the model's own."""
-    if autocast is False:
-        return None
-    if not x.is_cuda:
-        raise InputError("autocast is for GPUs: on a CPU leave it off, it gains nothing there")
-    dtype = torch.bfloat16 if autocast is True else autocast
-    if dtype not in (torch.bfloat16, torch.float16):
-        raise InputError(f"autocast must be True, torch.bfloat16 or torch.float16, got {autocast}")
-    return dtype
-
-
-def ask_points(
-    evaluator: Evaluator,
-    rows: Tensor,
-    build: Callable[[slice], Tensor],
-    together: int = 1,
-    read: Callable[[Tensor, Tensor], Tensor] = lambda outputs, rows: outputs,
-) -> Tensor:
-    """Return the model's outputs about P points, [P, K], in chunks that fit into memory.
-
-    Args:
-        evaluator: the model and the inputs.
-        rows: the input that each point is a variant of, [P].
-        build: returns the points [p, ...] of a slice of 0 to P.
-        together: so many points at least go into one pass, unless the caller's limit is lower.
-        read: what to keep of outputs [p, K] about variants of the inputs [p].
-    """
-    size = evaluator.chunk(len(rows), gradient=False)
-    size, start = max(size, min(together, evaluator.limit or together)), 0
-    answers = []
-    while start < len(rows):
-        part = slice(start, start + size)
-        try:
-            with torch.no_grad():
-                outputs = evaluator.forward(evaluator.arrange(build(part)), rows[part])
-        except torch.cuda.OutOfMemoryError:
-            evaluator = evaluator.shrink()
-            size = min(size, evaluator.limit or 1)
-            continue
-        wrong, said = outputs.isnan(), "NaN"
-        if evaluator.output.kind in ("probabilities", "labels"):
-            wrong |= (outputs < -0.01) | (outputs > 1.01)
-            said = "NaN, or numbers outside 0 to 1 where probabilities are expected,"
-        if bool(wrong.any()):
+            return base.expand_as(self.x)
+        except RuntimeError as error:
             raise InputError(
-                f"the model returned {said} for {int(wrong.any(1).sum())} of {len(outputs)} inputs "
-                "with features hidden, though not for the whole inputs; hide them in another way, "
-                "or say what the model's outputs are (output=)"
-            )
-        answers.append(read(outputs, rows[part]))
-        start += size
-    return torch.cat(answers) if answers else evaluator.outputs[:0]
+                f"baselines must be a number or broadcast to the input, {list(self.x.shape)}; got "
+                f"{list(base.shape)}. A set of baselines to draw from is for gradient_shap: "
+                'methods=[("gradient_shap", {"baselines": ...})]'
+            ) from error
+
+    def absent(self) -> Tensor:
+        """What the inputs look like where nothing is left, by every draw: [N, draws, ...]."""
+        if self.hiding is None:
+            return self.baseline().unsqueeze(1)
+        count, k, device = len(self.x), self.hiding.n_draws, self.x.device
+        own = torch.arange(count, device=device) if self.origin is None else self.origin[0]
+        draws = torch.arange(k, device=device).repeat(count)
+        shape = (count * k, *self.x.shape[1:])
+        hidden = torch.ones((), dtype=torch.bool, device=device).expand(shape)
+        return self.hiding.hide(hidden, own.repeat_interleave(k), draws).unflatten(0, (count, k))
+
+    def arrange(self, points: Tensor) -> Tensor:
+        """Return a copy of `points` in the memory layout that the model runs fastest in."""
+        return points.detach().clone(memory_format=self.layout)
+
+
+def free_budget(device: torch.device) -> int:
+    """Return the bytes that one pass may take on `device`.
+
+    On a CPU the smaller of 384 MiB and a quarter of the free memory: larger chunks leave the
+    caches and run slower. On a GPU the smaller of 32 GiB, which keep it busy, and half of what is
+    free or held unused by PyTorch.
+    """
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return min(CUDA_BUDGET, int((free + unused) * CUDA_SHARE))
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return min(CPU_BUDGET, int(line.split()[1]) * 1024 // 4)
+    except (OSError, ValueError):
+        pass
+    return CPU_BUDGET  # not Linux
+
+
+def is_same(found: Tensor, expected: Tensor) -> bool:
+    """Whether outputs [N, classes] differ by rounding alone, as a share of their spread."""
+    a, b = found.detach().double(), expected.detach().double()
+    spread = torch.maximum((b - b.mean(1, keepdim=True)).abs().amax(1), b.abs().amax(1) * 1e-3)
+    spread = torch.where(spread > 0, spread, 1.0)[:, None]
+    return bool(((a - b).abs() <= ROUNDING.get(a.device.type, 1e-3) * spread).all())

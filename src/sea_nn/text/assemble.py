@@ -23,7 +23,7 @@ from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import Ranking
 from sea_nn.features import TEXT
 from sea_nn.function.several import SeveralFunctions
-from sea_nn.members.checks import Check
+from sea_nn.members.run import Check
 from sea_nn.questions.asked import Asked
 from sea_nn.text.model import AskedText
 from sea_nn.text.reading import Reading

@@ -22,8 +22,9 @@ from sea_nn.explain import explain
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import TEXT, Features
 from sea_nn.members.registry import Entry, Methods
-from sea_nn.model.borrowing import borrow
-from sea_nn.model.outputs import Output, Progress, read_value
+from sea_nn.model.adapters import read_value
+from sea_nn.model.opening import borrow
+from sea_nn.model.outputs import Output, Progress
 from sea_nn.questions.absent import prepare
 from sea_nn.text.assemble import Found, find_earlier, join_texts
 from sea_nn.text.members import expand

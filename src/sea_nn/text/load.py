@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sea_nn.errors import InputError
 from sea_nn.extras import check_extras, import_extra
-from sea_nn.model.borrowing import borrow
+from sea_nn.model.opening import borrow
 
 SAFE = {"local_files_only": True, "trust_remote_code": False}
 UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")

@@ -1,6 +1,6 @@
 """Members for texts: one signed number a word, by embeddings, by attention or by leaving it out.
 
-Each is given the ``Evaluator`` of an opened ``AskedText``, as every member is of what is explained.
+Each is given the ``Probe`` of an opened ``AskedText``, as every member is of what is explained.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.members import attention
+from sea_nn.members.masking import ask_masks
 from sea_nn.members.registry import Entry, Member, Methods, expand_methods
-from sea_nn.model.evaluator import Evaluator
 from sea_nn.model.outputs import TensorModel
+from sea_nn.model.probe import Probe
 from sea_nn.text.reading import NOBODY
 
 
-def embed(evaluator: Evaluator) -> Evaluator:
+def embed(probe: Probe) -> Probe:
     """The same question asked of the embeddings of the whole text's tokens: x is [1, L, D]."""
-    if "embedded" not in evaluator.cache:
-        asked: Any = evaluator.model.model
+    if "embedded" not in probe.cache:
+        asked: Any = probe.model.model
         x = asked.model.embed(asked.reading.given["input_ids"].unsqueeze(0))
 
         def forward(points: Tensor) -> Tensor:
@@ -31,45 +32,45 @@ def embed(evaluator: Evaluator) -> Evaluator:
             return columns
 
         most = asked.model.fit(x.shape[1])
-        evaluator.cache["embedded"] = replace(
-            evaluator,
-            model=TensorModel(forward, False, evaluator.model.meter),
+        probe.cache["embedded"] = replace(
+            probe,
+            model=TensorModel(forward, probe.meter),
             x=x,
-            limit=min(most, evaluator.limit or most),
+            limit=min(most, probe.limit or most),
             has_gradient=True,
             footprint=None,
             cache={},
         )
-    found: Evaluator = evaluator.cache["embedded"]
+    found: Probe = probe.cache["embedded"]
     return found
 
 
-def sum_words(evaluator: Evaluator, by_token: Tensor) -> Tensor:
+def sum_words(probe: Probe, by_token: Tensor) -> Tensor:
     """Sums over each word's tokens: [1, L] -> [1, n]."""
-    asked: Any = evaluator.model.model
+    asked: Any = probe.model.model
     sums = by_token.new_zeros(1, len(asked.reading) + 1)  # the last is of what is nobody's
     owner = asked.reading.owner.to(sums.device)
     return sums.index_add_(1, owner % sums.shape[1], by_token)[:, :-1]
 
 
-def saliency(evaluator: Evaluator) -> Tensor:
+def saliency(probe: Probe) -> Tensor:
     """The length of the gradient in each token's embedding, summed over the word."""
-    return sum_words(evaluator, embed(evaluator).input_gradients().norm(dim=2))
+    return sum_words(probe, embed(probe).input_gradients().norm(dim=2))
 
 
-def input_x_gradient(evaluator: Evaluator) -> Tensor:
+def input_x_gradient(probe: Probe) -> Tensor:
     """The gradient times the embedding, summed over the word."""
-    inner = embed(evaluator)
-    return sum_words(evaluator, (inner.input_gradients() * inner.x).sum(2))
+    inner = embed(probe)
+    return sum_words(probe, (inner.input_gradients() * inner.x).sum(2))
 
 
-def integrated_gradients(evaluator: Evaluator, n_steps: int = 16) -> Tensor:
+def integrated_gradients(probe: Probe, n_steps: int = 16) -> Tensor:
     """Gradients along the way from absent words' embeddings to the text's, times the way.
 
     Special tokens stay as they are. Midpoints of ``n_steps`` equal steps.
     """
-    asked: Any = evaluator.model.model
-    inner = embed(evaluator)
+    asked: Any = probe.model.model
+    inner = embed(probe)
     stays = (asked.reading.owner == NOBODY).to(inner.x.device)[:, None]
     way = inner.x - torch.where(stays, inner.x, asked.model.embed(torch.tensor(asked.model.mask)))
     left = 1 - (torch.arange(n_steps, device=way.device) + 0.5) / n_steps
@@ -77,10 +78,10 @@ def integrated_gradients(evaluator: Evaluator, n_steps: int = 16) -> Tensor:
     for part in inner.parts(n_steps):
         points = inner.x - left[part.steps].to(way)[:, None, None] * way
         part.add(total, inner.gradient(points, part.rows))
-    return sum_words(evaluator, (total / n_steps * way).sum(2))
+    return sum_words(probe, (total / n_steps * way).sum(2))
 
 
-def attention_rollout(evaluator: Evaluator) -> Tensor:
+def attention_rollout(probe: Probe) -> Tensor:
     """How far attention, multiplied over layers, reaches from the output to each word.
 
     After Abnar and Zuidema (2020): half attention, half the residual, averaged over heads. It does
@@ -88,33 +89,32 @@ def attention_rollout(evaluator: Evaluator) -> Tensor:
     classifiers without a first special token, the mean of all where the model says
     ``pooling = "mean"``, else the first token.
     """
-    asked: Any = evaluator.model.model
-    if evaluator.model.meter is not None:
-        evaluator.model.meter.add(1)
+    asked: Any = probe.model.model
+    probe.meter.add(1)
     owner = asked.reading.owner
     flow = torch.eye(len(owner), device=asked.model.device)
     for layer in asked.model.attend(asked.reading):
         mixed = layer + torch.eye(len(layer), device=layer.device)
         flow = mixed / mixed.sum(1, keepdim=True) @ flow
     if getattr(asked.model.module, "pooling", "") == "mean":
-        return sum_words(evaluator, flow.mean(0, keepdim=True))
+        return sum_words(probe, flow.mean(0, keepdim=True))
     last = asked.model.language or int(owner[0]) != NOBODY
-    return sum_words(evaluator, flow[-1:] if last else flow[:1])
+    return sum_words(probe, flow[-1:] if last else flow[:1])
 
 
-def attention_lrp(evaluator: Evaluator) -> Tensor:
+def attention_lrp(probe: Probe) -> Tensor:
     """Input times gradient with attention, norms and activations held as they are.
 
     Layer-wise relevance propagation with rules that conserve it; see ``sea_nn.members.attention``.
     """
-    return sum_words(evaluator, attention.attention_lrp(embed(evaluator)).sum(2))
+    return sum_words(probe, attention.attention_lrp(embed(probe)).sum(2))
 
 
-def leave_one_out(evaluator: Evaluator) -> Tensor:
+def leave_one_out(probe: Probe) -> Tensor:
     """What is lost where one word is absent."""
-    n = evaluator.x.shape[1]
+    n = probe.x.shape[1]
     masks = torch.cat([torch.ones(1, n), 1 - torch.eye(n)])
-    said = evaluator.mask(masks.to(evaluator.x))
+    said = ask_masks(probe, masks.to(probe.x))
     return said[:, :1] - said[:, 1:]
 
 

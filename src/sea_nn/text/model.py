@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from sea_nn.errors import InputError, KindError, UnfitError
 from sea_nn.members.attention import RecordAttention
-from sea_nn.model.outputs import check_value
+from sea_nn.model.adapters import check_value
 from sea_nn.text.reading import Reading
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 1 << 16}

@@ -13,9 +13,7 @@ from torch import nn
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.members.run import compute_maps
-from sea_nn.model.borrowing import borrow, copy_twin, is_private
-from sea_nn.model.evaluator import watch_memory
-from sea_nn.model.probe import open_model
+from sea_nn.model.opening import borrow, copy_twin, open_model
 
 
 def build() -> nn.Sequential:
@@ -50,8 +48,7 @@ EVERYTHING = ("saliency", "integrated_gradients", "guided_backprop", "deeplift",
 def test_a_twin_is_still_shares_the_weights_and_nothing_else():
     model = build()
     with borrow(model) as twin:
-        assert is_private(twin)
-        assert not is_private(model)
+        assert twin is not model
         assert not any(m.training for m in twin.modules())
         assert not any(p.requires_grad for p in twin.parameters())
         assert twin[2].inplace
@@ -184,9 +181,10 @@ def test_a_model_whose_copy_calls_the_original_runs_as_it_is():
 
     model = Open()
     with open_model(model, X) as probe:
-        assert probe.evaluator.module is model
+        assert probe.model.module is model
         assert not model.training
-        assert probe.rows == {"members": 0, "questions": 6, "checks": 0}  # one of them in vain
+        # one of them in vain
+        assert probe.meter.rows == {"members": 0, "questions": 6, "checks": 0}
     assert model.training
     assert model.drop.training
 
@@ -378,10 +376,7 @@ def test_hooks_that_an_interrupt_leaves_behind_do_nothing(monkeypatch):
     monkeypatch.setattr(hooks, "__exit__", lambda *_: None)
     monkeypatch.setattr(torch.utils.hooks.RemovableHandle, "remove", lambda self: None)
     try:
-        with watch_memory() as kept:
-            model(X[:1])
-        kept.measure(X[:1])
-        with borrow(model):
+        with open_model(model, X):
             pass
         (found,) = torch.autograd.grad(model(x)[:, 1].sum(), x)
     finally:
@@ -432,9 +427,6 @@ def test_measuring_memory_leaves_no_tensor_behind():
     before = count()
     for model in models:
         for _ in range(5):
-            with watch_memory() as kept:
-                model(torch.rand(1, 3, 8, 8))
-            kept.measure(X[:1])
             compute_maps(model, torch.rand(2, 3, 8, 8), 0, "integrated_gradients", output="value")
     twins = 2 * sum(len(list(model.parameters())) for model in models)
     assert count() <= before + twins

@@ -1,0 +1,415 @@
+"""Members of a few passes, with which a budget starts: by presence, at activations, of layers.
+
+Guided backprop, deconvolution and DeepLIFT change the backward pass at activation modules, call by
+call. So a module may be used many times, which Captum's DeepLift refuses, and ReLU6 and the smooth
+activations take part, which Captum passes over in silence (the member would then repeat `saliency`
+or `input_x_gradient` and vote twice). Where Captum applies the rule the maps are equal.
+"""
+
+import difflib
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sea_nn.errors import InputError, MemberError, UnfitError
+from sea_nn.features import Features, number_cells
+from sea_nn.model.opening import copy_twin, find_inplace
+from sea_nn.model.outputs import TensorModel, take
+from sea_nn.model.probe import Probe, is_same
+
+RECTIFIERS = (nn.ReLU, nn.ReLU6)
+ACTIVATIONS = (
+    *RECTIFIERS,
+    *(nn.LeakyReLU, nn.PReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish),
+    *(nn.Sigmoid, nn.Tanh, nn.Softplus, nn.LogSigmoid, nn.Softsign),
+    *(nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish),
+)
+POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+# Tokens before the patches: none, a class token, that and a distillation token, or four registers.
+PREFIXES = (0, 1, 2, 5)
+EPSILON = 1e-10
+MISSED = "missed"
+"""Key of the share of f(x) - f(baseline) that the sums of a map miss, [N]."""
+ROUNDING = 1e-3
+"""Share of the sum of a map's magnitudes by which it may miss because of rounding."""
+
+Hook = Callable[..., Any]
+Reshape = Callable[[Tensor], Tensor]
+
+
+def presence_gradient(probe: Probe, passes: int = 16, cells: int = 8) -> Tensor:
+    """Return the mean gradient of the probability by presence, at ``passes`` half-hidden inputs.
+
+    Args:
+        probe: the inputs and the model.
+        passes: blends, in pairs of shares m and 1 - m; the same ones for all inputs.
+        cells: along each axis with neighbours, that are present in one share each; what has none,
+            the columns of a table, is a cell of its own, and so is a group of a feature mask.
+    """
+    x, absent = probe.x, probe.absent()
+    number = number_positions(probe.features, cells).to(x.device)
+    random = torch.Generator().manual_seed(probe.seed)
+    half = torch.rand(math.ceil(passes / 2), int(number.max()) + 1, generator=random)
+    shares = torch.stack([half, 1 - half], 1).flatten(0, 1)[:passes].to(x)
+    total = torch.zeros_like(x)
+    for part in probe.parts(passes):
+        start = absent[part.rows, part.steps % absent.shape[1]]
+        change = x[part.rows] - start
+        share = shares[part.steps][:, number.flatten()].view(-1, *number.shape)
+        points = torch.addcmul(start, share, change)
+        part.add(total, probe.gradient(points, part.rows, probability=True) * change)
+    return total / passes
+
+
+def number_positions(features: Features, cells: int) -> Tensor:
+    """The cell of each value of an input, int64 like one input, channels broadcast."""
+    if features.parts:
+        numbers, first = [], 0
+        for part in features.parts:
+            own = number_positions(part, cells)
+            numbers.append(own.flatten() + first)
+            first += int(own.max()) + 1
+        return torch.cat(numbers)
+    kind, groups = features.kind, features.groups
+    if groups is None:
+        sizes = list(features.shape)
+        for axis in kind.neighbours:
+            place = axis - 1 if kind.channels is None or axis < kind.channels else axis - 2
+            sizes[place] = min(cells, sizes[place])
+        groups = number_cells(sizes, features.shape).unsqueeze(0)
+    return kind.over_input(groups).expand(1, *features.input_shape)[0]
+
+
+def guided_backprop(probe: Probe) -> Tensor:
+    """Return the gradient with negative gradients cut at every rectifier."""
+
+    def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        if output.requires_grad:
+            output.register_hook(lambda grad: grad.clamp(min=0))
+
+    if "guided_backprop" not in probe.cache:
+        with _attach(probe, RECTIFIERS, hook, "guided_backprop") as (mine, _):
+            probe.cache["guided_backprop"] = mine.input_gradients()
+    found: Tensor = probe.cache["guided_backprop"]
+    return found
+
+
+def deconvolution(probe: Probe) -> Tensor:
+    """Return the deconvnet signal: rectifiers pass positive gradients whatever they saw."""
+
+    def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Any:
+        return _PassPositive.apply(inputs[0], output.detach())  # type: ignore[no-untyped-call]
+
+    with _attach(probe, RECTIFIERS, hook, "deconvolution") as (mine, _):
+        return mine.input_gradients()
+
+
+def deeplift(probe: Probe) -> Tensor:
+    """Return DeepLIFT contributions (rescale rule) against the baseline.
+
+    Each activation is replaced by the slope between its values at the input and at the baseline,
+    so the map adds up to the difference of the two scores where all non-linear steps are modules
+    of a known type. Attention, layer norms and products of activations are not: the share that the
+    map misses is left in the probe's cache (`MISSED`).
+    """
+
+    def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        if isinstance(module, nn.Softmax):
+            raise UnfitError(
+                "deeplift explains scores before a softmax, and this model contains nn.Softmax; "
+                "leave that layer out, or use integrated_gradients"
+            )
+        if isinstance(module, POOLS):
+            if module.return_indices:
+                return output
+            return _RescalePool.apply(inputs[0], module)  # type: ignore[no-untyped-call]
+        return _Rescale.apply(inputs[0], module.forward)  # type: ignore[no-untyped-call]
+
+    base, total = probe.baseline(), torch.zeros_like(probe.x)
+    change = probe.x.new_zeros(len(probe.x))
+    with _attach(probe, (*ACTIVATIONS, *POOLS, nn.Softmax), hook, "deeplift") as (mine, said):
+        for part in mine.parts(weight=2):  # each input with its baseline
+            rows = part.rows
+            pairs = torch.cat([probe.x[rows], base[rows]])
+            total[rows] = mine.gradient(pairs, rows.repeat(2))[: len(rows)]
+            outputs = said.pop()
+            said.append(outputs[: len(rows)])  # of the inputs, without their baselines
+            score = take(outputs, probe.target[rows.repeat(2)])
+            change[rows] = (score[: len(rows)] - score[len(rows) :]).to(change)
+    maps = total * (probe.x - base)
+    missed = (maps.flatten(1).sum(1) - change).abs()
+    rounding = ROUNDING * maps.abs().flatten(1).sum(1)
+    share = missed / change.abs().clamp_min(torch.finfo(change.dtype).tiny)
+    probe.cache[MISSED] = torch.where(missed > rounding, share, 0.0)
+    return maps
+
+
+@contextmanager
+def _attach(
+    probe: Probe, kinds: tuple[type[nn.Module], ...], hook: Hook, member: str
+) -> Iterator[tuple[Probe, list[Tensor]]]:
+    """Yield the probe of a model that works out of place, with the hook on its layers.
+
+    What it says of the inputs, pass by pass, is listed: if that is not what the model says, layers
+    that write in place are part of what it computes, and the member is not made for it.
+    """
+    if not probe.private or probe.model.module is None:
+        raise UnfitError(
+            f"{member} changes how layers run, and this model cannot be copied, so that would "
+            "show wherever else it is used. Use saliency or integrated_gradients"
+        )
+    module, model = probe.model.module, probe.model
+    writes = bool(find_inplace(module))
+    if writes:
+        model = TensorModel(copy_twin(module, inplace=False), probe.meter)
+    found, said = [m for m in model.modules() if isinstance(m, kinds)], list[Tensor]()
+    if not found:
+        names = ", ".join(kind.__name__ for kind in kinds)
+        raise UnfitError(
+            f"{member} changes the backward pass of activation modules ({names}) and found none: "
+            "the map would repeat the plain gradient. Use integrated_gradients or smooth_ig, or "
+            "write the activations as modules"
+        )
+    handles = [layer.register_forward_hook(hook) for layer in found]
+    handles.append(model.register_forward_hook(lambda _, __, out: said.append(out.detach())))
+    try:
+        yield replace(probe, model=model, cache={}), said
+    finally:
+        for handle in handles:
+            handle.remove()
+    if writes and not is_same(torch.cat(said), probe.whole):
+        raise UnfitError(
+            f"{member} needs layers that do not write in place, and with inplace=False this "
+            "model computes something else (an activation overwrites what another layer "
+            "reads). Use saliency or integrated_gradients, which run the model as it is"
+        )
+
+
+class _PassPositive(torch.autograd.Function):
+    """The activation's output forward; backward the positive part of the gradient at it."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, output: Tensor) -> Tensor:
+        return output.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0].clamp(min=0), None
+
+
+class _Rescale(torch.autograd.Function):
+    """An activation of [input, baseline] pairs whose slope is the secant between the two."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
+        output = activation(inputs)
+        ctx.save_for_backward(inputs, output)
+        ctx.activation = activation
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        inputs, output = ctx.saved_tensors
+        with torch.enable_grad():
+            leaf = inputs.detach().requires_grad_(True)
+            tangent = torch.autograd.grad(ctx.activation(leaf), leaf, grads[0])[0]
+        rise, run = _difference(output), _difference(inputs)
+        level = run.abs() < EPSILON
+        secant = grads[0] * rise / run.masked_fill(level, 1)
+        return torch.where(level, tangent, secant), None
+
+
+class _RescalePool(torch.autograd.Function):
+    """Max pooling of [input, baseline] pairs by the rescale rule.
+
+    The change of a maximum is shared between the position that held it for the input and the one
+    that held it for the baseline. Overlapping windows add up (Captum keeps the last one).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, pool: Any) -> Tensor:
+        function = getattr(functional, f"max_pool{inputs.ndim - 2}d")
+        sizes = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
+        output, where = function(inputs, *sizes, ceil_mode=pool.ceil_mode, return_indices=True)
+        ctx.save_for_backward(inputs, output, where)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        inputs, output, where = ctx.saved_tensors
+
+        def spread(values: Tensor) -> Tensor:
+            flat = torch.zeros_like(inputs, memory_format=torch.contiguous_format).flatten(2)
+            return flat.scatter_add_(2, where.flatten(2), values.flatten(2)).view_as(inputs)
+
+        value, reference = output.chunk(2)
+        top = torch.maximum(value, reference)
+        share = spread(grads[0] * torch.cat([top - reference, value - top]))
+        of_input, of_baseline = share.chunk(2)
+        run = _difference(inputs)
+        level = run.abs() < EPSILON
+        secant = torch.cat([of_input + of_baseline] * 2) / run.masked_fill(level, 1)
+        return torch.where(level, spread(grads[0]), secant), None
+
+
+def _difference(pairs: Tensor) -> Tensor:
+    """Return input - baseline for both halves of a batch of pairs."""
+    value, reference = pairs.chunk(2)
+    return torch.cat([value - reference] * 2)
+
+
+def guided_grad_cam(
+    probe: Probe, layer: str | None = None, reshape: Reshape | None = None
+) -> Tensor:
+    """Return guided backprop times Grad-CAM; either is reused if it is a member too."""
+    return guided_backprop(probe) * grad_cam(probe, layer, reshape)
+
+
+def grad_cam(
+    probe: Probe, layer: str | None = None, reshape: Reshape | None = None, relu: bool = True
+) -> Tensor:
+    """Return the class activation map of a layer, enlarged to the input's size, [N, 1, ...].
+
+    Args:
+        probe: the inputs and the model.
+        layer: the layer's name as in `model.named_modules()`. Left out, it is the last one that
+            the model runs with a spatial output which the score depends on: a convolution, or a
+            layer norm over tokens.
+        reshape: turns the layer's output into [N, channels, height, width]. Left out, tokens
+            [N, tokens, channels] are laid on a grid of the input's shape, less a class token.
+        relu: keep the evidence for the class only, as the authors do.
+    """
+    if not probe.features.kind.neighbours:
+        raise UnfitError(
+            f"grad_cam needs inputs with positions, [N, channels, ...]; got {list(probe.x.shape)}. "
+            "Use saliency, integrated_gradients or smooth_ig"
+        )
+    key = "grad_cam", layer, reshape, relu
+    if key not in probe.cache:
+        named: dict[str, nn.Module] = dict(probe.model.model.named_modules())
+        if layer is not None and layer not in named:
+            raise InputError(_say_near(layer, list(named)))
+        rows, name = torch.arange(len(probe.x), device=probe.x.device), layer
+        # The pass that looks for the layer tells the first input's map as well.
+        name, cam = _read_layers(probe, named, layer, rows[:1], reshape)
+        cams = [cam]
+        # The graph starts at the layer, so a pass costs little more than a forward pass.
+        size = probe.chunk(len(rows) - 1, gradient=False)
+        for some in rows[1:].split(size) if len(rows) > 1 else ():
+            cams.append(_read_layers(probe, named, name, some, reshape)[1])
+        made = torch.cat(cams).clamp(min=0) if relu else torch.cat(cams)
+        mode = ("linear", "bilinear", "trilinear")[probe.x.ndim - 3]
+        size = probe.x.shape[2:]
+        probe.cache[key] = functional.interpolate(made, size, mode=mode, align_corners=False)
+    found: Tensor = probe.cache[key]
+    return found
+
+
+def _read_layers(
+    probe: Probe,
+    named: dict[str, nn.Module],
+    wanted: str | None,
+    rows: Tensor,
+    reshape: Reshape | None,
+) -> tuple[str, Tensor]:
+    """Return the name of a layer, and the maps of the inputs `rows` at its own resolution.
+
+    If none is wanted, it is the last of convolutions and layer norms to run whose output has more
+    than one position, and whose positions the score depends on. (The last norms of a transformer
+    with a class token fail the second test: only that token counts.)
+    """
+    seen: list[tuple[nn.Module, Tensor]] = []
+
+    def hook(layer: nn.Module, _: Any, output: Any) -> Any:
+        first = output[0] if isinstance(output, tuple | list) else output
+        if not isinstance(first, Tensor) or not first.is_floating_point():
+            return None
+        # Cutting the graph here spares the backward pass below the first layer.
+        tracked = first if first.requires_grad else first.detach().requires_grad_(True)
+        seen.append((layer, tracked))
+        own = tracked.clone()  # what follows may work in place
+        return own if first is output else type(output)((own, *output[1:]))
+
+    handles, names = [], dict[nn.Module, str]()
+    for name, layer in named.items():
+        if name == wanted if wanted else isinstance(layer, (*CONVOLUTIONS, nn.LayerNorm)):
+            names[layer] = name
+            handles.append(layer.register_forward_hook(hook))
+    try:
+        with probe.differentiable():
+            outputs = probe.forward(probe.arrange(probe.x[rows]), rows)
+            score = take(outputs, probe.target[rows]).sum()
+    finally:
+        for handle in handles:
+            handle.remove()
+    for layer, output in reversed(seen) if score.requires_grad else ():
+        (grad,) = torch.autograd.grad(score, output, retain_graph=True, allow_unused=True)
+        if grad is None:
+            continue
+        try:
+            active = _to_grid(output.detach(), probe, reshape)
+            slope = _to_grid(grad, probe, reshape)
+        except MemberError:
+            if wanted:
+                raise
+            continue
+        counts = isinstance(layer, CONVOLUTIONS) or bool(slope.any())
+        if wanted or (counts and active.shape[2:].numel() > 1):
+            weight = slope.mean(tuple(range(2, slope.ndim)), keepdim=True)
+            return names[layer], (weight * active).sum(1, keepdim=True).to(probe.x.dtype)
+    if wanted:
+        raise MemberError(
+            f"the model never runs layer {wanted!r}, or the score does not depend on what it "
+            "returns; name another"
+        )
+    raise UnfitError(
+        "grad_cam found no convolution or token layer that the score depends on; name one with "
+        'methods=[("grad_cam", {"layer": ...})], or use saliency, integrated_gradients, smooth_ig '
+        "or occlusion, which need no such layer"
+    )
+
+
+def _to_grid(output: Tensor, probe: Probe, reshape: Reshape | None) -> Tensor:
+    """Return a layer's output as [N, channels, *positions] with as many axes as the input."""
+    x, kind = probe.x, probe.features.kind
+    if reshape is not None:
+        output = reshape(output)
+    elif kind.view == "picture" and output.ndim == 3:  # tokens [N, T, D]
+        output = lay_tokens(output, x.shape[2], x.shape[3])
+    if output.ndim != kind.axes:
+        raise MemberError(
+            f"the layer's output {list(output.shape)} has no positions to match the input "
+            f"{list(x.shape)}; name another layer, or pass reshape= to lay it on a grid"
+        )
+    return output
+
+
+def lay_tokens(tokens: Tensor, height: int, width: int) -> Tensor:
+    """Return tokens [N, T, D] as [N, D, h, w] on a grid with the input's aspect."""
+    n_inputs, n_tokens, n_channels = tokens.shape
+    for prefix in PREFIXES:
+        patches = n_tokens - prefix
+        rows = max(1, math.isqrt(max(0, patches * height // width)))
+        if patches > 1 and patches % rows == 0 and rows * width == (patches // rows) * height:
+            grid = tokens[:, prefix:].transpose(1, 2)
+            return grid.reshape(n_inputs, n_channels, rows, patches // rows)
+    raise MemberError(
+        f"{n_tokens} tokens fit no grid for an input of {height} x {width}; pass reshape=, a "
+        "function from [N, tokens, channels] to [N, channels, height, width]"
+    )
+
+
+def _say_near(layer: str, names: list[str]) -> str:
+    """Say which layers have names like one that is not there."""
+    near = difflib.get_close_matches(layer, names, n=5, cutoff=0.3) or names[-5:]
+    return (
+        f"the model has no layer {layer!r}; nearest names: {', '.join(map(repr, near))} "
+        f"({len(names)} in all, see model.named_modules())"
+    )
