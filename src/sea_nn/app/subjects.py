@@ -170,7 +170,7 @@ class Subject:
             first = torch.zeros(len(left), dtype=torch.long, device=x.device)
             features = Features.of(x)
             hiding = prepare(x, features.kind.absent)  # as SEA hides them by default
-            x = hiding.hide(~features.over_input(left), first)
+            x = hiding.hide(~features.kind.over_input(left), first)
         return predict(self.model, x).cpu()
 
 
