@@ -115,7 +115,6 @@ def ensemble(
     n, pixels = math.prod(grid or shape), math.prod(shape)
     check_count(n if config.margin_weight == 0 else pixels)  # sets are sorted before pooling
     remove_ties = config.reading == "paper"
-    map_of = (lambda f: attribute(f, remove_ties)[2]) if record or config.tolerance else None
     size = _count_rows(n, pixels, m, config, heatmaps.device)
     parts: list[tuple[Tensor, ...]] = []
     scorers: list[DSF] = []
@@ -124,7 +123,7 @@ def ensemble(
         rows = slice(start, start + size)
         restore = constraints.rows(rows, heatmaps.device).apply_ if bound else None
         given = make_training_data(heatmaps[rows], config, weights[rows])
-        f, *told = fit(given, config, map_of=map_of, project=restore)
+        f, *told = fit(given, config, record=record, project=restore)
         order, gains, values = attribute(f, remove_ties)
         gains = gains.to(dtype)
         # Where every heatmap is constant, nothing was learned.

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
-from sea_nn.paper.dsf import DSF
+from sea_nn.paper.dsf import DSF, attribute
 from sea_nn.paper.greedy import sort_features
 from sea_nn.paper.heatmaps import binarize, count_thresholds, pool, pool_sets
 
@@ -96,7 +96,7 @@ def fit(
     data: TrainingData,
     config: SEAConfig,
     *,
-    map_of: Callable[[DSF], Tensor] | None = None,
+    record: bool = False,
     project: Callable[[DSF], None] | None = None,
     collapse: bool = True,
 ) -> tuple[DSF, Tensor, Tensor]:
@@ -105,7 +105,7 @@ def fit(
     Args:
         data: what f is learned from.
         config: settings.
-        map_of: a scorer's attribution, needed to record or to stop on its change.
+        record: take down how much the map changes, as is done where ``tolerance`` stops on it.
         project: restores further constraints after every step [M8].
         collapse: False forces the full network where the collapsed form would do.
 
@@ -120,7 +120,8 @@ def fit(
     epochs = torch.zeros_like(active, dtype=torch.int64)
     if project is not None:
         project(trainer.scorer)
-    current = None if map_of is None else map_of(trainer.scorer)
+    remove_ties, record = config.reading == "paper", record or config.tolerance > 0
+    current = attribute(trainer.scorer, remove_ties)[2] if record else None
     for epoch in range(config.epochs):
         terms, gradients = trainer.evaluate()
         told[:, epoch, :4] = terms.mT
@@ -132,8 +133,8 @@ def fit(
             moving = active.reshape(-1, *[1] * (parameter.ndim - 1))
             parameter.copy_(torch.where(moving, parameter, old))
         epochs += active
-        if map_of is not None and current is not None:
-            previous, current = current, map_of(trainer.scorer)
+        if current is not None:
+            previous, current = current, attribute(trainer.scorer, remove_ties)[2]
             size = current.abs().sum(1).clamp_min(torch.finfo(current.dtype).tiny)
             told[:, epoch, 4] = (current - previous).abs().sum(1) / size
         if config.tolerance:

@@ -1,11 +1,10 @@
 """Greedy on any deep submodular function: the features it takes, and what each one adds [M4].
 
-**The one tie rule** of greedy, Algorithm 1 and binarised heatmaps: values are compared in their
-leading 30 bits. Those that agree to about one part in 10^9 tie, and among tied features the lowest
-index comes first. For a function of equal units the value is the feature's weight: the larger
-weight has the larger gain. For any other network the gains are compared first; those that agree to
-2^-30 of the best go by the mean of the feature's first-layer weights, which is the weight itself
-where units are equal. So a network and its collapsed form give the same order.
+**The one tie rule** of greedy, Algorithm 1 and binarised heatmaps: values that agree in their
+leading 30 bits tie, and among tied features the lowest index comes first. Of one unit the values
+are the features' weights. Of a network gains are compared first; those that agree to 2^-30 of the
+best go by the mean of the feature's first-layer weights, which is the weight itself where units are
+equal. So a network and its collapsed form give the same order (docs/math.md, section 4).
 
 >>> sort_features(torch.tensor([[1.0, 3.0, 3.0]]), 3)[0]
 tensor([[1, 2, 0]])
@@ -125,8 +124,7 @@ def _evaluate_contenders(
 
     f is concave in the first layer's sums, so its tangent lies above it. Taken where the *average*
     feature leads, it bounds all gains in one product, and sharply, because features differ little
-    from their average beside what is there already (docs/math.md, section 4). The largest bounds
-    are evaluated first, then all that reach the best gain.
+    from their average. The largest bounds are evaluated first, then all that reach the best gain.
     """
     rises = upper.rises(layers, average)
     slope = upper.slope([z + rise for z, rise in zip(layers, rises, strict=True)])

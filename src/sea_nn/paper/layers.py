@@ -1,9 +1,8 @@
 """The layers of a deep submodular function: concave activations, and what is above the first layer.
 
-An activation is non-decreasing, concave on [0, inf), and zero at zero [M1]. It knows its value, its
-slope, and its *rise* phi(z + d) - phi(z), computed without subtracting two nearly equal numbers.
-Marginal gains built from rises keep full relative precision however small they are beside f itself,
-which is what makes ties a matter of mathematics, not rounding.
+An activation is non-decreasing, concave on [0, inf), and zero at zero [M1]. Gains are built from
+its *rise* phi(z + d) - phi(z), computed without subtracting two nearly equal numbers: so they keep
+full relative precision, and ties are a matter of mathematics, not of rounding.
 
 >>> phi = parse_activation("sqrt")
 >>> phi.value(torch.tensor([0.0, 4.0]))
