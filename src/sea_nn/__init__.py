@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from sea_nn.explanation.explanation import Explanation
     from sea_nn.members.run import Check
     from sea_nn.model.adapters import NumpyModel
-    from sea_nn.paper.dsf import DSF, CollapsedDSF, maximize
+    from sea_nn.paper.dsf import DSF, CollapsedDSF, Selection, maximize
     from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
-    from sea_nn.paper.greedy import Selection
     from sea_nn.sea import SEA
 
 __all__ = [
@@ -49,8 +48,7 @@ _HOMES = {
     "members.run": ("Check",),
     "model.adapters": ("NumpyModel",),
     "sea": ("SEA",),
-    "paper.dsf": ("DSF", "CollapsedDSF", "maximize"),
-    "paper.greedy": ("Selection",),
+    "paper.dsf": ("DSF", "CollapsedDSF", "Selection", "maximize"),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 

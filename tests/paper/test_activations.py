@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sea_nn.errors import InputError
-from sea_nn.paper.layers import SQRT_FLOOR, parse_activation
+from sea_nn.paper.activations import SQRT_FLOOR, parse_activation
 
 NAMES = ("sqrt", "log1p", "power:0.5", "power:-1", "power:-3")
 numbers = st.floats(0, 1e6, allow_nan=False)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sea_nn import DSF, CollapsedDSF, maximize
 from sea_nn.errors import InputError, KindError
-from sea_nn.paper import greedy
+from sea_nn.paper import dsf
 from sea_nn.paper.dsf import attribute
 from tests.helpers.functions import ACTIVATIONS, expand, functions, subset
 from tests.reference import paper
@@ -73,7 +73,7 @@ def test_long_searches_of_a_batch_are_those_of_the_naive_form(
     weight[1, :, [7, 20]] = weight[1, :, 3:4]
     weight[1, :, 11] = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(greedy, "BLOCK", block)
+        patch.setattr(dsf, "BLOCK", block)
         compare_searches(f, 70, remove_ties=remove_ties)
 
 
@@ -101,15 +101,15 @@ def test_cuda_searches_are_those_of_the_cpu():
 
 def test_bounds_spare_almost_all_evaluations(monkeypatch):
     """Beyond the first step, a handful of three hundred features reach the best gain."""
-    contenders, evaluate = [], greedy._evaluate_contenders
-    monkeypatch.setattr(greedy, "BLOCK", 1)
+    contenders, evaluate = [], dsf._evaluate_contenders
+    monkeypatch.setattr(dsf, "BLOCK", 1)
 
     def watched(*args):
         gains = evaluate(*args)
         contenders.append(int(gains.isfinite().sum()))
         return gains
 
-    monkeypatch.setattr(greedy, "_evaluate_contenders", watched)
+    monkeypatch.setattr(dsf, "_evaluate_contenders", watched)
     maximize(DSF(300, widths=(64, 32), init=(0.0, 1.0), seed=1), 30)
     assert sum(contenders) < 0.05 * 30 * 300
     assert max(contenders[1:]) < 30

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sea_nn.errors import InputError
 from sea_nn.paper import heatmaps as heatmap
-from sea_nn.paper.greedy import sort_features
+from sea_nn.paper.ties import sort_features
 
 sides = st.integers(1, 9)
 

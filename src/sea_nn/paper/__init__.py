@@ -17,10 +17,9 @@ from sea_nn.paper.agreement import (
     spearman,
 )
 from sea_nn.paper.constraints import Constraints
-from sea_nn.paper.dsf import DSF, CollapsedDSF, estimate_lipschitz, lipschitz, maximize
+from sea_nn.paper.dsf import DSF, CollapsedDSF, Selection, estimate_lipschitz, lipschitz, maximize
 from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
 from sea_nn.paper.fit import History, fit
-from sea_nn.paper.greedy import Selection
 from sea_nn.paper.heatmaps import reduce_channels, scale, to_heatmap
 
 __all__ = [

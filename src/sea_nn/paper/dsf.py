@@ -18,17 +18,28 @@ import operator
 import warnings
 from collections.abc import Sequence
 from copy import deepcopy
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sea_nn.config import PAPER_WIDTHS, Init, check_init, check_seed, check_whole
 from sea_nn.errors import InputError, KindError
-from sea_nn.paper.greedy import Selection, sort_features, take_greedily
-from sea_nn.paper.layers import UpperLayers, parse_activation, times
-
+from sea_nn.paper.activations import parse_activation, times
+from sea_nn.paper.ties import TIE, round_bits, sort_features
 
 METHODS = ("auto", "naive", "lazy")
+SLACK = 1 - 4 * TIE
+"""A bound below this share of a gain can neither beat it nor tie with it."""
+BLOCK = 8
+"""How many features are evaluated first at each step."""
+
+
+class Selection(NamedTuple):
+    """Features as greedy took them and what each one added; [k], or [N, k] for a batch."""
+
+    order: Tensor
+    gains: Tensor
 
 
 class DSF(nn.Module):
@@ -39,7 +50,7 @@ class DSF(nn.Module):
     Args:
         n: number of features.
         widths: hidden widths; ``()`` is a modular (additive) function.
-        activation: "sqrt", "log1p" or "power:p" (see ``sea_nn.paper.layers``).
+        activation: "sqrt", "log1p" or "power:p" (see ``sea_nn.paper.activations``).
         bias: give every layer a bias (as the paper's layers have).
         init: "ones", or (low, high) for uniform draws; low must be >= 0.
         batch: hold this many independent functions; then x is [batch, ..., n].
@@ -101,12 +112,10 @@ class DSF(nn.Module):
         first: Tensor = self.weights[0]
         return first.reshape(self.count, first.shape[-2], self.n)
 
-    def upper_layers(self) -> UpperLayers:
-        """All biases, and the weights above the first layer, each times the copies below it."""
+    def upper_weights(self) -> list[Tensor]:
+        """Those of layers 2, 3, …, [N, out, in] each, times the copies of what is below."""
         weights = [w.reshape(self.count, *w.shape[-2:]) for w in list(self.weights)[1:]]
-        weights = [w * k if k > 1 else w for w, k in zip(weights, self.copies, strict=False)]
-        biases = [b.reshape(self.count, 1, b.shape[-1]) for b in self.biases]
-        return UpperLayers(self.activation, weights, biases)
+        return [w * k if k > 1 else w for w, k in zip(weights, self.copies, strict=False)]
 
     def forward(self, x: Tensor) -> Tensor:
         """f(x): [..., n] -> [...], or [N, ..., n] -> [N, ...] for a batch of N functions."""
@@ -116,12 +125,34 @@ class DSF(nn.Module):
 
     def above(self, z: Tensor) -> Tensor:
         """f from the first layer's sums without its bias: [N, units, k] -> [N, k]."""
-        return self.upper_layers().sums(z.mT)[-1].squeeze(2)
+        return self.sums(z.mT)[-1].squeeze(2)
 
     def rise_above(self, z: Tensor, step: Tensor) -> Tensor:
         """What adding step[N, units, k] to these sums adds to f, without cancellation: [N, k]."""
-        upper = self.upper_layers()
-        return upper.rises(upper.sums(z.mT), step.mT)[-1].squeeze(2)
+        return self.rises(self.sums(z.mT), step.mT)[-1].squeeze(2)
+
+    def sums(self, z: Tensor) -> list[Tensor]:
+        """From the first layer's sums without its bias [N, r, units]: each layer's, value last.
+
+        Training and greedy keep the first layer's sums, because adding a feature there is adding a
+        column. The activation stands before each layer above the first.
+        """
+        biases = [b.reshape(self.count, 1, b.shape[-1]) for b in self.biases]
+        every = [z + biases[0] if biases else z]
+        for layer, weight in enumerate(self.upper_weights(), start=1):
+            z = times(self.activation.value(every[-1]), weight.mT)
+            every.append(z + biases[layer] if biases else z)
+        return every
+
+    def rises(self, sums: list[Tensor], step: Tensor) -> list[Tensor]:
+        """What adding step[N, r, units] to the first layer's sums adds to every layer's.
+
+        ``sums`` are every layer's before, [N, r or 1, width] each. Nothing cancels.
+        """
+        rises = [step]
+        for z, weight in zip(sums, self.upper_weights(), strict=False):
+            rises.append(times(self.activation.rise(z, rises[-1]), weight.mT))
+        return rises
 
     @torch.no_grad()
     def select(self, budget: int, *, bounded: bool = True, remove_ties: bool = False) -> Selection:
@@ -129,13 +160,13 @@ class DSF(nn.Module):
 
         Args:
             budget: at most n.
-            bounded: use upper bounds where there are many candidates; the answer is the same.
+            bounded: evaluate only features whose upper bound reaches the best gain, else all; the
+                answer is the same.
             remove_ties: as in Algorithm 1 [M6], tied features share the gain and leave together.
         """
-        first, upper = self.first_layer(), self.upper_layers()
+        first = self.first_layer()
         if first.shape[1] > 1:
-            columns = first.mT.contiguous()  # a feature's weights lie together
-            return take_greedily(columns, upper, budget, bounded=bounded, remove_ties=remove_ties)
+            return _search(self, budget, bounded, remove_ties)
         weight = first.squeeze(1)  # of one unit the largest weight has the largest gain
         order, groups = sort_features(weight, budget)
         leads = torch.ones_like(groups, dtype=torch.bool)
@@ -217,6 +248,75 @@ def join(parts: Sequence[DSF]) -> DSF:
     for own, *same in zip(*(scorer.parameters() for scorer in (whole, *parts)), strict=True):
         own.data = torch.cat(same).detach()
     return whole
+
+
+def _search(f: DSF, budget: int, bounded: bool, remove_ties: bool) -> Selection:
+    """Greedy search in any DSF; see ``DSF.select``."""
+    columns = f.first_layer().mT.contiguous()  # [N, n, units]: a feature's weights lie together
+    count, n, units = columns.shape
+    sizes = round_bits(columns.mean(2))  # among tied gains the larger column goes first
+    sums = columns.new_zeros(count, 1, units)
+    lead = torch.arange(count, device=columns.device)[:, None]
+    free = torch.ones(count, n, dtype=torch.bool, device=columns.device)
+    place, gain = torch.full_like(sizes, n), columns.new_zeros(count, n)
+    placed = torch.zeros_like(lead)
+    while count and int(placed.amin()) < budget:
+        layers = f.sums(sums)
+        if bounded:
+            gains = _evaluate_contenders(f, columns, layers, free)
+        else:
+            gains = f.rises(layers, columns)[-1].squeeze(2).masked_fill(~free, -torch.inf)
+        best = gains.amax(1, keepdim=True)
+        ties = free & (gains >= best * (1 - TIE))
+        size = torch.where(ties, sizes, -1)
+        ties &= size == size.amax(1, keepdim=True)
+        chosen = ties.byte().argmax(1, keepdim=True)
+        taken = ties
+        if not remove_ties:
+            taken = torch.zeros_like(ties).scatter_(1, chosen, ties.any(1, keepdim=True))
+        if not bool((taken.any(1) | ~free.any(1)).all()):
+            raise InputError(
+                "no feature has the largest gain: f's gains are not numbers; look for NaN or "
+                "infinite weights"
+            )
+        place = torch.where(taken, placed + taken.cumsum(1) - 1, place)
+        gain = torch.where(taken, best, gain)
+        placed += taken.sum(1, keepdim=True)
+        free &= ~taken
+        sums = sums + columns[lead, chosen]
+    order = place.sort(dim=1, stable=True).indices[:, :budget]
+    return Selection(order, gain.gather(1, order))
+
+
+def _evaluate_contenders(f: DSF, columns: Tensor, layers: list[Tensor], free: Tensor) -> Tensor:
+    """The gains [N, n] of all features that could win or tie, from every layer's sums; else -inf.
+
+    f is concave in the first layer's sums, so its tangent lies above it. Taken where the *average*
+    feature leads, it bounds all gains in one product, and sharply, because features differ little
+    from their average. The largest bounds are evaluated first, then all that reach the best gain.
+    """
+    average = columns.mean(1, keepdim=True)
+    rises = f.rises(layers, average)
+    slope = torch.ones_like(rises[-1])
+    weights = f.upper_weights()
+    for z, rise, weight in zip(layers[-2::-1], rises[-2::-1], weights[::-1], strict=True):
+        slope = times(slope, weight) * f.activation.slope(z + rise)
+    # Both parts of a bound are positive; its rounding is a share of the larger numbers in them.
+    widest = max(z.shape[2] for z in layers)
+    rounding = 4 * widest * len(layers) * torch.finfo(columns.dtype).eps
+    above = rises[-1] * (1 + rounding) - (slope * average).sum(2, keepdim=True)
+    bounds = (times(slope, columns.mT) * (1 + rounding) + above).squeeze(1)
+    bounds = bounds.masked_fill(~free, -torch.inf)
+    lead = torch.arange(len(columns), device=columns.device)[:, None]
+    width, contenders = 0, BLOCK
+    while width < contenders:
+        width = min(contenders, columns.shape[1])
+        pool = bounds.topk(width, dim=1).indices
+        found = f.rises(layers, columns[lead, pool])[-1].squeeze(2)
+        found = torch.where(free.gather(1, pool), found, -torch.inf)
+        best = found.amax(1, keepdim=True)
+        contenders = int((~(bounds < SLACK * best) & free).sum(1).amax())  # NaN rules nothing out
+    return torch.full_like(bounds, -torch.inf).scatter_(1, pool, found)
 
 
 @torch.no_grad()

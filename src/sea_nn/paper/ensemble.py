@@ -25,7 +25,7 @@ from sea_nn.paper.agreement import rank
 from sea_nn.paper.constraints import read_constraints
 from sea_nn.paper.dsf import DSF, attribute, join
 from sea_nn.paper.fit import History, fit, make_training_data
-from sea_nn.paper.greedy import check_count, sort_features
+from sea_nn.paper.ties import check_count, sort_features
 from sea_nn.paper.heatmaps import check_heatmaps, check_weights, upsample
 
 EPSILON = 1e-6

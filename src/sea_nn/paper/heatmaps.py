@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from sea_nn.errors import AssumptionWarning, InputError, KindError
 from sea_nn.features import cell_of, sum_cells
-from sea_nn.paper.greedy import sort_features
+from sea_nn.paper.ties import sort_features
 
 MANY_METHODS = 16
 """More methods than this, on tables, are taken for the rows of a picture: [m, H, W]."""

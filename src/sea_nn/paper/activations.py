@@ -1,4 +1,4 @@
-"""The layers of a deep submodular function: concave activations, and what is above the first layer.
+"""Concave activations, and the product of layers.
 
 An activation is non-decreasing, concave on [0, inf), and zero at zero [M1]. Gains are built from
 its *rise* phi(z + d) - phi(z), computed without subtracting two nearly equal numbers: so they keep
@@ -81,41 +81,3 @@ def times(h: Tensor, matrix: Tensor) -> Tensor:
     if len(h) == len(matrix) == 1:  # only the product of two matrices runs on all cores
         return torch.mm(h[0], matrix[0]).unsqueeze(0)
     return torch.matmul(h, matrix)
-
-
-class UpperLayers(NamedTuple):
-    """What turns the first layer's sums into values, gains and slopes, for N networks.
-
-    Written F in docs/math.md: f(x) = F(phi(W x + b)). Training and greedy both keep the first
-    layer's sums themselves, because adding a feature there is adding a column. The activation
-    stands before each layer above the first.
-    """
-
-    activation: Concave
-    weights: list[Tensor]  # of layers 2, 3, …, [N, out, in] each
-    biases: list[Tensor]  # [N, 1, out] each, the first layer's included, or none at all
-
-    def sums(self, z: Tensor) -> list[Tensor]:
-        """From the first layer's sums without its bias [N, r, units]: each layer's, value last."""
-        every = [z + self.biases[0] if self.biases else z]
-        for layer, weight in enumerate(self.weights, start=1):
-            z = times(self.activation.value(every[-1]), weight.mT)
-            every.append(z + self.biases[layer] if self.biases else z)
-        return every
-
-    def rises(self, sums: list[Tensor], step: Tensor) -> list[Tensor]:
-        """What adding step[N, r, units] to the first layer's sums adds to every layer's.
-
-        ``sums`` are every layer's before, [N, r or 1, width] each. Nothing cancels.
-        """
-        rises = [step]
-        for z, weight in zip(sums, self.weights, strict=False):
-            rises.append(times(self.activation.rise(z, rises[-1]), weight.mT))
-        return rises
-
-    def slope(self, sums: list[Tensor]) -> Tensor:
-        """The gradient of the value with respect to the first layer's sums: [N, r, units]."""
-        slope = torch.ones_like(sums[-1])
-        for z, weight in zip(sums[-2::-1], self.weights[::-1], strict=True):
-            slope = times(slope, weight) * self.activation.slope(z)
-        return slope
