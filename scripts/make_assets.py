@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
 from sea_bench.data.fashion import load_fashion
+from sea_nn.model.outputs import predict
 from sea_nn.vision.shipped import CLASSES, FashionCNN
 
 ASSETS = Path(__file__).parent.parent / "src" / "sea_nn" / "vision" / "assets"
@@ -60,16 +61,6 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
     return pad(images, (2, 2, 2, 2))[..., down : down + 28, right : right + 28]
 
 
-def measure_accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    model.eval()
-    with torch.no_grad():
-        hits = [
-            (model(as_inputs(x)).argmax(1) == y).sum()
-            for x, y in zip(torch.split(images, 1000), torch.split(labels, 1000), strict=True)
-        ]
-    return float(sum(hits)) / len(labels)
-
-
 def make_cnn(folder: str | None, epochs: int) -> None:
     torch.manual_seed(SEED)
     generator = torch.Generator().manual_seed(SEED)
@@ -99,7 +90,8 @@ def make_cnn(folder: str | None, epochs: int) -> None:
             flush=True,
         )
     # The schedule is fixed and the last weights are kept: the test set chooses nothing.
-    accuracy = measure_accuracy(model, test_images, test_labels)
+    right = predict(model.eval(), as_inputs(test_images), 1000).argmax(1) == test_labels
+    accuracy = float(right.float().mean())
     metadata = {
         "test_accuracy": f"{accuracy:.4f}",
         "seed": str(SEED),
@@ -140,25 +132,20 @@ def make_labels() -> None:
 
 
 def main() -> None:
-    parts = ("sample", "cnn", "photos", "labels")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=parts, help=f"any of {', '.join(parts)}")
+    parser.add_argument("parts", nargs="*", help="any of sample, cnn, photos, labels")
     parser.add_argument("--fashion", help="folder with the IDX files of Fashion-MNIST")
     parser.add_argument("--epochs", type=int, default=12)
-    arguments = parser.parse_args()
-    unknown = set(arguments.parts) - set(parts)
-    if unknown:
-        parser.error(f"unknown part {', '.join(sorted(unknown))}; choose from {', '.join(parts)}")
+    given = parser.parse_args()
+    makers = {
+        "sample": lambda: make_sample(given.fashion),
+        "cnn": lambda: make_cnn(given.fashion, given.epochs),
+        "photos": make_photos,
+        "labels": make_labels,
+    }
     torch.set_num_threads(2)
-    ASSETS.mkdir(exist_ok=True)
-    if "sample" in arguments.parts:
-        make_sample(arguments.fashion)
-    if "cnn" in arguments.parts:
-        make_cnn(arguments.fashion, arguments.epochs)
-    if "photos" in arguments.parts:
-        make_photos()
-    if "labels" in arguments.parts:
-        make_labels()
+    for part in given.parts or makers:
+        makers[part]()
     for path in ASSETS.iterdir():
         path.chmod(0o644)  # safetensors writes files that only their owner can read
 

@@ -8,7 +8,6 @@ are models to look at.
 import contextlib
 import io
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,11 +23,13 @@ from sea_nn import SEA, explain_dataset
 from sea_nn.app import Columns
 from sea_nn.vision import load_model
 from sea_nn.vision.shipped import load_sample
+from tests.helpers.browser import Browser, drive
 
 COMMAND = (sys.executable, "-c", "from sea_nn.cli import main; main()", "app", "--no-browser")
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 SIZES = {"desktop": (1400, 1000), "phone": (400, 800)}
 DONE = "(document.querySelector('#status')?.textContent ?? '').trim().startsWith('Map of')"
+PATIENCE = 240
 INSIDE = "[...document.querySelectorAll('#%s *')].find((n) => n.shadowRoot)?.shadowRoot"
 
 
@@ -88,89 +89,58 @@ def serve(*arguments: str) -> Iterator[str]:
             process.terminate()
 
 
-@contextlib.contextmanager
-def browse() -> Iterator[Any]:
-    """A headless Chromium with nothing in its cache."""
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
-    with tempfile.TemporaryDirectory() as profile:
-        for flag in ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"):
-            options.add_argument(flag)
-        service = webdriver.ChromeService(shutil.which("chromedriver"))
-        driver = webdriver.Chrome(options=options, service=service)
-        driver.set_script_timeout(300)
-        # Elements get the focus even while another window is in front.
-        driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
-        try:
-            yield driver
-        finally:
-            driver.quit()
-
-
-def shoot(driver: Any, name: str) -> None:
+def shoot(page: Browser, name: str) -> None:
     """Four pictures of what the page shows, in 256 colours that are as they were."""
     for size, (width, height) in SIZES.items():
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         for dark in (False, True):
-            scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-            driver.execute_script("document.body.classList.toggle('dark', arguments[0])", dark)
-            time.sleep(1)  # colours fade
-            picture = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
+            with page.window(width, height, dark):
+                page.run("document.body.classList.toggle('dark', arguments[0])", dark)
+                time.sleep(1)  # colours fade
+                png = page.driver.get_screenshot_as_png()
             path = IMAGES / f"app_{name}_{size}{'_dark' if dark else ''}.png"
+            picture = Image.open(io.BytesIO(png)).convert("RGB")
             picture.quantize(256, kmeans=1).save(path, optimize=True)
             print(path, f"{path.stat().st_size / 1000:.0f} KB", flush=True)
 
 
-def wait(driver: Any, condition: str, seconds: float = 240) -> None:
-    end = time.monotonic() + seconds
-    while not driver.execute_script(f"return Boolean({condition})"):
-        if time.monotonic() > end:
-            raise TimeoutError(condition)
-        time.sleep(0.1)
-
-
-def choose(driver: Any, name: str) -> None:
+def choose(page: Browser, name: str) -> None:
     time.sleep(1)  # a tab that was just opened
-    driver.execute_script("const i = document.querySelector('#model input'); i.focus(); i.click()")
+    page.run("const i = document.querySelector('#model input'); i.focus(); i.click()")
     options = "[...document.querySelectorAll('#model [role=option]')]"
     found = f"{options}.find((o) => o.textContent.includes({name!r}))"
-    wait(driver, found)
+    page.wait(found, PATIENCE)
     how = "new MouseEvent('mousedown', {bubbles: true})"
-    driver.execute_script(f"{found}.dispatchEvent({how}); document.activeElement.blur()")
+    page.run(f"{found}.dispatchEvent({how}); document.activeElement.blur()")
     time.sleep(3)  # until the map before it is gone
-    wait(driver, DONE)
+    page.wait(DONE, PATIENCE)
 
 
 def main() -> None:
     own = [f"scripts/make_pictures.py:{kind}" for kind in ("table", "series")]
     models = [word for name in ("efficientnet-lite0", *own) for word in ("--model", name)]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as profile:
         out = make_results(Path(folder))
-        with serve(str(out), *models) as address, browse() as driver:
-            driver.get(address)
+        with serve(str(out), *models) as address, drive(profile) as driver:
+            page = Browser(driver, address)
             tab = "document.querySelectorAll('[role=tab]')[{}].click()"
             name = f"{INSIDE % 'stage'}?.getElementById('name').textContent"
-            wait(driver, DONE)
+            page.wait(DONE, PATIENCE)
             choices = f"{INSIDE % 'picker'}.querySelectorAll('.choice')"
-            for thumb in (1, 0):
-                driver.execute_script(f"{choices}[{thumb}].click()")
-                wait(driver, f"{name}.includes({('cat', 'espresso')[thumb]!r})")
-                wait(driver, DONE)
-            shoot(driver, "ask")
-            driver.execute_script(tab.format(1))
-            wait(driver, f"{INSIDE % 'strips'}.querySelectorAll('canvas').length > 5")
-            shoot(driver, "compare")
-            driver.execute_script(tab.format(2))
-            wait(driver, f"{INSIDE % 'results'}.querySelectorAll('.choice').length === 30")
-            shoot(driver, "data_set")
-            driver.execute_script(tab.format(0))
+            for thumb, shown in ((1, "espresso"), (0, "cat")):
+                page.run(f"{choices}[{thumb}].click()")
+                page.wait(f"{name}.includes({shown!r})", PATIENCE)
+                page.wait(DONE, PATIENCE)
+            shoot(page, "ask")
+            page.run(tab.format(1))
+            page.wait(f"{INSIDE % 'strips'}.querySelectorAll('canvas').length > 5", PATIENCE)
+            shoot(page, "compare")
+            page.run(tab.format(2))
+            page.wait(f"{INSIDE % 'results'}.querySelectorAll('.choice').length === 30", PATIENCE)
+            shoot(page, "data_set")
+            page.run(tab.format(0))
             for kind in ("table", "series"):
-                choose(driver, f":{kind}")
-                shoot(driver, kind)
+                choose(page, f":{kind}")
+                shoot(page, kind)
 
 
 if __name__ == "__main__":

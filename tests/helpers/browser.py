@@ -29,20 +29,29 @@ def chromium(tmp_path_factory):
     """A driver of a headless Chromium without a network of its own; logs are kept."""
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         pytest.skip("browser tests need chromium and chromedriver: apt install chromium-driver")
-    webdriver = pytest.importorskip(
-        "selenium.webdriver", reason="browser tests need selenium: pip install selenium"
-    )
+    pytest.importorskip("selenium", reason="browser tests need selenium: pip install selenium")
+    with drive(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+@contextmanager
+def drive(profile):
+    """A driver of a headless Chromium with nothing but an empty profile."""
+    from selenium import webdriver
+
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     driver = webdriver.Chrome(options=options, service=service)
     # Elements get the focus even while another window is in front.
     driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
-    yield driver
-    driver.quit()
+    try:
+        yield driver
+    finally:
+        driver.quit()
 
 
 @pytest.fixture(scope="session")
