@@ -8,7 +8,6 @@ from sea_nn import (
     DSF,
     SEA,
     About,
-    CollapsedDSF,
     Constraints,
     Explanation,
     Running,
@@ -20,7 +19,6 @@ from sea_nn import (
     read_dataset,
 )
 from sea_nn.errors import AssumptionWarning, InputError, KindError
-from sea_nn.members.run import compute_maps
 from tests.helpers.functions import maps
 
 GOOD = maps(2, shape=(4, 5)).float()
@@ -132,22 +130,6 @@ def test_a_budget_beyond_all_sets_asks_about_all_of_them():
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        lambda array: SEAConfig(solver=array),
-        lambda array: SEAConfig(activation=array),
-        lambda array: DSF(4, init=array),
-        lambda array: maximize(DSF(4), 2, method=array),
-        lambda array: CollapsedDSF(array),
-        lambda array: SEA(torch.nn.Linear(2, 2), torch.tensor(0.0)),
-    ],
-)
-def test_an_array_in_the_place_of_something_else_is_refused_in_words(call):
-    with pytest.raises((InputError, KindError), match=r"must be|unknown activation|torch modules"):
-        call(np.zeros(2))
-
-
-@pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda e: e.average(None), "maps must be a dense tensor; got NoneType"),
@@ -182,11 +164,6 @@ def test_what_an_explanation_is_asked_wrongly_is_said(explained, call, message):
 def test_things_of_another_type_are_named(call):
     with pytest.raises(KindError, match=r"got (int|NoneType)"):
         call()
-
-
-def test_options_of_members_are_a_dict():
-    with pytest.raises(KindError, match="options must be a dict"):
-        compute_maps(torch.nn.Linear(6, 2), torch.ones(1, 6), options=3)
 
 
 @pytest.mark.parametrize("weights", [[1.0, 2.0], [-1.0, 1, 1], [float("nan"), 1, 1], [[1.0, 1, 1]]])

@@ -370,7 +370,7 @@ def test_words_say_value_or_probability(kind, x, tmp_path):
 
 @pytest.fixture
 def model_file(kind: str, tmp_path: Path) -> str:
-    columns, end = {**ENDS, "value": (1, nn.Identity())}[kind]
+    columns, end = ENDS[kind]
     path = tmp_path / "mine.py"
     path.write_text(
         "import torch\n"
@@ -393,19 +393,16 @@ def run_cli(model: str, out: Path, *options: str) -> dict:
     return dict(json.loads(result.stdout))
 
 
-def test_the_command_line_says_what_outputs_are(kind, model_file, tmp_path):
-    document = run_cli(model_file, tmp_path / "out", "--model-output", kind)
+def test_the_command_line_says_what_outputs_are_and_what_it_assumes(kind, model_file, tmp_path):
+    document = run_cli(model_file, tmp_path / "said", "--model-output", kind)
     (one,) = document["inputs"]
     unit = "value" if kind == "value" else "probability"
     assert one["output"] == kind
     assert unit in one["target"]
     assert one["predicted"][0][unit] == pytest.approx(one["target"][unit])
     assert not [c for c in document["checks"] if c["subject"] == "model"]
-
-
-def test_the_command_line_tells_what_it_assumes(kind, model_file, tmp_path):
-    document = run_cli(model_file, tmp_path / "out")
-    notes = [c["advice"] for c in document["checks"] if c["subject"] == "model"]
+    checks = run_cli(model_file, tmp_path / "assumed")["checks"]
+    notes = [c["advice"] for c in checks if c["subject"] == "model"]
     assert bool(notes) == (kind in ("probabilities", "labels", "value"))
     assert all("--model-output" in note for note in notes)
 

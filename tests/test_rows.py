@@ -108,7 +108,7 @@ def test_the_model_sees_no_row_beyond_the_budget(name, budget):
     assert Counting.seen <= budget * count
 
 
-def test_a_game_is_asked_with_all_of_its_budget():
+def test_a_game_is_asked_with_all_of_its_budget(tmp_path):
     """All answers of a game of 16 players in a table: no gradient, no members."""
     values = torch.rand(2**16, generator=torch.Generator().manual_seed(0))
     places, asked = 2 ** torch.arange(16), []
@@ -124,16 +124,9 @@ def test_a_game_is_asked_with_all_of_its_budget():
     assert e.maps.shape == (1, 0, 16)
     torch.testing.assert_close(e.gains.sum(), (values[-1] - values[0]))
     assert "no member explains this model" in str([check.message for check in e.checks])
-    assert e.summary()
-
-
-def test_an_explanation_without_members_is_kept_and_drawn(tmp_path):
-    Counting.limit = 10**9
-    e = SEA(NumpyModel(arrays), budget=40, output="logits").explain(torch.rand(2, 16))
     again = type(e).load(e.save(tmp_path / "e.safetensors"))
     assert again.methods == ()
-    assert again.evaluations == e.evaluations
-    assert again.assumed == e.assumed
+    assert (again.evaluations, again.assumed) == (e.evaluations, e.assumed)
     e.plot("strip", tmp_path / "strip.png")
     assert e[0].summary()
 

@@ -24,6 +24,11 @@ class Planted:
         return torch.stack([odds, torch.zeros_like(odds)], 1).softmax(1)
 
 
+def ask_arrays(rows):
+    """The same as a model of NumPy's arrays."""
+    return Planted()(torch.as_tensor(rows)).numpy()
+
+
 @pytest.fixture
 def background():
     return torch.rand(30, 6, generator=torch.Generator().manual_seed(1)) * 0.2
@@ -41,12 +46,8 @@ def test_answers_are_means_over_draws_of_the_background(background):
 def test_with_room_for_all_sets_order_and_gains_are_those_of_every_set(background):
     x = torch.ones(1, 6)
     background = background[:16]
-    e = SEA(
-        NumpyModel(lambda rows: Planted()(torch.as_tensor(rows)).numpy()),
-        budget=1100,
-        output="probabilities",
-    )
-    e = e.explain(x, target=0, background=background)
+    sea = SEA(NumpyModel(ask_arrays), budget=1100, output="probabilities")
+    e = sea.explain(x, target=0, background=background)
     truth = score_sets(Planted(), x[0], background, 0, Columns(6))
     best = greedy_order(truth, 6)
     assert e.order[0, 0] == best[0]
@@ -80,31 +81,22 @@ def test_few_questions_take_the_mean_of_the_background_and_many_draw_from_it(bac
 
 def test_a_budget_is_kept_with_draws(background):
     x = torch.rand(3, 6)
-    asked = []
-
-    def model(rows):
-        asked.append(len(rows))
-        return Planted()(torch.as_tensor(rows)).numpy()
-
-    e = SEA(NumpyModel(model), budget=560, output="probabilities").explain(x, background=background)
+    sea = SEA(NumpyModel(ask_arrays), budget=560, output="probabilities")
+    e = sea.explain(x, background=background)
     assert sum(e.provenance.evaluations.values()) <= 560 * 3
     assert sum(e.provenance.evaluations.values()) > 500 * 3
 
 
 def test_a_model_of_arrays_is_explained_by_asking_it(background):
-    e = SEA(
-        NumpyModel(lambda r: Planted()(torch.as_tensor(r)).numpy()),
-        budget=128,
-        output="probabilities",
-    ).explain(torch.ones(2, 6), background=background)
+    sea = SEA(NumpyModel(ask_arrays), budget=128, output="probabilities")
+    e = sea.explain(torch.ones(2, 6), background=background)
     assert e.methods == ()
     assert e.evaluations == {"members": 0, "questions": 64, "checks": 0}  # every set
     with pytest.raises(InputError, match="budget of 4 or more"):
         SEA(NumpyModel(lambda r: r), budget=3, output="logits").explain(torch.ones(2, 6))
+    sea = SEA(NumpyModel(lambda r: r), "saliency", budget=64, output="logits")
     with pytest.raises(MemberError):
-        SEA(NumpyModel(lambda r: r), "saliency", budget=64, output="logits").explain(
-            torch.ones(2, 6)
-        )
+        sea.explain(torch.ones(2, 6))
 
 
 def test_members_start_from_the_backgrounds_mean(background):
@@ -148,17 +140,15 @@ def test_groups_of_columns_have_names(background):
     ],
 )
 def test_a_background_that_does_not_fit_is_refused(wrong, error, match):
+    sea = SEA(Planted(), budget=64, output="probabilities")
     with pytest.raises(error, match=match):
-        SEA(Planted(), budget=64, output="probabilities").explain(
-            torch.ones(1, 6), background=wrong
-        )
+        sea.explain(torch.ones(1, 6), background=wrong)
 
 
 def test_asking_by_the_background_without_one_is_refused():
+    sea = SEA(Planted(), absent="background", budget=64, output="probabilities")
     with pytest.raises(InputError, match="background="):
-        SEA(Planted(), absent="background", budget=64, output="probabilities").explain(
-            torch.ones(1, 6)
-        )
+        sea.explain(torch.ones(1, 6))
 
 
 def test_questions_about_all_rows_share_full_passes():

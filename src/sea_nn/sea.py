@@ -10,7 +10,7 @@ torch.Size([2, 1, 8, 8])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch

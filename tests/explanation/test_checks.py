@@ -114,19 +114,13 @@ def test_zero_maps_of_members_are_no_verdict_beside_a_map():
 
 @pytest.mark.parametrize("budget", [None, 40])
 def test_members_that_disagree_are_told_only_where_the_map_rests_on_them(budget):
+    noise = torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+
     def one(model, x, target):
-        return (
-            torch.rand(256, generator=torch.Generator().manual_seed(0))
-            .view(1, 1, 16, 16)
-            .expand_as(x)
-        )
+        return noise[:1].expand_as(x)
 
     def other(model, x, target):
-        return (
-            torch.rand(256, generator=torch.Generator().manual_seed(1))
-            .view(1, 1, 16, 16)
-            .expand_as(x)
-        )
+        return noise[1:].expand_as(x)
 
     model = nn.Sequential(nn.Flatten(), nn.Linear(256, 2))
     e = SEA(model, (one, other), budget=budget).explain(torch.rand(1, 1, 16, 16))

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -196,21 +197,6 @@ def test_summary_names_what_matters():
     assert f"sensor {channel} at {step}, " in explain_series().summary()
 
 
-class Tags(HTMLParser):
-    """What a page holds: its elements and its text."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.tags, self.text = [], ""
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-
-    def handle_data(self, data):
-        self.text += data
-
-
 def test_notebook_view_is_one_frame_and_escapes_names():
     view = explain_images(5)._repr_html_()
     assert "the first 3 of 5 inputs" in view
@@ -218,9 +204,9 @@ def test_notebook_view_is_one_frame_and_escapes_names():
         names = None if e.feature_names is None else tuple(EVIL for _ in e.feature_names)
         checks = (Check("warn", EVIL, EVIL, EVIL),)
         hostile = replace(e, feature_names=names, labels=(EVIL,) * len(e), checks=checks)
-        page = Tags(hostile._repr_html_())
-        assert page.tags == ["iframe", "details", "summary", "pre"]
-        assert EVIL in page.text
+        page = hostile._repr_html_()
+        assert re.findall(r"<(\w+)", page) == ["iframe", "details", "summary", "pre"]
+        assert escape(EVIL) in page
 
 
 # ---- files ----------------------------------------------------------------------------------

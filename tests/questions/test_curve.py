@@ -10,26 +10,18 @@ from sea_nn import SEA, Explanation
 from sea_nn.errors import InputError
 from sea_nn.questions.absent import blur
 from sea_nn.questions.curve import choose_counts, predict_curve
-from tests.helpers.samples import build
+from tests.helpers.networks import build_pooled, draw_bright
+
+
+model, x = build_pooled(), draw_bright()
 
 
 @pytest.fixture(scope="module")
-def model():
-    layers = (nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten())
-    return build(0, *layers, nn.Linear(128, 3))
-
-
-@pytest.fixture(scope="module")
-def x():
-    return torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(1)) * 4
-
-
-@pytest.fixture(scope="module")
-def explanation(model, x):
+def explanation():
     return SEA(model, budget=150).explain(x, target=[0, 1], labels=["a", "b", "c"])
 
 
-def test_points_are_what_the_model_says(model, x, explanation):
+def test_points_are_what_the_model_says(explanation):
     e = explanation
     assert e.curve.counts.tolist() == [0, 4, 8, 16, 32, 64]
     for k, p in enumerate(e.curve.counts.tolist()):
@@ -59,18 +51,9 @@ def test_points_cost_at_most_a_twelfth_of_the_questions():
 
 
 def test_where_every_set_was_asked_nothing_more_is():
-    asked = []
-
-    class Counter(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = build(3, nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
-
-        def forward(self, x):
-            asked.append(len(x))
-            return self.inner(x)
-
-    model, x = Counter().eval(), torch.randn(2, 5, generator=torch.Generator().manual_seed(2))
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2)).eval()
+    x = torch.randn(2, 5, generator=torch.Generator().manual_seed(2))
     e = SEA(model, ("saliency",), budget=60).explain(x, target=1)
     assert sum(e.provenance.evaluations.values()) / 2 <= 2 + 32
     for k, p in enumerate(e.curve.counts.tolist()):
@@ -92,7 +75,7 @@ def test_curves_and_rankings_are_saved_and_sliced(explanation, tmp_path):
     )
 
 
-def test_ranking_is_the_models_own(model, x, explanation):
+def test_ranking_is_the_models_own(explanation):
     probabilities = model(x).softmax(1)
     for i, names in enumerate(explanation.ranking.names):
         best = probabilities[i].argsort(descending=True).tolist()
