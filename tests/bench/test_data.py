@@ -38,11 +38,7 @@ def make(tmp_path: Path) -> Callable[[str], Path]:
 # Every set.
 
 
-def test_every_set_but_fashion_is_made_by_these_tests():
-    assert set(data.names()) == {"fashion", *MAKERS}
-
-
-@pytest.mark.parametrize("name", list(MAKERS))
+@pytest.mark.parametrize("name", data.names()[1:])
 def test_every_item_gives_a_view_that_lines_up(name, make):
     loaded = data.load(name, make(name), "all")
     assert len(loaded) == len({item.name for item in loaded}) > 0
@@ -63,7 +59,7 @@ def test_every_item_gives_a_view_that_lines_up(name, make):
 
 
 @pytest.mark.parametrize("name", list(MAKERS))
-def test_a_missing_set_says_where_to_get_it(name, monkeypatch):
+def test_a_missing_set_says_where_to_get_it(name, monkeypatch, tmp_path):
     info = data.describe(name)
     monkeypatch.delenv("SEA_NN_DATA", raising=False)
     with pytest.raises(InputError) as caught:
@@ -73,13 +69,8 @@ def test_a_missing_set_says_where_to_get_it(name, monkeypatch):
     monkeypatch.setenv("SEA_NN_DATA", "/no/such/folder")
     with pytest.raises(InputError, match=f"no folder /no/such/folder/{info.folder}"):
         data.load(name)
-
-
-@pytest.mark.parametrize("name", list(MAKERS))
-def test_an_empty_folder_says_what_is_missing(name, tmp_path):
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=str(tmp_path)):  # an empty folder
         data.load(name, tmp_path, "all")
-    assert str(tmp_path) in str(caught.value)
 
 
 def test_wrong_names_and_options_are_refused(make):
@@ -135,10 +126,8 @@ def test_a_box_covers_the_same_pixels_as_its_mask(size, draw):
 
 
 def test_a_box_outside_the_view_is_left_out():
-    preprocess = Preprocess(resize=20, crop=20)
-    assert fit_box((0.0, 0.0, 5.0, 20.0), (60, 20), preprocess) is None
     item = Item("a", lambda: Image.new("RGB", (60, 20)), boxes=((0.0, 0.0, 5.0, 20.0),))
-    assert item.view(preprocess).boxes == ()
+    assert item.view(Preprocess(resize=20, crop=20)).boxes == ()
 
 
 def test_a_graded_mask_of_another_resolution_keeps_its_shades():
@@ -161,6 +150,7 @@ def test_an_unknown_mask_names_the_known_ones(make):
 
 def test_copies_never_cross_the_split(make):
     folder = make("btd")
+    assert torch.bincount(data.load("btd", folder).labels).tolist() == [3, 3]
     save(smooth(0), folder / "no" / "copy.png")
     save(smooth(1).resize((133, 100), Image.Resampling.BICUBIC), folder / "no" / "bigger.png")
     save(smooth(2), folder / "yes" / "conflict.png")
@@ -178,10 +168,6 @@ def test_copies_never_cross_the_split(make):
     assert sides["yes/doubtful.png"] == sides["no/3 no.png"]
 
 
-def test_the_tumour_split_keeps_the_shares(make):
-    assert torch.bincount(data.load("btd", make("btd")).labels).tolist() == [3, 3]
-
-
 def test_a_patient_on_both_sides_is_refused(make):
     folder = make("lgg")
     assert not {i.group for i in data.load("lgg", folder, "train")} & {
@@ -193,19 +179,16 @@ def test_a_patient_on_both_sides_is_refused(make):
         data.load("lgg", folder)
 
 
-def test_bird_masks_and_boxes_agree(make):
+def test_birds_and_imagenet_have_their_boxes(make):
+    loaded = data.load("imagenet", make("imagenet"))
+    assert loaded[0].boxes == ((5.0, 5.0, 20.5, 20.0), (30.0, 10.0, 50.0, 30.0))
+    assert [loaded.classes[item.label or 0] for item in loaded] == ["tench", "tabby"]
     birds = data.load("cub20", make("cub20"), "test")
     assert birds.classes == ("Black Crow", "Red Kite")
     assert birds.labels.tolist() == [0, 1]
     view = birds[0].view(Preprocess(resize=(40, 60), crop=(40, 60)))
     assert view.mask is not None
     assert (view.mask >= 0.5).equal(fill_boxes(view.boxes, 40, 60))
-
-
-def test_imagenet_pictures_keep_all_their_boxes(make):
-    loaded = data.load("imagenet", make("imagenet"))
-    assert loaded[0].boxes == ((5.0, 5.0, 20.5, 20.0), (30.0, 10.0, 50.0, 30.0))
-    assert [loaded.classes[item.label or 0] for item in loaded] == ["tench", "tabby"]
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -333,14 +316,11 @@ def test_a_field_of_the_wrong_kind_is_named(name, file, column, wanted, value, t
         data.load(name, tmp_path, "all")
 
 
-def test_a_table_that_is_none_is_named(tmp_path):
+def test_a_table_or_a_box_that_is_none_is_named(tmp_path):
     make_lgg(tmp_path)
     (tmp_path / "labels.csv").write_bytes(b"file,patient,tumour,split\n\xff\xfe,1,1,test\n")
     with pytest.raises(InputError, match=r"labels.csv is no CSV file in UTF-8"):
         data.load("lgg", tmp_path, "all")
-
-
-def test_a_box_that_is_none_is_named(tmp_path):
     make_tiny(tmp_path)
     path = next(tmp_path.rglob("val_annotations.txt"))
     lines = path.read_text().splitlines()

@@ -5,7 +5,6 @@ import pytest
 import torch
 from PIL import Image
 
-from sea_bench.catalogue import find_experiments
 from sea_bench.data import Item
 from sea_bench.experiments.comparison import Comparison, Map
 from sea_bench.experiments.experiment import Compared, Findings, Run
@@ -146,11 +145,6 @@ def test_the_page_says_how_far_ours_are_from_the_best_of_the_others(tmp_path):
     line = next(line for line in text.splitlines() if line.startswith("| gini"))
     assert "good" in line  # the best of the others
     assert "| *-" in line  # ours is behind it
-
-
-def test_the_groups_of_the_learned_function():
-    counts = {"predicts": 8, "budgets": 7, "mass": 4, "smallest": 1, "twice": 2}
-    assert {group: len(find_experiments(group)) for group in counts} == counts
 
 
 class EitherHalf(torch.nn.Module):
