@@ -157,48 +157,46 @@ def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:
 
 def _of_maps(
     name: str, measures: str, compute: Callable[[MapBatch], Tensor], *needs: str
-) -> tuple[str, Callable[[], Metric]]:
+) -> dict[str, Callable[..., Metric]]:
     """A metric of the maps alone, between 0 and 1, that has no options."""
 
     def run(batch: MapBatch) -> MetricValues:
         return MetricValues(compute(batch))
 
-    return name, lambda: Metric(name, "higher", (0.0, 1.0), measures, frozenset(needs), run)
+    return {name: lambda: Metric(name, "higher", (0.0, 1.0), measures, frozenset(needs), run)}
 
 
-METRICS: dict[str, Callable[..., Metric]] = dict(
-    (
-        ("aupc_pixels", aupc_pixels),
-        ("aupc_windows", aupc_windows),
-        ("aupc_authors", aupc_authors),
-        ("deletion", deletion),
-        ("insertion", insertion),
-        ("jaccard", jaccard),
-        _of_maps(
-            "relevance_mass",
-            "Which share of the map's total lies on the object.",
-            lambda batch: concentration.relevance_mass(batch.maps, batch.masks),
-            "masks",
-        ),
-        _of_maps(
-            "rank_accuracy",
-            "Which share of the most relevant positions, as many as the object has, lies on it.",
-            lambda b: concentration.rank_accuracy(b.maps, b.masks, b.seed, b.first),
-            "masks",
-        ),
-        _of_maps(
-            "pointing_game",
-            "Whether the single most relevant position lies on the object.",
-            lambda batch: concentration.pointing_game(batch.maps, batch.masks),
-            "masks",
-        ),
-        _of_maps(
-            "gini",
-            "How far the map concentrates on few positions (0: even, 1: a single one).",
-            lambda batch: concentration.gini(batch.maps),
-        ),
-    )
-)
+METRICS: dict[str, Callable[..., Metric]] = {
+    "aupc_pixels": aupc_pixels,
+    "aupc_windows": aupc_windows,
+    "aupc_authors": aupc_authors,
+    "deletion": deletion,
+    "insertion": insertion,
+    "jaccard": jaccard,
+    **_of_maps(
+        "relevance_mass",
+        "Which share of the map's total lies on the object.",
+        lambda batch: concentration.relevance_mass(batch.maps, batch.masks),
+        "masks",
+    ),
+    **_of_maps(
+        "rank_accuracy",
+        "Which share of the most relevant positions, as many as the object has, lies on it.",
+        lambda b: concentration.rank_accuracy(b.maps, b.masks, b.seed, b.first),
+        "masks",
+    ),
+    **_of_maps(
+        "pointing_game",
+        "Whether the single most relevant position lies on the object.",
+        lambda batch: concentration.pointing_game(batch.maps, batch.masks),
+        "masks",
+    ),
+    **_of_maps(
+        "gini",
+        "How far the map concentrates on few positions (0: even, 1: a single one).",
+        lambda batch: concentration.gini(batch.maps),
+    ),
+}
 
 
 def get_metric(name: str | Metric) -> Metric:

@@ -121,11 +121,11 @@ class TextModel:
             row["input_ids"] = torch.where(kept, row["input_ids"], instead)
             if self.absent == "pad":
                 row["attention_mask"] = row["attention_mask"] * kept
-        more = {"input_ids": tail, "attention_mask": (1,) * len(tail)}
-        for name, values in row.items() if tail else ():
-            after = values.new_tensor(more.get(name, (0,) * len(tail)))
-            row[name] = torch.cat([values, after])
-        return row
+        more, none = {"input_ids": tail, "attention_mask": (1,) * len(tail)}, (0,) * len(tail)
+        return {
+            name: torch.cat([values, values.new_tensor(more.get(name, none))])
+            for name, values in row.items()
+        }
 
     def fit(self, length: int) -> int:
         """How many rows of a length fit into one pass."""
