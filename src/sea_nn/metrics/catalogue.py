@@ -19,57 +19,36 @@ from sea_nn.config import check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics import concentration
 from sea_nn.metrics.curve import simpson, trapezoid
-from sea_nn.metrics.map_batch import (
-    MapBatch,
-    Metric,
-    MetricValues,
-    PerturbationKind,
-    PointOutputs,
-    ScoreKind,
-)
+from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues, PerturbationKind, PointOutputs
 from sea_nn.questions.absent import PERTURBATIONS
 
-POINTS = 8
+WINDOWS = 7
 STEPS = 28
-SCORES = ("probability", "logit")
 UNBOUNDED = (-math.inf, math.inf)
 
 
-def deletion(
-    perturbation: PerturbationKind = "blur",
-    *,
-    steps: int | None = None,
-    score: ScoreKind = "probability",
-) -> Metric:
+def deletion(perturbation: PerturbationKind = "blur", *, steps: int | None = None) -> Metric:
     """Hide the most relevant positions first; area under the class score over the share hidden.
 
     Args:
         perturbation: how positions are hidden.
         steps: equal steps to everything hidden; left out 28, or one a position where there are
             fewer.
-        score: the class's "probability", or its "logit": the model's output as it is.
     """
     measures = "How fast the class score falls as the most relevant positions are hidden."
-    return _by_pixels("deletion", measures, perturbation, steps, score)
+    return _by_pixels("deletion", measures, perturbation, steps)
 
 
-def insertion(
-    perturbation: PerturbationKind = "blur",
-    *,
-    steps: int | None = None,
-    score: ScoreKind = "probability",
-) -> Metric:
+def insertion(perturbation: PerturbationKind = "blur", *, steps: int | None = None) -> Metric:
     """Show the most relevant positions first; area under the class score over the share shown.
 
     The arguments are those of ``deletion``.
     """
     measures = "How fast the class score rises as the most relevant positions are shown."
-    return _by_pixels("insertion", measures, perturbation, steps, score)
+    return _by_pixels("insertion", measures, perturbation, steps)
 
 
-def aupc_pixels(
-    perturbation: PerturbationKind = "black", *, score: ScoreKind = "probability"
-) -> Metric:
+def aupc_pixels(perturbation: PerturbationKind = "black") -> Metric:
     """Hide the top 1/28 of the pixels at a time; area under the score, steps 1 apart [M13].
 
     It is 28 times ``deletion``, in the unit the paper reports for brain tumours.
@@ -77,16 +56,10 @@ def aupc_pixels(
     measures = (
         "How fast the class score falls as the most relevant pixels are hidden, in equal steps."
     )
-    return _by_pixels("aupc_pixels", measures, perturbation, None, score)
+    return _by_pixels("aupc_pixels", measures, perturbation, None)
 
 
-def aupc_windows(
-    perturbation: PerturbationKind = "noise",
-    *,
-    size: int | None = None,
-    points: int = POINTS,
-    score: ScoreKind = "probability",
-) -> Metric:
+def aupc_windows(perturbation: PerturbationKind = "noise", *, size: int | None = None) -> Metric:
     """Hide windows by mean relevance, none over another; area under the score [M13].
 
     The curve has 8 points: the intact input and 7 windows. Where greedy windows leave no room for
@@ -95,25 +68,21 @@ def aupc_windows(
     Args:
         perturbation: how windows are hidden.
         size: side of a window; left out 16, or 8 for images under 64 pixels, as in the paper.
-        points: points of the curve.
-        score: the class's "probability" or its "logit".
     """
-    trace = _by_windows(perturbation, size, points, True, "their curves stay at the last value")
+    trace = _by_windows(perturbation, size, True, "their curves stay at the last value")
 
     def compute(batch: MapBatch) -> MetricValues:
         answers, _, notes = trace(batch)
-        curve = answers.read_as(score)
-        return MetricValues(trapezoid(curve), curve, notes)
+        return MetricValues(trapezoid(answers.score), answers.score, notes)
 
     measures = (
         "How fast the class score falls as the windows of the largest mean relevance are hidden."
     )
-    return _of_answers("aupc_windows", perturbation, measures, compute, score, points - 1, "image")
+    bounds = (0.0, float(WINDOWS))
+    return _of_answers("aupc_windows", perturbation, measures, compute, bounds, "image")
 
 
-def aupc_authors(
-    perturbation: PerturbationKind = "noise", *, size: int | None = None, points: int = POINTS
-) -> Metric:
+def aupc_authors(perturbation: PerturbationKind = "noise", *, size: int | None = None) -> Metric:
     """AUPC as the authors' published code computes it [M13], to compare with the paper's figures.
 
     The score is the class's logit over its absolute value for the intact input (nan where that is
@@ -124,7 +93,7 @@ def aupc_authors(
     noise in [0, 1] of the pixel scale; on Fashion-MNIST, whose inputs ran to 255, that is black:
     use ``aupc_authors:black`` for inputs in [0, 1].
     """
-    trace = _by_windows(perturbation, size, points, False, "their areas cover fewer points")
+    trace = _by_windows(perturbation, size, False, "their areas cover fewer points")
 
     def compute(batch: MapBatch) -> MetricValues:
         if bool((batch.maps < 0).any()):
@@ -139,7 +108,7 @@ def aupc_authors(
     measures = (
         "AUPC in the form of the paper's code: logit relative to the intact input's, by windows."
     )
-    return _of_answers("aupc_authors", perturbation, measures, compute, "logit", 1, "image")
+    return _of_answers("aupc_authors", perturbation, measures, compute, UNBOUNDED, "image")
 
 
 def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:
@@ -248,9 +217,7 @@ def describe_metrics() -> str:
     return "\n".join(lines)
 
 
-def _by_pixels(
-    name: str, measures: str, how: PerturbationKind, steps: int | None, score: ScoreKind
-) -> Metric:
+def _by_pixels(name: str, measures: str, how: PerturbationKind, steps: int | None) -> Metric:
     """A metric of what the model says as positions are hidden or shown in equal steps."""
     insert, summed = name == "insertion", name == "aupc_pixels"
     if steps is not None:
@@ -258,14 +225,31 @@ def _by_pixels(
 
     def compute(batch: MapBatch) -> MetricValues:
         last = min(STEPS, batch.n) if steps is None else steps
-        curve = batch.trace_pixels(how, last, insert).read_as(score)
-        each = 1.0 if summed else 1 / last
+        curve = batch.trace_pixels(how, last, insert).score
         notes = (f"{STEPS} steps were asked for, and there are {batch.n} positions: one a step",)
         short = summed and last < STEPS
-        return MetricValues(trapezoid(curve, each), curve, notes if short else ())
+        area = trapezoid(curve, 1.0 if summed else 1 / last)
+        return MetricValues(area, curve, notes if short else ())
 
-    found = _of_answers(name, how, measures, compute, score, STEPS if summed else 1)
+    bounds = (0.0, float(STEPS) if summed else 1.0)
+    found = _of_answers(name, how, measures, compute, bounds)
     return replace(found, direction="higher") if insert else found
+
+
+def _by_windows(
+    how: PerturbationKind, size: int | None, edge: bool, then: str
+) -> Callable[[MapBatch], tuple[PointOutputs, Tensor, tuple[str, ...]]]:
+    """What the model says as windows go, how many there was room for, and what that means."""
+    if size is not None:
+        check_whole("size", size, 1)
+
+    def trace(batch: MapBatch) -> tuple[PointOutputs, Tensor, tuple[str, ...]]:
+        side = size if size is not None else 8 if min(batch.maps.shape[2:]) < 64 else 16
+        answers, found = batch.trace_windows(how, side, WINDOWS, edge)
+        said = f"fewer than {WINDOWS} windows fit into some maps; {then}"
+        return answers, found, (said,) if bool((found < WINDOWS).any()) else ()
+
+    return trace
 
 
 def _of_answers(
@@ -273,37 +257,16 @@ def _of_answers(
     how: PerturbationKind,
     measures: str,
     compute: Callable[[MapBatch], MetricValues],
-    score: ScoreKind,
-    most: float,
+    bounds: tuple[float, float],
     *needs: str,
 ) -> Metric:
-    """A metric of what the model answers; of probabilities it is at most ``most``."""
+    """A metric of what the model answers, better the lower it is."""
     if isinstance(how, str) and how not in PERTURBATIONS:
         raise InputError(
             f"there is no perturbation {how!r}; choose from {', '.join(PERTURBATIONS)}"
         )
-    if score not in SCORES:
-        raise InputError(f"score must be one of {', '.join(map(repr, SCORES))}; got {score!r}")
     label = f"{name}:{how if isinstance(how, str) else 'values'}"
-    bounds = (0.0, float(most)) if score == "probability" else UNBOUNDED
     return Metric(label, "lower", bounds, measures, frozenset({"model", *needs}), compute)
-
-
-def _by_windows(
-    how: PerturbationKind, size: int | None, points: int, edge: bool, then: str
-) -> Callable[[MapBatch], tuple[PointOutputs, Tensor, tuple[str, ...]]]:
-    """What the model says as windows go, how many there was room for, and what that means."""
-    check_whole("points", points, 2)
-    if size is not None:
-        check_whole("size", size, 1)
-
-    def trace(batch: MapBatch) -> tuple[PointOutputs, Tensor, tuple[str, ...]]:
-        side = size if size is not None else 8 if min(batch.maps.shape[2:]) < 64 else 16
-        answers, found = batch.trace_windows(how, side, points - 1, edge)
-        said = f"fewer than {points - 1} windows fit into some maps; {then}"
-        return answers, found, (said,) if bool((found < points - 1).any()) else ()
-
-    return trace
 
 
 def _read_number(text: str) -> object:

@@ -17,7 +17,6 @@ from sea_nn.questions.absent import Bounds, prepare
 
 T = TypeVar("T")
 PerturbationKind = str | Tensor
-ScoreKind = Literal["probability", "logit"]
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,6 @@ class PointOutputs:
         """From what ``read`` returns, [..., 3]."""
         score, logit, predicted = table.unbind(-1)
         return cls(score, logit, predicted > 0)
-
-    def read_as(self, kind: ScoreKind) -> Tensor:
-        """Return the answers as the score of a curve."""
-        return self.score if kind == "probability" else self.logit
 
 
 def read(probe: Probe, outputs: Tensor, rows: Tensor) -> Tensor:
