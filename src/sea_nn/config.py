@@ -175,31 +175,21 @@ class SEAConfig:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "SEAConfig":
-        """Build from plain values; an unknown name is an error that lists the known ones."""
+        """Build from plain values, as ``to_dict`` gives them."""
         if not isinstance(fields, dict):
             raise KindError(
                 f'settings are a dict, such as {{"epochs": 20}}; got {type(fields).__name__}'
             )
         return cls(**fields)
 
-    def to_json(self) -> str:
-        """The configuration as JSON."""
-        return json.dumps(self.to_dict(), indent=2)
-
     @classmethod
     def from_json(cls, text: str) -> "SEAConfig":
-        """Read what ``to_json`` wrote."""
+        """Read a JSON object of settings."""
         return cls.from_dict(_parse("JSON", json.loads, text))
-
-    def to_toml(self) -> str:
-        """The configuration as TOML; a setting that is None is left out."""
-        # A JSON scalar or array of scalars is valid TOML too.
-        lines = [f"{k} = {json.dumps(v)}" for k, v in self.to_dict().items() if v is not None]
-        return "\n".join(lines) + "\n"
 
     @classmethod
     def from_toml(cls, text: str) -> "SEAConfig":
-        """Read what ``to_toml`` wrote."""
+        """Read a TOML file's settings; one that is None is left out."""
         return cls.from_dict(_parse("TOML", tomllib.loads, text))
 
 

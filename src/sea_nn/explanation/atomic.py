@@ -9,7 +9,6 @@ import platform
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +17,6 @@ from typing import IO, Any
 from sea_nn.errors import InputError, KindError
 
 _PREFIX = ".sea-"
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
 
 
 def check_path(path: Any) -> Path:
@@ -37,30 +29,22 @@ def check_path(path: Any) -> Path:
 def find_target(path: Any) -> Path:
     """Return the place that ``path`` means, links followed, if a file may be written there.
 
-    Raises:
-        InputError: a folder, device, pipe or socket is there; it would be replaced.
+    A folder, device or pipe that is there would be replaced, and is refused.
     """
     path = check_path(path)
     try:
         target: Path = path.resolve()
-        kind = stat.S_IFMT(target.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return target
+        if target.is_file() or not target.exists():
+            return target
     except (RuntimeError, ValueError) as error:  # links in a circle; a NUL in the name
         raise InputError(f"{str(path)!r} is no place for a file ({error})") from error
-    if kind != stat.S_IFREG:
-        found = _KINDS.get(kind, "no regular file")
-        raise InputError(f"{path} is {found}, and a file is to be written: choose another name")
-    return target
+    found = "a folder" if target.is_dir() else "a device or a pipe"
+    raise InputError(f"{path} is {found}, and a file is to be written: choose another name")
 
 
 @contextmanager
 def write_atomically(path: str | Path) -> Iterator[IO[bytes]]:
-    """Open a file that takes the place of ``path`` only once it is complete.
-
-    Raises:
-        InputError: something that is not a regular file is there.
-    """
+    """Open a file that takes the place of ``path`` only once it is complete."""
     target = find_target(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = _name_draft(target.parent)
@@ -70,7 +54,12 @@ def write_atomically(path: str | Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
-        _sync_folder(target.parent)
+        if os.name != "nt":  # which opens no folders; a rename should outlast a power failure
+            place = os.open(target.parent, os.O_RDONLY)
+            try:
+                os.fsync(place)
+            finally:
+                os.close(place)
     except OSError as error:
         if error.filename == str(draft):
             error.filename = str(path)  # the name that the caller knows
@@ -102,17 +91,6 @@ def remove_stale(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename outlast a power failure, before anything that relies on it is written."""
-    if os.name == "nt":  # which opens no folders
-        return
-    place = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(place)
-    finally:
-        os.close(place)
 
 
 def _name_draft(parent: Path) -> Path:

@@ -37,7 +37,7 @@ from sea_nn.questions.maps import smooth_cells
 FORMAT, VERSION, SUFFIX = "sea_nn.explanation", 1, ".safetensors"
 Made = TypeVar("Made")
 Array = np.ndarray[Any, Any]
-NAMED = ("methods", "labels", "feature_names")
+PLAIN = ("kind", "view", "feature_shape", "methods", "labels", "feature_names", "texts")
 FUNCTION = Field("", torch.float64, np.float64)  # any part of a function; none is in the table
 
 
@@ -54,22 +54,21 @@ def write_file(path: str | Path, e: Any) -> Path:
     derived = _place(e.order, e.gains.float(), e.features, tuple(e.attribution.shape))
     if torch.equal(derived, e.attribution.float()):
         del tensors["attribution"]
-    grid = e.features is not None and _is_grid(e.features, e.feature_shape, e.shape)
+    cells = _number_cells(e.feature_shape, e.shape)
+    grid = e.features is not None and cells is not None and torch.equal(cells, e.features.cpu())
     if grid:
         del tensors["features"]
-    if e.against is not None and not bool(e.against.any()):
-        del tensors["against"]
-    facts = {
+    facts: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "one_channel": e.attribution.ndim == e.maps.ndim,
         "grid": grid,
-        **{name: getattr(e, name) for name in ("kind", "view", "feature_shape", *NAMED)},
+        **{name: getattr(e, name) for name in PLAIN},
         "checks": [asdict(check) for check in e.checks],
         "provenance": asdict(e.provenance),
+        "parts": [asdict(part) for part in e.parts],
+        "ranking": None if e.ranking is None else e.ranking.names,
     }
-    if e.ranking is not None:
-        facts["ranking"] = e.ranking.names
     if e.function is not None:
         parts = e.function.parts()
         near = "near" in parts and torch.equal(parts["near"], smooth_cells(e.feature_shape))
@@ -77,10 +76,6 @@ def write_file(path: str | Path, e: Any) -> Path:
             del parts["near"]
         tensors |= {f"function.{k}": _pack(part, FUNCTION, e.order) for k, part in parts.items()}
         facts["function"] = {"link": e.function.link, "near": near}
-    if e.texts is not None:
-        facts["texts"] = e.texts
-    if e.parts:
-        facts["parts"] = [asdict(part) for part in e.parts]
     # One entry only: safetensors writes several in no fixed order, and equal explanations should
     # make equal files.
     with write_atomically(target) as file:
@@ -99,7 +94,12 @@ def read_file(path: str | Path, make: Callable[..., Made]) -> Made:
         raise InputError(f"{source} is a folder; give the file that Explanation.save wrote")
     try:
         with safe_open(source, framework="numpy") as file:
-            facts = _read_facts(file.metadata() or {}, source)
+            header = file.metadata() or {}
+            if FORMAT not in header:
+                raise InputError(
+                    f"{source} is a safetensors file, but not an explanation; "
+                    "give one that Explanation.save wrote"
+                )
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
         raise InputError(f"there is no file {str(source)!r}; check its name") from error
@@ -111,49 +111,29 @@ def read_file(path: str | Path, make: Callable[..., Made]) -> Made:
             f"{source} is not a whole safetensors file ({error}): it was cut short or is something "
             "else; make the explanation again with SEA.explain(...).save(path)"
         ) from error
-    try:
-        return make(**_restore(tensors, facts))
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as e:
-        raise InputError(f"{source} is damaged: its parts do not fit together ({e})") from e
-
-
-def _read_facts(header: dict[str, str], source: Path) -> dict[str, Any]:
-    """What the header says, once it is known to be an explanation of a format we can read."""
-    if FORMAT not in header:
-        raise InputError(
-            f"{source} is a safetensors file, but not an explanation; "
-            "give one that Explanation.save wrote"
-        )
+    version: Any = None
     try:
         facts = dict(json.loads(header[FORMAT]))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{source} is damaged: its header cannot be read ({error})") from error
-    version = facts.get("version")
-    if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= VERSION:
-        raise InputError(
-            f"{source} has format version {version!r}, and this sea-nn reads up to {VERSION}; "
-            "upgrade with: pip install --upgrade sea-nn"
-        )
-    return facts
+        version = facts["version"]
+        if type(version) is int and 1 <= version <= VERSION:
+            return make(**_restore(tensors, facts))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as e:
+        raise InputError(f"{source} is damaged: its parts do not fit together ({e})") from e
+    raise InputError(
+        f"{source} has format version {version!r}, and this sea-nn reads up to {VERSION}; "
+        "upgrade with: pip install --upgrade sea-nn"
+    )
 
 
 def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of an explanation, from what a file holds."""
-    feature_shape = tuple(facts["feature_shape"])
-    if not all(isinstance(n, int) and 0 < n < 1 << 32 for n in feature_shape):
-        raise ValueError(f"features of shape {facts['feature_shape']}")
-    made: dict[str, Any] = {name: _names(facts[name]) for name in NAMED}
-    made["kind"], made["view"] = _names([facts["kind"], facts.get("view", "")]) or ("", "")
+    """The attributes of an explanation, from what a file holds; release 0.1 wrote less."""
+    made: dict[str, Any] = {name: facts[name] for name in PLAIN if facts.get(name) is not None}
+    made["feature_shape"] = feature_shape = tuple(facts["feature_shape"])
     made["checks"] = tuple(Check(**check) for check in facts["checks"])
-    for check in made["checks"]:
-        _names(asdict(check).values())
     made["provenance"] = Provenance(**facts["provenance"])
-    if facts.get("parts"):
-        made["parts"] = tuple(Part(**part) for part in facts["parts"])
-    if facts.get("texts") is not None:
-        made["texts"] = tuple(_names(text) for text in facts["texts"])
+    made["parts"] = tuple(Part(**part) for part in facts.get("parts") or ())
     n = tensors["order"].shape[1]
-    inner: dict[str, dict[str, Tensor]] = {}  # of the tensors that have others as their parts
+    inner: dict[str, dict[str, Any]] = {}  # of the tensors that have others as their parts
     for name, values in tensors.items():
         head, _, tail = name.partition(".")
         field = FUNCTION if head == "function" else FIELDS.get(name)
@@ -166,16 +146,13 @@ def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]
             made[name] = value
     order, shape = made["order"], tuple(made["maps"].shape[2:])
     if facts["grid"]:
-        made["features"] = _grid(feature_shape, shape)
+        made["features"] = _number_cells(feature_shape, shape)
     if "attribution" not in made:
-        one = facts.get("one_channel", made["kind"] == "image")
-        if not isinstance(one, bool):
-            raise ValueError(f"one_channel is {one!r}")
-        full = (len(order), 1, *shape) if one else (len(order), *shape)
+        one = (1,) if facts.get("one_channel", made["kind"] == "image") else ()
+        full = (len(order), *one, *shape)
         made["attribution"] = _place(order, made["gains"], made.get("features"), full)
     if "asked" in inner:
         made["asked"] = Asked(**inner["asked"])
-    if "asked" in inner or "texts" in made:
         made.setdefault("against", torch.zeros_like(made["attribution"]))
     if "function" in inner:
         build = (SeveralFunctions if "0.all" in inner["function"] else SetFunction).build
@@ -186,9 +163,8 @@ def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]
     if "curve" in inner:
         made["curve"] = Curve(**inner["curve"])
     if facts.get("ranking"):
-        names = tuple(_names(row) or () for row in facts["ranking"])
-        made["ranking"] = Ranking(**inner["ranking"], names=names)
-    return made | {"feature_shape": feature_shape}
+        made["ranking"] = Ranking(**inner["ranking"], names=tuple(map(tuple, facts["ranking"])))
+    return made
 
 
 def _pack(value: Tensor, field: Field, order: Tensor) -> Array:
@@ -224,22 +200,8 @@ def _place(order: Tensor, gains: Tensor, features: Tensor | None, shape: tuple[i
     return by_feature.gather(1, index).reshape(shape)
 
 
-def _grid(feature_shape: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
-    """Features of a plain grid of cells over a map: int64 [1, *shape]."""
+def _number_cells(feature_shape: tuple[int, ...], shape: tuple[int, ...]) -> Tensor | None:
+    """Features of a plain grid of cells over a map, int64 [1, *shape]; None if they are none."""
     if len(feature_shape) != len(shape) or len(shape) < 2:
-        raise InputError(f"a grid of {feature_shape} does not cover maps of shape {shape}")
-    return number_cells(feature_shape, shape).unsqueeze(0)
-
-
-def _is_grid(features: Tensor, feature_shape: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    if len(feature_shape) != len(shape) or len(shape) < 2 or features.shape[0] != 1:
-        return False
-    return torch.equal(_grid(feature_shape, shape), features.cpu().to(torch.int64))
-
-
-def _names(names: Any) -> tuple[str, ...] | None:
-    if names is None:
         return None
-    if not all(isinstance(name, str) for name in names):
-        raise ValueError(f"names that are no texts: {list(names)}")
-    return tuple(names)
+    return number_cells(feature_shape, shape).unsqueeze(0)

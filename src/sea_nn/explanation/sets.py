@@ -127,7 +127,10 @@ class FeatureSets(Contents):
                 one), False for those whose removal is expected to break it (of two copies both);
                 None: the order found, which serves both wishes.
         """
-        order = self.order if keep is None else self._find_wish(keep)
+        order = self.order
+        if keep is not None:
+            asked = self._find_asked()
+            order = asked.keep if keep else asked.remove
         return order[:, : self.count(p)]
 
     def top_mask(self, p: int | float, keep: bool | None = None) -> Tensor:
@@ -185,11 +188,9 @@ class FeatureSets(Contents):
         # A map that is zero everywhere has no top: ties would light its first features.
         alive = (others.flatten(2).amax(2) > 0)[..., None, None]
         chosen = binarize(self.average(others), counts) & alive
-        rows = torch.stack(
-            [torch.stack([self.spread(s) for s in row.unbind(1)], 1) for row in chosen.unbind(1)], 1
-        )
-        sea = torch.stack([self.top_mask(c) for c in counts], dim=1)
-        return torch.cat([sea.unsqueeze(1), rows], dim=1)
+        rows = [self.spread(one) for one in chosen.flatten(1, 2).unbind(1)]
+        masks = torch.stack([*(self.top_mask(c) for c in counts), *rows], 1)
+        return masks.unflatten(1, (-1, len(counts)))
 
     def default_sizes(self) -> list[int]:
         """Sizes worth looking at: 1, 3, 10 and 25 % of the features, all different."""
@@ -270,10 +271,6 @@ class FeatureSets(Contents):
                 "SEA(model, budget=512)"
             )
         return self.asked
-
-    def _find_wish(self, keep: bool) -> Tensor:
-        asked = self._find_asked()
-        return asked.keep if keep else asked.remove
 
 
 def _average(flat: Tensor, features: Tensor | None, n: int) -> Tensor:

@@ -39,9 +39,17 @@ def write_summary(e: Any) -> str:
         cells.append([*row, "-" if math.isnan(agreed) else f"{agreed:.2f}"])
     heads.append("agreement")
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    lines += ["", _align(heads, widths)]
-    for i, row in enumerate(cells):
-        lines += [_align(row, widths), f"       first: {_say_first(e, i)}"]
+    first, *rows = (
+        "  ".join(
+            # The target is a name; everything else is a number.
+            f"{cell:{width}}" if k == 1 else f"{cell:>{width}}"
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (heads, *cells)
+    )
+    lines += ["", first]
+    for i, row in enumerate(rows):
+        lines += [row, f"       first: {_say_first(e, i)}"]
         if below[i] > 0 and (worst := e.rank_against(i, 3)):
             lines[-1] += f"; against: {', '.join(e.name_feature(f, i) for f in worst)}"
         if e.asked is not None:
@@ -50,7 +58,15 @@ def write_summary(e: Any) -> str:
             lines.append(f"       {'; '.join(said)}")
         if e.trust:
             lines.append(f"       {say_trust(e.trust, i)}")
-    return "\n".join(lines + _say_checks(e))
+    if e.checks:
+        fine = sum(check.level == "ok" for check in e.checks)
+        shown, more = pick_warnings(e.checks)
+        lines += ["", f"checks: {fine} of {len(e.checks)} fine"]
+        for c in shown:
+            advice = f"; {c.advice}" if c.advice else ""
+            lines.append(f"  {c.level} {c.subject}: {c.message}{advice}")
+        lines += [f"  and {more} more, in e.checks"] if more else []
+    return "\n".join(lines)
 
 
 def say_trust(trust: Mapping[str, Tensor], i: int) -> str:
@@ -80,24 +96,6 @@ def pick_warnings(checks: Sequence[Check]) -> tuple[list[Check], int]:
         if count[check.input] <= MOST_WARNINGS:
             shown.append(check)
     return shown, len(notes) - len(shown)
-
-
-def _say_checks(e: Any) -> list[str]:
-    if not e.checks:
-        return []
-    fine = sum(check.level == "ok" for check in e.checks)
-    shown, more = pick_warnings(e.checks)
-    lines = ["", f"checks: {fine} of {len(e.checks)} fine"]
-    for c in shown:
-        advice = f"; {c.advice}" if c.advice else ""
-        lines.append(f"  {c.level} {c.subject}: {c.message}{advice}")
-    return lines + ([f"  and {more} more, in e.checks"] if more else [])
-
-
-def _align(row: Sequence[str], widths: Sequence[int]) -> str:
-    first = f"{row[0]:>{widths[0]}}  {row[1]:{widths[1]}}"
-    pairs = zip(row[2:], widths[2:], strict=True)
-    return first + "".join(f"  {cell:>{width}}" for cell, width in pairs)
 
 
 def _name(e: Any, i: int, features: Tensor) -> str:
@@ -145,15 +143,14 @@ def _say_function(e: Any) -> list[str]:
 
 
 def _say_agreement(e: Any) -> list[str]:
-    m = len(e.methods)
-    mean = e.agreement.nanmean(0)
-    pairs = [(float(mean[a, b]), a, b) for a in range(m) for b in range(a)]
+    mean = e.agreement.nanmean(0).tolist()
+    pairs = [(mean[a][b], b, a) for a in range(len(mean)) for b in range(a)]
     pairs = [pair for pair in pairs if not math.isnan(pair[0])]
     if not pairs:
         return []
-    low, a, b = min(pairs)
     average = sum(pair[0] for pair in pairs) / len(pairs)
     text = f"agreement of the members (Spearman): {average:.2f} on average"
     if len(pairs) > 1:
-        text += f", least {low:.2f} between {e.methods[b]} and {e.methods[a]}"
+        low, a, b = min(pairs)
+        text += f", least {low:.2f} between {e.methods[a]} and {e.methods[b]}"
     return [text]
