@@ -51,9 +51,9 @@ from sea_nn.vision.models import LoadedModel, load_model
 class ModelCard:
     """What is known of a trained classifier; stored in its file.
 
-    ``name`` is problem/network; ``trained`` says which weights: "head"
-    (the last layer), "all", or "none" (rows were selected); ``pretrained`` is a checksum of the
-    network's own last layer, empty for ``vgg``; ``details`` has more figures, such as recalls.
+    ``name`` is problem/network; ``trained`` says which weights: "head" (the last layer), "all", or
+    "none" (rows were selected); ``pretrained`` is a checksum of the network's own last layer, empty
+    for ``vgg``; ``details`` has more figures, such as recalls.
     """
 
     name: str
@@ -76,18 +76,16 @@ class Problem:
     Attributes:
         data: the data set.
         network: the default network.
-        options: of the data set's loader, for training pictures.
         whole: squash the whole picture into the network's input, rather than cut out the centre.
         views: changed copies of each training picture for a new last layer (see ``augment``).
-        plain: train on pictures without their object too.
+        per_scene: objects pasted on each scene of the training, which is shown without too.
     """
 
     data: str
     network: str
-    options: Mapping[str, Any] = field(default_factory=dict)
     whole: bool = True
     views: int = 1
-    plain: bool = False
+    per_scene: int = 0
 
 
 EPOCHS = 12  # of training ``vgg``
@@ -96,7 +94,7 @@ PROBLEMS = {
     "btd": Problem("btd", _LITE, views=2),
     "cub20": Problem("cub20", _LITE, whole=False),
     "lgg": Problem("lgg", "vgg"),
-    "scenes": Problem("objects_on_scenes", _LITE, {"per_scene": 3}, views=0, plain=True),
+    "scenes": Problem("objects_on_scenes", _LITE, views=0, per_scene=3),
     "tiny_imagenet": Problem("tiny_imagenet", _LITE),
 }
 
@@ -113,9 +111,8 @@ def classifier_names() -> tuple[str, ...]:
 def load_classifier(name: str, device: str | torch.device = "cpu") -> LoadedModel:
     """Load a trained classifier in evaluation mode.
 
-    The name is a problem, problem/network, or any that ``load_model`` takes
-    (``resnet50``, ``torchvision:resnet18``), which is passed on. Trained ones lie in
-    ``$SEA_NN_CACHE`` or ~/.cache/sea_nn.
+    The name is a problem, problem/network, or any that ``load_model`` takes (``resnet50``,
+    ``torchvision:resnet18``), which is passed on. Trained ones lie in ``$SEA_NN_CACHE``.
 
     Raises:
         InputError: it has not been trained on this machine; the message has the command.
@@ -192,9 +189,10 @@ def train_classifier(name: str, device: str | torch.device = "cpu", seed: int = 
         trained = "none"
     else:
         model, preprocess, checksum = _build(network, n_classes, seed)
-        train = list(data.load(problem.data, split="train", **problem.options))
-        if problem.plain:  # once for each scene, however many objects were pasted on it
-            train += {item.group: item.plain for item in train if item.plain}.values()
+        options = {"per_scene": problem.per_scene} if problem.per_scene else {}
+        train = list(data.load(problem.data, split="train", **options))
+        # Once for each scene, however many objects were pasted on it.
+        train += {item.group: item.plain for item in train if item.plain}.values()
         trained = "all" if network == "vgg" else "head"
     if problem.whole:
         preprocess = replace(preprocess, resize=preprocess.shape[1:])
@@ -212,8 +210,7 @@ def train_classifier(name: str, device: str | torch.device = "cpu", seed: int = 
     if n_classes <= 6:
         for label, class_name in enumerate(test.classes):
             details[f"recall {class_name}"] = float(right[test.labels == label].float().mean())
-    if problem.plain:
-        plain = [item.plain for item in test if item.plain is not None]
+    if plain := [item.plain for item in test if item.plain is not None]:
         right_plain = check_items(model, plain, preprocess, device)
         details["accuracy without objects"] = float(right_plain.float().mean())
     card = ModelCard(

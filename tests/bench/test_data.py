@@ -45,7 +45,6 @@ def test_every_item_gives_a_view_that_lines_up(name, make):
     for item in loaded:
         view = item.view(PREPROCESS)
         assert view.tensor.shape == (3, 28, 28)
-        assert view.display.shape == (28, 28, 3)
         assert (view.mask is None) == (not item.masks)
         if view.mask is not None:
             assert view.mask.shape == (28, 28)

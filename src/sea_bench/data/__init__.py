@@ -9,8 +9,8 @@ get it and how to lay it out.
 >>> describe("cub20").terms
 'Caltech; non-commercial research'
 
-After ``birds = load("cub20")``, ``birds[0].view(preprocess)`` has the model's input, the picture
-to draw on, the mask and the boxes, all lined up.
+After ``birds = load("cub20")``, ``birds[0].view(preprocess)`` has the model's input, the mask
+and the boxes, all lined up.
 """
 
 from sea_bench.data.catalogue import describe, load, names

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -34,7 +33,6 @@ class View(NamedTuple):
     """
 
     tensor: Tensor  # [C, H, W]
-    display: NDArray[np.uint8]  # [H, W, 3]
     mask: Tensor | None  # float32 [H, W] in [0, 1]
     boxes: tuple[Box, ...]
 
@@ -81,12 +79,7 @@ class Item:
         if self.masks or mask is not None:
             fitted = fit_mask(self.read_mask(mask), picture.size, preprocess)
         boxes = (fit_box(box, picture.size, preprocess) for box in self.boxes)
-        return View(
-            preprocess(picture),
-            preprocess.display(picture),
-            fitted,
-            tuple(box for box in boxes if box is not None),
-        )
+        return View(preprocess(picture), fitted, tuple(box for box in boxes if box is not None))
 
 
 def fit_mask(mask: Mask, size: tuple[int, int], preprocess: Preprocess) -> Tensor:

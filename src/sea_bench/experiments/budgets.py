@@ -148,45 +148,21 @@ def _budgets(
 
 
 def _mass(name: str, **more: Any) -> Comparison:
-    maps = (*OURS, PAIR, paper_sea("imagenet"), *MEMBERS, *AGGREGATES)
     return Comparison(
         f"mass_{name}",
         f"Mass on true masks, {TITLES[name]}",
         "How much of each map lies on the object, as it is, and after each map's order was painted "
         "with SEA 512's values, so that all are equally sharp?",
-        maps=maps,
+        maps=(*OURS, PAIR, paper_sea("imagenet"), *MEMBERS, *AGGREGATES),
         metrics=(
-            "relevance_mass",
-            f"mass_equal_sharpness:{OUR_LABELS[2]}",
-            "rank_accuracy",
-            "pointing_game",
+            *("relevance_mass", f"mass_equal_sharpness:{OUR_LABELS[2]}"),
+            *("rank_accuracy", "pointing_game"),
         ),
         against=OUR_LABELS[2],
         ours=OUR_LABELS,
         blocks=24,
         notes=(CHOSEN_NOTE,),
         **{**PLACES[name], "n_inputs": 48, **more},
-    )
-
-
-def _smallest(name: str, **more: Any) -> Comparison:
-    return Comparison(
-        f"smallest_{name}",
-        f"The smallest set that keeps or breaks the class, {TITLES[name]}",
-        "The first positions of each map: how few keep the class when all else is hidden, and how "
-        "few have to be hidden until another class is predicted?",
-        maps=(*OURS, *WISHED, PAIR, *MEMBERS, *AGGREGATES, SEARCH),
-        metrics=tuple(
-            f"smallest_{wish}:{fill}"
-            for wish in ("half", "most", "break")
-            for fill in ("blur", "mean")
-        ),
-        against=OUR_LABELS[-1],
-        ours=OUR_LABELS,
-        aside=tuple(one.label for one in WISHED),
-        blocks=64,
-        notes=(BLUR_NOTE, WISH_NOTE, SEARCH_NOTE, CHOSEN_NOTE),
-        **{**PLACES[name], "mask": None, "n_inputs": 32, **more},
     )
 
 
@@ -253,7 +229,25 @@ BUDGET_EXPERIMENTS = (
     _mass("imagenet", **BOXED),
     *map(_mass, ("pets", "cub")),
     _mass("lgg", n_inputs=24),
-    _smallest("imagenet"),
+    Comparison(
+        "smallest_imagenet",
+        "The smallest set that keeps or breaks the class, ImageNet",
+        "The first positions of each map: how few keep the class when all else is hidden, and how "
+        "few have to be hidden until another class is predicted?",
+        maps=(*OURS, *WISHED, PAIR, *MEMBERS, *AGGREGATES, SEARCH),
+        metrics=tuple(
+            f"smallest_{wish}:{fill}"
+            for wish in ("half", "most", "break")
+            for fill in ("blur", "mean")
+        ),
+        against=OUR_LABELS[-1],
+        ours=OUR_LABELS,
+        aside=tuple(one.label for one in WISHED),
+        n_inputs=32,
+        blocks=64,
+        notes=(BLUR_NOTE, WISH_NOTE, SEARCH_NOTE, CHOSEN_NOTE),
+        **{**PLACES["imagenet"], "mask": None},
+    ),
     _twice("objects", "objects_twice", "Objects pasted on scenes", "efficientnet-lite0", False),
     _twice("slices", "lgg_twice", "Brain slices side by side", "lgg", True),
 )

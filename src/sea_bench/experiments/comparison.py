@@ -22,13 +22,12 @@ class Map:
 
     Attributes:
         label: its name in tables and figures.
-        how: "member" (its only member's heatmap), "sea", an aggregator of
-            ``sea_nn.aggregate``, "sea_step" (the time of SEA without its
-            members), "sea_random" (SEA on heatmaps of noise), or a map of the whole
-            class, learned on training inputs: "class_sea", "class_mean", "other_class_sea"
-            (SEA's of the next class); "budget", ``SEA(model, budget=...)`` as users call it; or
-            "order", "keep" or "break", the order of its ``top(p)``, ``top(p, keep=True)`` or
-            ``keep=False``.
+        how: "member" (its only member's heatmap), "sea", an aggregator of ``sea_nn.aggregate``,
+            "sea_step" (the time of SEA without its members), "sea_random" (SEA on heatmaps of
+            noise), or a map of the whole class, learned on training inputs: "class_sea",
+            "class_mean", "other_class_sea" (SEA's of the next class); "budget", as users call
+            ``SEA(model, budget=...)``; or "order", "keep" or "break", the order of its ``top(p)``,
+            ``top(p, keep=True)`` or ``keep=False``.
         members: whose heatmaps it is made of.
         config: of SEA without a budget; None for other maps.
         budget: of the last three ways, evaluations an input; SEA chooses the members.

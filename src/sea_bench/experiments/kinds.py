@@ -82,21 +82,25 @@ class Problem:
         options = {"budget": budget, "output": self.output, "seed": seed, **how}
         return explain(model, x, self.target, given=given, **options)
 
-    def sum_features(self, maps: Tensor) -> Tensor:
-        """A map, or raw values of the inputs, summed over each feature: float64 [N, n]."""
-        channels = self.features.kind.channels
-        if channels is not None and maps.ndim == self.x.ndim:
-            maps = maps.expand_as(self.x).sum(channels)
-        return self.features.sum(maps.double())
+    def explain_by_members(self, members: Sequence[str], seed: int) -> dict[str, Tensor]:
+        """Members' values of the features, float64 [N, n] each, from the background's mean."""
+        call: dict[str, Any] = {"output": self.output, "seed": seed, "kind": self.features.kind}
+        start, channels = self.background.mean(0), self.features.kind.channels
+        found = compute_maps(
+            self.model, self.x, self.target, list(members), baselines=start, **call
+        )
+        maps = {
+            name: raw if channels is None else raw.expand_as(self.x).sum(channels)
+            for name, raw in found.maps.items()
+        }
+        return {name: self.features.sum(values.double()) for name, values in maps.items()}
 
 
-def order_by_methods(
-    p: Problem, seed: int, members: Sequence[str], way: str = "background_mean"
-) -> dict[str, Tensor]:
+def order_by_methods(p: Problem, seed: int, members: Sequence[str]) -> dict[str, Tensor]:
     """The features' orders by SEA, its members, other members, and rivals that ask: [N, n] each."""
     orders: dict[str, Tensor] = {}
     count, n = len(p.x), p.features.n
-    ask = p.score(way, draws=1)
+    ask = p.score("background_mean", draws=1)
     for budget in BUDGETS:
         e = p.spend(budget, seed)
         orders[f"SEA, {budget}"] = e.order
@@ -106,21 +110,11 @@ def order_by_methods(
     for budget in BUDGETS:
         orders[f"Kernel SHAP, {budget}"] = rank(values_by_shap(ask, count, n, budget, seed))
         orders[f"LIME, {budget}"] = rank(values_by_lime(ask, count, n, budget, seed))
-    for name, values in compute_members(p, seed, members).items():
+    for name, values in p.explain_by_members(members, seed).items() if members else ():
         orders[name] = rank(values)
     if n <= MOST_EXACT:
         orders["Shapley, all sets"] = rank(shapley(p.score(), count, n))
     return orders
-
-
-def compute_members(p: Problem, seed: int, members: Sequence[str]) -> dict[str, Tensor]:
-    """Members' values of the features, [N, n] each, from the background's mean."""
-    if not members:
-        return {}
-    call: dict[str, Any] = {"output": p.output, "seed": seed, "kind": p.features.kind}
-    start = p.background.mean(0)
-    found = compute_maps(p.model, p.x, p.target, list(members), baselines=start, **call)
-    return {name: p.sum_features(raw) for name, raw in found.maps.items()}
 
 
 def compare_orders(

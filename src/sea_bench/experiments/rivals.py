@@ -51,10 +51,8 @@ def predict_mean(known: Known) -> Predict:
 
 def predict_lime(known: Known) -> Predict:
     """A linear function by LIME's weights: sets near the whole input count most."""
-    distance = 1 - known.sets.double().mean(2).sqrt()
-    weight = torch.exp(-(distance / 0.25).square())
-    found = _fit_line(known, known.answers, weight)
-    return lambda sets: found(sets).clamp(0, 1)
+    slopes = _fit_line(known, known.answers, _weigh_by_lime(known), PENALTIES)
+    return lambda sets: (_add_one(sets) @ slopes)[..., 0].clamp(0, 1)
 
 
 def predict_shap(known: Known) -> Predict:
@@ -73,8 +71,8 @@ def predict_shap(known: Known) -> Predict:
 def predict_log_odds(known: Known) -> Predict:
     """A function that is linear in log-odds."""
     weight = torch.ones_like(known.answers.double())
-    found = _fit_line(known, to_log_odds(known.answers), weight)
-    return lambda sets: found(sets).sigmoid()
+    slopes = _fit_line(known, to_log_odds(known.answers), weight, PENALTIES)
+    return lambda sets: (_add_one(sets) @ slopes)[..., 0].sigmoid()
 
 
 def predict_process(known: Known) -> Predict:
@@ -169,10 +167,7 @@ def ask_known(score: ScoreSets, sets: Tensor, layout: tuple[int, int] | None = N
 def values_by_lime(score: ScoreSets, count: int, n: int, budget: int, seed: int) -> Tensor:
     """LIME's weights of features after so many answers, [count, n]."""
     known = ask_known(score, _draw_each(count, budget - 2, n, seed))
-    distance = 1 - known.sets.double().mean(2).sqrt()
-    weight = torch.exp(-(distance / 0.25).square())
-    x = torch.cat([known.sets.double(), torch.ones(count, budget - 2, 1).double()], 2)
-    return _solve(x, known.answers, weight, (1.0,), free=1)[:, :n, 0]
+    return _fit_line(known, known.answers, _weigh_by_lime(known), (1.0,))[:, :n, 0]
 
 
 def values_by_shap(score: ScoreSets, count: int, n: int, budget: int, seed: int) -> Tensor:
@@ -193,11 +188,8 @@ def values_by_permutations(score: ScoreSets, count: int, n: int, budget: int, se
     orders = torch.stack([orders, orders.flip(1)], 1).flatten(0, 1)[:many]
     sets = orders.argsort(1)[:, None] < torch.arange(n + 1)[:, None]  # [many, n + 1, n]
     answers = score(sets.flatten(0, 1).expand(count, -1, -1)).double().view(count, many, n + 1)
-    return (
-        torch.zeros(count, n)
-        .double()
-        .index_add_(1, orders.flatten(), answers.diff(dim=2).flatten(1) / many)
-    )
+    added = answers.diff(dim=2).flatten(1) / many
+    return torch.zeros(count, n).double().index_add_(1, orders.flatten(), added)
 
 
 def values_by_svarm(score: ScoreSets, count: int, n: int, budget: int, seed: int) -> Tensor:
@@ -288,14 +280,18 @@ def _fit_shap(known: Known, penalties: Sequence[float]) -> Tensor:
     return _solve(known.sets.double() - share, known.answers - level, weight, penalties)
 
 
-def _fit_line(known: Known, y: Tensor, weight: Tensor) -> Predict:
-    """A linear function of features with a constant."""
+def _weigh_by_lime(known: Known) -> Tensor:
+    distance = 1 - known.sets.double().mean(2).sqrt()
+    return torch.exp(-(distance / 0.25).square())
 
-    def add_one(sets: Tensor) -> Tensor:
-        return torch.cat([sets.double(), torch.ones_like(sets[..., :1]).double()], 2)
 
-    slopes = _solve(add_one(known.sets), y, weight, PENALTIES, free=1)
-    return lambda sets: (add_one(sets) @ slopes)[..., 0]
+def _add_one(sets: Tensor) -> Tensor:
+    return torch.cat([sets.double(), torch.ones_like(sets[..., :1]).double()], 2)
+
+
+def _fit_line(known: Known, y: Tensor, weight: Tensor, penalties: Sequence[float]) -> Tensor:
+    """Slopes of features and, last, a constant: [N, n + 1, 1]."""
+    return _solve(_add_one(known.sets), y, weight, penalties, free=1)
 
 
 def _solve(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sea_bench.experiments.asking import explain
 from sea_bench.experiments.experiment import Findings, Run, Table, experiment
-from sea_bench.speed.timing import crop_photographs, take_busy, take_seconds
+from sea_bench.speed.timing import crop_photographs, take_seconds
 from sea_bench.toxic_classifier import find_minilm
 from sea_nn.sea import SEA
 from sea_nn.vision.models import load_model
@@ -145,10 +145,10 @@ def text(run: Run) -> Findings:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ours, bare = take_busy(ask), take_busy(passes)
+            ours, bare = take_seconds(ask), take_seconds(passes)
         rows.append([absent, str(asked[0]), f"{ours:.2f}", f"{bare:.2f}", f"{ours / bare:.2f}"])
     note = (
-        f"CPU seconds of `SEA.for_text(model, tokenizer, budget=128)` on a text of {N_WORDS} "
+        f"Seconds of `SEA.for_text(model, tokenizer, budget=128)` on a text of {N_WORDS} "
         "words, MiniLM-L6, beside as many passes of the bare model about the whole text in batches "
         "of 16. Deleted words make texts shorter."
     )

@@ -16,23 +16,16 @@ from sea_nn.vision.images import Preprocess, load_image
 
 def take_seconds(work: Callable[[], object], repeats: int = 3, warm: bool = True) -> float:
     """Median wall time of ``work``, after one untimed run; waits for the GPU."""
-    if warm:
+    took = []
+    for number in range(repeats + warm):
+        started = time.perf_counter()
         work()
-    return sorted(_time_once(work, time.perf_counter) for _ in range(repeats))[repeats // 2]
-
-
-def take_busy(work: Callable[[], object], repeats: int = 2) -> float:
-    """The least CPU seconds of all threads, which other programs disturb little; on a GPU, wall."""
-    clock = time.perf_counter if torch.cuda.is_available() else time.process_time
-    return min(_time_once(work, clock) for _ in range(repeats))
-
-
-def _time_once(work: Callable[[], object], clock: Callable[[], float]) -> float:
-    start = clock()
-    work()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return clock() - start
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        took.append(time.perf_counter() - started)
+        if warm and number == 0:
+            took.clear()
+    return sorted(took)[repeats // 2]
 
 
 def measure_peak(setup: str, code: str) -> float:
