@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from sea_nn.config import check_whole
 from sea_nn.errors import InputError
 from sea_nn.metrics.map_batch import Metric
 
@@ -40,21 +41,17 @@ class Estimate:
 def bootstrap_mean(
     scores: Tensor,
     *,
-    level: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,
     middle: Literal["mean", "median"] = "mean",
 ) -> Estimate:
-    """Return the mean (or median) of scores [N, m] over inputs with its percentile interval.
+    """Return the mean (or median) of scores [N, m] over inputs with its 95 % percentile interval.
 
     N inputs are drawn ``resamples`` times, with replacement, the same ones for all methods.
     """
     if scores.ndim != 2:
         raise InputError(f"scores must be [inputs, methods]; got {list(scores.shape)}")
-    if not 0 < level < 1:
-        raise InputError(f"level must lie between 0 and 1; got {level}")
-    if resamples < 1:
-        raise InputError(f"at least one resample is needed; got {resamples}")
+    check_whole("resamples", resamples, 1)
     values = scores.detach().to("cpu", torch.float64)
     values = values[values.isfinite().all(1)]
     n = len(values)
@@ -62,11 +59,10 @@ def bootstrap_mean(
         nothing = torch.full((scores.shape[1],), torch.nan, dtype=torch.float64)
         return Estimate(nothing, nothing, nothing, 0)
     generator, found = torch.Generator().manual_seed(seed), []
-    for size in torch.arange(resamples).split(max(1, _BLOCK // values.numel())):
+    for size in torch.arange(resamples).split(max(1, _BLOCK // max(1, values.numel()))):
         drawn = torch.randint(n, (len(size), n), generator=generator)
         found.append(_sum_up(values[drawn], 1, middle))
-    tail = (1 - level) / 2
-    bounds = torch.tensor([tail, 1 - tail], dtype=torch.float64)
+    bounds = torch.tensor([0.025, 0.975], dtype=torch.float64)
     low, high = torch.cat(found).quantile(bounds, dim=0)
     return Estimate(_sum_up(values, 0, middle), low, high, n)
 
@@ -143,7 +139,7 @@ class Scores:
         choose = max if self.metrics[metric].direction == "higher" else min
         return choose(means, key=lambda name: float(f"{means[name]:.9g}"))
 
-    def table(self, digits: int = 3, **options: Any) -> str:
+    def table(self, **options: Any) -> str:
         """Return a Markdown table: methods down, metrics across, mean and half of the interval.
 
         The best method of each metric is bold; arrows say which direction is better.
@@ -156,7 +152,7 @@ class Scores:
             for row, mean, low, high in zip(
                 cells, estimate.mean, estimate.low, estimate.high, strict=True
             ):
-                text = f"{float(mean):.{digits}f} ± {float(high - low) / 2:.{digits}f}"
+                text = f"{float(mean):.3f} ± {float(high - low) / 2:.3f}"
                 row.append(f"**{text}**" if row[0] == best else text)
         lines = [head, ["---"] * len(head), *cells]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
