@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sea_nn.explanation.explanation import Explanation
     from sea_nn.members.run import Check
     from sea_nn.model.adapters import NumpyModel
-    from sea_nn.paper.dsf import DSF, CollapsedDSF, Selection, maximize
+    from sea_nn.paper.dsf import DSF, Selection, maximize
     from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
     from sea_nn.sea import SEA
 
@@ -23,7 +23,6 @@ __all__ = [
     "SEA",
     "About",
     "Check",
-    "CollapsedDSF",
     "Constraints",
     "Ensemble",
     "Explanation",
@@ -48,7 +47,7 @@ _HOMES = {
     "members.run": ("Check",),
     "model.adapters": ("NumpyModel",),
     "sea": ("SEA",),
-    "paper.dsf": ("DSF", "CollapsedDSF", "Selection", "maximize"),
+    "paper.dsf": ("DSF", "Selection", "maximize"),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -31,13 +31,12 @@ def functions(draw, n=6):
     return f.requires_grad_(False)
 
 
-def expand(small):
-    """The full network that a collapsed function stands for."""
-    f = DSF(small.n, small.widths, bias=len(small.biases) > 0, batch=small.batch)
-    f.activation = small.activation
-    for own, shared in zip(f.parameters(), small.parameters(), strict=True):
-        own.data.copy_(shared.data.expand_as(own))
-    return f
+def collapse(weight, widths, activation="sqrt", bias=True):
+    """A function of equal units with these first weights [n], in both forms."""
+    forms = [DSF(len(weight), widths, activation, bias, collapsed=c) for c in (True, False)]
+    for f in forms:
+        f.weights[0].data.copy_(weight.expand_as(f.weights[0]))
+    return forms
 
 
 def subset(n, members):

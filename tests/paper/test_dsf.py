@@ -3,10 +3,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sea_nn import DSF, CollapsedDSF
+from sea_nn import DSF
 from sea_nn.errors import InputError
 from sea_nn.paper.dsf import estimate_lipschitz, lipschitz
-from tests.helpers.functions import expand, functions, subset
+from tests.helpers.functions import functions, subset
 from tests.reference import paper
 
 
@@ -64,19 +64,13 @@ def test_a_batch_is_its_functions_side_by_side():
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("batch", [None, 2])
 def test_equal_units_are_a_scalar_function_of_one_sum(widths, bias, batch):
-    lead, generator = [batch] if batch else [], torch.Generator().manual_seed(0)
-
-    def draw(size):
-        return torch.rand(*lead, size, generator=generator, dtype=torch.float64)
-
-    depth = len(widths)
-    small = CollapsedDSF(
-        draw(6), widths=widths, scale=draw(depth), bias=draw(depth + 1) if bias else None
-    )
-    f = expand(small)
+    small, full = (DSF(6, widths, bias=bias, batch=batch, collapsed=c) for c in (True, False))
+    for own, shared in zip(full.parameters(), small.parameters(), strict=True):
+        torch.nn.init.uniform_(shared)
+        own.data.copy_(shared.data.expand_as(own))
     x = torch.rand(*([batch] if batch else []), 4, 6, dtype=torch.float64)
-    torch.testing.assert_close(small(x), f(x), rtol=1e-13, atol=0)
-    torch.testing.assert_close(small.slope(x), f.slope(x), rtol=1e-12, atol=0)
+    torch.testing.assert_close(small(x), full(x), rtol=1e-13, atol=0)
+    torch.testing.assert_close(small.slope(x), full.slope(x), rtol=1e-12, atol=0)
 
 
 def test_wrong_shapes_and_starts_are_refused():

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sea_nn import DSF, CollapsedDSF, maximize
+from sea_nn import DSF, maximize
 from sea_nn.errors import InputError, KindError
 from sea_nn.paper import dsf
 from sea_nn.paper.dsf import attribute
-from tests.helpers.functions import ACTIVATIONS, expand, functions, subset
+from tests.helpers.functions import ACTIVATIONS, collapse, functions, subset
 from tests.reference import paper
 
 
@@ -117,8 +117,7 @@ def test_bounds_spare_almost_all_evaluations(monkeypatch):
 
 def test_collapsed_and_full_network_agree_with_ties():
     weight = torch.tensor([3.0, 1.0, 3.0, 0.0, 2.0, 2.0 + 1e-12, 0.0], dtype=torch.float64)
-    small = CollapsedDSF(weight, widths=(4, 3), bias=torch.ones(3, dtype=torch.float64))
-    full = expand(small)
+    small, full = collapse(weight, (4, 3))
     for method in ("naive", "lazy"):
         a, b = maximize(small, 7), maximize(full, 7, method=method)
         assert a.order.tolist() == b.order.tolist() == [0, 2, 4, 5, 1, 3, 6]
@@ -133,8 +132,7 @@ def test_collapsed_and_full_network_agree_with_ties():
 def test_near_ties_go_the_same_way_in_both_forms(activation, seed, exponent):
     """Weights that differ by about the width of a tie: rounded weights and gains once disagreed."""
     noise = torch.rand(12, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    small = CollapsedDSF(1 + noise * 10**exponent, widths=(6, 4), activation=activation)
-    full = expand(small)
+    small, full = collapse(1 + noise * 10**exponent, (6, 4), activation, bias=False)
     for method in ("naive", "lazy"):
         assert maximize(full, 12, method).order.tolist() == maximize(small, 12).order.tolist()
     torch.testing.assert_close(attribute(small)[2], attribute(full)[2], rtol=1e-6, atol=0)
@@ -208,5 +206,5 @@ def test_where_f_saturates_the_larger_weight_goes_first():
         first = paper.gains_of(f, torch.zeros(3, dtype=torch.float64), [0, 1, 2])
     assert float(1 - first.min() / first.max()) < 2.0**-30
     assert maximize(f, 3).order.tolist() == [2, 1, 0]
-    small = CollapsedDSF(f.weights[0][0].detach(), widths=(2,), activation="power:-2")
+    small, _ = collapse(f.weights[0][0].detach(), (2,), "power:-2", bias=False)
     assert maximize(small, 3).order.tolist() == [2, 1, 0]

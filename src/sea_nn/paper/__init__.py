@@ -1,10 +1,9 @@
 """The paper: heatmaps in, one learned function and its map out.
 
-``DSF`` and its collapsed form are functions of sets of features; ``maximize`` takes the best
-features greedily; ``fit`` learns f from heatmaps and sets; ``Constraints`` are axioms that it
-keeps; ``lipschitz`` says how fast it can change. ``ensemble`` learns such a function from the
-heatmaps of each input and attributes by its marginal gains; ``aggregate`` has the means and
-ranks it is compared with. ``scale`` and ``to_heatmap`` make heatmaps of raw
+``DSF`` is a function of sets of features; ``maximize`` takes the best features greedily; ``fit``
+learns f from heatmaps and sets; ``lipschitz`` says how fast it can change. ``ensemble`` learns such
+a function from the heatmaps of each input and attributes by its marginal gains; ``aggregate`` has
+the means and ranks it is compared with. ``scale`` and ``to_heatmap`` make heatmaps of raw
 attributions; ``agreement``, ``disagreement`` and ``spearman`` compare maps.
 """
 
@@ -16,16 +15,13 @@ from sea_nn.paper.agreement import (
     sharpen,
     spearman,
 )
-from sea_nn.paper.constraints import Constraints
-from sea_nn.paper.dsf import DSF, CollapsedDSF, Selection, estimate_lipschitz, lipschitz, maximize
+from sea_nn.paper.dsf import DSF, Selection, estimate_lipschitz, lipschitz, maximize
 from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
 from sea_nn.paper.fit import History, fit
 from sea_nn.paper.heatmaps import reduce_channels, scale, to_heatmap
 
 __all__ = [
     "DSF",
-    "CollapsedDSF",
-    "Constraints",
     "Ensemble",
     "History",
     "Selection",

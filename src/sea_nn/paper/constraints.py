@@ -5,7 +5,6 @@ at least epsilon in every context. Sensitivity(b), *forbidden*: f({v}) = f(0), s
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,59 +17,41 @@ STEPS = 60
 """So often the level of required columns is doubled, and then halved."""
 
 
-class Constraints(NamedTuple):
-    """Which features must and must not count, bool [N, n] each.
+@torch.no_grad()
+def restore(f: DSF, required: Tensor, forbidden: Tensor, epsilon: float) -> None:
+    """Make f keep the constraints, in place: forbidden columns to 0, required ones raised.
 
-    A required feature keeps a gain of at least ``epsilon``, in units of f, in every context.
+    Required columns are raised to a common least level, found by doubling and bisection, so that
+    their features keep a gain of at least ``epsilon``, in units of f. Masks are bool, [N, n].
     """
+    columns = f.first_layer().detach().masked_fill_(forbidden.unsqueeze(1), 0)
+    if not required.any():
+        return
+    start = columns.clone()
 
-    required: Tensor
-    forbidden: Tensor
-    epsilon: float
+    def set_level(level: Tensor) -> Tensor:
+        """Raise the required columns to a level; returns their least gain, [N, 1, 1]."""
+        columns.copy_(torch.where(required.unsqueeze(1), start.maximum(level), start))
+        return _least_gain(f, required)[:, None, None]
 
-    def rows(self, rows: slice, device: torch.device) -> "Constraints":
-        """The constraints of some of the inputs, on a device."""
-        required, forbidden = (mask[rows].to(device) for mask in self[:2])
-        return Constraints(required, forbidden, self.epsilon)
-
-    def any(self) -> bool:
-        """Whether anything is required or forbidden."""
-        return bool(self.required.any() or self.forbidden.any())
-
-    @torch.no_grad()
-    def apply_(self, f: DSF) -> None:
-        """Restore the constraints on f, in place: forbidden columns to 0, required ones raised.
-
-        Required columns are raised to a common least level, found by doubling and bisection.
-        """
-        columns = f.first_layer().detach().masked_fill_(self.forbidden.unsqueeze(1), 0)
-        if not self.required.any():
-            return
-        required, start = self.required, columns.clone()
-
-        def set_level(level: Tensor) -> Tensor:
-            """Raise the required columns to a level; returns their least gain, [N, 1, 1]."""
-            columns.copy_(torch.where(required.unsqueeze(1), start.maximum(level), start))
-            return _least_gain(f, required)[:, None, None]
-
-        unit = columns.mean((1, 2), keepdim=True).clamp_min(1e-3)
-        low = high = torch.zeros_like(unit)
-        for step in range(STEPS):
-            gains = set_level(high)
-            enough = gains >= self.epsilon
-            if bool(enough.all()):
-                break
-            low, high = high.where(~enough, low), high.where(enough, unit * 2.0 ** (step - 20))
-        else:
-            raise InputError(
-                f"no weights give every required feature a gain of {self.epsilon:g}: the function "
-                f"saturates at {float(gains.amin()):.3g}; lower epsilon or require fewer features"
-            )
-        for _ in range(STEPS):
-            middle = (low + high) / 2
-            enough = set_level(middle) >= self.epsilon
-            low, high = low.where(enough, middle), middle.where(enough, high)
-        set_level(high)
+    unit = columns.mean((1, 2), keepdim=True).clamp_min(1e-3)
+    low = high = torch.zeros_like(unit)
+    for step in range(STEPS):
+        gains = set_level(high)
+        enough = gains >= epsilon
+        if bool(enough.all()):
+            break
+        low, high = high.where(~enough, low), high.where(enough, unit * 2.0 ** (step - 20))
+    else:
+        raise InputError(
+            f"no weights give every required feature a gain of {epsilon:g}: the function "
+            f"saturates at {float(gains.amin()):.3g}; lower epsilon or require fewer features"
+        )
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        enough = set_level(middle) >= epsilon
+        low, high = low.where(enough, middle), middle.where(enough, high)
+    set_level(high)
 
 
 def _least_gain(f: DSF, required: Tensor) -> Tensor:
@@ -90,8 +71,8 @@ def read_constraints(
     count: int,
     shape: tuple[int, ...],
     grid: Sequence[int] | None,
-) -> Constraints:
-    """Constraints from masks in the heatmaps' shape; a grid's cell is bound if any pixel is."""
+) -> list[Tensor]:
+    """The two masks, [N, n], from those in the heatmaps' shape; a cell is bound if a pixel is."""
     bound = []
     for name, mask in (("required", required), ("forbidden", forbidden)):
         mask = torch.zeros(shape, dtype=torch.bool) if mask is None else mask
@@ -105,4 +86,4 @@ def read_constraints(
     number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
     if bound[0].any() and not (number and 0 < epsilon < float("inf")):
         raise InputError(f"epsilon must be above 0 for required features; got {epsilon}")
-    return Constraints(*bound, epsilon)
+    return bound

@@ -1,4 +1,4 @@
-"""Deep submodular functions, their collapsed form, and what is read off them [M1].
+"""Deep submodular functions, and what is read off them [M1].
 
 A DSF is a feed-forward network with non-negative parameters and concave non-decreasing
 activations. On {0,1}^n it is monotone submodular; on [0,1]^n it is monotone concave.
@@ -55,7 +55,8 @@ class DSF(nn.Module):
         init: "ones", or (low, high) for uniform draws; low must be >= 0.
         batch: hold this many independent functions; then x is [batch, ..., n].
         seed: seed of the uniform draws.
-        collapsed: hold one unit a layer, which stands for all of its width; see ``CollapsedDSF``.
+        collapsed: hold one unit a layer, which stands for all of the layer's width. That is what a
+            network with equal units is: f(x) = g(w.x + b) with a scalar concave g (docs/math.md).
     """
 
     def __init__(
@@ -207,40 +208,6 @@ class DSF(nn.Module):
         return x
 
 
-class CollapsedDSF(DSF):
-    """f(x) = g(w.x + b) with a scalar concave g: what a DSF with equal units is (docs/math.md).
-
-    Args:
-        weight: w, [n] or [N, n].
-        widths: hidden widths of the network it stands for.
-        activation: as for ``DSF``.
-        scale: the weight that all connections of an upper layer share, [..., depth]; default 1.
-        bias: the bias that all units of a layer share, [..., depth + 1]; None for no bias.
-    """
-
-    def __init__(
-        self,
-        weight: Tensor,
-        *,
-        widths: Sequence[int] = PAPER_WIDTHS,
-        activation: str = "sqrt",
-        scale: Tensor | None = None,
-        bias: Tensor | None = None,
-    ) -> None:
-        if not isinstance(weight, Tensor) or not weight.is_floating_point() or not weight.ndim:
-            raise KindError(f"weight must be a float tensor [n] or [N, n]; got {weight!r}")
-        *lead, n = weight.shape
-        batch, with_bias = lead[0] if lead else None, bias is not None
-        super().__init__(n, widths, activation, with_bias, batch=batch, collapsed=True)
-        self.to(weight)
-        first, *above = self.weights
-        first.data = weight.unsqueeze(-2)
-        for parameters, shared in ((above, scale), (self.biases, bias)):
-            if shared is not None:
-                for own, value in zip(parameters, shared.unbind(-1), strict=True):
-                    own.data = value.reshape(own.shape)
-
-
 def join(parts: Sequence[DSF]) -> DSF:
     """Several batches of functions of one architecture as one batch."""
     whole = deepcopy(parts[0])
@@ -324,7 +291,7 @@ def maximize(f: DSF, budget: int, method: str = "auto") -> Selection:
     """Greedily maximise f under |A| <= budget; f(A) is at least (1 - 1/e) of the optimum [M4, M10].
 
     Args:
-        f: a DSF or its collapsed form, one function or a batch.
+        f: one function or a batch.
         budget: how many features to take; more than there are is clipped, with a warning.
         method: "naive" evaluates every candidate at every step, "lazy" only those whose upper
             bound reaches the best gain; "auto" is the faster. All give the same answer.
@@ -355,7 +322,8 @@ def attribute(f: DSF, remove_ties: bool = True) -> tuple[Tensor, Tensor, Tensor]
     The authors' code leaves tied features in (``remove_ties=False``). Returns order, gains and the
     map, [N, n] each, with map[order[k]] = gains[k].
 
-    >>> f = CollapsedDSF(torch.tensor([[4.0, 1.0, 0.0]], dtype=torch.float64), widths=(1,))
+    >>> f = DSF(3, widths=(1,), bias=False)
+    >>> f.weights[0].data = torch.tensor([[4.0, 1.0, 0.0]], dtype=torch.float64)
     >>> order, gains, values = attribute(f)
     >>> order.tolist(), [round(v, 2) for v in gains[0].tolist()]
     ([[0, 1, 2]], [2.0, 0.24, 0.0])

@@ -13,6 +13,7 @@
 import math
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -22,7 +23,7 @@ from sea_nn.config import SEAConfig, check_config
 from sea_nn.errors import InputError
 from sea_nn.features import clip_grid
 from sea_nn.paper.agreement import rank
-from sea_nn.paper.constraints import read_constraints
+from sea_nn.paper.constraints import read_constraints, restore
 from sea_nn.paper.dsf import DSF, attribute, join
 from sea_nn.paper.fit import History, fit, make_training_data
 from sea_nn.paper.ties import check_count, sort_features
@@ -107,8 +108,8 @@ def ensemble(
             "set grid=None"
         )
     grid = None if config.grid is None else clip_grid(config.grid, shape)
-    constraints = read_constraints(required, forbidden, epsilon, count, shape, grid)
-    bound = constraints.any()
+    masks = read_constraints(required, forbidden, epsilon, count, shape, grid)
+    bound = any(bool(mask.any()) for mask in masks)
     if bound and grid is not None and config.upsampling != "nearest":
         raise InputError("constraints need upsampling='nearest': another would blur them")
     dtype = torch.promote_types(heatmaps.dtype, torch.float32)
@@ -121,9 +122,10 @@ def ensemble(
     vanished = False
     for start in range(0, max(count, 1), size):
         rows = slice(start, start + size)
-        restore = constraints.rows(rows, heatmaps.device).apply_ if bound else None
+        needed, kept_out = (mask[rows].to(heatmaps.device) for mask in masks)
+        project = partial(restore, required=needed, forbidden=kept_out, epsilon=epsilon)
         given = make_training_data(heatmaps[rows], config, weights[rows])
-        f, *told = fit(given, config, record=record, project=restore)
+        f, told = fit(given, config, record=record, project=project if bound else None)
         order, gains, values = attribute(f, remove_ties)
         gains = gains.to(dtype)
         # Where every heatmap is constant, nothing was learned.
@@ -141,13 +143,13 @@ def ensemble(
             "lower learning_rate, or train='features' only",
             stacklevel=2,
         )
-    maps, order, gains, terms, epochs = map(torch.cat, zip(*parts, strict=True))
+    maps, order, gains, *told = map(torch.cat, zip(*parts, strict=True))
     return Ensemble(
         attribution=maps,
         order=order,
         gains=gains,
         scorer=join(scorers) if keep_scorer else None,
-        history=History.of(terms, epochs),
+        history=History(*told),
         feature_shape=grid or shape,
         config=config,
     )
@@ -229,7 +231,7 @@ def aggregate(
         order=order,
         gains=values.gather(1, order).to(dtype),
         scorer=None,
-        history=History.of(values.new_zeros(len(values), 0, 5), order.new_zeros(len(order))),
+        history=History(*[values[:, :0]] * 6, order.new_zeros(len(order))),
         feature_shape=shape,
         config=SEAConfig(),
     )

@@ -68,8 +68,7 @@ def make_training_data(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> 
     return TrainingData(rows, weights, sets, budgets)
 
 
-@dataclass
-class History:
+class History(NamedTuple):
     """What happened in each epoch, [N, epochs] each: the objective, its terms, the map's change.
 
     ``map_change`` is the L1 distance between successive maps over the L1 norm of the newer one
@@ -84,13 +83,6 @@ class History:
     map_change: Tensor
     epochs: Tensor
 
-    @classmethod
-    def of(cls, told: Tensor, epochs: Tensor) -> "History":
-        """From the terms and the map's change, [N, epochs, 5], and the steps taken [N]."""
-        longest = max(epochs.tolist(), default=0)
-        heatmap, margin, floor, decay, change = told[:, :longest].unbind(2)
-        return cls(heatmap + margin + floor + decay, heatmap, margin, floor, decay, change, epochs)
-
 
 def fit(
     data: TrainingData,
@@ -99,7 +91,7 @@ def fit(
     record: bool = False,
     project: Callable[[DSF], None] | None = None,
     collapse: bool = True,
-) -> tuple[DSF, Tensor, Tensor]:
+) -> tuple[DSF, History]:
     """Minimise the objective [M2, M3] for every input at once.
 
     Args:
@@ -110,7 +102,7 @@ def fit(
         collapse: False forces the full network where the collapsed form would do.
 
     Returns:
-        A batch of N functions, and what ``History.of`` takes.
+        A batch of N functions, and what happened; NaN in epochs that were not needed.
     """
     trainer = Trainer(data, config, collapse and config.constant_start)
     squares = [torch.zeros_like(p) for p in trainer.parameters]
@@ -141,7 +133,8 @@ def fit(
             active &= told[:, epoch, 4] > config.tolerance
             if not bool(active.any()):
                 break
-    return trainer.scorer.requires_grad_(False), told, epochs
+    history = History(told[..., :4].sum(2), *told.unbind(2), epochs)
+    return trainer.scorer.requires_grad_(False), history
 
 
 def take_step(
