@@ -144,15 +144,9 @@ def test_doctor_ends_with_1_only_if_a_check_fails(sea, clothes, tmp_path):
     assert "3 fine" in out
     model = write_model(tmp_path, "total = (x * x).flatten(1).sum(1)")
     out, _ = sea("doctor", "--model", model, "--methods", "saliency,grad_cam", code=1)
-    assert "grad_cam" in out
     assert "1 failed" in out
-    assert "options=" not in out
-    assert "--set" in out
     assert "grad_cam.layer=..." in out
-    out, _ = sea("doctor", *QUICK[:2], "--methods", "integrated_gradients",
-                       "--set", "integrated_gradients.n_steps=2")  # fmt: skip
-    assert "--set" in out
-    assert "n_steps=100" in "".join(out.split())
+    assert "options=" not in out
     _, err = sea("doctor", clothes / "broken.jpg", *QUICK, code=2)
     assert "broken.jpg" in err
 
@@ -214,9 +208,8 @@ def test_advice_about_a_failed_member_is_given_for_the_command_line(sea, clothes
     out, _ = sea(*given, "--methods", "saliency,grad_cam")
     (failed,) = [c for c in json.loads(out)["checks"] if c["subject"] == "grad_cam"]
     assert "--set grad_cam.layer=..." in failed["message"]
-    out, err = sea(*given, "--methods", "grad_cam", code=1)
+    _, err = sea(*given, "--methods", "grad_cam", code=1)
     assert "--set grad_cam.layer=..." in err
-    assert "options=" not in out + err
 
 
 def test_a_model_that_expects_other_pictures_says_so(sea, clothes, tmp_path):
@@ -255,12 +248,3 @@ def test_without_a_terminal_the_time_left_is_told_from_the_pace(monkeypatch, cap
         "scoring, 67% done, about 0:01:40 left",
         "scoring, 83% done, about 0:01:07 left",
     ]
-
-
-def test_a_budget_goes_with_any_grid(sea, clothes, tmp_path):
-    given = ("explain", clothes / "boot.png", "--model", "fashion-cnn", "--no-report", "--json")
-    out, _ = sea(*given, "--budget", "64", "--grid", "14x14", "-o", tmp_path)
-    assert json.loads(out)["inputs"][0]["feature_shape"] == [14, 14]
-    out, _ = sea(*given, "--budget", "64", "--grid", "28x28", "-o", tmp_path)
-    assert json.loads(out)["inputs"][0]["feature_shape"] == [28, 28]
-    assert len(json.loads(out)["inputs"][0]["top"]) == 20

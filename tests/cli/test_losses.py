@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from PIL import Image
@@ -54,35 +53,6 @@ def test_ctrl_c_counts_even_where_a_model_catches_it(sea, clothes, tmp_path):
     finally:
         signal.signal(signal.SIGINT, before)
     assert "0 of 1 inputs were finished" in err
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
-def test_a_signal_ends_a_long_run_at_once(clothes, tmp_path):
-    body = "import time; time.sleep(0.05); total = (x * x).flatten(1).sum(1)"
-    model = write_model(tmp_path, body)
-    # A parent that ignores SIGINT would pass that on.
-    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    pictures = [str(clothes / "boot.png"), str(clothes / "sandal.png")]
-    arguments = ["sea", "explain", *pictures, "--batch", "1", "--model", model,
-                 "--methods", "smooth_ig", "-o", str(tmp_path)]  # fmt: skip
-    code = f"{start}import sys; sys.argv = {arguments!r}; from sea_nn.cli import main; main()"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=environment,
-    ) as process:  # fmt: skip
-        try:
-            for _ in range(400):
-                if (tmp_path / "boot" / "explanation.safetensors").exists():
-                    break
-                time.sleep(0.05)
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=20)
-        finally:
-            process.kill()
-    assert process.returncode == 130
-    assert "1 of 2 inputs were finished" in err
-    assert "Traceback" not in err
 
 
 def test_a_picture_is_written_whole_or_not_at_all(sea, clothes, tmp_path, monkeypatch):
