@@ -96,30 +96,6 @@ def test_the_page_has_means_marks_the_paper_and_how_it_was_made(finished):
     assert max(map(len, text.splitlines())) < 160
 
 
-def test_scores_are_those_of_a_direct_call(finished):
-    _, result = finished
-    inputs = choose_inputs(TINY, 6)
-    batch = inputs.read(range(6))
-    gradient = batch.x.clone().requires_grad_()
-    chosen = inputs.loaded.model(gradient).gather(1, batch.target.unsqueeze(1))
-    (raw,) = torch.autograd.grad(chosen.sum(), gradient)
-    direct = score_maps(
-        inputs.loaded.model,
-        batch.x,
-        batch.target,
-        {"VG": raw.abs().sum(1)},
-        ("aupc_windows:black",),
-        bounds=inputs.bounds,
-    )
-    column = result.scores.methods.index("VG")
-    torch.testing.assert_close(
-        result.scores.values["aupc_windows:black"][:, column],
-        direct.values["aupc_windows:black"][:, 0],
-        rtol=1e-4,
-        atol=1e-4,
-    )
-
-
 def test_only_inputs_classified_right_are_used_unless_all_are_wanted():
     right = choose_inputs(TINY, 200)
     assert len(choose_inputs(replace(TINY, correct=False), 200)) == 200
@@ -230,13 +206,20 @@ def test_every_experiment_is_sound():
             assert set(numbers) <= set(labels)
 
 
-def test_a_map_without_a_budget_is_that_of_the_library_call():
-    chosen = choose_inputs(TINY, 2)
-    batch = chosen.read(range(2))
+def test_maps_and_scores_are_those_of_library_calls(finished):
+    chosen = choose_inputs(TINY, 6)
+    batch = chosen.read(range(6))
     maps = Explainer(TINY, chosen).explain(batch.x, batch.target)
     how = {"methods": PAIR, "config": TINY.maps[0].config}
     found = SEA(chosen.loaded.model, **how).attribute(batch.x, batch.target)
     torch.testing.assert_close(maps["SEA"], found[:, 0])
+    x = batch.x.clone().requires_grad_()
+    told = chosen.loaded.model(x).gather(1, batch.target[:, None]).sum()
+    gradient = torch.autograd.grad(told, x)[0].abs().sum(1)
+    given = (batch.x, batch.target, {"VG": gradient}, TINY.metrics[:1])
+    direct = score_maps(chosen.loaded.model, *given, bounds=chosen.bounds).values[TINY.metrics[0]]
+    scores = finished[1].scores.values[TINY.metrics[0]][:, 1]
+    torch.testing.assert_close(scores, direct[:, 0], rtol=1e-4, atol=1e-4)
     assert count_evaluations(TINY.maps[0], (1, 28, 28)) == 2
 
 

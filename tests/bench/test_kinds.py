@@ -82,20 +82,14 @@ def measure_sum(run):
     return Findings([Compared(score_rows(rows, METRICS), "SEA, 128")], ["told"])
 
 
-def test_a_page_says_who_is_better_and_what_was_run(tmp_path):
+def test_an_experiment_of_one_function_has_a_page_and_scores(tmp_path):
     small = Experiment("small", "Small", "Which?", "none", n_inputs=12, work=measure_sum)
-    given = {"out": tmp_path, "cache": tmp_path / "cache"}
-    result = run_experiment(small, command="sea bench small", **given)
+    result = run_experiment(small, command="sea bench small", out=tmp_path, cache=tmp_path)
     text = result.page.read_text()
-    assert result.complete
-    assert result.page == tmp_path / "small.md"
     row = next(line for line in text.splitlines() if line.startswith("| worst"))
     assert row.count("▼") == 2
     assert "sea bench small" in text
     assert "- told" in text
-    trial = run_experiment(small, count=3, **given)
-    assert trial.page == tmp_path / "trial" / "small.md"
-    assert text == result.page.read_text()
     names, methods, values = read_scores(tmp_path / "archive.zip", "small")
     assert (len(names), methods) == (12, ["SEA, 128", "worst"])
     assert torch.allclose(values["insertion"], result.scores.values["insertion"], atol=1e-4)

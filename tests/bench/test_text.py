@@ -9,7 +9,6 @@ import torch
 from sea_bench.catalogue import EXPERIMENTS
 from sea_bench.data.toxic_spans import load_toxic_spans
 from sea_bench.experiments import run_experiment
-from sea_bench.experiments.rivals import values_by_shap
 from sea_bench.experiments.texts import (
     Marked,
     compute_text_maps,
@@ -49,27 +48,6 @@ def test_marks_are_scored_as_scikit_learn_does():
         chosen[order[: marked.sum()]] = True
         assert found["AUPRC"] == pytest.approx(metrics.average_precision_score(marked, values))
         assert found["F1"] == pytest.approx(metrics.f1_score(marked, chosen))
-
-
-def test_kernel_shap_of_few_words_is_exact(model, item):
-    from itertools import permutations
-
-    def say(left):
-        sets = torch.zeros(1, 7, dtype=torch.bool)
-        sets[0, list(left)] = True
-        return float(model.ask(item.reading, sets).double().softmax(1)[0, 1])
-
-    found = values_by_shap(make_text_score(model, item), 1, 7, 128, 0)[0]
-    known = {frozenset(np.flatnonzero(bits)): None for bits in np.ndindex(*[2] * 7)}
-    known = {left: say(left) for left in known}
-    shapley = np.zeros(7)
-    orders = list(permutations(range(7)))
-    for order in orders:
-        left = frozenset()
-        for word in order:
-            shapley[word] += known[left | {word}] - known[left]
-            left = left | {word}
-    np.testing.assert_allclose(found.numpy(), shapley / len(orders), atol=1e-5)
 
 
 def test_curves_of_words_by_hand(model, item):
