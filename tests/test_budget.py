@@ -62,16 +62,6 @@ def test_predictions_know_both_ends_and_come_with_an_error(explanation):
         e.predict(sets[:1])
 
 
-def test_without_a_budget_nothing_predicts_and_nothing_changes():
-    e = SEA(model, "paper").explain(x)
-    assert e.function is None
-    assert e.unit == ""
-    assert e.methods == ("saliency", "integrated_gradients", "smooth_ig")
-    assert "budget" not in e.provenance.call
-    with pytest.raises(InputError, match="budget"):
-        e.predict(torch.ones(2, 1, 16, 16).bool())
-
-
 def test_it_is_saved_loaded_and_sliced(explanation, tmp_path):
     e = Explanation.load(explanation.save(tmp_path / "e.safetensors"))
     sets = torch.rand(2, 5, 16, 16, generator=torch.Generator().manual_seed(0)) > 0.5
@@ -227,17 +217,6 @@ def test_nothing_said_means_512_evaluations_and_members_or_a_config_the_paper(gi
 def test_the_default_says_what_to_do_about_constraints():
     with pytest.raises(InputError, match='methods="paper"'):
         SEA(model).explain(x, constraints=Constraints(required=torch.ones(16, 16).bool()))
-
-
-def test_a_model_that_returns_nan_on_masked_inputs_is_named():
-    def fragile(x):
-        z = x.mean((1, 2, 3))
-        z = torch.where(z < 0.5, torch.nan, z)  # the whole input is fine
-        return torch.stack([z, -z], 1)
-
-    sea = SEA(fragile, "saliency", absent="baseline", budget=40)
-    with pytest.raises(InputError, match=r"NaN .* with\s+features hidden"):
-        sea.explain(torch.ones(1, 1, 8, 8))
 
 
 def test_probabilities_that_do_not_sum_to_one_are_refused():

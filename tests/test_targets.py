@@ -126,13 +126,6 @@ def test_a_function_of_a_dense_output_is_explained():
     assert sea.attribute(x, target=lambda output: output[:, 0].mean((1, 2))).shape == x.shape
 
 
-def test_a_plain_function_can_be_read_too():
-    e = SEA(lambda x: {"boxes": x * 2}, budget=30).explain(
-        torch.ones(1, 4), target=lambda found: found["boxes"].sum(1)
-    )
-    torch.testing.assert_close(e.gains.sum(1), torch.tensor([8.0]))
-
-
 def test_a_function_that_gives_no_number_an_input_is_refused():
     with pytest.raises(InputError, match="one number an input"):
         SEA(model, budget=40).explain(x, target=lambda output: output)

@@ -8,7 +8,7 @@ import torch
 from matplotlib.text import Text
 from torch import nn
 
-from sea_nn import SEA, Explanation
+from sea_nn import SEA
 
 WORTH = torch.tensor([3.0, 2.0, 1.0, 0.5, 0.0, 0.0])
 ROWS = torch.tensor([[-1.0, 1.0, 1.0, -1.0, 0.0, 0.0], [-1.0, -1.0, -1.0, -1.0, 0.0, 0.0]])
@@ -55,12 +55,6 @@ def test_smallest_sets_of_a_value_below_an_empty_inputs_are_those_that_lower_it(
     assert broken.count[1] == 2
 
 
-def test_a_file_gives_back_both_sides_without_a_map_of_its_own(e, tmp_path):
-    again = Explanation.load(e.save(tmp_path / "e.safetensors"))
-    for name in ("attribution", "gains", "against"):
-        assert torch.equal(getattr(again, name), getattr(e, name).float())
-
-
 def test_a_strip_has_a_panel_against_only_where_gains_are_below_0():
     class Sides(nn.Module):
         """What is bright on the left speaks for the value, on the right against it."""
@@ -78,9 +72,3 @@ def test_a_strip_has_a_panel_against_only_where_gains_are_below_0():
         assert e.has_against().tolist() == ["against" in titles[-1]]
     assert "against" in titles[0]
     assert "against" not in titles[1]
-
-
-def test_checks_say_where_evidence_is_where_an_empty_input_says_more(e):
-    advice = [check.advice for check in e.checks if check.subject.startswith("input ")]
-    assert len(advice) == 2
-    assert all("e.against" in text for text in advice)

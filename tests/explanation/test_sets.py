@@ -76,14 +76,11 @@ def test_without_a_budget_there_is_one_order_alone():
     e = SEA(_Rule(_either), ("saliency",), config).explain(torch.ones(1, 1, 8, 8), target=1)
     assert e.against is None
     assert e.top(3).shape == (1, 3)
-    for ask in (lambda: e.top(3, keep=True), e.smallest):
+    assert (e.function, e.unit) == (None, "")
+    sets = torch.ones(1, 1, 8, 8).bool()
+    for ask in (lambda: e.top(3, keep=True), e.smallest, lambda: e.predict(sets)):
         with pytest.raises(InputError, match="with a budget"):
             ask()
-
-
-def test_a_share_is_a_part(copies):
-    with pytest.raises(InputError, match="share"):
-        copies.smallest(share=1.0)
 
 
 def test_no_set_breaks_what_an_empty_input_keeps():
