@@ -51,7 +51,7 @@ MISTAKES = {
     "tile": ("explain boot.png --tile --batch 2", "does not go with --tile"),
     "batch": ("explain boot.png --batch 0", "--batch"),
     "old option": ("explain --demo --compile", "No such option"),
-    "output": ("explain --demo -o file.txt/out", "Not a directory"),
+    "output": ("explain --demo -o file.txt/out", "no folder that can be written to"),
     "file as output": ("explain boot.png -o boot.png", "boot.png"),
     "extra": ("explain --demo --model torchvision:resnet18", "--no-deps"),
     "text": ("explain --text Hello", "hf:FOLDER"),

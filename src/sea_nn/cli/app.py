@@ -53,8 +53,8 @@ def app(o: App) -> None:
     with wait(f"Loading PyTorch, Gradio, {', '.join(names)} ..."):
         from sea_nn.app.cores import share_cores
         from sea_nn.app.gallery import Gallery
-        from sea_nn.app.subjects import load_subject
         from sea_nn.app.page import build_page, serve
+        from sea_nn.app.subjects import load_subject
         from sea_nn.cli.work import find_place
 
         share_cores()

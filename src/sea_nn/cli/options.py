@@ -152,8 +152,15 @@ class Settings(ModelOptions):
 
     @cached_property
     def settings(self) -> SEAConfig:
-        """What --config says of the paper's function."""
-        return SEAConfig() if self.config is None else read_config(self.config)
+        """What --config says of the paper's function: a TOML or JSON file."""
+        if self.config is None:
+            return SEAConfig()
+        parse = SEAConfig.from_json if self.config.suffix == ".json" else SEAConfig.from_toml
+        try:
+            return parse(self.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:  # of the file, its letters, or its settings
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"--config {show(self.config)}: {reason}") from error
 
     @cached_property
     def cells(self) -> Shape | None:
@@ -182,16 +189,6 @@ class Settings(ModelOptions):
                 f"--grid {self.grid} is finer than the {shape[0]} x {shape[1]} pixels that "
                 f"{self.model} sees"
             )
-
-
-def read_config(path: Path) -> SEAConfig:
-    """The settings of the paper's function from a TOML or JSON file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        return (SEAConfig.from_json if path.suffix == ".json" else SEAConfig.from_toml)(text)
-    except (OSError, ValueError) as error:  # of the file, its letters, or its settings
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"--config {show(path)}: {reason}") from error
 
 
 def check_device(device: str) -> None:
@@ -272,24 +269,20 @@ def find_class(text: str, labels: tuple[str, ...], model: str) -> int:
     if wanted in names:
         places = ", ".join(str(index) for index, name in enumerate(names) if name == wanted)
         raise InputError(f"several classes of {model} are called {text!r}; give a number: {places}")
-    inside = [label for label, name in zip(labels, names, strict=True) if wanted in name]
-    inside.sort(key=lambda label: wanted not in re.split(r"\W+", label.casefold()))
-    alike = difflib.get_close_matches(wanted, names, 4, 0.5)
-    near = dict.fromkeys([*inside[:6], *(labels[names.index(name)] for name in alike)])
-    guess = f"; near: {', '.join(near)}" if near else ""
+    inside = sorted((name for name in names if wanted in name), key=len)[:6]
+    near = dict.fromkeys([*inside, *difflib.get_close_matches(wanted, names, 4, 0.5)])
+    guess = f"; near: {', '.join(labels[names.index(name)] for name in near)}" if near else ""
     raise InputError(f"{model} has no class named {text!r}{guess}")
 
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder that cannot be written to; nothing is written."""
-    there = next((p for p in (folder, *folder.absolute().parents) if os.path.lexists(p)), folder)
-    if not there.is_dir():
-        reason = "Not a directory"
-    elif not os.access(there, os.W_OK | os.X_OK):
-        reason = "Permission denied"
-    else:
-        return
-    raise InputError(f"cannot write to {show(folder)} ({reason}); choose another folder with -o")
+    folder = folder.absolute()
+    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(
+            f"{show(there)} is no folder that can be written to; choose another one with -o"
+        )
 
 
 def choose(name: str, value: str | None, choices: Sequence[str]) -> None:
