@@ -99,6 +99,9 @@ class Browser:
             "return [...document.querySelectorAll(arguments[0])].map(n => n.textContent)", selector
         )
 
+    def count(self, selector):
+        return len(self.texts(selector))
+
     def pixels(self, name="heat"):
         """A canvas as uint8 [h, w, 4]."""
         code = (

@@ -125,7 +125,7 @@ def test_many_members_take_a_second_line_below_their_own_titles():
 
 def test_titles_shrink_before_a_word_is_broken():
     titles = ["input", "SEA", *(name.replace("_", " ") for name in MANY[:10]), "x" * 60]
-    figure, _ = panel_grid(titles, ["a row"])
+    figure, _ = panel_grid([[np.zeros((9, 9))] * len(titles)], titles, ["a row"])
     assert_readable(figure)
     written = {t.get_text().replace("\n", " "): t.get_fontsize() for t, _ in texts(figure)}
     assert set(titles[:-1]) <= set(written)

@@ -140,9 +140,8 @@ class Events:
                     return
                 fresh = step.explanation is not None
                 if fresh or time.monotonic() - told >= PAUSE:
-                    told, wait = time.monotonic(), step.seconds_left
-                    left = "" if wait is None else f", about {max(1, round(wait))} s left"
-                    said = f"{step.done} of {step.total} evaluations{left}"
+                    told, left = time.monotonic(), max(1, round(step.seconds_left))
+                    said = f"{step.done} of {step.total} evaluations, about {left} s left"
                     yield show() if fresh else gr.skip(), said, gr.skip()
             if session.turn == turn and session.explanation is not None:
                 spent = sum(session.explanation.provenance.evaluations.values())

@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
     done: int
     total: int
-    seconds_left: float | None = None
+    seconds_left: float
     explanation: Explanation | None = None
 
 

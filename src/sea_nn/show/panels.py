@@ -37,6 +37,7 @@ INK, FAINT, ACCENT = "#1c1c22", "#6b6b76", "#ffb000"
 FOR, AGAINST = "#8c2981", "#1f5fa8"  # evidence for a class and against it
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1c1c22")
 WIDTH, DPI, SIZE = 9.0, 200, 8.5  # inches, dots an inch, points
+MOST_PANELS = 8  # in a line
 SMALLEST = 5.0  # points: below it a word is cut rather than shrunk
 WIDEST, HIGHEST, GAP = 1.5, 2.6, 0.06  # inches of a panel, and between two
 STYLE: dict[str, Any] = {
@@ -171,35 +172,34 @@ def name_rows(e: Explanation) -> list[str]:
 
 
 def panel_grid(
+    pictures: Sequence[Sequence[Array]],
     titles: Sequence[str],
     labels: Sequence[str],
-    aspect: float = 1.0,
-    most: int | None = None,
+    unit: str = "",
     headings: Sequence[str] = (),
 ) -> tuple[Plot, Array]:
-    """A grid of bare panels with titles above and labels at the left, all fitted to their space.
+    """Rows of pictures with titles above and labels at the left, and the colour scale of all maps.
 
-    "SEA" is set in bold. ``aspect`` is a panel's height over its width. A row of more than ``most``
-    panels is broken into lines, each below its own titles. With ``headings`` the rows fall into as
-    many blocks of equal length, each below the titles, the first of which is the block's heading.
+    "SEA" is set in bold, and its map's ``unit`` is said where it has one. A row of more than eight
+    is broken into lines, each below its own titles. With ``headings`` the rows fall into as many
+    blocks of equal length, each below titles of which the first is its heading.
 
     Returns:
         The figure and its axes [rows, columns].
     """
     rows, columns = len(labels), len(titles)
-    lines = math.ceil(columns / (most or columns))
+    aspect = pictures[0][-1].shape[0] / pictures[0][-1].shape[1]
+    lines = math.ceil(columns / MOST_PANELS)
     across = math.ceil(columns / lines)
     panel = min(WIDEST, HIGHEST / aspect, (WIDTH - 0.6) / across - GAP)
-    words = ["-", *" ".join([*titles, *headings]).split()]
-    longest = max(map(measure, words))
+    longest = max(measure(word) for word in ["-", *" ".join([*titles, *headings]).split()])
     size = max(SMALLEST, SIZE * min(1.0, 0.9 * panel / longest))  # so that words stay whole
-    firsts = headings or titles[:1]
-    heads = [wrap(title, 0.95 * panel, size, lines=3) for title in [*firsts, *titles[1:]]]
+    heads = {text: wrap(text, 0.95 * panel, size, lines=3) for text in [*titles, *headings]}
 
     # Titles stand above the first row of every block; without blocks, above the first of all,
     # unless lines with titles of their own follow it.
     length = rows // len(headings) if headings else (1 if lines > 1 else rows)
-    above = (max(head.count("\n") for head in heads) + 1) * 1.3 * size / 72 * any(titles)
+    above = (max(head.count("\n") for head in heads.values()) + 1) * 1.3 * size / 72 * any(titles)
     height = rows * lines * (panel * aspect + GAP) + rows // length * lines * above + 0.65
     figure = Plot(figsize=(across * (panel + GAP) + 0.6, height), layout="compressed")
     figure.get_layout_engine().set(w_pad=GAP / 2, h_pad=GAP / 2, wspace=0, hspace=0)
@@ -208,14 +208,16 @@ def panel_grid(
         spare.remove()
     for r in range(rows):
         for c in range(columns):
+            axes[r, c].imshow(pictures[r][c])
             axes[r, c].set(xticks=[], yticks=[])
             axes[r, c].spines[:].set_visible(False)
             if r % length == 0:
-                weight = "bold" if titles[c] == "SEA" else "normal"
-                head = heads[len(firsts) - 1 + c] if c else heads[r // length % len(firsts)]
-                axes[r, c].set_title(head, fontsize=size, weight=weight, pad=3)
+                title = headings[r // length] if headings and c == 0 else titles[c]
+                weight = "bold" if title == "SEA" else "normal"
+                axes[r, c].set_title(heads[title], fontsize=size, weight=weight, pad=3)
         weight = "bold" if labels[r] == "SEA" else "normal"
         axes[r, 0].set_ylabel(wrap(labels[r], panel * aspect, lines=3), weight=weight)
+    add_heat_bar(figure, axes[:, :columns], unit)
     return figure, axes[:, :columns]
 
 

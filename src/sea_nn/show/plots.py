@@ -28,7 +28,6 @@ from sea_nn.show.panels import (
     Array,
     ArrayLike,
     Plot,
-    add_heat_bar,
     blend,
     grey,
     heat,
@@ -44,7 +43,6 @@ from sea_nn.show.words import plot_words
 MOST_ROWS = 32
 MOST_SLICES = 6
 COVER = 0.55  # of a volume whole blocks are hot: what lies below must still be seen
-MOST_PANELS = 8
 TINY, DOT = 0.002, 0.01  # the share of the pixels that is hard to see; a dot's side over the map's
 CHARTS = {"gains": plot_gains, "curve": plot_curve, "agreement": plot_agreement}
 
@@ -108,13 +106,8 @@ def plot_class_map(
     pictures = to_array(images)[:examples]
     position = heat(values, 0)
     titles = [f"class map: {label}", *(f"example {k + 1}" for k in range(len(pictures)))]
-    figure, axes = panel_grid(titles, [""], values.shape[0] / values.shape[1])
-    for panel, picture in zip(
-        axes[0], [paint(position), *(blend(image, position) for image in pictures)], strict=True
-    ):
-        panel.imshow(picture)
-    add_heat_bar(figure, axes)
-    return figure.write(path)
+    row = [paint(position), *(blend(image, position) for image in pictures)]
+    return panel_grid([row], titles, [""])[0].write(path)
 
 
 def pick_slices(attribution: ArrayLike, count: int = MOST_SLICES) -> list[int]:
@@ -174,18 +167,14 @@ def _plot_strip(e: Explanation, overlay: bool) -> Plot:
         layers.append(e.against.reshape(layers[0].shape))
     titles += [*map(name_method, e.methods), "Agg-Mean"]
     positions = heat(torch.cat([*layers, e.maps, e.mean_map.unsqueeze(1)], 1), 2)
-    first = [] if e.images is None else ["input"]
-    aspect = e.shape[0] / e.shape[1]
-    figure, axes = panel_grid([*first, *titles], name_rows(e), aspect, most=MOST_PANELS)
-    for i, line in enumerate(axes):
-        image = None if e.images is None else to_array(e.images[i])
-        if image is not None:
-            line[0].imshow(image)
-        for panel, position in zip(line[len(first) :], positions[i], strict=True):
-            lay = overlay and image is not None
-            panel.imshow(blend(image, position) if lay else paint(position))
-    add_heat_bar(figure, axes, _say_unit(e))
-    return figure
+    rows = [[paint(position) for position in row] for row in positions]
+    if e.images is not None:
+        images = to_array(e.images)
+        if overlay:
+            pairs = zip(images, positions, strict=True)
+            rows = [[blend(image, position) for position in row] for image, row in pairs]
+        titles, rows = ["input", *titles], [[i, *row] for i, row in zip(images, rows, strict=True)]
+    return panel_grid(rows, titles, name_rows(e), _say_unit(e))[0]
 
 
 def _plot_top(e: Explanation, sizes: Sequence[int]) -> Plot:
@@ -201,18 +190,14 @@ def _plot_top(e: Explanation, sizes: Sequence[int]) -> Plot:
         return plot_tiers(e, masks, titles)
     sea = e.attribution.reshape(len(e), 1, *e.shape)
     positions = heat(torch.cat([sea, e.maps, e.mean_map.unsqueeze(1)], 1), 2)
-    rows = ["SEA", *map(name_method, e.methods), "Agg-Mean"]
-    headings = name_rows(e) if len(e) > 1 else ()
-    aspect = e.shape[0] / e.shape[1]
-    figure, axes = panel_grid(["map", *titles], rows * len(e), aspect, headings=headings)
-    for k, line in enumerate(axes):
-        i, r = divmod(k, len(rows))
+    methods = ["SEA", *map(name_method, e.methods), "Agg-Mean"]
+    rows = []
+    for i, r in np.ndindex(len(e), len(methods)):
         picture = np.full((1, 1, 3), 150) if e.images is None else to_array(e.images[i])
-        line[0].imshow(paint(positions[i, r]))
-        for panel, mask in zip(line[1:], to_array(masks[i, r]), strict=True):
-            panel.imshow(_light(picture, enlarge(mask)))
-    add_heat_bar(figure, axes)
-    return figure
+        lit = [_light(picture, enlarge(mask)) for mask in to_array(masks[i, r])]
+        rows.append([paint(positions[i, r]), *lit])
+    headings = name_rows(e) if len(e) > 1 else ()
+    return panel_grid(rows, ["map", *titles], methods * len(e), headings=headings)[0]
 
 
 def _plot_slices(
@@ -220,17 +205,16 @@ def _plot_slices(
 ) -> Plot:
     """Volumes [R, 1, D, H, W] as rows of slices, each named by its number, over their images."""
     maps = to_array(volumes)[:, 0]
-    depth, height, width = maps.shape[1:]
-    figure, axes = panel_grid([""] * min(MOST_SLICES, depth), labels, height / width)
-    for i, volume in enumerate(maps):
-        picked = pick_slices(volume)
-        pictures = paint_slices(volume, picked, None if images is None else images[i])
-        for panel, k, picture in zip(axes[i], picked, pictures, strict=True):
-            panel.imshow(picture)
-            box = {"facecolor": "black", "alpha": 0.6, "lw": 0, "pad": 1.5}
-            place = {"transform": panel.transAxes, "va": "top", "fontsize": 7}
-            panel.text(0.03, 0.97, f"slice {k}", color="white", bbox=box, **place)
-    add_heat_bar(figure, axes, unit)
+    picked = [pick_slices(volume) for volume in maps]
+    rows = [
+        paint_slices(volume, picked[i], None if images is None else images[i])
+        for i, volume in enumerate(maps)
+    ]
+    figure, axes = panel_grid(rows, [""] * len(picked[0]), labels, unit)
+    for panel, k in zip(axes.flat, np.ravel(picked), strict=True):
+        box = {"facecolor": "black", "alpha": 0.6, "lw": 0, "pad": 1.5}
+        place = {"transform": panel.transAxes, "va": "top", "fontsize": 7}
+        panel.text(0.03, 0.97, f"slice {k}", color="white", bbox=box, **place)
     return figure
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.show.panels import (
     AGAINST,
@@ -58,11 +57,8 @@ def print_words(
     """One text for a terminal, as ``rich`` prints it: colour, and bold for the upper half."""
     from rich.text import Text
 
-    levels = grade_words(attribution, against).tolist()
-    if len(words) != len(levels):
-        raise InputError(f"there are {len(words)} words and {len(levels)} numbers for them")
     text = Text()
-    for word, level in zip(words, levels, strict=True):
+    for word, level in zip(words, grade_words(attribution, against).tolist(), strict=True):
         bold = "bold " if abs(level) > LEVELS // 2 else ""
         side = "underline magenta" if level > 0 else "underline2 blue"
         bare = word.strip()
