@@ -170,9 +170,12 @@ def begin(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Ma
     Raises:
         InputError: settings, model or inputs differ, and how.
     """
-    paths = [None] * len(source) if source.paths is None else list(source.paths)
-    inputs = {"id": list(source.ids), "path": paths, "digest": list(source.digests)}
-    old, before = new, None
+    inputs: dict[str, list[Any]] = {
+        "id": list(source.ids),
+        "path": list(source.paths or [None] * len(source)),
+        "digest": list(source.digests),
+    }
+    old, before = new, dict[str, list[Any]]()
     with suppress(DamagedError):  # its rows say themselves what run they are of
         if (folder / MANIFEST).exists():
             old = Manifest.read(folder)
@@ -189,7 +192,7 @@ def begin(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Ma
                     )
         new.write(folder)
     different = compare(old, new)
-    if before is not None and old is not new:
+    if before and old is not new:
         different += _compare_inputs(folder, before, source, retry_errors)
     if different:
         raise InputError(

@@ -246,7 +246,7 @@ def remove_drafts(out: Path) -> None:
         remove_stale(folder)
 
 
-def write_inputs(out: Path, columns: Mapping[str, Sequence[str | None]]) -> None:
+def write_inputs(out: Path, columns: Mapping[str, Sequence[Any]]) -> None:
     """Write the id, path and digest of every input."""
     pa = import_arrow()
     table = pa.table({name: pa.array(values, "string") for name, values in columns.items()})

@@ -207,12 +207,12 @@ class _Gathered:
     def average(self, column: str) -> float | None:
         """The mean of a column's values that are known."""
         known = [row[column] for row in self.rows if row[column] is not None]
-        return sum(known) / len(known) if known else None
+        return float(sum(known) / len(known)) if known else None
 
     def average_curve(self, column: str) -> list[float]:
         """The mean of a column of lists, place by place."""
         curves = [row[column] for row in self.rows if row[column]]
-        return torch.tensor(curves).mean(0).tolist() if curves else []
+        return [float(sum(values) / len(values)) for values in zip(*curves, strict=True)]
 
 
 def shrink(maps: Tensor) -> Tensor:
