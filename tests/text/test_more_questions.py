@@ -78,17 +78,6 @@ def test_a_language_model_goes_on_with_the_same_continuation(speaker):
         sea.explain(["the film was"], target=" bad", previous=e)
 
 
-def test_words_that_keep_and_words_that_break_the_class(first):
-    for i, n in enumerate((4, 10)):
-        one = first[i]
-        for keep in (True, False):
-            assert sorted(one.top(n, keep=keep)[0].tolist()) == list(range(n))
-        least = one.smallest(keep=True, share=0.9)
-        assert 0 <= int(least.count) <= n
-        assert float(least.score) >= 0.9 * float(one.score)
-    assert first.top(3, keep=True).shape == (2, 3)
-
-
 def test_the_smallest_set_counts_no_words_that_take_no_part(parts):
     sea = SEA.for_text(*parts, budget=20, features=[(0, 4), (5, 8)])
     e = sea.explain(["film was not bad"], target=0)
