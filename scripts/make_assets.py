@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
 from sea_bench.data.fashion import load_fashion

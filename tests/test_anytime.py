@@ -12,7 +12,6 @@ from sea_nn.features import TABLE
 from sea_nn.questions.absent import prepare
 from tests.helpers.networks import build_pooled, draw_bright
 
-
 model, x = build_pooled(), draw_bright()
 
 

@@ -9,7 +9,6 @@ from sea_nn.errors import InputError
 from sea_nn.questions.absent import blur
 from tests.helpers.networks import build_pooled, draw_bright
 
-
 model, x = build_pooled(), draw_bright()
 
 

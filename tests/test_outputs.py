@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from sea_nn import SEA, Explanation, explain_dataset, read_dataset
-from sea_nn.app.subjects import Columns, of_columns
 from sea_nn.app.session import Session
+from sea_nn.app.subjects import Columns, of_columns
 from sea_nn.cli import app
 from sea_nn.errors import AssumptionWarning, InputError, KindError
 from sea_nn.members.checks import examine

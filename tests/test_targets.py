@@ -13,7 +13,6 @@ from sea_nn.members.run import compute_maps
 from sea_nn.questions.absent import blur
 from tests.helpers.networks import build_pooled, draw_bright
 
-
 model, x = build_pooled(), draw_bright()
 
 

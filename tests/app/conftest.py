@@ -81,8 +81,8 @@ def own(tmp_path_factory):
 def address(own, shown):
     """Where a page with four models and the results of a run is served; four results a page."""
     pytest.importorskip("gradio", reason="tests of the app need gradio: pip install 'sea-nn[app]'")
-    from sea_nn.app.subjects import load_subject
     from sea_nn.app.page import build_page, serve
+    from sea_nn.app.subjects import load_subject
 
     names = ("fashion-cnn", *(f"{own}:{kind}" for kind in ("table", "series", "text")))
     with pytest.MonkeyPatch.context() as patch:

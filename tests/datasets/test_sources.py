@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from sea_nn import SEA, explain_dataset, read_dataset
-from sea_nn.datasets.summary import write_pages
 from sea_nn.datasets.sources import open_source
+from sea_nn.datasets.summary import write_pages
 from sea_nn.errors import InputError, KindError
 from sea_nn.vision.images import Preprocess
 from tests.datasets.small import make_inputs

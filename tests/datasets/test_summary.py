@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from sea_nn import SEA, SEAConfig, ensemble_class, read_dataset
-from sea_nn.datasets.summary import write_pages
 from sea_nn.datasets.storage import rows_path
-from sea_nn.datasets.summary import find_shortcuts
+from sea_nn.datasets.summary import find_shortcuts, write_pages
 from sea_nn.errors import InputError
 from tests.datasets.small import make_inputs, run
 from tests.helpers.browser import Browser

@@ -13,6 +13,7 @@ from sea_nn.members.checks import examine
 from sea_nn.paper import mean_agreement, sharpen, spearman
 from sea_nn.paper.agreement import agreement, disagreement, multiples_of_mean, rank
 
+
 def noise(*shape, seed=0):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
 

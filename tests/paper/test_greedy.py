@@ -61,9 +61,7 @@ def compare_searches(f, budget, **options):
 
 @given(seed=st.integers(0, 999), remove_ties=st.booleans(), activation=ACTIVATIONS)
 @pytest.mark.parametrize("block", [1, 8, 1000])
-def test_long_searches_of_a_batch_are_those_of_the_naive_form(
-    block, seed, remove_ties, activation
-):
+def test_long_searches_of_a_batch_are_those_of_the_naive_form(block, seed, remove_ties, activation):
     """Searches that end at different steps, columns of very different sizes, ties, zeros."""
     f = DSF(70, widths=(9, 5), activation=activation, init=(0.0, 1.0), batch=3, seed=seed)
     generator = torch.Generator().manual_seed(seed)

@@ -12,7 +12,6 @@ from sea_nn.questions.absent import blur
 from sea_nn.questions.curve import choose_counts, predict_curve
 from tests.helpers.networks import build_pooled, draw_bright
 
-
 model, x = build_pooled(), draw_bright()
 
 

@@ -12,6 +12,7 @@ from sea_nn.text import members
 from sea_nn.text.members import MEMBERS, expand
 from sea_nn.text.model import AskedText, TextModel
 from sea_nn.text.reading import read_text
+
 TEXT = "the acting was not bad"
 
 

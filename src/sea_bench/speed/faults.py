@@ -222,9 +222,7 @@ def strike(name: str, folder: Path, wanted: dict[str, str], run: Run) -> list[st
     return [name, str(struck), kept, f"{equal} of {run.count}", mean, most, note]
 
 
-@experiment(
-    "faults", "What happens when a run is disturbed?", "made here", n_inputs=20, quick=2
-)
+@experiment("faults", "What happens when a run is disturbed?", "made here", n_inputs=20, quick=2)
 def faults(run: Run) -> Findings:
     """Runs over data sets are broken at random points and started again.
 

@@ -149,9 +149,7 @@ class Subject:
             running=running,
         )
 
-    def ask(
-        self, given: Given, e: Explanation | None = None, sets: Tensor | None = None
-    ) -> Tensor:
+    def ask(self, given: Given, e: Explanation | None = None, sets: Tensor | None = None) -> Tensor:
         """The model's outputs [R, K] with only these features left, bool [R, n]; or of the whole.
 
         ``e`` is an explanation of the input, which knows what its features are.

@@ -7,7 +7,6 @@ from sea_nn.cli.options import Table, check_device, check_folder, option
 from sea_nn.cli.terminal import Bar, make_table, out, say, show
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Bench(Table):
     """The options of ``sea bench``."""

@@ -16,7 +16,6 @@ from sea_nn.members.registry import ENSEMBLES, Member, expand_methods, get, name
 from sea_nn.vision.names import KNOWN, find_resnet
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Methods(Table):
     """The options of ``sea methods``."""

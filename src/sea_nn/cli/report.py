@@ -103,8 +103,8 @@ def summary(o: Summary) -> None:
     target = o.folder / "summary" if o.output is None else o.output
     check_folder(target)
     with wait("Reading the run, and learning maps of classes ..."):
-        from sea_nn.datasets.summary import write_pages
         from sea_nn.datasets.read import read_dataset
+        from sea_nn.datasets.summary import write_pages
 
         found = read_dataset(o.folder).summary(n_examples=o.examples)
         page = write_pages(found, target)

@@ -122,9 +122,7 @@ def write_page(outcome: Outcome, subject: Subject) -> Path | None:
     """The report, with the inputs' folders beside the classes; it has no other place for them."""
     if subject.o.no_report or not outcome.finished:
         return None
-    labelled = [
-        replace(e, labels=(f"{e.name(0)} ({one.folder})",)) for one, e in outcome.finished
-    ]
+    labelled = [replace(e, labels=(f"{e.name(0)} ({one.folder})",)) for one, e in outcome.finished]
     title = f"What {subject.name} {'reads' if subject.o.kind == 'text' else 'looks at'}"
     try:
         return write_report(labelled, subject.o.output / REPORT, title)
@@ -238,9 +236,7 @@ def _describe_input(one: Input, e: Explanation, subject: Subject) -> dict[str, A
     return {
         "input": one.name,
         **({} if e.texts is None else {"text": "".join(e.texts[0])}),
-        "files": {
-            Path(name).stem: show(folder / name) for name in (*subject.files, EXPLANATION)
-        },
+        "files": {Path(name).stem: show(folder / name) for name in (*subject.files, EXPLANATION)},
         "predicted": [name_class(index) | {e.output.unit: p} for index, p in _guess(e)],
         "target": target,
         "output": e.output.kind,

@@ -53,7 +53,7 @@ class Plan:
         """The shard that a worker is to do now, and the one that it should read meanwhile."""
         held = self.held.pop(worker, deque())
         # Near the end, nobody holds what others lack.
-        while self.queue and (not held or len(held) < 2 and len(self.queue) >= self.n_workers):
+        while self.queue and (not held or (len(held) < 2 and len(self.queue) >= self.n_workers)):
             held.append(self.queue.popleft())
         if held:
             self.held[worker] = held

@@ -143,9 +143,7 @@ class RecordAttention(_Attentive):
         return by_head.reshape(weights.shape)
 
 
-def _map_tokens(
-    probe: Probe, spread: Callable[[list[Tensor], list[Tensor]], Tensor]
-) -> Tensor:
+def _map_tokens(probe: Probe, spread: Callable[[list[Tensor], list[Tensor]], Tensor]) -> Tensor:
     """Run the model, let ``spread`` say how tokens flow, [N, T, T], and lay them on the input."""
     if probe.features.kind.view != "picture":
         raise UnfitError(f"attention is laid on images [N, C, H, W]; got {list(probe.x.shape)}")

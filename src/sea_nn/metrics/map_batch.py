@@ -109,9 +109,7 @@ class MapBatch:
             lambda: prepare(self.x, values, kind=self.kind, **given),
         )
 
-    def ask(
-        self, how: PerturbationKind, count: int, hidden: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def ask(self, how: PerturbationKind, count: int, hidden: Callable[[Tensor], Tensor]) -> Tensor:
         """Return what the model says about variants of the inputs, [N, count, 3], see ``read``.
 
         Args:

@@ -110,9 +110,7 @@ def score_maps(
             )
             probe = stack.enter_context(opened)
             if probe.output.kind == "value":
-                chosen = [
-                    replace(m, range=UNBOUNDED) if "model" in m.needs else m for m in chosen
-                ]
+                chosen = [replace(m, range=UNBOUNDED) if "model" in m.needs else m for m in chosen]
         room = CUDA_BLOCK if x.is_cuda else CPU_BLOCK
         size = max(1, room // (math.prod(features.shape) * len(methods)))
         for start in range(0, len(x), size):

@@ -26,8 +26,8 @@ from sea_nn.paper.agreement import rank
 from sea_nn.paper.constraints import read_constraints, restore
 from sea_nn.paper.dsf import DSF, attribute, join
 from sea_nn.paper.fit import History, fit, make_training_data
-from sea_nn.paper.ties import check_count, sort_features
 from sea_nn.paper.heatmaps import check_heatmaps, check_weights, upsample
+from sea_nn.paper.ties import check_count, sort_features
 
 EPSILON = 1e-6
 AGGREGATORS = ("mean", "variance", "geometric", "borda")
@@ -188,9 +188,7 @@ def ensemble_class(
     return ensemble(rows, config, weights=weights, **options)  # type: ignore[arg-type]
 
 
-def aggregate(
-    heatmaps: Tensor, how: str = "mean", *, weights: Tensor | None = None
-) -> Ensemble:
+def aggregate(heatmaps: Tensor, how: str = "mean", *, weights: Tensor | None = None) -> Ensemble:
     """Combine heatmaps [N, m, *shape] in [0, 1] into one map an input without learning anything.
 
     Args:

@@ -19,8 +19,8 @@ from torch.nn.functional import pad
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
 from sea_nn.paper.dsf import DSF, attribute
-from sea_nn.paper.ties import sort_features
 from sea_nn.paper.heatmaps import binarize, count_thresholds, pool, pool_sets
+from sea_nn.paper.ties import sort_features
 
 ADAGRAD_EPS = 1e-10  # as torch.optim.Adagrad
 ROUNDING = 1e-13

@@ -74,7 +74,7 @@ class TextSEA:
         seed: int = 0,
     ) -> None:
         fits = callable(model) if tokenizer is None else isinstance(model, nn.Module)
-        if not fits or not hasattr(tokenizer, "all_special_ids") and tokenizer is not None:
+        if not fits or (not hasattr(tokenizer, "all_special_ids") and tokenizer is not None):
             raise KindError(
                 "give a torch.nn.Module and its tokenizer of Hugging Face, or a function of lists "
                 f"of words alone; got {type(model).__name__} and {type(tokenizer).__name__}"
