@@ -253,10 +253,10 @@ def test_keeping_asks_whether_the_class_is_still_predicted(kind, x):
         with pytest.raises(InputError, match="output is a value"):
             query_sets(model, x, 0, sets, output=kind)
         return
-    answers = query_sets(model, x, 0, sets, torch.zeros(()), output=kind)
+    kept, _ = query_sets(model, x, 0, sets, torch.zeros(()), output=kind)
     said = truth(kind, model((x * sets).flatten(0, 1).unsqueeze(1)).detach())
     holds = said[:, 0] > 0.5 if kind in ("sigmoid", "labels") else said.argmax(1) == 0
-    assert torch.equal(answers.survives, holds.view(4, 2))
+    assert torch.equal(kept.predicted, holds.view(4, 2))
 
 
 def test_one_sigmoid_column_can_be_kept(x):
@@ -265,8 +265,8 @@ def test_one_sigmoid_column_can_be_kept(x):
 
     most = x[:, None, 0].flatten(2).argsort(2, descending=True).argsort(2).view(4, 1, 8, 8)
     sets = torch.cat([most < 58, most < 6], 1)
-    answers = query_sets(model, x, 0, sets, torch.zeros(()), output="sigmoid")
-    assert answers.survives.tolist() == [[True, False]] * 4
+    kept, _ = query_sets(model, x, 0, sets, torch.zeros(()), output="sigmoid")
+    assert kept.predicted.tolist() == [[True, False]] * 4
 
 
 def test_areas_of_values_are_not_said_to_lie_between_0_and_1(x):

@@ -1,7 +1,6 @@
 """Every metric equals its plain loop over one input, map and step at a time."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -9,11 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.metrics import METRICS, PERTURBATIONS, score_maps
+from sea_nn.metrics.positions import SHARES
 from sea_nn.questions.absent import prepare
 from tests.helpers.scoring import draw, small_model
 from tests.reference import metrics as slow
-
-KS = (1, 5, 18, 72)
 
 
 class Given(NamedTuple):
@@ -58,7 +56,7 @@ def by_authors(g: Given) -> float:
 
 
 def jaccard(g: Given) -> tuple[float, list[float]]:
-    curve = [slow.jaccard(set(g.order[:k]), g.inside) for k in KS]
+    curve = [slow.jaccard(set(g.order[: max(1, round(144 * k))]), g.inside) for k in SHARES]
     return sum(curve) / len(curve), curve
 
 
@@ -89,9 +87,7 @@ def case():
     model, x = small_model(5), draw(3, 3, 12, 12)
     maps = {name: draw(3, 12, 12, seed=k) ** 3 for k, name in enumerate("ab", 1)}
     masks = draw(3, 12, 12, seed=4) > 0.7
-    few = replace(METRICS["jaccard"](KS), name="jaccard")
-    chosen = [few if n == "jaccard" else n for n in CASES]
-    scores = score_maps(model, x, None, maps, chosen, random=False, masks=masks)
+    scores = score_maps(model, x, None, maps, list(CASES), random=False, masks=masks)
     return model, x, maps, masks, scores
 
 

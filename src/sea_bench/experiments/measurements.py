@@ -22,7 +22,7 @@ from sea_bench.experiments.predictions import GRID, measure_predictions
 from sea_nn.errors import InputError
 from sea_nn.features import Features
 from sea_nn.metrics import Scores, random_map, score_maps
-from sea_nn.metrics.order import overlap, top_sets
+from sea_nn.metrics.positions import overlap, top_sets
 from sea_nn.metrics.scoring import RANDOM
 from sea_nn.model.noise import uniform
 from sea_nn.model.precision import full_precision

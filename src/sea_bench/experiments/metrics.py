@@ -11,7 +11,7 @@ from torch import Tensor
 from sea_bench.experiments.experiment import quantity
 from sea_nn.metrics import Metric, get_metric
 from sea_nn.metrics.map_batch import MapBatch, MetricValues
-from sea_nn.metrics.order import count_top, top_sets
+from sea_nn.metrics.positions import count_top, top_sets
 from sea_nn.paper.agreement import sharpen
 
 GAIN = "gain"

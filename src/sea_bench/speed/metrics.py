@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from sea_bench.experiments.experiment import Findings, Run, Table, experiment
 from sea_bench.speed.timing import take_seconds
 from sea_nn.metrics import random_map, score_maps
-from sea_nn.metrics.curve import trapezoid
 from sea_nn.vision.shipped import load_cnn, load_sample
 
 STEPS = 28
@@ -24,7 +23,7 @@ def loop_curve(model: nn.Module, x: Tensor, target: Tensor, maps: Tensor, insert
             shown = image * (first == insert).view(one.shape)
             with torch.no_grad():
                 curve.append(float(model(shown[None]).softmax(1)[0, goal]))
-        areas.append(trapezoid(torch.tensor(curve), 1 / STEPS))
+        areas.append(torch.trapezoid(torch.tensor(curve), dx=1 / STEPS))
     return torch.stack(areas)
 
 

@@ -222,10 +222,10 @@ def _explain(job: Job, items: Mapping[int, Item]) -> dict[int, Result]:
     if manifest.curve:
         own = sea.settings
         kind = None if own.output is None else own.output.kind
-        answers = query_sets(
+        kept, removed = query_sets(
             model, x, e.target, sets, internal_batch_size=limit, seed=own.seed, output=kind
         )
-        curve = {"keep": answers.kept.score.tolist(), "remove": answers.removed.score.tolist()}
+        curve = {"keep": kept.score.tolist(), "remove": removed.score.tolist()}
         evaluations += 2 * len(SHARES) + 1
     elif learned:
         curve = {"keep": e.predict(sets).tolist(), "remove": e.predict(~sets).tolist()}

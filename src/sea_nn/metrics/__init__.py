@@ -16,16 +16,10 @@ room.
 """
 
 from sea_nn.metrics.catalogue import METRICS, describe_metrics, get_metric
-from sea_nn.metrics.concentration import (
-    gini,
-    jaccard,
-    pointing_game,
-    rank_accuracy,
-    relevance_mass,
-)
 from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues, ask_sets
+from sea_nn.metrics.positions import rank_accuracy, relevance_mass
 from sea_nn.metrics.scores import Estimate, Scores, bootstrap_difference, bootstrap_mean
-from sea_nn.metrics.scoring import SetOutputs, query_sets, score_maps
+from sea_nn.metrics.scoring import query_sets, score_maps
 from sea_nn.model.noise import random_map
 from sea_nn.questions.absent import PERTURBATIONS, pixel_bounds
 
@@ -37,16 +31,12 @@ __all__ = [
     "Metric",
     "MetricValues",
     "Scores",
-    "SetOutputs",
     "ask_sets",
     "bootstrap_difference",
     "bootstrap_mean",
     "describe_metrics",
     "get_metric",
-    "gini",
-    "jaccard",
     "pixel_bounds",
-    "pointing_game",
     "query_sets",
     "random_map",
     "rank_accuracy",

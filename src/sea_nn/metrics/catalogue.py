@@ -7,18 +7,18 @@
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from sea_nn.config import check_whole
 from sea_nn.errors import InputError, KindError
-from sea_nn.metrics import concentration
-from sea_nn.metrics.curve import simpson, trapezoid
+from sea_nn.metrics import positions
 from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues, PerturbationKind, PointOutputs
 from sea_nn.questions.absent import PERTURBATIONS
 
@@ -28,42 +28,40 @@ UNBOUNDED = (-math.inf, math.inf)
 
 
 def deletion(perturbation: PerturbationKind = "blur", *, steps: int | None = None) -> Metric:
-    """Hide the most relevant positions first; area under the class score over the share hidden.
+    """How fast the class score falls as the most relevant positions are hidden.
+
+    It is the area under the score over the share hidden.
 
     Args:
         perturbation: how positions are hidden.
         steps: equal steps to everything hidden; left out 28, or one a position where there are
             fewer.
     """
-    measures = "How fast the class score falls as the most relevant positions are hidden."
-    return _by_pixels("deletion", measures, perturbation, steps)
+    return _by_pixels(deletion, perturbation, steps)
 
 
 def insertion(perturbation: PerturbationKind = "blur", *, steps: int | None = None) -> Metric:
-    """Show the most relevant positions first; area under the class score over the share shown.
+    """How fast the class score rises as the most relevant positions are shown.
 
-    The arguments are those of ``deletion``.
+    It is the area under the score over the share shown; arguments are those of ``deletion``.
     """
-    measures = "How fast the class score rises as the most relevant positions are shown."
-    return _by_pixels("insertion", measures, perturbation, steps)
+    return _by_pixels(insertion, perturbation, steps)
 
 
 def aupc_pixels(perturbation: PerturbationKind = "black") -> Metric:
-    """Hide the top 1/28 of the pixels at a time; area under the score, steps 1 apart [M13].
+    """How fast the class score falls as the most relevant pixels are hidden, in equal steps.
 
-    It is 28 times ``deletion``, in the unit the paper reports for brain tumours.
+    The top 1/28 of the pixels at a time, points 1 apart [M13]: it is 28 times ``deletion``, in the
+    unit the paper reports for brain tumours.
     """
-    measures = (
-        "How fast the class score falls as the most relevant pixels are hidden, in equal steps."
-    )
-    return _by_pixels("aupc_pixels", measures, perturbation, None)
+    return _by_pixels(aupc_pixels, perturbation, None)
 
 
 def aupc_windows(perturbation: PerturbationKind = "noise", *, size: int | None = None) -> Metric:
-    """Hide windows by mean relevance, none over another; area under the score [M13].
+    """How fast the class score falls as the windows of the largest mean relevance are hidden.
 
-    The curve has 8 points: the intact input and 7 windows. Where greedy windows leave no room for
-    another, the curve stays at its last value. The area is by the trapezoid rule, points 1 apart.
+    No window lies over another [M13]. The curve has 8 points: the intact input and 7 windows. Where
+    greedy windows leave no room for another, it stays at its last value; points are 1 apart.
 
     Args:
         perturbation: how windows are hidden.
@@ -73,25 +71,22 @@ def aupc_windows(perturbation: PerturbationKind = "noise", *, size: int | None =
 
     def compute(batch: MapBatch) -> MetricValues:
         answers, _, notes = trace(batch)
-        return MetricValues(trapezoid(answers.score), answers.score, notes)
+        return MetricValues(torch.trapezoid(answers.score), answers.score, notes)
 
-    measures = (
-        "How fast the class score falls as the windows of the largest mean relevance are hidden."
-    )
-    bounds = (0.0, float(WINDOWS))
-    return _of_answers("aupc_windows", perturbation, measures, compute, bounds, "image")
+    return _of_answers(aupc_windows, perturbation, compute, (0.0, float(WINDOWS)), "image")
 
 
 def aupc_authors(perturbation: PerturbationKind = "noise", *, size: int | None = None) -> Metric:
-    """AUPC as the authors' published code computes it [M13], to compare with the paper's figures.
+    """AUPC in the form of the paper's code: logit relative to the intact input's, by windows.
 
-    The score is the class's logit over its absolute value for the intact input (nan where that is
-    0); windows are chosen by mean absolute relevance and never touch the lower and the right
-    border; the area is by Simpson's rule over the intact input and the first 7 windows. Where fewer
-    windows fit, the area is that of the shorter curve, so a map whose windows block each other
-    looks better than it is: ``aupc_windows`` does not have this flaw. Their perturbation is uniform
-    noise in [0, 1] of the pixel scale; on Fashion-MNIST, whose inputs ran to 255, that is black:
-    use ``aupc_authors:black`` for inputs in [0, 1].
+    What the paper's figures are to be compared with [M13]. The score is the class's logit over its
+    absolute value for the intact input (nan where that is 0); windows are chosen by mean absolute
+    relevance and never touch the lower and the right border; the area is by Simpson's rule over the
+    intact input and the first 7 windows. Where fewer windows fit, the area is that of the shorter
+    curve, so a map whose windows block each other looks better than it is: ``aupc_windows`` does
+    not have this flaw. Their perturbation is uniform noise in [0, 1] of the pixel scale; on
+    Fashion-MNIST, whose inputs ran to 255, that is black: use ``aupc_authors:black`` for inputs in
+    [0, 1].
     """
     trace = _by_windows(perturbation, size, False, "their areas cover fewer points")
 
@@ -105,34 +100,19 @@ def aupc_authors(perturbation: PerturbationKind = "noise", *, size: int | None =
         curve = answers.logit / torch.where(start == 0, torch.nan, start)
         return MetricValues(simpson(curve, found + 1), curve, notes)
 
-    measures = (
-        "AUPC in the form of the paper's code: logit relative to the intact input's, by windows."
-    )
-    return _of_answers("aupc_authors", perturbation, measures, compute, UNBOUNDED, "image")
+    return _of_answers(aupc_authors, perturbation, compute, UNBOUNDED, "image")
 
 
-def jaccard(ks: Sequence[int | float] = concentration.SHARES) -> Metric:
-    """Jaccard index of the map's top k positions and the human's choice, mean over k [M14]."""
-    if isinstance(ks, str) or not isinstance(ks, Sequence):
-        raise InputError(f"ks must be a list of counts or shares, as jaccard(ks=[...]); got {ks!r}")
+def _of_maps(function: Callable[..., Tensor]) -> Callable[[], Metric]:
+    """A metric of the maps alone, between 0 and 1, from a function of ``positions``."""
+    takes = {"maps", "masks", "seed", "first"} & set(inspect.signature(function).parameters)
 
     def compute(batch: MapBatch) -> MetricValues:
-        curve = concentration.jaccard(batch.maps, batch.masks, ks, batch.seed, batch.first)
-        return MetricValues(curve.mean(-1), curve)
+        found = function(**{name: getattr(batch, name) for name in takes})
+        return MetricValues(found) if found.ndim == 2 else MetricValues(found.mean(-1), found)
 
-    measures = "How far the most relevant positions are those that people marked."
-    return Metric("jaccard", "higher", (0.0, 1.0), measures, frozenset({"masks"}), compute)
-
-
-def _of_maps(
-    name: str, measures: str, compute: Callable[[MapBatch], Tensor], *needs: str
-) -> dict[str, Callable[..., Metric]]:
-    """A metric of the maps alone, between 0 and 1, that has no options."""
-
-    def run(batch: MapBatch) -> MetricValues:
-        return MetricValues(compute(batch))
-
-    return {name: lambda: Metric(name, "higher", (0.0, 1.0), measures, frozenset(needs), run)}
+    name, needs = function.__name__, frozenset({"masks"} & takes)
+    return lambda: Metric(name, "higher", (0.0, 1.0), _say(function), needs, compute)
 
 
 METRICS: dict[str, Callable[..., Metric]] = {
@@ -141,30 +121,11 @@ METRICS: dict[str, Callable[..., Metric]] = {
     "aupc_authors": aupc_authors,
     "deletion": deletion,
     "insertion": insertion,
-    "jaccard": jaccard,
-    **_of_maps(
-        "relevance_mass",
-        "Which share of the map's total lies on the object.",
-        lambda batch: concentration.relevance_mass(batch.maps, batch.masks),
-        "masks",
-    ),
-    **_of_maps(
-        "rank_accuracy",
-        "Which share of the most relevant positions, as many as the object has, lies on it.",
-        lambda b: concentration.rank_accuracy(b.maps, b.masks, b.seed, b.first),
-        "masks",
-    ),
-    **_of_maps(
-        "pointing_game",
-        "Whether the single most relevant position lies on the object.",
-        lambda batch: concentration.pointing_game(batch.maps, batch.masks),
-        "masks",
-    ),
-    **_of_maps(
-        "gini",
-        "How far the map concentrates on few positions (0: even, 1: a single one).",
-        lambda batch: concentration.gini(batch.maps),
-    ),
+    "jaccard": _of_maps(positions.jaccard),
+    "relevance_mass": _of_maps(positions.relevance_mass),
+    "rank_accuracy": _of_maps(positions.rank_accuracy),
+    "pointing_game": _of_maps(positions.pointing_game),
+    "gini": _of_maps(positions.gini),
 }
 
 
@@ -195,7 +156,8 @@ def get_metric(name: str | Metric) -> Metric:
         elif not equals or key not in known:
             takes = ", ".join(known) or "none"
             raise InputError(f"{part!r} in {name!r} is no option of {head}; its options: {takes}")
-        options[key] = value if key == "perturbation" else _read_number(value)
+        found = re.fullmatch(r"\d+(\.\d+)?", value)
+        options[key] = value if not found else float(value) if found[1] else int(value)
     return replace(factory(**options), name=name)
 
 
@@ -217,9 +179,14 @@ def describe_metrics() -> str:
     return "\n".join(lines)
 
 
-def _by_pixels(name: str, measures: str, how: PerturbationKind, steps: int | None) -> Metric:
+def _say(function: Callable[..., object]) -> str:
+    """What a metric measures: the first line of its docstring."""
+    return (inspect.getdoc(function) or "").partition("\n")[0]
+
+
+def _by_pixels(factory: Callable[..., Metric], how: PerturbationKind, steps: int | None) -> Metric:
     """A metric of what the model says as positions are hidden or shown in equal steps."""
-    insert, summed = name == "insertion", name == "aupc_pixels"
+    insert, summed = factory is insertion, factory is aupc_pixels
     if steps is not None:
         check_whole("steps", steps, 1)
 
@@ -228,11 +195,10 @@ def _by_pixels(name: str, measures: str, how: PerturbationKind, steps: int | Non
         curve = batch.trace_pixels(how, last, insert).score
         notes = (f"{STEPS} steps were asked for, and there are {batch.n} positions: one a step",)
         short = summed and last < STEPS
-        area = trapezoid(curve, 1.0 if summed else 1 / last)
+        area = torch.trapezoid(curve, dx=1.0 if summed else 1 / last)
         return MetricValues(area, curve, notes if short else ())
 
-    bounds = (0.0, float(STEPS) if summed else 1.0)
-    found = _of_answers(name, how, measures, compute, bounds)
+    found = _of_answers(factory, how, compute, (0.0, float(STEPS) if summed else 1.0))
     return replace(found, direction="higher") if insert else found
 
 
@@ -253,9 +219,8 @@ def _by_windows(
 
 
 def _of_answers(
-    name: str,
+    factory: Callable[..., Metric],
     how: PerturbationKind,
-    measures: str,
     compute: Callable[[MapBatch], MetricValues],
     bounds: tuple[float, float],
     *needs: str,
@@ -265,13 +230,31 @@ def _of_answers(
         raise InputError(
             f"there is no perturbation {how!r}; choose from {', '.join(PERTURBATIONS)}"
         )
-    label = f"{name}:{how if isinstance(how, str) else 'values'}"
-    return Metric(label, "lower", bounds, measures, frozenset({"model", *needs}), compute)
+    label = f"{factory.__name__}:{how if isinstance(how, str) else 'values'}"
+    return Metric(label, "lower", bounds, _say(factory), frozenset({"model", *needs}), compute)
 
 
-def _read_number(text: str) -> object:
-    """The number that an option's text is, if it is one."""
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return text
+def simpson(curves: Tensor, counts: Tensor) -> Tensor:
+    """Return the area under the ``counts`` first points of curves [..., points], 1 apart.
+
+    With an even number of points Simpson's rule leaves one interval over; it is taken by the
+    trapezoid rule once at the end and once at the start, and the two areas are averaged (what
+    SciPy's ``simps`` did when the paper was written).
+
+    >>> simpson(torch.tensor([[0.0, 1.0, 4.0]]), torch.tensor([3]))
+    tensor([2.6667])
+    """
+    points = curves.shape[-1]
+    rows = [pad(_simpson_weights(count), (0, points - count)) for count in range(points + 1)]
+    return (curves * torch.stack(rows).to(curves)[counts]).sum(-1)
+
+
+def _simpson_weights(count: int) -> Tensor:
+    weights = torch.zeros(count, dtype=torch.float64)
+    if count % 2 == 0 and count:
+        weights[:-1] = _simpson_weights(count - 1)
+        weights[-2:] += 0.5
+        return (weights + weights.flip(0)) / 2
+    for start in range(0, count - 2, 2):
+        weights[start : start + 3] += weights.new_tensor([1.0, 4.0, 1.0]) / 3
+    return weights

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from sea_nn.features import Kind
-from sea_nn.metrics import order
+from sea_nn.metrics.positions import pixel_steps, window_steps
 from sea_nn.model.outputs import take
-from sea_nn.model.probe import Perturbation, Probe
+from sea_nn.model.probe import Probe
 from sea_nn.questions.absent import Bounds, prepare
 
-T = TypeVar("T")
 PerturbationKind = str | Tensor
 
 
@@ -92,22 +91,12 @@ class MapBatch:
     seed: int = 0
     first: int = 0
     part: slice = field(default_factory=lambda: slice(None))
-    _shared: dict[Any, Any] = field(default_factory=dict)
+    _traces: dict[Any, PointOutputs] = field(default_factory=dict)
 
     @property
     def n(self) -> int:
         """The number of positions."""
         return self.maps[0, 0].numel()
-
-    def perturbation(self, how: PerturbationKind) -> Perturbation:
-        """Return a way of hiding positions, prepared once."""
-        own = isinstance(how, Tensor) and how.ndim == self.x.ndim and len(how) > 1
-        values = how[self.part] if own else how
-        given: Any = {"bounds": self.bounds, "seed": self.seed, "first": self.first}
-        return self._share(
-            ("perturbation", _key(how)),
-            lambda: prepare(self.x, values, kind=self.kind, **given),
-        )
 
     def ask(self, how: PerturbationKind, count: int, hidden: Callable[[Tensor], Tensor]) -> Tensor:
         """Return what the model says about variants of the inputs, [N, count, 3], see ``read``.
@@ -118,38 +107,42 @@ class MapBatch:
             hidden: which positions are hidden, bool [P, *positions], in variants [P]; they are
                 numbered from 0 to N * count. Called for as many as fit into a pass.
         """
-        probe, hiding = self.probe, self.perturbation(how)
+        if isinstance(how, Tensor) and how.ndim == self.x.ndim and len(how) > 1:
+            how = how[self.part]  # values of each input's own
+        draws: Any = {"bounds": self.bounds, "seed": self.seed, "first": self.first}
+        probe, hiding = self.probe, prepare(self.x, how, kind=self.kind, **draws)
         numbers = torch.arange(len(self.x) * count, device=self.x.device)
         rows = numbers // count
 
         def build(part: slice) -> Tensor:
             return hiding.hide(self.kind.over_input(hidden(numbers[part])), rows[part])
 
-        table = probe.ask_points(rows, build, read=lambda *said: read(probe, *said))
+        table: Tensor = probe.ask_points(rows, build, read=lambda *said: read(probe, *said))
         return table.view(len(self.x), count, 3)
 
     def trace_pixels(self, how: PerturbationKind, steps: int, insert: bool = False) -> PointOutputs:
-        """Return the answers as positions go, or come, in equal steps: [N, m, steps + 1]."""
-        step_maps = self._share(
-            ("pixels", steps),
-            lambda: order.pixel_steps(self.maps.flatten(2), steps, self.seed, self.first),
-        )
-        return self._trace(("pixels", steps), how, step_maps, steps, insert)
+        """Return the answers as positions go, or come, in equal steps: [N, m, steps + 1].
+
+        Metrics share them: what was asked once is not asked again.
+        """
+        key = ("pixels", steps, how if isinstance(how, str) else id(how), insert)
+        if key not in self._traces:
+            step_maps = pixel_steps(self.maps.flatten(2), steps, self.seed, self.first)
+            self._traces[key] = self._trace(how, step_maps, steps, insert)
+        return self._traces[key]
 
     def trace_windows(
         self, how: PerturbationKind, size: int, count: int, edge: bool
     ) -> tuple[PointOutputs, Tensor]:
         """Return the same as greedy windows go, and how many there was room for, [N, m]."""
-        key, draws = ("windows", size, count, edge), {"seed": self.seed, "first": self.first}
-        step_maps, found = self._share(
-            key, lambda: order.window_steps(self.maps, size, count, edge=edge, **draws)
-        )
-        return self._trace(key, how, step_maps, count), found
+        draws = {"seed": self.seed, "first": self.first}
+        step_maps, found = window_steps(self.maps, size, count, edge=edge, **draws)
+        return self._trace(how, step_maps, count), found
 
     def _trace(
-        self, key: Any, how: PerturbationKind, step_maps: Tensor, steps: int, insert: bool = False
+        self, how: PerturbationKind, step_maps: Tensor, steps: int, insert: bool = False
     ) -> PointOutputs:
-        """The answers after 0, 1, ..., ``steps`` steps; see ``order`` for step maps.
+        """The answers after 0, 1, ..., ``steps`` steps; see ``positions`` for step maps.
 
         To ``insert``, everything is hidden at first, and each step shows what it would hide. The
         intact input, at the other end, has answered already.
@@ -162,19 +155,11 @@ class MapBatch:
             gone = flat[numbers // steps] <= last.view(-1, *(1,) * (flat.ndim - 1))
             return gone ^ insert
 
-        def compute() -> PointOutputs:
-            table = self.ask(how, m * steps, hidden).view(count, m, steps, 3)
-            rows = torch.arange(count, device=flat.device)
-            intact = read(probe, probe.whole, rows).to(table)[:, None, None]
-            ends = [intact.expand(-1, m, -1, -1), table]
-            return PointOutputs.of(torch.cat(ends[::-1] if insert else ends, 2))
-
-        return self._share(("trace", key, _key(how), insert), compute)
-
-    def _share(self, key: Any, compute: Callable[[], T]) -> T:
-        if key not in self._shared:
-            self._shared[key] = compute()
-        return self._shared[key]  # type: ignore[no-any-return]
+        table = self.ask(how, m * steps, hidden).view(count, m, steps, 3)
+        rows = torch.arange(count, device=flat.device)
+        intact = read(probe, probe.whole, rows).to(table)[:, None, None]
+        ends = [intact.expand(-1, m, -1, -1), table]
+        return PointOutputs.of(torch.cat(ends[::-1] if insert else ends, 2))
 
 
 @dataclass(frozen=True)
@@ -210,7 +195,3 @@ def ask_sets(batch: MapBatch, how: PerturbationKind, sets: Tensor, keep: bool) -
     """Return the answers with only the sets, bool [N, k, *positions], kept or hidden, [N, k]."""
     flat = sets.flatten(0, 1)
     return PointOutputs.of(batch.ask(how, sets.shape[1], lambda numbers: flat[numbers] ^ keep))
-
-
-def _key(how: PerturbationKind) -> Any:
-    return how if isinstance(how, str) else ("tensor", id(how))

@@ -98,8 +98,8 @@ class Scores:
         metrics: the metrics by name; each knows its direction and range.
         values: by metric, float64 [N, m]; nan where a metric is undefined.
         curves: by metric that has them, the points behind its values, [N, m, points].
-        evaluations: by metric, how often the model was asked about one input. Metrics share
-            answers; the first to need them pays.
+        evaluations: by metric, the rows that the model saw. Metrics share answers; the first to
+            need them pays.
         notes: by metric, what a reader should know, such as why values are nan.
     """
 
@@ -160,8 +160,6 @@ class Scores:
     @classmethod
     def join(cls, parts: Sequence["Scores"]) -> "Scores":
         """Return the scores of several sets of inputs as one; methods and metrics must agree."""
-        if not parts:
-            raise InputError("there are no scores to join")
         one = parts[0]
         if any((p.methods, *p.metrics) != (one.methods, *one.metrics) for p in parts):
             told = "; ".join(f"{part.methods} with {list(part.metrics)}" for part in parts)

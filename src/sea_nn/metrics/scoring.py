@@ -9,8 +9,8 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -95,22 +95,13 @@ def score_maps(
     _check_needs(chosen, x, features.kind, model, masks)
     masks = None if masks is None else _match(masks, x, features, "masks")
     meter, blocks = Meter(), []
-    with ExitStack() as stack:
-        probe: Any = None
-        if any("model" in metric.needs for metric in chosen):
-            opened = open_model(
-                model,  # type: ignore[arg-type]  # see _check_needs
-                x,
-                target,
-                features=features,
-                args=additional_forward_args,
-                limit=internal_batch_size,
-                output=output,
-                meter=meter,
-            )
-            probe = stack.enter_context(opened)
-            if probe.output.kind == "value":
-                chosen = [replace(m, range=UNBOUNDED) if "model" in m.needs else m for m in chosen]
+    opened: Any = nullcontext()
+    if model is not None and any("model" in metric.needs for metric in chosen):
+        asked = {"args": additional_forward_args, "limit": internal_batch_size, "output": output}
+        opened = open_model(model, x, target, features=features, meter=meter, **asked)
+    with opened as probe:
+        if probe is not None and probe.output.kind == "value":
+            chosen = [replace(m, range=UNBOUNDED) if "model" in m.needs else m for m in chosen]
         room = CUDA_BLOCK if x.is_cuda else CPU_BLOCK
         size = max(1, room // (math.prod(features.shape) * len(methods)))
         for start in range(0, len(x), size):
@@ -176,11 +167,7 @@ def _check_map(name: str, given: Any, x: Tensor, features: Features, allow_zero:
     """Return one method's maps as floats [N, *positions], or say what is wrong with them."""
     if not isinstance(given, Tensor) or given.is_complex() or given.is_meta:
         raise KindError(f"the maps of {name!r} must be a real tensor that holds numbers")
-    advice = (
-        ". Sum channels with sea_nn.paper.heatmaps.reduce_channels, bring coarse maps to the "
-        "input's size with sea_nn.paper.heatmaps.upsample"
-    )
-    one = _match(given.detach(), x, features, f"the maps of {name!r}", advice)
+    one = _match(given.detach(), x, features, f"the maps of {name!r}")
     one = one.to(torch.promote_types(one.dtype, torch.float32))
     if not bool(one.isfinite().all()):
         raise InputError(f"the maps of {name!r} hold nan or infinite values")
@@ -194,14 +181,14 @@ def _check_map(name: str, given: Any, x: Tensor, features: Features, allow_zero:
     return one
 
 
-def _match(values: Tensor, x: Tensor, features: Features, what: str, advice: str = "") -> Tensor:
+def _match(values: Tensor, x: Tensor, features: Features, what: str) -> Tensor:
     """Return values [N, *positions], or [N, 1, *positions], without the channel."""
     expected = (len(x), *features.shape)
     one = values.squeeze(1) if values.ndim == len(expected) + 1 else values
     if one.shape != expected:
         raise InputError(
             f"{what} must be {list(expected)}; they are {list(values.shape)}, and x is "
-            f"{list(x.shape)}{advice}"
+            f"{list(x.shape)}. See sea_nn.paper.heatmaps: reduce_channels, upsample"
         )
     return one
 
@@ -221,23 +208,6 @@ def _check_needs(
             raise InputError(f"{', '.join(lacking)} cannot be scored without {what}")
 
 
-@dataclass(frozen=True)
-class SetOutputs:
-    """What the model says about sets of positions, [N, k] each.
-
-    Attributes:
-        kept: its answers when only the set is left.
-        removed: its answers when only the set is hidden.
-        survives: whether the class is still predicted when only the set is left.
-        breaks: whether it is no longer predicted when the set is hidden.
-    """
-
-    kept: PointOutputs
-    removed: PointOutputs
-    survives: Tensor
-    breaks: Tensor
-
-
 def query_sets(
     model: Callable[..., Any],
     x: Tensor,
@@ -248,10 +218,11 @@ def query_sets(
     seed: int = 0,
     internal_batch_size: int | None = None,
     output: str | None = None,
-) -> SetOutputs:
-    """Keep and remove sets of positions, bool [N, k, *positions], and return what the model says.
+) -> tuple[PointOutputs, PointOutputs]:
+    """Return what the model says with only sets of positions left, and with only these hidden.
 
-    ``perturbation`` is how positions are hidden; the other arguments are those of ``score_maps``.
+    ``sets`` are bool [N, k, *positions], and what is said of each is [N, k]. ``perturbation`` is
+    how positions are hidden; the other arguments are those of ``score_maps``.
     """
     features = Features.of(x)
     shape = features.shape
@@ -267,7 +238,5 @@ def query_sets(
         none = x.new_empty(len(x), 0, *shape)
         batch = MapBatch(probe.x, none, (), features.kind, probe, seed=seed)
         probe.output.check_class()
-        kept, removed = (
-            ask_sets(batch, perturbation, sets.to(x.device), keep) for keep in (True, False)
-        )
-    return SetOutputs(kept, removed, kept.predicted, ~removed.predicted)
+        own = sets.to(x.device)
+        return ask_sets(batch, perturbation, own, True), ask_sets(batch, perturbation, own, False)
