@@ -378,10 +378,7 @@ def find_patches(model: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 def attends(model: nn.Module) -> bool:
     """Whether a model has attention, by its layers' names."""
-    for module in model.modules():
-        if "Attention" in type(module).__name__:
-            return True
-    return False
+    return any("Attention" in type(module).__name__ for module in model.modules())
 
 
 def check_input(x: Any, limit: int | None = None) -> None:
