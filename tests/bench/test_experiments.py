@@ -308,9 +308,12 @@ def test_names_groups_and_errors(tmp_path):
 def test_the_list_tells_what_was_run(tmp_path):
     result = CliRunner().invoke(app, ["bench", "-o", str(tmp_path)])
     assert result.exit_code == 0
-    for name in EXPERIMENTS:
-        assert name in result.output
-    assert result.output.count("not yet") == len(EXPERIMENTS)
+    *lines, last = result.output.splitlines()
+    assert [line.split()[0] for line in lines] == list(EXPERIMENTS)
+    assert max(map(len, (*lines, last))) <= 80
+    assert lines[list(EXPERIMENTS).index("predicts_cub")].split(maxsplit=2)[1:] == ["32", "… birds"]
+    (tmp_path / "trust.md").write_text("- inputs: 4, seed 0\n")
+    assert " 4/16  Which method" in CliRunner().invoke(app, ["bench", "-o", str(tmp_path)]).output
 
 
 def test_the_overlap_of_top_positions_is_that_of_sets():

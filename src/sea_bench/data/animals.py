@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from sea_bench.data.files import SIDES, Kind, Place, SetInfo, read_mask, read_number
+from sea_bench.data.files import Place, Reader, SetInfo, read_mask, read_number, read_side
 from sea_bench.data.items import ImageSet, Item
 from sea_nn.vision.images import load_image
 
@@ -32,8 +32,8 @@ def read_birds(place: Place) -> ImageSet:
     """The birds with their outlines, boxes and the official split."""
     lines = place.need("classes.txt").read_text(encoding="utf-8").split("\n")
     folders = dict(line.split(None, 1) for line in lines if line.strip())
-    order = list(folders)
-    columns: dict[str, Kind] = {"file": str, "class_id": order, "split": SIDES}
+    number = list(folders).index
+    columns: dict[str, Reader] = {"file": str, "class_id": number, "split": read_side}
     columns |= {f"box_{key}": read_number for key in "xywh"}
     items = []
     for row in place.read_table("labels.csv", columns):
@@ -43,7 +43,7 @@ def read_birds(place: Place) -> ImageSet:
             Item(
                 name=str(file.with_suffix("")),
                 read=partial(load_image, place.path / "images" / file),
-                label=order.index(row["class_id"]),
+                label=row["class_id"],
                 split=row["split"],
                 masks={"bird": partial(read_mask, place.path / "masks" / file.with_suffix(".png"))},
                 boxes=((x, y, x + width, y + height),),

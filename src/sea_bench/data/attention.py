@@ -7,7 +7,6 @@ import numpy as np
 
 from sea_bench.data.files import Mask, Place, SetInfo
 from sea_bench.data.items import ImageSet, Item
-from sea_nn.errors import InputError
 from sea_nn.vision.images import load_image
 
 ATTENTION = SetInfo(
@@ -39,9 +38,5 @@ def read_attention(place: Place) -> ImageSet:
 
 
 def _read_map(path: Path, kind: str) -> Mask:
-    try:
-        with np.load(path, allow_pickle=False) as maps:
-            values = np.asarray(maps[kind], np.float32)
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{path} should hold a numeric array {kind!r} ({error}).") from error
-    return values / np.float32(255)
+    with np.load(path, allow_pickle=False) as maps:
+        return np.asarray(maps[kind], np.float32) / np.float32(255)

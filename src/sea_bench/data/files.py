@@ -3,7 +3,7 @@
 import csv
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from sea_nn.errors import InputError, MissingExtraError
 from sea_nn.vision.folders import DATA_VARIABLE
 
-Kind = Callable[[str], Any] | Sequence[str]
+Reader = Callable[[str], Any]
 Mask = NDArray[np.float32]
 SIDES = ("train", "test")
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif")
@@ -83,34 +83,23 @@ class Place:
         folder = self.need(name)
         return sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_ENDINGS)
 
-    def read_table(self, name: str, columns: Mapping[str, Kind]) -> list[dict[str, Any]]:
+    def read_table(self, name: str, columns: Mapping[str, Reader]) -> list[dict[str, Any]]:
         """Return the rows of a CSV file with a header that has at least these columns.
 
-        ``columns`` say what the fields become: `str`, `int`, `read_number`, or the values allowed.
+        ``columns`` say how fields are read; a reader raises ValueError for what it cannot be.
         """
-        path = self.need(name)
-        try:
-            with path.open(newline="", encoding="utf-8") as file:
-                reader = csv.DictReader(file)
-                missing = [column for column in columns if column not in (reader.fieldnames or ())]
-                if missing:
-                    raise InputError(
-                        f"{path} has no column {', '.join(missing)}; its columns are "
-                        f"{', '.join(reader.fieldnames or ()) or 'missing'}."
-                    )
-                rows = list(enumerate(reader, start=2))
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"{path} is no CSV file in UTF-8 ({error}).") from error
-        for line, row in rows:
-            if any(row[column] is None for column in columns):
-                raise InputError(f"Line {line} of {path} has fewer fields than the header.")
-        return [
-            {
-                column: read_field(row[column], kind, f"Line {line} of {path}: {column}")
-                for column, kind in columns.items()
-            }
-            for line, row in rows
-        ]
+        path, rows = self.need(name), []
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = csv.DictReader(file, restval="")
+            try:
+                for line in lines:
+                    rows.append({column: read(line[column]) for column, read in columns.items()})
+            except (KeyError, ValueError, csv.Error) as error:
+                raise InputError(
+                    f"Line {lines.line_num} of {path} should have the columns "
+                    f"{', '.join(columns)}, in UTF-8: {error!r}. {self.info.advice}"
+                ) from error
+        return rows
 
 
 def find_in_wheel(package: str, *parts: str) -> Path:
@@ -123,46 +112,30 @@ def find_in_wheel(package: str, *parts: str) -> Path:
     return Path(spec.origin).parent.joinpath(*parts)
 
 
-def read_field(text: str, kind: Kind, where: str) -> Any:
-    """Return a field as what it should be, or say where it is not."""
-    if not callable(kind):
-        if text in kind:
-            return text
-        wanted = f"one of {', '.join(kind)}"
-    else:
-        try:
-            return kind(text)
-        except ValueError:
-            wanted = "a whole number" if kind is int else "a number"
-    raise InputError(f"{where} should be {wanted}; it is {text!r}.")
+def read_side(text: str) -> str:
+    """Return "train" or "test"."""
+    if text not in SIDES:
+        raise ValueError(f"one of {' and '.join(SIDES)} is wanted, not {text!r}")
+    return text
 
 
 def read_number(text: str) -> float:
     """Return a finite number."""
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(text)
+        raise ValueError(f"a number is wanted, not {text!r}")
     return value
 
 
-def read_values(path: Path) -> Mask:
-    """Read a mask file as its raw grey values [height, width]; true and false become 1 and 0.
+def read_mask(path: Path, code: int | None = None) -> Mask:
+    """Read a mask of two values, 1 where it is not zero; or of codes, 1 where it has this one.
 
     ``load_image`` is not used: it would turn the codes 1, 2, 3 of a trimap, or the two colours
     of a bitmap, into shades.
     """
     try:
         with Image.open(path) as image:
-            plain = image.mode in ("1", "L", "P") or image.mode[0] in "IF"
-            values = np.array(image if plain else image.convert("L"))
-    except FileNotFoundError:
-        raise InputError(f"There is no mask at {path}.") from None
-    except (UnidentifiedImageError, OSError) as error:
+            values = np.array(image if image.mode in ("1", "L", "P") else image.convert("L"))
+    except OSError as error:
         raise InputError(f"The mask {path} cannot be read ({error}).") from error
-    return values.astype(np.float32)
-
-
-def read_mask(path: Path, code: int | None = None) -> Mask:
-    """Read a mask of two values, 1 where it is not zero; or of codes, 1 where it has this one."""
-    values = read_values(path)
     return np.asarray(values > 0 if code is None else values == code, np.float32)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from sea_bench.data.files import SIDES, Mask, Place, SetInfo, read_mask
+from sea_bench.data.files import Mask, Place, Reader, SetInfo, read_mask, read_side
 from sea_bench.data.items import ImageSet, Item
 from sea_nn.errors import InputError
 from sea_nn.vision.images import load_image
@@ -74,16 +74,14 @@ def read_btd(place: Place) -> ImageSet:
         Item(name, partial(load_image, path), label, sides[i], str(groups[i]))
         for i, (name, path, label) in enumerate(kept)
     )
-    copies = len(items) - len(set(groups))
-    are = "picture is a rescaled copy" if copies == 1 else "pictures are rescaled copies"
-    return ImageSet(items, CLASSES, (*notes, f"{copies} {are} of another"))
+    n_copies = len(items) - len(set(groups))
+    are = "picture is a rescaled copy" if n_copies == 1 else "pictures are rescaled copies"
+    return ImageSet(items, CLASSES, (*notes, f"{n_copies} {are} of another"))
 
 
 def _group_alike(thumbnails: NDArray[np.float64]) -> list[int]:
     """Number the groups of pictures [N, pixels] that correlate, directly or through others."""
     groups = list(range(len(thumbnails)))
-    if not groups:
-        return groups
     centred = thumbnails - thumbnails.mean(1, keepdims=True)
     norms = np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-9)
     alike = (centred / norms) @ (centred / norms).T >= _SAME_PICTURE
@@ -116,21 +114,20 @@ def read_lgg(place: Place) -> ImageSet:
 
     A patient is a ``group``; the split in labels.csv is by patient, which is checked.
     """
-    columns = {"file": str, "patient": str, "tumour": ("0", "1"), "split": SIDES}
-    rows = place.read_table("labels.csv", columns)
+    columns: dict[str, Reader] = {"file": str, "patient": str, "split": read_side}
+    rows = place.read_table("labels.csv", {**columns, "tumour": ["0", "1"].index})
     sides: dict[str, str] = {}
     for row in rows:
         if sides.setdefault(row["patient"], row["split"]) != row["split"]:
             raise InputError(
                 f"{place.path / 'labels.csv'} puts the patient {row['patient']} in both splits; "
-                "slices of one patient look alike, so results would be too good. Correct the "
-                "column split."
+                "slices of one patient look alike, so results would be too good."
             )
     items = tuple(
         Item(
             name=row["file"],
             read=partial(load_image, place.path / "images" / f"{row['file']}.jpg"),
-            label=int(row["tumour"]),
+            label=row["tumour"],
             split=row["split"],
             group=row["patient"],
             masks={"tumour": partial(read_mask, place.path / "masks" / f"{row['file']}.png")},

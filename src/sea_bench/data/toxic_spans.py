@@ -1,12 +1,10 @@
 """Sentences in which people marked what is toxic (SemEval-2021, task 5)."""
 
-import ast
-from collections.abc import Sequence
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from sea_bench.data.files import SetInfo
-from sea_nn.errors import InputError
 from sea_nn.text.reading import Span, find_sentences, find_words
 
 TOXIC = SetInfo(
@@ -47,8 +45,8 @@ def load_toxic_spans(part: str, folder: str | Path | None = None) -> list[Senten
     """
     place = TOXIC.find(folder)
     sentences: dict[str, Sentence] = {}
-    for post, row in enumerate(place.read_table(f"{part}.csv", {"spans": str, "text": str})):
-        marks = set(_read_offsets(row["spans"]))
+    for post, row in enumerate(place.read_table(f"{part}.csv", {"spans": json.loads, "text": str})):
+        marks = set(row["spans"])
         for start, end in find_sentences(row["text"]):
             text = row["text"][start:end]
             words = tuple(find_words(text))
@@ -63,13 +61,3 @@ def _covers(marks: set[int], text: str, word: Span) -> bool:
     """Whether at least half of a word's letters and digits are marked."""
     letters = [i for i in range(*word) if text[i].isalnum()] or list(range(*word))
     return 2 * sum(i in marks for i in letters) >= len(letters)
-
-
-def _read_offsets(text: str) -> Sequence[int]:
-    try:
-        offsets = ast.literal_eval(text)
-        if all(isinstance(offset, int) for offset in offsets):
-            return list(offsets)
-    except (ValueError, SyntaxError, TypeError):
-        pass
-    raise InputError(f"{TOXIC.name}: spans should be a list of whole numbers; got {text[:40]!r}")

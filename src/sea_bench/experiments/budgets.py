@@ -94,7 +94,7 @@ TITLES = {
 def _predicts(name: str) -> Comparison:
     return Comparison(
         f"predicts_{name}",
-        f"Does the learned function predict the model? {TITLES[name]}",
+        f"Does the function predict the model? {TITLES[name]}",
         "Functions learned from 30 to 1,000 answers about sets of cells, asked what the model says "
         "about sets that nobody asked about. The constant, the mean answer, is the random map of "
         "this table.",
@@ -231,7 +231,7 @@ BUDGET_EXPERIMENTS = (
     _mass("lgg", n_inputs=24),
     Comparison(
         "smallest_imagenet",
-        "The smallest set that keeps or breaks the class, ImageNet",
+        "The smallest set that keeps or breaks a class",
         "The first positions of each map: how few keep the class when all else is hidden, and how "
         "few have to be hidden until another class is predicted?",
         maps=(*OURS, *WISHED, PAIR, *MEMBERS, *AGGREGATES, SEARCH),
@@ -248,6 +248,6 @@ BUDGET_EXPERIMENTS = (
         notes=(BLUR_NOTE, WISH_NOTE, SEARCH_NOTE, CHOSEN_NOTE),
         **{**PLACES["imagenet"], "mask": None},
     ),
-    _twice("objects", "objects_twice", "Objects pasted on scenes", "efficientnet-lite0", False),
+    _twice("objects", "objects_twice", "Pasted objects", "efficientnet-lite0", False),
     _twice("slices", "lgg_twice", "Brain slices side by side", "lgg", True),
 )

@@ -86,7 +86,7 @@ def compute_tree_shap(p: Problem, trees: Any) -> Tensor | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import shap  # type: ignore[import-not-found]
+            import shap
     except ImportError:
         return None
     explainer = shap.TreeExplainer(trees, p.background[:N_SCORING].numpy())
@@ -149,7 +149,9 @@ def tabulate_planted(limit: int, seed: int) -> Table:
     return Table("Planted truth", note, head, rows)
 
 
-@experiment("tables", "Tables", "scikit-learn", n_inputs=24, quick=2)
+@experiment(
+    "tables", "Tables: which columns does a model need?", "scikit-learn", n_inputs=24, quick=2
+)
 def tables(run: Run) -> Findings:
     """Which columns does a model need?
 

@@ -142,7 +142,7 @@ def games(run: Run) -> Findings:
 games_tuning = replace(
     games,
     name="games_tuning",
-    title="How near to the best order there is? Games to tune by",
+    title="Games to tune by: how near to the best?",
     question="The same on the games that settings may be chosen by: no result.",
     n_inputs=TUNING,
     work=lambda run: measure_games(run, tuning=True),

@@ -1,6 +1,6 @@
 """The inputs of a comparison: a fixed random order of the test set, those classified right."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sea_bench import data
-from sea_bench.classifiers import is_trained, load_classifier, read_card, train_classifier
+from sea_bench.classifiers import load_classifier, read_card
 from sea_bench.data.fashion import read_sample
 from sea_bench.data.items import ImageSet, Item, Split, View, fill_boxes
 from sea_bench.experiments.comparison import Comparison
@@ -94,7 +94,6 @@ def choose_inputs(
     count: int,
     device: str | torch.device = "cpu",
     seed: int = 0,
-    tell: Callable[[str], None] = lambda text: None,
 ) -> Inputs:
     """Return the first ``count`` inputs that the experiment may use, in an order set by the seed.
 
@@ -105,9 +104,6 @@ def choose_inputs(
         InputError: the data are missing, with what to do; or no input fits.
     """
     images = load_images(experiment)
-    if is_trained(experiment.classifier) and read_card(experiment.classifier) is None:
-        tell(f"training {experiment.classifier}")
-        train_classifier(experiment.classifier, device)
     loaded = load_classifier(experiment.classifier, device)
     order = np.random.default_rng(seed).permutation(len(images)).tolist()
     candidates = [images[index] for index in (reversed(order) if experiment.tuning else order)]
@@ -190,7 +186,7 @@ def _describe(
         info = data.describe(experiment.data)
         about = f"data: {info.title}, test split, {len(images)} pictures ({info.terms})"
     said = f"classifier: {experiment.classifier}"
-    card = read_card(experiment.classifier) if is_trained(experiment.classifier) else None
+    card = read_card(experiment.classifier)
     if card is not None:
         said += f" ({card.name}), right on {card.accuracy:.1%} of {card.n_test} test pictures"
     elif experiment.classifier == "fashion":

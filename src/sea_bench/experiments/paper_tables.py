@@ -110,7 +110,7 @@ TOP_K = Comparison(
 )
 WEIGHTS = Comparison(
     "ablation_btd",
-    "The weights of the two terms, brain tumour detection",
+    "The weights of the two terms, brain tumours",
     "How much do λ1 (heatmaps) and λ2 (binarised heatmaps) matter to the paper's solver?",
     data="btd",
     classifier="btd",

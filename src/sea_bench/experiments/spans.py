@@ -103,7 +103,7 @@ def order_spans(p: Problem, seed: int) -> dict[str, Tensor]:
     return orders
 
 
-@experiment("series", "Series", "pyts", n_inputs=16)
+@experiment("series", "Series: when, and in which channel?", "pyts", n_inputs=16)
 def series(run: Run) -> Findings:
     """When, and in which channel, does a model see its evidence?
 

@@ -201,7 +201,7 @@ def read_sentence(tokenizer: Any, sentence: Sentence) -> Marked | None:
     return Marked(reading, torch.tensor(sentence.marked), TOXIC)
 
 
-@experiment("text", "Texts", "toxic_spans", n_inputs=200)
+@experiment("text", "Texts: the words that people marked?", "toxic_spans", n_inputs=200)
 def text(run: Run) -> Findings:
     """Do the words that SEA puts first agree with those that people marked as toxic?
 
@@ -252,7 +252,9 @@ def read_prompt(tokenizer: Any, prompt: Prompt) -> Marked:
     return Marked(reading, marked, (prompt.answer, prompt.rival), ends)
 
 
-@experiment("language", "Language models", "written here", n_inputs=len(PROMPTS))
+@experiment(
+    "language", "Language models: which word decides?", "written here", n_inputs=len(PROMPTS)
+)
 def language(run: Run) -> Findings:
     """Which word of a prompt makes a language model go on with one word and not another?"""
     run.tell("reading the language model", 0, run.count)

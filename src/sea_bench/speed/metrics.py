@@ -27,7 +27,13 @@ def loop_curve(model: nn.Module, x: Tensor, target: Tensor, maps: Tensor, insert
     return torch.stack(areas)
 
 
-@experiment("speed_metrics", "How fast are metrics?", "fashion_sample", n_inputs=200, quick=100)
+@experiment(
+    "speed_metrics",
+    "Perturbation metrics beside a plain loop",
+    "fashion_sample",
+    n_inputs=200,
+    quick=100,
+)
 def metrics(run: Run) -> Findings:
     """Perturbation metrics beside a plain loop that does one map and one step at a time."""
     model, x = load_cnn(run.device), load_sample().images[: run.count].to(run.device)

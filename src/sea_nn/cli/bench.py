@@ -1,10 +1,11 @@
 """``sea bench``: run the experiments behind the pages of ``docs/results``."""
 
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from sea_nn.cli.options import Table, check_device, check_folder, option
-from sea_nn.cli.terminal import Bar, make_table, out, say, show
+from sea_nn.cli.terminal import Bar, say, show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +89,16 @@ def bench(o: Bench) -> None:
 
 
 def _list(folder: Path) -> None:
+    """A line for each experiment; "…" stands for what it asks as the one above it does."""
     from sea_bench.catalogue import EXPERIMENTS
     from sea_bench.experiments.pages import count_published
 
-    table = make_table("Experiments", "name", "what", "data", "inputs", f"in {show(folder)}")
+    above: list[str] = []
     for one in EXPERIMENTS.values():
-        done = count_published(folder, one.name)
-        state = "not yet run" if done is None else f"{done} inputs"
-        table.add_row(one.name, one.title, one.data, str(one.n_inputs), state)
-    out.print(table)
+        words = one.title.split()
+        shared = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(above, words))))  # noqa: B905
+        what = f"… {' '.join(words[shared:])}" if shared > 2 else one.title
+        done, above = count_published(folder, one.name), words
+        count = str(one.n_inputs) if done is None else f"{done}/{one.n_inputs}"
+        say(f"{one.name:22} {count:>7}  {what}")
+    say(f"Numbers are inputs of a published page; before / those that {show(folder)} has.")
