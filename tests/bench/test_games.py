@@ -52,7 +52,7 @@ def test_what_is_no_game_is_refused_with_the_reason(tmp_path):
     np.savez(tmp_path / "b.npz", n_players=2, coalitions=np.zeros((4, 2), bool), values=np.ones(4))
     with pytest.raises(InputError, match="twice"):
         read_game(tmp_path / "b.npz")
-    with pytest.raises(InputError, match="no kind of game"):
+    with pytest.raises(InputError, match="chess is missing"):
         list_games("chess", tmp_path)
     with pytest.raises(InputError, match="shapiq"):
         list_games("vit_16", tmp_path)

@@ -242,7 +242,8 @@ def test_without_a_terminal_the_time_left_is_told_from_the_pace(monkeypatch, cap
     quiet = Console(file=sys.stderr, force_terminal=False, get_time=lambda: now)
     monkeypatch.setattr(terminal, "err", quiet)
     bar = terminal.Bar(6)
-    for _, done in ((0.0, 2), (100.0, 4), (200.0, 5)):  # two were remembered
+    for moment, done in ((0.0, 2), (100.0, 4), (200.0, 5)):  # two were remembered
+        now = moment
         bar.show("scoring", done)
     assert capsys.readouterr().err.splitlines() == [
         "scoring, 67% done, about 0:01:40 left",
