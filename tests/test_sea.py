@@ -15,8 +15,9 @@ from sea_nn import (
     ensemble,
 )
 from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.features import scale
 from sea_nn.members.run import compute_maps
-from sea_nn.paper.heatmaps import reduce_channels, scale
+from sea_nn.paper.heatmaps import reduce_channels
 from sea_nn.vision.shipped import load_cnn, load_sample
 
 FAST = ("saliency", "input_x_gradient")

@@ -25,14 +25,13 @@ from sea_nn.call import Call
 from sea_nn.config import SEAConfig
 from sea_nn.explanation.assemble import Learned, assemble, count_otherwise, find_checks
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.features import expand_mask, number_cells
+from sea_nn.features import expand_mask, number_cells, scale
 from sea_nn.members.checks import vote
 from sea_nn.members.run import MemberMaps, run_members
 from sea_nn.model.opening import open_model
 from sea_nn.model.outputs import Meter
 from sea_nn.model.probe import Probe
 from sea_nn.paper.ensemble import ensemble
-from sea_nn.paper.heatmaps import scale
 from sea_nn.questions.learn import AnswersMap, learn_from_answers
 
 

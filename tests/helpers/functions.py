@@ -4,7 +4,7 @@ import torch
 from hypothesis import strategies as st
 
 from sea_nn import DSF
-from sea_nn.paper.heatmaps import scale
+from sea_nn.features import scale
 
 ACTIVATIONS = st.sampled_from(["sqrt", "log1p", "power:-1", "power:0.5"])
 

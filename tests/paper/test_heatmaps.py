@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sea_nn.errors import InputError
+from sea_nn.features import scale
 from sea_nn.paper import heatmaps as heatmap
 from sea_nn.paper.ties import sort_features
 
@@ -22,10 +23,10 @@ def test_channels_are_summed_in_absolute_value():
 
 def test_scaling_reaches_both_ends_for_each_map_alone():
     maps = random(3, 2, 4, 5) * torch.tensor([1.0, 1e9, 1e-9]).reshape(3, 1, 1, 1)
-    scaled = heatmap.scale(maps, batch_axes=2)
+    scaled = scale(maps, batch_axes=2)
     assert torch.equal(scaled.amin((2, 3)), torch.zeros(3, 2, dtype=torch.float64))
     torch.testing.assert_close(scaled.amax((2, 3)), torch.ones(3, 2, dtype=torch.float64))
-    assert torch.equal(heatmap.scale(torch.full((1, 4), 7.0)), torch.zeros(1, 4))
+    assert torch.equal(scale(torch.full((1, 4), 7.0)), torch.zeros(1, 4))
 
 
 @given(n=st.integers(1, 30), seed=st.integers(0, 99), data=st.data())

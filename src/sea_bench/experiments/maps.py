@@ -14,12 +14,12 @@ from sea_bench.experiments.inputs import Inputs
 from sea_bench.experiments.rivals import greedy
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.features import Features
+from sea_nn.features import Features, scale
 from sea_nn.members.checks import vote
 from sea_nn.members.registry import get
 from sea_nn.members.run import MemberMaps, compute_maps
 from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
-from sea_nn.paper.heatmaps import scale, to_heatmap
+from sea_nn.paper.heatmaps import to_heatmap
 
 WISHES = {"budget": None, "order": None, "keep": True, "break": False}
 """Ways to make a map of a budget: what its order serves, None for both wishes."""

@@ -20,14 +20,13 @@ from sea_bench.experiments.maps import WISHES, Explainer, count_evaluations, mer
 from sea_bench.experiments.metrics import GAIN, QUANTITIES, TOP, compute_gain, find_metric
 from sea_bench.experiments.predictions import GRID, measure_predictions
 from sea_nn.errors import InputError
-from sea_nn.features import Features
+from sea_nn.features import Features, scale
 from sea_nn.metrics import Scores, random_map, score_maps
 from sea_nn.metrics.positions import overlap, top_sets
 from sea_nn.metrics.scoring import RANDOM
 from sea_nn.model.noise import uniform
 from sea_nn.model.precision import full_precision
 from sea_nn.paper.dsf import estimate_lipschitz, lipschitz
-from sea_nn.paper.heatmaps import scale
 
 REPEATS = 3
 AMPLITUDE = 0.02

@@ -12,7 +12,7 @@ from sea_bench.experiments.experiment import Findings, Run, Table, experiment
 from sea_bench.speed.timing import measure_peak, take_seconds
 from sea_nn import DSF, SEAConfig, ensemble, maximize
 from sea_nn.errors import MissingExtraError
-from sea_nn.paper import heatmaps as heatmap
+from sea_nn.features import scale
 
 
 def smooth_maps(count: int, m: int, side: int, seed: int = 0) -> Tensor:
@@ -21,7 +21,7 @@ def smooth_maps(count: int, m: int, side: int, seed: int = 0) -> Tensor:
     kernel = max(3, side // 8 * 2 + 1)
     raw = torch.rand(count, m, side, side, generator=generator, dtype=torch.float64)
     raw = torch.nn.functional.avg_pool2d(raw, kernel, 1, kernel // 2) + 0.02 * raw
-    return heatmap.scale(heatmap.scale(raw, 2) ** 2, 2)
+    return scale(scale(raw, 2) ** 2, 2)
 
 
 def time_network_form(maps: Tensor) -> float:

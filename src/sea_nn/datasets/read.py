@@ -46,7 +46,7 @@ from sea_nn.explanation.atomic import check_path
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import Provenance
 from sea_nn.extras import import_extra
-from sea_nn.paper.heatmaps import scale
+from sea_nn.features import scale
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from torch.nn.functional import adaptive_avg_pool2d, cosine_similarity, interpol
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
+from sea_nn.features import scale
 from sea_nn.paper.agreement import disagreement
 from sea_nn.paper.ensemble import ensemble_class
-from sea_nn.paper.heatmaps import scale
 from sea_nn.show.viewer import write_summary_page
 from sea_nn.show.viewer.describe import describe_panel
 

@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features import KINDS, VIEWS, Kind, find_kind
+from sea_nn.features import KINDS, VIEWS, Kind, find_kind, scale
 from sea_nn.function.function import SetFunction
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.members.run import Check, MemberMaps
-from sea_nn.paper.heatmaps import scale
 from sea_nn.questions.asked import Asked
 from sea_nn.questions.curve import Curve
 from sea_nn.version import find_version

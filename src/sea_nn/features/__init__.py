@@ -25,6 +25,8 @@ from sea_nn.features.features import (
     find_patches,
     group_features,
     number_cells,
+    scale,
+    smooth,
     sum_cells,
 )
 from sea_nn.features.segments import group_columns, segment, superpixels
@@ -51,7 +53,9 @@ __all__ = [
     "group_columns",
     "group_features",
     "number_cells",
+    "scale",
     "segment",
+    "smooth",
     "sum_cells",
     "superpixels",
 ]

@@ -353,6 +353,26 @@ def sum_cells(maps: Tensor, grid: Sequence[int]) -> Tensor:
     return left.to(maps.dtype).mT @ maps @ right.to(maps.dtype)
 
 
+def scale(maps: Tensor, batch_axes: int = 1) -> Tensor:
+    """Min-max scale each map to [0, 1]; a constant map becomes zero.
+
+    Maps are [N, *shape], or [N, m, *shape] with ``batch_axes=2``.
+    """
+    flat = maps.reshape(*maps.shape[:batch_axes], -1)
+    low, high = flat.aminmax(dim=-1, keepdim=True)
+    span = torch.where(high > low, high - low, 1)
+    return ((flat - low) / span).reshape(maps.shape)
+
+
+def smooth(values: Tensor, axis: int, sigma: float) -> Tensor:
+    """Blur along one axis by a Gaussian, cut off and renormalised at the ends."""
+    place = torch.arange(values.shape[axis], dtype=torch.float64, device=values.device)
+    # Relative to the centre's weight: with a tiny sigma only that one remains.
+    weight = torch.exp(-((place[:, None] - place) / sigma).square() / 2)
+    weight = (weight / weight.sum(1, keepdim=True)).to(values.dtype)
+    return (values.movedim(axis, -1) @ weight.mT).movedim(-1, axis)
+
+
 def find_patches(model: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Cells of whole patches, at most 8 along a side of images (H, W); None if there are none.
 

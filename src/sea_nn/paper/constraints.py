@@ -14,44 +14,43 @@ from sea_nn.features import expand_mask, sum_cells
 from sea_nn.paper.dsf import DSF
 
 STEPS = 60
-"""So often the level of required columns is doubled, and then halved."""
+"""So often the level of required columns is bisected."""
+LEAST, MOST = -1000.0, 40.0
+"""Powers of two between which that level lies, in units of the mean column."""
 
 
 @torch.no_grad()
 def restore(f: DSF, required: Tensor, forbidden: Tensor, epsilon: float) -> None:
     """Make f keep the constraints, in place: forbidden columns to 0, required ones raised.
 
-    Required columns are raised to a common least level, found by doubling and bisection, so that
-    their features keep a gain of at least ``epsilon``, in units of f. Masks are bool, [N, n].
+    Required columns are raised to a common least level, found by bisection, so that their features
+    keep a gain of at least ``epsilon``, in units of f. Masks are bool, [N, n].
     """
     columns = f.first_layer().detach().masked_fill_(forbidden.unsqueeze(1), 0)
     if not required.any():
         return
     start = columns.clone()
 
-    def set_level(level: Tensor) -> Tensor:
+    unit = columns.mean((1, 2), keepdim=True).clamp_min(1e-3)
+
+    def raise_to(power: Tensor) -> Tensor:
         """Raise the required columns to a level; returns their least gain, [N, 1, 1]."""
-        columns.copy_(torch.where(required.unsqueeze(1), start.maximum(level), start))
+        level = start.maximum(unit * power.exp2())
+        columns.copy_(torch.where(required.unsqueeze(1), level, start))
         return _least_gain(f, required)[:, None, None]
 
-    unit = columns.mean((1, 2), keepdim=True).clamp_min(1e-3)
-    low = high = torch.zeros_like(unit)
-    for step in range(STEPS):
-        gains = set_level(high)
-        enough = gains >= epsilon
-        if bool(enough.all()):
-            break
-        low, high = high.where(~enough, low), high.where(enough, unit * 2.0 ** (step - 20))
-    else:
+    low, high = torch.full_like(unit, LEAST), torch.full_like(unit, MOST)
+    gains = raise_to(high)
+    if bool((gains < epsilon).any()):
         raise InputError(
             f"no weights give every required feature a gain of {epsilon:g}: the function "
             f"saturates at {float(gains.amin()):.3g}; lower epsilon or require fewer features"
         )
     for _ in range(STEPS):
         middle = (low + high) / 2
-        enough = set_level(middle) >= epsilon
+        enough = raise_to(middle) >= epsilon
         low, high = low.where(enough, middle), middle.where(enough, high)
-    set_level(high)
+    raise_to(high)
 
 
 def _least_gain(f: DSF, required: Tensor) -> Tensor:

@@ -303,15 +303,12 @@ def maximize(f: DSF, budget: int, method: str = "auto") -> Selection:
         raise InputError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
     if not isinstance(f, DSF):
         raise KindError(f"maximize takes a DSF; got {type(f).__name__}")
-    try:
-        count = operator.index(budget)
-    except TypeError:
-        count = -1
-    if count < 0:
-        raise InputError(f"budget must be a whole number of features >= 0; got {budget!r}")
-    if count > f.n:
-        warnings.warn(f"budget {count} was clipped to the {f.n} features there are", stacklevel=3)
-    found = f.select(min(count, f.n), bounded=method != "naive")
+    if hasattr(budget, "__index__"):  # NumPy's whole numbers too
+        budget = operator.index(budget)
+    check_whole("budget", budget, 0)
+    if budget > f.n:
+        warnings.warn(f"budget {budget} was clipped to the {f.n} features there are", stacklevel=3)
+    found = f.select(min(budget, f.n), bounded=method != "naive")
     return Selection(*(part.reshape(*f.lead, part.shape[1]) for part in found))
 
 

@@ -7,7 +7,6 @@ tensor([[[1.0000, 0.3333],
          [0.0000, 0.6667]]])
 """
 
-import math
 import warnings
 from collections.abc import Sequence
 
@@ -16,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sea_nn.errors import AssumptionWarning, InputError, KindError
-from sea_nn.features import cell_of, sum_cells
+from sea_nn.features import cell_of, scale, sum_cells
 from sea_nn.paper.ties import sort_features
 
 MANY_METHODS = 16
@@ -32,17 +31,6 @@ def reduce_channels(raw: Tensor, axis: int | None = 1) -> Tensor:
     """
     magnitude = raw.to(torch.promote_types(raw.dtype, torch.float32)).abs()
     return magnitude if axis is None else magnitude.sum(axis)
-
-
-def scale(maps: Tensor, batch_axes: int = 1) -> Tensor:
-    """Min-max scale each map to [0, 1]; a constant map becomes zero.
-
-    Maps are [N, *shape], or [N, m, *shape] with ``batch_axes=2``.
-    """
-    flat = maps.reshape(*maps.shape[:batch_axes], -1)
-    low, high = flat.aminmax(dim=-1, keepdim=True)
-    span = torch.where(high > low, high - low, 1)
-    return ((flat - low) / span).reshape(maps.shape)
 
 
 def to_heatmap(raw: Tensor, axis: int | None = 1) -> Tensor:
@@ -62,15 +50,6 @@ def is_flat(maps: Tensor) -> Tensor:
     """
     low, high = maps.flatten(1).aminmax(dim=1)
     return high == 0 if maps[0].numel() == 1 else high - low <= FLAT * high
-
-
-def smooth(values: Tensor, axis: int, sigma: float) -> Tensor:
-    """Blur along one axis by a Gaussian, cut off and renormalised at the ends."""
-    place = torch.arange(values.shape[axis], dtype=torch.float64, device=values.device)
-    # Relative to the centre's weight: with a tiny sigma only that one remains.
-    weight = torch.exp(-((place[:, None] - place) / sigma).square() / 2)
-    weight = (weight / weight.sum(1, keepdim=True)).to(values.dtype)
-    return (values.movedim(axis, -1) @ weight.mT).movedim(-1, axis)
 
 
 def count_thresholds(thresholds: Sequence[int | float], n: int) -> list[int]:
@@ -140,14 +119,15 @@ def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
             f"heatmaps must be one tensor [N, m, *shape]; got {type(heatmaps).__name__} "
             "(stack several maps with torch.stack(maps, dim=1))"
         ) from error
-    if heatmaps.is_complex():
-        raise KindError("heatmaps must be real numbers; these are complex")
-    if heatmaps.is_meta or heatmaps.layout != torch.strided or heatmaps.is_nested:
-        raise KindError("heatmaps must be a dense tensor that holds numbers (not meta, not sparse)")
-    if heatmaps.ndim < 3:
+    dense = heatmaps.layout == torch.strided and not heatmaps.is_nested
+    if heatmaps.is_complex() or heatmaps.is_meta or not dense:
+        raise KindError(
+            "heatmaps must be a dense tensor that holds real numbers (not complex, meta or sparse)"
+        )
+    if heatmaps.ndim < 3 or 0 in heatmaps.shape[1:]:
         raise InputError(
-            f"heatmaps must be [N, m, *shape] (inputs, methods, features); got shape "
-            f"{tuple(heatmaps.shape)}: unsqueeze(0) a single input"
+            "heatmaps must be [N, m, *shape] with at least one method and one feature; got shape "
+            f"{list(heatmaps.shape)}: unsqueeze(0) a single input"
         )
     count, m = heatmaps.shape[:2]
     if not quiet and heatmaps.ndim == 3 and 1 < count <= MANY_METHODS < m:
@@ -158,10 +138,6 @@ def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
             AssumptionWarning,
             stacklevel=3,
         )
-    if m == 0:
-        raise InputError("there is no heatmap: m = 0 methods; give at least one")
-    if math.prod(heatmaps.shape[2:]) == 0:
-        raise InputError(f"heatmaps of shape {tuple(heatmaps.shape[2:])} have no features")
     heatmaps = heatmaps.detach()
     if not heatmaps.is_floating_point():
         heatmaps = heatmaps.to(torch.float32)
@@ -170,7 +146,7 @@ def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
     low, high = heatmaps.flatten(2).aminmax(dim=2)
     for bad, what in (
         (~(low.isfinite() & high.isfinite()), "holds NaN or infinite values: replace or drop it"),
-        ((low < 0) | (high > 1), "leaves [0, 1]: use sea_nn.paper.heatmaps.scale first"),
+        ((low < 0) | (high > 1), "leaves [0, 1]: use sea_nn.paper.scale first"),
     ):
         if bool(bad.any()):
             raise InputError(f"{_name_first(bad)} {what}")

@@ -19,10 +19,9 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.features import Features, Kind, find_kind
+from sea_nn.features import Features, Kind, find_kind, smooth
 from sea_nn.model.noise import normal, uniform
 from sea_nn.model.probe import Perturbation
-from sea_nn.paper.heatmaps import smooth
 from sea_nn.questions.inpainting import inpaint
 
 Bounds = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]

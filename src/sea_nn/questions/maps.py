@@ -11,9 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sea_nn.features import Features
+from sea_nn.features import Features, smooth
 from sea_nn.function.function import SetFunction
-from sea_nn.paper.heatmaps import smooth
 
 
 def paint(gains: Tensor, f: SetFunction, heat: Tensor, features: Features) -> Tensor:

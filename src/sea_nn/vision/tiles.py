@@ -12,8 +12,7 @@ from torch import Tensor
 from sea_nn.errors import InputError
 from sea_nn.explanation import Explanation
 from sea_nn.explanation.fields import show_input
-from sea_nn.features import IMAGE, find_kind
-from sea_nn.paper.heatmaps import scale
+from sea_nn.features import IMAGE, find_kind, scale
 
 if TYPE_CHECKING:
     from sea_nn.sea import SEA
