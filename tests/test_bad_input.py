@@ -156,9 +156,6 @@ def test_what_an_explanation_is_asked_wrongly_is_said(explained, call, message):
         lambda: Explanation.load(3),
         lambda: read_dataset(3),
         lambda: DSF(4)(None),
-        lambda: SEAConfig.from_dict(3),
-        lambda: SEAConfig.from_json(3),
-        lambda: SEAConfig.from_toml(None),
     ],
 )
 def test_things_of_another_type_are_named(call):

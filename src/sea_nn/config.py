@@ -7,11 +7,7 @@
 """
 
 import dataclasses
-import functools
-import json
 import math
-import tomllib
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +89,16 @@ class SEAConfig:
     upsampling: str = "nearest"
     reading: str = "paper"
 
+    def __new__(cls, *_: Any, **settings: Any) -> "SEAConfig":
+        """Python's own error for an unknown keyword does not list the known ones."""
+        if "absent" in settings:
+            raise InputError("absent is an argument of SEA: SEA(model, absent='mean')")
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = ", ".join(sorted(set(settings).difference(known)))
+        if unknown:
+            raise InputError(f"unknown setting {unknown}: the settings are {', '.join(known)}")
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for name in ("thresholds", "widths", "grid", "init"):
             value = getattr(self, name)
@@ -116,15 +122,11 @@ class SEAConfig:
                 "heatmap_weight and margin_weight are both 0: nothing would be learned; "
                 "set at least one above 0"
             )
-        if not self.thresholds:
+        if not (self.thresholds and all(map(_fits, self.thresholds))):
             raise InputError(
-                "thresholds is empty: give at least one count or fraction, e.g. (5, 10)"
+                "thresholds are at least one count >= 1 (int) or fraction in (0, 1] (float), e.g. "
+                f"(5, 0.1); got {self.thresholds!r}"
             )
-        for t in self.thresholds:
-            if isinstance(t, bool) or not isinstance(t, (int, float)) or not _threshold_fits(t):
-                raise InputError(
-                    f"a threshold is a count >= 1 (int) or a fraction in (0, 1] (float); got {t!r}"
-                )
         if self.grid is not None:
             if not isinstance(self.grid, tuple) or len(self.grid) != 2:
                 raise InputError(f"grid is (rows, columns) or None; got {self.grid!r}")
@@ -166,72 +168,16 @@ class SEAConfig:
 
     def replace(self, **changes: Any) -> "SEAConfig":
         """A copy with some fields changed."""
-        _check_names(changes)
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as plain values."""
+        """All fields as plain values: ``SEAConfig(**fields)`` reads them, from a file too."""
         return dataclasses.asdict(self)
 
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> "SEAConfig":
-        """Build from plain values, as ``to_dict`` gives them."""
-        if not isinstance(fields, dict):
-            raise KindError(
-                f'settings are a dict, such as {{"epochs": 20}}; got {type(fields).__name__}'
-            )
-        return cls(**fields)
 
-    @classmethod
-    def from_json(cls, text: str) -> "SEAConfig":
-        """Read a JSON object of settings."""
-        return cls.from_dict(_parse("JSON", json.loads, text))
-
-    @classmethod
-    def from_toml(cls, text: str) -> "SEAConfig":
-        """Read a TOML file's settings; one that is None is left out."""
-        return cls.from_dict(_parse("TOML", tomllib.loads, text))
-
-
-def _parse(form: str, parse: Callable[[str], Any], text: str) -> dict[str, Any]:
-    if not isinstance(text, str):
-        raise KindError(f"a configuration is read from a str; got {type(text).__name__}")
-    try:
-        fields = parse(text)
-    except ValueError as error:  # of json and of tomllib alike
-        raise InputError(f"this is not {form}: {error}") from error
-    if not isinstance(fields, dict):
-        raise InputError('a configuration is a JSON object of settings, such as {"epochs": 20}')
-    return fields
-
-
-def _check_names(settings: Iterable[str]) -> None:
-    known = [field.name for field in dataclasses.fields(SEAConfig)]
-    settings = list(settings)
-    if "absent" in settings:
-        raise InputError("absent is an argument of SEA: SEA(model, absent='mean')")
-    unknown = sorted(str(name) for name in settings if name not in known)
-    if unknown:
-        raise InputError(
-            f"unknown setting {', '.join(unknown)}: the settings are {', '.join(known)}"
-        )
-
-
-def _name_unknown(init: Callable[..., None]) -> Callable[..., None]:
-    """Python's own error for an unknown keyword does not list the known ones."""
-
-    @functools.wraps(init)
-    def checked(self: SEAConfig, *values: Any, **settings: Any) -> None:
-        _check_names(settings)
-        init(self, *values, **settings)
-
-    return checked
-
-
-SEAConfig.__init__ = _name_unknown(SEAConfig.__init__)  # type: ignore[method-assign]
-
-
-def _threshold_fits(threshold: int | float) -> bool:
+def _fits(threshold: Any) -> bool:
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        return False
     return threshold >= 1 if isinstance(threshold, int) else 0 < threshold <= 1
 
 
@@ -259,7 +205,7 @@ def check_config(config: SEAConfig | None) -> SEAConfig:
     if not isinstance(config, SEAConfig):
         raise KindError(
             f"config must be a SEAConfig; got {type(config).__name__}. Write SEAConfig(epochs=20), "
-            "or SEAConfig.from_dict({'epochs': 20})"
+            "or SEAConfig(**{'epochs': 20})"
         )
     return config
 

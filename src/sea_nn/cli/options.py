@@ -9,6 +9,7 @@ import difflib
 import json
 import os
 import re
+import tomllib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -155,10 +156,10 @@ class Settings(ModelOptions):
         """What --config says of the paper's function: a TOML or JSON file."""
         if self.config is None:
             return SEAConfig()
-        parse = SEAConfig.from_json if self.config.suffix == ".json" else SEAConfig.from_toml
+        parse = json.loads if self.config.suffix == ".json" else tomllib.loads
         try:
-            return parse(self.config.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:  # of the file, its letters, or its settings
+            return SEAConfig(**parse(self.config.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:  # of the file, its letters, or settings
             reason = getattr(error, "strerror", None) or error
             raise InputError(f"--config {show(self.config)}: {reason}") from error
 
