@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from sea_nn import SEA, read_dataset
-from sea_nn.datasets.storage import list_committed, read_log
+from sea_nn.datasets.storage import import_arrow, list_committed, read_log, read_rows
 from tests.datasets import small
 from tests.datasets.small import Net, hash_results, make_inputs, run
 
@@ -143,3 +143,18 @@ def test_a_second_signal_does_not_commit_half_an_answer(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, make_inputs(4), sea, internal_batch_size=4)
     assert list_committed(tmp_path) == []
+
+
+def _count_threads(out: Path) -> None:
+    import_arrow()
+    before = len(os.listdir("/proc/self/task"))
+    read_rows(out, 0)
+    sys.exit(len(os.listdir("/proc/self/task")) - before)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted on Linux")
+def test_reading_rows_leaves_no_thread_that_could_abort_the_program_as_it_ends(tmp_path):
+    run(tmp_path, make_inputs(2))
+    process = SERVER.Process(target=_count_threads, args=(tmp_path,))
+    process.start()
+    assert end(process) == 0

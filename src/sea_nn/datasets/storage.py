@@ -128,7 +128,10 @@ def _read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any
     content = read_sealed(path)
     try:
         file = pa.parquet.ParquetFile(pa.BufferReader(content))
-        return file.read(columns=columns), json.loads(file.metadata.metadata[KEY])
+        # Arrow's own threads would free the content in their own time; at the end of a program
+        # that aborts it.
+        rows = file.read(columns=columns, use_threads=False)
+        return rows, json.loads(file.metadata.metadata[KEY])
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path} holds something else ({error}); {AGAIN}") from error
 
