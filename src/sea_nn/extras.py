@@ -8,7 +8,6 @@ built for one PyTorch alone are installed without their dependencies.
 """
 
 import importlib
-import importlib.metadata
 import importlib.util
 import sys
 from pathlib import Path
@@ -49,9 +48,11 @@ def write_command(module: str) -> str:
             return f"pip install -e '{place}[{EXTRAS[package]}]'"
         return f"pip install 'sea-nn[{EXTRAS[package]}]'"
     if package in ("torchvision", "timm"):
+        from importlib import metadata  # slow to load, and rarely needed
+
         try:
-            torch = importlib.metadata.version("torch")
-        except importlib.metadata.PackageNotFoundError:
+            torch = metadata.version("torch")
+        except metadata.PackageNotFoundError:
             torch = ""
         more = " && pip install --no-deps timm huggingface_hub pyyaml" * (package == "timm")
         return f"pip install --no-deps {_name_torchvision(torch)}{more} {_REASON.format(torch)}"

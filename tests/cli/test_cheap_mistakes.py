@@ -78,8 +78,6 @@ from sea_nn.cli import app
 found = {}
 for name, (line, _) in json.loads(sys.argv[1]).items():
     text, began = io.StringIO(), time.process_time()
-    from sea_nn.cli import terminal
-    terminal.err.file = text
     try:
         with redirect_stderr(text), redirect_stdout(text):
             app(shlex.split(line))

@@ -240,11 +240,11 @@ def test_how_a_picture_is_read_is_said(sea, tmp_path):
 def test_without_a_terminal_the_time_left_is_told_from_the_pace(monkeypatch, capsys):
     now = 0.0
     quiet = Console(file=sys.stderr, force_terminal=False, get_time=lambda: now)
-    monkeypatch.setattr(terminal, "err", quiet)
-    bar = terminal.Bar(6)
-    for moment, done in ((0.0, 2), (100.0, 4), (200.0, 5)):  # two were remembered
-        now = moment
-        bar.show("scoring", done)
+    monkeypatch.setattr(terminal, "open_console", lambda stderr: quiet)
+    with terminal.open_bar("beginning", 6) as tell:
+        for moment, done in ((0.0, 2), (100.0, 4), (200.0, 5)):  # two were remembered
+            now = moment
+            tell("scoring", done)
     assert capsys.readouterr().err.splitlines() == [
         "scoring, 67% done, about 0:01:40 left",
         "scoring, 83% done, about 0:01:07 left",

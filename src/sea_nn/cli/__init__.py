@@ -21,11 +21,9 @@ from sea_nn.cli.terminal import (
     FAILED,
     INTERRUPTED,
     WRONG_USE,
-    check_interrupt,
+    complain,
     describe_error,
-    err,
     remember_interrupts,
-    say,
     translate,
 )
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MissingExtraError, SEAError
@@ -64,14 +62,13 @@ def add_command(function: Callable[[Any], None]) -> None:
                 # The table of checks says what was assumed.
                 warnings.simplefilter("ignore", AssumptionWarning)
                 function(table(**given))
-                check_interrupt()
         except KeyboardInterrupt:
-            say("Interrupted", "yellow", err)
+            complain("Interrupted", "yellow")
             raise typer.Exit(INTERRUPTED) from None
         except (SEAError, OSError) as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # the reader of our output has left; nobody is there to be told
-            say(f"Error: {translate(describe_error(error))}", "bold red", err)
+            complain(f"Error: {translate(describe_error(error))}", "bold red")
             wrong = isinstance(error, InputError | KindError | MissingExtraError)
             raise typer.Exit(WRONG_USE if wrong else FAILED) from None
 

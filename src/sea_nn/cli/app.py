@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sea_nn.cli.options import DEFAULT_MODEL, Table, check_device, option
 from sea_nn.cli.report import check_run
-from sea_nn.cli.terminal import say, wait
+from sea_nn.cli.terminal import open_bar, say
 from sea_nn.extras import check_extras
 from sea_nn.vision.names import check_model
 
@@ -50,7 +50,7 @@ def app(o: App) -> None:
     check_device(o.device)
     if o.results is not None:
         check_run(o.results)
-    with wait(f"Loading PyTorch, Gradio, {', '.join(names)} ..."):
+    with open_bar(f"loading PyTorch, Gradio, {', '.join(names)}"):
         from sea_nn.app.cores import share_cores
         from sea_nn.app.gallery import Gallery
         from sea_nn.app.page import build_page, serve

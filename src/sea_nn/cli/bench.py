@@ -1,11 +1,10 @@
 """``sea bench``: run the experiments behind the pages of ``docs/results``."""
 
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 
 from sea_nn.cli.options import Table, check_device, check_folder, option
-from sea_nn.cli.terminal import Bar, say, show
+from sea_nn.cli.terminal import open_bar, say, show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +65,7 @@ def bench(o: Bench) -> None:
         command = f"sea bench {experiment.name} --inputs {count} --seed {o.seed}"
         command += f" --device {o.device}" if o.device != "auto" else ""
         command += " --ours" if o.ours else ""
-        with Bar(100) as bar:
+        with open_bar("preparing", 100) as bar:
             result = run_experiment(
                 experiment,
                 count=count,
@@ -78,7 +77,7 @@ def bench(o: Bench) -> None:
                 ours=o.ours,
                 archive=o.archive,
                 command=command,
-                tell=lambda text, done, total: bar.show(text, 100 * done // max(1, total)),
+                tell=lambda text, done, total: bar(text, 100 * done // max(1, total)),
             )
         reused = f", {result.n_reused} of them remembered" if result.n_reused else ""
         say(f"{result.n_inputs} inputs{reused}. Look at {show(result.page)}")
@@ -89,16 +88,12 @@ def bench(o: Bench) -> None:
 
 
 def _list(folder: Path) -> None:
-    """A line for each experiment; "…" stands for what it asks as the one above it does."""
+    """A line for each experiment."""
     from sea_bench.catalogue import EXPERIMENTS
     from sea_bench.experiments.pages import count_published
 
-    above: list[str] = []
     for one in EXPERIMENTS.values():
-        words = one.title.split()
-        shared = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(above, words))))  # noqa: B905
-        what = f"… {' '.join(words[shared:])}" if shared > 2 else one.title
-        done, above = count_published(folder, one.name), words
+        done = count_published(folder, one.name)
         count = str(one.n_inputs) if done is None else f"{done}/{one.n_inputs}"
-        say(f"{one.name:22} {count:>7}  {what}")
+        say(f"{one.name:22} {count:>7}  {one.title}")
     say(f"Numbers are inputs of a published page; before / those that {show(folder)} has.")

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from sea_nn.cli.request import Explain
-from sea_nn.cli.terminal import FAILED, INTERRUPTED, Bar, err, say, show, translate, wait
+from sea_nn.cli.terminal import FAILED, INTERRUPTED, complain, open_bar, show, translate
 from sea_nn.explanation.atomic import remove_stale
 
 
@@ -40,30 +40,28 @@ def explain(o: Explain) -> None:
     with quiet:
         o.check()
         inputs, empty = o.gather()
-        with wait(f"Loading PyTorch and {o.model} ..."):
-            from sea_nn.cli import results, work
+        total = len(inputs) + len(empty)
+        with open_bar(f"loading PyTorch and {o.model}", total) as tell:
+            from sea_nn.cli import work
 
             kinds = {"picture": work.Pictures, "volume": work.Subject, "text": work.Texts}
-            subject = kinds[o.kind](o)
-        remove_stale(o.output)
-        total = len(inputs) + len(empty)
-        with Bar(total) as bar:
-            outcome = results.explain_inputs(subject, inputs, empty, bar)
-        report = results.write_page(outcome, subject)
+            outcome = work.Outcome(kinds[o.kind](o), failed=list(empty.items()))
+            remove_stale(o.output)
+            outcome.explain(inputs, tell)
+        outcome.write_page()
         if outcome.finished and not o.as_json:
-            results.print_outcome(outcome, subject, report)
+            outcome.print()
     if o.as_json:
-        document = results.describe(outcome, subject, report)
-        print(json.dumps(document, indent=2, allow_nan=False), file=stdout)
+        print(json.dumps(outcome.describe(), indent=2, allow_nan=False), file=stdout)
     for name, reason in outcome.failed:
         where = "" if name in reason else f"{name}: "
-        say(f"Failed: {where}{translate(reason)}", "red", err)
+        complain(f"Failed: {where}{translate(reason)}")
     done = len(outcome.finished)
     if outcome.interrupted:
         kept = f"{done} of {total} inputs were finished and are in {show(o.output)}"
-        say(f"Interrupted: {kept}", "yellow", err)
+        complain(f"Interrupted: {kept}", "yellow")
         raise typer.Exit(INTERRUPTED)
     if done < total:
-        say(f"{total - done} of {total} inputs could not be explained", "red", err)
+        complain(f"{total - done} of {total} inputs could not be explained")
     if outcome.failed:
         raise typer.Exit(FAILED)

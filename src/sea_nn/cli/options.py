@@ -166,7 +166,7 @@ class Settings(ModelOptions):
     @cached_property
     def cells(self) -> Shape | None:
         """What --grid or --config says."""
-        said = self.settings.grid
+        said = None if self.config is None else self.settings.grid
         if self.grid is not None and said is not None:
             raise InputError(f"--grid {self.grid} and --config, which has a grid: say it once")
         return said if self.grid is None else parse_grid(self.grid)
@@ -251,7 +251,6 @@ def find_class(text: str, labels: tuple[str, ...], model: str) -> int:
 
     Where the names are not known, a number is taken as it is: the model will say if it is one.
     """
-    names = [label.casefold() for label in labels]
     if text.removeprefix("-").isdecimal():
         if labels and not 0 <= int(text) < len(labels):
             raise InputError(
@@ -264,12 +263,12 @@ def find_class(text: str, labels: tuple[str, ...], model: str) -> int:
             f"the names of {model}'s classes are not known, so --target must be a number; got "
             f"{text!r}"
         )
-    wanted = text.strip().casefold()
-    if names.count(wanted) == 1:
-        return names.index(wanted)
-    if wanted in names:
-        places = ", ".join(str(index) for index, name in enumerate(names) if name == wanted)
-        raise InputError(f"several classes of {model} are called {text!r}; give a number: {places}")
+    wanted, names = text.strip().casefold(), [label.casefold() for label in labels]
+    found = [index for index, name in enumerate(names) if name == wanted]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(f"several classes of {model} are called {text!r}; give a number: {found}")
     inside = sorted((name for name in names if wanted in name), key=len)[:6]
     near = dict.fromkeys([*inside, *difflib.get_close_matches(wanted, names, 4, 0.5)])
     guess = f"; near: {', '.join(labels[names.index(name)] for name in near)}" if near else ""

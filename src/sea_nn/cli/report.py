@@ -8,7 +8,16 @@ import typer
 
 from sea_nn.cli.options import Table, check_folder, option
 from sea_nn.cli.request import find_files
-from sea_nn.cli.terminal import FAILED, WRONG_USE, Bar, err, make_table, out, say, show, wait
+from sea_nn.cli.terminal import (
+    FAILED,
+    WRONG_USE,
+    complain,
+    make_table,
+    open_bar,
+    open_console,
+    say,
+    show,
+)
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.atomic import find_target
 from sea_nn.extras import check_extras
@@ -45,18 +54,17 @@ def report(o: Report) -> None:
     find_target(o.output)
     check_folder(o.output.absolute().parent)
     loaded: list[Any] = []
-    with Bar(len(runs) + len(paths)) as bar:
-        bar.show("loading PyTorch")
+    with open_bar("loading PyTorch", len(runs) + len(paths)) as tell:
         from sea_nn.explanation.explanation import Explanation
         from sea_nn.show.viewer import write_report
 
         for done, name in enumerate(runs):
             from sea_nn.datasets.read import read_dataset
 
-            bar.show(name, done)
+            tell(name, done)
             loaded += read_dataset(name).to_explanations()
         for done, path in enumerate(filter(Path.exists, paths), len(runs)):
-            bar.show(show(path), done)
+            tell(show(path), done)
             try:
                 e = Explanation.load(path)
             except SEAError as error:
@@ -66,7 +74,7 @@ def report(o: Report) -> None:
             name = show(path.parent.name if path.stem == "explanation" else path.stem)
             loaded.append(replace(e, labels=tuple(f"{e.name(i)} ({name})" for i in range(len(e)))))
     for reason in failed:
-        say(f"Failed: {reason}", "red", err)
+        complain(f"Failed: {reason}")
     if not loaded:
         raise typer.Exit(WRONG_USE)
     write_report(loaded, o.output, o.title)
@@ -102,7 +110,7 @@ def summary(o: Summary) -> None:
     check_run(o.folder)
     target = o.folder / "summary" if o.output is None else o.output
     check_folder(target)
-    with wait("Reading the run, and learning maps of classes ..."):
+    with open_bar("reading the run, and learning maps of classes"):
         from sea_nn.datasets.read import read_dataset
         from sea_nn.datasets.summary import write_pages
 
@@ -119,7 +127,7 @@ def summary(o: Summary) -> None:
             *("–" if row[k] is None else f"{row[k]:.2f}" for k in ("accuracy", "agreement")),
             row["shortcuts"],
         )
-    out.print(table)
+    open_console().print(table)
     if len(found.classes) > N_SHOWN:
         say(f"and {len(found.classes) - N_SHOWN} more classes, in the page")
     say(f"Open {show(page)} in a browser")

@@ -18,7 +18,7 @@ from sea_nn.cli.options import (
     option,
     parse_top,
 )
-from sea_nn.cli.terminal import err, say, show
+from sea_nn.cli.terminal import complain, show
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import find_target
 from sea_nn.extras import check_extras
@@ -89,8 +89,10 @@ class Explain(Settings):
 
     @cached_property
     def volumes(self) -> list[Path]:
-        """Those of the arguments that are volumes."""
-        return find_volumes(self.inputs or ())
+        """Those of the arguments that are volumes: NIfTI files, and folders with DICOM files."""
+        paths = [Path(name).expanduser() for name in self.inputs or ()]
+        dicom = [p for p in paths if p.is_dir() and any(_is_of(f, DICOM) for f in p.iterdir())]
+        return [path for path in paths if path in dicom or path.name.lower().endswith(NIFTI)]
 
     @property
     def kind(self) -> str:
@@ -150,10 +152,8 @@ class Explain(Settings):
                 "volumes need --model FILE.py:FUNCTION, a model of [N, 1, D, H, W]; "
                 f"{self.model} takes pictures"
             )
-        if self.volumes[0].is_dir():
-            check_extras("DICOM", "pydicom")
-        else:
-            check_extras("NIfTI", "nibabel")
+        needed = ("DICOM", "pydicom") if self.volumes[0].is_dir() else ("NIfTI", "nibabel")
+        check_extras(*needed)
 
     def check_top(self, shape: Sequence[int]) -> None:
         """Refuse more features than there are now, not after the work is done."""
@@ -197,42 +197,30 @@ def find_files(
     """
     found: dict[Path, Path] = {}
     empty: dict[str, str] = {}
+    kinds = f"{noun} ({' '.join(sorted(suffixes))})"
     for pattern in patterns:
+        path = Path(pattern).expanduser()
         try:
-            for path in _expand(pattern, suffixes, noun, recursive):
+            if path.is_dir():
+                paths = list(path.rglob("*") if recursive else path.iterdir())
+                empty[pattern] = f"the folder {show(path)} holds no {kinds}"
+                empty[pattern] += "" if recursive else "; --recursive looks into its folders too"
+            elif glob.has_magic(pattern) and not path.exists():  # a name may have such letters
+                paths = [Path(match) for match in glob.glob(str(path), recursive=True)]
+                empty[pattern] = f"no {kinds} match {show(pattern)!r}"
+            else:
                 found.setdefault(path.resolve(), path)
-        except (InputError, OSError, ValueError) as error:  # a name that is too long, or has a NUL
+                continue
+            for path in sorted(p for p in paths if _is_of(p, suffixes) and p.is_file()):
+                found.setdefault(path.resolve(), path)
+                empty.pop(pattern, None)
+        except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
             empty[pattern] = str(error)
     return list(found.values()), empty
 
 
-def _expand(pattern: str, suffixes: Collection[str], noun: str, recursive: bool) -> list[Path]:
-    path, kinds = Path(pattern).expanduser(), " ".join(sorted(suffixes))
-    # A file may have glob characters in its name, so what exists comes first.
-    if not path.is_dir() and (path.exists() or not glob.has_magic(pattern)):
-        return [path]
-    if path.is_dir():
-        inside = list(path.rglob("*") if recursive else path.iterdir())
-        deeper = "" if recursive else "; --recursive looks into its folders too"
-        problem = f"the folder {show(path)} holds no {noun} ({kinds}){deeper}"
-    else:
-        inside = [Path(match) for match in glob.glob(str(path), recursive=True)]
-        others = f": it matches {len(inside)} other things" if inside else ""
-        problem = f"no {noun} ({kinds}) match {show(pattern)!r}{others}"
-    found = sorted(p for p in inside if p.suffix.lower() in suffixes and p.is_file())
-    if not found:
-        raise InputError(problem)
-    return found
-
-
-def find_volumes(patterns: Iterable[str]) -> list[Path]:
-    """Those of the arguments that are volumes: NIfTI files, and folders with DICOM files."""
-    found = []
-    for path in (Path(pattern).expanduser() for pattern in patterns):
-        dicom = path.is_dir() and any(p.suffix.lower() in DICOM for p in path.iterdir())
-        if dicom or path.name.lower().endswith(NIFTI):
-            found.append(path)
-    return found
+def _is_of(path: Path, suffixes: Collection[str]) -> bool:
+    return path.suffix.lower() in suffixes
 
 
 def name_inputs(paths: Iterable[Path]) -> list[Input]:
@@ -270,7 +258,7 @@ def gather_pictures(
     drawn = [path for path in paths if (path.parent / EXPLANATION).exists()]
     own = [p for p in drawn if output and p.resolve().parents[1] == output.resolve()]
     if own:
-        say(f"Passed over in {output}: {len(own)} results of an earlier run", console=err)
+        complain(f"Passed over in {output}: {len(own)} results of an earlier run", "")
         paths = [path for path in paths if path not in own]
     if demo_for is not None:  # the network for clothes knows no cats
         paths = [ASSETS / ("boot.png" if demo_for == "fashion-cnn" else "cat.jpg"), *paths]
@@ -297,5 +285,5 @@ def read_picture(path: Path, quiet: bool = False) -> "Image.Image":
         warnings.simplefilter("always")
         image = load_image(path)
     for notice in [] if quiet else notices:
-        say(f"{show(path)}: {notice.message}", "yellow", err)
+        complain(f"{show(path)}: {notice.message}", "yellow")
     return image

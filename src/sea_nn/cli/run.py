@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from sea_nn.cli.options import Settings, choose, find_class, option
-from sea_nn.cli.terminal import FAILED, err, say, show, wait
+from sea_nn.cli.terminal import FAILED, complain, open_bar, say, show
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import check_path
 from sea_nn.extras import check_extras
@@ -93,7 +93,7 @@ def run(o: Run) -> None:
       sea run photos/ -o out --retry-errors --strict
     """
     o.check()
-    with wait(f"Loading PyTorch and {o.model} ..."):
+    with open_bar(f"loading PyTorch and {o.model}"):
         from sea_nn.cli.work import build, load
         from sea_nn.datasets.run import explain_dataset
 
@@ -123,11 +123,11 @@ def run(o: Run) -> None:
     )
     say(str(outcome))
     if outcome.n_failed:
-        say(f"Failed: {outcome.n_failed}; --retry-errors explains these again", "yellow", err)
+        complain(f"Failed: {outcome.n_failed}; --retry-errors explains these again", "yellow")
     if outcome.n_done:
         say(f"See what they say by class: sea summary {show(o.output)}")
     missing = outcome.n_inputs - outcome.n_done
     if missing:
-        say(f"{missing} inputs have no row: start the same command again", "red", err)
+        complain(f"{missing} inputs have no row: start the same command again")
     if missing or outcome.given_up or (o.strict and outcome.n_failed):
         raise typer.Exit(FAILED)

@@ -1,35 +1,50 @@
-"""What every command shares: two consoles, one way to speak of errors, one progress bar."""
+"""What every command shares: where it writes, one way to speak of errors, one progress bar.
+
+Rich is imported when there is something to write: help is there without it.
+"""
 
 import os
 import re
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 
 EVERY = 20.0
 """Seconds between lines where there is no terminal to draw a bar on."""
 
-_PYTHON_OPTION = re.compile(r"""methods=\[\((['"])(\w+)\1, \{(['"])(\w+)\3: ([^{}]+)\}\)\]""")
-
-# No markup: a file may be called "[red].png", and its name must come out as it is.
-out = Console(markup=False, emoji=False, highlight=False)
-err = Console(markup=False, emoji=False, highlight=False, stderr=True)
+_interrupted = threading.Event()
 
 
-def say(text: str, style: str = "", console: Console = out) -> None:
+@cache
+def open_console(stderr: bool = False) -> "Console":
+    """Standard output, or standard error.
+
+    Without markup: a file may be called "[red].png", and its name must come out as it is.
+    """
+    from rich.console import Console
+
+    return Console(markup=False, emoji=False, highlight=False, stderr=stderr)
+
+
+def say(text: str, style: str = "", stderr: bool = False) -> None:
     """Print a line that the terminal may wrap but that holds no line breaks of ours."""
-    console.print(text, style=style, soft_wrap=True)
+    open_console(stderr).print(text, style=style, soft_wrap=True)
+
+
+def complain(text: str, style: str = "red") -> None:
+    """Print a line on standard error."""
+    say(text, style, stderr=True)
 
 
 def translate(text: str) -> str:
@@ -39,10 +54,8 @@ def translate(text: str) -> str:
     'name one with --set grad_cam.layer=...'
     """
     text = re.sub(r'\boutput=("(\w+)")?', r"--model-output \2", text)
-    return _PYTHON_OPTION.sub(r"--set \2.\4=\5", text)
-
-
-_interrupted = threading.Event()
+    option = r"""methods=\[\((['"])(\w+)\1, \{(['"])(\w+)\3: ([^{}]+)\}\)\]"""
+    return re.sub(option, r"--set \2.\4=\5", text)
 
 
 @contextmanager
@@ -61,6 +74,7 @@ def remember_interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, remember)
     try:
         yield
+        check_interrupt()
     finally:
         signal.signal(signal.SIGINT, default)
 
@@ -84,39 +98,41 @@ def show(path: str | Path) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-def wait(text: str) -> AbstractContextManager[Any]:
-    """A sign on standard error, where that is a terminal, that something takes a while."""
-    return err.status(text) if err.is_terminal else nullcontext()
-
-
-def make_table(title: str, *headings: str) -> Table:
+def make_table(title: str, *headings: str) -> "Table":
     """A table in the look of all of them; cells that are too long are folded, never cut."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
-    table.box, table.pad_edge = box.SIMPLE_HEAD, False
+    from rich import box
+    from rich.table import Table
+
+    look = {"title_justify": "left", "title_style": "bold", "header_style": "dim"}
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, **look)
     for heading in headings:
         table.add_column(heading, overflow="fold", no_wrap=heading == "name")
     return table
 
 
-class Bar(Progress):
+@contextmanager
+def open_bar(text: str, n_inputs: int | None = None) -> Iterator[Callable[..., None]]:
     """One progress bar on standard error over all inputs and members, with the time left.
 
-    Where standard error is no terminal, a line now and then says how far it is.
+    What it gives says what is going on, and how many inputs, or parts of them, are done. Where
+    standard error is no terminal, a line now and then does.
     """
+    from rich.progress import Progress
 
-    def __init__(self, n_inputs: int) -> None:
-        hidden, hour = not err.is_terminal, 3600.0  # a single input may take minutes
-        super().__init__(console=err, transient=True, disable=hidden, speed_estimate_period=hour)
-        self._said = self.get_time()
-        self.add_task("preparing", total=n_inputs)
+    console, hour = open_console(stderr=True), 3600.0  # a single input may take minutes
+    hidden = not console.is_terminal
+    how: dict[str, Any] = {"transient": True, "disable": hidden, "speed_estimate_period": hour}
+    with Progress(console=console, **how) as bar:
+        bar.add_task(text, total=n_inputs)
+        (task,), said = bar.tasks, bar.get_time()
 
-    def show(self, text: str, n_done: float | None = None) -> None:
-        """Say what is going on; ``n_done`` inputs, or parts of them, are done (None: as before)."""
-        check_interrupt()
-        (task,) = self.tasks
-        self.update(task.id, description=text, completed=n_done)
-        if not err.is_terminal and self.get_time() - self._said >= EVERY:
-            self._said = self.get_time()
-            seconds = task.time_remaining
-            left = "" if seconds is None else f", about {timedelta(seconds=seconds)} left"
-            say(f"{text}, {task.percentage:.0f}% done{left}", console=err)
+        def tell(text: str, n_done: float | None = None) -> None:
+            nonlocal said
+            check_interrupt()
+            bar.update(task.id, description=text, completed=n_done)
+            if hidden and bar.get_time() - said >= EVERY:
+                said, seconds = bar.get_time(), task.time_remaining
+                left = "" if seconds is None else f", about {timedelta(seconds=seconds)} left"
+                complain(f"{text}, {task.percentage:.0f}% done{left}", "")
+
+        yield tell

@@ -1,30 +1,54 @@
-"""What ``sea explain`` explains: pictures, volumes or texts, and the model that takes them."""
+"""What comes of ``sea explain``: a folder for each input, tables for people, JSON for machines.
 
+A ``Subject`` is pictures, volumes or texts, and the model that takes them.
+"""
+
+import errno
+import math
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
+from rich.table import Table
+from rich.text import Text
 from torch import Tensor
 
 from sea_nn.call import About, Running
 from sea_nn.cli.options import ModelOptions, Settings
-from sea_nn.cli.request import Explain, read_picture
-from sea_nn.cli.terminal import err, say
+from sea_nn.cli.request import EXPLANATION, REPORT, Explain, Input, read_picture
+from sea_nn.cli.terminal import (
+    complain,
+    describe_error,
+    make_table,
+    open_console,
+    say,
+    show,
+    translate,
+)
 from sea_nn.config import BUDGETS
-from sea_nn.errors import InputError
+from sea_nn.errors import InputError, SEAError
+from sea_nn.explanation.assemble import name_class
+from sea_nn.explanation.atomic import draft_folder, find_target
 from sea_nn.explanation.explanation import Explanation
+from sea_nn.explanation.fields import Provenance
 from sea_nn.features import find_patches
 from sea_nn.members.run import Check
 from sea_nn.model.outputs import predict
 from sea_nn.sea import SEA
 from sea_nn.show.panels import blend, heat, to_array
+from sea_nn.show.viewer import write_report
 from sea_nn.vision.models import LoadedModel, load_model
 from sea_nn.vision.tiles import explain_tiles
 from sea_nn.vision.volumes import load_volume
 
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+FULL = (errno.ENOSPC, errno.EDQUOT)
+N_GUESSES = 3
+N_LISTED = 20  # features that the JSON document lists
 MAP_SIDE = 672  # pixels that the longer side of a small map is enlarged to, about
 LITTLE, MUCH = 0.4, 4  # share of a picture, times of enlarging, from which on to say so
 Progress = Callable[[str, int, int], None]
@@ -145,9 +169,9 @@ class Texts(Subject):
         names = None if o.labels is None else [part.strip() for part in o.labels.split(",")]
         model, tokenizer = load_text_model(folder, names)
         model.to(find_place(o.device))
-        methods, budget = o.method
-        said = o.budget is not None or o.methods in BUDGETS
-        members = None if methods is None else [name.strip() for name in methods.split(",")]
+        budget = o.budget or BUDGETS.get(o.methods or "")
+        given = None if o.methods in (None, *BUDGETS) else o.methods.split(",")
+        members = None if given is None else [name.strip() for name in given]
         for name in o.chosen:
             if name not in (members or ()):
                 raise InputError(f"options name {name!r}, which is not among the --methods")
@@ -157,7 +181,7 @@ class Texts(Subject):
             methods=members and [(name, o.chosen.get(name, {})) for name in members],
             output=o.model_output,
             absent=o.absent,
-            **({"budget": budget} if said else {}),
+            **({} if budget is None else {"budget": budget}),
         )
         self.name = Path(folder).name
         self.labels = tuple(map(str, self.sea.name_labels(None) or ()))
@@ -181,7 +205,7 @@ def load(o: ModelOptions) -> LoadedModel:
     """The model by name, on "auto" (a GPU if there is one) or a device of PyTorch's."""
     loaded = load_model(o.model, find_place(o.device))
     if loaded.notice:
-        say(loaded.notice, "yellow", err)
+        complain(loaded.notice, "yellow")
     return loaded
 
 
@@ -200,3 +224,248 @@ def build(o: Settings, loaded: LoadedModel) -> SEA:
     if budget is not None:
         return SEA(loaded.model, named, budget=budget, absent=o.absent, grid=o.cells, **how)
     return SEA(loaded.model, named, o.settings.replace(grid=o.cells), **how)
+
+
+@dataclass
+class Outcome:
+    """What came of all inputs: explanations, names of failed ones with the reason, Ctrl-C.
+
+    ``seconds`` and ``evaluations`` are what members and questions took, by name; ``report`` is the
+    page, where one was written.
+    """
+
+    subject: Subject
+    failed: list[tuple[str, str]]
+    finished: list[tuple[Input, Explanation]] = field(default_factory=list)
+    interrupted: bool = False
+    seconds: Counter[str] = field(default_factory=Counter)
+    evaluations: Counter[str] = field(default_factory=Counter)
+    report: Path | None = None
+
+    def explain(self, inputs: Sequence[Input], tell: Callable[..., None]) -> None:
+        """Explain inputs, some at a time, and write each one's results as soon as it is done.
+
+        An input that cannot be read or explained is set aside, and so is one whose results cannot
+        be written. Ctrl-C or a full disk ends the work and keeps what is finished.
+        """
+        try:
+            for start in range(0, len(inputs), self.subject.size):
+                opened: list[tuple[Input, Any]] = []
+                for one in inputs[start : start + self.subject.size]:
+                    try:
+                        opened.append((one, self.subject.read(one.source)))
+                    except SEAError as error:
+                        self.failed.append((one.name, str(error)))
+                if opened:
+                    self._explain_batch(opened, tell)
+        except KeyboardInterrupt:
+            self.interrupted = True
+        except OSError as error:  # the disk is full: more would be worked for in vain
+            seen = {*(one.name for one, _ in self.finished), *dict(self.failed)}
+            reason = describe_error(error)
+            self.failed += [(one.name, reason) for one in inputs if one.name not in seen]
+
+    def _explain_batch(
+        self, opened: Sequence[tuple[Input, Any]], tell: Callable[..., None]
+    ) -> None:
+        before, subject = len(self.finished) + len(self.failed), self.subject
+        title = opened[0][0].name if len(opened) == 1 else f"{len(opened)} inputs"
+
+        def tick(member: str, done: int, total: int) -> None:
+            tell(f"{title}: {member}", before + len(opened) * min(1, done / max(total, 1)))
+
+        try:
+            explanation = subject.explain([content for _, content in opened], tick)
+        except (SEAError, RuntimeError) as error:  # the latter of a full memory, or of the model
+            if len(opened) > 1:  # find the one to blame; the others must not suffer
+                for suspect in opened:
+                    self._explain_batch([suspect], tell)
+            else:
+                self.failed.append((title, str(error)))
+            return
+        self.seconds.update(explanation.provenance.seconds)
+        self.evaluations.update(explanation.provenance.evaluations)
+        for (one, content), e in zip(opened, explanation, strict=True):
+            tell(f"{one.name}: writing")
+            e = replace(e, checks=(*e.checks, *subject.check(content)))
+            try:
+                self._write_results(e, subject.o.output / one.folder)
+            except (SEAError, OSError) as error:
+                if isinstance(error, OSError) and error.errno in FULL:
+                    raise
+                self.failed.append((one.name, describe_error(error)))
+            else:
+                self.finished.append((one, e))
+
+    def _write_results(self, e: Explanation, folder: Path) -> None:
+        """Write the pictures and the file of one explained input: all of them, or none."""
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{show(folder)} is a file, and results need a folder of this name")
+        with draft_folder(folder.parent) as fresh:
+            self.subject.draw(e, fresh)
+            e.save(fresh / EXPLANATION)
+            if folder.is_dir():  # of an earlier run, and perhaps with files of one's own
+                for name in (EXPLANATION, *self.subject.files):
+                    (fresh / name).replace(find_target(folder / name))
+            else:
+                fresh.rename(folder)
+
+    def write_page(self) -> None:
+        """Write the report, with the inputs' folders beside the classes: it has no other place."""
+        o = self.subject.o
+        if o.no_report or not self.finished:
+            return
+        named = [replace(e, labels=(f"{e.name(0)} ({one.folder})",)) for one, e in self.finished]
+        title = f"What {self.subject.name} {'reads' if o.kind == 'text' else 'looks at'}"
+        try:
+            self.report = write_report(named, o.output / REPORT, title)
+        except OSError as error:
+            self.failed.append((REPORT, describe_error(error)))
+
+    def print(self) -> None:
+        """Print what was found, what it cost, what to mind, and where to look."""
+        out = open_console()
+        out.print(self._tabulate_inputs())
+        for _, e in self.finished:
+            if e.texts is not None:
+                from sea_nn.show.words import print_words
+
+                against = None if e.against is None else e.against[0]
+                out.print(print_words(e.texts[0], e.attribution[0], against))
+        spent, seconds = self.evaluations, self.seconds
+        parts = ", ".join(f"{'questions' if k == 'sea' else k} {n:,}" for k, n in spent.items())
+        took = seconds.get("total", sum(seconds.values()))
+        say(f"Evaluations: {sum(spent.values()):,} ({parts}), {took:.1f} seconds")
+        notes = [check for check in self._collect_checks() if check.level != "ok"]
+        if notes:
+            out.print(tabulate_checks(notes))
+        output, folders = self.subject.o.output, [one.folder for one, _ in self.finished]
+        first, *others = self.subject.files
+        beside = f", {' and '.join(others)} there" if others else ""
+        say(f"Look at {show(output / folders[0] / first)}{beside}")
+        if len(folders) > 1:
+            say(f"and in the other folders of {show(output)}")
+        if self.report is not None:
+            say(f"Open {show(self.report)} in a browser to look closer")
+        elif (output / REPORT).exists():
+            say(f"{show(output / REPORT)} is of an earlier run", "yellow")
+
+    def _tabulate_inputs(self) -> Table:
+        counts = {e.order.shape[1] for _, e in self.finished}
+        n = f", {counts.pop():,} features" if len(counts) == 1 else ""
+        aimed = ["explained"] if self.subject.aim is not None else []
+        title = self.subject.name + n
+        table = make_table(title, "input", "predicted", *aimed, "members agree")
+        table.columns[-1].justify = "right"
+        for one, e in self.finished:
+            (_, best, p), *others = _guess(e)
+            said = e.write_score(0) if e.ranking is None else f"{p:.2f}"
+            predicted = Text(f"{best} {said}", "bold")
+            rest = [f"{name} {p:.2f}" for _, name, p in others if p >= 0.005]
+            if rest:
+                predicted.append(f"\n{', '.join(rest)}", "not bold dim")
+            explained = [f"{e.name(0)} {e.write_score(0)}"] if aimed else []
+            agreement = float(e.mean_agreement()[0])
+            agree = "-" if math.isnan(agreement) else f"{agreement:.2f}"
+            table.add_row(one.folder, predicted, *explained, agree)
+        return table
+
+    def _collect_checks(self) -> list[Check]:
+        """Every kind of check once, as it was first met; how many inputs it concerns is added."""
+        met: dict[tuple[str, str, str], list[Check]] = {}
+        for one, e in self.finished:
+            for check in name_checks(e.checks, [one.folder]):
+                met.setdefault((check.level, check.subject, check.advice), []).append(check)
+        names, total = {one.folder for one, _ in self.finished}, len(self.finished)
+        return [
+            same[0]
+            if total == 1 or same[0].subject in names
+            else replace(same[0], message=f"{same[0].message} ({len(same)} of {total} inputs)")
+            for same in met.values()
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """The outcome as plain values for JSON; what is not a number is null."""
+        explanations = [e for _, e in self.finished]
+        made = explanations[0].provenance if explanations else Provenance()
+        return {
+            "model": self.subject.name,
+            "methods": list(dict.fromkeys(name for e in explanations for name in e.methods)),
+            "options": made.members,
+            "config": made.config,
+            "seed": self.subject.o.seed,
+            "output": show(self.subject.o.output),
+            "report": None if self.report is None else show(self.report),
+            "inputs": [self._describe_input(one, e) for one, e in self.finished],
+            "seconds": self.seconds,
+            "evaluations": self.evaluations,
+            "checks": [
+                {name: translate(text) for name, text in asdict(check).items()}
+                for check in self._collect_checks()
+            ],
+            "failed": [{"input": name, "error": translate(why)} for name, why in self.failed],
+            "interrupted": self.interrupted,
+        }
+
+    def _describe_input(self, one: Input, e: Explanation) -> dict[str, Any]:
+        o, folder = self.subject.o, self.subject.o.output / one.folder
+        agreement = float(e.mean_agreement()[0])
+        count = N_LISTED if o.n_top is None else e.count(o.n_top)
+        listed = zip(e.order[0, :count].tolist(), e.gains[0, :count].tolist(), strict=True)
+        above, below = (float(side[0]) for side in e.sum_gains())
+
+        def place(k: int) -> dict[str, Any]:
+            if len(e.feature_shape) != 2 or e.view == "lines":
+                return {"feature": e.name_feature(k)}
+            return dict(zip(("row", "column"), divmod(k, e.feature_shape[1]), strict=True))
+
+        wanted, names, unit = int(e.target[0]), self.subject.labels or None, e.output.unit
+        target = {"class": wanted, "label": e.name(0), unit: float(e.score[0])}
+        if e.rival is not None:
+            rival = int(e.rival[0])
+            target["label"] = name_class(names, wanted)
+            target["not"] = {"class": rival, "label": name_class(names, rival)}
+        files = (*self.subject.files, EXPLANATION)
+        return {
+            "input": one.name,
+            **({} if e.texts is None else {"text": "".join(e.texts[0])}),
+            "files": {Path(name).stem: show(folder / name) for name in files},
+            "predicted": [{"class": k, "label": name, unit: p} for k, name, p in _guess(e)],
+            "target": target,
+            "output": e.output.kind,
+            "feature_shape": list(e.feature_shape),
+            "agreement": None if math.isnan(agreement) else agreement,
+            "gains": {
+                "unit": e.unit,
+                "for": above,
+                "against": below,
+                "most_against": [e.name_feature(k) for k in e.rank_against(0, N_LISTED)],
+            },
+            "top": [{**place(k), "gain": gain} for k, gain in listed],
+        }
+
+
+def _guess(e: Explanation) -> list[tuple[int, str, float]]:
+    """The model's first classes, their names and probabilities, or its value."""
+    ranking = e.ranking
+    if ranking is None:
+        return [(int(e.target[0]), e.name(0), float(e.score[0]))]
+    numbers, scores = ranking.classes[0].tolist(), ranking.scores[0].tolist()
+    return list(zip(numbers, ranking.names[0], scores, strict=True))[:N_GUESSES]
+
+
+def name_checks(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
+    """Checks with the inputs' names for "input 0" and so on."""
+    return [
+        check if check.input is None else replace(check, subject=names[check.input])
+        for check in checks
+    ]
+
+
+def tabulate_checks(checks: Sequence[Check]) -> Table:
+    """Checks with what to do about them."""
+    table = make_table("Checks", "level", "of", "what was seen", "advice")
+    for check in checks:
+        level = Text(check.level, COLOURS[check.level])
+        table.add_row(level, check.subject, translate(check.message), translate(check.advice))
+    return table
