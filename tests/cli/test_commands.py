@@ -143,6 +143,8 @@ def test_doctor_ends_with_1_only_if_a_check_fails(sea, clothes, tmp_path):
     out, _ = sea("doctor", clothes / "boot.png", *QUICK)
     assert "3 fine" in out
     model = write_model(tmp_path, "total = (x * x).flatten(1).sum(1)")
+    out, _ = sea("doctor", "--model", "fashion-cnn", clothes / "boot.png")
+    assert all(name in out for name in ("presence_gradient", "deeplift", "guided_grad_cam"))
     out, _ = sea("doctor", "--model", model, "--methods", "saliency,grad_cam", code=1)
     assert "1 failed" in out
     assert "grad_cam.layer=..." in out
@@ -159,7 +161,6 @@ def test_methods_models_and_options_are_listed_completely(sea):
     assert all(name in out for name in model_names())
     out, _ = sea("methods", "smooth_ig")
     assert "smooth_ig.n_samples" in out
-    assert "smooth_ig.preset=paper" in out
     assert "has no options" in sea("methods", "saliency")[0]
     sea("methods", "salency", code=2)
 

@@ -89,13 +89,12 @@ def lend_draws(key: Tensor) -> ExitStack:
     return stack
 
 
-def ours(model, x, target, name, baselines=None, seed=0, feature_mask=None, limit=None, **options):
+def ours(model, x, target, name, baselines=None, seed=0, limit=None, **options):
     return compute_maps(
         *(model, x, target, [(name, options)]),
         baselines=baselines,
         seed=seed,
-        feature_mask=feature_mask,
-        internal_batch_size=limit,
+        limit=limit,
     ).maps[name]
 
 

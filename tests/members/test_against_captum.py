@@ -11,6 +11,7 @@ from captum._utils.models.linear_model import SkLearnLasso
 from captum.attr._core.lime import get_exp_kernel_similarity_function
 from torch import Tensor, nn
 
+from sea_nn.features import Features
 from sea_nn.members.registry import names
 from sea_nn.members.run import compute_maps
 from tests.helpers.by_hand import by_hand, pick, same
@@ -92,7 +93,7 @@ CASES = [
         *(smooth(IG), {"nt_samples": 4, "stdevs": 0.5, "n_steps": 10, "baselines": 0.25}),
         drawn=True,
     ),
-    Case("smooth_ig", {"preset": "paper"}, smooth(IG), {"nt_samples": 3}, drawn=True),
+    Case("smooth_ig", {"n_samples": 3, "stdev": 1.0}, smooth(IG), {"nt_samples": 3}, drawn=True),
     Case(
         *("smoothgrad", {"n_samples": 6, "stdev": 0.5}, smooth(captum.Saliency)),
         {"nt_samples": 6, "stdevs": 0.5, "abs": False},
@@ -147,13 +148,13 @@ def test_a_member_equals_captum_in_one_pass_or_many(case, kind):
     )
     expected = by_hand(case.build(copy.deepcopy(model)), x, target, case.drawn, 3, **theirs)
     expected = case.finish(expected.to(x.dtype), x)
-    groups = mine.pop("feature_mask", None)
+    features = Features.of(x, feature_mask=mine.pop("feature_mask", None))
     for limit in (None, 7):
         found = compute_maps(
             *(model, x, target, [(case.name, mine)]),
             seed=3,
-            feature_mask=groups,
-            internal_batch_size=limit,
+            features=features,
+            limit=limit,
         )
         assert same(found.maps[case.name], expected, case.tolerance)
 

@@ -110,9 +110,9 @@ def test_completeness_starts_where_the_member_did(in_pair):
     own = {"baselines": torch.full((1, 3, 4), 0.9, dtype=torch.float64)}
     name = "integrated_gradients"
     if in_pair:
-        checks = examine(model, x, 1, methods=[(name, own)], internal_batch_size=2)
+        checks = examine(model, x, 1, methods=[(name, own)], limit=2)
     else:
-        checks = examine(model, x, 1, methods=name, options={name: own}, internal_batch_size=2)
+        checks = examine(model, x, 1, methods=name, options={name: own}, limit=2)
     sums = [check for check in checks if "change of the logit" in check.message]
     assert [check.level for check in sums] == ["ok"]
 

@@ -53,7 +53,7 @@ def test_an_inputs_map_depends_neither_on_its_batch_nor_on_the_chunks():
     model, x = build_pooled().double(), draw_bright().double()
     both = compute_maps(model, x, 0, NAME, output="logits").maps[NAME]
     alone = compute_maps(model, x[1:], 0, NAME, output="logits").maps[NAME]
-    pieces = compute_maps(model, x, 0, NAME, output="logits", internal_batch_size=3).maps[NAME]
+    pieces = compute_maps(model, x, 0, NAME, output="logits", limit=3).maps[NAME]
     torch.testing.assert_close(both[1:], alone)
     torch.testing.assert_close(both, pieces)
     other = compute_maps(model, x, 0, NAME, output="logits", seed=1).maps[NAME]

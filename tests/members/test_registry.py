@@ -5,31 +5,20 @@ import pytest
 import torch
 from torch import nn
 
-from sea_nn.errors import InputError, KindError, MemberError
-from sea_nn.members import registry
+from sea_nn.errors import MemberError
 from sea_nn.members.callables import from_captum
-from sea_nn.members.registry import ENSEMBLES, expand_methods, get, names, register
+from sea_nn.members.registry import ENSEMBLES, Member, expand_methods, get, names
 from sea_nn.members.run import compute_maps
 from tests.helpers.networks import build, images, linear
 
 
-@pytest.fixture
-def clean_registry():
-    kept = dict(registry._MEMBERS)
-    yield
-    registry._MEMBERS.clear()
-    registry._MEMBERS.update(kept)
-
-
-def test_callables_and_registered_members_join(clean_registry):
+def test_callables_join_by_their_names_with_options_and_a_price():
     def doubled(model, x, target, factor=2.0):
         return factor * x[:, 0] * model(x).gather(1, target[:, None])[:, :, None]
 
-    member = register("doubled", doubled, cost=1, signed=False, reference="here")
-    assert get("doubled") is member
-    assert names()[-1] == "doubled"
+    member = Member("doubled", doubled, evaluations=3)
     result = compute_maps(
-        *(build(), images(), None, ["doubled", doubled, ("doubled", {"factor": 3.0})]),
+        *(build(), images(), None, [member, doubled, (doubled, {"factor": 3.0})]),
         options={"doubled_2": {"factor": 4.0}},
     )
     assert list(result.maps) == ["doubled", "doubled_2", "doubled_3"]
@@ -37,12 +26,7 @@ def test_callables_and_registered_members_join(clean_registry):
     assert torch.allclose(result.maps["doubled_2"], 2 * result.maps["doubled"])
     assert torch.allclose(result.maps["doubled_3"], 1.5 * result.maps["doubled"])
     assert result.evaluations["doubled"] == 2
-    with pytest.raises(InputError, match="replace=True"):
-        register("doubled", doubled)
-    with pytest.raises(InputError, match="an ensemble"):
-        register("paper", doubled)
-    with pytest.raises(KindError, match="must be callable"):
-        register("other", 3)
+    assert expand_methods(member)[0].member.cost() == 3
 
 
 def test_any_captum_class_can_join():
@@ -59,8 +43,8 @@ def test_ready_ensembles_and_their_options():
     assert ENSEMBLES["paper"] == ("saliency", "integrated_gradients", "smooth_ig")
     for ensemble, members in ENSEMBLES.items():
         assert tuple(entry.label for entry in expand_methods(ensemble)) == members
-    (entry,) = expand_methods([("smooth_ig", {"preset": "paper", "n_steps": 9})])
-    expected = {"n_samples": 3, "noise": 0.15, "stdev": 1.0, "n_steps": 9, "per_point": False}
+    (entry,) = expand_methods([("smooth_ig", {"n_samples": 3, "n_steps": 9})])
+    expected = {"n_samples": 3, "noise": 0.15, "stdev": None, "n_steps": 9, "per_point": False}
     assert entry.options == expected
     for name in names():
         assert get(name).reference
@@ -87,7 +71,7 @@ def test_callables_do_not_run_without_the_models_further_arguments():
         return model(x).sum() * x
 
     with pytest.raises(MemberError, match="additional_forward_args"):
-        compute_maps(Gained(), torch.rand(2, 3, 4), 1, plain, additional_forward_args=2.0)
+        compute_maps(Gained(), torch.rand(2, 3, 4), 1, plain, args=2.0)
 
 
 @pytest.mark.parametrize("fails", [False, True])

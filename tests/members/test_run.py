@@ -80,7 +80,7 @@ def test_an_inputs_maps_do_not_depend_on_its_batch_or_the_chunks():
     model, x = build().double(), images(3).double()
     target = torch.tensor([0, 1, 2])
     batch = compute_maps(model, x, target, MEMBERS, options=SMALL).maps
-    pieces = compute_maps(model, x, target, MEMBERS, options=SMALL, internal_batch_size=2).maps
+    pieces = compute_maps(model, x, target, MEMBERS, options=SMALL, limit=2).maps
     for i in range(3):
         alone = compute_maps(model, x[i : i + 1], int(target[i]), MEMBERS, options=SMALL).maps
         for name in MEMBERS:
@@ -104,7 +104,7 @@ def test_the_cost_is_what_a_member_really_asks(name):
     options = {name: SMALL[name]} if name in SMALL else {}
     x = images(2)
     counting, sizes = count(build())
-    result = compute_maps(counting, x, methods=name, options=options, internal_batch_size=5)
+    result = compute_maps(counting, x, methods=name, options=options, limit=5)
     (entry,) = expand_methods(name, options)
     cost = 2 * entry.member.cost(entry.options, (3, 12, 12))
     assert result.evaluations[name] == cost
@@ -131,7 +131,7 @@ def test_progress_runs_to_the_end_over_all_members():
     compute_maps(
         *(build(), images(2), None, chosen),
         progress=lambda *call: calls.append(call),
-        internal_batch_size=16,
+        limit=16,
     )
     entries = expand_methods(chosen)
     total = 2 * sum(entry.member.cost(entry.options, (3, 12, 12)) for entry in entries)
@@ -203,7 +203,7 @@ def test_noisy_copies_have_their_inputs_arguments_and_baselines(n_inputs, room, 
         1,
         ("integrated_gradients", smooth),
         baselines=base,
-        additional_forward_args=(shift, weights),
+        args=(shift, weights),
     ).maps
     expected = captum.IntegratedGradients(lambda x, shift: model(x, shift, weights)).attribute(
         x, base.detach(), target=1, additional_forward_args=shift
@@ -221,9 +221,7 @@ def test_further_arguments_follow_their_inputs():
         return sign * factor * (inputs @ weight)
 
     for name in ("saliency", "integrated_gradients", "occlusion", "kernel_shap"):
-        maps = compute_maps(
-            model, x, 1, name, additional_forward_args=(gain, -1.0), internal_batch_size=4
-        ).maps[name]
+        maps = compute_maps(model, x, 1, name, args=(gain, -1.0), limit=4).maps[name]
         expected = -gain * weight[:, 1] * (1 if name == "saliency" else x)
         assert torch.allclose(maps, expected, atol=1e-4), name
 
@@ -259,7 +257,6 @@ def test_an_in_place_model_neither_fails_nor_changes_the_input():
         ({"methods": 3}, KindError, "got 3"),
         ({"methods": [None]}, KindError, "got None"),
         ({"methods": [("rise", {"masks": 3})]}, InputError, "no option 'masks'.*n_masks, cells"),
-        ({"methods": [("rise", {"preset": "x"})]}, InputError, "no preset 'x'; presets: none"),
         ({"options": {"rise": {}}}, InputError, "'rise', which is not among the methods"),
         ({"methods": [("smoothgrad", {"n_samples": 0})]}, InputError, "n_samples must be"),
         (
@@ -275,7 +272,7 @@ def test_an_in_place_model_neither_fails_nor_changes_the_input():
         ({"options": {"smooth_ig": {"per_point": "maybe"}}}, InputError, "true or false"),
         ({"methods": [("lime", {"n_segments": 0})]}, InputError, "n_segments must be a whole"),
         ({"methods": [("grad_cam", {"layer": 3})]}, InputError, "a layer.s name"),
-        ({"internal_batch_size": 0}, InputError, "internal_batch_size"),
+        ({"limit": 0}, InputError, "internal_batch_size"),
         ({"autocast": True}, InputError, "autocast is for GPUs"),
         ({"baselines": torch.zeros(5, 3, 12, 12)}, InputError, "gradient_shap"),
         ({"methods": [lambda m, x, t: x.sum()]}, MemberError, r"member_1.*shape \[2, 3, 12, 12\]"),

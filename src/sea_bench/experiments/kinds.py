@@ -84,10 +84,13 @@ class Problem:
 
     def explain_by_members(self, members: Sequence[str], seed: int) -> dict[str, Tensor]:
         """Members' values of the features, float64 [N, n] each, from the background's mean."""
-        call: dict[str, Any] = {"output": self.output, "seed": seed, "kind": self.features.kind}
         start, channels = self.background.mean(0), self.features.kind.channels
         found = compute_maps(
-            self.model, self.x, self.target, list(members), baselines=start, **call
+            *(self.model, self.x, self.target, list(members)),
+            features=Features.of(self.x, kind=self.features.kind),
+            baselines=start,
+            output=self.output,
+            seed=seed,
         )
         maps = {
             name: raw if channels is None else raw.expand_as(self.x).sum(channels)

@@ -99,7 +99,7 @@ def members(run: Run) -> Findings:
     }
     for number, (name, call) in enumerate(theirs.items()):
         run.tell(name, number, len(theirs))
-        method = (name, {"preset": "paper"}) if name == "smooth_ig" else name
+        method = (name, {"n_samples": 3, "stdev": 1.0}) if name == "smooth_ig" else name
         sea = SEA(model, [method], output="logits")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -55,17 +55,14 @@ def methods(o: Methods) -> None:
 
 def _print_options(member: Member) -> None:
     """One member's options, as --set takes them."""
-    table = make_table(f"{member.name}: {member.reference}", "option", "default", *member.presets)
+    table = make_table(f"{member.name}: {member.reference}", "option", "default")
     for name, value in member.defaults.items():
-        others = [str(preset.get(name, "")) for preset in member.presets.values()]
-        table.add_row(f"{member.name}.{name}", "none" if value is None else str(value), *others)
+        table.add_row(f"{member.name}.{name}", "none" if value is None else str(value))
     if not member.defaults:
         say(f"{member.name} ({member.reference}) has no options")
         return
     open_console().print(table)
     say(f"Set by --set, such as --set {member.name}.{next(iter(member.defaults))}=VALUE")
-    if member.presets:
-        say(f"A preset is chosen by --set {member.name}.preset={next(iter(member.presets))}")
 
 
 def models(o: Table) -> None:
@@ -89,9 +86,10 @@ class Doctor(ModelOptions):
     inputs: list[str] | None = option(
         None, "[PICTURES]...", "A few pictures to try it on.", shown="a shipped one"
     )
-    methods: str = option(
-        "paper", "NAMES", "paper, all, or names from 'sea methods' with commas.", "--methods"
-    )
+    methods: str | None = option(
+        None, "NAMES", "paper, all, or names from 'sea methods' with commas.", "--methods",
+        shown="the cheap ones that sea explain takes",
+    )  # fmt: skip
 
 
 def doctor(o: Doctor) -> None:
@@ -107,7 +105,10 @@ def doctor(o: Doctor) -> None:
     """
     o.check_model()
     members = names() if o.methods == "all" else o.methods
-    expand_methods(members, o.chosen)
+    if members is not None:
+        expand_methods(members, o.chosen)
+    elif o.chosen:
+        raise InputError("--set needs the member's name in --methods")
     pictures, empty = gather_pictures(o.inputs or (), demo_for=None if o.inputs else o.model)
     if empty:
         raise InputError("; ".join(empty.values()))

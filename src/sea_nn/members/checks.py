@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sea_nn.features import Features
 from sea_nn.members.registry import Methods, expand_methods
 from sea_nn.members.run import (
     COMPLETENESS,
@@ -27,6 +28,7 @@ from sea_nn.members.run import (
     MemberMaps,
     check_members,
     check_probe,
+    choose_entries,
     run_members,
 )
 from sea_nn.model.opening import copy_twin, open_model
@@ -42,14 +44,11 @@ def examine(
     model: Callable[..., Any],
     x: Tensor,
     target: Target = None,
-    methods: Methods = "paper",
+    methods: Methods | None = None,
     *,
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    output: str | None = None,
-    baselines: float | Tensor | None = None,
-    additional_forward_args: Any = None,
-    internal_batch_size: int | None = None,
     progress: Progress | None = None,
+    **opening: Any,
 ) -> tuple[Check, ...]:
     """Run the members on a few inputs and report what a person should know before ensembling.
 
@@ -57,30 +56,22 @@ def examine(
         model: as for ``SEA``.
         x: a few inputs [N, ...].
         target: the class, or None for the predicted one.
-        methods: the members in question.
-        options: of members, by name.
-        output: what the model's outputs are.
-        baselines: as for ``SEA.explain``.
-        additional_forward_args: as for ``SEA.explain``.
-        internal_batch_size: as for ``SEA.explain``.
+        methods: the members in question; None for those that a budget chooses for the model.
+        options: of the members that are named.
         progress: called with (member, evaluations done, evaluations in all).
+        opening: further arguments of ``open_model``.
     """
-    entries = expand_methods(methods, options)
+    entries = choose_entries(model, kind=Features.of(x).kind)[0]
+    if methods is not None:
+        entries = expand_methods(methods, options)
     price = len(x) * sum(e.member.cost(e.options, tuple(x.shape[1:])) for e in entries)
-    with open_model(
-        model,
-        x,
-        target,
-        output=output,
-        baselines=baselines,
-        args=additional_forward_args,
-        limit=internal_batch_size,
-        meter=Meter(progress=progress, total=price),
-    ) as probe:
+    meter = Meter(progress=progress, total=price)
+    with open_model(model, x, target, meter=meter, **opening) as probe:
         probe.begin(ask_empty=False)
         found = run_members(probe, [entries], "skip")
-        checks = (*check_model(probe), *check_probe(probe), *check_members(found))
-        return (*checks, *check_maps(found), *check_completeness(probe, found))
+        checks = check_members(found, {entry.label for entry in entries if entry.optional})
+        checks = [*check_model(probe), *check_probe(probe), *checks, *check_maps(found)]
+        return (*checks, *check_completeness(probe, found))
 
 
 def check_model(probe: Probe) -> list[Check]:

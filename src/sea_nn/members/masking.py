@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -110,9 +111,9 @@ def ask_masks(probe: Probe, masks: Tensor, probability: bool = False) -> Tensor:
     return probe.ask_points(rows, build, read=read).view(len(x), len(masks))
 
 
-def count_windows(shape: tuple[int, ...], window: Sizes = None, stride: Sizes = None) -> int:
+def count_windows(options: Mapping[str, Any], shape: tuple[int, ...]) -> int:
     """Return the number of windows that `occlusion` slides over one input of this shape."""
-    return len(_windows(shape, window, stride))
+    return len(_windows(shape, options["window"], options["stride"]))
 
 
 def _windows(shape: tuple[int, ...], window: Sizes, stride: Sizes) -> list[tuple[slice, ...]]:
@@ -211,12 +212,12 @@ def kernel_shap(probe: Probe, n_samples: int | None = None, n_segments: int = 50
     return _explain_each(probe, n_segments, explain)
 
 
-def count_coalitions(n_features: int, n_samples: int | None = None) -> int:
-    """Return how many sets `kernel_shap` asks about for an input of `n_features` segments."""
-    if n_samples is not None:
-        return n_samples
+def count_coalitions(options: Mapping[str, Any], shape: tuple[int, ...]) -> int:
+    """Return how many sets `kernel_shap` asks about for one input of this shape."""
+    n_features = options["n_segments"] if len(shape) == 3 else math.prod(shape)
     budget = 2048 + 2 * n_features
-    return min(budget, 2**n_features) if n_features < 32 else budget
+    few = min(budget, 2**n_features) if n_features < 32 else budget
+    return few if options["n_samples"] is None else int(options["n_samples"])
 
 
 def draw_coalitions(
@@ -227,7 +228,7 @@ def draw_coalitions(
     All sets with the Shapley kernel's weights if `n_samples` is None and they are few; otherwise
     the whole set, the empty set, and sets drawn by the kernel, which then weigh the same.
     """
-    count = count_coalitions(n_features, n_samples)
+    count = count_coalitions({"n_samples": n_samples}, (n_features,))
     if count < 2:
         raise InputError(f"kernel_shap needs n_samples >= 2, got {n_samples}")
     sizes = np.arange(1, n_features)

@@ -36,14 +36,13 @@ class Member:
             `(model, x, target, **options) -> maps` for the others. Text names a module of this
             room with a function called like the member.
         evaluations: model evaluations for one input: a number, the name of the option that says
-            it, or a function of the options and the input's shape. One evaluation is one forward,
-            or forward and backward, pass.
+            it, or a function of the options and the input's shape, or its name in the same module.
+            One evaluation is one forward, or forward and backward, pass.
         signed: whether maps also hold evidence against the class, below zero.
         needs: what it asks for: "gradient" (a differentiable model), "module" (not a plain
             function), "convolution" (or token) layers, "attention", "image" inputs, "superpixels"
             (scikit-image, for images).
         defaults: its options, with the values of the original paper or its authors' code.
-        presets: further named sets of options.
         reference: where it comes from.
         native: whether `function` is of this package.
     """
@@ -54,34 +53,25 @@ class Member:
     signed: bool = True
     needs: frozenset[str] = frozenset()
     defaults: Options = field(default_factory=dict)
-    presets: Mapping[str, Options] = field(default_factory=dict)
     reference: str = ""
     native: bool = False
 
     def run(self, *inputs: Any, **options: Any) -> Any:
         """Call the function, which is imported first where it is named by its module."""
-        function = self.function
-        if isinstance(function, str):
-            function = getattr(import_module(f"sea_nn.members.{function}"), self.name)
-        return function(*inputs, **options)
+        own = self.function
+        return (_load(own, self.name) if isinstance(own, str) else own)(*inputs, **options)
 
     def cost(self, options: Options | None = None, shape: Shape = (3, 224, 224)) -> int:
         """Return the evaluations for one input of this shape (without the batch axis)."""
-        if isinstance(self.evaluations, int):
-            return self.evaluations
-        settled = self.settle(options or {})
-        if isinstance(self.evaluations, str):
-            return int(settled[self.evaluations])
-        return int(self.evaluations(settled, shape))
+        settled, count = self.settle(options or {}), self.evaluations
+        if isinstance(count, str):
+            known = count in settled
+            count = settled[count] if known else _load(str(self.function), count)
+        return int(count(settled, shape) if callable(count) else count)
 
     def settle(self, options: Options) -> dict[str, Any]:
-        """Return all options with their values; a preset first, then what was given."""
-        given = dict(options)
-        preset = given.pop("preset", None)
-        if preset is not None and preset not in self.presets:
-            known = ", ".join(map(repr, self.presets)) or "none"
-            raise InputError(f"{self.name} has no preset {preset!r}; presets: {known}")
-        for option, value in given.items() if self.native else ():
+        """Return all options with their values: the defaults, then what was given."""
+        for option, value in options.items() if self.native else ():
             if option not in self.defaults and option != "baselines":
                 known = ", ".join(self.defaults) or "none but baselines"
                 raise InputError(f"{self.name} has no option {option!r}; its options are: {known}")
@@ -89,7 +79,11 @@ class Member:
             left_out = value is None and self.defaults.get(option, 0) is None
             if fits is not None and not left_out and not fits(value):
                 raise InputError(f"{self.name}: {option} must be {wanted}; got {value!r}")
-        return {**self.defaults, **self.presets.get(preset or "", {}), **given}
+        return {**self.defaults, **options}
+
+
+def _load(module: str, name: str) -> Any:
+    return getattr(import_module(f"sea_nn.members.{module}"), name)
 
 
 def _is_count(value: Any) -> bool:
@@ -107,13 +101,12 @@ def _is_extent(value: Any) -> bool:
 
 _COUNT = (_is_count, "a whole number from 1")
 _AMOUNT = (_is_amount, "a number from 0")
-_SWITCH = (lambda value: isinstance(value, bool), "true or false")
 _EXTENT = (_is_extent, "a whole number from 1, or one for each axis")
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("n_steps", "n_samples", "n_masks", "n_segments", "cells", "passes"), _COUNT),
     **dict.fromkeys(("noise", "stdev", "alpha"), _AMOUNT),
-    **dict.fromkeys(("per_point", "relu"), _SWITCH),
     **dict.fromkeys(("window", "stride"), _EXTENT),
+    **dict.fromkeys(("per_point", "relu"), (lambda v: isinstance(v, bool), "true or false")),
     "keep": (lambda v: _is_amount(v) and 0 < v < 1, "a number between 0 and 1"),
     "kernel_width": (lambda v: _is_amount(v) and v > 0, "a number above 0"),
     "layer": (lambda v: isinstance(v, str), "a layer's name"),
@@ -140,48 +133,13 @@ class Entry:
     optional: bool = False
 
 
-_MEMBERS: dict[str, Member] = {}
-
 ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"paper": ("saliency", "integrated_gradients", "smooth_ig")}
 )
 
 
-def register(
-    name: str,
-    function: Callable[..., Any],
-    *,
-    cost: int | str | Callable[[Options, Shape], int] = 1,
-    signed: bool = True,
-    needs: Iterable[str] = (),
-    defaults: Options | None = None,
-    reference: str = "",
-    replace: bool = False,
-) -> Member:
-    """Give any callable `(model, x, target, **options) -> maps` a name, and return the member.
-
-    The callable gets the model behind `TensorModel` (so [N, classes] comes out whatever the model
-    returns), a copy of the inputs [N, ...] and the classes [N]; it returns maps of the input's
-    shape, or with one channel. The model is a copy of the caller's with the same weights: to look
-    at a layer, take that model's. Random draws come from PyTorch's global generator, as in any
-    other code.
-    """
-    if not callable(function):
-        raise KindError(f"member {name!r} must be callable, got {type(function).__name__}")
-    if not name or name in (*ENSEMBLES, *BUDGETS) or "," in name:
-        raise InputError(
-            f"{name!r} cannot name a member: it is empty, an ensemble, a budget or has a comma"
-        )
-    if name in _MEMBERS and not replace:
-        raise InputError(f"a member named {name!r} exists; pass replace=True to replace it")
-    _MEMBERS[name] = Member(
-        name, function, cost, signed, frozenset(needs), dict(defaults or {}), reference=reference
-    )
-    return _MEMBERS[name]
-
-
 def names() -> tuple[str, ...]:
-    """Return the names of all members, in the order they were registered."""
+    """Return the names of all members."""
     return tuple(_MEMBERS)
 
 
@@ -287,72 +245,50 @@ def expand_methods(
     return tuple(entries.values())
 
 
-def _count_segments(options: Options, shape: Shape) -> int:
-    return int(options["n_segments"]) if len(shape) == 3 else math.prod(shape)
-
-
-def _count_coalitions(options: Options, shape: Shape) -> int:
-    from sea_nn.members.masking import count_coalitions
-
-    return count_coalitions(_count_segments(options, shape), options["n_samples"])
-
-
-def _count_windows(options: Options, shape: Shape) -> int:
-    from sea_nn.members.masking import count_windows
-
-    return count_windows(shape, options["window"], options["stride"])
-
-
-_GRADIENT, _MODULE = ("gradient",), ("gradient", "module")
-_LAYER, _SEGMENTS = (*_MODULE, "convolution"), ("superpixels",)
-_ATTENTION = (*_MODULE, "attention")
-# Name, function, evaluations, signed, needs, defaults, presets, reference.
+_GRADIENT, _MODULE = frozenset({"gradient"}), frozenset({"gradient", "module"})
+_LAYER, _SEGMENTS = _MODULE | {"convolution"}, frozenset({"superpixels"})
+_ATTENTION, _IMAGE, _NOTHING = _MODULE | {"attention"}, frozenset({"image"}), frozenset[str]()
+# Name, function, evaluations, signed, needs, defaults, reference.
 _NATIVE: tuple[tuple[Any, ...], ...] = (
-    ("saliency", "gradients", 1, True, _GRADIENT, {}, {}, "Simonyan et al. 2014, arXiv:1312.6034"),
+    ("saliency", "gradients", 1, True, _GRADIENT, {}, "Simonyan et al. 2014, arXiv:1312.6034"),
     ("integrated_gradients", "gradients", "n_steps", True, _GRADIENT,
-     {"n_steps": 50}, {}, "Sundararajan et al. 2017, arXiv:1703.01365"),
+     {"n_steps": 50}, "Sundararajan et al. 2017, arXiv:1703.01365"),
     ("smooth_ig", "gradients", lambda o, _: o["n_samples"] * o["n_steps"], True, _GRADIENT,
      {"n_samples": 5, "noise": 0.15, "stdev": None, "n_steps": 50, "per_point": False},
-     {"paper": {"n_samples": 3, "stdev": 1.0}},
      "Smilkov et al. 2017, arXiv:1706.03825, over integrated gradients"),
     ("smoothgrad", "gradients", "n_samples", True, _GRADIENT,
-     {"n_samples": 50, "noise": 0.15, "stdev": None}, {}, "Smilkov et al. 2017, arXiv:1706.03825"),
-    ("input_x_gradient", "gradients", 1, True, _GRADIENT, {}, {},
+     {"n_samples": 50, "noise": 0.15, "stdev": None}, "Smilkov et al. 2017, arXiv:1706.03825"),
+    ("input_x_gradient", "gradients", 1, True, _GRADIENT, {},
      "Shrikumar et al. 2016, arXiv:1605.01713"),
-    ("deeplift", "quick", 2, True, _MODULE, {}, {},
+    ("deeplift", "quick", 2, True, _MODULE, {},
      "Shrikumar et al. 2017, arXiv:1704.02685, rescale rule"),
-    ("guided_backprop", "quick", 1, True, _MODULE, {}, {},
+    ("guided_backprop", "quick", 1, True, _MODULE, {},
      "Springenberg et al. 2015, arXiv:1412.6806"),
-    ("deconvolution", "quick", 1, True, _MODULE, {}, {},
+    ("deconvolution", "quick", 1, True, _MODULE, {},
      "Zeiler and Fergus 2014, arXiv:1311.2901"),
-    ("grad_cam", "quick", 1, False, _LAYER, {"layer": None, "reshape": None, "relu": True}, {},
+    ("grad_cam", "quick", 1, False, _LAYER, {"layer": None, "reshape": None, "relu": True},
      "Selvaraju et al. 2017, arXiv:1610.02391"),
-    ("guided_grad_cam", "quick", 2, True, _LAYER, {"layer": None, "reshape": None}, {},
+    ("guided_grad_cam", "quick", 2, True, _LAYER, {"layer": None, "reshape": None},
      "Selvaraju et al. 2017, arXiv:1610.02391"),
-    ("attention_rollout", "attention", 1, False, (*_ATTENTION, "image"), {}, {},
+    ("attention_rollout", "attention", 1, False, _ATTENTION | _IMAGE, {},
      "Abnar and Zuidema 2020, arXiv:2005.00928"),
-    ("attention_gradient", "attention", 1, False, (*_ATTENTION, "image"), {}, {},
+    ("attention_gradient", "attention", 1, False, _ATTENTION | _IMAGE, {},
      "Chefer et al. 2021, arXiv:2103.15679"),
-    ("attention_lrp", "attention", 1, True, _ATTENTION, {}, {},
+    ("attention_lrp", "attention", 1, True, _ATTENTION, {},
      "Ali et al. 2022, arXiv:2202.07304"),
-    ("occlusion", "masking", _count_windows, True, (), {"window": None, "stride": None}, {},
+    ("occlusion", "masking", "count_windows", True, _NOTHING, {"window": None, "stride": None},
      "Zeiler and Fergus 2014, arXiv:1311.2901"),
-    ("rise", "masking", "n_masks", False, ("image",),
-     {"n_masks": 4000, "cells": 7, "keep": 0.5}, {}, "Petsiuk et al. 2018, arXiv:1806.07421"),
+    ("rise", "masking", "n_masks", False, _IMAGE,
+     {"n_masks": 4000, "cells": 7, "keep": 0.5}, "Petsiuk et al. 2018, arXiv:1806.07421"),
     ("lime", "masking", "n_samples", True, _SEGMENTS,
-     {"n_samples": 1000, "kernel_width": 0.25, "alpha": None, "n_segments": 50}, {},
+     {"n_samples": 1000, "kernel_width": 0.25, "alpha": None, "n_segments": 50},
      "Ribeiro et al. 2016, arXiv:1602.04938"),
-    ("kernel_shap", "masking", _count_coalitions, True, _SEGMENTS,
-     {"n_samples": None, "n_segments": 50}, {},
-     "Lundberg and Lee 2017, arXiv:1705.07874"),
+    ("kernel_shap", "masking", "count_coalitions", True, _SEGMENTS,
+     {"n_samples": None, "n_segments": 50}, "Lundberg and Lee 2017, arXiv:1705.07874"),
     ("gradient_shap", "gradients", "n_samples", True, _GRADIENT,
-     {"n_samples": 200, "noise": 0.0, "stdev": None, "baselines": None}, {},
+     {"n_samples": 200, "noise": 0.0, "stdev": None, "baselines": None},
      "Lundberg and Lee 2017, arXiv:1705.07874; Erion et al. 2021, arXiv:1906.10670"),
     ("presence_gradient", "quick", "passes", True, _GRADIENT,
-     {"passes": 16, "cells": 8}, {}, "this library, docs/reference/members.md"),
+     {"passes": 16, "cells": 8}, "this library"),
 )  # fmt: skip
-for _name, _function, _cost, _signed, _needs, _defaults, _presets, _reference in _NATIVE:
-    _MEMBERS[_name] = Member(
-        *(_name, _function, _cost, _signed, frozenset(_needs), _defaults, _presets, _reference),
-        native=True,
-    )
+_MEMBERS: dict[str, Member] = {row[0]: Member(*row, native=True) for row in _NATIVE}

@@ -6,17 +6,18 @@
 >>> {name: tuple(map.shape) for name, map in result.maps.items()}
 {'saliency': (2, 1, 4, 4), 'occlusion': (2, 1, 4, 4)}
 
-Any function `(model, x, target) -> maps` can join by `register`, or unnamed in `methods`.
+Any function `(model, x, target) -> maps` can join, in `methods`.
 """
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from sea_nn.config import check_seed
 from sea_nn.errors import InputError, MemberError, SEAError, UnfitError
@@ -36,6 +37,7 @@ PASSES = (16, 8, 4, 2)
 """Passes of the presence gradient: the most that leave half of the budget to questions."""
 LOOKS = 2  # rows an input that are neither members' nor questions about parts
 FEW = 4  # evaluations of a member that runs the model as it is: folded norms differ by rounding
+INPUTS = ("x", "args", "baselines", "autocast", "seed")  # of a probe, which decide the maps
 FOLD_FROM = 32  # evaluations an input from which two more, to prove folded norms, pay
 FLAT = 1e-6
 """Maps whose values differ by less than this share prefer no feature: it is rounding."""
@@ -47,7 +49,6 @@ MUCH = 0.25
 """A map whose sum misses more than this share of the change does not count."""
 OnError = Literal["raise", "skip"]
 Level = Literal["ok", "warn", "fail"]
-LEVELS = ("ok", "warn", "fail")
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ class Check:
     advice: str = ""
 
     def __post_init__(self) -> None:
-        if self.level not in LEVELS:
-            raise InputError(f"a check's level is one of {', '.join(LEVELS)}; got {self.level!r}")
+        if self.level not in get_args(Level):
+            raise InputError(f"a check's level is one of {get_args(Level)}; got {self.level!r}")
         # Errors name their member, which every reader of checks has before the message.
         object.__setattr__(self, "message", self.message.removeprefix(f"{self.subject} "))
 
@@ -122,14 +123,12 @@ class MemberMaps:
         for raw in self.maps.values():
             values = raw.double() if signed else raw.float().abs()
             seen.append(values if channels is None else values.sum(channels))
-        if not seen:
-            own = torch.float64 if signed else x.dtype
-            return x.new_zeros(len(x), 0, *self.kind.map_shape(x), dtype=own)
-        maps = torch.stack(seen, 1)
+        none = x.new_zeros(len(x), 0, *self.kind.map_shape(x), dtype=torch.float64)
+        maps = torch.stack(seen, 1) if seen else none
         low, high = maps.flatten(2).aminmax(dim=2, keepdim=True)
         largest = torch.maximum(low.abs(), high.abs())
         flat = high - low <= FLAT * largest
-        if maps[0, 0].numel() == 1:  # it has no other position to compare with
+        if maps.shape[2:].numel() == 1:  # it has no other position to compare with
             low, flat = torch.zeros_like(low), largest == 0
         start, span = (0, largest) if signed else (low, high - low)
         span = torch.where(flat | (span <= 0), torch.inf, span)
@@ -212,20 +211,17 @@ def run_members(
     """
     reasons: dict[str, str] = {}
     for entries in choices:
-        given = {"x": probe.x, "args": probe.args, "baselines": probe.baselines}
-        given |= {"autocast": probe.autocast, "seed": probe.seed, "kind": probe.features.kind}
-        given |= {"groups": probe.features.groups, "entries": []}
-        options: dict[str, Mapping[str, Any]] = {}
-        for entry in entries:
-            options[entry.label] = entry.options
-            given["entries"].append((entry.member, entry.options))
-        given = _copy(given)
+        given = {name: getattr(probe, name) for name in INPUTS}
+        given |= {"kind": probe.features.kind, "groups": probe.features.groups}
+        given["entries"] = [(entry.member, entry.options) for entry in entries]
+        given = pytree.tree_map_only(Tensor, lambda own: own.detach().clone(), given)
         # The model of now says the same, up to rounding.
         near = 1e-4 if probe.autocast is None else 0.02
         for one in earlier:
             known = _alike((one.given, one.target), (given, probe.target))
             if known and torch.allclose(probe.whole, one.outputs, rtol=near, atol=near):
                 return replace(one, outputs=probe.whole, output=probe.output, reused=True)
+        options = {entry.label: entry.options for entry in entries}
         answers = probe.target, probe.whole, probe.output, options, probe.features.kind
         found = MemberMaps({}, {}, {}, {}, *answers, given=given)
         for entry in entries:
@@ -394,27 +390,23 @@ def compute_maps(
     target: Target = None,
     methods: Methods = "paper",
     *,
-    baselines: float | Tensor | None = None,
-    additional_forward_args: Any = None,
-    internal_batch_size: int | None = None,
-    feature_mask: Tensor | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    output: str | Output | None = None,
+    features: Features | None = None,
     seed: int = 0,
-    autocast: bool | torch.dtype = False,
     progress: Progress | None = None,
     on_error: OnError = "raise",
-    kind: Kind | None = None,
     earlier: Sequence[MemberMaps] = (),
+    **opening: Any,
 ) -> MemberMaps:
     """Explain every input of `x` with every method; the model and `x` are not changed.
 
-    The arguments are those of `SEA` and `SEA.explain`. What should be known beyond that:
+    The arguments are those of `SEA`, `run_members` and, by its names, `open_model`. What should be
+    known beyond that:
 
     - `baselines` is what "absent" means: None for 0, a number, or a tensor that broadcasts to `x`,
       [N, ...] being one an input. A pool of them for gradient_shap is an option of its own.
-    - With `additional_forward_args` callables cannot take part: they get the model and an input.
-    - `feature_mask` has the segments for lime and kernel_shap; `kind` says which axis is channels.
+    - With `args` callables cannot take part: they get the model and an input.
+    - The groups of `features` are the segments for lime and kernel_shap.
     - Draws are each input's own, decided by `seed` and its content, so its maps do not depend on
       the rest of the batch. A model or callable that draws does so from PyTorch's global generator.
 
@@ -423,20 +415,11 @@ def compute_maps(
         MemberError: a member cannot explain this model or input (all of them, with "skip").
     """
     entries = expand_methods(methods, options)
-    check_input(x, internal_batch_size)
+    check_input(x)
     price = len(x) * sum(e.member.cost(e.options, tuple(x.shape[1:])) for e in entries)
+    meter, own = Meter(progress=progress, total=price), features or Features.of(x)
     with open_model(
-        model,
-        x,
-        target,
-        features=Features.of(x, kind=kind, feature_mask=feature_mask),
-        args=additional_forward_args,
-        baselines=baselines,
-        limit=internal_batch_size,
-        autocast=autocast,
-        output=output,
-        seed=check_seed(seed),
-        meter=Meter(progress=progress, total=price),
+        model, x, target, features=own, seed=check_seed(seed), meter=meter, **opening
     ) as probe:
         if price >= FOLD_FROM * len(x) and probe.folded is not None:
             probe.begin(ask_empty=False)
@@ -445,19 +428,11 @@ def compute_maps(
 
 def _alike(a: Any, b: Any) -> bool:
     """Whether two values are the same, tensors and whatever holds them included."""
+    (mine, form), (others, other) = pytree.tree_flatten(a), pytree.tree_flatten(b)
+    return form == other and all(map(_is_one, mine, others))
+
+
+def _is_one(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return (a.dtype, a.device) == (b.dtype, b.device) and torch.equal(a, b)
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(_alike(a[key], b[key]) for key in a)
-    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
-        return len(a) == len(b) and all(map(_alike, a, b))
     return a is b or (not isinstance(a, Tensor) and type(a) is type(b) and bool(a == b))
-
-
-def _copy(value: Any) -> Any:
-    """The same with tensors of its own, which nobody changes."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, Mapping):
-        return dict(zip(value, map(_copy, value.values()), strict=True))
-    return type(value)(map(_copy, value)) if type(value) in (tuple, list) else value

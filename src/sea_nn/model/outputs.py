@@ -314,7 +314,8 @@ class Meter:
         if self.limit is not None and self.seen + count > self.limit:
             raise MemberError(
                 f"{self.label or 'the explanation'} asks the model for more rows than the budget "
-                f"of {self.limit} has: a member costs more than it says (cost=, see register)"
+                f"of {self.limit} has: a member takes more than it says; give a callable as "
+                "Member(name, callable, evaluations=...) of sea_nn.members.registry"
             )
         self.rows[self.purpose] += count
         self.spent += count
