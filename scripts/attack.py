@@ -1,6 +1,7 @@
 """Attack runs over data sets, and count what was noticed and what would be silently wrong.
 
     python -m scripts.attack --points 40 --seed 0
+    python -m scripts.attack --fuzz 2000        # explanations in place of runs: scripts/fuzz.py
 
 Four attacks, each at random places or moments: bits flipped in files of every kind, sources of
 every kind changed while a run is on, results removed while a run is on, and reruns with one thing
@@ -26,6 +27,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from scripts.fuzz import fuzz, tabulate
 from sea_nn import SEA, explain_dataset, read_dataset
 from sea_nn.errors import SEAError
 
@@ -233,8 +235,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int, default=40, help="attempts of each attack")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fuzz", type=int, metavar="N", help="explain N random cases instead")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.fuzz:
+        print(*tabulate(*fuzz(given.fuzz, given.seed)), sep="\n")
+        return
     print("| attack | tried | noticed | nothing came of it | silently wrong |")
     print("|---|---:|---:|---:|---:|")
     for attack in ATTACKS:
