@@ -1,6 +1,7 @@
 """The study of texts: marks, curves of words, and other methods, against slow forms."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,17 +18,12 @@ from sea_bench.experiments.texts import (
     score_text_maps,
 )
 from sea_nn.errors import InputError
-from sea_nn.text.model import TextModel
+from sea_nn.text.model import AskedText
 from sea_nn.text.reading import read_text
 from tests.helpers.texts import make_classifier, make_tokenizer
 
 ABSENCES = ("mask", "delete", "pad")
 TEXT = "the film was bad , not good"
-
-
-@pytest.fixture(scope="module")
-def model():
-    return TextModel(make_classifier(2), make_tokenizer())
 
 
 @pytest.fixture(scope="module")
@@ -50,29 +46,29 @@ def test_marks_are_scored_as_scikit_learn_does():
         assert found["F1"] == pytest.approx(metrics.f1_score(marked, chosen))
 
 
-def test_curves_of_words_by_hand(model, item):
-    models = {
-        absent: TextModel(model.module, make_tokenizer(), absent=absent) for absent in ABSENCES
-    }
-    asks = {absent: make_text_score(asked, item) for absent, asked in models.items()}
-    maps = compute_text_maps(model, make_tokenizer(), item, budgets=(20,), seed=0)
+def test_curves_of_words_by_hand(item):
+    parts = make_classifier(2), make_tokenizer()
+    models = {absent: partial(AskedText, *parts, absent=absent) for absent in ABSENCES}
+    asks = {absent: make_text_score(ask, item) for absent, ask in models.items()}
+    maps = compute_text_maps(models["mask"], item, budgets=(20,), seed=0)
     scores = score_text_maps(asks, item, maps)
-    for absent, asked in models.items():
+    for absent, ask in models.items():
+        asked = ask(item.reading)
         for name, values in list(maps.items())[:3]:
             order, kept, lost = values.argsort(descending=True, stable=True), [], []
             for count in range(1, 7):
                 left = torch.zeros(7, dtype=torch.bool)
                 left[order[:count]] = True
-                kept.append(_say(asked, item, left))
-                lost.append(_say(asked, item, ~left))
+                kept.append(_say(asked, left))
+                lost.append(_say(asked, ~left))
             found = scores[f"insertion:{absent} {name}"]
             assert float(found) * 6 == pytest.approx(sum(kept), abs=1e-4)
             found = scores[f"deletion:{absent} {name}"]
             assert float(found) * 6 == pytest.approx(sum(lost), abs=1e-4)
 
 
-def _say(model, item, left):
-    return float(model.ask(item.reading, left.unsqueeze(0)).double().softmax(1)[0, 1])
+def _say(asked, left):
+    return float(asked(left.unsqueeze(0)).double().softmax(1)[0, 1])
 
 
 def test_sentences_are_cut_from_posts_with_their_marks(tmp_path):

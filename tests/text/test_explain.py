@@ -9,7 +9,7 @@ from sea_nn import SEA, Explanation
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.text import ZeroShot
 from sea_nn.text import model as passes
-from sea_nn.text.model import TextModel
+from sea_nn.text.model import AskedText
 from sea_nn.text.reading import read_text
 from tests.helpers.texts import (
     SHORT,
@@ -50,8 +50,8 @@ def test_every_subset_is_answered_as_the_model_answers_it(parts, how):
 def test_variants_run_in_full_passes_with_others_of_nearly_their_length(parts, monkeypatch):
     room, seen = 256, []
     monkeypatch.setitem(passes.BATCH_TOKENS, "cpu", room)
-    asked = TextModel(*parts, absent="delete")
     reading = read_text(parts[1], "the film was bad , not good , and the film was not bad")
+    asked = AskedText(*parts, reading, absent="delete")
     run = asked._forward
 
     def watch(given, lengths, ends):
@@ -60,7 +60,7 @@ def test_variants_run_in_full_passes_with_others_of_nearly_their_length(parts, m
 
     monkeypatch.setattr(asked, "_forward", watch)
     random = torch.Generator().manual_seed(0)
-    asked.ask(reading, torch.rand(200, len(reading), generator=random) < 0.5)
+    asked(torch.rand(200, len(reading), generator=random))
     assert sum(rows for rows, _, _ in seen) == 200
     assert all(rows * width <= room < (rows + 1) * width for rows, width, _ in seen[:-1])
     padded = sum(rows * width for rows, width, _ in seen)
@@ -73,7 +73,7 @@ def test_continuations_are_read_as_the_model_says_them(speaker):
     ends = [tuple(tokenizer.encode(end)) for end in (" very good", " bad", " b")]
     assert len({len(end) for end in ends}) > 1
     sets = torch.cartesian_prod(*[torch.tensor([False, True])] * 3)
-    found = TextModel(model, tokenizer, language=True, absent="delete").ask(reading, sets, ends)
+    found = AskedText(*speaker, reading, 0, ends, language=True, absent="delete")(sets)
     words = ["the", " film", " was"]
     for row, left in zip(found, sets.tolist(), strict=True):
         tokens = [t for w, stays in zip(words, left, strict=True) if stays
@@ -183,7 +183,7 @@ def test_a_function_of_the_output_is_explained(parts, reader):
     ("target", "said"),
     [
         (7, "target 7 is out of range"),
-        ([0, 1, 2], "list of 3, and there are 2"),
+        ([0, 1, 2], "target must have one entry for each of the 2 texts; got 3"),
         (1.5, "class number"),
         ((1, 1), "must differ"),
         ((0, 1, 2), "a pair"),
@@ -272,7 +272,7 @@ def test_spans_and_sentences(parts):
     assert e.texts == (("the film ", "was bad"),)
     by_sentence = SEA.for_text(*parts, budget=20, features="sentences")
     assert by_sentence.explain(["bad film. good plot."]).texts == (("bad film. ", "good plot."),)
-    with pytest.raises(InputError, match="each of the 2 texts"):
+    with pytest.raises(InputError, match="features must have one entry for each of the 2 texts"):
         sea.explain(["the film was bad", "the film was bad"])
 
 
@@ -376,7 +376,7 @@ def test_a_function_of_words_needs_no_tokenizer():
     assert e.labels == ("-", "-")
     assert len(asked) == sum(e.provenance.evaluations.values()) <= 80
     assert all(set(row) <= set(words) for row in asked)
-    with pytest.raises(InputError, match="methods need a tokenizer"):
+    with pytest.raises(InputError, match="methods and features need a tokenizer"):
         SEA.for_text(answer, methods="saliency")
     with pytest.raises(KindError, match="its words"):
         SEA.for_text(answer, budget=20).explain([3])

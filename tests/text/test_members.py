@@ -10,7 +10,7 @@ from sea_nn.errors import InputError
 from sea_nn.model.opening import open_model
 from sea_nn.text import members
 from sea_nn.text.members import MEMBERS, expand
-from sea_nn.text.model import AskedText, TextModel
+from sea_nn.text.model import AskedText
 from sea_nn.text.reading import read_text
 
 TEXT = "the acting was not bad"
@@ -18,7 +18,7 @@ TEXT = "the acting was not bad"
 
 @pytest.fixture(scope="module")
 def asked(parts):
-    return AskedText(TextModel(*parts), read_text(parts[1], TEXT), 1)
+    return AskedText(*parts, read_text(parts[1], TEXT), 1)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def sum_by_hand(asked, values):
 
 
 def test_gradients_by_hand(asked, probe):
-    model, ids = asked.model.module, find_ids(asked)
+    model, ids = asked.module, find_ids(asked)
     embedded = model.get_input_embeddings()(ids).detach().requires_grad_()
     logits = model(inputs_embeds=embedded, attention_mask=torch.ones_like(ids)).logits
     gradient = torch.autograd.grad(logits[0, 1], embedded)[0][0]
@@ -48,8 +48,8 @@ def test_gradients_by_hand(asked, probe):
 
 
 def test_integrated_gradients_are_captums(asked, probe):
-    model, ids = asked.model.module, find_ids(asked)
-    baseline = torch.where(asked.reading.owner < 0, ids, asked.model.mask)
+    model, ids = asked.module, find_ids(asked)
+    baseline = torch.where(asked.reading.owner < 0, ids, asked.mask)
 
     def forward(tokens, mask):
         return model(input_ids=tokens, attention_mask=mask).logits
@@ -70,7 +70,7 @@ def test_leaving_one_word_out_by_hand(asked, probe):
 
 
 def test_rollout_by_hand(asked, probe):
-    model, ids = asked.model.module, find_ids(asked)
+    model, ids = asked.module, find_ids(asked)
     before = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
@@ -93,9 +93,8 @@ def test_relevance_by_attention_is_not_the_plain_gradient(probe):
 
 
 def test_rollout_of_a_language_model_reads_the_last_token(speaker):
-    model = TextModel(*speaker, language=True, absent="delete")
     reading = read_text(speaker[1], "the film was bad")
-    asked = AskedText(model, reading, 0, ((5,),))
+    asked = AskedText(*speaker, reading, 0, ((5,),), language=True, absent="delete")
     with open_model(asked, torch.ones(1, 4), 0, output="value") as probe:
         found = members.attention_rollout(probe)
     assert float(found.sum()) == pytest.approx(1, abs=1e-4)

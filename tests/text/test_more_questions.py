@@ -56,7 +56,9 @@ def test_earlier_answers_count_as_asked(parts, first):
 
 def test_earlier_answers_about_something_else_are_refused(parts, first, tmp_path):
     sea = SEA.for_text(*parts, budget=24)
-    with pytest.raises(InputError, match="2 texts, and there are 1"):
+    with pytest.raises(
+        InputError, match="previous must have one entry for each of the 1 texts; got 2"
+    ):
         sea.explain([SHORT], previous=first)
     with pytest.raises(InputError, match="another text"):
         sea.explain(["film was not good", TEXT], previous=first)

@@ -1,13 +1,12 @@
 """How texts are read: which token belongs to which word."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.text.model import TextModel
+from sea_nn.text.model import AskedText
 from sea_nn.text.reading import NOBODY, check_spans, find_sentences, find_words, read_text
 from tests.helpers.texts import TEXT
 
@@ -100,14 +99,14 @@ def test_a_long_text_is_cut_and_that_is_said(tokenizer):
 @pytest.mark.parametrize("how", ["delete", "pad"])
 def test_a_start_stands_where_nothing_is_left(speaker, how):
     tokenizer = speaker[1]
-    model = TextModel(*speaker, language=True, absent=how)
-    reading = read_text(tokenizer, "the film")
-    whole, nothing = (model.hide(reading, torch.tensor([s] * 2), (5,)) for s in (True, False))
+    asked = AskedText(*speaker, read_text(tokenizer, "the film"), language=True, absent=how)
+    whole, nothing = (asked.hide(torch.tensor([s] * 2), (5,)) for s in (True, False))
     assert whole["input_ids"].tolist() == [*tokenizer("the film")["input_ids"], 5]
     assert nothing["input_ids"].tolist() == [tokenizer.bos_token_id, 5]
     assert nothing["attention_mask"].tolist() == [1, 1]
+    asked.start = None
     with pytest.raises(InputError, match="would read nothing"):
-        model.hide(replace(reading, start=None), torch.tensor([False, False]))
+        asked.hide(torch.tensor([False, False]))
 
 
 def test_blank_tokens_go_with_the_word_after_them(speaker):

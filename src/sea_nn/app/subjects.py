@@ -31,7 +31,7 @@ from sea_nn.model.outputs import Output, find_output, predict
 from sea_nn.questions.absent import prepare
 from sea_nn.sea import SEA
 from sea_nn.text.explainer import TextSEA
-from sea_nn.text.model import TextModel
+from sea_nn.text.model import AskedText
 from sea_nn.text.reading import read_text
 from sea_nn.vision.models import LoadedModel, is_file, load_model, run_factory, to_loaded
 from sea_nn.vision.shipped import load_sample
@@ -159,8 +159,8 @@ class Subject:
             reading = read_text(sea.tokenizer, given.text, sea.features, limit=sea.limit)
             sets = torch.ones(1, len(reading), dtype=torch.bool) if sets is None else sets
             with borrow(sea.model) as twin:
-                model = TextModel(twin, sea.tokenizer, absent=sea.absent)
-                return model.ask(reading, sets).float().cpu()
+                asked = AskedText(twin, sea.tokenizer, reading, absent=sea.absent)
+                return asked(sets).float().cpu()
         assert given.x is not None
         x = given.x
         if e is not None and sets is not None:

@@ -25,12 +25,12 @@ from sea_nn.features import TEXT
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.members.run import Check
 from sea_nn.questions.asked import Asked
-from sea_nn.text.model import AskedText
+from sea_nn.text.model import OneText
 from sea_nn.text.reading import Reading
 
 MAPS = ("attribution", "against", "keep_map", "remove_map", "maps")
 NUMBERS = ("target", "rival", "score", "predict_error", "trusted")
-Found = tuple[AskedText, Explanation]
+Found = tuple[OneText, Explanation]
 """A text, and its explanation over its own features."""
 
 
@@ -72,21 +72,21 @@ def join_texts(found: Sequence[Found]) -> Explanation:
         row["gains"] = pad(e.gains, (0, width - e.gains.shape[1]))
         rows.append(row)
         asked_rows.append(_spread_asked(e.asked, own, width, most))
-    labels = [asked.name() or (e.labels or (None,))[0] for asked, e in found]
-    named: Any = None if None in labels else tuple(labels)
-    ranking = None
-    if each[0].ranking is not None and not found[0][0].ends:
-        own = [e.ranking for e in each]
-        numbers = (torch.cat([getattr(r, k) for r in own]) for k in ("classes", "scores"))
-        ranking = Ranking(*numbers, tuple(r.names[0] for r in own))
+    labels: Any = tuple(asked.name() or (e.labels or (None,))[0] for asked, e in found)
+    ranking, ranked = None, [e.ranking for e in each]
+    if ranked[0] is not None and found[0][0].name() is None:
+        classes, scores = (
+            torch.cat([getattr(r, k) for r in ranked]) for k in ("classes", "scores")
+        )
+        ranking = Ranking(classes, scores, tuple(r.names[0] for r in ranked))
     return Explanation(
         **_join(rows),
         methods=each[0].methods,
         feature_shape=(width,),
         curve=each[0].curve if len(each) == 1 and len(places[0]) == width else None,
         ranking=ranking,
-        labels=named,
-        checks=tuple(_join_checks(found)),
+        labels=None if None in labels else labels,
+        checks=_join_checks(found),
         provenance=replace(
             each[0].provenance,
             seconds=_add_up(found, "seconds"),
@@ -126,45 +126,44 @@ def _spread_order(order: Tensor, places: Tensor, width: int) -> Tensor:
 
 def _spread_asked(asked: Asked, places: Tensor, width: int, most: int) -> dict[str, Any]:
     """What was asked, over the pieces; in so many rows, where the first fills them up."""
-    again = torch.arange(most) * (torch.arange(most) < asked.sets.shape[1])
-    parts = asked.parts()
+    parts, count = asked.parts(), asked.sets.shape[1]
     for name in ("sets", "answers", "outputs"):
-        parts[name] = parts[name][:, again.to(parts[name].device)]
+        first = parts[name][:, :1].expand(-1, most - count, *parts[name].shape[2:])
+        parts[name] = torch.cat([parts[name], first], 1)
     parts["sets"] = _spread(parts["sets"], places, width)
-    orders = {name: _spread_order(parts[name], places, width) for name in ("keep", "remove")}
-    return parts | orders
+    return parts | {k: _spread_order(parts[k], places, width) for k in ("keep", "remove")}
 
 
-def _join_checks(found: Sequence[Found]) -> list[Check]:
+def _join_checks(found: Sequence[Found]) -> tuple[Check, ...]:
     """What is about one text is said of it, and what is about the model or a member once."""
-    checks: dict[Check, None] = {}
+    checks = []
     for i, (asked, e) in enumerate(found):
-        own = f"input {i}"
-        if asked.reading.note:
+        own, note = f"input {i}", asked.reading.note
+        if note:
             advice = "explain a shorter text, or parts of it one by one"
-            checks[Check("warn", own, asked.reading.note, advice)] = None
+            checks.append(Check("warn", own, note, advice))
         for check in e.checks:
             about = check.input is not None or check.subject == "questions"
-            checks[replace(check, subject=own) if about else check] = None
-    return list(checks)
+            checks.append(replace(check, subject=own) if about else check)
+    return tuple(dict.fromkeys(checks))
 
 
 def _add_up(found: Sequence[Found], name: str) -> dict[str, Any]:
     """What the texts cost together: seconds, or the rows of tokens that the model saw."""
-    total: dict[str, Any] = Counter()
+    total: Any = Counter()
     for asked, e in found:
-        for key, value in getattr(e.provenance, name).items():
-            total[key] += value * (1 if name == "seconds" else asked.passes)
+        each = 1 if name == "seconds" else len(asked.tails)
+        total.update({key: each * n for key, n in getattr(e.provenance, name).items()})
     return dict(total)
 
 
-def find_earlier(e: Explanation, asked: AskedText, told: Mapping[str, Any]) -> Any:
+def find_earlier(e: Explanation, asked: OneText, absent: str) -> Any:
     """What was asked about one text, over its features again: ``join_texts`` undone."""
     pieces, places = cut_pieces(asked.reading)
-    if e.provenance.call.get("absent") != told["absent"]:
-        raise InputError(f"previous was asked without absent={told['absent']!r}")
+    if e.provenance.call.get("absent") != absent:
+        raise InputError(f"previous was asked without absent={absent!r}")
     if e.texts is None or e.asked is None or list(e.texts[0]) != pieces:
         raise InputError("previous is of another text, or of other features of it")
-    if asked.ends and e.name(0) != asked.name():  # other columns
+    if asked.name() and e.name(0) != asked.name():  # other columns
         raise InputError(f"previous explains {e.name(0)}, and now it is {asked.name()}")
     return SimpleNamespace(asked=replace(e.asked, sets=e.asked.sets[..., places]), members=())

@@ -15,20 +15,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sea_nn.call import Call, Request, Running, Settings, check_previous
+from sea_nn.call import About, Call, Request, Running, Settings, check_previous
 from sea_nn.config import check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.explain import explain
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import TEXT, Features
 from sea_nn.members.registry import Entry, Methods
-from sea_nn.model.adapters import read_value
 from sea_nn.model.opening import borrow
 from sea_nn.model.outputs import Output, Progress
 from sea_nn.questions.absent import prepare
 from sea_nn.text.assemble import Found, find_earlier, join_texts
+from sea_nn.text.load import ZeroShot
 from sea_nn.text.members import expand
-from sea_nn.text.model import ABSENT, Absent, AskedText, AskedWords, End, TextModel
+from sea_nn.text.model import ABSENT, Absent, AskedText, AskedWords, End, OneText
 from sea_nn.text.reading import FEATURES, read_text, read_words
 
 DEFAULT_METHODS = ("saliency", "input_x_gradient")
@@ -73,44 +73,39 @@ class TextSEA:
         output: str | None = None,
         seed: int = 0,
     ) -> None:
-        fits = callable(model) if tokenizer is None else isinstance(model, nn.Module)
-        if not fits or (not hasattr(tokenizer, "all_special_ids") and tokenizer is not None):
+        plain = tokenizer is None
+        read = isinstance(model, nn.Module) and hasattr(tokenizer, "all_special_ids")
+        if not (callable(model) if plain else read):
             raise KindError(
                 "give a torch.nn.Module and its tokenizer of Hugging Face, or a function of lists "
                 f"of words alone; got {type(model).__name__} and {type(tokenizer).__name__}"
             )
-        if absent is not None and absent not in ABSENT:
-            raise InputError(f"absent must be {', '.join(map(repr, ABSENT))}; got {absent!r}")
         if isinstance(features, str) and features not in FEATURES:
             raise InputError(
                 f"features must be {', '.join(map(repr, FEATURES))}, or spans (start, end); got "
                 f"{features!r}"
             )
-        config = getattr(model, "config", None)
-        if getattr(config, "is_encoder_decoder", False):
+        if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
             raise InputError(
                 "models with an encoder and a decoder are not explained: sequence classifiers and "
                 "causal language models are"
+            )
+        if plain and (methods is not None or features != "words"):
+            raise InputError(
+                "methods and features need a tokenizer, and a function of words has none"
             )
         check_whole("budget", budget, 1)
         self.model: Any = model
         self.tokenizer, self.seed = tokenizer, check_seed(seed)
         self.budget, self.features, self.methods = budget, features, methods
         self.language = bool(getattr(model, "can_generate", lambda: False)())
-        if tokenizer is None:
-            for name, value, usual in (("methods", methods, None), ("features", features, "words")):
-                if value != usual:
-                    raise InputError(f"{name} need a tokenizer, and a function of words has none")
-            self.choices: tuple[tuple[Entry, ...], ...] = ((),)
-        else:
-            self.choices = (expand(DEFAULT_METHODS), ()) if methods is None else (expand(methods),)
-        self.absent, why = _choose_absent(absent, tokenizer, self.language)
-        self.says = f"a word that is left out {ABSENT[self.absent]} ({why})"
         if self.language and output is not None:
             raise InputError("a language model says log-probabilities of continuations: no output=")
-        own = None if tokenizer is None else _find_output(config)
-        self.output: Any = own if output is None else Output(output)
-        self.limit = None if tokenizer is None else find_limit(self.model, tokenizer)
+        usual: tuple[tuple[Entry, ...], ...] = ((),) if plain else (expand(DEFAULT_METHODS), ())
+        self.choices = usual if methods is None else (expand(methods),)
+        self.absent, self.says = _choose_absent(absent, tokenizer, self.language)
+        self.output: Any = Output(output) if output else None if plain else _find_output(model)
+        self.limit = None if plain else _find_limit(self.model, tokenizer)
 
     def explain(
         self,
@@ -151,83 +146,85 @@ class TextSEA:
         An interrupt (Ctrl-C) ends the questions: the explanation is of the texts until then.
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
+        count, started = len(texts), time.perf_counter()
         if not texts:
             raise InputError("there is no text to explain")
-        started = time.perf_counter()
-        running = Running(progress, on_round, seconds, tolerance)
-        request = Request(None, labels=labels, limit=internal_batch_size)
         if previous is not None:
             check_previous(previous, self.budget)
-            if len(previous) != len(texts):
-                raise InputError(f"previous has {len(previous)} texts, and there are {len(texts)}")
-        value = target if callable(target) else None
-        names, output = self.name_labels(labels), self.output
-        if value is not None:
+            _check_count("previous", len(previous), count)
+        names, output, value = self.name_labels(labels), self.output, None
+        if callable(target):
             if self.language:
                 raise KindError("a language model's target is a continuation, not a function")
-            label = getattr(value, "__name__", "<lambda>")
+            label = getattr(target, "__name__", "<lambda>")
             names = ("value" if label == "<lambda>" else label,)
-            target, output = 0, Output("value", found="a function of the output")
-        targets, spans = _split_targets(target, len(texts)), self._split_features(len(texts))
+            value, target, output = target, 0, Output("value", found="a function of the output")
+        targets, spans = _split_targets(target, count), self._split_features(count)
         if self.language:  # of two continuations they are logits: one if it can only be these
             kind = "logits" if isinstance(targets[0], tuple) else "value"
             output = Output(kind, found="log-probabilities of continuations")
-        name = model_name or getattr(self.model, "__name__", type(self.model).__name__)
+        else:
+            targets = [_find_class(one, names) for one in targets]
+        request = Request(
+            None,
+            labels=names,
+            limit=internal_batch_size,
+            about=About(model_name=model_name),
+            previous=previous,
+            running=Running(progress, on_round, seconds, tolerance),
+        )
         found: list[Found] = []
         with borrow(self.model) as twin:
-            model: Any = twin if value is None else read_value(twin, value)
-            if self.tokenizer is not None:
-                how: dict[str, Any] = {"language": self.language, "absent": self.absent}
-                model = TextModel(twin, self.tokenizer, value=value, **how)
             for i, text in enumerate(texts):
                 try:
-                    asked = self._read(model, text, spans[i], targets[i], names)
-                    if seconds is not None:
-                        left = max(0.0, seconds - (time.perf_counter() - started))
-                        running = replace(running, seconds=left / (len(texts) - i))
-                    told = replace(request, running=self._follow(running, asked, i, len(texts)))
-                    call = self._prepare(asked, output, names, name, told)
-                    if previous is not None:
-                        earlier = find_earlier(previous[i], asked, call.told)
-                        call = replace(call, request=replace(told, previous=earlier))
-                    found.append((asked, explain(call)))
+                    asked = self._read(twin, value, text, spans[i], targets[i])
+                    own = self._follow(request, asked, i, count, time.perf_counter() - started)
+                    found.append((asked, explain(self._prepare(asked, output, own))))
                 except InputError as error:
-                    where = f"text {i}: " if len(texts) > 1 else ""
+                    where = f"text {i}: " if count > 1 else ""
                     raise InputError(f"{where}{error}") from error
                 if any(c.message.endswith("interrupted") for c in found[-1][1].checks):
                     break
         return join_texts(found)
 
-    def _read(
-        self, model: Any, text: Any, features: Any, target: Any, names: Sequence[str] | None
-    ) -> AskedText:
+    def _read(self, model: Any, value: Any, text: Any, features: Any, target: Any) -> OneText:
         """One text as the model reads it, and what is explained of it."""
         if self.tokenizer is None:
-            return AskedWords(model, read_words(text), _find_class(target, names))
+            return AskedWords(model, read_words(text), target, value)
+        how: Any = {"language": self.language, "absent": self.absent, "value": value}
         if not self.language:
             reading = read_text(self.tokenizer, text, features, limit=self.limit)
-            return AskedText(model, reading, _find_class(target, names))
+            return AskedText(model, self.tokenizer, reading, target, **how)
         both = target if isinstance(target, tuple) else () if target is None else (target,)
         ends = [_find_end(one, self.tokenizer) for one in both]
         room = self.limit and self.limit - max(map(len, ends), default=1) + 1
         reading = read_text(self.tokenizer, text, features, limit=room, keep_end=True)
         pair = tuple(map(ends.index, ends)) if isinstance(target, tuple) else 0
-        return AskedText(model, reading, pair, tuple(ends), self.tokenizer)
+        return AskedText(model, self.tokenizer, reading, pair, ends, **how)
 
-    def _prepare(
-        self,
-        asked: AskedText,
-        output: Output | None,
-        names: Sequence[str] | None,
-        name: str,
-        request: Request,
-    ) -> Call:
+    def _follow(self, request: Request, asked: OneText, i: int, count: int, took: float) -> Request:
+        """What is asked for all of so many texts, of one; that took so many seconds until now."""
+        running, earlier = request.running, request.previous
+        tell: Any = running.progress
+        look: Any = running.on_round
+        left = None if running.seconds is None else max(0.0, running.seconds - took) / (count - i)
+
+        def progress(member: str, done: int, _: int) -> None:
+            tell(member, i * self.budget + done * len(asked.tails), count * self.budget)
+
+        def on_round(e: Explanation) -> Any:
+            return look(join_texts([(asked, e)]))
+
+        own = replace(running, progress=tell and progress, on_round=look and on_round, seconds=left)
+        known = None if earlier is None else find_earlier(earlier[i], asked, self.absent)
+        return replace(request, running=own, previous=known)
+
+    def _prepare(self, asked: OneText, output: Output | None, request: Request) -> Call:
         """The call that explains one text; a budget that is too small is refused."""
-        n, budget = len(asked.reading), max(1, self.budget // asked.passes)
-        device = None if self.tokenizer is None else asked.model.device
-        x, features = torch.ones(1, n, device=device), Features(TEXT, (n,), input_shape=(n,))
-        told: dict[str, Any] = {"budget": self.budget, "absent": self.absent}
-        told["features"] = self.features if isinstance(self.features, str) else "spans"
+        n, budget = len(asked.reading), max(1, self.budget // len(asked.tails))
+        x, features = torch.ones(1, n, device=asked.device), Features(TEXT, (n,), input_shape=(n,))
+        named, usual = type(self.model).__name__, getattr(self.model, "__name__", None)
+        units = self.features if isinstance(self.features, str) else "spans"
         return Call(
             settings=Settings(asked, budget=budget, seed=self.seed),
             request=request,
@@ -240,47 +237,32 @@ class TextSEA:
             hiding=prepare(x, "baseline"),
             absent=self.says,
             choices=self.choices,
-            labels=None if self.language else names,
-            name=name,
-            told=told,
+            labels=None if self.language else request.labels,
+            name=request.about.model_name or usual or named,
+            told={"budget": self.budget, "absent": self.absent, "features": units},
         )
 
-    def _follow(self, running: Running, asked: AskedText, i: int, count: int) -> Running:
-        """What is told of one text, as what is told of all."""
-        tell, look = running.progress, running.on_round
-
-        def progress(member: str, done: int, _: int) -> None:
-            if tell is not None:
-                tell(member, i * self.budget + done * asked.passes, count * self.budget)
-
-        def on_round(e: Explanation) -> bool | None:
-            return None if look is None else look(join_texts([(asked, e)]))
-
-        return replace(running, progress=tell and progress, on_round=look and on_round)
-
-    def _split_features(self, n_texts: int) -> list[Any]:
+    def _split_features(self, count: int) -> list[Any]:
         """The features of each text: a name is for all; spans are of one text or of each."""
         if isinstance(self.features, str):
-            return [self.features] * n_texts
+            return [self.features] * count
         spans = list(self.features)
         if all(isinstance(end, int) for one in spans for end in one):
             spans = [spans]
-        if len(spans) != n_texts:
-            raise InputError(f"features must be a list of spans for each of the {n_texts} texts")
+        _check_count("features", len(spans), count)
         return spans
 
     def name_labels(self, labels: Sequence[str] | None) -> Sequence[str] | None:
         """The names of all classes."""
         if labels is not None or self.language:
             return labels
-        own = getattr(self.model, "names", None)  # of ZeroShot
-        if own is not None:
-            return tuple(own)
+        if isinstance(self.model, ZeroShot):
+            return self.model.names
         known = getattr(getattr(self.model, "config", None), "id2label", None)
-        return None if not known else tuple(str(known[k]) for k in sorted(known))
+        return tuple(str(known[k]) for k in sorted(known)) if known else None
 
 
-def find_limit(model: Any, tokenizer: Any) -> int | None:
+def _find_limit(model: Any, tokenizer: Any) -> int | None:
     """The most tokens that a model reads; None if that is not known."""
     positions = getattr(getattr(model, "config", None), "max_position_embeddings", 0) or 0
     for name, module in model.named_modules():
@@ -292,22 +274,26 @@ def find_limit(model: Any, tokenizer: Any) -> int | None:
 
 
 def _choose_absent(absent: Absent | None, tokenizer: Any, language: bool) -> tuple[Absent, str]:
-    """What becomes of words that are left out, and why."""
-    mask = None if tokenizer is None else tokenizer.mask_token_id
+    """What becomes of words that are left out, and how that is said."""
+    mask = None if language else getattr(tokenizer, "mask_token_id", None)
+    if absent not in (None, *ABSENT):
+        raise InputError(f"absent must be {', '.join(map(repr, ABSENT))}; got {absent!r}")
     if absent not in (None, "delete") and (tokenizer is None or language):
         who = "a language model" if language else "a function of words"
         raise InputError(f'{who} reads the words that are left: absent="delete" or nothing')
     if absent == "mask" and mask is None:
         raise InputError('the tokenizer has no mask token: absent="delete" or absent="pad"')
-    if absent is not None:
-        return absent, "as said by the caller"
-    if language or mask is None:
-        return "delete", "nothing was said, and there is no mask token"
-    return "mask", "nothing was said"
+    why, chosen = "as said by the caller", absent
+    if chosen is None:
+        chosen, why = "mask", "nothing was said"
+        if mask is None:
+            chosen, why = "delete", f"{why}, and there is no mask token"
+    return chosen, f"a word that is left out {ABSENT[chosen]} ({why})"
 
 
-def _find_output(config: Any) -> Output:
+def _find_output(model: Any) -> Output:
     """What a classifier's columns are."""
+    config = getattr(model, "config", None)
     problem = PROBLEMS.get(getattr(config, "problem_type", None) or "")
     if problem is not None:
         return Output(problem, found="the problem_type of its configuration")
@@ -321,14 +307,20 @@ def _find_output(config: Any) -> Output:
     return Output("logits", found="a classifier of texts, and nothing says otherwise")
 
 
-def _split_targets(target: Any, n_texts: int) -> list[Any]:
+def _check_count(what: str, given: int, count: int) -> None:
+    """Refuse what does not have as many entries as there are texts."""
+    if given != count:
+        raise InputError(f"{what} must have one entry for each of the {count} texts; got {given}")
+
+
+def _split_targets(target: Any, count: int) -> list[Any]:
     """The target of each text: a list has one for each, anything else is for all."""
-    if not isinstance(target, list | Tensor):
-        return [target] * n_texts
-    each = target.tolist() if isinstance(target, Tensor) else target
-    each = [tuple(one) if isinstance(one, list) else one for one in each]
-    if len(each) != n_texts:
-        raise InputError(f"target is a list of {len(each)}, and there are {n_texts} texts")
+    if isinstance(target, Tensor):
+        target = target.tolist()
+    if not isinstance(target, list):
+        return [target] * count
+    each = [tuple(one) if isinstance(one, list) else one for one in target]
+    _check_count("target", len(each), count)
     if len({isinstance(one, tuple) for one in each}) > 1:
         raise InputError("targets of one call are all single, or all pairs (a, b): call twice")
     return each

@@ -5,8 +5,7 @@ An encoder of sentences is a classifier without training: which label's sentence
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +38,10 @@ def load_text_model(
     else:
         _check_folder(path)
     transformers = import_extra("transformers", "a text model")
-    with _loading(transformers, path):
+    bars = transformers.utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, **where)
         make = transformers.AutoModelForCausalLM
         if "gguf_file" not in where:
@@ -47,6 +49,11 @@ def load_text_model(
             make = transformers.AutoModel if labels else _find_loader(transformers, config)
             where["use_safetensors"] = True
         model = make.from_pretrained(path, **where).eval()
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise InputError(f"transformers could not load {path}: {error}") from error
+    finally:
+        if shown:
+            bars.enable_progress_bar()
     return (ZeroShot(model, tokenizer, labels) if labels else model), tokenizer
 
 
@@ -66,21 +73,6 @@ def _check_folder(path: Path) -> None:
             f"{path} has {what}, and only .safetensors are read: save the model again with "
             "model.save_pretrained(folder)"
         )
-
-
-@contextmanager
-def _loading(transformers: Any, path: Path) -> Iterator[None]:
-    """Without progress bars, and with an error for people where it fails."""
-    bars = transformers.utils.logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
-    try:
-        yield
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(f"transformers could not load {path}: {error}") from error
-    finally:
-        if shown:
-            bars.enable_progress_bar()
 
 
 def _find_loader(transformers: Any, config: Any) -> Any:

@@ -5,7 +5,6 @@ Each is given the ``Probe`` of an opened ``AskedText``, as every member is of wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,16 +24,11 @@ def embed(probe: Probe) -> Probe:
     """The same question asked of the embeddings of the whole text's tokens: x is [1, L, D]."""
     if "embedded" not in probe.cache:
         asked: Any = probe.model.model
-        x = asked.model.embed(asked.reading.given["input_ids"].unsqueeze(0))
-
-        def forward(points: Tensor) -> Tensor:
-            columns: Tensor = asked.model.read_embedded(asked.reading, points, asked.ends)
-            return columns
-
-        most = asked.model.fit(x.shape[1])
+        x = asked.embed(asked.reading.given["input_ids"].unsqueeze(0))
+        most = asked.fit(x.shape[1])
         probe.cache["embedded"] = replace(
             probe,
-            model=TensorModel(forward, probe.meter),
+            model=TensorModel(asked.read_embedded, probe.meter),
             x=x,
             limit=min(most, probe.limit or most),
             has_gradient=True,
@@ -72,7 +66,7 @@ def integrated_gradients(probe: Probe, n_steps: int = 16) -> Tensor:
     asked: Any = probe.model.model
     inner = embed(probe)
     stays = (asked.reading.owner == NOBODY).to(inner.x.device)[:, None]
-    way = inner.x - torch.where(stays, inner.x, asked.model.embed(torch.tensor(asked.model.mask)))
+    way = inner.x - torch.where(stays, inner.x, asked.embed(torch.tensor(asked.mask)))
     left = 1 - (torch.arange(n_steps, device=way.device) + 0.5) / n_steps
     total = torch.zeros_like(way)
     for part in inner.parts(n_steps):
@@ -92,13 +86,13 @@ def attention_rollout(probe: Probe) -> Tensor:
     asked: Any = probe.model.model
     probe.meter.add(1)
     owner = asked.reading.owner
-    flow = torch.eye(len(owner), device=asked.model.device)
-    for layer in asked.model.attend(asked.reading):
+    flow = torch.eye(len(owner), device=asked.device)
+    for layer in asked.attend():
         mixed = layer + torch.eye(len(layer), device=layer.device)
         flow = mixed / mixed.sum(1, keepdim=True) @ flow
-    if getattr(asked.model.module, "pooling", "") == "mean":
+    if getattr(asked.module, "pooling", "") == "mean":
         return sum_words(probe, flow.mean(0, keepdim=True))
-    last = asked.model.language or int(owner[0]) != NOBODY
+    last = asked.language or int(owner[0]) != NOBODY
     return sum_words(probe, flow[-1:] if last else flow[:1])
 
 
@@ -118,21 +112,17 @@ def leave_one_out(probe: Probe) -> Tensor:
     return said[:, :1] - said[:, 1:]
 
 
-def _make(
-    function: Callable[..., Tensor], cost: Any = 1, signed: bool = True, **defaults: Any
-) -> Member:
-    return Member(function.__name__, function, cost, signed, defaults=defaults, native=True)
-
-
-MEMBERS: dict[str, Member] = {
-    member.name: member
-    for member in (
-        _make(saliency, signed=False),
-        _make(input_x_gradient),
-        _make(integrated_gradients, lambda options, shape: options["n_steps"], n_steps=16),
-        _make(attention_rollout, signed=False),
-        _make(attention_lrp),
-        _make(leave_one_out, lambda options, shape: shape[0] + 1),
+MEMBERS = {
+    function.__name__: Member(
+        *(function.__name__, function, cost, signed), defaults=defaults, native=True
+    )
+    for function, cost, signed, defaults in (
+        (saliency, 1, False, {}),
+        (input_x_gradient, 1, True, {}),
+        (integrated_gradients, "n_steps", True, {"n_steps": 16}),
+        (attention_rollout, 1, False, {}),
+        (attention_lrp, 1, True, {}),
+        (leave_one_out, lambda options, shape: shape[0] + 1, True, {}),
     )
 }
 
@@ -144,9 +134,10 @@ def expand(methods: Methods) -> tuple[Entry, ...]:
     """
     if isinstance(methods, str):
         methods = [name.strip() for name in methods.split(",")]
-    pairs: list[Any] = [m if isinstance(m, tuple) else (m, {}) for m in methods]  # type: ignore[union-attr]
+    pairs: Any = [m if isinstance(m, tuple) else (m, {}) for m in methods]  # type: ignore[union-attr]
     if not pairs or any(name not in MEMBERS for name, _ in pairs):
         raise InputError(f"members for texts are {', '.join(MEMBERS)}: name at least one of these")
     if any("baselines" in own for _, own in pairs):
         raise InputError("members for texts have no baselines: say absent= to SEA.for_text")
-    return expand_methods([(MEMBERS[name], own) for name, own in pairs], optional=True)
+    named: Any = [(MEMBERS[name], own) for name, own in pairs]
+    return expand_methods(named, optional=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Literal
 
 import torch
@@ -38,12 +38,16 @@ Row = dict[str, Tensor]
 """One variant of a text: the model's arguments, "input_ids" and "attention_mask" among them, [L]"""
 
 
-class TextModel:
-    """A borrowed model and what its tokenizer says of special tokens.
+class AskedText:
+    """One text, the borrowed model that reads it, and what is explained of it.
 
     Args:
         module: takes ``input_ids`` and ``attention_mask`` and gives logits, as Hugging Face's do.
         tokenizer: of Hugging Face.
+        reading: the text.
+        target: the column that is explained, or a pair; None: the largest.
+        ends: a language model's continuations. If there are none, the first answer, about the
+            whole text, chooses the token that the model expects.
         language: whether it is a causal language model; else a classifier.
         absent: what becomes of absent words.
         value: of a classifier, a function from its output to numbers [N]: they are its one column.
@@ -53,16 +57,22 @@ class TextModel:
         self,
         module: nn.Module,
         tokenizer: Any,
+        reading: Reading,
+        target: Any = None,
+        ends: Sequence[End] = (),
         *,
         language: bool = False,
         absent: Absent = "mask",
         value: Callable[[Any], Tensor] | None = None,
     ) -> None:
-        self.module, self.language, self.absent = module, language, absent
-        self.value, self.alone = value, False
+        self.module, self.tokenizer, self.reading = module, tokenizer, reading
+        self.target, self.ends, self.value = target, tuple(ends), value
+        self.language, self.absent, self.alone = language, absent, False
         self.device = next((p.device for p in module.parameters()), torch.device("cpu"))
-        marks = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-        self.pad = int(next(mark for mark in marks if mark is not None))  # nothing attends to it
+        bos, eos, pad = (getattr(tokenizer, f"{m}_token_id") for m in ("bos", "eos", "pad"))
+        # What is read where nothing is left, and what nothing attends to.
+        self.start = next((mark for mark in (bos, eos, pad) if mark is not None), None)
+        self.pad = int(next(mark for mark in (pad, eos, 0) if mark is not None))
         config: Any = getattr(module, "config", None)
         if not language and hasattr(config, "pad_token_id"):
             # A classifier that reads the last token of a row looks for it before this padding.
@@ -80,40 +90,60 @@ class TextModel:
         self.knows: Callable[[str], bool] = lambda name: anything or name in names
         self.plain = {"use_cache": False} if "use_cache" in names else {}
 
-    def ask(self, reading: Reading, sets: Tensor, ends: Sequence[End] = ()) -> Tensor:
-        """The columns with only these features left: bool [R, n] -> [R, K]."""
+    def __call__(self, there: Tensor) -> Tensor:
+        """The columns [B, K] with only the words left that are 1."""
+        if self.language and not self.ends:
+            with torch.no_grad():
+                logits = find_logits(self.module(**self._stack([self.hide()]), **self.plain))
+            said = logits[0, -1].float().log_softmax(0)
+            self.ends = ((int(said.argmax()),),)
+            return said.max().expand(len(there), 1)
+        rows = [left > 0.5 for left in there.cpu()]
+        with torch.no_grad():
+            return self._by_tails(lambda tail, ends: self._ask(rows, tail, ends))
+
+    def _ask(self, sets: Sequence[Tensor], tail: End, ends: Sequence[End]) -> Tensor:
+        """The columns with only these features left, bool [n] each, those of continuations."""
+        rows = [self.hide(left, tail) for left in sets]
+        lengths = torch.tensor([len(row["input_ids"]) for row in rows])
+        order, parts, done = lengths.argsort(descending=True, stable=True), [], 0
+        while done < len(order):  # the longest first
+            which = order[done : done + self.fit(int(lengths[order[done]]))]
+            done += len(which)
+            given = self._stack([rows[i] for i in which.tolist()])
+            parts.append(self._forward(given, lengths[which].to(self.device), ends))
+        return torch.cat(parts)[order.argsort().to(self.device)]
+
+    def read_embedded(self, points: Tensor) -> Tensor:
+        """The columns of the whole text with these embeddings of its tokens, [P, L, D]: [P, K]."""
+        width = points.shape[1]
 
         def run(tail: End, ends: Sequence[End]) -> Tensor:
-            rows = [self.hide(reading, left, tail) for left in sets.cpu()]
-            lengths = torch.tensor([len(row["input_ids"]) for row in rows])
-            order, parts, done = lengths.argsort(descending=True, stable=True), [], 0
-            while done < len(order):  # the longest first
-                which = order[done : done + self.fit(int(lengths[order[done]]))]
-                done += len(which)
-                given = self._stack([rows[i] for i in which.tolist()])
-                parts.append(self._forward(given, lengths[which].to(self.device), ends))
-            return torch.cat(parts)[order.argsort().to(self.device)]
+            given = self._stack([self.hide(tail=tail)] * len(points))
+            after = self.embed(given.pop("input_ids")[:, width:])
+            given["inputs_embeds"] = torch.cat([points, after], 1)
+            lengths = torch.full((len(points),), width + len(tail), device=self.device)
+            return self._forward(given, lengths, ends)
 
-        with torch.no_grad():
-            return _by_tails(ends, run)
+        return self._by_tails(run)
 
-    def hide(self, reading: Reading, left: Tensor, tail: End = ()) -> Row:
+    def hide(self, left: Tensor | None = None, tail: End = ()) -> Row:
         """The text with only some features left, bool [n], and with tokens that follow it.
 
-        Where no token at all would be left, as in models without special tokens, the text is its
-        ``start`` alone.
+        Where no token at all would be left, as in models without special tokens, it is the token
+        that texts start with, alone.
         """
-        row, kept = dict(reading.given), reading.keep(left)
-        row.setdefault("attention_mask", torch.ones_like(row["input_ids"]))
+        left = torch.ones(len(self.reading), dtype=torch.bool) if left is None else left
+        row, kept = dict(self.reading.given), self.reading.keep(left)
         if self.absent != "mask" and not bool(kept.any()):
-            if reading.start is None:
+            if self.start is None:
                 raise InputError(
                     "with every word left out the model would read nothing, and the tokenizer has "
                     "no token to begin a text with (bos, eos or pad): set one, such as "
                     'tokenizer.bos_token = "<s>"'
                 )
             row = {name: values[:1] for name, values in row.items()}
-            row["input_ids"] = torch.tensor([reading.start])
+            row["input_ids"] = torch.tensor([self.start])
         elif self.absent == "delete":
             row = {name: values[kept] for name, values in row.items()}
         else:
@@ -138,25 +168,19 @@ class TextModel:
 
     def _stack(self, rows: Sequence[Row]) -> Row:
         """Rows in one batch, [B, L], the shorter ones padded on the right."""
-        fill = {"input_ids": self.pad}
-        return {
-            name: pad_sequence([row[name] for row in rows], True, fill.get(name, 0)).to(self.device)
-            for name in rows[0]
-        }
+        batch = {}
+        for name in rows[0]:
+            fill = self.pad if name == "input_ids" else 0
+            batch[name] = pad_sequence([row[name] for row in rows], True, fill).to(self.device)
+        return batch
 
     def _forward(self, given: Row, lengths: Tensor, ends: Sequence[End]) -> Tensor:
         """One pass: the K columns of a classifier, or one for each continuation, [B, K]."""
         if not self.language:
             output = self.module(**given, **self.plain)
-            if self.value is not None:
-                return check_value(self.value(output), len(lengths)).unsqueeze(1)
-            logits = find_logits(output)
-            if logits.ndim != 2 or logits.shape[0] != len(lengths):
-                raise InputError(
-                    f"a text classifier gives [N, classes]; this model's logits are "
-                    f"{list(logits.shape)}"
-                )
-            return logits
+            if self.value is None:
+                return find_logits(output)
+            return check_value(self.value(output), len(lengths)).unsqueeze(1)
         width = int(lengths.max())
         seen = width - int(lengths.min()) + max(map(len, ends))
         keep = {"logits_to_keep": seen} if self.knows("logits_to_keep") else {}
@@ -170,17 +194,6 @@ class TextModel:
             found.append(said.gather(2, token.unsqueeze(2)).sum((1, 2)))
         return torch.stack(found, 1)
 
-    def expect(self, reading: Reading) -> tuple[int, Tensor]:
-        """The token that a language model expects after the text, and its log-probability."""
-        with torch.no_grad():
-            logits = find_logits(self.module(**self._stack([self.whole(reading)]), **self.plain))
-        said = logits[0, -1].float().log_softmax(0)
-        return int(said.argmax()), said.max()
-
-    def whole(self, reading: Reading, tail: End = ()) -> Row:
-        """The text with all of its features."""
-        return self.hide(reading, torch.ones(len(reading), dtype=torch.bool), tail)
-
     def embed(self, tokens: Tensor) -> Tensor:
         """The embeddings of tokens [...], [..., D]."""
         found = getattr(self.module, "get_input_embeddings", lambda: None)()
@@ -193,27 +206,63 @@ class TextModel:
             embedded: Tensor = found(tokens.to(self.device))
         return embedded
 
-    def read_embedded(self, reading: Reading, points: Tensor, ends: Sequence[End]) -> Tensor:
-        """The columns of the whole text with these embeddings of its tokens, [P, L, D]: [P, K]."""
-
-        def run(tail: End, ends: Sequence[End]) -> Tensor:
-            given = self._stack([self.whole(reading, tail)] * len(points))
-            after = self.embed(given.pop("input_ids")[:, points.shape[1] :])
-            given["inputs_embeds"] = torch.cat([points, after], 1)
-            width = points.shape[1] + len(tail)
-            return self._forward(given, torch.full((len(points),), width).to(self.device), ends)
-
-        return _by_tails(ends, run)
-
-    def attend(self, reading: Reading) -> list[Tensor]:
+    def attend(self) -> list[Tensor]:
         """The attention of every layer over the whole text, averaged over heads: [L, L] each."""
-        given = self._stack([self.whole(reading)])
+        given = self._stack([self.hide()])
         with torch.no_grad(), RecordAttention(1) as record:
             self.module(**given, **self.plain)
         width = given["input_ids"].shape[1]
         if not record.weights or any(w.shape[-1] != width for w in record.weights):
             raise UnfitError("the model has no attention over all tokens at once")
         return [layer[0].float().mean(0) for layer in record.weights]
+
+    @property
+    def tails(self) -> list[End]:
+        """What must follow the text to read off its continuations, a row of tokens an answer each.
+
+        The last token of a continuation need not be there; continuations of one token share a row.
+        """
+        return list(dict.fromkeys(end[:-1] for end in self.ends)) or [()]
+
+    def _by_tails(self, run: Callable[[End, Sequence[End]], Tensor]) -> Tensor:
+        """A classifier's columns, or one a continuation: those with the same tail in one run."""
+        if not self.ends:
+            return run((), ())
+        columns: dict[End, Tensor] = {}
+        for tail in self.tails:
+            own = [end for end in self.ends if end[:-1] == tail]
+            columns.update(zip(own, run(tail, own).unbind(1), strict=True))
+        return torch.stack([columns[end] for end in self.ends], 1)
+
+    def name(self) -> str | None:
+        """The continuations, once they are known; None of a classifier."""
+        said = (repr(self.tokenizer.decode(list(end))) for end in self.ends)
+        return ", not ".join(said) if self.language else None
+
+
+class AskedWords:
+    """One text of a model that is a function of lists of lists of words."""
+
+    device, tails = None, ((),)
+
+    def __init__(self, model: Any, reading: Reading, target: Any, value: Any) -> None:
+        self.model, self.reading, self.target, self.value = model, reading, target, value
+
+    def __call__(self, there: Tensor) -> Any:
+        """What the function says of the words that are 1."""
+        words = self.reading.words
+        said = self.model([list(compress(words, row)) for row in (there > 0.5).tolist()])
+        if self.value is not None:
+            return check_value(self.value(said), len(there))
+        if isinstance(said, list) or hasattr(said, "__array_interface__"):
+            said = torch.as_tensor(said)
+        return said.float() if isinstance(said, Tensor) else said
+
+    def name(self) -> None:
+        """Its class is named by the caller."""
+
+
+OneText = AskedText | AskedWords
 
 
 def find_logits(output: Any) -> Tensor:
@@ -226,78 +275,3 @@ def find_logits(output: Any) -> Tensor:
             "AutoModelForSequenceClassification or AutoModelForCausalLM"
         )
     return logits
-
-
-def group_tails(ends: Sequence[End]) -> list[tuple[End, list[int]]]:
-    """What must follow the text to read off continuations, and which each serves.
-
-    The last token of a continuation need not be there; continuations of one token share a pass.
-
-    >>> group_tails([(7,), (8,), (5, 6)])
-    [((), [0, 1]), ((5,), [2])]
-    """
-    tails: dict[End, list[int]] = {} if ends else {(): []}
-    for k, end in enumerate(ends):
-        tails.setdefault(end[:-1], []).append(k)
-    return list(tails.items())
-
-
-def _by_tails(ends: Sequence[End], run: Callable[[End, Sequence[End]], Tensor]) -> Tensor:
-    """A classifier's columns, or one a continuation: those that need the same tail in one run."""
-    groups = group_tails(ends)
-    found = torch.cat([run(tail, [ends[k] for k in which]) for tail, which in groups], 1)
-    order = [k for _, which in groups for k in which]
-    return found[:, torch.tensor(order).argsort()] if order else found
-
-
-@dataclass
-class AskedText:
-    """One text, and what is explained of it.
-
-    Attributes:
-        model: a ``TextModel``.
-        reading: the text.
-        target: the column that is explained, or a pair; None: the largest.
-        ends: a language model's continuations. If there are none, the first answer, about the
-            whole text, chooses the token that the model expects.
-        tokenizer: of a language model, to name them.
-    """
-
-    model: Any
-    reading: Reading
-    target: Any
-    ends: tuple[End, ...] = ()
-    tokenizer: Any = None
-
-    def __call__(self, there: Tensor) -> Any:
-        """The columns [B, K] with only the words left that are 1."""
-        if self.model.language and not self.ends:
-            token, said = self.model.expect(self.reading)
-            self.ends = ((token,),)
-            return said.expand(len(there), 1)
-        return self.model.ask(self.reading, there > 0.5, self.ends)
-
-    @property
-    def passes(self) -> int:
-        """How many rows of tokens an answer takes; continuations of one token share one."""
-        return len(group_tails(self.ends))
-
-    def name(self) -> str | None:
-        """The continuations, once they are known; None of a classifier."""
-        if self.tokenizer is None:
-            return None
-        return ", not ".join(repr(self.tokenizer.decode(list(end))) for end in self.ends)
-
-
-class AskedWords(AskedText):
-    """One text of a model that is a function of lists of lists of words."""
-
-    def __call__(self, there: Tensor) -> Any:
-        """What the function says of the words that are 1."""
-        rows, words = (there > 0.5).tolist(), self.reading.words
-        said = self.model(
-            [[w for w, stays in zip(words, row, strict=True) if stays] for row in rows]
-        )
-        if isinstance(said, list) or hasattr(said, "__array_interface__"):
-            said = torch.as_tensor(said)
-        return said.float() if isinstance(said, Tensor) else said

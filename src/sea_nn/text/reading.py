@@ -39,8 +39,6 @@ class Reading:
         given: what the tokenizer made of it, "input_ids" among them, int64 [L] each.
         owner: the feature that each token belongs to, or ``NOBODY``, int64 [L].
         note: what the user should know.
-        start: the token that the model reads where nothing is left; None if there is none, or if
-            special tokens are always left.
     """
 
     text: str
@@ -48,7 +46,6 @@ class Reading:
     given: Mapping[str, Tensor]
     owner: Tensor
     note: str = ""
-    start: int | None = None
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -122,18 +119,14 @@ def read_text(
     else:
         spans = find_words(text) if features == "words" else find_sentences(text)
     owners = _find_owners(text, spans, places, special)
-    met = sorted(set(owners) - {NOBODY})
-    if not met:
+    met = sorted({NOBODY, *owners})  # nobody first
+    if len(met) == 1:
         raise InputError(
             "nothing of the text takes part: it holds special tokens alone, or no token of the "
             "given spans"
         )
-    owner = torch.tensor([NOBODY if k == NOBODY else met.index(k) for k in owners])
-    start = None
-    if NOBODY not in owners:
-        begins = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
-        start = next((token for token in begins if token is not None), None)
-    return Reading(text, tuple(spans[k] for k in met), given, owner, note, start)
+    owner = torch.tensor([met.index(k) - 1 for k in owners])
+    return Reading(text, tuple(spans[k] for k in met[1:]), given, owner, note)
 
 
 def _tokenize(
@@ -145,7 +138,8 @@ def _tokenize(
             f"{type(tokenizer).__name__} does not say where its tokens stand in a text: load the "
             "fast tokenizer (AutoTokenizer does by default)"
         )
-    encoded = tokenizer(*both, return_offsets_mapping=True, verbose=False)
+    wanted = {"return_offsets_mapping": True, "return_attention_mask": True}
+    encoded = tokenizer(*both, **wanted, verbose=False)
     found = dict(encoded)
     offsets = found.pop("offset_mapping")
     # Special tokens are no part of any text; an unknown word is one, though its token is special.
@@ -174,6 +168,7 @@ def _find_owners(
 ) -> list[int]:
     """The span that holds each token's first character; a blank token goes with the next one."""
     at = {i: k for k, span in enumerate(spans) for i in range(*span)}
+    at[len(text)] = len(spans) - 1
     for place, mark in zip(places, special, strict=True):
         if mark:  # what is written like a special token is no word
             at |= dict.fromkeys(range(*place), NOBODY)
@@ -181,8 +176,7 @@ def _find_owners(
     for (start, _), mark in zip(places, special, strict=True):
         while start < len(text) and text[start].isspace():
             start += 1
-        behind = len(spans) - 1 if start == len(text) else NOBODY
-        owners.append(NOBODY if mark else at.get(start, behind))
+        owners.append(NOBODY if mark else at.get(start, NOBODY))
     return owners
 
 
@@ -209,14 +203,14 @@ def check_spans(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
     """A caller's own spans in the order of the text; they may not be empty nor overlap."""
     found = []
     for span in spans:
-        ends = tuple(span) if isinstance(span, Sequence) else ()
-        whole = len(ends) == 2 and all(isinstance(end, int) for end in ends)
-        if not whole or not 0 <= ends[0] < ends[1] <= len(text):
-            raise InputError(
-                f"a span is (start, end) in characters, 0 <= start < end <= {len(text)}; got "
-                f"{span!r}"
-            )
-        found.append((ends[0], ends[1]))
+        match span:
+            case (int(start), int(end)) if 0 <= start < end <= len(text):
+                found.append((start, end))
+            case _:
+                raise InputError(
+                    f"a span is (start, end) in characters, 0 <= start < end <= {len(text)}; got "
+                    f"{span!r}"
+                )
     found.sort()
     for one, other in pairwise(found):
         if other[0] < one[1]:
