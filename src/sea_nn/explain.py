@@ -156,7 +156,7 @@ def learn(call: Call, members: MemberMaps) -> Learned:
         painted = features.expand(painted)
     elif result.feature_shape != features.shape:  # pooled onto a grid
         cells = number_cells(result.feature_shape, features.shape).unsqueeze(0)
-    return Learned(result, painted, cells)
+    return Learned(result.order, result.gains, result.feature_shape, painted, cells)
 
 
 def find_basis(call: Call, probe: Probe) -> Tensor:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -23,13 +21,11 @@ from sea_nn.members.checks import check_completeness, check_maps
 from sea_nn.members.run import Check, MemberMaps, check_members, check_probe
 from sea_nn.model.outputs import Output
 from sea_nn.model.probe import Probe
-from sea_nn.paper.ensemble import Ensemble
 from sea_nn.questions.curve import choose_counts
 from sea_nn.questions.learn import AnswersMap
 
 MOST_MEMBERS = 8  # targets whose maps are kept
 COUNT = 5  # classes that are ranked
-MOST_LINES = 3  # above "ok", about an input
 MUCH = 0.7  # a doubt from which on a function says little of the model
 AS_LIKELY = 0.9  # this share of the whole input's probability is as much
 DISAGREE = 0.25  # first features that keep less of their worth than this are first by one fill only
@@ -49,16 +45,20 @@ ASK_OTHERWISE = (
 
 @dataclass(frozen=True)
 class Learned:
-    """What was learned about N inputs from heatmaps.
+    """What was learned about N inputs from heatmaps; ``AnswersMap`` has the same and more.
 
     Attributes:
-        ensemble: the learned functions, with order and gains of the features.
+        order: features, the best first, [N, n].
+        gains: what each adds after those before it, [N, n].
+        feature_shape: the shape of the feature space; its product is n.
         attribution: the maps, [N, *shape].
         features: the feature of each position of the map, int64 [1, *shape], where several
             positions are one feature (a mask's group, a grid's cell); None: one each.
     """
 
-    ensemble: Ensemble
+    order: Tensor
+    gains: Tensor
+    feature_shape: tuple[int, ...]
     attribution: Tensor
     features: Tensor | None
 
@@ -83,59 +83,58 @@ def assemble(
         started: when the explanation was begun.
         quiet: leave out pictures of the inputs.
     """
-    target, features, request = members.target, call.features, call.request
-    rival = target[:, 1] if target.ndim == 2 else None
-    images, labels, parts = request.about.images, None, []
+    target, features, gains = members.target, call.features, learned.gains
+    kind, images, labels, parts = features.kind, call.request.about.images, None, []
     if images is None and not quiet:
-        images = show_input(call.x, features.kind)
+        images = show_input(call.x, kind)
     if call.labels is not None:
         labels = tuple(name_class(call.labels, t) for t in target.tolist())
     for name, part in zip(features.names or (), features.parts, strict=False):
-        kind = part.kind
-        parts.append(Part(name, kind.name, kind.view, part.input_shape, kind.channels))
-    found: dict[str, Any]
+        own = part.kind
+        parts.append(Part(name, own.name, own.view, part.input_shape, own.channels))
+    found: dict[str, Any] = {}
+    maps = {"attribution": learned.attribution}
     if isinstance(learned, AnswersMap):
-        gains = learned.gains.float()
-        kept = []
-        for one in () if request.previous is None else request.previous.members:
+        gains, kept = gains.float(), [members]
+        for one in () if call.request.previous is None else call.request.previous.members:
             if not torch.equal(one.target, target):
-                kept.append(one)
+                kept.insert(-1, one)
+        maps |= {
+            "against": learned.against,
+            "keep_map": learned.keep,
+            "remove_map": learned.remove,
+        }
         found = {
-            "order": learned.order,
-            "feature_shape": learned.feature_shape,
             "function": learned.function,
             "predict_error": learned.error.float(),
             "curve": learned.curve,
             "asked": learned.asked,
-            "against": features.add_channel(learned.against.to(gains.dtype)),
-            "keep_map": features.add_channel(learned.keep.to(gains.dtype)),
-            "remove_map": features.add_channel(learned.remove.to(gains.dtype)),
             "trusted": learned.trust.float(),
-            "members": (*kept, members)[-MOST_MEMBERS:],
+            "members": tuple(kept[-MOST_MEMBERS:]),
         }
-    else:
-        gains, result = learned.ensemble.gains, learned.ensemble
-        found = {"order": result.order, "feature_shape": result.feature_shape}
+    for name, one in maps.items():
+        found[name] = features.add_channel(one.to(gains.dtype))
     return Explanation(
-        attribution=features.add_channel(learned.attribution.to(gains.dtype)),
+        **found,
         maps=members.to_heatmaps().float(),
         methods=tuple(members.maps),
-        target=target if rival is None else target[:, 0],
-        rival=rival,
+        target=target if target.ndim == 1 else target[:, 0],
+        rival=None if target.ndim == 1 else target[:, 1],
         score=probe.output.score(members.outputs.float(), target),
+        order=learned.order,
         gains=gains,
+        feature_shape=learned.feature_shape,
         features=learned.features,
         images=images,
         labels=labels,
         checks=tuple(checks),
         provenance=tell(call, probe, members, started),
-        values=call.x.detach().clone() if features.kind.channels is None else None,
+        values=call.x.detach().clone() if kind.channels is None else None,
         feature_names=None if features.parts else features.names,
         parts=tuple(parts),
-        kind=features.kind.name,
-        view=features.kind.view,
+        kind=kind.name,
+        view=kind.view,
         ranking=rank_classes(members.outputs, probe.output, call.labels),
-        **found,
     )
 
 
@@ -181,10 +180,8 @@ def rank_classes(outputs: Tensor, kind: Output, labels: Sequence[str] | None) ->
     if kind.kind == "value" or outputs.shape[1] < 2:
         return None
     best = kind.scores(outputs.float()).topk(min(COUNT, outputs.shape[1]))
-    names = []
-    for row in best.indices.tolist():
-        names.append(tuple(map(name_class, repeat(labels), row)))
-    return Ranking(best.indices, best.values, tuple(names))
+    names = tuple(tuple(name_class(labels, k) for k in row) for row in best.indices.tolist())
+    return Ranking(best.indices, best.values, names)
 
 
 def name_class(labels: Sequence[str] | None, target: int | list[int]) -> str:
@@ -211,13 +208,7 @@ def find_checks(
         checks += check_range(call.x, call.background, call.features)
     elif budget is not None and absent is None and call.baselines is None:
         checks += check_units(call.x, call.features)
-    kept, lines = [], Counter[str]()
-    for check in checks:
-        if check.level != "ok" and check.input is not None:
-            lines[check.subject] += 1
-        if check.level == "ok" or lines[check.subject] <= MOST_LINES:
-            kept.append(check)
-    return tuple(kept)
+    return tuple(checks)
 
 
 def check_function(learned: AnswersMap, absence: Mapping[int, Check]) -> Iterator[Check]:
@@ -329,9 +320,8 @@ def check_absence(call: Any, probe: Probe, learned: AnswersMap) -> dict[int, Che
     left = (call.settings.budget or 0) - -(-probe.meter.seen // len(call.x))
     whole, empty = curve.left[:, -1].double(), curve.left[:, 0].double()
     likely = (AS_LIKELY * whole) if learned.function.link == "log-odds" else whole + torch.inf
-    other, apart = torch.full_like(empty, -torch.inf), torch.zeros_like(empty, dtype=torch.bool)
-    first = _choose_first(curve.counts[1:-1], n)[: max(0, left - 1) // 2]
-    own = by_other = torch.zeros_like(empty)
+    other, own = torch.full_like(empty, -torch.inf), torch.zeros_like(empty)
+    first, by_other = _choose_first(curve.counts[1:-1], n)[: max(0, left - 1) // 2], own
     if call.other is not None and left >= 1 and learned.stopped != "interrupted":
         rank = learned.order.argsort(1)
         some = rank[:, None] < torch.cat([first.new_zeros(1), first]).to(rank)[:, None]
@@ -344,7 +334,7 @@ def check_absence(call: Any, probe: Probe, learned: AnswersMap) -> dict[int, Che
             own = (curve.left - curve.removed)[:, places].double().mean(1)
             kept, gone = answers[:, 1:].chunk(2, 1)
             by_other = (kept - gone).mean(1)
-            apart = (own > LEAST_WORTH * (whole - empty).abs()) & (by_other < DISAGREE * own)
+    apart = (own > LEAST_WORTH * (whole - empty).abs()) & (by_other < DISAGREE * own)
     found: dict[int, Check] = {}
     for i in range(len(whole)):
         told = ""
@@ -370,14 +360,15 @@ def check_units(x: Tensor, features: Features) -> list[Check]:
     low, high = x.aminmax(dim=0)
     away = x.mean(0).abs() / x.std(0)
     away = torch.where(((low > 0) | (high < 0)) & (high > low), away, 0.0)
-    far = [k for k in away.argsort(descending=True).tolist() if away[k] > FAR]
-    if not far:
+    told = []
+    for k in away.argsort(descending=True).tolist():
+        if away[k] > FAR:
+            told.append(f"{_name_column(features, k)} ({low[k]:.4g} to {high[k]:.4g})")
+    if not told:
         return []
-    names = [f"{_name_column(features, k)} ({low[k]:.4g} to {high[k]:.4g})" for k in far[:3]]
-    told = ", ".join(names) + (f" and {len(far) - 3} more" if len(far) > 3 else "")
-    message = f"what is left out becomes 0, up to {away.max():.2g} standard deviations off: {told}"
+    message = f"what is left out becomes 0, up to {away.max():.2g} standard deviations off: "
     advice = "the model may know no such rows: give background=, rows that it was trained on"
-    return [Check("warn", "absent", message, advice)]
+    return [Check("warn", "absent", message + _list_few(told), advice)]
 
 
 def check_range(x: Tensor, background: Tensor, features: Features) -> list[Check]:
@@ -387,10 +378,8 @@ def check_range(x: Tensor, background: Tensor, features: Features) -> list[Check
     low, high = background.aminmax(dim=0)
     outside, checks = (x < low) | (x > high), []
     for i in outside.any(1).nonzero().flatten().tolist():
-        which = outside[i].nonzero().flatten().tolist()
-        said = ", ".join(_name_column(features, k) for k in which[:3])
-        more = f" and {len(which) - 3} more" if len(which) > 3 else ""
-        message = f"outside what the background has: {said}{more}"
+        names = [_name_column(features, k) for k in outside[i].nonzero().flatten().tolist()]
+        message = f"outside what the background has: {_list_few(names)}"
         advice = "the model may not know such values; nor does what is absent look like them"
         checks.append(Check("warn", f"input {i}", message, advice))
     return checks
@@ -398,3 +387,8 @@ def check_range(x: Tensor, background: Tensor, features: Features) -> list[Check
 
 def _name_column(features: Features, k: int) -> str:
     return features.names[k] if features.names else f"column {k}"
+
+
+def _list_few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more

@@ -7,18 +7,19 @@ position of the map, a grid cell or a group; ``features`` says to which each pos
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.explanation.cuts import cut_inputs, cut_part
+from sea_nn.explanation.fields import FIELDS, show_input
 from sea_nn.explanation.files import read_file, write_file
 from sea_nn.explanation.sets import FeatureSets
 from sea_nn.explanation.summary import write_summary
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PlotKind = Literal["strip", "overlay", "top", "gains", "curve", "agreement"]
+WISHES = ("attribution", "keep_map", "remove_map", "against")
 
 
 class NoSuchInputError(InputError, IndexError):
@@ -88,7 +90,7 @@ class Explanation(FeatureSets):
 
     def part(self, which: int | str) -> Explanation:
         """Of several inputs, the explanation of one, by its number or name; one scale for all."""
-        return replace(self, **cut_part(self, which))
+        return replace(self, **_cut_part(self, which))
 
     @property
     def output(self) -> Output:
@@ -224,7 +226,7 @@ class Explanation(FeatureSets):
         picked = range(len(self))[which]
         if not picked:
             raise InputError(f"the slice {which} holds none of the {len(self)} inputs")
-        return replace(self, **cut_inputs(self, picked))
+        return replace(self, **_cut_inputs(self, picked))
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
@@ -240,3 +242,98 @@ class Explanation(FeatureSets):
         from sea_nn.show.viewer import write_card
 
         return write_card(self)
+
+
+def _cut_inputs(e: Any, picked: Sequence[int]) -> dict[str, Any]:
+    """The attributes in which the explanation of the picked inputs differs from that of all."""
+    rows, checks = torch.tensor(picked), []
+    for check in e.checks:
+        if check.input is None:
+            checks.append(check)
+        elif check.input in picked:
+            checks.append(replace(check, subject=f"input {picked.index(check.input)}"))
+    cut: dict[str, Any] = {"checks": tuple(checks), "members": ()}
+    for name, field in FIELDS.items():
+        value = None if "." in name else getattr(e, name)
+        if value is not None and (field.shape.startswith("N") or len(value) > 1):
+            cut[name] = value[rows.to(value.device)]
+    for name in ("function", "asked", "curve", "ranking"):
+        if getattr(e, name) is not None:
+            cut[name] = getattr(e, name).rows(rows)
+    for name in ("labels", "texts"):
+        if getattr(e, name) is not None:
+            cut[name] = tuple(getattr(e, name)[i] for i in picked)
+    return cut if e.texts is None else _trim_texts(cut)
+
+
+def _trim_texts(cut: dict[str, Any]) -> dict[str, Any]:
+    """Parts of an explanation of texts without what only other texts have.
+
+    These are positions behind all the picked texts, and answers that fill up their rows.
+    """
+    width, count = max(map(len, cut["texts"])), len(cut["texts"])
+    there = cut["order"] < width
+
+    def keep(order: Tensor) -> Tensor:
+        return order[order < width].view(count, width)
+
+    for name in ("maps", *WISHES):
+        if cut.get(name) is not None:
+            cut[name] = cut[name][..., :width]
+    cut |= {"order": keep(cut["order"]), "gains": cut["gains"][there].view(count, width)}
+    if cut.get("asked") is not None:
+        asked = cut["asked"].cut(cut["function"].n_answers)
+        orders = {"keep": keep(asked.keep), "remove": keep(asked.remove)}
+        cut["asked"] = replace(asked, sets=asked.sets[..., :width], **orders)
+        cut["function"] = cut["function"].cut(width)
+    return cut | {"feature_shape": (width,)}
+
+
+def _cut_part(e: Any, which: int | str) -> dict[str, Any]:
+    """The attributes in which the explanation of one of several inputs differs from that of all."""
+    names = [part.name for part in e.parts]
+    number = names.index(str(which)) if which in names else which
+    if not isinstance(number, int) or not 0 <= number < len(names):
+        known = ", ".join(names) or "none: this is one input"
+        raise InputError(f"the parts are {known}; got {which!r}")
+    part = e.parts[number]
+    start = sum(math.prod(p.shape) for p in e.parts[:number])
+    stop = start + math.prod(part.shape)
+
+    def cut(maps: Tensor | None, average: bool = False) -> Any:
+        """The part of maps, its channels summed or averaged to one that stands for all."""
+        if maps is None:
+            return None
+        own = maps[..., start:stop].reshape(*maps.shape[:-1], *part.shape)
+        if part.channels is None:
+            return own
+        axis = maps.ndim - 2 + part.channels
+        return own.mean(axis) if average else own.sum(axis).unsqueeze(1)
+
+    groups = torch.arange(e.shape[0])[None] if e.features is None else e.features.cpu()
+    groups = groups[:, start:stop].reshape(1, *part.shape)
+    if part.channels is not None:
+        groups = groups.select(part.channels, 0)
+    own, numbers = groups.unique(return_inverse=True)
+    n = len(own)
+    inside = torch.isin(e.order, own.to(e.order.device))
+    place = torch.full((e.order.shape[1],), -1)
+    place[own] = torch.arange(n)
+    single = n == numbers.numel()
+    values = e.values[:, start:stop].reshape(len(e), *part.shape)
+    empty = ("function", "predict_error", "curve", "asked", "feature_names")
+    return {
+        **{name: cut(getattr(e, name)) for name in WISHES},
+        **dict.fromkeys(empty),
+        "maps": cut(e.maps, average=True),
+        "order": place.to(e.order.device)[e.order[inside]].view(len(e), n),
+        "gains": e.gains[inside].view(len(e), n),
+        "feature_shape": tuple(numbers.shape[1:]) if single else (n,),
+        "features": None if single else numbers,
+        "images": show_input(values) if part.view == "picture" else None,
+        "values": None if part.channels is not None else values,
+        "members": (),
+        "kind": part.kind,
+        "view": part.view,
+        "parts": (),
+    }

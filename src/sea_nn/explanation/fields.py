@@ -10,7 +10,7 @@ import json
 import math
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -156,11 +156,11 @@ class Provenance:
     created: str = ""
 
     def __post_init__(self) -> None:
-        names = ("config", "members", "call", "versions", "seconds", "evaluations", "by_purpose")
-        for name in names:
-            plain = json.loads(json.dumps(dict(getattr(self, name)), default=_describe))
-            object.__setattr__(self, name, plain)
         object.__setattr__(self, "assumed", tuple(map(to_text, self.assumed)))
+        for name, value in vars(self).items():
+            if isinstance(value, Mapping):
+                plain = json.loads(json.dumps(dict(value), default=_describe))
+                object.__setattr__(self, name, plain)
         for name in ("model", "device", "created"):
             object.__setattr__(self, name, to_text(getattr(self, name)))
 
@@ -222,15 +222,13 @@ class Contents:
         kind = self.kind or find_kind(self.attribution).name
         known = KINDS.get(kind) or find_kind(self.attribution)
         made: dict[str, Any] = {"kind": kind, "view": self.view or known.view}
-        for item in fields(self):
-            value = getattr(self, item.name)
+        for name, value in vars(self).items():
             if isinstance(value, Tensor):
-                made[item.name] = value.detach()
+                made[name] = value.detach()
             elif isinstance(value, list):
-                made[item.name] = tuple(value)
-        for name in ("methods", "labels", "feature_names"):
-            if getattr(self, name) is not None:
-                made[name] = tuple(map(to_text, getattr(self, name)))
+                made[name] = tuple(value)
+            if name in ("methods", "labels", "feature_names") and value is not None:
+                made[name] = tuple(map(to_text, value))
         if self.texts is not None:
             made["texts"] = tuple(tuple(map(to_text, text)) for text in self.texts)
         for name, value in made.items():
@@ -259,16 +257,15 @@ def list_tensors(e: Any) -> Iterator[tuple[str, Field, Any]]:
 
 def check_fields(e: Any) -> None:
     """Refuse an ``Explanation`` whose parts do not fit together, and say which does not."""
-    if e.maps.ndim < 3 or not 2 <= e.attribution.ndim <= e.maps.ndim:
-        raise InputError(
-            "attribution must be [N, 1, H, W], [N, C, T], [N, F] or [N, 1, D, H, W], and maps "
-            f"[N, m, ...]; got {list(e.attribution.shape)} and {list(e.maps.shape)}"
-        )
-    if e.view not in VIEWS:
-        raise InputError(f"view must be one of {', '.join(VIEWS)}; got {e.view!r}")
+    _need(
+        e.maps.ndim >= 3 and 2 <= e.attribution.ndim <= e.maps.ndim,
+        "attribution must be [N, 1, H, W], [N, C, T], [N, F] or [N, 1, D, H, W], and maps "
+        f"[N, m, ...]; got {list(e.attribution.shape)} and {list(e.maps.shape)}",
+    )
+    _need(e.view in VIEWS, f"view must be one of {', '.join(VIEWS)}; got {e.view!r}")
     count, m, n = len(e.attribution), len(e.methods), math.prod(e.feature_shape)
-    if count < 1 or (m < 1 and e.function is None):
-        raise InputError(f"an explanation needs an input and a method; got {count} and {m}")
+    some = count >= 1 and (m >= 1 or e.function is not None)
+    _need(some, f"an explanation needs an input and a method; got {count} and {m}")
     together = e.attribution.ndim == e.maps.ndim  # one channel stands for all
     shape = tuple(e.attribution.shape[2 if together else 1 :])
     known: dict[str, tuple[int, ...]] = {"N": (count,), "m": (m,), "n": (n,), "3": (3,)}
@@ -279,55 +276,56 @@ def check_fields(e: Any) -> None:
         wanted: list[int] = []
         for axis in one.shape.split():
             wanted += known.setdefault(axis, tuple(value.shape[len(wanted) :][:1]))
-        if list(value.shape) != wanted:
-            raise InputError(f"{name} must be {wanted}; got {list(value.shape)}")
-        if one.type is not None and value.dtype != one.type:
-            raise InputError(f"{name} must be of dtype {one.type}; got {value.dtype}")
-    _check_names(e, count, shape)
+        size = list(value.shape)
+        _need(size == wanted, f"{name} must be {wanted}; got {size}")
+        fits = one.type in (None, value.dtype)
+        _need(fits, f"{name} must be of dtype {one.type}; got {value.dtype}")
     low, high = map(float, e.maps.aminmax()) if m else (0.0, 1.0)
-    if not (low >= 0 and high <= 1 + 1e-6):
-        raise InputError(f"maps must lie in [0, 1], without nan; got {low} to {high}")
-    if not float(e.attribution.min()) >= 0:
-        raise InputError("attribution must be >= 0 and without nan")
-    if not torch.equal(e.order.sort(1).values, torch.arange(n).to(e.order).expand(count, -1)):
-        raise InputError(f"order must hold each feature 0 … {n - 1} once in every row")
-    if e.curve is not None and not bool(((e.curve.counts >= 0) & (e.curve.counts <= n)).all()):
-        raise InputError(f"curve.counts must lie in 0 … {n}; got {e.curve.counts.tolist()}")
-    if e.features is None:
-        if n != math.prod(shape):
-            raise InputError(
-                f"feature_shape {e.feature_shape} has {n} features and a map {math.prod(shape)} "
-                "positions: pass features, the feature of each position"
-            )
-        return
-    if len(e.features) not in (1, count):
-        raise InputError(f"features must be of {count} inputs or of 1; got {len(e.features)}")
-    first, last = map(int, e.features.aminmax())
-    if first < 0 or last >= n:
-        raise InputError(f"features must lie in 0 … {n - 1}; they run from {first} to {last}")
-
-
-def _check_names(e: Any, count: int, shape: tuple[int, ...]) -> None:
-    """Refuse names, texts and parts that are not as many as what they name."""
-    if e.labels is not None and len(e.labels) != count:
-        raise InputError(f"labels must name the {count} inputs' classes; got {len(e.labels)}")
-    if e.feature_names is not None and len(e.feature_names) != shape[0]:
-        raise InputError(f"feature_names must be {shape[0]} names; got {len(e.feature_names)}")
+    inside = low >= 0 and high <= 1 + 1e-6
+    _need(inside, f"maps must lie in [0, 1], without nan; got {low} to {high}")
+    _need(float(e.attribution.min()) >= 0, "attribution must be >= 0 and without nan")
+    every = torch.arange(n).to(e.order).expand(count, -1)
+    once = torch.equal(e.order.sort(1).values, every)
+    _need(once, f"order must hold each feature 0 … {n - 1} once in every row")
+    if e.curve is not None:
+        counts = e.curve.counts.tolist()
+        _need(all(0 <= p <= n for p in counts), f"curve.counts must lie in 0 … {n}; got {counts}")
+    if e.features is not None:
+        own = len(e.features)
+        _need(own in (1, count), f"features must be of {count} inputs or of 1; got {own}")
+        first, last = map(int, e.features.aminmax())
+        inside = first >= 0 and last < n
+        _need(inside, f"features must lie in 0 … {n - 1}; they run from {first} to {last}")
+    else:
+        _need(
+            n == math.prod(shape),
+            f"feature_shape {e.feature_shape} has {n} features and a map {math.prod(shape)} "
+            "positions: pass features, the feature of each position",
+        )
+    for name, many in (("labels", count), ("feature_names", shape[0])):
+        names = getattr(e, name)
+        if names is not None:
+            _need(len(names) == many, f"{name} must name the {many} it is of; got {len(names)}")
     if e.texts is not None:
-        longest = max(map(len, e.texts), default=0)
-        if len(e.texts) != count or (longest,) != shape:
-            raise InputError(
-                f"texts must be the pieces of {count} texts, up to {shape[0]} each; got "
-                f"{len(e.texts)} texts of up to {longest}"
-            )
+        pieces = len(e.texts), max(map(len, e.texts), default=0)
+        _need(
+            pieces == (count, *shape),
+            f"texts must be the pieces of {count} texts, up to {shape[0]} each; got "
+            f"{pieces[0]} texts of up to {pieces[1]}",
+        )
     if e.ranking is not None:
-        k = e.ranking.classes.shape[1]
-        if list(map(len, e.ranking.names)) != [k] * count:
-            raise InputError(f"ranking.names must be {count} rows of {k}; got {e.ranking.names!r}")
+        rows, k = e.ranking.names, e.ranking.classes.shape[1]
+        fits = list(map(len, rows)) == [k] * count
+        _need(fits, f"ranking.names must be {count} rows of {k}; got {rows!r}")
     if e.parts:
         values = sum(math.prod(part.shape) for part in e.parts)
-        if e.values is None or values != math.prod(shape):
-            raise InputError(f"parts hold {values} values; the maps are {list(e.maps.shape)}")
+        fits = e.values is not None and values == math.prod(shape)
+        _need(fits, f"parts hold {values} values; the maps are {list(e.maps.shape)}")
+
+
+def _need(fine: bool, said: str) -> None:
+    if not fine:
+        raise InputError(said)
 
 
 def show_input(x: Tensor, kind: Kind | None = None) -> Tensor | None:

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.fields import Contents
-from sea_nn.function.function import ROUNDING, SetFunction, find_rounding, to_score
+from sea_nn.function.function import ROUNDING, find_rounding, to_score
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.paper.heatmaps import binarize
-from sea_nn.questions.asked import Asked
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class FeatureSets(Contents):
             The score (a probability, or a value) of each set, [N, R]; with an interval (score,
             low, high), each [N, R].
         """
-        f = self._find_function()
+        f = self._need("function")
         self._check_shape("sets", sets, "R", *self.shape)
         left = self.average(sets.double().cpu())
         if interval is None:
@@ -81,11 +80,7 @@ class FeatureSets(Contents):
         """
         if wish not in ("keep", "remove", "both"):
             raise InputError(f'a map is "keep", "remove" or "both"; got {wish!r}')
-        found = {"keep": self.keep_map, "remove": self.remove_map}.get(wish, self.attribution)
-        if found is None:
-            raise InputError(
-                "only an explanation with a budget has maps by wish: SEA(model, budget=128)"
-            )
+        found: Tensor = self._need("attribution" if wish == "both" else f"{wish}_map")
         return found
 
     @property
@@ -129,8 +124,7 @@ class FeatureSets(Contents):
         """
         order = self.order
         if keep is not None:
-            asked = self._find_asked()
-            order = asked.keep if keep else asked.remove
+            order = self._need("asked").keep if keep else self._need("asked").remove
         return order[:, : self.count(p)]
 
     def top_mask(self, p: int | float, keep: bool | None = None) -> Tensor:
@@ -149,7 +143,7 @@ class FeatureSets(Contents):
                 without which less than that is left.
             share: of a probability, or of a value's change from an empty input.
         """
-        asked, f = self._find_asked(), self._find_function()
+        asked, f = self._need("asked"), self._need("function")
         if not isinstance(share, float) or not 0 < share < 1:
             raise InputError(f"share is a part of the score, above 0 and below 1; got {share!r}")
         sets = torch.cat([asked.sets, torch.ones_like(asked.sets[:, :1])], 1)
@@ -207,7 +201,13 @@ class FeatureSets(Contents):
     def average(self, maps: Tensor) -> Tensor:
         """Average maps over each feature's positions: [N, k, *shape] -> [N, k, n]."""
         self._check_shape("maps", maps, "k", *self.shape)
-        return _average(maps.flatten(2), self.features, self.order.shape[1])
+        flat = maps.flatten(2)
+        if self.features is None:
+            return flat
+        index = self.features.flatten(1).to(flat.device, torch.int64).unsqueeze(1).expand_as(flat)
+        empty = flat.new_zeros(*flat.shape[:2], self.order.shape[1])
+        sums = empty.scatter_add(2, index, flat)
+        return sums / empty.scatter_add(2, index, torch.ones_like(flat)).clamp_min(1)
 
     def gains_by_feature(self) -> Tensor:
         """``gains`` in the order of the features' numbers: [N, n]."""
@@ -232,20 +232,11 @@ class FeatureSets(Contents):
             return torch.cat([one.find_r2() for one in each])
         return self.asked.compute_r2(self.predict_error, self.function.link)
 
-    def has_against(self) -> Tensor:
-        """Whose function has gains below 0, and where they are: bool [N]."""
-        if self.against is None:
-            return torch.zeros(len(self), dtype=torch.bool)
-        return self.against.flatten(1).any(1) & (self.sum_gains()[1] > 0)
-
     def rank_against(self, i: int, count: int) -> list[int]:
         """The features of input i with the most evidence against the target, the first ones."""
         if self.against is None:
             return []
-        own = self.features
-        if own is not None and len(own) > 1:
-            own = own[[i]]
-        against = _average(self.against[i].reshape(1, 1, -1), own, self.order.shape[1])[0, 0]
+        against = self.average(self.against.reshape(len(self), 1, *self.shape))[i, 0]
         worst = against.argsort(descending=True, stable=True)[:count]
         return [k for k in worst.tolist() if against[k] > 0]
 
@@ -259,25 +250,11 @@ class FeatureSets(Contents):
             shape = ", ".join(map(str, wanted))
             raise InputError(f"{name} must be [{shape}]; got {list(value.shape)}")
 
-    def _find_function(self) -> SetFunction | SeveralFunctions:
-        if self.function is None:
-            raise InputError("only an explanation with a budget predicts: SEA(model, budget=128)")
-        return self.function
-
-    def _find_asked(self) -> Asked:
-        if self.asked is None:
+    def _need(self, name: str) -> Any:
+        """What only an explanation with a budget has."""
+        if getattr(self, name) is None:
             raise InputError(
-                "only an explanation with a budget knows what the model was asked: "
-                "SEA(model, budget=512)"
+                "the model was asked nothing: only an explanation with a budget predicts, and has "
+                "orders and maps by wish: SEA(model, budget=128)"
             )
-        return self.asked
-
-
-def _average(flat: Tensor, features: Tensor | None, n: int) -> Tensor:
-    """Average positions over the n features that they belong to: [N, k, P] -> [N, k, n]."""
-    if features is None:
-        return flat
-    index = features.flatten(1).to(flat.device, torch.int64).unsqueeze(1).expand_as(flat)
-    empty = flat.new_zeros(*flat.shape[:2], n)
-    sums = empty.scatter_add(2, index, flat)
-    return sums / empty.scatter_add(2, index, torch.ones_like(flat)).clamp_min(1)
+        return getattr(self, name)

@@ -1,63 +1,42 @@
 """An explanation as a few lines of text."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from torch import Tensor
 
 from sea_nn.members.run import Check
 
 MOST_WARNINGS = 3
 """Warnings said of an input; the others are counted."""
 LEVELS = ("fail", "warn", "ok")
+LITTLE = 0.1  # of the answers: a member that explains less is hardly trusted
 
 
 def write_summary(e: Any) -> str:
     """What an ``Explanation`` holds, in a few lines of text."""
     n, many = e.order.shape[1], "input" if len(e) == 1 else "inputs"
-    lines = [f"SEA explanation of {len(e)} {many}, {n} features"]
-    if e.provenance.model:
-        lines[0] += f", model {e.provenance.model}"
-    lines += [f"members: {', '.join(e.methods)}", *_say_agreement(e)]
-    if e.function is not None:
-        lines += _say_function(e)
+    model = f", model {e.provenance.model}" if e.provenance.model else ""
+    agreed, below = e.mean_agreement(), e.sum_gains()[1]
+    lines = [f"SEA explanation of {len(e)} {many}, {n} features{model}"]
+    lines.append(f"members: {', '.join(e.methods)}")
+    if not bool(agreed.isnan().all()):
+        mean = float(agreed.nanmean())
+        lines.append(f"agreement of the members (Spearman): {mean:.2f} on average")
+    lines += _say_function(e)
     if e.rival is not None and e.output.kind != "value":
         lines.append("a probability is that of the target if it can only be one of the two")
     lines += [f"assumed: {sentence}" for sentence in e.assumed]
-    (_, below), heads, cells = e.sum_gains(), ["input", "target", e.output.unit], []
-    asked = None if e.curve is None else e.curve.find(n / 8)
-    heads += [f"sum of gains, {e.unit}"] if e.unit else []
-    if asked is not None:
-        heads += [f"only best {int(e.curve.counts[asked])} left", "these removed"]
-    for i, agreed in enumerate(e.mean_agreement().tolist()):
-        row = [str(i), e.name(i), e.write_score(i)]
-        row += [f"{float(e.gains[i].double().sum()):.3g}"] if e.unit else []
-        if asked is not None:
-            both = float(e.curve.left[i, asked]), float(e.curve.removed[i, asked])
-            row += [f"{v:.4g}" if e.output.kind == "value" else f"{v:.2f}" for v in both]
-        cells.append([*row, "-" if math.isnan(agreed) else f"{agreed:.2f}"])
-    heads.append("agreement")
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    first, *rows = (
-        "  ".join(
-            # The target is a name; everything else is a number.
-            f"{cell:{width}}" if k == 1 else f"{cell:>{width}}"
-            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (heads, *cells)
-    )
-    lines += ["", first]
+    heads, *rows = _tabulate(e, agreed.tolist())
+    lines += ["", heads]
     for i, row in enumerate(rows):
         lines += [row, f"       first: {_say_first(e, i)}"]
         if below[i] > 0 and (worst := e.rank_against(i, 3)):
-            lines[-1] += f"; against: {', '.join(e.name_feature(f, i) for f in worst)}"
+            lines[-1] += f"; against: {_name(e, i, worst)}"
         if e.asked is not None:
-            wishes = (("suffices", e.asked.keep), ("needed", e.asked.remove))
-            said = [f"{word}: {_name(e, i, order[i, :3])}" for word, order in wishes]
-            lines.append(f"       {'; '.join(said)}")
+            kept, removed = (_name(e, i, e.top(3, keep)[i].tolist()) for keep in (True, False))
+            lines.append(f"       suffices: {kept}; needed: {removed}")
         if e.trust:
-            lines.append(f"       {say_trust(e.trust, i)}")
+            lines.append(f"       {_say_trust(e, i)}")
     if e.checks:
         fine = sum(check.level == "ok" for check in e.checks)
         shown, more = pick_warnings(e.checks)
@@ -67,15 +46,6 @@ def write_summary(e: Any) -> str:
             lines.append(f"  {c.level} {c.subject}: {c.message}{advice}")
         lines += [f"  and {more} more, in e.checks"] if more else []
     return "\n".join(lines)
-
-
-def say_trust(trust: Mapping[str, Tensor], i: int) -> str:
-    """Which members the model's answers about input i agree with, in words."""
-    shares = sorted(((float(share[i]), name) for name, share in trust.items()), reverse=True)
-    best, *others = [f"{name} ({share:.0%} of its answers)" for share, name in shares]
-    if shares[0][0] < 0.005:
-        return "the model agrees with no member: what it answered is in none of their maps"
-    return f"the model agrees most with {best}" + (f", then {', '.join(others)}" if others else "")
 
 
 def pick_warnings(checks: Sequence[Check]) -> tuple[list[Check], int]:
@@ -98,8 +68,28 @@ def pick_warnings(checks: Sequence[Check]) -> tuple[list[Check], int]:
     return shown, len(notes) - len(shown)
 
 
-def _name(e: Any, i: int, features: Tensor) -> str:
-    return ", ".join(e.name_feature(k, i) for k in features.tolist())
+def _tabulate(e: Any, agreed: Sequence[float]) -> list[str]:
+    """Lines of a table with a row for each input, after one of headings."""
+    place = None if e.curve is None else e.curve.find(e.order.shape[1] / 8)
+    cells = [["input", "target", e.output.unit]]
+    cells[0] += [f"sum of gains, {e.unit}"] if e.unit else []
+    if place is not None:
+        cells[0] += [f"only best {int(e.curve.counts[place])} left", "these removed"]
+    cells[0].append("agreement")
+    for i, mean in enumerate(agreed):
+        row = [str(i), e.name(i), e.write_score(i)]
+        row += [f"{float(e.gains[i].double().sum()):.3g}"] if e.unit else []
+        for side in () if place is None else (e.curve.left, e.curve.removed):
+            answer = float(side[i, place])
+            row.append(f"{answer:.4g}" if e.output.kind == "value" else f"{answer:.2f}")
+        cells.append([*row, "-" if math.isnan(mean) else f"{mean:.2f}"])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    sides = [">", "<", *">" * (len(widths) - 2)]  # the target is a name, all else a number
+    return ["  ".join(map("{:{}{}}".format, row, sides, widths)) for row in cells]
+
+
+def _name(e: Any, i: int, features: Sequence[int]) -> str:
+    return ", ".join(e.name_feature(k, i) for k in features)
 
 
 def _say_first(e: Any, i: int) -> str:
@@ -107,50 +97,48 @@ def _say_first(e: Any, i: int) -> str:
 
     Without a budget gains have no unit, and say less than their order.
     """
+    first, said = e.order[i, :3].tolist(), []
     if e.gain_intervals is None:
-        return _name(e, i, e.order[i, :3])
-    said = []
-    for place, k in enumerate(e.order[i, :3].tolist()):
+        return _name(e, i, first)
+    for place, k in enumerate(first):
         low, high = e.gain_intervals[i, place].tolist()
         gain = f"{float(e.gains[i, place]):.2g} ({low:.2g} to {high:.2g})"
         said.append(f"{e.name_feature(k, i)} {gain}")
     return ", ".join(said)
 
 
+def _say_trust(e: Any, i: int) -> str:
+    """Which members the model's answers about input i agree with, in words."""
+    shares = sorted(((float(share[i]), name) for name, share in e.trust.items()), reverse=True)
+    most, best = shares[0]
+    if most < 0.005:
+        return "the model agrees with no member: what it answered is in none of their maps"
+    others = ", ".join(f"{name} {share:.0%}" for share, name in shares[1:])
+    little = ", but little" if most < LITTLE else ""
+    share = f"it explains {most:.0%} of the answers{others and f' ({others})'}"
+    return f"the model agrees most with {best}{little}: {share}"
+
+
 def _say_function(e: Any) -> list[str]:
-    f, (above, below), error = e.function, e.sum_gains(), "not known"
-    total, many = float((above - below).mean()), "input" if len(e) == 1 else "inputs"
-    if e.predict_error is not None and not bool(e.predict_error.isnan().all()):
-        error = f"{float(e.predict_error.nanmean()):.3f}"
-        r2 = float(e.find_r2().nanmedian())
-        if not math.isnan(r2):
-            error += f", R² {r2:.2f}" + (" (median)" if len(e) > 1 else "")
-        error += ", by answers left out of the fit"
-    lines = [
-        f"the model answered {f.n_answers} questions about sets of features of each input",
-        f"gains are in {f.link}, {total:.2f} in all on average: the model's own "
-        "difference between the whole input and an empty one",
-        f"error of predicted scores: {error}; a gain lies in the interval behind it with .9",
-    ]
-    if n_against := int((below > 0).sum()):
-        lines.insert(
-            2,
-            f"of {n_against} of {len(e)} {many} gains end below 0: on average "
-            f"{float(above.mean()):.2f} speaks for the target, which the map sums to, and "
-            f"{float(below.mean()):.2f} against it",
-        )
-    return lines
-
-
-def _say_agreement(e: Any) -> list[str]:
-    mean = e.agreement.nanmean(0).tolist()
-    pairs = [(mean[a][b], b, a) for a in range(len(mean)) for b in range(a)]
-    pairs = [pair for pair in pairs if not math.isnan(pair[0])]
-    if not pairs:
+    """What was asked, what gains mean, and how well the function predicts; nothing without one."""
+    if e.function is None:
         return []
-    average = sum(pair[0] for pair in pairs) / len(pairs)
-    text = f"agreement of the members (Spearman): {average:.2f} on average"
-    if len(pairs) > 1:
-        low, a, b = min(pairs)
-        text += f", least {low:.2f} between {e.methods[a]} and {e.methods[b]}"
-    return [text]
+    above, below = e.sum_gains()
+    error, r2 = "not known", float(e.find_r2().nanmedian())
+    if e.predict_error is not None and not bool(e.predict_error.isnan().all()):
+        known = "" if math.isnan(r2) else f", R² {r2:.2f}" + (" (median)" if len(e) > 1 else "")
+        error = f"{float(e.predict_error.nanmean()):.3f}{known}, by answers left out of the fit"
+    total = float((above - below).mean())
+    lines = [
+        f"the model answered {e.questions} questions about sets of features of each input",
+        f"gains are in {e.unit}, {total:.2f} in all on average: the model's own "
+        "difference between the whole input and an empty one",
+    ]
+    if count := int((below > 0).sum()):
+        lines.append(
+            f"of {count} of {len(e)} {'input' if len(e) == 1 else 'inputs'} gains end below 0: on "
+            f"average {float(above.mean()):.2f} speaks for the target, which the map sums to, and "
+            f"{float(below.mean()):.2f} against it"
+        )
+    interval = "a gain lies in the interval behind it with .9"
+    return [*lines, f"error of predicted scores: {error}; {interval}"]

@@ -162,7 +162,8 @@ def _plot_strip(e: Explanation, overlay: bool) -> Plot:
     With ``overlay`` every map is laid over a grey copy of the image.
     """
     titles, layers = ["SEA"], [e.attribution.reshape(len(e), 1, *e.shape)]
-    if bool(e.has_against().any()) and e.against is not None:
+    below = e.sum_gains()[1] > 0
+    if e.against is not None and bool((e.against.flatten(1).any(1) & below).any()):
         titles.append("against")
         layers.append(e.against.reshape(layers[0].shape))
     titles += [*map(name_method, e.methods), "Agg-Mean"]
