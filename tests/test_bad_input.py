@@ -79,7 +79,7 @@ def test_what_is_not_a_tensor_is_refused_or_read():
         ({"about": About(images="picture.png")}, "images must be a tensor; got str"),
         (
             {"constraints": Constraints(torch.ones(6, dtype=torch.bool), epsilon="small")},
-            "epsilon must be",
+            "epsilon must be a finite number above 0",
         ),
         ({"about": {"kind": None}}, r"about must be sea_nn.About\(images, feature_names"),
     ],
@@ -105,8 +105,12 @@ def test_what_explain_cannot_use_is_named(given, message):
         (None, {"labels": 3}, "labels must be a list"),
         (40, {"previous": 3}, "previous must be an Explanation"),
         (40, {"running": lambda: Running(on_round=3)}, "on_round must be a function"),
-        (40, {"running": lambda: Running(seconds="soon")}, "seconds must be a number"),
-        (40, {"running": lambda: Running(tolerance=float("nan"))}, "tolerance must be a number"),
+        (40, {"running": lambda: Running(seconds="soon")}, "seconds must be a finite"),
+        (
+            40,
+            {"running": lambda: Running(tolerance=float("nan"))},
+            "tolerance must be a finite",
+        ),
         (10**9, {"x": torch.rand(2, 40)}, "at most 100,000 are asked about 40 features"),
     ],
 )
@@ -122,6 +126,44 @@ def test_what_a_call_cannot_follow_is_named_before_the_work(budget, given, messa
 
     with pytest.raises((InputError, KindError), match=message):
         call()
+
+
+ROWS, PICTURE, BACKGROUND = torch.rand(2, 6), torch.rand(1, 1, 8, 8), torch.rand(9, 6)
+PLAIN = {"methods": "saliency"}
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "message"),
+    [
+        ({"config": SEAConfig(grid=(2, 2))}, {"feature_mask": torch.eye(8).long()}, "grid has no"),
+        ({"budget": 40, "grid": (2, 2)}, {"feature_mask": torch.eye(8).long()}, "grid has no"),
+        ({"budget": 40, "grid": (2,)}, {"x": ROWS}, "grid .* inputs of the kind 'table'"),
+        ({"config": SEAConfig(grid=(2, 2))}, {"x": (ROWS, ROWS)}, "grid .* several inputs"),
+        (PLAIN | {"grid": (2, 2)}, {}, r"grid is about questions.*SEAConfig\(grid=\)"),
+        (PLAIN | {"absent": "mean"}, {}, "absent is about questions"),
+        ({"budget": 40, "config": SEAConfig()}, {}, "config has no effect beside a budget"),
+        ({"budget": 40, "methods": "fast"}, {}, "say it once"),
+        ({"output": "logits"}, {"target": lambda output: output[:, 0]}, "output has no effect"),
+        ({}, {"target": torch.sum, "labels": ["a", "b"]}, "labels has no effect"),
+        (PLAIN, {"background": torch.rand(3, 1, 8, 8)}, "background= has no effect without"),
+        ({"absent": "mean"}, {"background": PICTURE}, "background= has no effect beside absent"),
+        (PLAIN, {"x": ROWS, "baselines": 0.5}, "baselines have no effect"),
+        (PLAIN | {"budget": 40}, {"baselines": 0.5}, "baselines have no effect"),
+        (
+            PLAIN | {"budget": 40},
+            {"x": ROWS, "baselines": 0.5, "background": BACKGROUND},
+            "baselines have no effect",
+        ),
+    ],
+)
+def test_what_has_no_effect_beside_the_rest_is_refused_before_the_work(made, given, message):
+    def model(*x):
+        raise AssertionError("the model was asked")
+
+    with pytest.raises(InputError, match=message):
+        SEA(model, **made).explain(**{"x": PICTURE} | given)
+    with pytest.raises(InputError, match="epsilon is"):
+        ensemble(GOOD, epsilon=0.5)
 
 
 def test_a_budget_beyond_all_sets_asks_about_all_of_them():

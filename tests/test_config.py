@@ -45,7 +45,7 @@ def test_presets_are_the_papers_numbers():
     ("fields", "words"),
     [
         ({"solver": "adam"}, "'mirror', 'gradient', 'adagrad'"),
-        ({"learning_rate": 0}, "learning_rate must be above 0"),
+        ({"learning_rate": 0}, "learning_rate must be a finite number above 0"),
         ({"learning_rate": float("nan")}, "finite"),
         ({"epochs": 2.5}, "whole number"),
         ({"epochs": -1}, ">= 0"),
@@ -57,7 +57,7 @@ def test_presets_are_the_papers_numbers():
         ({"train": "some"}, "features"),
         ({"reading": "mine"}, "authors"),
         ({"heatmap_weight": 0}, "nothing would be learned"),
-        ({"margin": -1}, "at least 0"),
+        ({"margin": -1}, "number >= 0"),
         ({"widths": (0,)}, "widths"),
         ({"upsampling": "cubic"}, "nearest"),
         ({"widths": 5}, "widths must be a list"),

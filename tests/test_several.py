@@ -131,5 +131,6 @@ def test_the_model_comes_back_and_a_tuple_of_one_is_that_one(inputs):
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     assert not any(module._forward_hooks for module in model.modules())
     linear, x = nn.Linear(4, 2), torch.rand(2, 4)
-    (one,) = SEA(linear, "saliency").attribute((x,), baselines=(0.0,))
-    assert torch.equal(one, SEA(linear, "saliency").attribute(x, baselines=0.0))
+    sea = SEA(linear, "integrated_gradients")
+    (one,) = sea.attribute((x,), baselines=(0.5,))
+    assert torch.equal(one, sea.attribute(x, baselines=0.5))

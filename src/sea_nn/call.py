@@ -17,16 +17,29 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from sea_nn.config import ABSENT, SEAConfig, check_config, check_seed, check_whole
+from sea_nn.config import (
+    ABSENT,
+    SEAConfig,
+    check_choice,
+    check_config,
+    check_number,
+    check_seed,
+    check_whole,
+)
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.features import SEVERAL, Features, Kind, check_input
+from sea_nn.features import SEVERAL, TABLE, Features, Kind, check_input
 from sea_nn.members.registry import Entry, Methods, choose_budget
 from sea_nn.members.run import choose_entries
 from sea_nn.model.adapters import ARRAYS, read_value
 from sea_nn.model.outputs import Output, Progress, Target
 from sea_nn.model.probe import Perturbation
-from sea_nn.questions.absent import check_background, choose_absence, choose_draws
+from sea_nn.questions.absent import (
+    NEED_NEIGHBOURS,
+    check_background,
+    choose_absence,
+    choose_draws,
+)
 from sea_nn.several import Several
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
@@ -100,22 +113,15 @@ class Running:
     on_error: Literal["raise", "skip"] = "raise"
 
     def __post_init__(self) -> None:
-        if self.on_error not in ("raise", "skip"):
-            raise InputError(f'on_error must be "raise" or "skip", got {self.on_error!r}')
-        if self.progress is not None and not callable(self.progress):
-            raise KindError(
-                "progress must be a function of (member, evaluations done, evaluations in all); "
-                f"got {type(self.progress).__name__}"
-            )
-        if self.on_round is not None and not callable(self.on_round):
-            raise KindError(
-                f"on_round must be a function of an explanation; got {type(self.on_round).__name__}"
-            )
-        for name in ("seconds", "tolerance"):
+        check_choice("on_error", self.on_error, ("raise", "skip"))
+        given = {"progress": "(member, evaluations done, in all)", "on_round": "an explanation"}
+        for name, of in given.items():
             value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and value >= 0):
-                raise InputError(f"{name} must be a number >= 0; got {value!r}")
+            if value is not None and not callable(value):
+                raise KindError(f"{name} must be a function of {of}; got {type(value).__name__}")
+        for name in ("seconds", "tolerance"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -157,10 +163,8 @@ class Settings:
                     f"{name} is about questions to the model, for explanations with a budget: "
                     f"{instead} is what to write"
                 )
-        if self.absent is not None and (
-            not isinstance(self.absent, str) or self.absent not in ABSENT
-        ):
-            raise InputError(f"absent must be one of {', '.join(ABSENT)}; got {self.absent!r}")
+        if self.absent is not None:
+            check_choice("absent", self.absent, ABSENT)
         if self.grid is not None and (
             isinstance(self.grid, str) or not isinstance(self.grid, Sequence)
         ):
@@ -392,27 +396,38 @@ def _refuse_without_effect(
     features: Features,
     choices: Sequence[Sequence[Entry]],
 ) -> None:
-    """Refuse a background, a grid and baselines that nothing would take."""
-    absent, several = settings.absent, features.kind == SEVERAL
-    taking = (None, "background", "background_mean", "baseline")
-    if request.background is not None and not several and absent not in taking:
-        raise InputError(
-            f"background= has no effect beside absent={absent!r}: leave one of them out"
-        )
-    if settings.grid is not None:
+    """Refuse what nothing would take: a grid, a background, baselines, and what names outputs."""
+    absent, several, config = settings.absent, features.kind == SEVERAL, settings.config
+    if settings.grid is not None or (config is not None and config.grid is not None):
         what = "several inputs" if several else "a feature_mask"
         if not several and request.feature_mask is None:
             what = "" if features.kind.neighbours else f"inputs of the kind {features.kind.name!r}"
         if what:
-            raise InputError(f"grid has no effect beside {what}: leave it out of SEA")
-    if request.baselines is None:
-        return
+            raise InputError(f"grid has no effect beside {what}: leave it out")
+    if callable(request.target):
+        for name, given in (("output", settings.output), ("labels", (request.labels or ())[1:])):
+            if given:
+                raise InputError(
+                    f"{name} has no effect beside a target that is a function: the number that it "
+                    f"gives is explained as it is; leave {name} out"
+                )
     members = [entry.member for entries in choices for entry in entries]
-    taken = any(member.name in STARTING or not member.native for member in members)
-    own = [part.kind.absent for part in features.parts or (features,)]
-    if not taken and (absent != "baseline" if absent else "baseline" not in own):
+    starts = any(member.name in STARTING or not member.native for member in members)
+    asks = settings.budget is not None or any(m.name == "presence_gradient" for m in members)
+    usual = None if request.background is None else "background"
+    ways = set()
+    for part in features.parts or (features,) if asks else ():
+        fits = not several or absent not in NEED_NEIGHBOURS or part.kind.neighbours
+        ways.add((absent if fits else None) or usual or part.kind.absent)
+    taken = bool(ways & {"background", "background_mean", "baseline"})
+    if not asks:  # members may start from its mean, and a table's values are compared with it
+        taken = features.kind == TABLE or (starts and request.baselines is None)
+    if request.background is not None and not taken:
+        beside = f"beside absent={absent!r}" if asks else "without a budget on these members"
+        raise InputError(f"background= has no effect {beside}: leave one of them out")
+    if request.baselines is not None and not starts and "baseline" not in ways:
         raise InputError(
             f"baselines have no effect here: none of the members starts from them "
             f"({', '.join(sorted(STARTING))} do), and absent is no baseline; leave them out, or "
-            'say SEA(model, absent="baseline")'
+            'say SEA(model, budget=512, absent="baseline")'
         )

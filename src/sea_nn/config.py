@@ -107,10 +107,10 @@ class SEAConfig:
             elif name in ("thresholds", "widths") and not isinstance(value, tuple):
                 raise InputError(f"{name} must be a list, such as [5, 10]; got {value!r}")
         for name, choices in CHOICES.items():
-            _check_choice(name, getattr(self, name), choices)
-        _check_number("learning_rate", self.learning_rate, above=0)
+            check_choice(name, getattr(self, name), choices)
+        check_number("learning_rate", self.learning_rate, above=0)
         for name in ("lr_decay", "tolerance", *WEIGHTS, "margin"):
-            _check_number(name, getattr(self, name), least=0)
+            check_number(name, getattr(self, name))
         check_whole("epochs", self.epochs, 0)
         check_seed(self.seed)
         if not isinstance(self.bias, bool):
@@ -151,7 +151,7 @@ class SEAConfig:
                 "authors" follows their code, where the two weights are swapped, and its habits
                 listed under ``SEAConfig.reading``.
         """
-        _check_choice("setting", setting, tuple(PAPER_SETTINGS))
+        check_choice("setting", setting, tuple(PAPER_SETTINGS))
         heatmap_weight, margin_weight, weight_decay, grid = PAPER_SETTINGS[setting]
         if reading == "authors":
             heatmap_weight, margin_weight = margin_weight, heatmap_weight
@@ -181,21 +181,18 @@ def _fits(threshold: Any) -> bool:
     return threshold >= 1 if isinstance(threshold, int) else 0 < threshold <= 1
 
 
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse what is not one of a few words."""
     if not isinstance(value, str) or value not in choices:
         raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
-def _check_number(
-    name: str, value: object, least: float = -math.inf, above: float = -math.inf
-) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InputError(f"{name} must be a finite number; got {value!r}")
-    if value < least or value <= above:
-        raise InputError(
-            f"{name} must be {'above' if value <= above else 'at least'} "
-            f"{max(least, above):g}; got {value!r}"
-        )
+def check_number(name: str, value: Any, least: float = 0, above: float = -math.inf) -> None:
+    """Refuse what is not a finite number of at least ``least``, and above ``above``."""
+    real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not real or value < least or value <= above:
+        bound = f">= {least:g}" if above < least else f"above {above:g}"
+        raise InputError(f"{name} must be a finite number {bound}; got {value!r}")
 
 
 def check_config(config: SEAConfig | None) -> SEAConfig:
@@ -239,21 +236,16 @@ def check_init(init: Init) -> tuple[float, float]:
 
 def check_activation(name: str) -> float | None:
     """Return p of the activation "power:p", None for "sqrt" and "log1p"; refuse all others."""
-    if isinstance(name, str) and name in ("sqrt", "log1p"):
+    if name in ("sqrt", "log1p"):
         return None
-    if isinstance(name, str) and name.startswith("power:"):
-        try:
-            exponent = float(name.removeprefix("power:"))
-        except ValueError:
-            exponent = float("nan")
-        if exponent == 0:
-            raise InputError('activation "power:0" is the limit "log1p": ask for that by name')
-        if math.isfinite(exponent) and exponent < 1:
-            return exponent
+    kind, _, number = str(name).partition(":")
+    try:
+        exponent = float(number) if kind == "power" else math.nan
+    except ValueError:
+        exponent = math.nan
+    if not math.isfinite(exponent) or exponent >= 1 or exponent == 0:
         raise InputError(
-            f"a concave power needs a finite exponent below 1, as in 'power:-1'; got {name!r}"
+            "activation must be 'sqrt', 'log1p' or 'power:p' with a finite exponent below 1 (a "
+            f"negative one saturates; the limit at 0 is 'log1p'); got {name!r}"
         )
-    raise InputError(
-        f"unknown activation {name!r}: choose 'sqrt', 'log1p' or 'power:p' with p < 1 "
-        "(a negative p saturates)"
-    )
+    return exponent

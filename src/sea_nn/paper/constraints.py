@@ -9,12 +9,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sea_nn.config import check_number
 from sea_nn.errors import InputError
 from sea_nn.features import expand_mask, sum_cells
 from sea_nn.paper.dsf import DSF
 
 STEPS = 60
 """So often the level of required columns is bisected."""
+LEAST_GAIN = 1e-3
+"""The least gain of a required feature, where nobody says it."""
 LEAST, MOST = -1000.0, 40.0
 """Powers of two between which that level lies, in units of the mean column."""
 
@@ -82,7 +85,8 @@ def read_constraints(
             "a feature is both required and forbidden"
             + (": two of its pixels share a cell of the grid" if grid is not None else "")
         )
-    number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
-    if bound[0].any() and not (number and 0 < epsilon < float("inf")):
-        raise InputError(f"epsilon must be above 0 for required features; got {epsilon}")
+    if required is None and epsilon != LEAST_GAIN:
+        raise InputError("epsilon is the least gain of required features: give required=")
+    if bound[0].any():
+        check_number("epsilon", epsilon, above=0)
     return bound

@@ -23,7 +23,7 @@ from sea_nn.config import SEAConfig, check_config
 from sea_nn.errors import InputError
 from sea_nn.features import clip_grid
 from sea_nn.paper.agreement import rank
-from sea_nn.paper.constraints import read_constraints, restore
+from sea_nn.paper.constraints import LEAST_GAIN, read_constraints, restore
 from sea_nn.paper.dsf import DSF, attribute, join
 from sea_nn.paper.fit import History, fit, make_training_data
 from sea_nn.paper.heatmaps import check_heatmaps, check_weights, upsample
@@ -69,7 +69,7 @@ def ensemble(
     weights: Tensor | None = None,
     required: Tensor | None = None,
     forbidden: Tensor | None = None,
-    epsilon: float = 1e-3,
+    epsilon: float = LEAST_GAIN,
     record: bool = False,
     keep_scorer: bool = True,
     quiet: bool = False,
