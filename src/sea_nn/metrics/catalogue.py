@@ -14,12 +14,11 @@ from difflib import get_close_matches
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from sea_nn.config import check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.metrics import positions
-from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues, PerturbationKind, PointOutputs
+from sea_nn.metrics.map_batch import MapBatch, Metric, MetricValues, PerturbationKind
 from sea_nn.questions.absent import PERTURBATIONS
 
 WINDOWS = 7
@@ -67,13 +66,7 @@ def aupc_windows(perturbation: PerturbationKind = "noise", *, size: int | None =
         perturbation: how windows are hidden.
         size: side of a window; left out 16, or 8 for images under 64 pixels, as in the paper.
     """
-    trace = _by_windows(perturbation, size, True, "their curves stay at the last value")
-
-    def compute(batch: MapBatch) -> MetricValues:
-        answers, _, notes = trace(batch)
-        return MetricValues(torch.trapezoid(answers.score), answers.score, notes)
-
-    return _of_answers(aupc_windows, perturbation, compute, (0.0, float(WINDOWS)), "image")
+    return _by_windows(aupc_windows, perturbation, size)
 
 
 def aupc_authors(perturbation: PerturbationKind = "noise", *, size: int | None = None) -> Metric:
@@ -88,19 +81,7 @@ def aupc_authors(perturbation: PerturbationKind = "noise", *, size: int | None =
     Fashion-MNIST, whose inputs ran to 255, that is black: use ``aupc_authors:black`` for inputs in
     [0, 1].
     """
-    trace = _by_windows(perturbation, size, False, "their areas cover fewer points")
-
-    def compute(batch: MapBatch) -> MetricValues:
-        if bool((batch.maps < 0).any()):
-            raise InputError("aupc_authors takes maps that are not negative; take maps.abs()")
-        answers, found, notes = trace(batch)
-        start = answers.logit[..., :1].abs()
-        if bool((start[:, 0, 0] == 0).any()):
-            notes += ("the intact input's score is 0, so the relative score is undefined (nan)",)
-        curve = answers.logit / torch.where(start == 0, torch.nan, start)
-        return MetricValues(simpson(curve, found + 1), curve, notes)
-
-    return _of_answers(aupc_authors, perturbation, compute, UNBOUNDED, "image")
+    return _by_windows(aupc_authors, perturbation, size)
 
 
 def _of_maps(function: Callable[..., Tensor]) -> Callable[[], Metric]:
@@ -115,18 +96,10 @@ def _of_maps(function: Callable[..., Tensor]) -> Callable[[], Metric]:
     return lambda: Metric(name, "higher", (0.0, 1.0), _say(function), needs, compute)
 
 
-METRICS: dict[str, Callable[..., Metric]] = {
-    "aupc_pixels": aupc_pixels,
-    "aupc_windows": aupc_windows,
-    "aupc_authors": aupc_authors,
-    "deletion": deletion,
-    "insertion": insertion,
-    "jaccard": _of_maps(positions.jaccard),
-    "relevance_mass": _of_maps(positions.relevance_mass),
-    "rank_accuracy": _of_maps(positions.rank_accuracy),
-    "pointing_game": _of_maps(positions.pointing_game),
-    "gini": _of_maps(positions.gini),
-}
+_ASKING = (aupc_pixels, aupc_windows, aupc_authors, deletion, insertion)
+_ALONE = ("jaccard", "relevance_mass", "rank_accuracy", "pointing_game", "gini")
+METRICS: dict[str, Callable[..., Metric]] = {one.__name__: one for one in _ASKING}
+METRICS |= {name: _of_maps(getattr(positions, name)) for name in _ALONE}
 
 
 def get_metric(name: str | Metric) -> Metric:
@@ -168,14 +141,11 @@ def describe_metrics() -> str:
     | metric | better | range | measures | needs |
     """
     lines = ["| metric | better | range | measures | needs |", "|---|---|---|---|---|"]
-    for factory in METRICS.values():
-        metric = factory()
-        low, high = (f"{bound:g}" for bound in metric.range)
-        needs = ", ".join(sorted(metric.needs)) or "maps only"
-        lines.append(
-            f"| {metric.name} | {metric.direction} {metric.arrow} | {low} to {high} | "
-            f"{metric.measures} | {needs} |"
-        )
+    for one in (factory() for factory in METRICS.values()):
+        low, high = one.range
+        needs = ", ".join(sorted(one.needs)) or "maps only"
+        better = f"{one.direction} {one.arrow} | {low:g} to {high:g}"
+        lines.append(f"| {one.name} | {better} | {one.measures} | {needs} |")
     return "\n".join(lines)
 
 
@@ -202,20 +172,31 @@ def _by_pixels(factory: Callable[..., Metric], how: PerturbationKind, steps: int
     return replace(found, direction="higher") if insert else found
 
 
-def _by_windows(
-    how: PerturbationKind, size: int | None, edge: bool, then: str
-) -> Callable[[MapBatch], tuple[PointOutputs, Tensor, tuple[str, ...]]]:
-    """What the model says as windows go, how many there was room for, and what that means."""
+def _by_windows(factory: Callable[..., Metric], how: PerturbationKind, size: int | None) -> Metric:
+    """A metric of what the model says as windows of positions are hidden, one after another."""
+    authors, bounds = factory is aupc_authors, (0.0, float(WINDOWS))
+    then = "their areas cover fewer points" if authors else "their curves stay at the last value"
     if size is not None:
         check_whole("size", size, 1)
 
-    def trace(batch: MapBatch) -> tuple[PointOutputs, Tensor, tuple[str, ...]]:
-        side = size if size is not None else 8 if min(batch.maps.shape[2:]) < 64 else 16
-        answers, found = batch.trace_windows(how, side, WINDOWS, edge)
-        said = f"fewer than {WINDOWS} windows fit into some maps; {then}"
-        return answers, found, (said,) if bool((found < WINDOWS).any()) else ()
+    def compute(batch: MapBatch) -> MetricValues:
+        if authors and bool((batch.maps < 0).any()):
+            raise InputError("aupc_authors takes maps that are not negative; take maps.abs()")
+        side, notes = size or (8 if min(batch.maps.shape[2:]) < 64 else 16), []
+        draws = {"seed": batch.seed, "first": batch.first}
+        steps, found = positions.window_steps(batch.maps, side, WINDOWS, edge=not authors, **draws)
+        answers = batch.trace(how, steps, WINDOWS)
+        if bool((found < WINDOWS).any()):
+            notes.append(f"fewer than {WINDOWS} windows fit into some maps; {then}")
+        if not authors:
+            return MetricValues(torch.trapezoid(answers.score), answers.score, tuple(notes))
+        start = answers.logit[..., :1].abs()
+        if bool((start[:, 0, 0] == 0).any()):
+            notes.append("the intact input's score is 0: the relative score is undefined (nan)")
+        curve = answers.logit / torch.where(start == 0, torch.nan, start)
+        return MetricValues(simpson(curve, found + 1), curve, tuple(notes))
 
-    return trace
+    return _of_answers(factory, how, compute, UNBOUNDED if authors else bounds, "image")
 
 
 def _of_answers(
@@ -244,17 +225,14 @@ def simpson(curves: Tensor, counts: Tensor) -> Tensor:
     >>> simpson(torch.tensor([[0.0, 1.0, 4.0]]), torch.tensor([3]))
     tensor([2.6667])
     """
-    points = curves.shape[-1]
-    rows = [pad(_simpson_weights(count), (0, points - count)) for count in range(points + 1)]
-    return (curves * torch.stack(rows).to(curves)[counts]).sum(-1)
+    areas = [_simpson(curves[..., : last + 1]) for last in range(curves.shape[-1])]
+    return torch.stack(areas, -1).gather(-1, counts[..., None] - 1).squeeze(-1)
 
 
-def _simpson_weights(count: int) -> Tensor:
-    weights = torch.zeros(count, dtype=torch.float64)
-    if count % 2 == 0 and count:
-        weights[:-1] = _simpson_weights(count - 1)
-        weights[-2:] += 0.5
-        return (weights + weights.flip(0)) / 2
-    for start in range(0, count - 2, 2):
-        weights[start : start + 3] += weights.new_tensor([1.0, 4.0, 1.0]) / 3
-    return weights
+def _simpson(points: Tensor) -> Tensor:
+    if points.shape[-1] % 2:
+        middle = 4 * points[..., 1:-1:2]
+        return (points[..., :-2:2] + middle + points[..., 2::2]).sum(-1) / 3
+    at_end = _simpson(points[..., :-1]) + points[..., -2:].mean(-1)
+    at_start = _simpson(points[..., 1:]) + points[..., :2].mean(-1)
+    return (at_end + at_start) / 2

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.features import Kind
-from sea_nn.metrics.positions import pixel_steps, window_steps
+from sea_nn.metrics.positions import pixel_steps
 from sea_nn.model.outputs import take
 from sea_nn.model.probe import Probe
 from sea_nn.questions.absent import Bounds, prepare
@@ -128,21 +128,13 @@ class MapBatch:
         key = ("pixels", steps, how if isinstance(how, str) else id(how), insert)
         if key not in self._traces:
             step_maps = pixel_steps(self.maps.flatten(2), steps, self.seed, self.first)
-            self._traces[key] = self._trace(how, step_maps, steps, insert)
+            self._traces[key] = self.trace(how, step_maps, steps, insert)
         return self._traces[key]
 
-    def trace_windows(
-        self, how: PerturbationKind, size: int, count: int, edge: bool
-    ) -> tuple[PointOutputs, Tensor]:
-        """Return the same as greedy windows go, and how many there was room for, [N, m]."""
-        draws = {"seed": self.seed, "first": self.first}
-        step_maps, found = window_steps(self.maps, size, count, edge=edge, **draws)
-        return self._trace(how, step_maps, count), found
-
-    def _trace(
+    def trace(
         self, how: PerturbationKind, step_maps: Tensor, steps: int, insert: bool = False
     ) -> PointOutputs:
-        """The answers after 0, 1, ..., ``steps`` steps; see ``positions`` for step maps.
+        """Return the answers after 0, 1, ..., ``steps`` steps; see ``positions`` for step maps.
 
         To ``insert``, everything is hidden at first, and each step shows what it would hide. The
         intact input, at the other end, has answered already.

@@ -38,9 +38,8 @@ def rank_positions(maps: Tensor, seed: int = 0, first: int = 0) -> Tensor:
     shuffle = shuffle.unsqueeze(1).expand(maps.shape)
     # A stable sort of the shuffled map leaves ties as they were shuffled.
     order = maps.gather(-1, shuffle).argsort(dim=-1, descending=True, stable=True)
-    order = shuffle.gather(-1, order)
     place = torch.arange(n, device=maps.device).expand_as(order)
-    return torch.empty_like(order).scatter_(-1, order, place)
+    return torch.empty_like(order).scatter_(-1, shuffle.gather(-1, order), place)
 
 
 def top_sets(maps: Tensor, k: int | float, seed: int = 0, first: int = 0) -> Tensor:
@@ -139,9 +138,8 @@ def gini(maps: Tensor) -> Tensor:
     """
     flat = _flatten(maps)
     n = flat.shape[-1]
-    place = torch.arange(1, n + 1, device=flat.device, dtype=flat.dtype)
-    ordered = flat.sort(-1).values
-    return ((2 * place - n - 1) * ordered).sum(-1) / (n * flat.sum(-1))
+    place = torch.arange(1, n + 1).to(flat)
+    return ((2 * place - n - 1) * flat.sort(-1).values).sum(-1) / (n * flat.sum(-1))
 
 
 def relevance_mass(maps: Tensor, masks: Tensor) -> Tensor:
@@ -153,10 +151,9 @@ def relevance_mass(maps: Tensor, masks: Tensor) -> Tensor:
 def rank_accuracy(maps: Tensor, masks: Tensor, seed: int = 0, first: int = 0) -> Tensor:
     """Which share of the most relevant positions, as many as the object has, lies on it."""
     flat, inside = maps.flatten(2), _flatten_masks(masks, maps)
-    size = inside.sum(-1)[:, None, None]
-    top = rank_positions(flat, seed, first) < size
-    hits = (top & inside.unsqueeze(1)).sum(-1)
-    return _where_any(inside, hits / size.squeeze(-1))
+    size = inside.sum(-1)[:, None]
+    top = rank_positions(flat, seed, first) < size.unsqueeze(-1)
+    return _where_any(inside, (top & inside.unsqueeze(1)).sum(-1) / size)
 
 
 def pointing_game(maps: Tensor, masks: Tensor) -> Tensor:
@@ -167,8 +164,7 @@ def pointing_game(maps: Tensor, masks: Tensor) -> Tensor:
     """
     flat, inside = maps.flatten(2), _flatten_masks(masks, maps)
     most = flat == flat.amax(-1, keepdim=True)
-    hits = (most & inside.unsqueeze(1)).sum(-1) / most.sum(-1)
-    return _where_any(inside, hits)
+    return _where_any(inside, (most & inside.unsqueeze(1)).sum(-1) / most.sum(-1))
 
 
 def jaccard(
@@ -180,18 +176,13 @@ def jaccard(
     [N, *shape], taken whole at every k; or a graded annotation >= 0, of which the top k positions
     above 0 are taken. ``ks`` are numbers of positions, or shares.
     """
-    flat = maps.flatten(2)
-    n = flat.shape[-1]
-    counts = [count_top(k, n) for k in ks]
-    graded = _flatten_masks(masks, maps, graded=True)
-    chosen, binary = graded > 0, bool(((graded == 0) | (graded == 1)).all())
-    place = rank_positions(flat, seed, first)
-    theirs = None if binary else rank_positions(graded.unsqueeze(1), seed, first).squeeze(1)
-    parts = []
-    for count in counts:
-        picked = chosen if theirs is None else chosen & (theirs < count)
-        parts.append(overlap(place < count, picked.unsqueeze(1)))
-    return _where_any(chosen, torch.stack(parts, -1))
+    flat, graded = maps.flatten(2), _flatten_masks(masks, maps, graded=True).unsqueeze(1)
+    place, chosen, parts = rank_positions(flat, seed, first), graded > 0, []
+    whole = ((graded == 0) | (graded == 1)).all()
+    theirs = rank_positions(graded, seed, first).masked_fill(whole, 0)
+    for count in (count_top(k, flat.shape[-1]) for k in ks):
+        parts.append(overlap(place < count, chosen & (theirs < count)))
+    return _where_any(chosen.squeeze(1), torch.stack(parts, -1))
 
 
 def _flatten(maps: Tensor) -> Tensor:

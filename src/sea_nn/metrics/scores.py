@@ -9,6 +9,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -59,16 +60,13 @@ def bootstrap_mean(
         nothing = torch.full((scores.shape[1],), torch.nan, dtype=torch.float64)
         return Estimate(nothing, nothing, nothing, 0)
     generator, found = torch.Generator().manual_seed(seed), []
+    sum_up: Any = partial(torch.quantile, q=0.5) if middle == "median" else torch.mean
     for size in torch.arange(resamples).split(max(1, _BLOCK // max(1, values.numel()))):
         drawn = torch.randint(n, (len(size), n), generator=generator)
-        found.append(_sum_up(values[drawn], 1, middle))
+        found.append(sum_up(values[drawn], dim=1))
     bounds = torch.tensor([0.025, 0.975], dtype=torch.float64)
     low, high = torch.cat(found).quantile(bounds, dim=0)
-    return Estimate(_sum_up(values, 0, middle), low, high, n)
-
-
-def _sum_up(values: Tensor, axis: int, middle: str) -> Tensor:
-    return values.quantile(0.5, dim=axis) if middle == "median" else values.mean(axis)
+    return Estimate(sum_up(values, dim=0), low, high, n)
 
 
 def bootstrap_difference(scores: Tensor, against: int, **options: Any) -> Estimate:
@@ -120,15 +118,15 @@ class Scores:
 
     def estimate(self, metric: str, **options: Any) -> Estimate:
         """Return each method's mean with its bootstrap interval; see ``bootstrap_mean``."""
-        values, how = self._find(metric)
-        return bootstrap_mean(values, **how, **options)
+        middle = self._find(metric).middle
+        return bootstrap_mean(self.values[metric], middle=middle, **options)
 
     def difference(self, metric: str, against: str, **options: Any) -> Estimate:
         """Return each method's paired difference to another; see ``bootstrap_difference``."""
         if against not in self.methods:
             raise InputError(f"there is no method {against!r}; scored: {', '.join(self.methods)}")
-        values, how = self._find(metric)
-        return bootstrap_difference(values, self.methods.index(against), **how, **options)
+        place, middle = self.methods.index(against), self._find(metric).middle
+        return bootstrap_difference(self.values[metric], place, middle=middle, **options)
 
     def best(self, metric: str, without: Sequence[str] = ()) -> str:
         """Return the method with the best mean, some left out; of equal ones the first."""
@@ -149,10 +147,9 @@ class Scores:
         for name in self.metrics:
             estimate = self.estimate(name, **options)
             best = self.best(name) if estimate.n_inputs else None
-            for row, mean, low, high in zip(
-                cells, estimate.mean, estimate.low, estimate.high, strict=True
-            ):
-                text = f"{float(mean):.3f} ± {float(high - low) / 2:.3f}"
+            halves = (estimate.high - estimate.low) / 2
+            for row, mean, half in zip(cells, estimate.mean, halves, strict=True):
+                text = f"{float(mean):.3f} ± {float(half):.3f}"
                 row.append(f"**{text}**" if row[0] == best else text)
         lines = [head, ["---"] * len(head), *cells]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
@@ -176,8 +173,7 @@ class Scores:
             },
         )
 
-    def _find(self, metric: str) -> tuple[Tensor, dict[str, Any]]:
-        """The values of a metric, and how they are summed up."""
+    def _find(self, metric: str) -> Metric:
         if metric not in self.values:
             raise InputError(f"there is no score {metric!r}; scored: {', '.join(self.values)}")
-        return self.values[metric], {"middle": self.metrics[metric].middle}
+        return self.metrics[metric]
