@@ -11,9 +11,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from sea_nn.extras import import_extra
-from sea_nn.vision.hubs import PlainClassifier
 from sea_nn.vision.images import Preprocess
-from sea_nn.vision.models import LoadedModel
+from sea_nn.vision.models import LoadedModel, PlainClassifier
 from sea_nn.vision.shipped import CLASSES
 
 WEIGHTS = "fashion_vit.safetensors"

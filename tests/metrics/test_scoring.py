@@ -58,10 +58,7 @@ def test_the_relative_score_is_undefined_where_the_intact_score_is_zero():
 def test_the_perfect_map_of_a_linear_model_is_best_among_all_orders():
     weight = torch.tensor([0.5, -1.0, 2.0, 0.1, 1.5])
     x = torch.tensor([[1.0, 0.5, 0.4, 3.0, 0.2]])
-    orders = {
-        str(order): torch.tensor([[float(5 - order.index(v)) for v in range(5)]])
-        for order in permutations(range(5))
-    }
+    orders = {str(order): torch.tensor([order]) for order in permutations(range(1, 6))}
     maps = {"perfect": weight * x + 10, **orders}
     names = ["deletion:black,steps=5", "insertion:black,steps=5"]
     scores = score_maps(Plain(weight), x, 0, maps, names, bounds=(0, 100), random=False)
@@ -131,41 +128,26 @@ def test_a_set_scored_in_parts_chunks_or_blocks_equals_the_whole(case, monkeypat
     assert len(joined) == 4
 
 
-class Awkward(nn.Module):
-    """Works in place, returns a mapping, starts in training mode, and has dropout."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Dropout(0.9))
-        self.head = nn.Linear(16, 3)
-
-    def forward(self, x, scale):
-        x.mul_(2)
-        return {"logits": self.head(self.body(x)) * scale.unsqueeze(1)}
-
-
-def test_the_model_the_inputs_and_the_generator_come_back_as_they_were():
-    model, x, maps = Awkward(), draw(3, 1, 4, 4), {"a": draw(3, 4, 4)}
-    scale = torch.tensor([1.0, 2.0, 3.0])
-    model.head.weight.grad = torch.ones(3, 16)
-    before, state = x.clone(), torch.get_rng_state()
-    scores = score_maps(
-        model, x, None, maps, ["deletion:noise,steps=4"], additional_forward_args=scale
+def test_inputs_and_the_generator_come_back_and_arguments_follow_their_inputs():
+    head, x, maps, name = (
+        nn.Linear(16, 3),
+        draw(3, 1, 4, 4),
+        draw(3, 4, 4),
+        "deletion:noise,steps=4",
     )
+    before, state, scale = x.clone(), torch.get_rng_state(), torch.tensor([1.0, 2.0, 3.0])
+
+    def model(x, scale):
+        return {"logits": head(x.mul_(2).flatten(1)) * scale.unsqueeze(1)}
+
+    def ask(first: int) -> torch.Tensor:
+        own = {"first": first, "additional_forward_args": scale[first:]}
+        return score_maps(model, x[first:], None, {"a": maps[first:]}, [name], **own).values[name]
+
+    whole = ask(0)
     assert torch.equal(x, before)
     assert torch.equal(torch.get_rng_state(), state)
-    assert model.training
-    assert model.body[0].inplace
-    assert model.head.weight.requires_grad
-    assert torch.equal(model.head.weight.grad, torch.ones(3, 16))
-    # Each input was scored with its own argument.
-    alone = score_maps(
-        model, x[2:], None, {"a": maps["a"][2:]}, ["deletion:noise,steps=4"], first=2,
-        additional_forward_args=scale[2:],
-    )  # fmt: skip
-    torch.testing.assert_close(
-        alone.values["deletion:noise,steps=4"], scores.values["deletion:noise,steps=4"][2:]
-    )
+    torch.testing.assert_close(ask(2), whole[2:])
 
 
 def test_an_argument_for_all_inputs_is_not_one_of_a_block_s(monkeypatch):

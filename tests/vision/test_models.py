@@ -15,11 +15,15 @@ from safetensors.torch import save_file
 from torch import nn
 
 from sea_nn.errors import InputError, KindError, MissingExtraError
-from sea_nn.vision import hubs
 from sea_nn.vision.folders import find_data
-from sea_nn.vision.hubs import _read_hf_recipe
 from sea_nn.vision.images import Preprocess, load_image
-from sea_nn.vision.models import LoadedModel, load_imagenet_labels, load_model
+from sea_nn.vision.models import (
+    HUBS,
+    LoadedModel,
+    _read_hf_recipe,
+    load_imagenet_labels,
+    load_model,
+)
 from sea_nn.vision.names import ASSETS
 from sea_nn.vision.resnet import ResNet50
 from sea_nn.vision.shipped import CLASSES, load_sample
@@ -171,37 +175,19 @@ import neighbour
 from sea_nn.vision.images import Preprocess
 from sea_nn.vision.models import LoadedModel
 
-def bare():
-    return nn.Conv2d(3, neighbour.WIDTH, 1).train()
-
-def triple():
-    return nn.Flatten(), Preprocess(resize=8, crop=8), ["a", "b"]
-
-def whole():
-    return LoadedModel(nn.Flatten(), Preprocess(resize=9, crop=9), ("c",), "any", "by me")
-
-def pair():
-    return nn.Flatten(), Preprocess(resize=7, crop=7)
-
-def number():
-    return 3
-
-def wrong_pair():
-    return nn.Flatten(), "resize"
-
-def no_preprocess():
-    return LoadedModel(nn.Flatten(), None, (), "any")
-
-def no_module():
-    return LoadedModel(3, Preprocess(4, 4), (), "any")
-
-def no_labels():
-    return LoadedModel(nn.Flatten(), Preprocess(4, 4), 7, "any")
+bare = lambda: nn.Conv2d(3, neighbour.WIDTH, 1).train()
+pair = lambda: (nn.Flatten(), Preprocess(resize=7, crop=7))
+triple = lambda: (nn.Flatten(), Preprocess(resize=8, crop=8), ["a", "b"])
+whole = lambda: LoadedModel(nn.Flatten(), Preprocess(resize=9, crop=9), ("c",), "any", "by me")
+number = lambda: 3
+wrong_pair = lambda: (nn.Flatten(), "resize")
+no_preprocess = lambda: LoadedModel(nn.Flatten(), None, (), "any")
+no_module = lambda: LoadedModel(3, Preprocess(4, 4), (), "any")
+no_labels = lambda: LoadedModel(nn.Flatten(), Preprocess(4, 4), 7, "any")
+VALUE = 4
 
 def broken():
     raise KeyError("weights.pt")
-
-VALUE = 4
 """
 
 
@@ -325,7 +311,7 @@ def test_a_hub_s_weights_file_runs_no_code(tmp_path, monkeypatch, before):
         monkeypatch.setenv(name, before)
     torch.save({"weight": Trap()}, tmp_path / "weights.pt")
     careless = partial(torch.load, tmp_path / "weights.pt", weights_only=False)
-    monkeypatch.setitem(hubs.HUBS, "timm", lambda name: careless())
+    monkeypatch.setitem(HUBS, "timm", lambda name: careless())
     with pytest.raises(InputError, match="could not load the model 'trapped'"):
         load_model("timm:trapped")
     assert not (tmp_path / "sprung").exists()

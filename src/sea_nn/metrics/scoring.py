@@ -94,11 +94,13 @@ def score_maps(
         raise InputError("maps must hold at least one method's maps")
     _check_needs(chosen, x, features.kind, model, masks)
     masks = None if masks is None else _match(masks, x, features, "masks")
-    meter, blocks = Meter(), []
+    meter = Meter()
     opened: Any = nullcontext()
     if model is not None and any("model" in metric.needs for metric in chosen):
         asked = {"args": additional_forward_args, "limit": internal_batch_size, "output": output}
         opened = open_model(model, x, target, features=features, meter=meter, **asked)
+    found: dict[str, list[Any]] = {metric.name: [] for metric in chosen}
+    spent = dict.fromkeys(found, 0)
     with opened as probe:
         if probe is not None and probe.output.kind == "value":
             chosen = [replace(m, range=UNBOUNDED) if "model" in m.needs else m for m in chosen]
@@ -118,28 +120,20 @@ def score_maps(
                 first=first + start,
                 part=part,
             )
-            blocks.append(_score(batch, chosen, meter))
-    scores = Scores.join(blocks)
-    notes = dict(scores.notes)
-    for name, table in scores.values.items():
-        if undefined := int(table.isnan().any(1).sum()):
-            reason = "" if notes[name] else " (an empty mask, or a map of zeros)"
-            said = f"undefined, nan, on {undefined} of {len(table)} inputs{reason}"
-            notes[name] = (*notes[name], said)
-    return replace(scores, notes=notes)
-
-
-def _score(batch: MapBatch, metrics: Sequence[Metric], meter: Meter) -> Scores:
-    """Score one block of inputs."""
-    scores = Scores(batch.methods, {metric.name: metric for metric in metrics}, {})
-    for name, metric in scores.metrics.items():
-        before = meter.seen
-        found = metric.compute(batch)
-        scores.values[name] = found.values.detach().to("cpu", torch.float64)  # waits for the GPU
-        if found.curve is not None:
-            scores.curves[name] = found.curve.detach().cpu()
-        scores.evaluations[name] = meter.seen - before
-        scores.notes[name] = found.notes
+            for metric in chosen:
+                before = meter.seen
+                found[metric.name].append(metric.compute(batch))
+                spent[metric.name] += meter.seen - before
+    scores = Scores(tuple(methods), {one.name: one for one in chosen}, {}, {}, spent)
+    for name, parts in found.items():
+        values = torch.cat([one.values.detach() for one in parts]).to("cpu", torch.float64)
+        if curves := [one.curve.detach() for one in parts if one.curve is not None]:
+            scores.curves[name] = torch.cat(curves).cpu()
+        notes = list(dict.fromkeys(note for one in parts for note in one.notes))
+        if undefined := int(values.isnan().any(1).sum()):
+            reason = "" if notes else " (an empty mask, or a map of zeros)"
+            notes.append(f"undefined, nan, on {undefined} of {len(x)} inputs{reason}")
+        scores.values[name], scores.notes[name] = values, tuple(notes)
     return scores
 
 
@@ -202,10 +196,11 @@ def _check_needs(
         "masks": (masks is not None, "masks: pass masks=, bool [N, *positions]"),
         "image": (kind.view == "picture", f"images [N, C, H, W], and x is {list(x.shape)}"),
     }
-    for need, (there, what) in given.items():
-        lacking = [metric.name for metric in metrics if need in metric.needs]
-        if lacking and not there:
-            raise InputError(f"{', '.join(lacking)} cannot be scored without {what}")
+    for metric in metrics:
+        for need in metric.needs:
+            there, what = given[need]
+            if not there:
+                raise InputError(f"{metric.name} cannot be scored without {what}")
 
 
 def query_sets(

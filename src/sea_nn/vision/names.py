@@ -103,11 +103,8 @@ def find_known(name: str) -> Known:
     family = OWN if is_file(name) else family
     if family in KNOWN:
         return KNOWN[family]
-    likeness = {
-        known: difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() for known in KNOWN
-    }
-    choices = ", ".join(sorted(likeness, key=lambda known: -likeness[known]))
-    raise InputError(f"There is no model named {name!r}. Choose from: {choices}.")
+    nearest = difflib.get_close_matches(name.lower(), KNOWN, len(KNOWN), 0)
+    raise InputError(f"There is no model named {name!r}. Choose from: {', '.join(nearest)}.")
 
 
 def check_model(name: str) -> Known:
