@@ -221,7 +221,7 @@ class Features:
             raise InputError(
                 f"a grid has a number for each axis of the map {list(self.shape)}; got {list(grid)}"
             )
-        cells = tuple(map(min, map(int, grid), self.shape))
+        cells = clip_grid(grid, self.shape)
         if cells == self.shape:
             return replace(self, groups=None, layout=cells)
         numbers = number_cells(cells, self.shape, device).unsqueeze(0)
@@ -277,12 +277,7 @@ class Features:
 
 def group_features(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A feature mask as group numbers 0 … k-1 over the map: int64 [1, *shape]."""
-    try:
-        mask = torch.as_tensor(mask)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise KindError(
-            f"feature_mask must be a tensor of whole numbers; got {type(mask).__name__}"
-        ) from error
+    mask = read_tensor(mask, "feature_mask must be a tensor of whole numbers")
     if mask.is_floating_point() or mask.is_complex():
         raise KindError(f"feature_mask must hold whole numbers; got {mask.dtype}")
     while mask.ndim > len(shape):
@@ -303,12 +298,17 @@ def group_features(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
     return groups.reshape(1, *shape)
 
 
+def read_tensor(values: Any, must: str) -> Tensor:
+    """Values as a tensor; ``must`` says what they must be, for the error where they are none."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise KindError(f"{must}; got {type(values).__name__}") from error
+
+
 def expand_mask(mask: Tensor, name: str, count: int, shape: tuple[int, ...]) -> Tensor:
     """A bool mask over the map, for all inputs or for each, as [N, *shape]; errors name it."""
-    try:
-        mask = torch.as_tensor(mask)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise KindError(f"{name} must be a bool mask of shape {shape}; got {mask!r}") from error
+    mask = read_tensor(mask, f"{name} must be a bool mask of shape {shape}")
     if mask.dtype != torch.bool or tuple(mask.shape) not in (shape, (count, *shape)):
         raise InputError(
             f"{name} must be a bool mask of shape {shape} or {(count, *shape)}; "
@@ -322,6 +322,8 @@ def number_cells(
 ) -> Tensor:
     """The cell of a grid that each position belongs to, row by row: int64 of this shape.
 
+    Along an axis, cells differ by at most one position.
+
     >>> number_cells((2, 2), (2, 4)).tolist()
     [[0, 0, 1, 1], [2, 2, 3, 3]]
     """
@@ -332,14 +334,6 @@ def number_cells(
     return numbers
 
 
-def cell_of(size: int, cells: int, device: torch.device | None = None) -> Tensor:
-    """Which of ``cells`` cells each of ``size`` positions belongs to: a partition, all non-empty.
-
-    Cells differ by at most one position when ``cells`` does not divide ``size``.
-    """
-    return number_cells((cells,), (size,), device)
-
-
 def clip_grid(grid: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     """The grid that a map of this shape can fill: never finer than its positions."""
     return tuple(min(int(g), int(s)) for g, s in zip(grid, shape, strict=True))
@@ -347,10 +341,12 @@ def clip_grid(grid: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
 
 def sum_cells(maps: Tensor, grid: Sequence[int]) -> Tensor:
     """Sum over each cell of the grid: [..., H, W] -> [..., rows, columns]."""
-    rows, columns = clip_grid(grid, maps.shape[-2:])
-    left = functional.one_hot(cell_of(maps.shape[-2], rows, maps.device), rows)
-    right = functional.one_hot(cell_of(maps.shape[-1], columns, maps.device), columns)
-    return left.to(maps.dtype).mT @ maps @ right.to(maps.dtype)
+    sizes = maps.shape[-2:]
+    left, right = (
+        functional.one_hot(number_cells((cells,), (size,), maps.device), cells).to(maps.dtype)
+        for cells, size in zip(clip_grid(grid, sizes), sizes, strict=True)
+    )
+    return left.mT @ maps @ right
 
 
 def scale(maps: Tensor, batch_axes: int = 1) -> Tensor:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from sea_nn.config import PAPER_WIDTHS, Init, check_init, check_seed, check_whole
 from sea_nn.errors import InputError, KindError
+from sea_nn.features import read_tensor
 from sea_nn.paper.activations import parse_activation, times
 from sea_nn.paper.ties import TIE, round_bits, sort_features
 
@@ -194,10 +195,7 @@ class DSF(nn.Module):
         return gradient
 
     def _as_input(self, x: Tensor) -> Tensor:
-        try:
-            x = torch.as_tensor(x).to(self.weights[0])
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise KindError(f"x must be a tensor of numbers; got {type(x).__name__}") from error
+        x = read_tensor(x, "x must be a tensor of numbers").to(self.weights[0])
         k = len(self.lead)
         if x.ndim <= k or (*x.shape[:k], x.shape[-1]) != (*self.lead, self.n):
             axes = "..." if self.batch is None else f"{self.batch}, ..."

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sea_nn.errors import AssumptionWarning, InputError, KindError
-from sea_nn.features import cell_of, scale, sum_cells
+from sea_nn.features import number_cells, read_tensor, scale, sum_cells
 from sea_nn.paper.ties import sort_features
 
 MANY_METHODS = 16
@@ -98,9 +98,7 @@ def pool_sets(sets: Tensor, grid: Sequence[int], at_least: bool = False) -> Tens
 def upsample(maps: Tensor, size: Sequence[int], mode: str = "nearest") -> Tensor:
     """Bring cell maps [..., rows, columns] to ``size``; "nearest" inverts ``pool``."""
     if mode == "nearest":
-        rows = cell_of(size[0], maps.shape[-2], maps.device)
-        columns = cell_of(size[1], maps.shape[-1], maps.device)
-        return maps[..., rows[:, None], columns]
+        return maps.flatten(-2)[..., number_cells(maps.shape[-2:], size, maps.device)]
     flat = maps.reshape(-1, 1, *maps.shape[-2:])
     wide = functional.interpolate(flat, tuple(size), mode=mode, align_corners=False)
     return wide.reshape(*maps.shape[:-2], *size)
@@ -112,13 +110,8 @@ def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
     ``quiet`` leaves out the warnings, of constant heatmaps and of three axes that look like
     [m, H, W].
     """
-    try:
-        heatmaps = torch.as_tensor(heatmaps)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise KindError(
-            f"heatmaps must be one tensor [N, m, *shape]; got {type(heatmaps).__name__} "
-            "(stack several maps with torch.stack(maps, dim=1))"
-        ) from error
+    must = "heatmaps must be one tensor [N, m, *shape], such as torch.stack(maps, dim=1)"
+    heatmaps = read_tensor(heatmaps, must)
     dense = heatmaps.layout == torch.strided and not heatmaps.is_nested
     if heatmaps.is_complex() or heatmaps.is_meta or not dense:
         raise KindError(
@@ -169,11 +162,9 @@ def _name_first(chosen: Tensor) -> str:
 def check_weights(weights: Tensor | None, heatmaps: Tensor) -> Tensor:
     """Weights as float64 [N, m]; all ones if None."""
     count, m = heatmaps.shape[:2]
-    try:
-        weights = torch.as_tensor([1.0] * m if weights is None else weights, dtype=torch.float64)
-        weights = weights.detach().to(heatmaps.device)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise KindError(f"weights must be numbers, one a method; got {weights!r}") from error
+    weights = torch.ones(m) if weights is None else weights
+    weights = read_tensor(weights, "weights must be numbers, one a method").detach()
+    weights = weights.to(heatmaps.device, torch.float64)
     if weights.shape not in ((m,), (count, m)):
         raise InputError(
             f"weights must be [m] = [{m}] or [N, m] = [{count}, {m}]; got {tuple(weights.shape)}"

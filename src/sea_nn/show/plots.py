@@ -19,7 +19,7 @@ from matplotlib import rc_context
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation, PlotKind
-from sea_nn.features import cell_of
+from sea_nn.features import number_cells
 from sea_nn.show.bars import plot_bars, plot_series, plot_tiers
 from sea_nn.show.charts import plot_agreement, plot_curve, plot_gains
 from sea_nn.show.panels import (
@@ -119,7 +119,7 @@ def pick_slices(attribution: ArrayLike, count: int = MOST_SLICES) -> list[int]:
     [1, 5]
     """
     mass = to_array(attribution).sum((1, 2))
-    runs = to_array(cell_of(len(mass), min(count, len(mass))))
+    runs = to_array(number_cells((min(count, len(mass)),), mass.shape))
     picked = []
     for run in range(int(runs[-1]) + 1):
         places = np.flatnonzero(runs == run)
