@@ -1,8 +1,7 @@
 """Draw the walk of a call through the package: which files, which functions, who calls whom.
 
-    python scripts/walk.py                      # all four walks, one table
-    python scripts/walk.py explain --files      # one of them, file by file
-    python scripts/walk.py explain --json
+    python scripts/walk.py            # all four walks, one table
+    python scripts/walk.py explain    # one of them, file by file
 
 The walks: ``explain`` is `SEA(model).explain(x)`, ``command`` is `sea explain` on a picture,
 ``run`` is `sea run` on three, ``bench`` is an experiment on one input. Functions are Python's:
@@ -11,11 +10,9 @@ comprehensions and lambdas count, what runs only while a module is imported does
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import io
-import json
 import os
 import pkgutil
 import sys
@@ -23,7 +20,7 @@ import tempfile
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
@@ -34,6 +31,7 @@ import sea_nn
 SOURCE = Path(sea_nn.__file__).parent
 IS_FUNCTION = 1  # CO_OPTIMIZED: neither a module nor the body of a class
 OPEN = "borrow"  # what opens the caller's model
+NAMES = ("explain", "command", "run", "bench")
 
 
 @dataclass
@@ -51,31 +49,14 @@ class Walk:
     opened: int = 0
 
     @property
-    def files(self) -> list[str]:
-        """The files that were crossed, as paths below the package."""
-        return sorted({name_file(code) for code in self.functions})
+    def files(self) -> Counter[str]:
+        """The files that were crossed, as paths below the package, with how many functions."""
+        return Counter(sorted(map(name_file, self.functions)))
 
     @property
     def both_ways(self) -> list[tuple[str, str]]:
         """Pairs of modules that call each other both ways."""
         return sorted((a, b) for a, b in self.calls if a < b and (b, a) in self.calls)
-
-    @property
-    def lines(self) -> int:
-        """Lines of the files that were crossed."""
-        return sum(len((SOURCE / name).read_text().splitlines()) for name in self.files)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Counts and names as plain values."""
-        inside = Counter(name_file(code) for code in self.functions)
-        return {
-            "files": len(self.files),
-            "functions": len(self.functions),
-            "lines": self.lines,
-            "opened": self.opened,
-            "both_ways": self.both_ways,
-            "functions_by_file": dict(sorted(inside.items())),
-        }
 
 
 def name_file(code: CodeType) -> str:
@@ -87,24 +68,20 @@ def draw_walk(call: Callable[[], Any]) -> Walk:
     """Make the call, and watch it in all threads that it starts."""
     walk, inside, begun = Walk(), f"{SOURCE}{os.sep}", set()
 
-    def belongs(frame: FrameType) -> bool:
-        code = frame.f_code
+    def belongs(code: CodeType) -> bool:
         return bool(code.co_flags & IS_FUNCTION) and code.co_filename.startswith(inside)
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
-        if event != "call" or not belongs(frame):
+        code, below = frame.f_code, frame.f_back
+        if event != "call" or not belongs(code):
             return
-        walk.functions[frame.f_code] += 1
-        if frame.f_code.co_name == OPEN and frame not in begun:
+        walk.functions[code] += 1
+        if code.co_name == OPEN and frame not in begun:
             begun.add(frame)  # a generator is entered again when it goes on
             walk.opened += 1
-        below = frame.f_back
-        if (
-            below is not None
-            and belongs(below)
-            and below.f_code.co_filename != frame.f_code.co_filename
-        ):
-            walk.calls[name_file(below.f_code), name_file(frame.f_code)] += 1
+        if below is not None and belongs(below.f_code):
+            pair = name_file(below.f_code), name_file(code)
+            walk.calls[pair] += pair[0] != pair[1]
 
     threading.setprofile(watch)
     sys.setprofile(watch)
@@ -116,79 +93,53 @@ def draw_walk(call: Callable[[], Any]) -> Walk:
     return walk
 
 
-def import_everything() -> None:
-    """Import the package, so that a walk shows what is called and not what is loaded."""
+def walk_by_name(name: str) -> Walk:
+    """One of the four walks, with everything that it needs imported and made before."""
     for module in pkgutil.walk_packages(sea_nn.__path__, "sea_nn."):
         if not module.name.endswith("__main__"):
             with contextlib.suppress(ImportError):  # what an extra brings
                 importlib.import_module(module.name)
+    from PIL import Image
 
-
-@contextlib.contextmanager
-def prepare(name: str) -> Iterator[Callable[[], Any]]:
-    """The call of one walk, with everything that it needs made before."""
     from sea_nn import SEA
     from sea_nn.cli import app
     from sea_nn.vision.shipped import load_cnn, load_sample
 
-    sample = load_sample()
-    if name == "explain":
-        model, x = load_cnn(), sample.images[:1]
-        yield lambda: SEA(model).explain(x)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        out, pictures = Path(folder) / "out", Path(folder) / "pictures"
+    sample, model, out = load_sample(), load_cnn(), io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(out):
+        pictures, own = Path(folder) / "pictures", ("--model", "fashion-cnn", "-o", folder)
         pictures.mkdir()
-        for k in range(3):
-            save_picture(sample.images[k], pictures / f"{k}.png")
-        own = ("--model", "fashion-cnn")
+        for k, image in enumerate(sample.images[:3]):
+            pixels = (image[0] * 255).round().byte().numpy()
+            Image.fromarray(pixels).save(pictures / f"{k}.png")
+        few = ("--inputs", "1", "--device", "cpu", "--cache", f"{folder}/cache", "-o", folder)
         words = {
-            "command": ["explain", str(pictures / "0.png"), *own, "-o", str(out)],
-            "run": ["run", str(pictures), *own, "-o", str(out)],
-            "bench": [
-                *("bench", "predicts_fmnist", "--inputs", "1", "--device", "cpu", "-o", str(out)),
-                *("--cache", str(Path(folder) / "cache")),
-            ],
-        }[name]
-        yield lambda: app(words, standalone_mode=False)
+            "command": ["explain", str(pictures / "0.png"), *own],
+            "run": ["run", str(pictures), *own[:-1], f"{folder}/out"],
+            "bench": ["bench", "predicts_fmnist", *few],
+        }
 
+        def call() -> None:
+            if name in words:
+                app(words[name], standalone_mode=False)
+            else:
+                SEA(model).explain(sample.images[:1])
 
-def save_picture(image: Any, path: Path) -> None:
-    from PIL import Image
-
-    Image.fromarray((image[0] * 255).round().byte().numpy()).save(path)
-
-
-NAMES = ("explain", "command", "run", "bench")
-
-
-def walk_by_name(name: str) -> Walk:
-    """One of the four walks."""
-    import_everything()
-    quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
-    with prepare(name) as call, quiet[0], quiet[1], warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return draw_walk(call)
+        with contextlib.redirect_stderr(out), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return draw_walk(call)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="WALK", help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--files", action="store_true", help="list the files, with their functions")
-    given = parser.parse_args()
-    if unknown := set(given.names) - set(NAMES):
-        parser.error(f"there is no walk {min(unknown)!r}: {', '.join(NAMES)}")
-    found = {name: walk_by_name(name).to_dict() for name in given.names or NAMES}
-    if given.json:
-        print(json.dumps(found, indent=2))
-        return
-    print(f"{'walk':10}{'files':>7}{'functions':>11}{'lines':>8}{'opened':>8}  both ways")
-    for name, walk in found.items():
-        pairs = ", ".join(" and ".join(pair) for pair in walk["both_ways"]) or "none"
-        counts = f"{walk['files']:7}{walk['functions']:11}{walk['lines']:8}{walk['opened']:8}"
-        print(f"{name:10}{counts}  {pairs}")
-        for file, count in walk["functions_by_file"].items() if given.files else ():
+    wanted = sys.argv[1:] or NAMES
+    if unknown := set(wanted) - set(NAMES):
+        sys.exit(f"there is no walk {min(unknown)!r}: {', '.join(NAMES)}")
+    print(f"{'walk':10}{'files':>7}{'functions':>11}{'opened':>8}  both ways")
+    for name in wanted:
+        walk = walk_by_name(name)
+        pairs = ", ".join(" and ".join(pair) for pair in walk.both_ways) or "none"
+        print(f"{name:10}{len(walk.files):7}{len(walk.functions):11}{walk.opened:8}  {pairs}")
+        for file, count in walk.files.items() if len(wanted) == 1 else ():
             print(f"{count:17}  {file}")
 
 
