@@ -2,6 +2,8 @@
 
 import os
 import platform
+import re
+from pathlib import Path
 
 import torch
 
@@ -18,11 +20,6 @@ def describe_machine(device: torch.device) -> str:
 
 
 def _name_processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass  # not Linux
-    return platform.processor() or platform.machine()
+    about = Path("/proc/cpuinfo")  # of Linux
+    found = re.search("^model name\\s*: (.*)", about.read_text(), re.M) if about.exists() else None
+    return found[1].strip() if found else platform.processor() or platform.machine()

@@ -9,7 +9,7 @@ True
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -50,10 +50,8 @@ class SmallVGG(nn.Module):
                 n_in = width
             layers.append(nn.MaxPool2d(2))
         self.features = nn.Sequential(*layers)
-        self.pool = nn.AdaptiveAvgPool2d(1)
-        self.flatten = nn.Flatten()
-        self.dropout = nn.Dropout(0.3)
-        self.head = nn.Linear(n_in, n_classes)
+        self.pool, self.flatten = nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        self.dropout, self.head = nn.Dropout(0.3), nn.Linear(n_in, n_classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits."""
@@ -61,25 +59,22 @@ class SmallVGG(nn.Module):
         return logits
 
 
-def name_head(model: nn.Module) -> str:
-    """Return the name of the last linear layer, which gives the logits."""
-    names: list[str] = [
-        name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)
-    ]
-    if not names:
+def name_head(model: nn.Module) -> tuple[str, nn.Linear]:
+    """Return the last linear layer, which gives the logits, and its name."""
+    found = [(name, one) for name, one in model.named_modules() if isinstance(one, nn.Linear)]
+    if not found:
         raise InputError("This network has no linear layer, so it cannot get new classes.")
-    return names[-1]
+    return found[-1]
 
 
 def find_head(model: nn.Module) -> nn.Linear:
     """Return the last linear layer, which gives the logits."""
-    layer = model.get_submodule(name_head(model))
-    return cast(nn.Linear, layer)
+    return name_head(model)[1]
 
 
 def set_head(model: nn.Module, layer: nn.Module, name: str | None = None) -> None:
     """Put a layer in the place of the last linear one, or of the one of this name."""
-    parent, _, leaf = (name or name_head(model)).rpartition(".")
+    parent, _, leaf = (name or name_head(model)[0]).rpartition(".")
     setattr(model.get_submodule(parent), leaf, layer)
 
 
@@ -97,19 +92,13 @@ def augment(inputs: Tensor, generator: torch.Generator) -> Tensor:
 
     mirror = torch.where(torch.rand(n, generator=generator) < 0.5, -1.0, 1.0)
     angle, size = draw(-0.25, 0.25), draw(0.85, 1.15)
-    transform = torch.stack(
-        [
-            torch.stack([mirror * size * angle.cos(), -size * angle.sin(), draw(-0.1, 0.1)], 1),
-            torch.stack([mirror * size * angle.sin(), size * angle.cos(), draw(-0.1, 0.1)], 1),
-        ],
-        1,
-    ).to(inputs)
+    along, across = size * angle.cos(), size * angle.sin()
+    rows = [mirror * along, -across, draw(-0.1, 0.1), mirror * across, along, draw(-0.1, 0.1)]
+    transform = torch.stack(rows, 1).view(n, 2, 3).to(inputs)
     grid = affine_grid(transform, list(inputs.shape), align_corners=False)
     moved = grid_sample(inputs, grid, padding_mode="border", align_corners=False)
-    contrast, brightness = (
-        x.to(inputs).view(-1, 1, 1, 1) for x in (draw(0.8, 1.2), draw(-0.2, 0.2))
-    )
-    return moved * contrast + brightness
+    contrast, brightness = draw(0.8, 1.2).to(inputs), draw(-0.2, 0.2).to(inputs)
+    return moved * contrast.view(-1, 1, 1, 1) + brightness.view(-1, 1, 1, 1)
 
 
 def fit_head(
@@ -192,18 +181,16 @@ def fit_network(
     counts = torch.bincount(labels).clamp_min(1)
     weights = (len(labels) / (len(counts) * counts)).to(inputs)
     solver = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.02)
-    steps = epochs * math.ceil(len(inputs) / batch)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        solver, rate, total_steps=max(steps, 2), pct_start=0.2
-    )
+    steps = max(2, epochs * math.ceil(len(inputs) / batch))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(solver, rate, steps, pct_start=0.2)
     model.train()
     for _ in range(epochs):
-        for chosen in torch.randperm(len(inputs), generator=generator).split(batch):
-            if len(chosen) == 1:  # batch normalisation cannot learn from one picture
+        for part in torch.randperm(len(inputs), generator=generator).split(batch):
+            if len(part) == 1:  # batch normalisation cannot learn from one picture
                 continue
-            logits = model(augment(inputs[chosen.to(inputs.device)], generator))
-            target = labels[chosen.to(inputs.device)]
-            loss = cross_entropy(logits, target, weight=weights, label_smoothing=0.05)
+            chosen = part.to(inputs.device)
+            said = model(augment(inputs[chosen], generator))
+            loss = cross_entropy(said, labels[chosen], weight=weights, label_smoothing=0.05)
             solver.zero_grad()
             loss.backward()
             solver.step()
@@ -241,7 +228,7 @@ def extract_features(
     Features [M, d], labels [M] and groups, M being (1 + views) times the number of items.
     """
     generator = torch.Generator().manual_seed(seed)
-    name, head = name_head(model), find_head(model)
+    name, head = name_head(model)
     features, labels, groups = [], [], list[str]()
     set_head(model, nn.Identity())
     try:
@@ -260,8 +247,5 @@ def check_items(
     model: nn.Module, items: Sequence[Item], preprocess: Preprocess, device: torch.device
 ) -> Tensor:
     """Return for each item whether the model classifies it right, bool [N] on the CPU."""
-    right = [
-        (model(inputs).argmax(1) == labels).cpu()
-        for inputs, labels, _ in _chunk(items, preprocess, device)
-    ]
-    return torch.cat(right)
+    chunks = _chunk(items, preprocess, device)
+    return torch.cat([(model(x).argmax(1) == labels).cpu() for x, labels, _ in chunks])

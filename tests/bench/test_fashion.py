@@ -18,7 +18,7 @@ from sea_nn.vision.shipped import CLASSES, load_cnn, load_sample
 
 ASSETS = Path(str(files("sea_nn.vision"))) / "assets"
 needs_fashion = pytest.mark.skipif(
-    not FASHION.elsewhere.is_dir() and find_data("fashion_mnist") is None,
+    not FASHION.elsewhere[0].is_dir() and find_data("fashion_mnist") is None,
     reason="Fashion-MNIST is not here: apt install dataset-fashion-mnist",
 )
 

@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sea_bench.data.files import Place, Reader, SetInfo, read_mask, read_number, read_side
 from sea_bench.data.items import ImageSet, Item
@@ -30,7 +31,7 @@ PETS = SetInfo(
 
 def read_birds(place: Place) -> ImageSet:
     """The birds with their outlines, boxes and the official split."""
-    lines = place.need("classes.txt").read_text(encoding="utf-8").split("\n")
+    lines = place.need("classes.txt").read_text(encoding="utf-8").splitlines()
     folders = dict(line.split(None, 1) for line in lines if line.strip())
     number = list(folders).index
     columns: dict[str, Reader] = {"file": str, "class_id": number, "split": read_side}
@@ -39,16 +40,11 @@ def read_birds(place: Place) -> ImageSet:
     for row in place.read_table("labels.csv", columns):
         x, y, width, height = (row[f"box_{key}"] for key in "xywh")
         file = Path(row["file"])
-        items.append(
-            Item(
-                name=str(file.with_suffix("")),
-                read=partial(load_image, place.path / "images" / file),
-                label=row["class_id"],
-                split=row["split"],
-                masks={"bird": partial(read_mask, place.path / "masks" / file.with_suffix(".png"))},
-                boxes=((x, y, x + width, y + height),),
-            )
-        )
+        read = partial(load_image, place.path / "images" / file)
+        mask = partial(read_mask, place.path / "masks" / file.with_suffix(".png"))
+        about: dict[str, Any] = {"masks": {"bird": mask}, "boxes": ((x, y, x + width, y + height),)}
+        name = str(file.with_suffix(""))
+        items.append(Item(name, read, row["class_id"], row["split"], **about))
     classes = tuple(name.partition(".")[2].replace("_", " ").strip() for name in folders.values())
     return ImageSet(tuple(items), classes)
 
@@ -63,16 +59,8 @@ def read_pets(place: Place) -> ImageSet:
     items = []
     for row in rows:
         trimap = place.path / "trimaps" / Path(row["file"]).with_suffix(".png")
-        items.append(
-            Item(
-                name=Path(row["file"]).stem,
-                read=partial(load_image, place.path / "images" / row["file"]),
-                label=breeds.index(row["breed"]),
-                masks={
-                    "pet": partial(read_mask, trimap, 1),
-                    "border": partial(read_mask, trimap, 3),
-                },
-                imagenet=row["imagenet_index"],
-            )
-        )
+        masks = {"pet": partial(read_mask, trimap, 1), "border": partial(read_mask, trimap, 3)}
+        read, label = partial(load_image, place.path / "images" / row["file"]), row["breed"]
+        more: dict[str, Any] = {"masks": masks, "imagenet": row["imagenet_index"]}
+        items.append(Item(Path(row["file"]).stem, read, breeds.index(label), **more))
     return ImageSet(tuple(items), tuple(breed.replace("_", " ") for breed in breeds))

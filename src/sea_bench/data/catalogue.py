@@ -9,22 +9,20 @@ from sea_bench.data.files import SetInfo
 from sea_bench.data.items import ImageSet, Split
 from sea_nn.errors import InputError
 
-SETS: dict[str, tuple[SetInfo, Callable[..., ImageSet]]] = {
-    info.name: (info, read)
-    for info, read in (
-        (fashion.FASHION, fashion.read_clothes),
-        (mri.BTD, mri.read_btd),
-        (animals.CUB, animals.read_birds),
-        (imagenet.TINY, imagenet.read_tiny_imagenet),
-        (imagenet.IMAGENET, imagenet.read_imagenet),
-        (animals.PETS, animals.read_pets),
-        (mri.LGG, mri.read_lgg),
-        (attention.ATTENTION, attention.read_attention),
-        (pasted.SCENES, pasted.read_objects_on_scenes),
-        (pasted.OBJECTS, pasted.read_objects_twice),
-        (pasted.SLICES, pasted.read_slices_twice),
-    )
+READERS: dict[SetInfo, Callable[..., ImageSet]] = {
+    fashion.FASHION: fashion.read_clothes,
+    mri.BTD: mri.read_btd,
+    animals.CUB: animals.read_birds,
+    imagenet.TINY: imagenet.read_tiny_imagenet,
+    imagenet.IMAGENET: imagenet.read_imagenet,
+    animals.PETS: animals.read_pets,
+    mri.LGG: mri.read_lgg,
+    attention.ATTENTION: attention.read_attention,
+    pasted.SCENES: pasted.read_objects_on_scenes,
+    pasted.OBJECTS: pasted.read_objects_twice,
+    pasted.SLICES: pasted.read_slices_twice,
 }
+SETS = {info.name: info for info in READERS}
 
 
 def names() -> tuple[str, ...]:
@@ -36,7 +34,7 @@ def describe(name: str) -> SetInfo:
     """Return what a set is, where it can be had, how it is laid out, and its terms."""
     if name not in SETS:
         raise InputError(f"There is no data set {name!r}. Choose from: {', '.join(SETS)}.")
-    return SETS[name][0]
+    return SETS[name]
 
 
 def load(
@@ -50,10 +48,11 @@ def load(
     Raises:
         InputError: there is no such set, or its files are missing; says how to get them.
     """
-    place = describe(name).find(folder)
+    info = describe(name)
+    place = info.find(folder)
     if split not in ("train", "test", "all"):
         raise InputError(f"split must be 'train', 'test' or 'all', not {split!r}.")
-    found = SETS[name][1](place, **options)
+    found = READERS[info](place, **options)
     if split != "all":
         found = found.choose(lambda item: item.split == split)
     if not found:

@@ -24,7 +24,7 @@ FASHION = SetInfo(
     "https://github.com/zalandoresearch/fashion-mnist",
     layout="the four IDX files, gzipped or not",
     terms="MIT, copyright Zalando SE",
-    elsewhere=Path("/usr/share/datasets/fashion-mnist"),
+    elsewhere=(Path("/usr/share/datasets/fashion-mnist"),),
 )
 _PREFIXES = {"train": "train", "test": "t10k"}
 _UBYTE = 0x08  # the only IDX element type that MNIST-like sets use
@@ -51,14 +51,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def load_fashion(
-    split: str, folder: str | Path | None = None
+    split: str, place: str | Path | Place | None = None
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Read a whole split, "train" or "test": images uint8 [N, 28, 28] and labels [N]."""
-    return _read_split(FASHION.find(folder), split)
-
-
-def _read_split(place: Place, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    paths = []
+    place, paths = place if isinstance(place, Place) else FASHION.find(place), []
     for kind in ("images-idx3", "labels-idx1"):
         name = f"{_PREFIXES[split]}-{kind}-ubyte"
         packed = place.path / f"{name}.gz"
@@ -73,7 +69,7 @@ def read_clothes(place: Place) -> ImageSet:
     """Both splits as items."""
     items = []
     for side in _PREFIXES:
-        images, labels = _read_split(place, side)
+        images, labels = load_fashion(side, place)
         items += [
             Item(f"{side}-{i}", partial(Image.fromarray, image), int(label), side)
             for i, (image, label) in enumerate(zip(images, labels, strict=True))

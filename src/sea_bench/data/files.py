@@ -35,7 +35,7 @@ class SetInfo:
     source: str
     layout: str
     terms: str
-    elsewhere: Path | None = None
+    elsewhere: tuple[Path, ...] = ()
 
     @property
     def advice(self) -> str:
@@ -46,19 +46,15 @@ class SetInfo:
     def find(self, folder: str | Path | None = None) -> "Place":
         """The set's folder on this machine: the given one, or the one under ``$SEA_NN_DATA``."""
         root = os.environ.get(DATA_VARIABLE)
-        path = Path(root).expanduser() / self.folder if root else None
-        if folder is not None:
-            path = Path(folder).expanduser()
-        elif (path is None or not path.is_dir()) and self.elsewhere is not None:
-            path = self.elsewhere
-        if path is None or not path.is_dir():
-            unset = f"{DATA_VARIABLE} is not set and no folder was given"
-            raise InputError(
-                f"The data set {self.name} ({self.title}) was not found: "
-                f"{unset if path is None else f'there is no folder {path}'}. {self.advice} "
-                f"Terms: {self.terms}."
-            )
-        return Place(path, self)
+        usual = [Path(root, self.folder)] if root else []
+        places = [*usual, *self.elsewhere] if folder is None else [Path(folder)]
+        for path in map(Path.expanduser, places):
+            if path.is_dir():
+                return Place(path, self)
+        unset = f"{DATA_VARIABLE} is not set and no folder was given"
+        why = f"there is no folder {places[0]}" if places else unset
+        said = f"The data set {self.name} ({self.title}) was not found: {why}. {self.advice}"
+        raise InputError(f"{said} Terms: {self.terms}.")
 
 
 @dataclass(frozen=True)
@@ -70,12 +66,10 @@ class Place:
 
     def need(self, name: str) -> Path:
         """The path of a file or folder in it; if it is missing, say what the set looks like."""
-        path = self.path / name
+        path, info = self.path / name, self.info
         if not path.exists():
-            raise InputError(
-                f"The data set {self.info.name} is not complete: {path} is missing. "
-                f"{self.info.advice}"
-            )
+            said = f"The data set {info.name} is not complete: {path} is missing."
+            raise InputError(f"{said} {info.advice}")
         return path
 
     def list_images(self, name: str) -> list[Path]:

@@ -38,22 +38,16 @@ TINY = SetInfo(
 def read_imagenet(place: Place) -> ImageSet:
     """Validation pictures with all their boxes; the label is the ImageNet class index."""
     boxes: dict[str, list[Box]] = defaultdict(list)
-    corners = ("x1", "y1", "x2", "y2")
-    columns: dict[str, Reader] = {"file": str, **dict.fromkeys(corners, read_number)}
+    corners = dict.fromkeys(("x1", "y1", "x2", "y2"), read_number)
+    columns: dict[str, Reader] = {"file": str, **corners}
     for row in place.read_table("boxes.csv", columns):
-        x1, y1, x2, y2 = (row[key] for key in corners)
-        boxes[row["file"]].append((x1, y1, x2, y2))
-    items = tuple(
-        Item(
-            name=Path(row["file"]).stem,
-            read=partial(load_image, place.path / "images" / row["file"]),
-            label=row["class_index"],
-            boxes=tuple(boxes[row["file"]]),
-            imagenet=row["class_index"],
-        )
-        for row in place.read_table("labels.csv", {"file": str, "class_index": int})
-    )
-    return ImageSet(items, load_imagenet_labels())
+        boxes[row["file"]].append((row["x1"], row["y1"], row["x2"], row["y2"]))
+    items = []
+    for row in place.read_table("labels.csv", {"file": str, "class_index": int}):
+        file, label = row["file"], row["class_index"]
+        read = partial(load_image, place.path / "images" / file)
+        items.append(Item(Path(file).stem, read, label, boxes=tuple(boxes[file]), imagenet=label))
+    return ImageSet(tuple(items), load_imagenet_labels())
 
 
 def read_tiny_imagenet(place: Place) -> ImageSet:

@@ -75,10 +75,9 @@ class Item:
     def view(self, preprocess: Preprocess, mask: str | None = None) -> View:
         """Return the picture, a mask (by default the first) and the boxes as a model sees them."""
         picture = self.read()
-        fitted = None
-        if self.masks or mask is not None:
-            fitted = fit_mask(self.read_mask(mask), picture.size, preprocess)
-        boxes = (fit_box(box, picture.size, preprocess) for box in self.boxes)
+        size, wanted = picture.size, bool(self.masks) or mask is not None
+        fitted = fit_mask(self.read_mask(mask), size, preprocess) if wanted else None
+        boxes = (fit_box(box, size, preprocess) for box in self.boxes)
         return View(preprocess(picture), fitted, tuple(box for box in boxes if box is not None))
 
 
@@ -92,9 +91,8 @@ def fit_mask(mask: Mask, size: tuple[int, int], preprocess: Preprocess) -> Tenso
     across, down = width / size[0], height / size[1]
     window = (left * across, top * down, min(right * across, width), min(bottom * down, height))
     _, out_height, out_width = preprocess.shape
-    resized = Image.fromarray(np.ascontiguousarray(mask, np.float32)).resize(
-        (out_width, out_height), Image.Resampling.BILINEAR, box=window
-    )
+    whole, bilinear = Image.fromarray(np.ascontiguousarray(mask)), Image.Resampling.BILINEAR
+    resized = whole.resize((out_width, out_height), bilinear, box=window)
     fitted = torch.from_numpy(np.array(resized)).clamp(0, 1)
     binary = bool(((mask == 0) | (mask == 1)).all())
     return (fitted >= 0.5).float() if binary else fitted

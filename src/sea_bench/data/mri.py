@@ -81,32 +81,26 @@ def read_btd(place: Place) -> ImageSet:
 
 def _group_alike(thumbnails: NDArray[np.float64]) -> list[int]:
     """Number the groups of pictures [N, pixels] that correlate, directly or through others."""
-    groups = list(range(len(thumbnails)))
+    groups = np.arange(len(thumbnails))
     centred = thumbnails - thumbnails.mean(1, keepdims=True)
     norms = np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-9)
     alike = (centred / norms) @ (centred / norms).T >= _SAME_PICTURE
     for i, j in zip(*np.nonzero(np.triu(alike, 1)), strict=True):
-        old, new = groups[j], groups[i]
-        groups = [new if group == old else group for group in groups]
-    return groups
+        groups[groups == groups[j]] = groups[i]
+    return [int(group) for group in groups]
 
 
 def _split_groups(groups: list[int], labels: list[int]) -> list[str]:
     """Return the side of each picture: groups stay whole, labels keep their shares."""
-    generator = np.random.default_rng(0)
-    members: dict[int, list[int]] = defaultdict(list)
-    for i, group in enumerate(groups):
-        members[group].append(i)
-    sides = ["train"] * len(groups)
+    generator, test = np.random.default_rng(0), set[int]()
     for label in range(len(CLASSES)):
-        own = [group for group, among in members.items() if labels[among[0]] == label]
+        own = {group for group in groups if labels[groups.index(group)] == label}
         room = round(_TEST_SHARE * labels.count(label))
-        for group in generator.permutation(sorted(own)):
-            if len(members[group]) <= room:
-                room -= len(members[group])
-                for i in members[group]:
-                    sides[i] = "test"
-    return sides
+        for group in generator.permutation(sorted(own)).tolist():
+            if groups.count(group) <= room:
+                room -= groups.count(group)
+                test.add(group)
+    return ["test" if group in test else "train" for group in groups]
 
 
 def read_lgg(place: Place) -> ImageSet:
@@ -123,18 +117,13 @@ def read_lgg(place: Place) -> ImageSet:
                 f"{place.path / 'labels.csv'} puts the patient {row['patient']} in both splits; "
                 "slices of one patient look alike, so results would be too good."
             )
-    items = tuple(
-        Item(
-            name=row["file"],
-            read=partial(load_image, place.path / "images" / f"{row['file']}.jpg"),
-            label=row["tumour"],
-            split=row["split"],
-            group=row["patient"],
-            masks={"tumour": partial(read_mask, place.path / "masks" / f"{row['file']}.png")},
-        )
-        for row in rows
-    )
-    return ImageSet(items, CLASSES)
+    items = []
+    for row in rows:
+        read = partial(load_image, place.path / "images" / f"{row['file']}.jpg")
+        mask = partial(read_mask, place.path / "masks" / f"{row['file']}.png")
+        about = (row["tumour"], row["split"], row["patient"], {"tumour": mask})
+        items.append(Item(row["file"], read, *about))
+    return ImageSet(tuple(items), CLASSES)
 
 
 @dataclass(frozen=True)

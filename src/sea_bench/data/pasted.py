@@ -4,7 +4,7 @@ The idea of the first is that of BAM (Yang and Kim, 2019); results on these pict
 on BAM. Of two equal objects, and of a brain's slice shown twice, the second says nothing new.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -49,24 +49,19 @@ class Paste:
     across: float
     down: float
 
-    def read(self) -> Image.Image:
-        """Return the scene with the object."""
-        return self.add_to(load_image(self.scene))
-
-    def add_to(self, picture: Image.Image) -> Image.Image:
-        """Paste the object on a picture, and return it."""
+    def read(self, picture: Image.Image | None = None) -> Image.Image:
+        """Return the scene, or a picture of it that is given, with the object."""
+        picture = picture or load_image(self.scene)
         cutout, corner = self._fit(picture.size)
         picture.paste(cutout, corner, cutout)
         return picture
 
     def read_mask(self) -> Mask:
         """Return 1 where the object covers the scene by half or more, [height, width]."""
-        scene = load_image(self.scene)
-        cutout, (left, top) = self._fit(scene.size)
-        mask = np.zeros((scene.height, scene.width), np.float32)
-        covered = np.asarray(cutout.getchannel("A")) >= 128
-        mask[top : top + cutout.height, left : left + cutout.width] = covered
-        return mask
+        mask = Image.new("L", load_image(self.scene).size)
+        cutout, corner = self._fit(mask.size)
+        mask.paste(cutout.getchannel("A"), corner)
+        return (np.asarray(mask) >= 128).astype(np.float32)
 
     def _fit(self, size: tuple[int, int]) -> tuple[Image.Image, tuple[int, int]]:
         """Return the object as large as it is pasted, and its top left corner."""
@@ -140,42 +135,31 @@ def read_objects_twice(place: Place) -> ImageSet:
 
 
 def _read_both(left: Paste, right: Paste) -> Image.Image:
-    return right.add_to(left.read())
+    return right.read(left.read())
 
 
 def read_slices_twice(place: Place) -> ImageSet:
     """Every slice with a tumour twice, side by side on black; the masks are the tumours."""
-    slices = mri.read_lgg(place)
-    items = tuple(
-        replace(
-            item,
-            read=partial(_read_beside, item),
-            masks={
-                name: partial(_read_mask_beside, item, side)
-                for side, name in enumerate(("first", "second"))
-            },
-        )
-        for item in slices.items
-        if item.label == 1
-    )
-    return ImageSet(items, slices.classes)
+    slices, items = mri.read_lgg(place), []
+    for item in slices.choose(lambda item: item.label == 1):
+        sides = {"first": (0,), "second": (1,)}
+        masks = {name: partial(_read_mask_beside, item, at) for name, at in sides.items()}
+        items.append(replace(item, read=partial(_read_beside, item), masks=masks))
+    return ImageSet(tuple(items), slices.classes)
+
+
+def _lay_beside(picture: Image.Image, sides: Sequence[int] = (0, 1)) -> Image.Image:
+    """A picture at the left (0), at the right (1) or at both sides of a black square."""
+    width, height = picture.size
+    whole = Image.new(picture.mode, (2 * width, 2 * width))
+    for side in sides:
+        whole.paste(picture, (side * width, (2 * width - height) // 2))
+    return whole
 
 
 def _read_beside(item: Item) -> Image.Image:
-    """A picture twice, side by side in a black square."""
-    picture = item.read()
-    side = 2 * picture.width
-    whole = Image.new(picture.mode, (side, side))
-    for left in (0, picture.width):
-        whole.paste(picture, (left, (side - picture.height) // 2))
-    return whole
+    return _lay_beside(item.read())
 
 
-def _read_mask_beside(item: Item, side: int) -> Mask:
-    """The mask of one of the two."""
-    mask = item.read_mask()
-    height, width = mask.shape
-    whole = np.zeros((2 * width, 2 * width), np.float32)
-    top, left = (2 * width - height) // 2, side * width
-    whole[top : top + height, left : left + width] = mask
-    return whole
+def _read_mask_beside(item: Item, sides: Sequence[int]) -> Mask:
+    return np.asarray(_lay_beside(Image.fromarray(item.read_mask()), sides))
