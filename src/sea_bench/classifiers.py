@@ -79,6 +79,7 @@ class Problem:
 
 
 SEED, EPOCHS = 0, 12  # of training
+AGAIN = "Delete it, and it is trained again."
 _LITE = "efficientnet-lite0"
 PROBLEMS = {
     "btd": Problem("btd", _LITE, views=2),
@@ -106,19 +107,12 @@ def load_classifier(name: str, device: str | torch.device = "cpu") -> LoadedMode
         train_classifier(name, device)
     card, tensors = read_file(path)
     model, _, checksum = _build(network, len(card.classes))
-    try:
-        if checksum != card.pretrained:
-            raise RuntimeError("it was trained on other weights of this network")
-        part = model if card.trained == "all" else find_head(model)
-        part.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise InputError(
-            f"{path} does not fit {network} ({error}). Delete it, and it is trained again."
-        ) from error
+    if checksum != card.pretrained:
+        raise InputError(f"{path} was trained on other weights of {network}. {AGAIN}")
+    (model if card.trained == "all" else find_head(model)).load_state_dict(tensors)
     source = (
-        f"{network} for {PROBLEMS[name].data} (trained: {card.trained}): "
-        f"{card.accuracy:.1%} of {card.n_test} test pictures; "
-        f"data: {data.describe(PROBLEMS[name].data).terms}"
+        f"{network} for {PROBLEMS[name].data} (trained: {card.trained}): {card.accuracy:.1%} of "
+        f"{card.n_test} test pictures; data: {data.describe(PROBLEMS[name].data).terms}"
     )
     return LoadedModel(model.to(device).eval(), card.preprocess, card.classes, name, source)
 
@@ -139,39 +133,29 @@ def train_classifier(name: str, device: str | torch.device = "cpu") -> ModelCard
     """
     problem, device = PROBLEMS[name], torch.device(device)
     test = data.load(problem.data)
-    n_classes = len(test.classes)
-    train: list[Item] = []
-    if name == "tiny_imagenet":
-        model, preprocess, checksum = _build(problem.network, None)
+    n_classes, trained = len(test.classes), "all" if problem.network == "vgg" else "head"
+    trained = "none" if name == "tiny_imagenet" else trained
+    model, preprocess, checksum = _build(problem.network, None if trained == "none" else n_classes)
+    if problem.whole:
+        preprocess = replace(preprocess, resize=preprocess.shape[1:])
+    model = model.to(device)
+    if trained == "none":
         _select_rows(model, test.items, n_classes)
-        trained = "none"
     else:
-        model, preprocess, checksum = _build(problem.network, n_classes)
         options = {"per_scene": problem.per_scene} if problem.per_scene else {}
         train = list(data.load(problem.data, None, "train", **options))
         # Once for each scene, however many objects were pasted on it.
         train += {item.group: item.plain for item in train if item.plain}.values()
-        trained = "all" if problem.network == "vgg" else "head"
-    if problem.whole:
-        preprocess = replace(preprocess, resize=preprocess.shape[1:])
-    model = model.to(device)
-    with _seeded():
-        if trained == "all":
-            fit_network(model, *stack_items(train, preprocess, device), EPOCHS, 3e-3, SEED)
-        elif train:
-            found = extract_features(model, train, preprocess, problem.views, device, SEED)
-            head = fit_head(*found, n_classes, SEED)
-            find_head(model).load_state_dict({"weight": head.weight, "bias": head.bias})
+        with _seeded():
+            if trained == "all":
+                fit_network(model, *stack_items(train, preprocess, device), EPOCHS, 3e-3, SEED)
+            else:
+                found = extract_features(model, train, preprocess, problem.views, device, SEED)
+                head = fit_head(*found, n_classes, SEED)
+                find_head(model).load_state_dict({"weight": head.weight, "bias": head.bias})
     right = check_items(model.eval(), test.items, preprocess, device)
-    card = ModelCard(
-        name=f"{name}/{problem.network}",
-        classes=test.classes,
-        preprocess=preprocess,
-        trained=trained,
-        accuracy=float(right.float().mean()),
-        n_test=len(test),
-        pretrained=checksum,
-    )
+    accuracy, about = float(right.float().mean()), f"{name}/{problem.network}"
+    card = ModelCard(about, test.classes, preprocess, trained, accuracy, len(test), checksum)
     kept = model if trained == "all" else find_head(model)
     write_file(_locate(name), card, kept.state_dict())
     return card
@@ -241,6 +225,5 @@ def read_file(path: Path) -> tuple[ModelCard, dict[str, Tensor]]:
         return ModelCard(**known), tensors
     except (SafetensorError, TypeError, KeyError, ValueError) as error:
         raise InputError(
-            f"{path} is not a classifier of this version ({error}). Delete it, and it is trained "
-            "again."
+            f"{path} is not a classifier of this version ({error}). {AGAIN}"
         ) from error

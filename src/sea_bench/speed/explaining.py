@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sea_bench.experiments.asking import explain
 from sea_bench.experiments.experiment import Findings, Run, Table, experiment
 from sea_bench.speed.timing import crop_photographs, take_seconds
-from sea_bench.toxic_classifier import find_minilm
+from sea_bench.toxic_classifier import load_minilm
 from sea_nn.sea import SEA
 from sea_nn.vision.models import load_model
 
@@ -117,15 +117,9 @@ def members(run: Run) -> Findings:
 @experiment("speed_text", "What does SEA cost on texts?", "made here", n_inputs=1)
 def text(run: Run) -> Findings:
     """How much longer does SEA take than the passes it asks for?"""
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    folder = find_minilm()
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)  # of the head
-        model = AutoModelForSequenceClassification.from_pretrained(
-            folder, local_files_only=True, num_labels=2
-        )
+        model, tokenizer = load_minilm()
     model.eval().to(run.device)
     text = " ".join(WORDS[k % len(WORDS)] for k in range(N_WORDS))
     given = tokenizer([text] * 16, return_tensors="pt").to(run.device)
