@@ -312,7 +312,8 @@ def test_the_list_tells_what_was_run(tmp_path):
     assert [line.split()[0] for line in lines] == list(EXPERIMENTS)
     assert max(map(len, lines)) <= 80
     assert str(tmp_path) in last
-    assert lines[list(EXPERIMENTS).index("predicts_cub")].split(maxsplit=2)[1:] == ["32", "… birds"]
+    line = lines[list(EXPERIMENTS).index("predicts_cub")]
+    assert line.split(maxsplit=2)[1:] == ["32", "Does the function predict the model? birds"]
     (tmp_path / "trust.md").write_text("- inputs: 4, seed 0\n")
     assert " 4/16  Which method" in CliRunner().invoke(app, ["bench", "-o", str(tmp_path)]).output
 

@@ -35,8 +35,7 @@ def write_scores(path: Path, name: str, parts: Sequence[Compared]) -> None:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_LZMA) as file:
         for key, text in sorted({**texts, **new}.items()):
-            info = zipfile.ZipInfo(f"{key}.csv", MOMENT)
-            file.writestr(info, text, zipfile.ZIP_LZMA)
+            file.writestr(zipfile.ZipInfo(f"{key}.csv", MOMENT), text, zipfile.ZIP_LZMA)
     with write_atomically(path) as out:
         out.write(content.getvalue())
 
@@ -56,13 +55,10 @@ def read_scores(path: Path, name: str) -> tuple[list[str], list[str], dict[str, 
     first = rows[:: len(methods)]
     if len(rows) != len(first) * len(methods):
         raise InputError(f"{name} in {path} should have a row for each input and method")
-    metrics = [key for key in rows[0] if key not in ABOUT]
-    values = {
-        metric: torch.tensor([float(row[metric]) for row in rows], dtype=torch.float64).view(
-            len(first), len(methods)
-        )
-        for metric in metrics
-    }
+    values = {}
+    for metric in (key for key in rows[0] if key not in ABOUT):
+        found = torch.tensor([float(row[metric]) for row in rows], dtype=torch.float64)
+        values[metric] = found.view(len(first), len(methods))
     return [row["name"] or row["input"] for row in first], methods, values
 
 

@@ -21,6 +21,7 @@ from sea_bench.experiments.maps import CLASS_MAPS, Explainer, learn_class_maps
 from sea_bench.experiments.measurements import measure
 from sea_bench.experiments.metrics import find_metric
 from sea_bench.experiments.store import hash_weights
+from sea_bench.training import stack_items
 from sea_nn.errors import InputError
 from sea_nn.metrics import Scores
 from sea_nn.metrics.scoring import RANDOM
@@ -31,33 +32,24 @@ SEPARATE = ("scores", "robustness", "dependence")
 
 def compare_maps(experiment: Comparison, run: Run) -> Findings:
     """Choose inputs and measure them block by block."""
-    part = experiment
-    if run.ours:
-        if not any(one.budget for one in experiment.maps):
-            raise InputError(
-                f"{experiment.name} has no map with a budget, so --ours leaves nothing"
-            )
-        part = replace(experiment, maps=tuple(one for one in experiment.maps if one.budget))
+    maps = tuple(one for one in experiment.maps if one.budget or not run.ours)
+    if not maps:
+        raise InputError(f"{experiment.name} has no map with a budget, so --ours leaves nothing")
+    part = replace(experiment, maps=maps)
     run.tell("choosing inputs; the classifier is trained, if there is none", 0, run.count)
     inputs = choose_inputs(part, run.count, run.device, run.seed)
     explainer = Explainer(part, inputs, run.seed)
     explainer = replace(explainer, class_maps=prepare_class_maps(explainer, run))
     scores = _measure(explainer, run)
-    classes = map(inputs.loaded.label, inputs.targets)
-    names = list(zip((item.name for item in inputs.items), classes, strict=True))
+    told = zip(inputs.items, inputs.targets, strict=True)
+    names = [(item.name, inputs.loaded.label(target)) for item, target in told]
     which = "those classified right" if experiment.correct else "right and wrong ones alike"
     notes = [*inputs.facts, f"inputs are {which}, in a random order"]
     notes += [f"classes: {', '.join(experiment.classes)}"] if experiment.classes else []
     notes += experiment.notes
     notes += [f"the paper measured on: {experiment.paper_data}"] if experiment.paper_data else []
-    compared = Compared(
-        scores,
-        experiment.against,
-        ours=experiment.ours,
-        aside=experiment.aside,
-        paper=experiment.paper,
-        names=names,
-    )
+    own = {name: getattr(experiment, name) for name in ("ours", "aside", "paper")}
+    compared = Compared(scores, experiment.against, names=names, **own)
     return Findings([compared], notes, len(inputs))
 
 
@@ -71,18 +63,18 @@ def prepare_class_maps(explainer: Explainer, run: Run) -> dict[str, dict[int, Te
     classes = [images.classes.index(name) for name in experiment.classes]
 
     def learn() -> dict[str, Tensor]:
-        by_class = {}
+        by_class, made = {}, {}
         for number in classes:
             run.tell(f"learning the class {images.classes[number]}", 0, len(inputs))
             own = images.choose(lambda item: item.label == number)  # noqa: B023
             chosen = own.sample(min(experiment.n_train, len(own)), explainer.seed)
-            pictures = [inputs.loaded.preprocess(item.read()) for item in chosen]
-            x = torch.stack(pictures).to(inputs.device)
+            x, _ = stack_items(chosen, inputs.loaded.preprocess, inputs.device)
             target = torch.full((len(x),), number, device=x.device)
             by_class[number] = explainer.compute_members(x, target)
         learned = learn_class_maps(experiment, by_class)
-        pairs = ((i, learned[label]) for i, label in enumerate(wanted))
-        return {f"{i} {k}": one for i, found in pairs for k, one in found.items()}
+        for i, label in enumerate(wanted):
+            made |= {f"{i} {k}": one for k, one in learned[label].items()}
+        return made
 
     settings = {**describe_settings(explainer, run), "what": "class maps"}
     tensors = run.remember(settings, 0, (), learn)
@@ -116,18 +108,15 @@ def _measure(explainer: Explainer, run: Run) -> Scores:
         batch = inputs.read(range(start, min(start + experiment.blocks, len(inputs))))
         by_part, reused = list[list[Scores]](), True
         for one, told in zip(explainers, settings, strict=True):
-            keys = [
-                run.make_key(told, start + row, *batch.list_content(row))
-                for row in range(len(batch))
-            ]
-            known = [] if run.fresh else [_load(run, key) for key in keys]
-            ready = [each for each in known if each is not None]
+            content = map(batch.list_content, range(len(batch)))
+            keys = [run.make_key(told, start + row, *own) for row, own in enumerate(content)]
+            ready = [] if run.fresh else _load(run, keys)
             if len(ready) < len(keys):
                 scores, reused = measure(one, batch), False
                 for row, key in enumerate(keys):
                     _save(scores, row, run, key)
                 # As the store gives it back, so that nothing depends on what was remembered.
-                ready = [each for key in keys if (each := _load(run, key)) is not None]
+                ready = _load(run, keys)
             by_part.append([each for each, _ in ready])
             run.machines.update(dict.fromkeys((machine for _, machine in ready), 1))
         run.reused["inputs"] += reused * len(batch)
@@ -167,17 +156,12 @@ def _join_maps(experiment: Comparison, parts: Sequence[Scores]) -> Scores:
     methods = [name for part in parts for name in part.methods]
     wanted = (*(one.label for one in experiment.maps), RANDOM)
     columns = [methods.index(name) for name in wanted]
-    notes = [part.notes for part in parts]
-    return replace(
-        parts[0],
-        methods=wanted,
-        values={
-            name: torch.cat([part.values[name] for part in parts], 1)[:, columns]
-            for name in parts[0].values
-        },
-        curves={},
-        notes={k: tuple(dict.fromkeys(t for n in notes for t in n.get(k, ()))) for k in notes[0]},
-    )
+    values, notes = {}, {}
+    for name in parts[0].metrics:
+        values[name] = torch.cat([part.values[name] for part in parts], 1)[:, columns]
+        said = dict.fromkeys(note for part in parts for note in part.notes.get(name, ()))
+        notes |= {name: tuple(said)} if name in parts[0].notes else {}
+    return replace(parts[0], methods=wanted, values=values, curves={}, notes=notes)
 
 
 def _save(scores: Scores, row: int, run: Run, key: str) -> None:
@@ -187,19 +171,13 @@ def _save(scores: Scores, row: int, run: Run, key: str) -> None:
     run.store.write(key, tensors, {**facts, "machine": run.here})
 
 
-def _load(run: Run, key: str) -> tuple[Scores, str] | None:
-    """One input's scores and the machine that they were measured on."""
-    found = run.store.read(key)
-    if found is None:
-        return None
-    tensors, facts = found
-    if not {"methods", "metrics", "notes", "machine"} <= set(facts):
-        return None
-    names = facts["metrics"]
-    scores = Scores(
-        tuple(facts["methods"]),
-        {name: find_metric(name) for name in names},
-        {name: tensors[f"values {name}"].unsqueeze(0) for name in names},
-        notes={name: tuple(said) for name, said in facts["notes"].items()},
-    )
-    return scores, facts["machine"]
+def _load(run: Run, keys: Sequence[str]) -> list[tuple[Scores, str]]:
+    """The scores of inputs that are remembered, and the machines that measured them."""
+    ready = []
+    for tensors, facts in filter(None, map(run.store.read, keys)):
+        metrics = {name: find_metric(name) for name in facts["metrics"]}
+        values = {name: tensors[f"values {name}"][None] for name in metrics}
+        notes = {name: tuple(said) for name, said in facts["notes"].items()}
+        scores = Scores(tuple(facts["methods"]), metrics, values, notes=notes)
+        ready.append((scores, facts["machine"]))
+    return ready

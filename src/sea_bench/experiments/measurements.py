@@ -56,28 +56,18 @@ def _score(explainer: Explainer, batch: Batch) -> Scores:
     maps, seconds = explainer.explain_timed(batch.x, batch.target)
     graded = any(metric.name.startswith("jaccard") for metric in metrics)
     masks = batch.masks if batch.masks is None or graded else batch.masks >= 0.5
-    scores = score_maps(
-        inputs.loaded.model,
-        batch.x,
-        batch.target,
-        maps,
-        metrics,
-        masks=masks,
-        bounds=inputs.bounds,
-        seed=explainer.seed,
-        first=batch.number,
-        allow_zero=True,
-    )
+    given = (inputs.loaded.model, batch.x, batch.target, maps, metrics)
+    draws = {"seed": explainer.seed, "first": batch.number}
+    scores = score_maps(*given, masks=masks, bounds=inputs.bounds, allow_zero=True, **draws)
     price = {one.label: count_evaluations(one, batch.x.shape[1:]) for one in experiment.maps}
     known: dict[str, Mapping[str, float]] = {"evaluations": price, "seconds": seconds}
     values = dict(scores.values)
-    gain = compute_gain(values)
     for name in experiment.metrics:
-        if name == GAIN and gain is not None:
-            values[GAIN] = gain
-        elif name not in values:
+        if name in known:
             row = torch.tensor([float(known[name].get(label, 0)) for label in scores.methods])
             values[name] = row.double().expand(len(batch), -1)
+        elif name == GAIN and (gain := compute_gain(values)) is not None:
+            values[GAIN] = gain
     order = {name: find_metric(name) for name in experiment.metrics}
     return replace(scores, metrics=order, values=values)
 
@@ -85,16 +75,14 @@ def _score(explainer: Explainer, batch: Batch) -> Scores:
 def measure_time(explainer: Explainer, batch: Batch) -> Rows:
     """Time every map, for one input alone and in the block."""
     rows = {}
+    alone = [slice(i, i + 1) for i in range(len(batch))]
     for one in [*explainer.experiment.maps, Map(RANDOM, "member", ())]:
         # The first call pays for what later ones find ready (threads, kernels).
-        _time(one, explainer, batch, slice(0, 1))
-        single = [
-            min(_time(one, explainer, batch, slice(i, i + 1)) for _ in range(REPEATS))
-            for i in range(len(batch))
-        ]
+        _time(one, explainer, batch, alone[0])
+        tries = [[_time(one, explainer, batch, row) for _ in range(REPEATS)] for row in alone]
         whole = _time(one, explainer, batch, slice(None)) / len(batch)
         rows[one.label] = {
-            "seconds_single": torch.tensor(single),
+            "seconds_single": torch.tensor(tries).amin(1),
             "seconds_batched": torch.full((len(batch),), whole),
         }
     return rows
@@ -128,12 +116,11 @@ def measure_lipschitz(explainer: Explainer, batch: Batch) -> Rows:
             draws = [random_map((len(x), *shape[2:]), seed, batch.number) for seed in seeds]
             noise = torch.stack(draws, 1).to(x.device)
         scorer = merge(one, found, heatmaps=noise, keep_scorer=True).scorer
-        if scorer is None:
-            raise InputError(f"{one.label} learns no function, so it has no Lipschitz constant")
+        assert scorer is not None  # it was asked for
         with torch.no_grad():
-            device = next(scorer.parameters()).device
-            ends = [torch.full((len(batch), scorer.n), v, device=device) for v in (0.0, 1.0)]
-            low, high = (scorer(end.double()) for end in ends)
+            some = next(scorer.parameters())
+            ends = [some.new_full((len(batch), scorer.n), v).double() for v in (0, 1)]
+            low, high = map(scorer, ends)
         exact = lipschitz(scorer).detach()
         sampled = estimate_lipschitz(scorer, experiment.pairs, explainer.seed).detach()
         rows[one.label] = {

@@ -94,14 +94,8 @@ def spacing(k: int) -> Metric:
         apart = torch.cdist(points, points).sum((-1, -2))
         return MetricValues(apart / max(count * (count - 1), 1))
 
-    return Metric(
-        f"spacing@{k}",
-        "higher",
-        _SPAN,
-        f"How far apart the {k} most relevant pixels lie, in pixels.",
-        frozenset({"image"}),
-        compute,
-    )
+    said = f"How far apart the {k} most relevant pixels lie, in pixels."
+    return Metric(f"spacing@{k}", "higher", _SPAN, said, frozenset({"image"}), compute)
 
 
 def mass_equal_sharpness(like: str) -> Metric:
@@ -140,11 +134,6 @@ def smallest(wish: str, perturbation: str) -> Metric:
         step = torch.arange(SMALL_STEPS + 1, device=done.device)
         return MetricValues(torch.where(done, step, SMALL_STEPS).amin(-1) / SMALL_STEPS)
 
-    return Metric(
-        f"smallest_{wish}:{perturbation}",
-        "lower",
-        _SHARE,
-        f"The smallest share of positions {_WISHES[wish]}, in steps of 1/{SMALL_STEPS}.",
-        frozenset({"model"}),
-        compute,
-    )
+    name, needs = f"smallest_{wish}:{perturbation}", frozenset({"model"})
+    said = f"The smallest share of positions {_WISHES[wish]}, in steps of 1/{SMALL_STEPS}."
+    return Metric(name, "lower", _SHARE, said, needs, compute)

@@ -1,6 +1,7 @@
 """A result as a page of tables in Markdown."""
 
 import math
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,14 +38,10 @@ def write_page(
         command: that runs it again.
         trial: whether it has fewer inputs than a published result.
     """
-    lines = [f"# {experiment.title}", "", *wrap(experiment.question), ""]
+    lines, said = [f"# {experiment.title}", "", *wrap(experiment.question), ""], ""
     if trial:
-        lines += [
-            f"**A trial with fewer inputs than the {experiment.n_inputs} of a published result: "
-            "too few to conclude anything.**",
-            "",
-        ]
-    said = ""
+        few = f"A trial with fewer inputs than the {experiment.n_inputs} of a published result"
+        lines += [f"**{few}: too few to conclude anything.**", ""]
     for part in findings.parts:
         if part.title:
             lines += [f"## {part.title}", ""]
@@ -61,12 +58,8 @@ def write_page(
             lines += [*about.splitlines(), ""]
             said = about
     lines += [MADE, "", f"`{command}`", "", *wrap(f"{INPUTS}{count}, seed {run.seed}")]
-    notes = []
-    if not trial and count < experiment.n_inputs:
-        notes.append(
-            f"that is all the data have of them, fewer than {experiment.n_inputs}: the intervals "
-            "are wide"
-        )
+    few = f"that is all the data have of them, fewer than {experiment.n_inputs}: the intervals "
+    notes = [f"{few}are wide"] if not trial and count < experiment.n_inputs else []
     notes.append(f"made on {', and '.join(run.machines) or run.here}; version {run.version}")
     notes += findings.notes
     for part in findings.parts:
@@ -95,26 +88,17 @@ def write_interval(values: Tensor) -> str:
 
 def count_published(folder: str | Path, name: str) -> int | None:
     """Return how many inputs the result in a folder has, or None if there is none."""
-    try:
-        text = (Path(folder) / f"{name}.md").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    for line in text.splitlines():
-        if line.startswith(INPUTS):
-            return int(line[len(INPUTS) :].partition(",")[0])
-    return None
+    page = Path(folder) / f"{name}.md"
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    found = re.search(f"^{INPUTS}([0-9]+)", text, re.MULTILINE)
+    return None if found is None else int(found[1])
 
 
 def wrap(text: str) -> list[str]:
     """Break a paragraph or a bullet point into lines that can be read as plain text."""
     indent = "  " if text.startswith("- ") else ""
-    return textwrap.wrap(
-        text,
-        TEXT_WIDTH,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    whole = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(text, TEXT_WIDTH, subsequent_indent=indent, **whole)
 
 
 def _choose_columns(scores: Scores) -> Iterator[list[str]]:
@@ -141,16 +125,15 @@ def _tabulate_scores(part: Compared, names: Sequence[str]) -> list[str]:
         for k, method in enumerate(scores.methods):
             mean, half = float(estimate.mean[k]), float(estimate.high[k] - estimate.low[k]) / 2
             digits = _digits(mean)
-            if name in PRICES:
-                column.append(f"{mean:.3g}" if mean < 1000 else f"{mean:.0f}")
-                continue
-            if math.isnan(mean):
-                column.append("–")
-                continue
             text = f"{mean:.{digits}f} ± {half:.{digits}f}"
             text = f"**{text}**" if method == best else text
-            mark = _compare(metric, float(apart.low[k]), float(apart.high[k]))
-            column.append(text if method == part.against else text + mark)
+            if name in PRICES:
+                text = f"{mean:.3g}" if mean < 1000 else f"{mean:.0f}"
+            elif math.isnan(mean):
+                text = "–"
+            elif method != part.against:
+                text += _compare(metric, float(apart.low[k]), float(apart.high[k]))
+            column.append(text)
         columns.append(column)
         if paper:
             given = (f"{paper[method]:g}" if method in paper else "" for method in scores.methods)
@@ -178,10 +161,9 @@ def _rank_ours(part: Compared) -> list[str]:
         short = name.partition(":SEA")[0]
         rows.append([f"{short} {metric.arrow}", f"{best} {value:.{_digits(value)}f}", *cells])
     said = (
-        "Against the best of the others in each column, "
-        f"which is named: paired difference [95 % interval]. {', '.join(ours)} are "
-        "not compared with each other. **First**: clearly better; *behind*: clearly worse; "
-        "plain: not told apart."
+        "Against the best of the others in each column, which is named: paired difference [95 % "
+        f"interval]. {', '.join(ours)} are not compared with each other. **First**: clearly better;"
+        " *behind*: clearly worse; plain: not told apart."
     )
     return [*wrap(said), "", *tabulate(["column", "best of the others", *ours], rows)]
 

@@ -77,17 +77,9 @@ def run_experiment(
     if seed < 0:
         raise InputError(f"seed must be a whole number from 0; got {seed}")
     wanted = experiment.n_inputs if count is None else count
-    run = Run(
-        experiment.name,
-        experiment.version,
-        wanted,
-        Store(find_cache("bench") if cache is None else cache),
-        seed=seed,
-        device=find_device(device),
-        fresh=fresh,
-        ours=ours,
-        tell=tell,
-    )
+    about = (experiment.name, experiment.version, wanted)
+    store, place = Store(find_cache("bench") if cache is None else cache), find_device(device)
+    run = Run(*about, store, seed, place, fresh, ours, tell)
     if isinstance(experiment, Comparison):
         findings = compare_maps(experiment, run)
     else:
@@ -113,7 +105,7 @@ def run_experiment(
 def find_device(device: str) -> torch.device:
     """The device of this name; "auto" for a GPU where there is one."""
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         found = torch.device(device)
     except RuntimeError as error:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
 from sea_nn.cli.options import Table, check_device, check_folder, option
 from sea_nn.cli.terminal import open_bar, say, show
@@ -88,12 +89,13 @@ def bench(o: Bench) -> None:
 
 
 def _list(folder: Path) -> None:
-    """A line for each experiment."""
+    """A line for each experiment; the name says what a title that is cut does not."""
     from sea_bench.catalogue import EXPERIMENTS
     from sea_bench.experiments.pages import count_published
 
     for one in EXPERIMENTS.values():
         done = count_published(folder, one.name)
         count = str(one.n_inputs) if done is None else f"{done}/{one.n_inputs}"
-        say(f"{one.name:22} {count:>7}  {one.title}")
+        title = shorten(one.title, 48, placeholder=" …")
+        say(f"{one.name:22} {count:>7}  {title}")
     say(f"Numbers are inputs of a published page; before / those that {show(folder)} has.")
