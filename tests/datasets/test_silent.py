@@ -17,6 +17,7 @@ from scripts import attack
 from scripts.attack import Linear, explain, to_tensor, write_source
 from sea_nn import SEA, read_dataset
 from sea_nn.datasets.fingerprint import fingerprint, fingerprint_model
+from sea_nn.datasets.items import Reader
 from sea_nn.datasets.sources import open_source
 from sea_nn.datasets.storage import rows_path
 from sea_nn.errors import InputError
@@ -158,7 +159,7 @@ def test_pipes_devices_and_circles_end(tmp_path):
     for name in ("l1", "l2"):
         (tmp_path / "d" / name).symlink_to(".")
     for source in (tmp_path / "d", f"{tmp_path}/d/**/a.png"):
-        assert len(open_source(source, preprocess=to_tensor)) == 1
+        assert len(open_source(source, Reader(to_tensor))) == 1
 
 
 HEAD = b"a,b,c,d,e,f"

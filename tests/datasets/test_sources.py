@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from sea_nn import SEA, explain_dataset, read_dataset
+from sea_nn.datasets.items import Reader
 from sea_nn.datasets.sources import open_source
 from sea_nn.datasets.summary import write_pages
 from sea_nn.errors import InputError, KindError
@@ -32,7 +33,7 @@ def pictures(tmp_path):
 
 
 def test_a_folder_of_pictures_names_files_and_labels_by_folder(pictures):
-    source = open_source(pictures, preprocess=PREPROCESS, label_names=("Dog", "Cat"))
+    source = open_source(pictures, Reader(PREPROCESS, ("Dog", "Cat")))
     assert list(source.ids) == ["cat/a.png", "cat/b.png", "dog/c.png"]
     assert source.read(2).label == 0
     assert source.read(0).label == 1
@@ -46,15 +47,15 @@ def test_what_matches_is_an_input_but_for_hidden_files_and_results(pictures):
     (out / "manifest.json").write_text("{}")
     Image.new("L", (3, 3)).save(out / "summary" / "class_1.png")
     Image.new("L", (3, 3)).save(pictures / ".hidden.png")
-    assert len(open_source(pictures, preprocess=PREPROCESS)) == 3
-    assert len(open_source(str(pictures / "cat" / "*.png"), preprocess=PREPROCESS)) == 2
+    assert len(open_source(pictures, Reader(PREPROCESS))) == 3
+    assert len(open_source(str(pictures / "cat" / "*.png"), Reader(PREPROCESS))) == 2
 
 
 def test_a_broken_picture_changes_the_fingerprint_and_fails_alone(pictures):
-    before = open_source(pictures, preprocess=PREPROCESS)
+    before = open_source(pictures, Reader(PREPROCESS))
     size = (pictures / "cat" / "b.png").stat().st_size
     (pictures / "cat" / "b.png").write_bytes(bytes(size))
-    source = open_source(pictures, preprocess=PREPROCESS)
+    source = open_source(pictures, Reader(PREPROCESS))
     assert before.fingerprint([1]) != source.fingerprint([1])
     with pytest.raises(InputError):
         source.read(1)
@@ -85,7 +86,7 @@ def test_a_folder_of_volumes_is_explained(tmp_path):
 def test_a_table_of_paths(pictures, tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("path,label\npictures/cat/a.png,1\npictures/none.png,0\n")
-    source = open_source(table, preprocess=PREPROCESS)
+    source = open_source(table, Reader(PREPROCESS))
     assert source.read(0).label == 1
     with pytest.raises(InputError):
         source.read(1)
@@ -99,7 +100,7 @@ def test_a_table_of_features(tmp_path, suffix):
     else:
         columns = {"age": [1.5, 3], "height": [2, None], "label": ["cat", None]}
         pa.parquet.write_table(pa.table({"id": ["a", "b"], **columns}), path)
-    source = open_source(path, label_names=("dog", "cat"))
+    source = open_source(path, Reader(label_names=("dog", "cat")))
     assert list(source.ids) == ["a", "b"]
     assert source.read(0).x.tolist() == [1.5, 2.0]
     assert [source.read(i).label for i in range(2)] == [1, None]
@@ -150,8 +151,8 @@ def test_a_data_set_that_numbers_classes_otherwise_is_read_by_their_names():
         def __getitem__(self, index):
             return {"image": Image.new("L", (9, 9), 40 * index), "label": index}
 
-    assert open_source(Fake(), preprocess=PREPROCESS).read(1).label == 1
-    by_name = open_source(Fake(), preprocess=PREPROCESS, label_names=("cat", "emu", "dog"))
+    assert open_source(Fake(), Reader(PREPROCESS)).read(1).label == 1
+    by_name = open_source(Fake(), Reader(PREPROCESS, ("cat", "emu", "dog")))
     assert [by_name.read(i).label for i in range(2)] == [2, 0]
     assert by_name.read(1).x.shape == (1, 8, 8)
 

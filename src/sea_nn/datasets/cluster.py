@@ -93,7 +93,7 @@ def run_on_ray(
 
         def hire() -> None:
             name = next(names)
-            actor = kind.remote(sent, name)
+            actor = kind.remote(sent)
             running[actor.join.remote()] = name, actor
 
         for _ in range(min(workers, len(tasks))):
@@ -145,13 +145,13 @@ class _RayWorker(Worker):
 
     def join(self) -> None:
         """Make ready."""
-        job, host, model = self.job, platform.node(), self.job.sea.forward_func
+        job, model = self.job, self.job.sea.forward_func
         try:
             job.manifest.check_there(job.out)
         except LostError as error:
             raise InputError(
-                f"{host} does not see the run's folder {job.out}: choose one on storage that all "
-                "machines share"
+                f"{platform.node()} does not see the run's folder {job.out}: choose one on storage "
+                "that all machines share"
             ) from error
         if job.manifest.device == "cuda" and isinstance(model, nn.Module):
             model.to("cuda")  # the one that Ray gave to this process

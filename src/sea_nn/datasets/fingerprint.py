@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import types
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,11 @@ def fingerprint_model(model: Callable[..., Any]) -> dict[str, str]:
     """Hashes of a model's weights, buffers and code with constants; a function has the last."""
     if not isinstance(model, nn.Module):
         return {"code": fingerprint(model)}
-    weights, buffers = list(model.named_parameters()), list(model.named_buffers())
-    told = {id(t): (place, t) for place, (_, t) in enumerate([*weights, *buffers])}
+    parts = {"weights": [*model.named_parameters()], "buffers": [*model.named_buffers()]}
+    tensors = [tensor for named in parts.values() for _, tensor in named]
+    told = {id(tensor): (place, tensor) for place, tensor in enumerate(tensors)}
     return {
-        "weights": _hash(f"{name} {hash_tensor(tensor)}" for name, tensor in weights),
-        "buffers": _hash(f"{name} {hash_tensor(tensor)}" for name, tensor in buffers),
+        **{part: _hash(f"{n} {hash_tensor(t)}" for n, t in named) for part, named in parts.items()},
         "code": _hash(_tell(model, told)),
     }
 
@@ -88,10 +89,9 @@ def _take_apart(value: Any) -> Iterable[Any]:
         if isinstance(value, kinds):
             parts: Iterable[Any] = take_apart(value)
             return parts
-    try:
+    state = None
+    with suppress(Exception):  # a lock, a handle: nothing that decides a result
         state = value.__getstate__()
-    except Exception:  # a lock, a handle: nothing that decides a result
-        state = None
     return type(value), None if state is value else state
 
 
@@ -100,36 +100,30 @@ def _list_function(function: types.FunctionType) -> Iterator[Any]:
     yield function.__name__
     if _is_known(function):
         return
-    code, outside = function.__code__, function.__globals__
+    code, names = function.__code__, _list_names(function.__code__)
     yield from (code, function.__defaults__, function.__kwdefaults__)
-    names = _list_names(code)
-    assigned = _find_assigned(code, "STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF")
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        if name not in assigned:
-            yield _drop_counters(getattr(cell, "cell_contents", None))
-    for name in names:
-        found = None if name in assigned else outside.get(name)
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    known = {name: function.__globals__.get(name) for name in names}
+    known |= {name: getattr(cell, "cell_contents", None) for name, cell in cells}
+    for name in _find_assigned(code, "STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"):
+        known.pop(name, None)
+    for found in known.values():
         if isinstance(found, types.ModuleType) and not _is_library(found.__name__):
             yield from (getattr(found, own, None) for own in names)
-        else:
-            yield _drop_counters(found)
+        elif not _is_counter(found):
+            yield found
 
 
-def _drop_counters(value: Any) -> Any:
-    """What a function refers to; a list of numbers there is somebody's counter."""
+def _is_counter(value: Any) -> bool:
+    """Whether it is a list of numbers, which a function that refers to it only counts with."""
     numbers = value.values() if isinstance(value, dict) else value
-    counts = isinstance(value, list | dict | set) and all(
-        isinstance(v, int | float) for v in numbers
-    )
-    return None if counts else value
+    return isinstance(value, list | dict | set) and all(isinstance(v, int | float) for v in numbers)
 
 
 def _list_class(cls: type) -> Iterator[Any]:
     """The methods and constants that a class has of its own or of the caller's other classes."""
     yield cls.__name__
-    for base in cls.__mro__:
-        if base is object or _is_known(base):
-            continue
+    for base in (base for base in cls.__mro__ if not _is_known(base)):
         for name, part in sorted(vars(base).items()):
             plain = isinstance(part, PARTS) and not name.startswith("__")
             if callable(part) or plain:
@@ -143,8 +137,7 @@ def _list_module(module: nn.Module) -> Iterator[Any]:
     for name, value in sorted(vars(module).items()):
         if name not in INTERNAL and name not in state:
             yield from (name, value)
-    yield list(module._forward_hooks.values())
-    yield list(module._forward_pre_hooks.values())
+    yield from (list(module._forward_hooks.values()), list(module._forward_pre_hooks.values()))
     yield from (dict(module.named_children()), module._parameters, module._buffers)
 
 

@@ -59,9 +59,9 @@ class Source:
     def __post_init__(self) -> None:
         if len(self.ids) == 0:
             raise InputError(f"{self.name} holds no inputs")
-        if len(set(self.ids)) < len(self.ids):
-            (twice, _), *_ = Counter(self.ids).most_common(1)
-            raise InputError(f"ids must be unique; {twice!r} names more than one input")
+        (most, times), *_ = Counter(self.ids).most_common(1)
+        if times > 1:
+            raise InputError(f"ids must be unique; {most!r} names more than one input")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -111,16 +111,17 @@ class Reader:
         """Return the input and its label."""
         label: Any = None
         if isinstance(entry, Mapping):
-            keys = [key for key in IMAGE_KEYS if key in entry]
-            if not keys:
+            column = find_column(entry, self.label_column)
+            label = None if column is None else entry[column]
+            found = next((key for key in IMAGE_KEYS if key in entry), None)
+            if found is None:
                 raise InputError(
                     f"an item has the keys {', '.join(map(str, entry))}; the input is looked for "
                     f"under {', '.join(IMAGE_KEYS)}"
                 )
-            key = find_column(entry, self.label_column)
-            entry, label = entry[keys[0]], None if key is None else entry[key]
+            entry = entry[found]
         elif isinstance(entry, tuple | list) and len(entry) in (1, 2):
-            entry, label = entry[0], entry[1] if len(entry) == 2 else None
+            entry, label = (*entry, None)[:2]
         return Item(self.to_tensor(entry), self.find_label(label))
 
     def find_label(self, label: Any) -> int | None:
@@ -128,22 +129,22 @@ class Reader:
 
         None where it is not known; by a wide custom that is also what -1 means.
         """
-        if isinstance(label, Tensor | np.ndarray | np.generic):
-            if len(label.reshape(-1)) != 1:
-                raise ItemError("class", f"a label is one class; it is of {list(label.shape)}")
-            label = label.item()
-        text = "" if label is None else str(label).strip().removesuffix(".0")
+        value = np.asarray(label.cpu() if isinstance(label, Tensor) else label)
+        if value.size != 1:
+            raise ItemError("class", f"a label is one class; it is of {list(value.shape)}")
+        text = str(value.item()).strip().removesuffix(".0")
         if text.casefold() in MISSING:
             return None
         names = [plain_name(name) for name in self.label_names or ()]
-        count = len(names) or MOST_CLASSES
+        own, count = self.own_names or (), len(names) or MOST_CLASSES
         if text.lstrip("-").isdecimal():
             number = int(text) if len(text) < 20 else count
-            if self.own_names is None or not 0 <= number < len(self.own_names):
-                if 0 <= number < count:
-                    return number
+            if 0 <= number < len(own):
+                text = own[number]
+            elif 0 <= number < count:
+                return number
+            else:
                 raise ItemError("class", f"label {text[:20]} is none of 0 to {count - 1}")
-            text = self.own_names[number]
         if plain_name(text) in names:
             return names.index(plain_name(text))
         if names:
@@ -192,10 +193,10 @@ def _to_picture(value: Tensor) -> Any:
     """Pixels, uint8 [H, W], [H, W, 3] or [C, H, W], as a Pillow image."""
     from PIL import Image
 
-    if value.ndim == 3 and value.shape[0] in (1, 3) and value.shape[2] not in (1, 3):
-        value = value.permute(1, 2, 0)
-    if value.ndim == 3 and value.shape[2] == 1:
-        value = value[..., 0]
-    if value.ndim not in (2, 3):
+    if value.ndim == 2:
+        value = value.unsqueeze(2)
+    if value.ndim != 3:
         raise InputError(f"pixels must be [H, W], [H, W, 3] or [C, H, W]; got {list(value.shape)}")
-    return Image.fromarray(value.contiguous().numpy()).convert("RGB")
+    if value.shape[0] in (1, 3) and value.shape[2] not in (1, 3):
+        value = value.permute(1, 2, 0)
+    return Image.fromarray(value.squeeze(2).contiguous().numpy()).convert("RGB")

@@ -13,32 +13,22 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from sea_nn.config import SEAConfig
+from sea_nn.datasets import storage
 from sea_nn.datasets.fingerprint import fingerprint
 from sea_nn.datasets.items import Source
-from sea_nn.datasets.storage import (
-    BLANK,
-    MANIFEST,
-    DamagedError,
-    list_committed,
-    read_inputs,
-    read_rows,
-    read_sealed,
-    write_inputs,
-    write_sealed,
-)
+from sea_nn.datasets.storage import BLANK, MANIFEST, DamagedError
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.fields import VERSIONS
 from sea_nn.features import Kind, find_kind
 from sea_nn.sea import SEA
 
 FORMAT, VERSION = "sea_nn.dataset", 4
-LARGE = 10_000  # numbers in an input from which on small batches are as good as large ones
 SOME = 3  # things given as examples in a message
 Precision = Literal["float16", "uint8", "float32"]
 
@@ -113,7 +103,7 @@ class Manifest:
     def write(self, out: Path) -> None:
         """Write it to its place in a run's folder."""
         facts = {"format": FORMAT, "version": VERSION, **asdict(self), "seal": BLANK}
-        write_sealed(out / MANIFEST, json.dumps(facts, indent=2).encode())
+        storage.write_sealed(out / MANIFEST, json.dumps(facts, indent=2).encode())
 
     @classmethod
     def read(cls, out: Path) -> Manifest:
@@ -136,17 +126,17 @@ class Manifest:
                 f"{path} is {written[0]} {written[1]}, and this version of sea-nn reads {FORMAT} "
                 f"{VERSION}: read it with the version that wrote it, or explain again"
             )
-        read_sealed(path)
+        storage.read_checked(path)
         del facts["seal"]
         return cls(**facts)
 
     def check_there(self, out: Path) -> None:
         """Raise a ``LostError`` if the folder does not hold this run any more."""
+        found = "another run's results are there"
         try:
             if Manifest.read(out).created == self.created:
                 return
-            found = "another run's results are there"
-        except (InputError, OSError) as error:
+        except InputError as error:
             found = str(error)
         raise say_lost(out, found)
 
@@ -170,38 +160,36 @@ def begin(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Ma
     Raises:
         InputError: settings, model or inputs differ, and how.
     """
-    inputs: dict[str, list[Any]] = {
-        "id": list(source.ids),
-        "path": list(source.paths or [None] * len(source)),
-        "digest": list(source.digests),
-    }
+    paths = source.paths or [None] * len(source)
+    inputs = {"id": [*source.ids], "path": [*paths], "digest": [*source.digests]}
     old, before = new, dict[str, list[Any]]()
     with suppress(DamagedError):  # its rows say themselves what run they are of
         if (folder / MANIFEST).exists():
             old = Manifest.read(folder)
     with suppress(DamagedError):
-        before = read_inputs(folder)
+        before = storage.read_inputs(folder)
     if old is new:
-        for shard in list_committed(folder):
+        for shard in storage.list_committed(folder):
             with suppress(DamagedError):
-                facts = read_rows(folder, shard, ["index"])[1]
+                facts = storage.read_rows(folder, shard, ["index"])[1]
                 if not new.bind(shard, source).items() <= facts.items():
                     raise InputError(
                         f"{folder} holds rows of another run, or of other inputs, and no "
                         f"{MANIFEST} that can be read; choose another folder"
                     )
         new.write(folder)
-    different = compare(old, new)
-    if before and old is not new:
-        different += _compare_inputs(folder, before, source, retry_errors)
-    if different:
-        raise InputError(
-            f"{folder} holds a run of something else, and results must not be mixed. "
-            + "; ".join(different)
-            + ". Choose another folder, or repeat what it was before"
-        )
+    else:
+        different = compare(old, new)
+        if before:
+            different += _compare_inputs(folder, before, source, retry_errors)
+        if different:
+            raise InputError(
+                f"{folder} holds a run of something else, and results must not be mixed. "
+                + "; ".join(different)
+                + ". Choose another folder, or repeat what it was before"
+            )
     if before != inputs:
-        write_inputs(folder, inputs)
+        storage.write_inputs(folder, inputs)
     return old
 
 
@@ -227,10 +215,8 @@ def _compare_inputs(
     """
     old = dict(zip(before["id"], before["digest"], strict=True))
     now = dict(zip(source.ids, source.digests, strict=True))
-    failed = set[str]()
-    for shard in list_committed(folder) if retry_errors else ():
-        with suppress(DamagedError):  # it is done anew
-            failed.update(find_failed(folder, shard).values())
+    shards = storage.list_committed(folder) if retry_errors else []
+    failed = {id_ for shard in shards for id_ in storage.find_failed(folder, shard).values()}
     parts = {
         "new": [i for i in now if i not in old],
         "missing": [i for i in old if i not in now],
@@ -246,51 +232,6 @@ def _compare_inputs(
     return [f"source: {', '.join(told)}"] if told else []
 
 
-def find_failed(folder: Path, shard: int) -> dict[int, str]:
-    """The inputs of a shard that have an error: numbers and ids."""
-    rows = read_rows(folder, shard, ["id", "index", "error"])[0].to_pylist()
-    return {row["index"]: row["id"] for row in rows if row["error"] is not None}
-
-
-def choose_settings(
-    sea: SEA,
-    shape: Sequence[int],
-    target: str | int | None,
-    batch_size: int | None,
-    shard_size: int | None,
-    precision: str,
-    curve: bool | None,
-) -> dict[str, Any]:
-    """Fill in what was left open: batches that pay, shards of about a minute's work or less.
-
-    With a budget the model is not asked beyond it, so the curve is then the learned function's.
-    """
-    if precision not in get_args(Precision):
-        known = ", ".join(get_args(Precision))
-        raise InputError(f"precision must be one of {known}; got {precision!r}")
-    if isinstance(target, bool) or not (target in (None, "label") or isinstance(target, int)):
-        raise InputError(f"target must be None, 'label' or a class number; got {target!r}")
-    for name, size in (("batch_size", batch_size), ("shard_size", shard_size)):
-        if size is not None and size < 1:
-            raise InputError(f"{name} must be at least 1; got {size}")
-    device = find_device(sea.forward_func).type
-    large = int(torch.Size(shape).numel()) >= LARGE
-    batch = batch_size or {"cpu": 4 if large else 64}.get(device, 64 if large else 256)
-    shard = shard_size or (64 if large else 512)
-    picture = find_kind(torch.empty(1, *shape, device="meta")).view == "picture"
-    output, budget = sea.settings.output, sea.settings.budget
-    asks = picture and budget is None and (output is None or output.kind != "value")
-    return {
-        "sea": describe_sea(sea),
-        "target": "predicted" if target is None else target,
-        "batch_size": batch,
-        "shard_size": -(-shard // batch) * batch,
-        "precision": precision,
-        "curve": asks if curve is None else curve,
-        "device": device,
-    }
-
-
 def describe_sea(sea: SEA) -> dict[str, Any]:
     """The ensemble's settings as JSON has them; what it does not know becomes name and hash."""
 
@@ -299,12 +240,11 @@ def describe_sea(sea: SEA) -> dict[str, Any]:
         return f"{name} {fingerprint(odd)}"
 
     own = sea.settings
-    facts = {
+    facts = {name: getattr(own, name) for name in ("seed", "absent", "grid", "budget")} | {
         "members": {entry.label: {"by": entry.member, **entry.options} for entry in sea.entries},
         "config": (own.config or SEAConfig()).to_dict(),
         "output": None if own.output is None else own.output.kind,
         "autocast": str(own.autocast),
-        **{name: getattr(own, name) for name in ("seed", "absent", "grid", "budget")},
     }
     found: dict[str, Any] = json.loads(json.dumps(facts, default=describe))
     return found

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from types import FrameType
+from datetime import timedelta
 from typing import Any
 
 from sea_nn.datasets.shard import Done
@@ -48,7 +48,7 @@ class Progress:
         if kind is _DropError:
             raise KeyboardInterrupt from None
 
-    def _take_signal(self, number: int, _: FrameType | None) -> None:
+    def _take_signal(self, number: int, _: Any) -> None:
         if self.signal:
             raise _DropError
         self.signal = number
@@ -66,8 +66,6 @@ class Progress:
         self.failed += done.failed
         self.evaluations += done.evaluations
         self.bytes += done.bytes
-        if done.failed == done.n_inputs > 1:
-            self.say(f"every input of shard {done.shard} failed: {done.example}")
         self._show()
 
     def say(self, text: str) -> None:
@@ -80,9 +78,7 @@ class Progress:
         """End as the signal asked, if one came: KeyboardInterrupt, or exit code 143."""
         if self.signal:
             self.say(text)
-            if self.signal == signal.SIGTERM:
-                raise SystemExit(128 + signal.SIGTERM)
-            raise KeyboardInterrupt
+            raise SystemExit(143) if self.signal == signal.SIGTERM else KeyboardInterrupt
 
     def describe(self) -> str:
         """The state in one line."""
@@ -94,7 +90,7 @@ class Progress:
         there = self.done + self.opened
         if there > self.before:
             pace = (time.monotonic() - self.started) / (there - self.before)
-            parts.append(f"{_duration(pace * (self.total - there))} left")
+            parts.append(f"{timedelta(seconds=round(pace * (self.total - there)))} left")
         return ", ".join(parts)
 
     def _show(self) -> None:
@@ -103,9 +99,3 @@ class Progress:
         elif time.monotonic() - self._told >= EVERY:
             self._told = time.monotonic()
             self.say(self.describe())
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -21,25 +21,10 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
+from sea_nn.datasets import storage
 from sea_nn.datasets.manifest import Manifest
 from sea_nn.datasets.shard import widen
-from sea_nn.datasets.storage import (
-    AGAIN,
-    COLUMNS,
-    INPUTS,
-    MANIFEST,
-    Array,
-    DamagedError,
-    find_whole,
-    import_arrow,
-    list_committed,
-    read_inputs,
-    read_log,
-    read_rows,
-    row_schema,
-    sum_tensors,
-    tensors_path,
-)
+from sea_nn.datasets.storage import AGAIN, COLUMNS, INPUTS, MANIFEST, Array, DamagedError
 from sea_nn.datasets.summary import Summary, summarize
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import check_path
@@ -78,9 +63,8 @@ class ExplainedInput:
     @property
     def members(self) -> Tensor | None:
         """The members' heatmaps, float32 [m, *shape]; None if the run did not keep them."""
-        if self.row["place"] is None or "members" not in self._tensors:
-            return None
-        return widen(self._tensors["members"][: len(self.methods)])
+        found = self._find("members")
+        return None if found is None else widen(found[: len(self.methods)])
 
     @property
     def top(self) -> Tensor:
@@ -95,9 +79,11 @@ class ExplainedInput:
     @property
     def thumbnail(self) -> Tensor | None:
         """The input as a small picture, uint8 [h, w, 3]; None if it is none."""
-        if self.row["place"] is None or "thumbnail" not in self._tensors:
-            return None
-        return torch.from_numpy(self._tensors["thumbnail"]).expand(-1, -1, 3)
+        found = self._find("thumbnail")
+        return None if found is None else torch.from_numpy(found).expand(-1, -1, 3)
+
+    def _find(self, name: str) -> Array | None:
+        return None if self.row["place"] is None else self._tensors.get(name)
 
     @cached_property
     def _tensors(self) -> dict[str, Array]:
@@ -107,14 +93,12 @@ class ExplainedInput:
             raise InputError(f"{self.id} has no map: {self.row['error']}")
         try:
             file = self._data._open(self._path)
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             # numpy has no scalars in slices of one axis: of a slice of one row the only entry.
-            found = {
-                name: file.get_slice(name)[place : place + 1][0]
-                for name in file.keys()  # noqa: SIM118
-            }
+            found = {name: one[place : place + 1][0] for name, one in slices.items()}
         except (SafetensorError, OSError, TypeError, AttributeError, IndexError) as error:
             raise DamagedError(f"{self._path} cannot be read ({error}); {AGAIN}") from error
-        if sum_tensors(found) != self.row["checksum"]:
+        if storage.sum_tensors(found) != self.row["checksum"]:
             raise DamagedError(f"the map of {self.id} is damaged in {self._path}; {AGAIN}")
         return found
 
@@ -124,19 +108,18 @@ class ExplainedInput:
         A run that did not keep its members' maps shows its own map in their place.
         """
         values, manifest = self.map, self._data.manifest
-        kind, flat = manifest.kind, values.flatten()
+        sea, flat = manifest.sea, values.flatten()
         order = flat.argsort(descending=True, stable=True)
         members, methods = self.members, self.methods
         if members is None:
             members, methods = scale(values.unsqueeze(0)), ("SEA's own map",)
         name = self.row["target_name"] or f"class {self.row['target']}"
-        picture = self.thumbnail if kind.view == "picture" else None
+        picture = self.thumbnail if self.view == "picture" else None
         if picture is not None:
             large = interpolate(picture.permute(2, 0, 1)[None].float(), tuple(values.shape))
             picture = large.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
-        sea = manifest.sea
         return Explanation(
-            attribution=values[None] if kind.channels is None else values[None, None],
+            attribution=values[None] if manifest.kind.channels is None else values[None, None],
             maps=members[None],
             methods=methods,
             target=torch.tensor([self.row["target"]]),
@@ -167,7 +150,7 @@ class ExplainedDataset:
     def __init__(self, out: str | Path) -> None:
         self.out = check_path(out).expanduser().resolve()
         self.manifest = Manifest.read(self.out)
-        self.shards = list_committed(self.out)
+        self.shards = storage.list_committed(self.out)
 
     def __repr__(self) -> str:
         return f"<{len(self)} of {self.manifest.count} explained inputs in {self.out}>"
@@ -232,23 +215,18 @@ class ExplainedDataset:
             return bool(value == want)
 
         kept = [row for row in rows if all(fits(row[c], want) for c, want in wanted.items())]
-        first = [row for row in kept if row[column] is not None]
-        last = [row for row in kept if row[column] is None]
-        first.sort(key=lambda row: row[column], reverse=down)
-        return [row["id"] for row in first + last]
+        there = [row for row in kept if row[column] is not None]
+        there.sort(key=lambda row: row[column], reverse=down)
+        return [row["id"] for row in (*there, *(row for row in kept if row[column] is None))]
 
     def to_arrow(self) -> Any:
         """All rows as one Arrow table, with the seconds that each input took."""
-        pa = import_arrow()
-        parts = [self._shard(shard)[0] for shard in self.shards]
-        table = pa.concat_tables(parts) if parts else row_schema().empty_table()
-        commits = (e for e in read_log(self.out) if e.get("event") == "commit")
+        pa = storage.import_arrow()
+        parts = {shard: self._shard(shard)[0] for shard in self.shards}
+        table = pa.concat_tables([storage.row_schema().empty_table(), *parts.values()])
+        commits = (e for e in storage.read_log(self.out) if e.get("event") == "commit")
         each = {e["shard"]: e["seconds"] / max(1, e["n_inputs"]) for e in commits}
-        seconds = [
-            each.get(shard)
-            for shard, part in zip(self.shards, parts, strict=True)
-            for _ in range(len(part))
-        ]
+        seconds = [each.get(shard) for shard, part in parts.items() for _ in range(len(part))]
         return table.append_column("seconds", pa.array(seconds, pa.float32()))
 
     def to_pandas(self) -> Any:
@@ -275,15 +253,15 @@ class ExplainedDataset:
 
         Every byte of the run's files is looked at but for those of ``summary``.
         """
-        damaged = set[str]()
-        for name, read in ((MANIFEST, Manifest.read), (INPUTS, read_inputs)):
+        events = storage.read_log(self.out)
+        damaged = {event["file"] for event in events if event["event"] == "damaged"}
+        for name, read in ((MANIFEST, Manifest.read), (INPUTS, storage.read_inputs)):
             try:
                 read(self.out)
             except InputError:
                 damaged.add(name)
-        damaged |= {event["file"] for event in read_log(self.out) if event["event"] == "damaged"}
         facts = {"run": self.manifest.key}
-        whole = find_whole(self.out, self.shards, lambda shard: facts)
+        whole = storage.find_whole(self.out, self.shards, lambda shard: facts)
         return [*sorted({*self.shards} - {*whole}), *sorted(damaged)]
 
     def summary(self, **options: Any) -> Summary:
@@ -292,11 +270,11 @@ class ExplainedDataset:
 
     @cached_property
     def _numbers(self) -> dict[Any, int]:
-        return {id_: number for number, id_ in enumerate(read_inputs(self.out)["id"])}
+        return {id_: number for number, id_ in enumerate(storage.read_inputs(self.out)["id"])}
 
     @cached_property
     def _shard(self) -> Any:
-        return lru_cache(64)(partial(read_rows, self.out))
+        return lru_cache(64)(partial(storage.read_rows, self.out))
 
     @cached_property
     def _open(self) -> Any:
@@ -304,7 +282,7 @@ class ExplainedDataset:
 
     def _wrap(self, shard: int, row: dict[str, Any]) -> ExplainedInput:
         _, facts = self._shard(shard)
-        return ExplainedInput(row, self, tensors_path(self.out, shard, facts))
+        return ExplainedInput(row, self, storage.tensors_path(self.out, shard, facts))
 
 
 class TorchDataset(Dataset[dict[str, Any]]):

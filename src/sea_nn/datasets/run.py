@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import math
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,40 +17,27 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from sea_nn.datasets import storage
 from sea_nn.datasets.fingerprint import fingerprint, fingerprint_model
-from sea_nn.datasets.items import Prepare, Source
-from sea_nn.datasets.manifest import (
-    Manifest,
-    Precision,
-    begin,
-    choose_settings,
-    find_device,
-    find_failed,
-    say_lost,
-)
+from sea_nn.datasets.items import Prepare, Reader, Source
+from sea_nn.datasets.manifest import Manifest, Precision, begin, describe_sea, find_device, say_lost
 from sea_nn.datasets.progress import Progress
 from sea_nn.datasets.shard import Job, Task, Worker
 from sea_nn.datasets.sources import open_source
-from sea_nn.datasets.storage import (
-    find_whole,
-    list_committed,
-    lock,
-    read_rows,
-    remove_drafts,
-    tensors_path,
-)
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.explanation.atomic import check_path
+from sea_nn.features import find_kind
 from sea_nn.model.opening import open_model
 from sea_nn.model.outputs import Output, find_output
 from sea_nn.sea import SEA
 
 N_TRIED = 100  # inputs that are tried to find some that load
+LARGE = 10_000  # numbers in an input from which on small batches are as good as large ones
 N_SAMPLE = 8  # inputs by which the model's outputs are understood
 
 
@@ -141,30 +129,51 @@ def explain_dataset(
     """
     if not isinstance(sea, SEA):
         raise KindError(f"sea must be a SEA over a model; got {type(sea).__name__}")
-    if workers < 1:
-        raise InputError(f"workers must be at least 1; got {workers}")
+    sizes = {"workers": workers, "batch_size": batch_size, "shard_size": shard_size}
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise InputError(f"{name} must be at least 1; got {size}")
     try:
         folder = check_path(out).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:  # links in a circle; a NUL in the name
         raise InputError(f"{str(out)!r} is no place for results ({error})") from error
-    given = open_source(
-        source, preprocess=preprocess, label_names=labels, label_column=label_column, out=folder
-    ).first(limit)
+    if precision not in get_args(Precision):
+        known = ", ".join(get_args(Precision))
+        raise InputError(f"precision must be one of {known}; got {precision!r}")
+    if isinstance(target, bool) or not (target in (None, "label") or isinstance(target, int)):
+        raise InputError(f"target must be None, 'label' or a class number; got {target!r}")
+    model, reader = sea.forward_func, Reader(preprocess, labels, label_column)
+    given = open_source(source, reader, folder).first(limit)
     shape, sea = _load_sample(given, sea, quiet)
+    # Batches that pay, and shards of about a minute's work or less.
+    device, large = find_device(model).type, math.prod(shape) >= LARGE
+    batch = batch_size or {"cpu": 4 if large else 64}.get(device, 64 if large else 256)
+    shard = shard_size or (64 if large else 512)
+    if curve is None:  # with a budget the model is not asked beyond it
+        own = sea.settings
+        value = own.output is not None and own.output.kind == "value"
+        picture = find_kind(torch.empty(1, *shape, device="meta")).view == "picture"
+        curve = picture and own.budget is None and not value
     manifest = Manifest(
-        **choose_settings(sea, shape, target, batch_size, shard_size, precision, curve),
-        model=fingerprint_model(sea.forward_func) | {"preprocess": fingerprint(preprocess)},
+        sea=describe_sea(sea),
+        model=fingerprint_model(model) | {"preprocess": fingerprint(preprocess)},
+        target="predicted" if target is None else target,
+        batch_size=batch,
+        shard_size=-(-shard // batch) * batch,
+        precision=precision,
         stored_members=members,
+        curve=curve,
+        device=device,
         internal_batch_size=internal_batch_size,
         labels=tuple(map(str, labels or ())),
         shape=shape,
         count=len(given),
         source=given.name,
         threads=max(1, torch.get_num_threads() // workers),
-        model_name=model_name or type(sea.forward_func).__name__,
+        model_name=model_name or type(model).__name__,
         feature_names=given.feature_names,
     )
-    with lock(folder):
+    with storage.lock(folder):
         manifest = begin(folder, manifest, given, retry_errors)
         return _run(Job(manifest, given, sea, folder), workers, address, retry_errors, quiet)
 
@@ -175,7 +184,7 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
     That is found out once, by a few inputs, so that no batch decides by itself. Each of them costs
     an evaluation, which the budget then has less.
     """
-    model, answers = sea.forward_func, list[Tensor]()
+    model, answers, settings = sea.forward_func, list[Tensor](), sea.settings
     shape: tuple[int, ...] = ()
     failure, operation, tried = "", "", min(len(source), N_TRIED)
     for index in range(tried):
@@ -189,7 +198,7 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
             if shape and (x.shape != shape or not bool(x.isfinite().all())):
                 continue
             shape = tuple(x.shape)
-            if sea.settings.output is not None:
+            if settings.output is not None:
                 return shape, sea
             x = x.unsqueeze(0).to(find_device(model))
             with warnings.catch_warnings():
@@ -209,22 +218,21 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
     if output.notice and not quiet:
         print(output.notice, file=sys.stderr)
     sea = copy.copy(sea)
-    budget = sea.settings.budget
-    left = None if budget is None else max(1, budget - 1)
-    sea.settings = replace(sea.settings, output=Output(output.kind), budget=left)
+    left = None if settings.budget is None else max(1, settings.budget - 1)
+    sea.settings = replace(settings, output=Output(output.kind), budget=left)
     return shape, sea
 
 
 def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet: bool) -> Outcome:
-    manifest, started = job.manifest, monotonic()
-    remove_drafts(job.out)
-    shards = [s for s in list_committed(job.out) if s < manifest.n_shards]
+    manifest, out, started = job.manifest, job.out, monotonic()
+    storage.remove_drafts(out)
+    shards = [s for s in storage.list_committed(out) if s < manifest.n_shards]
     # Of inputs that are tried again the content may be another one.
     key = {"run": manifest.key} if retry_errors else None
-    there = find_whole(job.out, shards, lambda shard: key or manifest.bind(shard, job.source))
+    there = storage.find_whole(out, shards, lambda shard: key or manifest.bind(shard, job.source))
     missing = sorted({*range(manifest.n_shards)}.difference(there))
     tasks = [Task(shard, manifest.numbers(shard)) for shard in missing]
-    failed = [Task(s, tuple(find_failed(job.out, s))) for s in there if retry_errors]
+    failed = [Task(s, tuple(storage.find_failed(out, s))) for s in there if retry_errors]
     tasks += [task for task in failed if task.numbers]
     before = sum(len(manifest.numbers(shard)) for shard in there)
     redone = sum(len(task.numbers) for task in failed)
@@ -252,12 +260,12 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
                 error.errno,
                 f"the disk is full; {progress.done} of {manifest.count} inputs are kept. Make "
                 "room and start the same command again",
-                str(job.out),
+                str(out),
             ) from error
-    manifest.check_there(job.out)
-    n_done, errors = _count_rows(job.out)
+    manifest.check_there(out)
+    n_done, errors = _count_rows(out)
     outcome = Outcome(
-        job.out,
+        out,
         manifest.count,
         n_done,
         n_fresh=progress.done - progress.before,
@@ -269,25 +277,23 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
         given_up=given_up,
     )
     if n_done < manifest.count:
-        progress.end(
-            f"stopped: {n_done} of {manifest.count} inputs are in {job.out}; start the same "
-            "command again to go on"
-        )
+        found = f"{n_done} of {manifest.count} inputs are in {out}"
+        progress.end(f"stopped: {found}; start the same command again to go on")
         if not given_up:
-            raise say_lost(job.out, f"{manifest.count - n_done} of {manifest.count} are missing")
+            raise say_lost(out, found)
     return outcome
 
 
 def _count_rows(out: Path) -> tuple[int, dict[str, tuple[int, str]]]:
     """How many inputs have a row; by kind how many failed, and the first one's message."""
-    count, errors = 0, dict[str, tuple[int, str]]()
-    for shard in list_committed(out):
-        rows, facts = read_rows(out, shard, ["id", "error", "error_kind"])
-        if not tensors_path(out, shard, facts).is_file():
-            continue
-        count += len(rows)
-        for row in rows.to_pylist():
-            if row["error"] is not None:
-                known, example = errors.get(row["error_kind"], (0, f"{row['id']}: {row['error']}"))
-                errors[row["error_kind"]] = known + 1, example
-    return count, errors
+    total, errors = 0, dict[str, tuple[int, str]]()
+    for shard in storage.list_committed(out):
+        rows, facts = storage.read_rows(out, shard, ["id", "error", "error_kind"])
+        if storage.tensors_path(out, shard, facts).is_file():
+            total += len(rows)
+            for row in rows.to_pylist():
+                if row["error"] is not None:
+                    said = f"{row['id']}: {row['error']}"
+                    count, said = errors.get(row["error_kind"], (0, said))
+                    errors[row["error_kind"]] = count + 1, said
+    return total, errors

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.pool import AsyncResult, ThreadPool
@@ -58,7 +58,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a shard that is committed; ``example`` is its first error."""
+    """What came of a shard that is committed."""
 
     shard: int
     n_inputs: int
@@ -66,14 +66,13 @@ class Done:
     evaluations: int
     bytes: int
     seconds: float
-    example: str = ""
 
 
 class Worker:
     """Does shards, one a call; while one is explained, other threads read the following one."""
 
-    def __init__(self, job: Job, name: str = "1") -> None:
-        self.job, self.name = job, name
+    def __init__(self, job: Job) -> None:
+        self.job = job
         self.ahead: dict[Task, AsyncResult[Any]] = {}
         self.readers = ThreadPool(job.source.threads)
 
@@ -90,7 +89,7 @@ class Worker:
             following: the one to read meanwhile.
             tick: is told how many more inputs are explained.
         """
-        job = self.job
+        job, manifest = self.job, self.job.manifest
         log(job.out, "begin", shard=task.shard)
         for wanted in (task, following):
             if wanted is not None and wanted not in self.ahead:
@@ -98,36 +97,28 @@ class Worker:
                 self.ahead[wanted] = self.readers.map_async(load, wanted.numbers)
         started, threads = time.perf_counter(), torch.get_num_threads()
         loaded = dict(zip(task.numbers, self.ahead.pop(task).get(), strict=True))
-        torch.set_num_threads(job.manifest.threads)  # over others, last bits of sums differ
+        torch.set_num_threads(manifest.threads)  # over others, last bits of sums differ
         try:
-            results = explain_inputs(job, loaded, tick)
+            results = list(explain_inputs(job, loaded, tick))
         finally:
             torch.set_num_threads(threads)
-        errors = [row for row, _ in results.values() if row["error"] is not None]
-        failed = next((row["error"] for row in errors if row["error_kind"] == "model"), None)
-        if failed and len(errors) == len(loaded) and not list_committed(job.out):
+        errors = [row for row, _ in results if row["error"] is not None]
+        broken = [row["error"] for row in errors if row["error_kind"] == "model"]
+        if broken and len(errors) == len(loaded) and not list_committed(job.out):
             # Stop before the run fills with errors.
-            raise MemberError(f"no input of shard {task.shard} could be explained: {failed}")
-        kept = results
-        if len(loaded) < len(job.manifest.numbers(task.shard)):
+            raise MemberError(f"no input of shard {task.shard} could be explained: {broken[0]}")
+        evaluations = sum(row["evaluations"] for row, _ in results)
+        if len(loaded) < len(manifest.numbers(task.shard)):
             old = read_results(job.out, task.shard)
-            kept = {row["index"]: (row, tensors) for row, tensors in old} | results
-        job.manifest.check_there(job.out)
-        facts = job.manifest.bind(task.shard, job.source)
+            results += [result for result in old if result[0]["index"] not in loaded]
+        manifest.check_there(job.out)
         try:
-            size = commit(job.out, task.shard, list(kept.values()), facts)
+            size = commit(job.out, task.shard, results, manifest.bind(task.shard, job.source))
         except FileNotFoundError as error:  # what was being written is gone
             raise say_lost(job.out, str(error)) from error
-        done = Done(
-            task.shard,
-            len(loaded),
-            len(errors),
-            sum(row["evaluations"] for row, _ in results.values()),
-            size,
-            time.perf_counter() - started,
-            errors[0]["error"] if errors else "",
-        )
-        log(job.out, "commit", worker=self.name, **asdict(done))
+        took = time.perf_counter() - started
+        done = Done(task.shard, len(loaded), len(errors), evaluations, size, took)
+        log(job.out, "commit", **asdict(done))
         return done
 
 
@@ -147,23 +138,21 @@ def load_input(job: Job, number: int) -> Item | ItemError:
 
 def explain_inputs(
     job: Job, loaded: Mapping[int, Item | ItemError], tick: Callable[[int], None]
-) -> dict[int, Result]:
+) -> Iterator[Result]:
     """Explain what was loaded, batch by batch; of a batch that fails, what can be of it.
 
     Batches are aligned to the data set: an input meets the same others whatever the shard.
     """
     batches: dict[int, dict[int, Item]] = {}
-    found: dict[int, Result] = {}
     for number, item in loaded.items():
         if isinstance(item, ItemError):
-            found[number] = _start_row(job, number, None, item), None
+            yield _start_row(job, number, None, item), None
+            tick(1)
         else:
             batches.setdefault(number // job.manifest.batch_size, {})[number] = item
-    tick(len(found))
     for batch in batches.values():
-        found |= _explain_or_halve(job, batch)
+        yield from _explain_or_halve(job, batch)
         tick(len(batch))
-    return {number: found[number] for number in loaded}
 
 
 def _start_row(
@@ -181,54 +170,44 @@ def _start_row(
     }
 
 
-def _explain_or_halve(job: Job, items: Mapping[int, Item]) -> dict[int, Result]:
+def _explain_or_halve(job: Job, items: Mapping[int, Item]) -> list[Result]:
     """Explain a batch; if that fails, its halves, down to the input that is to blame."""
     try:
         return _explain(job, items)
     except Exception as error:  # users' models and members raise nearly anything
         failure = ItemError(_classify(error), _describe(error))
-    if find_device(job.sea.forward_func).type == "cuda":
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()
     numbers, half = list(items), len(items) // 2
     if not half:
-        row = _start_row(job, numbers[0], items[numbers[0]].label, failure)
-        return {numbers[0]: (row, None)}
-    found: dict[int, Result] = {}
-    for part in (numbers[:half], numbers[half:]):
-        found |= _explain_or_halve(job, {number: items[number] for number in part})
-    return found
+        return [(_start_row(job, numbers[0], items[numbers[0]].label, failure), None)]
+    parts = ({n: items[n] for n in some} for some in (numbers[:half], numbers[half:]))
+    return [result for part in parts for result in _explain_or_halve(job, part)]
 
 
-def _explain(job: Job, items: Mapping[int, Item]) -> dict[int, Result]:
+def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:
     """The row and the tensors of each input; no tensors if no member's map says anything."""
-    sea, manifest = job.sea, job.manifest
-    model, limit, names = sea.forward_func, manifest.internal_batch_size, manifest.labels
+    model, manifest, own = job.sea.forward_func, job.manifest, job.sea.settings
     plain = torch.stack([item.x for item in items.values()])
-    x = plain.to(find_device(model))
-    target: Tensor | int | None = None
-    if manifest.target == "label":
-        labels = [item.label for item in items.values() if item.label is not None]
-        if len(labels) < len(items):
+    x, labels = plain.to(find_device(model)), [item.label for item in items.values()]
+    target: Any = None if manifest.target == "predicted" else manifest.target
+    if target == "label":
+        if None in labels:
             raise ItemError("class", "the label is to be explained, and this input has none")
         target = torch.tensor(labels, device=x.device)
-    elif manifest.target != "predicted":
-        target = int(manifest.target)
-    e = sea.explain(x, target, internal_batch_size=limit)
+    limit = manifest.internal_batch_size
+    e = job.sea.explain(x, target, internal_batch_size=limit)
     evaluations = sum(e.provenance.evaluations.values()) // len(x)
-    curve: dict[str, list[Any]] = {}
+    kept = removed = none = [None] * len(x)
     learned = e.function is not None and e.view == "picture"
     if manifest.curve or learned:
         sets = torch.stack([e.top_mask(share) for share in SHARES], 1)
     if manifest.curve:
-        own = sea.settings
         kind = None if own.output is None else own.output.kind
-        kept, removed = query_sets(
-            model, x, e.target, sets, internal_batch_size=limit, seed=own.seed, output=kind
-        )
-        curve = {"keep": kept.score.tolist(), "remove": removed.score.tolist()}
+        asked: Any = {"internal_batch_size": limit, "seed": own.seed, "output": kind}
+        kept, removed = (a.score.tolist() for a in query_sets(model, x, e.target, sets, **asked))
         evaluations += 2 * len(SHARES) + 1
     elif learned:
-        curve = {"keep": e.predict(sets).tolist(), "remove": e.predict(~sets).tolist()}
+        kept, removed = e.predict(sets).tolist(), e.predict(~sets).tolist()
     # Maps are ranked and made small where they are: on a GPU that costs next to nothing.
     flat = torch.zeros(len(x), 0, dtype=torch.bool)  # where no member could say anything
     if e.methods:
@@ -237,42 +216,43 @@ def _explain(job: Job, items: Mapping[int, Item]) -> dict[int, Result]:
     empty = torch.cat([flat, nothing.cpu()], 1).tolist()
     little = [False] * len(x) if e.function is None else (e.function.find_doubt() > MUCH).tolist()
     agreement = e.mean_agreement().tolist() if len(e.methods) > 1 else [math.nan] * len(x)
-    none = [None] * len(x)
     columns = {
+        "label": labels,
         "target": e.target.tolist(),
         "score": e.score.tolist(),
         "predicted": (e.target if e.ranking is None else e.ranking.classes[:, 0]).tolist(),
         "agreement": [None if math.isnan(a) else a for a in agreement],
         "predict_error": none if e.predict_error is None else e.predict_error.tolist(),
-        **curve,
+        "keep": kept,
+        "remove": removed,
     }
     tensors = _make_small(e, manifest.precision, manifest.stored_members)
     thumbnails = _shrink(show_input(plain), 1 if x.shape[1] == 1 else 3)
     if thumbnails is not None:
         tensors["thumbnail"] = thumbnails
+    names = dict(enumerate(manifest.labels))
     n_ranked = COUNT if e.ranking is None else e.ranking.classes.shape[1]
     n_classes = n_ranked if n_ranked < COUNT else MOST_CLASSES  # all, or who knows how many
-    found: dict[int, Result] = {}
-    for i, (number, item) in enumerate(items.items()):
-        row = _start_row(job, number, item.label)
-        row |= {name: values[i] for name, values in columns.items()}
+    found: list[Result] = []
+    for i, number in enumerate(items):
+        row = _start_row(job, number, None) | {name: values[i] for name, values in columns.items()}
         checked = zip((*e.methods, "SEA"), empty[i], strict=True)
-        checks = [f"{name}: flat" for name, is_empty in checked if is_empty]
         row |= {
             "unit": e.output.unit,
             "methods": list(e.methods),
-            "checks": checks + ["SEA: says little"] * little[i],
+            "checks": [f"{name}: flat" for name, is_empty in checked if is_empty]
+            + ["SEA: says little"] * little[i],
             "evaluations": evaluations,
-            "target_name": names[row["target"]] if 0 <= row["target"] < len(names) else None,
+            "target_name": names.get(row["target"]),
         }
-        if item.label is not None:
-            known = item.label < n_classes
-            row["label"] = item.label if known else None
-            row["correct"] = row["predicted"] == item.label if known else None
+        if row["label"] is not None and row["label"] >= n_classes:
+            row["label"] = None
+        if row["label"] is not None:
+            row["correct"] = row["predicted"] == row["label"]
         dead = bool(e.methods) and bool(flat[i].all())
         if dead:
             row |= {"error_kind": "dead", "error": DEAD}
-        found[number] = row, None if dead else {name: t[i] for name, t in tensors.items()}
+        found.append((row, None if dead else {name: t[i] for name, t in tensors.items()}))
     return found
 
 
@@ -282,12 +262,11 @@ def _make_small(e: Explanation, precision: str, members: bool) -> dict[str, Arra
     largest = values.flatten(1).amax(1)
     if precision == "float32":
         largest = torch.ones_like(largest)
-    divisor = largest.where(largest > 0, torch.ones_like(largest))
-    n_bits = 16 if e.order.shape[1] <= 1 << 16 else 32
+    divisor = largest.where(largest > 0, 1.0).reshape(-1, *(1 for _ in e.shape))
     stored = {
-        "map": narrow(values / divisor.reshape(-1, *(1 for _ in e.shape)), precision),
+        "map": narrow(values / divisor, precision),
         "map_max": largest.cpu().numpy(),
-        "top": e.order[:, :TOP].cpu().numpy().astype(f"uint{n_bits}"),
+        "top": e.order[:, :TOP].cpu().numpy().astype(np.min_scalar_type(e.order.shape[1])),
     }
     if members:
         stored["members"] = narrow(e.maps, precision)
@@ -296,8 +275,7 @@ def _make_small(e: Explanation, precision: str, members: bool) -> dict[str, Arra
 
 def narrow(values: Tensor, precision: str) -> Array:
     """Values in [0, 1] in the type that they are stored in."""
-    if precision == "uint8":
-        return (values * 255).round().to(torch.uint8).cpu().numpy()
+    values = (values * 255).round() if precision == "uint8" else values
     return values.to(getattr(torch, precision)).cpu().numpy()
 
 

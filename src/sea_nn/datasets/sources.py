@@ -22,14 +22,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from torch.utils.data.dataloader import default_collate
 
 from sea_nn.datasets.fingerprint import fingerprint
 from sea_nn.datasets.items import (
     Item,
     ItemError,
-    Prepare,
     Reader,
     Source,
     find_column,
@@ -49,58 +48,47 @@ N_PROBES = 16
 MOST_HASHED = 20 << 30
 """Up to so many bytes of files are hashed; of more, only sizes and times are compared."""
 MOST_READ = 2 << 30  # bytes of one file
+READER = Reader()
 
 
-def open_source(
-    source: Any,
-    *,
-    preprocess: Prepare | None = None,
-    label_names: Sequence[str] | None = None,
-    label_column: str | None = None,
-    out: Path | None = None,
-) -> Source:
+def open_source(source: Any, reader: Reader = READER, out: Path | None = None) -> Source:
     """Return any supported data set as a ``Source``.
 
     Args:
         source: a folder or glob of pictures, a CSV or Parquet table (of paths or of features), a
             ``.safetensors`` or ``.npz`` file or a folder of them, a map-style data set or a
             DataLoader over one, a Hugging Face data set, a tensor or a list of tensors.
-        preprocess: from a Pillow image to the model's input; pictures need it.
-        label_names: the model's class names, so that labels may be names.
-        label_column: the column or key of the true class; left out, one called "label".
+        reader: makes inputs of what is read.
         out: the folder of the results; inputs must not lie in it.
     """
-    reader = Reader(preprocess, label_names, label_column)
     if isinstance(source, str | Path):
         return _open_files(str(source), reader, out)
     loader = source if isinstance(source, DataLoader) else None
-    source = source if loader is None else loader.dataset
-    if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__"):
+    data = source if loader is None else loader.dataset
+    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         raise KindError(
-            f"{type(source).__name__} cannot be read by number, so a run could not be resumed: "
+            f"{type(data).__name__} cannot be read by number, so a run could not be resumed: "
             "give a map-style data set (with len() and [i]), or save it as .safetensors files"
         )
-    if isinstance(source, Tensor | np.ndarray):
-        source = torch.as_tensor(source)
-        if source.ndim < 2:
-            raise InputError(f"a tensor of inputs is [N, ...]; got {list(source.shape)}")
-    listed = isinstance(source, list | tuple) and len(source) > 0
-    if listed and all(isinstance(one, str | Path) for one in source):
-        return _open_pictures([Path(p) for p in source], f"{len(source)} files", reader)
-    return _open_items(source, reader, range(len(source)) if loader is None else _take(loader))
+    if isinstance(data, Tensor | np.ndarray):
+        data = torch.as_tensor(data)
+        if data.ndim < 2:
+            raise InputError(f"a tensor of inputs is [N, ...]; got {list(data.shape)}")
+    if isinstance(data, list | tuple) and data and all(isinstance(p, str | Path) for p in data):
+        return _open_pictures([Path(p) for p in data], f"{len(data)} files", reader)
+    return _open_items(data, reader, range(len(data)) if loader is None else _take(loader))
 
 
 def _open_files(text: str, reader: Reader, out: Path | None) -> Source:
     """A path or glob as a ``Source``; what it holds decides the kind."""
     path, found = Path(text).expanduser(), _list_files(text, out)
-    if out is not None:
-        for one in found:
-            if out in one.resolve().parents:
-                raise InputError(
-                    f"the results would lie among the inputs: {one} is in {out}. Choose a folder "
-                    "for them that holds no inputs"
-                )
-    if len(found) == 1 and found[0] == path and path.suffix.lower() in TABLES:
+    among = [one for one in found if out in one.resolve().parents]
+    if among:
+        raise InputError(
+            f"the results would lie among the inputs: {among[0]} is in {out}. Choose a folder for "
+            "them that holds no inputs"
+        )
+    if found == [path] and path.suffix.lower() in TABLES:
         return _open_table(path, reader)
     kinds = {
         "pictures": [p for p in found if p.suffix.lower() in PICTURES],
@@ -113,10 +101,8 @@ def _open_files(text: str, reader: Reader, out: Path | None) -> Source:
         raise InputError(f"{text} holds no pictures, tables or tensor files; known are {known}")
     if len(there) > 1:
         raise InputError(f"{text} holds {' and '.join(there)}; name one kind by a glob")
-    base = path if path.is_dir() else None
-    if there == ["tensor files"]:
-        return _open_tensor_files(kinds["tensor files"], text, reader, base)
-    return _open_pictures(kinds[there[0]], text, reader, base)
+    open_kind = _open_tensor_files if there == ["tensor files"] else _open_pictures
+    return open_kind(kinds[there[0]], text, reader, path if path.is_dir() else None)
 
 
 def _list_files(text: str, out: Path | None) -> list[Path]:
@@ -230,14 +216,13 @@ def _open_table(path: Path, reader: Reader) -> Source:
     content = file.open()
     numbers = range(content.count)
     digests = [file.fetch(row)[1] for row in numbers]
-    ids = content.ids or [str(row) for row in numbers]
     if not content.is_paths:
+        ids = content.ids or [str(row) for row in numbers]
         names = content.feature_names
         return Source(str(path), ids, file.fetch, reader, digests, feature_names=names)
-    rows = [content.get(row) for row in numbers]
-    files = [path.parent / text for text, _ in rows]  # an absolute one stays as it is
-    labels = [label for _, label in rows]
-    ids = content.ids or [text for text, _ in rows]
+    texts, labels = zip(*map(content.get, numbers), strict=True)
+    files = [path.parent / text for text in texts]  # an absolute one stays as it is
+    ids = content.ids or texts
     pictures = _open_pictures(files, str(path), reader, None, labels, ids)
 
     def fetch(index: int) -> tuple[Any, str]:
@@ -254,17 +239,17 @@ def _open_tensor_files(
     """Files of tensors: inputs under "x" (or the only entry), true classes under "label"."""
     by_content = sum(map(_measure, paths)) <= MOST_HASHED
     places, ids = list[tuple[RowFile, int]](), list[str]()
+    for path in paths:
+        file = RowFile(path, reader.label_column, by_content)
+        stem = to_text((path if base is None else path.relative_to(base)).with_suffix(""))
+        for row in range(file.open().count):
+            places.append((file, row))
+            ids.append(f"{stem}/{row}" if len(paths) > 1 else str(row))
 
     def fetch(index: int) -> tuple[Any, str]:
         file, row = places[index]
         return file.fetch(row)
 
-    for path in paths:
-        file = RowFile(path, reader.label_column, by_content)
-        stem = to_text((path if base is None else path.relative_to(base)).with_suffix(""))
-        numbers = range(file.open().count)
-        places += [(file, row) for row in numbers]
-        ids += [f"{stem}/{row}" if len(paths) > 1 else str(row) for row in numbers]
     return Source(name, ids, fetch, reader, [fetch(index)[1] for index in range(len(ids))])
 
 
@@ -274,19 +259,16 @@ def _open_items(data: Any, reader: Reader, numbers: Sequence[int]) -> Source:
     name = "the data in memory" if memory else type(data).__name__
     reader = replace(reader, own_names=_find_names(data, reader))
     version = str(getattr(data, "_fingerprint", ""))  # of Hugging Face's data sets
-    places: Collection[int] = range(len(numbers))  # of the items that are compared
-    if version or not memory:
-        probes = {i * (len(numbers) - 1) // (N_PROBES - 1) for i in range(N_PROBES)}
-        places = () if version else probes
+    probes = {i * (len(numbers) - 1) // (N_PROBES - 1) for i in range(N_PROBES)}
+    compared: Collection[int] = range(len(numbers)) if memory else () if version else probes
 
     def fetch(index: int) -> tuple[Any, str]:
         entry = data[numbers[index]]
-        if memory:  # which may be written to while it is worked on
-            entry = copy.deepcopy(entry)
-        return entry, fingerprint(entry) if index in places else ""
+        entry = copy.deepcopy(entry) if memory else entry  # it may be written to meanwhile
+        return entry, fingerprint(entry) if index in compared else ""
 
     ids = list(map(str, numbers))
-    digests = [find_digest(fetch, i) if i in places else version for i in range(len(ids))]
+    digests = [find_digest(fetch, i) if i in compared else version for i in range(len(ids))]
     return Source(name, ids, fetch, reader, digests)
 
 
@@ -308,8 +290,7 @@ def _take(loader: DataLoader[Any]) -> Sequence[int]:
             "this DataLoader has a collate_fn of its own, and a run makes its own batches: give "
             "a data set whose items are the inputs, with what the function does in its items"
         )
-    sampler, data = loader.sampler, range(len(loader.dataset))  # type: ignore[arg-type]
-    everything = isinstance(sampler, SequentialSampler) or (
-        isinstance(sampler, RandomSampler) and not sampler.replacement
-    )
-    return data if everything else sorted({int(i) for i in sampler})
+    sampler = loader.sampler
+    if isinstance(sampler, RandomSampler) and not sampler.replacement:
+        return range(len(loader.dataset))  # type: ignore[arg-type]
+    return sorted({int(i) for i in sampler})

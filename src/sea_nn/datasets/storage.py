@@ -75,8 +75,9 @@ def import_arrow() -> Any:
 def row_schema() -> Any:
     """The columns of a row, in Arrow's types."""
     pa = import_arrow()
-    types = ((name, getattr(pa, kind.lstrip("["))(), "[" in kind) for name, kind in COLUMNS.items())
-    return pa.schema([(name, pa.list_(one) if many else one) for name, one, many in types])
+    types = {name: getattr(pa, kind.lstrip("["))() for name, kind in COLUMNS.items()}
+    many = {name: pa.list_(types[name]) for name, kind in COLUMNS.items() if "[" in kind}
+    return pa.schema({**types, **many})
 
 
 def write_sealed(path: Path, content: bytes) -> None:
@@ -87,29 +88,23 @@ def write_sealed(path: Path, content: bytes) -> None:
         file.write(content[:start] + digest + content[start + DIGITS :])
 
 
-def read_sealed(path: Path) -> bytes:
-    """Read a file that ``write_sealed`` wrote.
+def read_checked(path: Path, digest: str = "") -> bytes:
+    """Read a file, by its own checksum if none is given.
 
     Raises:
         DamagedError: there is none, or one of its bytes is not what was written.
     """
-    content = _read(path)
-    start = content.rfind(MARK.encode()) + len(MARK)
-    blank = content[:start] + b"0" * DIGITS + content[start + DIGITS :]
-    _check(path, blank, content[start : start + DIGITS].decode("ascii", "replace"))
-    return content
-
-
-def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        content = whole = path.read_bytes()
     except OSError as error:
         raise DamagedError(f"{path} cannot be read ({error.strerror}); {AGAIN}") from error
-
-
-def _check(path: Path, content: bytes, digest: str) -> None:
-    if hashlib.sha256(content).hexdigest() != digest:
+    if not digest:
+        start = content.rfind(MARK.encode()) + len(MARK)
+        digest = content[start : start + DIGITS].decode("ascii", "replace")
+        whole = content[:start] + b"0" * DIGITS + content[start + DIGITS :]
+    if hashlib.sha256(whole).hexdigest() != digest:
         raise DamagedError(f"{path} is damaged: it is not what was written; {AGAIN}")
+    return content
 
 
 def _write_parquet(path: Path, table: Any, facts: Mapping[str, Any]) -> None:
@@ -125,7 +120,7 @@ def _write_parquet(path: Path, table: Any, facts: Mapping[str, Any]) -> None:
 
 def _read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any, dict[str, Any]]:
     pa = import_arrow()
-    content = read_sealed(path)
+    content = read_checked(path)
     try:
         file = pa.parquet.ParquetFile(pa.BufferReader(content))
         # Arrow's own threads would free the content in their own time; at the end of a program
@@ -150,34 +145,35 @@ def tensors_path(out: Path, shard: int, facts: Mapping[str, Any]) -> Path:
 def commit(out: Path, shard: int, results: Sequence[Result], facts: Mapping[str, Any]) -> int:
     """Write a shard: tensors first, then the rows, whose rename makes it count; return bytes.
 
-    ``facts`` say which run and which inputs it is of. Inputs that fell back on other members may
-    have fewer maps of members; zeros fill the rest.
+    ``facts`` say which run and which inputs it is of.
     """
-    rows: list[dict[str, Any]] = []
-    kept: list[dict[str, Array]] = []
-    most = max((len(one["members"]) for _, one in results if one and "members" in one), default=0)
-    for row, tensors in results:
-        own: dict[str, Any] = {"place": None, "checksum": None}
-        if tensors is not None:
-            filled = dict(tensors)
-            if most > len(filled.get("members", ())):
-                maps = filled["members"]
-                missing = ((0, most - len(maps)), *((0, 0),) * (maps.ndim - 1))
-                filled["members"] = np.pad(maps, missing)
-            own = {"place": len(kept), "checksum": sum_tensors(filled)}
-            kept.append(filled)
-        rows.append({**row, **own})
-    names = kept[0] if kept else ()
-    content = serialize({name: np.stack([one[name] for one in kept]) for name in names})
+    results = sorted(results, key=lambda result: int(result[0]["index"]))
+    kept = [(row, tensors) for row, tensors in results if tensors is not None]
+    names = kept[0][1] if kept else ()
+    stacked = {name: _stack([tensors[name] for _, tensors in kept]) for name in names}
+    for place, (row, _) in enumerate(kept):
+        own = {name: values[place] for name, values in stacked.items()}
+        row |= {"place": place, "checksum": sum_tensors(own)}
+    content = serialize(stacked)
     facts = {**facts, "tensors": hashlib.sha256(content).hexdigest()}
-    place, target = tensors_path(out, shard, facts), rows_path(out, shard)
-    with write_atomically(place) as file:
+    maps, target = tensors_path(out, shard, facts), rows_path(out, shard)
+    with write_atomically(maps) as file:
         file.write(content)
-    _write_parquet(target, import_arrow().Table.from_pylist(rows, schema=row_schema()), facts)
-    for other in place.parent.glob(f"{shard:07d}.*.safetensors"):
-        if other != place:  # of before a retry, or of a process that was killed
+    table = import_arrow().Table.from_pylist([row for row, _ in results], schema=row_schema())
+    _write_parquet(target, table, facts)
+    for other in maps.parent.glob(f"{shard:07d}.*.safetensors"):
+        if other != maps:  # of before a retry, or of a process that was killed
             other.unlink(missing_ok=True)
     return len(content) + target.stat().st_size
+
+
+def _stack(arrays: Sequence[Array]) -> Array:
+    """Arrays in one; inputs that fell back on fewer members get zeros for the missing maps."""
+    largest = np.max([one.shape for one in arrays], axis=0)
+    stacked = np.zeros((len(arrays), *largest.astype(int)), arrays[0].dtype)
+    for i, one in enumerate(arrays):
+        stacked[(i, *map(slice, one.shape))] = one
+    return stacked
 
 
 def list_committed(out: Path) -> list[int]:
@@ -194,16 +190,17 @@ def read_rows(
     return _read_parquet(rows_path(out, shard), columns)
 
 
-def read_tensors(out: Path, shard: int, facts: Mapping[str, Any]) -> Tensors:
-    """The tensors of a committed shard.
+def find_failed(out: Path, shard: int) -> dict[int, str]:
+    """The inputs of a shard that have an error: numbers and ids; none if it is damaged."""
+    with suppress(DamagedError):  # it is done anew
+        rows = read_rows(out, shard, ["id", "index", "error"])[0].to_pylist()
+        return {row["index"]: row["id"] for row in rows if row["error"] is not None}
+    return {}
 
-    Raises:
-        DamagedError: one of their bytes is not what was written.
-    """
-    path = tensors_path(out, shard, facts)
-    content = _read(path)
-    _check(path, content, facts["tensors"])
-    found: dict[str, Array] = load_tensors(content)
+
+def read_tensors(out: Path, shard: int, facts: Mapping[str, Any]) -> Tensors:
+    """The tensors of a committed shard, checked."""
+    found: Tensors = load_tensors(read_checked(tensors_path(out, shard, facts), facts["tensors"]))
     return found
 
 
@@ -264,29 +261,28 @@ def read_inputs(out: Path) -> dict[str, list[Any]]:
 
 def log(out: Path, event: str, **facts: Any) -> None:
     """Append an event, with the time, to the file of this process."""
-    line = _write_line({"time": time.time(), "event": event, **facts})
+    line = _seal_event({"time": time.time(), "event": event, **facts})
     place = out / "log" / f"{platform.node()}-{os.getpid()}.jsonl"
     with suppress(OSError):  # a full disk is noticed where results are written
         place.parent.mkdir(exist_ok=True)
-        with place.open("ab") as file:
-            file.write(f"{line}\n".encode())
-
-
-def _write_line(event: dict[str, Any]) -> str:
-    return json.dumps({**event, "crc": zlib.crc32(json.dumps(event).encode())})
+        with place.open("a") as file:
+            file.write(f"{line}\n")
 
 
 def read_log(out: Path) -> Iterator[dict[str, Any]]:
     """All events of a run; a line that is not what was written is an event "damaged"."""
     for path in sorted((out / "log").glob("*.jsonl")):
         for line in path.read_text("utf-8", "replace").removesuffix("\n").split("\n"):
-            try:
-                event = json.loads(line)
-                del event["crc"]
-                whole = _write_line(event) == line
-            except (ValueError, KeyError, TypeError):
-                whole = False
-            yield event if whole else {"event": "damaged", "file": str(path.relative_to(out))}
+            event = {"event": "damaged", "file": str(path.relative_to(out))}
+            with suppress(ValueError, KeyError, TypeError):
+                found = json.loads(line)
+                del found["crc"]
+                event = found if _seal_event(found) == line else event
+            yield event
+
+
+def _seal_event(event: dict[str, Any]) -> str:
+    return json.dumps({**event, "crc": zlib.crc32(json.dumps(event).encode())})
 
 
 @contextmanager

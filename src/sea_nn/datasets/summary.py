@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -41,10 +42,9 @@ FEWEST = 5  # inputs of a class of which anything is said
 PAGE = "summary.html"
 MOST_SHOWN = 60
 """Classes with maps on the page; the table has them all."""
-COLUMNS = ("name", "inputs", "accuracy", "score", "agreement", "keep_10", "remove_10",
-           "shortcuts")  # fmt: skip
-HEADINGS = ("class", "inputs", "accuracy", "score", "members' agreement",
-            "left on top 10 %", "left without them", "likely shortcuts")  # fmt: skip
+HEADINGS = {"name": "class", "inputs": "inputs", "accuracy": "accuracy", "score": "score",
+            "agreement": "members' agreement", "keep_10": "left on top 10 %",
+            "remove_10": "left without them", "shortcuts": "likely shortcuts"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -125,94 +125,88 @@ def summarize(
     """
     if not data.shards:
         raise InputError("no shard of this run is finished yet, so there is nothing to summarize")
-    gathered: dict[int, _Gathered] = {}
+    seen: dict[int, list[_Seen]] = {}
     errors = Counter[str]()
     for one in data:
         if one.row["error"] is not None:
             errors[one.row["error_kind"]] += 1
         else:
-            own = gathered.setdefault(one.row["target"], _Gathered(one.view))
-            own.add(one, (masks or {}).get(one.id))
-    names = data.manifest.labels
+            seen.setdefault(one.row["target"], []).append(_look(one, (masks or {}).get(one.id)))
+    manifest = data.manifest
+    names, view = dict(enumerate(manifest.labels)), manifest.kind.view
     classes = [
-        found.summarize(k, names[k] if k < len(names) else f"class {k}", n_examples)
-        for k, found in gathered.items()
+        _summarize_class(k, names.get(k, f"class {k}"), seen[k], view, n_examples) for k in seen
     ]
     classes.sort(key=lambda c: (-c.count, c.number))
-    return Summary(data.manifest.model_name, data.manifest.count, len(data), errors, classes)
+    return Summary(manifest.model_name, manifest.count, len(data), errors, classes)
 
 
-class _Gathered:
-    """What is kept of a class's inputs: maps on a small grid, and a few numbers."""
+@dataclass(frozen=True)
+class _Seen:
+    """What is kept of an input: maps on a small grid, and a few numbers."""
 
-    def __init__(self, view: str) -> None:
-        self.view = view
-        self.rows: list[dict[str, Any]] = []
-        self.maps: list[Tensor] = []
-        self.heatmaps: list[Tensor] = []
-        self.spread: Tensor | None = None
-        self.outside: list[float] = []
-        self.pictures: list[Tensor | None] = []
+    row: Mapping[str, Any]
+    map: Tensor  # with the sum 1
+    heat: Tensor  # of its members; its own map if the run did not keep them
+    spread: Tensor | None  # where its members disagree
+    outside: float | None  # evidence outside its mask, over an even spread's
+    picture: Tensor | None
 
-    def add(self, one: Any, mask: Tensor | None) -> None:
-        full = one.map
-        small = shrink(full)
-        self.rows.append(one.row)
-        self.maps.append(small / small.sum().clamp_min(1e-12))
-        self.pictures.append(one.thumbnail)
-        members = one.members
-        if members is not None and len(members):
-            self.heatmaps.append(shrink(members).half())
-            where = shrink(disagreement(members.unsqueeze(0))[0])
-            self.spread = where if self.spread is None else self.spread + where
-        else:
-            self.heatmaps.append(small.unsqueeze(0).half())
-        if mask is not None:
-            even = float((~mask).float().mean())
-            inside = float(full[mask].sum() / full.sum().clamp_min(1e-12))
-            self.outside.append((1 - inside) / max(even, 1e-6))
 
-    def summarize(self, number: int, name: str, n: int) -> ClassSummary:
-        maps, count = torch.stack(self.maps), len(self.rows)
-        mean = maps.mean(0)
-        class_map = mean
-        if count >= FEWEST:
-            picked = self.heatmaps[:: max(1, math.ceil(count / MOST))]
-            fewest = min(map(len, picked))  # where some inputs fell back on fewer members
-            heat = torch.stack([maps[:fewest] for maps in picked]).float()
-            heat = scale(heat.flatten(0, 1)).reshape(heat.shape)
-            learned = ensemble_class(heat, SEAConfig(), keep_scorer=False, quiet=True)
-            class_map = learned.attribution[0]
-        nearness = cosine_similarity(maps.flatten(1), mean.flatten().unsqueeze(0), dim=1)
-        order = nearness.argsort(descending=True, stable=True).tolist()
-        first, last = order[:n], order[n:][::-1][:n]
-        return ClassSummary(
-            number,
-            name,
-            count,
-            accuracy=self.average("correct"),
-            score=self.average("score"),
-            agreement=self.average("agreement"),
-            mean_map=mean,
-            class_map=class_map,
-            disagreement=None if self.spread is None else self.spread / count,
-            keep=self.average_curve("keep"),
-            remove=self.average_curve("remove"),
-            shortcuts=find_shortcuts(maps, self.outside, self.view),
-            prototypes=[self.rows[i]["id"] for i in first],
-            outliers=[self.rows[i]["id"] for i in last],
-            pictures={self.rows[i]["id"]: (self.pictures[i], self.maps[i]) for i in first + last},
-        )
+def _look(one: Any, mask: Tensor | None) -> _Seen:
+    full, members = one.map, one.members
+    small = shrink(full)
+    heat, spread, outside = small.unsqueeze(0), None, None
+    if members is not None and len(members):
+        heat, spread = shrink(members), shrink(disagreement(members.unsqueeze(0))[0])
+    if mask is not None:
+        inside = float(full[mask].sum() / full.sum().clamp_min(1e-12))
+        outside = (1 - inside) / max(float((~mask).float().mean()), 1e-6)
+    unit = small / small.sum().clamp_min(1e-12)
+    return _Seen(one.row, unit, heat.half(), spread, outside, one.thumbnail)
 
-    def average(self, column: str) -> float | None:
-        """The mean of a column's values that are known."""
-        known = [row[column] for row in self.rows if row[column] is not None]
-        return float(sum(known) / len(known)) if known else None
 
-    def average_curve(self, column: str) -> list[float]:
-        """The mean of a column of lists, place by place."""
-        curves = [row[column] for row in self.rows if row[column]]
-        return [float(sum(values) / len(values)) for values in zip(*curves, strict=True)]
+def _summarize_class(
+    number: int, name: str, seen: Sequence[_Seen], view: str, n_examples: int
+) -> ClassSummary:
+    maps, rows = torch.stack([one.map for one in seen]), [one.row for one in seen]
+    mean = class_map = maps.mean(0)
+    if len(seen) >= FEWEST:
+        picked = [one.heat for one in seen[:: max(1, math.ceil(len(seen) / MOST))]]
+        fewest = min(map(len, picked))  # where some inputs fell back on fewer members
+        heat = torch.stack([one[:fewest] for one in picked]).float()
+        heat = scale(heat.flatten(0, 1)).reshape(heat.shape)
+        learned = ensemble_class(heat, SEAConfig(), keep_scorer=False, quiet=True)
+        class_map = learned.attribution[0]
+    nearness = cosine_similarity(maps.flatten(1), mean.flatten().unsqueeze(0), dim=1)
+    order = nearness.argsort(descending=True, stable=True).tolist()
+    first, last = order[:n_examples], order[n_examples:][::-1][:n_examples]
+    spreads = [one.spread for one in seen if one.spread is not None]
+
+    def average(column: str) -> float | None:
+        known = [row[column] for row in rows if row[column] is not None]
+        return fmean(known) if known else None
+
+    def average_curve(column: str) -> list[float]:
+        return list(map(fmean, zip(*(row[column] for row in rows if row[column]), strict=True)))
+
+    return ClassSummary(
+        number,
+        name,
+        len(seen),
+        accuracy=average("correct"),
+        score=average("score"),
+        agreement=average("agreement"),
+        mean_map=mean,
+        class_map=class_map,
+        disagreement=torch.stack(spreads).sum(0) / len(seen) if spreads else None,
+        keep=average_curve("keep"),
+        remove=average_curve("remove"),
+        shortcuts=find_shortcuts(maps, [o.outside for o in seen if o.outside is not None], view),
+        prototypes=[rows[i]["id"] for i in first],
+        outliers=[rows[i]["id"] for i in last],
+        pictures={rows[i]["id"]: (seen[i].picture, maps[i]) for i in first + last},
+    )
 
 
 def shrink(maps: Tensor) -> Tensor:
@@ -288,16 +282,16 @@ def write_pages(summary: Summary, folder: Path) -> Path:
         left_out = len(rows) - len(strips)
         notes.append(f"Maps of the {len(strips)} largest classes; {left_out} more in the table.")
     title = f"What {summary.model or 'the model'} looks at, by class"
-    table = [[_write_cell(row[column]) for column in COLUMNS] for row in rows]
-    return write_summary_page(folder / PAGE, title, notes, HEADINGS, table, strips)
+    table = [[_write_cell(row[column]) for column in HEADINGS] for row in rows]
+    return write_summary_page(folder / PAGE, title, notes, [*HEADINGS.values()], table, strips)
 
 
 def describe_class(c: ClassSummary) -> dict[str, Any]:
     """The class's maps, then prototypes and outliers, as a row of panels."""
-    panels = [describe_panel("mean map", _flatten(c.mean_map))]
-    panels.append(describe_panel("class map (SEA)", _flatten(c.class_map)))
+    maps = {"mean map": c.mean_map, "class map (SEA)": c.class_map}
     if c.disagreement is not None:
-        panels.append(describe_panel("members disagree", _flatten(c.disagreement)))
+        maps["members disagree"] = c.disagreement
+    panels = [describe_panel(title, _flatten(values)) for title, values in maps.items()]
     for title, ids in (("prototype", c.prototypes), ("outlier", c.outliers)):
         for id_ in ids:
             panels.append(_describe_example(f"{title}: {os.path.basename(id_)}", *c.pictures[id_]))
