@@ -6,6 +6,7 @@ import dataclasses
 import os
 import signal
 import time
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from sea_nn.datasets.cluster import Plan
 from sea_nn.datasets.progress import Progress
-from sea_nn.datasets.shard import Done, Job, Task
+from sea_nn.datasets.shard import Job, Task
 from sea_nn.datasets.storage import list_committed
 from tests.datasets.small import hash_results, make_inputs, make_sea, run
 from tests.datasets.test_faults import count_begun, end, said, start, wait_for
@@ -83,5 +84,5 @@ def test_progress_counts_what_was_explained_by_how_many():
     progress = Progress(10, quiet=True)
     progress.workers = 2
     progress.tick(2)
-    progress.commit(Done(0, 2, 1, 20, 0, 0.0))
+    progress.commit(Counter(n_inputs=2, failed=1, evaluations=20))
     assert progress.describe().startswith("2 of 10 inputs, 20 evaluations, 1 failed, 2 workers")

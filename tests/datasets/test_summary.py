@@ -123,7 +123,7 @@ def test_tables_of_features_can_be_summarized(tmp_path):
     run(tmp_path / "out", x, sea)
     found = read_dataset(tmp_path / "out").summary()
     write_pages(found, tmp_path / "page")
-    assert sum(c.count for c in found.classes) == 6
+    assert sum(c.row["inputs"] for c in found.classes) == 6
 
 
 def test_members_with_constant_maps_do_not_warn(tmp_path):

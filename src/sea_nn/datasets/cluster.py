@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -84,17 +84,15 @@ def run_on_ray(
 
     Without an address, Ray is started on this machine. Returns the shards that were given up.
     """
-    plan, names = Plan(tasks, workers), map(str, count(1))
+    plan, on_gpu = Plan(tasks, workers), job.manifest.device == "cuda"
     with _connect(workers, address, job) as ray:
-        on_gpu = job.manifest.device == "cuda"
         kind = ray.remote(num_cpus=int(not on_gpu), num_gpus=int(on_gpu))(_RayWorker)
-        sent = ray.put(_pack(ray, job))
+        sent, names = ray.put(_pack(ray, job)), map(str, count(1))
         running: dict[Any, tuple[str, Any]] = {}  # by a call under way, its worker
 
         def hire() -> None:
-            name = next(names)
             actor = kind.remote(sent)
-            running[actor.join.remote()] = name, actor
+            running[actor.join.remote()] = next(names), actor
 
         for _ in range(min(workers, len(tasks))):
             hire()
@@ -193,19 +191,16 @@ def _connect(workers: int, address: str | None, job: Job) -> Iterator[Any]:
 def _pack(ray: Any, job: Job) -> Job:
     """The job as it travels: the model on the CPU, with the code that others cannot import."""
     model = job.sea.forward_func
-    parts: list[Any] = [type(m) for m in model.modules()] if isinstance(model, nn.Module) else []
-    members = (entry.member for entry in job.sea.entries)
-    parts += [model, job.source.fetch, job.source.make, *members]
+    parts = [model, job.source.fetch, job.source.make, *(one.member for one in job.sea.entries)]
+    parts += map(type, model.modules()) if isinstance(model, nn.Module) else ()
     for name in {str(getattr(part, "__module__", "")) for part in parts}:
-        module = sys.modules.get(name)
-        if module is None or name in ("__main__", "builtins"):
+        if name not in sys.modules or name in ("__main__", "builtins"):
             continue
-        try:
+        known = False
+        with suppress(ImportError, ValueError):
             known = importlib.util.find_spec(name) is not None
-        except (ImportError, ValueError):
-            known = False
         if not known or name.startswith("sea_nn_user_"):
-            ray.cloudpickle.register_pickle_by_value(module)
+            ray.cloudpickle.register_pickle_by_value(sys.modules[name])
     if job.manifest.device == "cpu":
         return job
     sea = copy.deepcopy(job.sea)  # another process may not see the same GPU

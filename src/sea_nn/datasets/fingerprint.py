@@ -33,11 +33,11 @@ def fingerprint_model(model: Callable[..., Any]) -> dict[str, str]:
     """Hashes of a model's weights, buffers and code with constants; a function has the last."""
     if not isinstance(model, nn.Module):
         return {"code": fingerprint(model)}
-    parts = {"weights": [*model.named_parameters()], "buffers": [*model.named_buffers()]}
-    tensors = [tensor for named in parts.values() for _, tensor in named]
-    told = {id(tensor): (place, tensor) for place, tensor in enumerate(tensors)}
+    weights, buffers = list(model.named_parameters()), list(model.named_buffers())
+    told = {id(tensor): (place, tensor) for place, (_, tensor) in enumerate([*weights, *buffers])}
     return {
-        **{part: _hash(f"{n} {hash_tensor(t)}" for n, t in named) for part, named in parts.items()},
+        "weights": _hash(f"{name} {hash_tensor(tensor)}" for name, tensor in weights),
+        "buffers": _hash(f"{name} {hash_tensor(tensor)}" for name, tensor in buffers),
         "code": _hash(_tell(model, told)),
     }
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.vision.images import to_rgb
 
 IMAGE_KEYS = ("pixel_values", "image", "img", "input", "inputs", "x")
 LABEL_KEYS = ("label", "labels", "target", "y", "class")
@@ -156,19 +157,15 @@ class Reader:
         if isinstance(value, np.ndarray | np.generic | list | tuple):
             value = torch.as_tensor(np.asarray(value))
         if isinstance(value, Tensor):
-            if value.dtype == torch.uint8 and self.preprocess is not None:
-                return self.preprocess(_to_picture(value))
             if value.is_floating_point():
                 return value.detach().cpu().to(torch.float32)
             raise KindError(
-                f"inputs must be floating-point tensors; got {value.dtype}. Pixels of 8 bits need "
-                "a preprocess"
+                f"inputs must be floating-point tensors; got {value.dtype}. Give pixels of 8 bits "
+                "as Pillow images, with a preprocess"
             )
         if hasattr(value, "convert") and hasattr(value, "size"):  # a Pillow image
             if self.preprocess is None:
                 raise KindError("pictures need a preprocess, from a Pillow image to a tensor")
-            from sea_nn.vision.images import to_rgb
-
             return self.preprocess(to_rgb(value))
         raise KindError(f"an input must be a tensor, an array or a picture; got {type(value)}")
 
@@ -187,16 +184,3 @@ def plain_name(name: str) -> str:
 def hash_bytes(content: bytes) -> str:
     """A short hash of a content."""
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _to_picture(value: Tensor) -> Any:
-    """Pixels, uint8 [H, W], [H, W, 3] or [C, H, W], as a Pillow image."""
-    from PIL import Image
-
-    if value.ndim == 2:
-        value = value.unsqueeze(2)
-    if value.ndim != 3:
-        raise InputError(f"pixels must be [H, W], [H, W, 3] or [C, H, W]; got {list(value.shape)}")
-    if value.shape[0] in (1, 3) and value.shape[2] not in (1, 3):
-        value = value.permute(1, 2, 0)
-    return Image.fromarray(value.squeeze(2).contiguous().numpy()).convert("RGB")

@@ -160,7 +160,7 @@ def begin(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Ma
     Raises:
         InputError: settings, model or inputs differ, and how.
     """
-    paths = source.paths or [None] * len(source)
+    paths: Sequence[Any] = source.paths or [None] * len(source)
     inputs = {"id": [*source.ids], "path": [*paths], "digest": [*source.digests]}
     old, before = new, dict[str, list[Any]]()
     with suppress(DamagedError):  # its rows say themselves what run they are of

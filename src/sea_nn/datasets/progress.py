@@ -6,10 +6,9 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from datetime import timedelta
 from typing import Any
-
-from sea_nn.datasets.shard import Done
 
 EVERY = 20.0
 """Seconds between lines where there is no terminal; on one, the line is always the last one."""
@@ -23,13 +22,14 @@ class _DropError(BaseException):
 class Progress:
     """Tells of inputs, evaluations, failures, workers and time left on standard error.
 
-    Of ``total`` inputs, ``done`` were done by earlier calls; ``opened`` are explained but not yet
-    committed. As a context it takes the signals, the first of which it keeps in ``signal``.
+    Of ``total`` inputs, ``before`` were done by earlier calls; ``counts`` are of what this one has
+    committed, and ``opened`` are explained but not yet committed. As a context it takes the
+    signals, the first of which it keeps in ``signal``.
     """
 
-    def __init__(self, total: int, done: int = 0, quiet: bool = False) -> None:
-        self.total, self.before, self.done, self.quiet = total, done, done, quiet
-        self.failed = self.evaluations = self.bytes = self.opened = self.workers = self.signal = 0
+    def __init__(self, total: int, before: int = 0, quiet: bool = False) -> None:
+        self.total, self.before, self.quiet = total, before, quiet
+        self.counts, self.opened, self.workers, self.signal = Counter[str](), 0, 0, 0
         self.started = self._told = time.monotonic()
         self._terminal = not quiet and sys.stderr.isatty()
         self._handlers: dict[int, Any] = {}
@@ -59,13 +59,10 @@ class Progress:
         self.opened += count
         self._show()
 
-    def commit(self, done: Done) -> None:
-        """A shard is committed."""
+    def commit(self, done: Counter[str]) -> None:
+        """A shard is committed, with these counts."""
         self.opened = 0
-        self.done += done.n_inputs
-        self.failed += done.failed
-        self.evaluations += done.evaluations
-        self.bytes += done.bytes
+        self.counts.update(done)
         self._show()
 
     def say(self, text: str) -> None:
@@ -82,15 +79,17 @@ class Progress:
 
     def describe(self) -> str:
         """The state in one line."""
-        parts = [f"{self.done} of {self.total} inputs", f"{self.evaluations} evaluations"]
-        if self.failed:
-            parts.append(f"{self.failed} failed")
+        fresh, failed = self.counts["n_inputs"], self.counts["failed"]
+        parts = [f"{self.before + fresh} of {self.total} inputs"]
+        parts.append(f"{self.counts['evaluations']} evaluations")
+        if failed:
+            parts.append(f"{failed} failed")
         if self.workers > 1:
             parts.append(f"{self.workers} workers")
-        there = self.done + self.opened
-        if there > self.before:
-            pace = (time.monotonic() - self.started) / (there - self.before)
-            parts.append(f"{timedelta(seconds=round(pace * (self.total - there)))} left")
+        if fresh := fresh + self.opened:
+            pace = (time.monotonic() - self.started) / fresh
+            left = timedelta(seconds=round(pace * (self.total - self.before - fresh)))
+            parts.append(f"{left} left")
         return ", ".join(parts)
 
     def _show(self) -> None:

@@ -225,7 +225,6 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
 
 def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet: bool) -> Outcome:
     manifest, out, started = job.manifest, job.out, monotonic()
-    storage.remove_drafts(out)
     shards = [s for s in storage.list_committed(out) if s < manifest.n_shards]
     # Of inputs that are tried again the content may be another one.
     key = {"run": manifest.key} if retry_errors else None
@@ -258,8 +257,8 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
                 raise
             raise OSError(
                 error.errno,
-                f"the disk is full; {progress.done} of {manifest.count} inputs are kept. Make "
-                "room and start the same command again",
+                f"the disk is full; {before - redone + progress.counts['n_inputs']} of "
+                f"{manifest.count} inputs are kept. Make room and start the same command again",
                 str(out),
             ) from error
     manifest.check_there(out)
@@ -268,11 +267,11 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
         out,
         manifest.count,
         n_done,
-        n_fresh=progress.done - progress.before,
+        n_fresh=progress.counts["n_inputs"],
         n_failed=sum(count for count, _ in errors.values()),
-        evaluations=progress.evaluations,
+        evaluations=progress.counts["evaluations"],
         seconds=monotonic() - started,
-        bytes=progress.bytes,
+        bytes=progress.counts["bytes"],
         errors=errors,
         given_up=given_up,
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.pool import AsyncResult, ThreadPool
 from pathlib import Path
@@ -56,18 +57,6 @@ class Task:
     numbers: Sequence[int]
 
 
-@dataclass(frozen=True)
-class Done:
-    """What came of a shard that is committed."""
-
-    shard: int
-    n_inputs: int
-    failed: int
-    evaluations: int
-    bytes: int
-    seconds: float
-
-
 class Worker:
     """Does shards, one a call; while one is explained, other threads read the following one."""
 
@@ -81,8 +70,8 @@ class Worker:
         task: Task,
         following: Task | None = None,
         tick: Callable[[int], None] = lambda count: None,
-    ) -> Done:
-        """Explain a shard and write it.
+    ) -> Counter[str]:
+        """Explain a shard and write it; return how many inputs, failures, evaluations and bytes.
 
         Args:
             task: the shard.
@@ -107,18 +96,19 @@ class Worker:
         if broken and len(errors) == len(loaded) and not list_committed(job.out):
             # Stop before the run fills with errors.
             raise MemberError(f"no input of shard {task.shard} could be explained: {broken[0]}")
-        evaluations = sum(row["evaluations"] for row, _ in results)
+        done = Counter(n_inputs=len(loaded), failed=len(errors))
+        done["evaluations"] = sum(row["evaluations"] for row, _ in results)
         if len(loaded) < len(manifest.numbers(task.shard)):
             old = read_results(job.out, task.shard)
             results += [result for result in old if result[0]["index"] not in loaded]
         manifest.check_there(job.out)
+        facts = manifest.bind(task.shard, job.source)
         try:
-            size = commit(job.out, task.shard, results, manifest.bind(task.shard, job.source))
+            done["bytes"] = commit(job.out, task.shard, results, facts)
         except FileNotFoundError as error:  # what was being written is gone
             raise say_lost(job.out, str(error)) from error
-        took = time.perf_counter() - started
-        done = Done(task.shard, len(loaded), len(errors), evaluations, size, took)
-        log(job.out, "commit", **asdict(done))
+        seconds = time.perf_counter() - started
+        log(job.out, "commit", shard=task.shard, seconds=seconds, **done)
         return done
 
 
@@ -227,9 +217,9 @@ def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:
         "remove": removed,
     }
     tensors = _make_small(e, manifest.precision, manifest.stored_members)
-    thumbnails = _shrink(show_input(plain), 1 if x.shape[1] == 1 else 3)
-    if thumbnails is not None:
-        tensors["thumbnail"] = thumbnails
+    pictures = show_input(plain)
+    if pictures is not None:
+        tensors["thumbnail"] = _shrink(pictures[..., : x.shape[1]])  # one channel if it has one
     names = dict(enumerate(manifest.labels))
     n_ranked = COUNT if e.ranking is None else e.ranking.classes.shape[1]
     n_classes = n_ranked if n_ranked < COUNT else MOST_CLASSES  # all, or who knows how many
@@ -285,23 +275,15 @@ def widen(values: Array) -> Tensor:
     return wide / 255 if values.dtype == np.uint8 else wide
 
 
-def _shrink(pictures: Tensor | None, channels: int) -> Array | None:
-    """Pictures, uint8 [N, H, W, 3], at most 96 pixels a side, [N, h, w, 1 or 3].
-
-    Of volumes the middle slice.
-    """
-    if pictures is None:
-        return None
+def _shrink(pictures: Tensor) -> Array:
+    """Pictures, uint8 [N, H, W, C], at most 96 pixels a side; of volumes the middle slice."""
     if pictures.ndim == 5:
         pictures = pictures[:, pictures.shape[1] // 2]
-    pictures = pictures[..., :channels]
-    height, width = pictures.shape[1:3]
-    factor = THUMBNAIL / max(height, width)
-    if factor < 1:
-        size = (max(1, round(height * factor)), max(1, round(width * factor)))
-        small = interpolate(pictures.permute(0, 3, 1, 2).float(), size, mode="area")
-        pictures = small.round().to(torch.uint8).permute(0, 2, 3, 1)
-    return pictures.contiguous().numpy()
+    sides = pictures.shape[1:3]
+    factor = min(1.0, THUMBNAIL / max(sides))
+    size = [max(1, round(side * factor)) for side in sides]
+    small = interpolate(pictures.permute(0, 3, 1, 2).float(), size, mode="area")
+    return small.round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
 
 
 def _classify(error: Exception) -> str:

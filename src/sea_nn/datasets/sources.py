@@ -64,7 +64,7 @@ def open_source(source: Any, reader: Reader = READER, out: Path | None = None) -
     if isinstance(source, str | Path):
         return _open_files(str(source), reader, out)
     loader = source if isinstance(source, DataLoader) else None
-    data = source if loader is None else loader.dataset
+    data: Any = source if loader is None else loader.dataset
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         raise KindError(
             f"{type(data).__name__} cannot be read by number, so a run could not be resumed: "
@@ -125,13 +125,9 @@ def _list_files(text: str, out: Path | None) -> list[Path]:
         found = [p for p in found if p.is_file() and (p == path or not p.name.startswith("."))]
     except OSError as error:
         raise InputError(f"{text[:200]} cannot be read ({error.strerror})") from error
-    runs = {p.parent for p in found if p.name == MANIFEST and (p.parent / "rows").is_dir()}
-    own = set() if out is None else {out / name for name in OWN}
-    return [
-        p
-        for p in found
-        if runs.isdisjoint(p.parents) and own.isdisjoint((p.resolve(), *p.resolve().parents))
-    ]
+    own = {p.parent for p in found if p.name == MANIFEST and (p.parent / "rows").is_dir()}
+    own |= {out / name for name in OWN} if out is not None else set()
+    return [p for p in found if own.isdisjoint((*p.parents, p.resolve(), *p.resolve().parents))]
 
 
 def _open_pictures(

@@ -172,15 +172,15 @@ def _stack(arrays: Sequence[Array]) -> Array:
     largest = np.max([one.shape for one in arrays], axis=0)
     stacked = np.zeros((len(arrays), *largest.astype(int)), arrays[0].dtype)
     for i, one in enumerate(arrays):
-        stacked[(i, *map(slice, one.shape))] = one
+        place: Any = (i, *map(slice, one.shape))
+        stacked[place] = one
     return stacked
 
 
 def list_committed(out: Path) -> list[int]:
     """The shards that are there, in order, whole or damaged."""
-    names = (name for folder in (out / "rows").glob("[0-9]*") for name in os.listdir(folder))
-    parts = (name.partition(".") for name in names)
-    return sorted(int(stem) for stem, _, suffix in parts if suffix == "parquet" and stem.isdigit())
+    found = (out / "rows").glob("[0-9]*/[0-9]*.parquet")
+    return sorted(int(path.stem) for path in found if path.stem.isdigit())
 
 
 def read_rows(
@@ -192,10 +192,11 @@ def read_rows(
 
 def find_failed(out: Path, shard: int) -> dict[int, str]:
     """The inputs of a shard that have an error: numbers and ids; none if it is damaged."""
-    with suppress(DamagedError):  # it is done anew
+    try:
         rows = read_rows(out, shard, ["id", "index", "error"])[0].to_pylist()
-        return {row["index"]: row["id"] for row in rows if row["error"] is not None}
-    return {}
+    except DamagedError:  # it is done anew
+        return {}
+    return {row["index"]: row["id"] for row in rows if row["error"] is not None}
 
 
 def read_tensors(out: Path, shard: int, facts: Mapping[str, Any]) -> Tensors:
@@ -238,12 +239,6 @@ def sum_tensors(tensors: Tensors) -> int:
         found = zlib.crc32(f"{name} {values.dtype} {values.shape}".encode(), found)
         found = zlib.crc32(values.tobytes(), found)
     return found
-
-
-def remove_drafts(out: Path) -> None:
-    """Remove what ended processes left half-written."""
-    for folder in (out, *out.glob("rows/*"), *out.glob("tensors/*")):
-        remove_stale(folder)
 
 
 def write_inputs(out: Path, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -289,6 +284,8 @@ def _seal_event(event: dict[str, Any]) -> str:
 def lock(out: Path) -> Iterator[None]:
     """Hold a run's folder for one driver; the lock goes when its process ends, however it ends.
 
+    What ended processes left half-written there is removed.
+
     Raises:
         BusyError: another run holds it.
         InputError: nothing can be written there.
@@ -311,4 +308,6 @@ def lock(out: Path) -> Iterator[None]:
             ) from None
         except (ImportError, OSError):
             pass  # no locks here; two runs at once would write the same files twice
+        for folder in (out, *out.glob("rows/*"), *out.glob("tensors/*")):
+            remove_stale(folder)
         yield

@@ -11,7 +11,7 @@ import io
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -38,6 +38,7 @@ FRAME = 0.15  # share of each side that counts as border
 SUSPECT = 2.0
 """Evidence in a zone is suspect if it is so many times what an even spread would put there."""
 TYPICAL = 0.6  # share of a class's inputs that must show it
+OUTSIDE = "outside the mask"
 FEWEST = 5  # inputs of a class of which anything is said
 PAGE = "summary.html"
 MOST_SHOWN = 60
@@ -62,15 +63,10 @@ class ClassSummary:
 
     number: int
     name: str
-    count: int  # of explained inputs
-    accuracy: float | None  # of those with a label
-    score: float | None  # mean of what the model says of it: its probability, or the value
-    agreement: float | None  # mean Spearman correlation between members
+    row: Mapping[str, Any]  # of the table: means over the class's explained inputs
     mean_map: Tensor  # of maps that each sum to 1
     class_map: Tensor  # the class-level SEA map; of fewer than five inputs the mean map
     disagreement: Tensor | None  # where members disagree, if the run kept their maps
-    keep: Sequence[float]  # mean score with only the top 1, 2, 5, 10, 20, 50 % left
-    remove: Sequence[float]  # mean score without them
     shortcuts: Sequence[Shortcut]  # places that carry evidence across inputs though objects move
     prototypes: Sequence[str]  # ids of the inputs whose maps are nearest to the mean map
     outliers: Sequence[str]  # ids of those furthest from it
@@ -89,25 +85,7 @@ class Summary:
 
     def table(self) -> list[dict[str, Any]]:
         """One row a class, of plain values."""
-        return [
-            {
-                "class": c.number,
-                "name": c.name,
-                "inputs": c.count,
-                "accuracy": c.accuracy,
-                "score": c.score,
-                "agreement": c.agreement,
-                "keep_10": c.keep[3] if c.keep else None,
-                "remove_10": c.remove[3] if c.remove else None,
-                "shortcuts": "; ".join(
-                    f"{s.zone}: {s.times:.1f} times an even spread, in {s.share:.0%}"
-                    for s in c.shortcuts
-                ),
-                "prototypes": list(c.prototypes),
-                "outliers": list(c.outliers),
-            }
-            for c in self.classes
-        ]
+        return [dict(c.row) for c in self.classes]
 
 
 def summarize(
@@ -137,7 +115,7 @@ def summarize(
     classes = [
         _summarize_class(k, names.get(k, f"class {k}"), seen[k], view, n_examples) for k in seen
     ]
-    classes.sort(key=lambda c: (-c.count, c.number))
+    classes.sort(key=lambda c: (-c.row["inputs"], c.number))
     return Summary(manifest.model_name, manifest.count, len(data), errors, classes)
 
 
@@ -182,31 +160,34 @@ def _summarize_class(
     order = nearness.argsort(descending=True, stable=True).tolist()
     first, last = order[:n_examples], order[n_examples:][::-1][:n_examples]
     spreads = [one.spread for one in seen if one.spread is not None]
-
-    def average(column: str) -> float | None:
-        known = [row[column] for row in rows if row[column] is not None]
-        return fmean(known) if known else None
-
-    def average_curve(column: str) -> list[float]:
-        return list(map(fmean, zip(*(row[column] for row in rows if row[column]), strict=True)))
-
+    outside = [one.outside for one in seen if one.outside is not None]
+    shortcuts = find_shortcuts(maps, outside, view)
+    prototypes, outliers = ([rows[i]["id"] for i in some] for some in (first, last))
+    row: dict[str, Any] = {"class": number, "name": name, "inputs": len(seen)}
+    for column, known in (("accuracy", "correct"), ("score", "score"), ("agreement", "agreement")):
+        row[column] = _average(one[known] for one in rows)
+    for column in ("keep", "remove"):  # with the top 10 % alone, and without them
+        row[f"{column}_10"] = _average(one[column] and one[column][3] for one in rows)
+    told = [f"{s.zone}: {s.times:.1f} times an even spread, in {s.share:.0%}" for s in shortcuts]
+    row |= {"shortcuts": "; ".join(told), "prototypes": prototypes, "outliers": outliers}
     return ClassSummary(
         number,
         name,
-        len(seen),
-        accuracy=average("correct"),
-        score=average("score"),
-        agreement=average("agreement"),
-        mean_map=mean,
-        class_map=class_map,
-        disagreement=torch.stack(spreads).sum(0) / len(seen) if spreads else None,
-        keep=average_curve("keep"),
-        remove=average_curve("remove"),
-        shortcuts=find_shortcuts(maps, [o.outside for o in seen if o.outside is not None], view),
-        prototypes=[rows[i]["id"] for i in first],
-        outliers=[rows[i]["id"] for i in last],
-        pictures={rows[i]["id"]: (seen[i].picture, maps[i]) for i in first + last},
+        row,
+        mean,
+        class_map,
+        torch.stack(spreads).sum(0) / len(seen) if spreads else None,
+        shortcuts,
+        prototypes,
+        outliers,
+        {rows[i]["id"]: (seen[i].picture, maps[i]) for i in first + last},
     )
+
+
+def _average(values: Iterable[float | None]) -> float | None:
+    """The mean of those that are known."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def shrink(maps: Tensor) -> Tensor:
@@ -228,41 +209,42 @@ def find_shortcuts(
         outside: by input with a mask, evidence outside it over an even spread's.
         view: of the inputs; pictures alone have a frame.
     """
-    found: list[Shortcut | None] = []
     if len(maps) < FEWEST:
         return []
+    times: dict[str, Tensor] = {}  # by zone and input, its evidence over that of an even spread
     if view == "picture":
         for zone, where in _zones(maps.shape[1], maps.shape[2]).items():
-            times = maps[:, where].sum(1) / where.float().mean()
-            found.append(_judge(zone, times))
+            times[zone] = maps[:, where].sum(1) / where.float().mean()
         # A mark on every input lights one cell in all of them; objects move from input to input.
         typical = maps.median(0).values * maps[0].numel()
         row, column = divmod(int(typical.argmax()), maps.shape[2])
-        times = maps[:, row, column] * maps[0].numel()
         edge = min(row, column, maps.shape[1] - 1 - row, maps.shape[2] - 1 - column)
         if edge < FRAME * min(maps.shape[1:]) and float(typical[row, column]) > 2 * SUSPECT:
-            found.append(_judge(f"cell ({row}, {column})", times))
+            times[f"cell ({row}, {column})"] = maps[:, row, column] * maps[0].numel()
     if outside:
-        found.append(_judge("outside the mask", torch.tensor(outside), 1.0))
-    return sorted((s for s in found if s is not None), key=lambda s: -s.times)
-
-
-def _judge(zone: str, times: Tensor, limit: float = SUSPECT) -> Shortcut | None:
-    share = float((times >= limit).float().mean())
-    return Shortcut(zone, float(times.median()), share) if share >= TYPICAL else None
+        times[OUTSIDE] = torch.tensor(outside)
+    found: list[Shortcut] = []
+    for zone, ratios in times.items():
+        share = float((ratios >= (1 if zone == OUTSIDE else SUSPECT)).float().mean())
+        if share >= TYPICAL:
+            found.append(Shortcut(zone, float(ratios.median()), share))
+    return sorted(found, key=lambda s: -s.times)
 
 
 def _zones(height: int, width: int) -> dict[str, Tensor]:
     """Where the border and the corners are."""
-    rows, columns = torch.arange(height).unsqueeze(1), torch.arange(width)
-    tall, wide = max(1, round(2 * FRAME * height)), max(1, round(2 * FRAME * width))
-    downs = {"top": rows < tall, "bottom": rows >= height - tall}
-    sides = {"left": columns < wide, "right": columns >= width - wide}
-    zones = {f"{d} {s}": down & side for d, down in downs.items() for s, side in sides.items()}
-    border = torch.ones(height, width, dtype=torch.bool)
-    tall, wide = max(1, round(FRAME * height)), max(1, round(FRAME * width))
-    border[tall : height - tall, wide : width - wide] = False
-    return {"border": border, **zones}
+
+    def find_ends(length: int, share: float) -> tuple[Tensor, Tensor]:
+        place, size = torch.arange(length), max(1, round(share * length))
+        return place < size, place >= length - size
+
+    top, bottom = (end.unsqueeze(1) for end in find_ends(height, FRAME))
+    left, right = find_ends(width, FRAME)
+    zones = {"border": top | bottom | left | right}
+    sides = dict(zip(("left", "right"), find_ends(width, 2 * FRAME), strict=True))
+    for down, rows in zip(("top", "bottom"), find_ends(height, 2 * FRAME), strict=True):
+        zones |= {f"{down} {side}": rows.unsqueeze(1) & sides[side] for side in sides}
+    return zones
 
 
 def write_pages(summary: Summary, folder: Path) -> Path:

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors import safe_open
-from torch import Tensor
 
-from sea_nn.datasets.items import ItemError, find_column, hash_bytes
+from sea_nn.datasets.fingerprint import fingerprint
+from sea_nn.datasets.items import ItemError, find_column
 from sea_nn.datasets.storage import import_arrow
 from sea_nn.errors import InputError
 
@@ -74,15 +73,10 @@ class RowFile:
             if row >= content.count:
                 raise InputError(f"it has {content.count} rows now")
             values, label = content.get(row)
-            if not self.by_content:
-                return (values, label), f"{self.stamp()[:2]}"
         except Exception as error:
             raise ItemError("changed", f"{self.path} was changed in the run ({error})") from error
-        plain = values
-        if isinstance(values, Tensor):
-            plain = values.contiguous().reshape(-1).view(torch.uint8).numpy()
-        told = plain.encode() if isinstance(plain, str) else np.ascontiguousarray(plain).tobytes()
-        return (values, label), hash_bytes(told + f"\0{label}".encode("utf-8", "backslashreplace"))
+        told = fingerprint((values, label)) if self.by_content else f"{self.stamp()[:2]}"
+        return (values, label), told
 
 
 def to_text(path: Path) -> str:
