@@ -5,9 +5,8 @@ from torch import nn
 
 from sea_nn import SEA
 from sea_nn.members.callables import from_captum
-from sea_nn.members.checks import check_model, examine, vote
+from sea_nn.members.checks import examine, vote
 from sea_nn.members.run import compute_maps
-from sea_nn.model.opening import open_model
 
 X = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
 
@@ -15,11 +14,6 @@ X = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
 def network(activation=nn.ReLU):
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(1, 4, 3), activation(), nn.Flatten(), nn.Linear(144, 3))
-
-
-def look(model, x):
-    with open_model(model, x, output="logits") as probe:
-        return check_model(probe)
 
 
 def levels(checks, subject):
@@ -82,24 +76,6 @@ def test_an_incomplete_integral_asks_for_more_steps():
     many = {"integrated_gradients": {"n_steps": 400}}
     checks = examine(Kinked(), X, target=0, methods=("integrated_gradients",), options=many)
     assert [c.level for c in checks if "misses" in c.message] == ["ok"]
-
-
-@pytest.mark.parametrize("inplace", [True, False])
-def test_modules_in_place_or_used_twice(inplace):
-    class Reuses(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.act, self.b = nn.Linear(4, 4), nn.ReLU(inplace=inplace), nn.Linear(4, 2)
-
-        def forward(self, x):
-            return self.b(self.act(self.a(self.act(self.a(x)))))
-
-    model = Reuses()
-    checks = look(model, torch.rand(1, 4))
-    assert any("more than once" in c.message for c in checks)
-    assert any("in place" in c.message for c in checks) == inplace
-    assert all(not m._forward_hooks for m in model.modules())
-    assert look(lambda x: x, torch.rand(1, 4))[0].level == "ok"
 
 
 @pytest.mark.parametrize("in_pair", [True, False])

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from sea_nn.errors import MemberError, UnfitError
-from sea_nn.members.quick import PREFIXES, lay_tokens
+from sea_nn.errors import UnfitError
+from sea_nn.members.quick import count_prefix, lay_tokens
 from sea_nn.model.outputs import take
 from sea_nn.model.probe import Probe
 
@@ -145,8 +145,6 @@ class RecordAttention(_Attentive):
 
 def _map_tokens(probe: Probe, spread: Callable[[list[Tensor], list[Tensor]], Tensor]) -> Tensor:
     """Run the model, let ``spread`` say how tokens flow, [N, T, T], and lay them on the input."""
-    if probe.features.kind.view != "picture":
-        raise UnfitError(f"attention is laid on images [N, C, H, W]; got {list(probe.x.shape)}")
     size = (probe.x.shape[2], probe.x.shape[3])
     maps = probe.x.new_zeros(len(probe.x), 1, *size)
 
@@ -159,7 +157,7 @@ def _map_tokens(probe: Probe, spread: Callable[[list[Tensor], list[Tensor]], Ten
         if not weights and not record.windowed:
             raise UnfitError(_missing("attention"))
         lengths = {w.shape[-1] for w in weights}
-        if record.windowed or len(lengths) > 1 or not _fits(weights[0], size):
+        if record.windowed or len(lengths) > 1 or count_prefix(lengths.pop(), *size) is None:
             raise UnfitError(
                 "the model's attention is not over all patches at once (windows, as in Swin, "
                 "pooled tokens, or a grid of another shape); use attention_lrp or grad_cam"
@@ -174,23 +172,10 @@ def _map_tokens(probe: Probe, spread: Callable[[list[Tensor], list[Tensor]], Ten
 
 def _read(flow: Tensor, size: tuple[int, int]) -> Tensor:
     """What reaches the class token (with none: all tokens) from each patch, [N, 1, h, w]."""
-    prefix = _prefix(flow.shape[2], size)
+    prefix = count_prefix(flow.shape[2], *size)
     # A distilled transformer has two tokens that answer; registers do not.
     answering = flow[:, : 2 if prefix == 2 else 1] if prefix else flow
     return lay_tokens(answering.mean(1).unsqueeze(2), *size)
-
-
-def _prefix(n_tokens: int, size: tuple[int, int]) -> int:
-    """The tokens before the patches."""
-    grid = lay_tokens(torch.zeros(1, n_tokens, 1), *size)
-    return n_tokens - grid[0, 0].numel()
-
-
-def _fits(weights: Tensor, size: tuple[int, int]) -> bool:
-    try:
-        return _prefix(weights.shape[-1], size) in PREFIXES
-    except MemberError:
-        return False
 
 
 def _identity(weights: Tensor) -> Tensor:

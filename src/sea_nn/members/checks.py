@@ -11,7 +11,6 @@
 ["its map equals saliency's"]
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -31,8 +30,8 @@ from sea_nn.members.run import (
     choose_entries,
     run_members,
 )
-from sea_nn.model.opening import copy_twin, open_model
-from sea_nn.model.outputs import Meter, Progress, Target, TensorModel, take
+from sea_nn.model.opening import open_model
+from sea_nn.model.outputs import Meter, Progress, Target, take
 from sea_nn.model.probe import Probe
 from sea_nn.paper.agreement import mean_agreement
 
@@ -70,36 +69,8 @@ def examine(
         probe.begin(ask_empty=False)
         found = run_members(probe, [entries], "skip")
         checks = check_members(found, {entry.label for entry in entries if entry.optional})
-        checks = [*check_model(probe), *check_probe(probe), *checks, *check_maps(found)]
+        checks = [*check_probe(probe), *checks, *check_maps(found)]
         return (*checks, *check_completeness(probe, found))
-
-
-def check_model(probe: Probe) -> list[Check]:
-    """Modules that break methods which hook them: used twice in a pass, or writing in place."""
-    module, x = probe.model.module, probe.x
-    if module is None:
-        return [Check("ok", "model", "a plain function: members that look inside it are left out")]
-    if not probe.private:
-        return [Check("ok", "model", "it cannot be copied, so it runs as it is")]
-    calls: Counter[str] = Counter()
-    copy = copy_twin(module)  # which goes, and the hooks with it
-    names = {m: name for name, m in copy.named_modules() if not list(m.children())}
-    for layer in names:
-        layer.register_forward_hook(lambda m, *_: calls.update([names[m]]))
-    with torch.no_grad():
-        one = torch.zeros(1, dtype=torch.long, device=x.device)
-        replace(probe, model=TensorModel(copy, probe.meter)).forward(x[:1].clone(), one)
-    twice = [name for name, count in calls.items() if count > 1]
-    writing = [name for layer, name in names.items() if getattr(layer, "inplace", False)]
-    checks, advice = [], "the members here allow for it; others that hook modules "
-    if twice:
-        what = f"{len(twice)} modules run more than once in a pass, such as {twice[0]!r}"
-        own = "(Captum's DeepLift) do not: give each use its own module for them"
-        checks.append(Check("warn", "model", what, advice + own))
-    if writing:
-        what = f"{len(writing)} modules write in place, such as {writing[0]!r}"
-        checks.append(Check("warn", "model", what, f"{advice}need inplace=False"))
-    return checks or [Check("ok", "model", "every module runs once in a pass, none in place")]
 
 
 def check_maps(found: MemberMaps) -> list[Check]:

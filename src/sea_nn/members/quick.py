@@ -90,7 +90,7 @@ def number_positions(features: Features, cells: int) -> Tensor:
 def guided_backprop(probe: Probe) -> Tensor:
     """Return the gradient with negative gradients cut at every rectifier."""
 
-    def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         if output.requires_grad:
             output.register_hook(lambda grad: grad.clamp(min=0))
 
@@ -104,8 +104,11 @@ def guided_backprop(probe: Probe) -> Tensor:
 def deconvolution(probe: Probe) -> Tensor:
     """Return the deconvnet signal: rectifiers pass positive gradients whatever they saw."""
 
-    def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Any:
-        return _PassPositive.apply(inputs[0], output.detach())  # type: ignore[no-untyped-call]
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        passed = output.detach() + (inputs[0] - inputs[0].detach())
+        if passed.requires_grad:
+            passed.register_hook(lambda grad: grad.clamp(min=0))
+        return passed
 
     with _attach(probe, RECTIFIERS, hook, "deconvolution") as (mine, _):
         return mine.input_gradients()
@@ -120,7 +123,7 @@ def deeplift(probe: Probe) -> Tensor:
     map misses is left in the probe's cache (`MISSED`).
     """
 
-    def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         if isinstance(module, nn.Softmax):
             raise UnfitError(
                 "deeplift explains scores before a softmax, and this model contains nn.Softmax; "
@@ -129,8 +132,8 @@ def deeplift(probe: Probe) -> Tensor:
         if isinstance(module, POOLS):
             if module.return_indices:
                 return output
-            return _RescalePool.apply(inputs[0], module)  # type: ignore[no-untyped-call]
-        return _Rescale.apply(inputs[0], module.forward)  # type: ignore[no-untyped-call]
+            return _rescale_pool(inputs[0], module)
+        return _rescale(inputs[0], output.detach(), module)
 
     base, total = probe.baseline(), torch.zeros_like(probe.x)
     change = probe.x.new_zeros(len(probe.x))
@@ -192,71 +195,38 @@ def _attach(
         )
 
 
-class _PassPositive(torch.autograd.Function):
-    """The activation's output forward; backward the positive part of the gradient at it."""
-
-    @staticmethod
-    def forward(ctx: Any, inputs: Tensor, output: Tensor) -> Tensor:
-        return output.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return grads[0].clamp(min=0), None
-
-
-class _Rescale(torch.autograd.Function):
-    """An activation of [input, baseline] pairs whose slope is the secant between the two."""
-
-    @staticmethod
-    def forward(ctx: Any, inputs: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
-        output = activation(inputs)
-        ctx.save_for_backward(inputs, output)
-        ctx.activation = activation
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        inputs, output = ctx.saved_tensors
-        with torch.enable_grad():
-            leaf = inputs.detach().requires_grad_(True)
-            tangent = torch.autograd.grad(ctx.activation(leaf), leaf, grads[0])[0]
-        rise, run = _difference(output), _difference(inputs)
-        level = run.abs() < EPSILON
-        secant = grads[0] * rise / run.masked_fill(level, 1)
-        return torch.where(level, tangent, secant), None
+def _rescale(x: Tensor, output: Tensor, activation: nn.Module) -> Tensor:
+    """The output for [input, baseline] pairs, whose slope is the secant between the two."""
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_(True)
+        (tangent,) = torch.autograd.grad(activation.forward(leaf).sum(), leaf)
+    rise, run = _difference(output), _difference(x.detach())
+    level = run.abs() < EPSILON
+    slope = torch.where(level, tangent, rise / run.masked_fill(level, 1))
+    return output + slope * (x - x.detach())
 
 
-class _RescalePool(torch.autograd.Function):
+def _rescale_pool(x: Tensor, pool: Any) -> Tensor:
     """Max pooling of [input, baseline] pairs by the rescale rule.
 
     The change of a maximum is shared between the position that held it for the input and the one
     that held it for the baseline. Overlapping windows add up (Captum keeps the last one).
     """
+    function = getattr(functional, f"max_pool{x.ndim - 2}d")
+    sizes = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
+    output, where = function(x.detach(), *sizes, ceil_mode=pool.ceil_mode, return_indices=True)
 
-    @staticmethod
-    def forward(ctx: Any, inputs: Tensor, pool: Any) -> Tensor:
-        function = getattr(functional, f"max_pool{inputs.ndim - 2}d")
-        sizes = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
-        output, where = function(inputs, *sizes, ceil_mode=pool.ceil_mode, return_indices=True)
-        ctx.save_for_backward(inputs, output, where)
-        return output
+    def pick(values: Tensor) -> Tensor:
+        return values.flatten(2).gather(2, where.flatten(2)).view_as(output)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        inputs, output, where = ctx.saved_tensors
-
-        def spread(values: Tensor) -> Tensor:
-            flat = torch.zeros_like(inputs, memory_format=torch.contiguous_format).flatten(2)
-            return flat.scatter_add_(2, where.flatten(2), values.flatten(2)).view_as(inputs)
-
-        value, reference = output.chunk(2)
-        top = torch.maximum(value, reference)
-        share = spread(grads[0] * torch.cat([top - reference, value - top]))
-        of_input, of_baseline = share.chunk(2)
-        run = _difference(inputs)
-        level = run.abs() < EPSILON
-        secant = torch.cat([of_input + of_baseline] * 2) / run.masked_fill(level, 1)
-        return torch.where(level, spread(grads[0]), secant), None
+    value, reference = output.chunk(2)
+    top = torch.maximum(value, reference)
+    change, run = x - x.detach(), _difference(x.detach())
+    level = run.abs() < EPSILON
+    of_input, of_baseline = (change / run.masked_fill(level, torch.inf)).chunk(2)
+    shares = torch.cat([top - reference, value - top])
+    moved = shares * pick(torch.cat([of_input + of_baseline] * 2))
+    return output + moved + pick(change * level)
 
 
 def _difference(pairs: Tensor) -> Tensor:
@@ -293,17 +263,22 @@ def grad_cam(
         )
     key = "grad_cam", layer, reshape, relu
     if key not in probe.cache:
-        named: dict[str, nn.Module] = dict(probe.model.model.named_modules())
+        model: Any = probe.model.model
+        named: dict[str, nn.Module] = dict(model.named_modules())
         if layer is not None and layer not in named:
-            raise InputError(_say_near(layer, list(named)))
+            near = difflib.get_close_matches(layer, named, n=5, cutoff=0.3) or list(named)[-5:]
+            raise InputError(
+                f"the model has no layer {layer!r}; nearest names: {', '.join(map(repr, near))} "
+                f"({len(named)} in all, see model.named_modules())"
+            )
         rows, name = torch.arange(len(probe.x), device=probe.x.device), layer
         # The pass that looks for the layer tells the first input's map as well.
         name, cam = _read_layers(probe, named, layer, rows[:1], reshape)
         cams = [cam]
         # The graph starts at the layer, so a pass costs little more than a forward pass.
-        size = probe.chunk(len(rows) - 1, gradient=False)
-        for some in rows[1:].split(size) if len(rows) > 1 else ():
-            cams.append(_read_layers(probe, named, name, some, reshape)[1])
+        for some in rows[1:].split(probe.chunk(len(rows) - 1, gradient=False)):
+            if len(some):
+                cams.append(_read_layers(probe, named, name, some, reshape)[1])
         made = torch.cat(cams).clamp(min=0) if relu else torch.cat(cams)
         mode = ("linear", "bilinear", "trilinear")[probe.x.ndim - 3]
         size = probe.x.shape[2:]
@@ -393,23 +368,26 @@ def _to_grid(output: Tensor, probe: Probe, reshape: Reshape | None) -> Tensor:
 
 def lay_tokens(tokens: Tensor, height: int, width: int) -> Tensor:
     """Return tokens [N, T, D] as [N, D, h, w] on a grid with the input's aspect."""
-    n_inputs, n_tokens, n_channels = tokens.shape
+    prefix = count_prefix(tokens.shape[1], height, width)
+    if prefix is None:
+        raise MemberError(
+            f"{tokens.shape[1]} tokens fit no grid for an input of {height} x {width}; pass "
+            "reshape=, a function from [N, tokens, channels] to [N, channels, height, width]"
+        )
+    patches = tokens[:, prefix:].mT
+    return patches.unflatten(2, (math.isqrt(patches.shape[2] * height // width), -1))
+
+
+def count_prefix(n_tokens: int, height: int, width: int) -> int | None:
+    """Return the tokens before those of patches on a grid with this aspect; None if there is none.
+
+    >>> count_prefix(197, 224, 224)
+    1
+    """
     for prefix in PREFIXES:
         patches = n_tokens - prefix
-        rows = max(1, math.isqrt(max(0, patches * height // width)))
-        if patches > 1 and patches % rows == 0 and rows * width == (patches // rows) * height:
-            grid = tokens[:, prefix:].transpose(1, 2)
-            return grid.reshape(n_inputs, n_channels, rows, patches // rows)
-    raise MemberError(
-        f"{n_tokens} tokens fit no grid for an input of {height} x {width}; pass reshape=, a "
-        "function from [N, tokens, channels] to [N, channels, height, width]"
-    )
-
-
-def _say_near(layer: str, names: list[str]) -> str:
-    """Say which layers have names like one that is not there."""
-    near = difflib.get_close_matches(layer, names, n=5, cutoff=0.3) or names[-5:]
-    return (
-        f"the model has no layer {layer!r}; nearest names: {', '.join(map(repr, near))} "
-        f"({len(names)} in all, see model.named_modules())"
-    )
+        rows = math.isqrt(max(0, patches * height // width))
+        whole = rows > 0 and patches % rows == 0
+        if patches > 1 and whole and rows * width == (patches // rows) * height:
+            return prefix
+    return None

@@ -22,8 +22,6 @@ from sea_nn.errors import InputError, KindError
 
 Shape = tuple[int, ...]
 Options = Mapping[str, Any]
-Method = str | Callable[..., Any] | tuple[str | Callable[..., Any], Options]
-Methods = Method | Iterable[Method]
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,11 @@ class Member:
             if fits is not None and not left_out and not fits(value):
                 raise InputError(f"{self.name}: {option} must be {wanted}; got {value!r}")
         return {**self.defaults, **options}
+
+
+Named = str | Callable[..., Any] | Member
+Method = Named | tuple[Named, Options]
+Methods = Method | Iterable[Method]
 
 
 def _load(module: str, name: str) -> Any:
@@ -249,7 +252,7 @@ _GRADIENT, _MODULE = frozenset({"gradient"}), frozenset({"gradient", "module"})
 _LAYER, _SEGMENTS = _MODULE | {"convolution"}, frozenset({"superpixels"})
 _ATTENTION, _IMAGE, _NOTHING = _MODULE | {"attention"}, frozenset({"image"}), frozenset[str]()
 # Name, function, evaluations, signed, needs, defaults, reference.
-_NATIVE: tuple[tuple[Any, ...], ...] = (
+_NATIVE: tuple[tuple[str, str, Any, bool, frozenset[str], Options, str], ...] = (
     ("saliency", "gradients", 1, True, _GRADIENT, {}, "Simonyan et al. 2014, arXiv:1312.6034"),
     ("integrated_gradients", "gradients", "n_steps", True, _GRADIENT,
      {"n_steps": 50}, "Sundararajan et al. 2017, arXiv:1703.01365"),

@@ -12,10 +12,11 @@ True
 """
 
 import functools
+import itertools
 import threading
 import types
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -94,17 +95,15 @@ def find_modules(function: Any) -> list[nn.Module]:
     found: dict[nn.Module, None] = {}
     seen: set[int] = set()
     layer = [function]
-    for _ in range(_DEPTH):
+    for deeper in reversed(range(_DEPTH + 1)):
         inside: list[Any] = []
         for value in layer:
-            if id(value) in seen:
-                continue
-            seen.add(id(value))
-            if isinstance(value, nn.Module):
-                found[value] = None
-            inside += _list_parts(value)
+            if id(value) not in seen:
+                seen.add(id(value))
+                if isinstance(value, nn.Module):
+                    found[value] = None
+                inside += list(_list_parts(value))[:_ITEMS] if deeper else ()
         layer = inside[:_VALUES]
-    found |= dict.fromkeys(value for value in layer if isinstance(value, nn.Module))
     parts = {part for module in found for part in module.modules() if part is not module}
     return [module for module in found if module not in parts]
 
@@ -118,24 +117,22 @@ def _list_parts(value: Any) -> Iterable[Any]:
     if isinstance(value, functools.partial):
         return value.func, *value.args, *value.keywords.values()
     if isinstance(value, dict):
-        return list(value.values())[:_ITEMS]
+        return value.values()
     if isinstance(value, list | tuple | set | frozenset):
-        return list(value)[:_ITEMS]
+        return value
     if isinstance(value, type | types.ModuleType | Tensor):
         return ()
-    return list(getattr(value, "__dict__", {}).values())[:_ITEMS]
+    return getattr(value, "__dict__", {}).values()
 
 
 def _list_parts_of_function(function: types.FunctionType) -> list[Any]:
-    if function.__module__ and function.__module__.split(".")[0] == "torch":
+    if (function.__module__ or "").split(".")[0] == "torch":
         return []
     parts = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     parts += function.__dict__.values()
     for cell in function.__closure__ or ():
-        try:
+        with suppress(ValueError):  # not set yet
             parts.append(cell.cell_contents)
-        except ValueError:  # not set yet
-            continue
     names = set(_list_names(function.__code__))
     for name in names & function.__globals__.keys():
         value = function.__globals__[name]
@@ -148,8 +145,5 @@ def _list_parts_of_function(function: types.FunctionType) -> list[Any]:
 
 def _list_names(code: types.CodeType) -> list[str]:
     """Return the names of globals and attributes in a function and the functions inside it."""
-    names = list(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names += _list_names(constant)
-    return names
+    inner = [_list_names(one) for one in code.co_consts if isinstance(one, types.CodeType)]
+    return [*code.co_names, *itertools.chain(*inner)]

@@ -125,7 +125,8 @@ def uniform(
         first: the number of the first input.
         device: where to make them.
     """
-    return _to_unit(_hash(purpose, shape, seed, first, device))
+    # The leading 24 bits, as many as float32 holds.
+    return (_hash(purpose, shape, seed, first, device) >> 8).to(torch.float32) * 2.0**-24
 
 
 def normal(
@@ -170,12 +171,12 @@ def _hash(
     purpose: str, shape: Sequence[int], seed: int, first: int, device: torch.device | None
 ) -> Tensor:
     """Return 32 random bits in int64 for every position of every input."""
-    kind, count = PURPOSES.index(purpose), shape[0]
-    table = _find_number_keys(seed, kind, first, count, device).unsqueeze(2)
+    start = seed * 0x9E3779B97F4A7C15 + PURPOSES.index(purpose) * 0xD1B54A32D192ED03 + first + 1
+    keys = mix(torch.arange(shape[0], device=device) + wrap(start)).unsqueeze(1)
     place = torch.arange(math.prod(shape[1:]), device=device)
     # Two rounds with two keys: after one, the draws of two inputs could be shifts of each other.
-    word = _scramble((place * 0x9E3779B9 + table[:, 0]).bitwise_and_(_32))
-    return _scramble(word.bitwise_xor_(table[:, 1])).view(*shape)
+    word = _scramble((place * 0x9E3779B9 + _shift(keys, 32)).bitwise_and_(_32))
+    return _scramble(word.bitwise_xor_(keys & _32)).view(*shape)
 
 
 def _scramble(word: Tensor) -> Tensor:
@@ -184,17 +185,3 @@ def _scramble(word: Tensor) -> Tensor:
     word.bitwise_xor_(word >> 16).mul_(0x85EBCA6B).bitwise_and_(_32)
     word.bitwise_xor_(word >> 13).mul_(0xC2B2AE35).bitwise_and_(_32)
     return word.bitwise_xor_(word >> 16)
-
-
-def _to_unit(word: Tensor) -> Tensor:
-    """The leading 24 bits, as many as float32 holds, as a number in [0, 1)."""
-    return (word >> 8).to(torch.float32) * 2.0**-24
-
-
-def _find_number_keys(
-    seed: int, kind: int, first: int, count: int, device: torch.device | None
-) -> Tensor:
-    """Two keys of 32 bits for each input, int64 [count, 2], by the mixing of splitmix64."""
-    start = wrap(seed * 0x9E3779B97F4A7C15 + kind * 0xD1B54A32D192ED03 + first + 1)
-    words = mix(torch.arange(count, device=device) + start)
-    return torch.stack([(words >> 32).bitwise_and_(_32), words & _32], 1)

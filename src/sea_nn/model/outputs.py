@@ -287,7 +287,7 @@ class Meter:
     limit: int | None = None
     progress: Progress | None = None
     total: int = 0
-    rows: dict[str, int] = field(default_factory=partial(dict.fromkeys, PURPOSES, 0))
+    rows: dict[str, int] = field(default_factory=partial(dict.fromkeys, PURPOSES, 0))  # type: ignore[arg-type]
     purpose: str = "checks"
     label: str = ""
     paid: int = 0
@@ -366,9 +366,18 @@ class TensorModel(nn.Module):
         ):
             found = output[0]
         if not isinstance(found, Tensor):
-            raise KindError(f"the model returned {_say_why(output)}")
-        if isinstance(output, tuple) and len(output) > 1:
-            self.notice = _say_which(output)
+            arrays = ARRAYS if type(output).__module__.split(".")[0] == "numpy" else READ_IT
+            raise KindError(
+                f"the model returned {_describe(output)}; expected a tensor [N, classes], a "
+                'mapping with "logits", an object with .logits, or a tuple whose first item is '
+                f"the tensor: {arrays}, or wrap the model so that it returns class scores"
+            )
+        if isinstance(output, tuple) and sum(isinstance(item, Tensor) for item in output) > 1:
+            self.notice = (
+                f"the model returned several tensors ({', '.join(map(_describe, output))}): the "
+                "first was taken. Explain another by a function, such as target=lambda output: "
+                "output[1][:, 3], or wrap the model so that it returns the one that is meant"
+            )
         if found.ndim == 1 and len(found) == count:
             found = found.unsqueeze(1)
         if found.ndim != 2 or len(found) != count or found.shape[1] == 0:
@@ -382,41 +391,14 @@ class TensorModel(nn.Module):
         return found
 
 
-def _say_which(output: tuple[Any, ...]) -> str:
-    """Say that the first of several tensors was taken; "" of one."""
-    if sum(isinstance(item, Tensor) for item in output) < 2:
-        return ""
-    return (
-        f"the model returned several tensors ({', '.join(map(_describe, output))}): the first was "
-        "taken. Explain another by a function, such as target=lambda output: output[1][:, 3], or "
-        "wrap the model so that it returns the one that is meant"
-    )
-
-
-def _say_why(output: Any) -> str:
-    """Say why an output holds no tensor, and what to do."""
-    if isinstance(output, Mapping):
-        keys = ", ".join(map(repr, output)) or "none"
-        return (
-            f'a mapping without a tensor under "logits" (keys: {keys}); {READ_IT}, or wrap the '
-            "model so that it returns the class scores"
-        )
-    if isinstance(output, list):
-        return (
-            f"a list of {len(output)} items ({', '.join(map(_describe, output))}); wrap it so that "
-            f"it returns the one [N, classes] tensor to explain, or {READ_IT}"
-        )
-    if type(output).__module__.split(".")[0] == "numpy":
-        return f"{type(output).__name__}: {ARRAYS}"
-    return (
-        f"{_describe(output)}; expected a tensor [N, classes], a mapping with "
-        '"logits", an object with .logits, or a tuple whose first item is the tensor'
-    )
-
-
 def _describe(item: Any) -> str:
+    """Say what a model returned, or a part of it, where a tensor was expected."""
     if isinstance(item, Tensor):
         return f"tensor {list(item.shape)}"
+    if isinstance(item, Mapping):
+        return f'a mapping without a tensor under "logits" (keys: {", ".join(map(repr, item))})'
+    if isinstance(item, list):
+        return f"a list of {len(item)} items ({', '.join(map(_describe, item))})"
     return "None" if item is None else type(item).__name__
 
 

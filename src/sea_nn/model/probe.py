@@ -76,18 +76,16 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Part:
-    """Evaluations `start` to `stop` of a pass over `count` points an input.
+    """Some evaluations of a pass over `count` points an input.
 
     Attributes:
-        start: the first evaluation's number, row * count + step.
-        stop: one more than the last one's.
+        start: the number of the first, row * count + step.
         count: points an input.
         rows: the input of each, [P].
         steps: the point of each, [P].
     """
 
     start: int
-    stop: int
     count: int
     rows: Tensor
     steps: Tensor
@@ -97,17 +95,15 @@ class Part:
 
         One sum an input rather than a scattered add: the same order, so the same bits.
         """
-        count = self.count
+        start, count, stop = self.start, self.count, self.start + len(values)
         if count == 1 and weights is None:
-            total[self.start : self.stop] = values
+            total[start:stop] = values
             return
-        for row in range(self.start // count, (self.stop - 1) // count + 1):
-            low, high = max(self.start, row * count), min(self.stop, (row + 1) * count)
-            some = values[low - self.start : high - self.start]
-            if weights is None:
-                total[row] += some.sum(0)
-            else:
-                total[row] += _add_up(some, weights[low - row * count : high - row * count])
+        weights = values.new_ones(count) if weights is None else weights
+        for row in range(start // count, (stop - 1) // count + 1):
+            low, high = max(start, row * count), min(stop, (row + 1) * count)
+            own = weights[low - row * count : high - row * count]
+            total[row] += _add_up(values[low - start : high - start], own)
 
 
 def _add_up(grads: Tensor, weights: Tensor) -> Tensor:
@@ -232,35 +228,31 @@ class Probe:
         Returns:
             What the model says of the empty inputs, [N, 1]; None if that was no question.
         """
-        hiding = self.hiding if ask_empty else None
-        k, first = 1 if hiding is None else hiding.n_draws, int(self.model.module is not None)
-        if hiding is None and not first:
+        first, x = int(self.model.module is not None), self.x.unsqueeze(1)
+        if not (first or ask_empty):
             return None
-        count, each = len(self.x), first + k
-        points = torch.arange(count * each, device=self.x.device)
-        rows, place = points // each, points % each - first
-        wide = (-1, *(1,) * (self.x.ndim - 1))
+        variants = torch.cat([x[:, :first], self.absent() if ask_empty else x / 2], 1)
+        count, each = variants.shape[:2]
+        rows = torch.arange(count, device=x.device).repeat_interleave(each)
+        points = variants.flatten(0, 1)
 
-        def build(part: slice) -> Tensor:
-            own, which = rows[part], place[part]
-            if hiding is None:
-                return self.x[own] * torch.where(which < 0, 1.0, 0.5).to(self.x).view(wide)
-            hidden = (which >= 0).view(wide).expand(-1, *self.x.shape[1:])
-            return hiding.hide(hidden, own, which.clamp(min=0))
+        def ask(probe: Probe) -> Tensor:
+            said = probe.ask_points(rows, lambda part: points[part], 1 + first)
+            return said.view(count, each, -1)
 
         fast = self if self.folded is None else replace(self, model=self.folded, cache={})
-        said = fast.ask_points(rows, build, 1 + first).view(count, each, -1)
+        said = ask(fast)
         if fast is not self and is_same(said[:, 0], self.whole):
             self.fast = fast
         elif fast is not self:
-            said = self.ask_points(rows, build, 1 + first).view(count, each, -1)
+            said = ask(self)
         if first:
             apart = (said[:, 0] - self.whole.to(said)).abs().amax(1)
             self.unsteady = apart > SAME * self.whole.abs().amax(1).clamp_min(1).to(said)
-        if hiding is None:
+        if not ask_empty:
             return None
-        self.meter.rows["checks"] -= count * k
-        self.meter.rows["questions"] += count * k
+        self.meter.rows["checks"] -= count * (each - first)
+        self.meter.rows["questions"] += count * (each - first)
         self.said.append(said[:, first:].unsqueeze(1))
         score = self.output.score(said.flatten(0, 1), self.target[rows])
         return score.view(count, each)[:, first:].mean(1, keepdim=True)
@@ -374,7 +366,7 @@ class Probe:
         size = max(1, self.chunk(total * weight) // weight)
         for start in range(0, total, size):
             flat = torch.arange(start, min(start + size, total), device=self.x.device)
-            yield Part(start, start + len(flat), count, flat // count, flat % count)
+            yield Part(start, count, flat // count, flat % count)
 
     def chunk(self, total: int, gradient: bool = True) -> int:
         """Return how many of `total` evaluations to run together, in chunks of nearly equal size.
