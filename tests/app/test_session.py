@@ -63,7 +63,7 @@ def test_map_is_that_of_the_same_call_in_python(session, clothes, target):
         assert session.explanation.labels == ("Ankle boot",)
     else:
         assert session.score() > whole
-        assert session.name_target() == "Ankle boot and not Sneaker"
+        assert session.explanation.name(0) == "Ankle boot, not Sneaker"
 
 
 def test_top_classes_are_sorted_probabilities_of_the_model(session, clothes):
@@ -268,7 +268,8 @@ def test_code_of_an_upload_reads_it_again(own, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.csv").write_text("4,1,2\n0.5,7,1\n")
     session = Session(load_subject(f"{own}:table"))
-    session.choose(session.subject.read("rows.csv", (tmp_path / "rows.csv").read_bytes())[1])
+    session.read("rows.csv", (tmp_path / "rows.csv").read_bytes())
+    session.choose(session.choices[1])
     explain(session, budget=16)
     found = {}
     exec(write_code(session), found)

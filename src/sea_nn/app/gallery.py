@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from sea_nn.app.uploads import MOST_BYTES
 from sea_nn.datasets.read import ExplainedDataset, ExplainedInput, read_dataset
 from sea_nn.datasets.storage import read_inputs
+from sea_nn.datasets.summary import describe_example
 from sea_nn.show.panels import name_method
-from sea_nn.show.viewer.describe import describe_one, describe_panel
+from sea_nn.show.viewer.describe import describe_one
 
 PAGE = 30
 SORTS = {
@@ -117,17 +115,10 @@ def _describe(one: ExplainedInput) -> dict[str, Any]:
         return {"id": one.id, "title": "error", "note": row["error"]}
     facts = [
         "wrong" if row["correct"] is False else "",
-        f"agree {agreement:.2f}" if agreement is not None and np.isfinite(agreement) else "",
+        f"agree {agreement:.2f}" if agreement is not None else "",
         f"{len(row['checks'])} failed checks" if row["checks"] else "",
     ]
-    values, thumbnail = one.map, one.thumbnail
-    if one.view == "slices":
-        values = values[len(values) // 2]  # the slice that the thumbnail shows
-    if values.ndim == 2 and one.view != "lines" and thumbnail is not None:
-        size = [min(pair) for pair in zip(values.shape, thumbnail.shape[:2], strict=True)]
-        values = torch.nn.functional.adaptive_avg_pool2d(values[None].float(), size)[0]
-    image = None if thumbnail is None else thumbnail.expand(-1, -1, 3).contiguous().numpy()
-    panel = describe_panel(_name(row), values, image)
+    panel = describe_example(_name(row), one.thumbnail, one.map)
     return panel | {"id": one.id, "note": ", ".join(filter(None, facts))}
 
 

@@ -166,11 +166,6 @@ class Session:
         outputs = self._whole if outputs is None else outputs
         return float(self._need_output().score(outputs[None], torch.tensor([self.target])))
 
-    def name_target(self) -> str:
-        """The target in words."""
-        classes = (self.target,) if isinstance(self.target, int) else self.target
-        return " and not ".join(map(self.subject.label, classes))
-
     def explain(self, budget: int = BUDGETS[1], methods: Methods = None) -> Iterator[Step]:
         """Explain the input: a map after each round of questions, the first one soon.
 
@@ -284,7 +279,7 @@ class Session:
             steps.put(error)
         with self._lock:
             if newest is not None and given is self.given and target == self.target:
-                parts = self.name_target(), given.name, self.subject.name, *(methods or ())
+                parts = newest.name(0), given.name, self.subject.name, *(methods or ())
                 name = " · ".join(parts)
                 self.kept.pop(name, None)
                 self.kept[name] = self._previous = newest

@@ -11,10 +11,11 @@ function may return whatever ``load_model`` takes; for a model of tables or seri
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from textwrap import shorten
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from PIL import Image
@@ -48,16 +49,12 @@ Target = int | tuple[int, int]
 
 @dataclass(frozen=True)
 class Given:
-    """One input: its name, its tensor [1, ...] or text, and of pictures what to draw, [H, W, 3].
-
-    ``code`` is the Python that makes it of a ``subject``; an upload is known by its name alone.
-    """
+    """One input: its name, its tensor [1, ...] or text, and of pictures what to draw, [H, W, 3]."""
 
     name: str
     x: Tensor | None = None
     image: Tensor | None = None
     text: str = ""
-    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,10 +123,9 @@ class Subject:
         """The input's explanation with this many evaluations, as ``SEA.explain`` has it."""
         labels, running = self.labels or None, running or Running()
         if isinstance(self.model, TextSEA):
-            own = self.model
-            how: dict[str, Any] = {"features": own.features, "absent": own.absent}
-            how |= {"methods": own.methods, "output": own.output.kind}
-            return TextSEA(own.model, own.tokenizer, budget=budget, **how).explain(
+            own = copy(self.model)
+            own.budget = budget
+            return own.explain(
                 [given.text],
                 target,
                 labels=labels,
@@ -195,7 +191,7 @@ def of_pictures(loaded: LoadedModel, device: str | torch.device = "cpu") -> Subj
         return Given(name, x, torch.from_numpy(loaded.preprocess.display(picture)))
 
     def read(name: str, content: bytes) -> Sequence[Given]:
-        return _number([give(name, read_picture(content))], name)
+        return [give(name, read_picture(content))]
 
     if loaded.name == "fashion-cnn":
         sample = load_sample()
@@ -212,7 +208,7 @@ def of_pictures(loaded: LoadedModel, device: str | torch.device = "cpu") -> Subj
         loaded.model,
         loaded.labels,
         read,
-        _number(list(map(give, names, pictures))),
+        tuple(map(give, names, pictures)),
         members=_list_members("superpixels", "attention"),
     )
 
@@ -227,12 +223,12 @@ def of_columns(
         rows, values = read_table(content, len(names))
         values = values.to(device)
         if not series:
-            return _number(list(map(Given, rows, values.split(1))), file)
+            return list(map(Given, rows, values.split(1)))
         if len(values) != columns.steps:
             raise InputError(
                 f"the series has {len(values)} time steps (rows); the model takes {columns.steps}"
             )
-        return _number([Given(file, values.T.unsqueeze(0))], file)
+        return [Given(file, values.T.unsqueeze(0))]
 
     rows = () if columns.examples is None else columns.examples.to(device).split(1)
     return Subject(
@@ -241,14 +237,14 @@ def of_columns(
         model,
         tuple(map(str, columns.labels)),
         read,
-        _number([Given(f"example {i + 1}", x) for i, x in enumerate(rows)]),
+        tuple(Given(f"example {i}", x) for i, x in enumerate(rows, 1)),
         feature_names=names,
         output=columns.output,
         members=_list_members("superpixels", "attention", "image", "convolution"),
     )
 
 
-def of_texts(name: str, sea: TextSEA, examples: Sequence[str] = EXAMPLES) -> Subject:
+def of_texts(name: str, sea: TextSEA) -> Subject:
     """A classifier of texts, whose features are words: a .txt file, or what is typed, is an input.
 
     Its members are those of ``SEA.for_text``.
@@ -259,20 +255,11 @@ def of_texts(name: str, sea: TextSEA, examples: Sequence[str] = EXAMPLES) -> Sub
     def give(text: str) -> Given:
         return Given(shorten(text, 60, placeholder=" …"), text=text)
 
-    def read(file: str, content: bytes) -> Sequence[Given]:
-        text = read_words(content)
-        return [replace(give(text), code=f"subject.read({file!r}, {text!r}.encode())[0]")]
+    def read(_: str, content: bytes) -> Sequence[Given]:
+        return [give(read_words(content))]
 
     labels = tuple(map(str, sea.name_labels(None) or ()))
-    given = _number([give(text) for text in examples])
-    return Subject(name, "text", sea, labels, read, given, output=sea.output)
-
-
-def _number(given: Sequence[Given], file: str | None = None) -> tuple[Given, ...]:
-    """Inputs with the Python that gives each: the subject's examples, or those of a file."""
-    upload = f"subject.read({file!r}, Path({file!r}).read_bytes())"
-    made = "subject.examples" if file is None else upload
-    return tuple(replace(one, code=f"{made}[{i}]") for i, one in enumerate(given))
+    return Subject(name, "text", sea, labels, read, tuple(map(give, EXAMPLES)), output=sea.output)
 
 
 def _list_members(*without: str) -> tuple[str, ...]:

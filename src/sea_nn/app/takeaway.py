@@ -34,12 +34,17 @@ def make_file(session: Session, what: str) -> bytes:
 
 def write_code(session: Session) -> str:
     """The Python that gives the explanation on the screen."""
-    if session.given is None or session.explanation is None:
+    if session.given is None:
         return ""
-    lines = ["from sea_nn.app import load_subject", ""]
-    if "Path(" in session.given.code:
-        lines = ["from pathlib import Path", "", *lines]
-    lines += [f"subject = load_subject({session.subject.name!r})", f"given = {session.given.code}"]
+    inputs, text = "subject.examples", session.given.text
+    if session.upload is not None:
+        name = session.upload[0]
+        content = f"{text!r}.encode()" if text else f"Path({name!r}).read_bytes()"
+        inputs = f"subject.read({name!r}, {content})"
+    number = next((k for k, one in enumerate(session.choices) if one is session.given), 0)
+    lines = ["from pathlib import Path", "", "from sea_nn.app import load_subject", ""]
+    lines.append(f"subject = load_subject({session.subject.name!r})")
+    lines.append(f"given = {inputs}[{number}]")
     previous = ""
     for target, budget, methods, stopped in session.calls:
         note = "  # it was stopped by hand: it asked fewer" if stopped else ""

@@ -276,7 +276,7 @@ def describe_class(c: ClassSummary) -> dict[str, Any]:
     panels = [describe_panel(title, _flatten(values)) for title, values in maps.items()]
     for title, ids in (("prototype", c.prototypes), ("outlier", c.outliers)):
         for id_ in ids:
-            panels.append(_describe_example(f"{title}: {os.path.basename(id_)}", *c.pictures[id_]))
+            panels.append(describe_example(f"{title}: {os.path.basename(id_)}", *c.pictures[id_]))
     said = [
         f"Likely shortcut: {s.zone} holds {s.times:.1f} times the evidence of an even spread; "
         f"in {s.share:.0%} of the inputs far more than its share."
@@ -285,13 +285,14 @@ def describe_class(c: ClassSummary) -> dict[str, Any]:
     return {"title": c.name, "note": " ".join(said), "panels": panels}
 
 
-def _describe_example(title: str, thumbnail: Tensor | None, small: Tensor) -> dict[str, Any]:
+def describe_example(title: str, thumbnail: Tensor | None, small: Tensor) -> dict[str, Any]:
+    """One input as a panel: its map over its small picture, or alone."""
     if thumbnail is None or small.ndim == 1:
         return describe_panel(title, _flatten(small))
     if small.ndim == 3:
         small = small[len(small) // 2]  # the slice that the picture shows
     size = (int(thumbnail.shape[0]), int(thumbnail.shape[1]))
-    large = interpolate(small[None, None].float(), size, mode="nearest")[0, 0]
+    large = interpolate(small[None, None].float(), size, mode="area")[0, 0]
     return describe_panel(title, large, thumbnail.expand(-1, -1, 3).to(torch.uint8).numpy())
 
 
