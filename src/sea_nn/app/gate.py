@@ -82,9 +82,10 @@ class Gate:
             await (answer or self.app)(scope, receive, note)
         except Exception:
             # Gradio trusts its own page: an event that the page would not send breaks it inside.
-            if begun or scope["method"] != "POST":
-                raise
             logging.getLogger(__name__).debug("a request broke", exc_info=True)
+            if begun:
+                await send({"type": "http.response.body"})  # ends what was said until then
+                return
             answer = PlainTextResponse("This request is not one that the page makes.", 400)
             await answer(scope, receive, note)
 
