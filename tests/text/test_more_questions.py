@@ -99,20 +99,3 @@ def test_a_pair_of_texts_is_read_as_the_tokenizer_reads_pairs(parts, reader):
     assert float(e.score[0]) == pytest.approx(float(said.max()), abs=1e-5)
     several = reader.explain([("bad", "film"), SHORT])
     assert [len(text) for text in several.texts] == [2, 4]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("bad \U0001f44e\U0001f3fd film", ["bad", "\U0001f44e\U0001f3fd", "film"]),
-        ("fi\u0301lm ba\u0308d", ["fi\u0301lm", "ba\u0308d"]),
-        ("\u05e1\u05e8\u05d8 \u05e8\u05e2 film", ["\u05e1\u05e8\u05d8", "\u05e8\u05e2", "film"]),
-        ("\u0641\u064a\u0644 film", ["\u0641\u064a\u0644", "film"]),
-        ("bad\u200b film\ttoo\r\n", ["bad\u200b", "film", "too"]),
-    ],
-)  # fmt: skip
-def test_every_script_keeps_its_words_whole(reader, text, words):
-    e = reader.explain([text])
-    assert "".join(e.texts[0]) == text
-    assert [piece.strip() for piece in e.texts[0]] == words
-    assert torch.isfinite(e.attribution).all()

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from sea_nn.errors import InputError, KindError
+from sea_nn.text.assemble import cut_pieces
 from sea_nn.text.model import AskedText
 from sea_nn.text.reading import NOBODY, check_spans, find_sentences, find_words, read_text
 from tests.helpers.texts import TEXT
@@ -47,10 +48,19 @@ def test_the_tokens_of_a_word_are_its_own_and_special_ones_nobodys(tokenizer):
         ("bad film. good plot.", "sentences", ["bad film.", "good plot."]),
         ("the film was bad", [(9, 16), (0, 8)], ["the film", "was bad"]),
         (" ".join(["bad"] * 600), "words", ["bad"] * 600),
+        ("bad \U0001f44e\U0001f3fd film", "words", ["bad", "\U0001f44e\U0001f3fd", "film"]),
+        ("fi\u0301lm ba\u0308d", "words", ["fi\u0301lm", "ba\u0308d"]),  # accents of their own
+        ("\u05e1\u05e8\u05d8 film", "words", ["\u05e1\u05e8\u05d8", "film"]),  # from right to left
+        ("\u0641\u064a\u0644 film", "words", ["\u0641\u064a\u0644", "film"]),
+        ("bad\u200b film\ttoo\r\n", "words", ["bad\u200b", "film", "too"]),
     ],
 )
 def test_what_the_features_of_a_text_are(tokenizer, text, features, words):
-    assert read_text(tokenizer, text, features).words == words
+    reading = read_text(tokenizer, text, features)
+    assert reading.words == words
+    pieces, places = cut_pieces(reading)
+    assert "".join(pieces) == text
+    assert [pieces[k].strip() for k in places] == words or features == "tokens"
 
 
 def test_what_is_outside_of_spans_is_nobodys(tokenizer):
