@@ -374,8 +374,9 @@ def test_a_function_of_words_needs_no_tokenizer():
     assert all(set(row) <= set(words) for row in asked)
     with pytest.raises(InputError, match="methods and features need a tokenizer"):
         SEA.for_text(answer, methods="saliency")
-    with pytest.raises(KindError, match="its words"):
-        SEA.for_text(answer, budget=20).explain([3])
+    for wrong, said in ((3, "its words"), ([], "is empty"), ([""], "is empty"), (" ", "is empty")):
+        with pytest.raises((InputError, KindError), match=said):
+            SEA.for_text(answer, budget=20).explain([wrong])
 
 
 def test_what_was_assumed_and_what_it_cost_is_said(parts):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]+")
 SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s|$)|[。！？]+|\n+")
 FEATURES = ("words", "tokens", "sentences")
+EMPTY = "the text is empty: give at least one word"
 NOBODY = -1
 """The owner of tokens that are no feature's: they always stay."""
 
@@ -66,15 +67,17 @@ def read_words(words: str | Sequence[str]) -> Reading:
     >>> read_words(["not", "bad"]).text
     'not bad'
     """
-    if isinstance(words, str):
-        return Reading(words, tuple(find_words(words)), {}, torch.empty(0))
     if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
         raise KindError(f"a text is a string, or a list of its words; got {words!r}")
-    spans, at = [], 0
-    for word in words:
-        spans.append((at, at + len(word)))
-        at += len(word) + 1
-    return Reading(" ".join(words), tuple(spans), {}, torch.empty(0))
+    if isinstance(words, str):
+        text, spans = words, find_words(words)
+    else:
+        text = " ".join(words)
+        ends = accumulate(len(word) + 1 for word in words)
+        spans = [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]
+    if not text.strip():
+        raise InputError(EMPTY)
+    return Reading(text, tuple(spans), {}, torch.empty(0))
 
 
 def read_text(
@@ -102,7 +105,7 @@ def read_text(
             f"{', '.join(type(one).__name__ for one in both)}"
         )
     if not all(one.strip() for one in both):
-        raise InputError("the text is empty: give at least one word")
+        raise InputError(EMPTY)
     given, places, special = _tokenize(tokenizer, both)
     text, note = "\n".join(both), ""
     if limit is not None and len(special) > limit:
