@@ -30,7 +30,15 @@ from tests.helpers.samples import (
     explain_volume,
 )
 
-KINDS = ("strip", "overlay", "top", "gains", "agreement")
+KINDS = ("strip", "overlay", "gains", "agreement")
+SAMPLES = [
+    *(
+        (kind, sample)
+        for kind in KINDS
+        for sample in (explain_images, explain_table, explain_series)
+    ),
+    ("top", explain_images),
+]
 LONG = "a very long name of a class, such as black-and-tan coonhound $x_1$ & $y"
 MANY = (
     *("saliency", "integrated_gradients", "occlusion", "smooth_ig", "smoothgrad", "deeplift"),
@@ -82,8 +90,7 @@ def pictures(figure):
     return [np.asarray(a.get_images()[0].get_array()) for a in figure.axes if a.get_images()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("sample", [explain_images, explain_table, explain_series])
+@pytest.mark.parametrize(("kind", "sample"), SAMPLES)
 def test_every_kind_draws_every_sample_readably(kind, sample, tmp_path):
     path = tmp_path / "new" / "figure.png"
     figure = sample()[:2].plot(kind, path=path)
@@ -99,8 +106,7 @@ def test_volumes_are_drawn_readably(kind):
     assert_readable(explain_volume().plot(kind))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("sample", [explain_images, explain_table, explain_series])
+@pytest.mark.parametrize(("kind", "sample"), SAMPLES)
 def test_long_names_and_many_members_stay_readable(kind, sample):
     e = sample()[:2]
     if sample is explain_images:
@@ -299,6 +305,7 @@ def test_figures_show_themselves_in_notebooks_and_leave_pyplot_alone():
         (lambda e: e.plot("pie"), "choose one of: strip, overlay"),
         (lambda e: explain_table(33).plot(), "plot a slice"),
         (lambda e: replace(e, images=None).plot("overlay"), "needs images"),
+        (lambda e: explain_table().plot("top"), "plot the strip, or e.top"),
         (lambda e: e.plot("curve"), "no curve without a budget"),
         (lambda e: e.plot("strip", "x.nope"), "'nope' is not supported .*png"),
     ],

@@ -1,10 +1,12 @@
-"""Figures of gains, of the model's answers along the order, and of agreement."""
+"""Figures that are no pictures: bars of tables, lines of series, gains, curves and agreement."""
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
@@ -20,13 +22,99 @@ from sea_nn.show.panels import (
     WIDTH,
     Array,
     Plot,
+    add_heat_bar,
+    heat,
+    measure,
     name_method,
     name_rows,
     to_array,
     wrap,
 )
 
+MOST_BARS = 20
 MOST_SPREAD = 10
+LABEL = 2.2  # inches of a feature's name
+
+
+def plot_bars(e: Explanation) -> Plot:
+    """A table's features as horizontal bars, largest first; dots show each member.
+
+    Bars are in the explanation's unit, or without one shares of the attribution's total, and lines
+    on them the intervals that gains lie in. Evidence against the class is drawn to the left. Dots
+    are shares of each map's own total: of the larger of SEA's two, for the class and against it. At
+    most 20 features are drawn; the figure says what share the others hold.
+    """
+    sea, members = to_array(e.attribution).reshape(len(e), -1), to_array(e.maps)
+    contra = np.zeros_like(sea) if e.against is None else to_array(e.against).reshape(sea.shape)
+    totals = np.maximum(sea.sum(1), contra.sum(1))[:, None]
+    if not e.unit:
+        sea, contra = _share(sea, totals), _share(contra, totals)
+        totals = np.ones_like(totals)
+    members = _share(members, members.sum(-1, keepdims=True)) * totals[:, None]
+    names, places = _name_features(e, sea.shape[1]), np.arange(min(sea.shape[1], MOST_BARS))
+    figure = Plot(figsize=(WIDTH * 0.8, len(e) * (len(places) * 0.2 + 0.66) + 0.75))
+    for i, axes in enumerate(figure.subplots(len(e), 1, squeeze=False)[:, 0]):
+        top = np.argsort(-np.maximum(sea[i], contra[i]), kind="stable")[: len(places)]
+        axes.barh(places, sea[i][top], color="#b9bcc8", height=0.72, label="SEA")
+        for j, method in enumerate(e.methods):
+            style: dict[str, Any] = {"color": SERIES[j % len(SERIES)], "label": name_method(method)}
+            axes.plot(members[i, j][top], places, "o", ms=3.6, **style)
+        axes.set_yticks(places, [wrap(names[k], LABEL) for k in top])
+        axes.set_ylim(len(places) - 0.4, -0.6)
+        if contra[i].any():
+            style = {"color": "white", "edgecolor": AGAINST, "hatch": "////"}
+            axes.barh(places, -contra[i][top], height=0.72, lw=0.5, label="against", **style)
+        else:
+            axes.set_xlim(0, None)
+        if e.gain_intervals is not None and e.features is None:
+            low, high = to_array(e.gain_intervals[i, e.order[i].argsort()])[top].T
+            axes.hlines(places, low, high, color=INK, lw=0.9, label="interval of the gain")
+        if not e.unit:
+            axes.xaxis.set_major_formatter("{x:.0%}")
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.grid(axis="x")
+        both, others = sea[i] + contra[i], sea.shape[1] - len(places)
+        rest = max(0.0, both.sum() - both[top].sum()) / (both.sum() or 1)
+        left_out = f"   (the other {others} features hold {rest:.0%})" if others else ""
+        title = wrap(name_rows(e)[i], WIDTH * 0.8 - LABEL - measure(left_out))
+        axes.set_title(title + left_out, loc="left")
+    scale = f"{e.unit}; members' dots: the same sum" if e.unit else "share of the map's total"
+    axes.set_xlabel(scale)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def plot_series(e: Explanation) -> Plot:
+    """Series as lines on a background coloured by attribution, one band a channel."""
+    sea = to_array(e.attribution).reshape(len(e), *e.shape)
+    count, channels, steps = sea.shape
+    names, positions = _name_features(e, channels, "channel"), heat(sea, 1)
+    band = max(0.5, min(1.3, 5.0 / channels))
+    figure = Plot(figsize=(WIDTH, count * (channels * (band + 0.06) + 0.54) + 0.95))
+    grid = figure.subplots(count * channels, 1, sharex=True, squeeze=False)[:, 0]
+    for k, axes in enumerate(grid):
+        i, c = divmod(k, channels)
+        low, high = 0.0, 1.0
+        if e.values is not None:
+            line = to_array(e.values[i, c])
+            low, high = float(np.nanmin(line)), float(np.nanmax(line))
+            pad = 0.08 * (high - low) or 1.0
+            low, high = low - pad, high + pad
+            axes.plot(line, color="white", lw=2.6, solid_capstyle="round")
+            axes.plot(line, color=INK, lw=1.1)
+        axes.imshow(
+            positions[i, c][None], aspect="auto", cmap=COLOURS, vmin=0, vmax=1, alpha=0.9,
+            extent=(-0.5, steps - 0.5, low, high),
+        )  # fmt: skip
+        axes.set_ylim(low, high)
+        axes.set_ylabel(wrap(names[c], LABEL), rotation=0, ha="right", va="center")
+        axes.yaxis.set_major_locator(NullLocator() if e.values is None else MaxNLocator(2))
+        axes.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+        if c == 0:
+            axes.set_title(wrap(name_rows(e)[i], WIDTH - LABEL), loc="left")
+    axes.set_xlabel("time step")
+    add_heat_bar(figure, grid)
+    return figure
 
 
 def plot_gains(e: Explanation) -> Plot:
@@ -41,8 +129,7 @@ def plot_gains(e: Explanation) -> Plot:
     n, below = values.shape[1], bool((values < 0).any())
     steps, sums = np.arange(1, n + 1), values.cumsum(1)
     if not unit:
-        above = values.clip(0).sum(1, keepdims=True)
-        sums /= np.where(above > 0, above, np.maximum(-sums[:, -1:], 1e-300))
+        sums = _share(sums, values.clip(0).sum(1, keepdims=True))
     figure = Plot(figsize=(WIDTH, 3.05))
     left, right = figure.subplots(1, 2)
     for i, label in enumerate(name_rows(e)):
@@ -54,30 +141,35 @@ def plot_gains(e: Explanation) -> Plot:
             sure = (low > 0) | (high < 0)
             for known, alpha in ((sure, 0.8), (~sure, 0.2)):
                 left.vlines(steps[known], low[known], high[known], color=colour, alpha=alpha, lw=1)
+    scale = "log scale"
     if below:
         left.set_yscale("symlog", linthresh=0.01 * np.abs(values).max())
         left.axhline(0, color=INK, lw=0.6)
+        scale = "log scale, linear around 0"
     elif values.any():
         left.set_yscale("log")
     right.axhline(0, color=INK, lw=0.6)
     for axes in (left, right):
         axes.set_xscale("log")
-        axes.set(xlim=(1, max(n, 2)), xlabel="features, in the order greedy took them")
+        axes.set(xlim=(1, max(n, 2)), xlabel="features, in the order greedy took them (log scale)")
         axes.grid()
         axes.xaxis.set_major_formatter("{x:g}")
         if n < 10:  # all ticks but the first are minor ones
             axes.xaxis.set_minor_formatter("{x:g}")
     left.yaxis.set_major_formatter("{x:g}")
-    left.set_ylabel(f"gain of the feature{unit and ', '}{unit} (log scale)")
+    left.set_ylabel(f"gain of the feature{unit and ', '}{unit}\n({scale})")
     if unit:
         right.set_ylabel(f"sum so far, {unit}")
         note = "it ends at the model's own difference"
     else:
         right.plot(steps, steps / n, color=FAINT, lw=0.9, ls=(0, (4, 3)))
         right.yaxis.set_major_formatter("{x:.0%}")
-        right.set_ylabel("share of the gains above 0" if below else "share of the total")
+        right.set_ylabel("share of the total")
         note = "how fast it rises is mostly the learned function's; dashed: equal gains"
     right.set_title(note, fontsize=SIZE - 1, color=FAINT, loc="right")
+    if intervals is not None:
+        text = "upright: what a gain lies between; faint: 0 is among it"
+        left.set_title(text, fontsize=SIZE - 1, color=FAINT, loc="right")
     if len(e) <= len(SERIES):
         left.legend(fontsize=SIZE - 1, loc="best", labelspacing=0.25)
     return figure
@@ -88,10 +180,9 @@ def plot_curve(e: Explanation) -> Plot:
 
     Its own answers are points; what f says of both is drawn as lines, with its error as a band.
     """
-    if e.curve is None:
+    if e.curve is None or e.function is None:
         raise InputError("there is no curve without a budget: SEA(model, budget=128)")
-    at, unit = to_array(e.curve.counts), e.output.unit
-    predicted = (None, None) if e.function is None else predict_curve(e.function, e.order)
+    at, unit, lines = to_array(e.curve.counts), e.output.unit, predict_curve(e.function, e.order)
     across = min(3, len(e))
     rows = -(-len(e) // across)
     figure = Plot(figsize=(WIDTH, 2.75 * rows + 0.3))
@@ -99,19 +190,18 @@ def plot_curve(e: Explanation) -> Plot:
     for spare in grid.flat[len(e) :]:
         spare.remove()
     styles = (
-        (e.curve.left, predicted[0], FOR, "o", "-", "only these left"),
-        (e.curve.removed, predicted[1], AGAINST, "s", "--", "these removed"),
+        (e.curve.left, lines[0], FOR, "o", "-", "only these left"),
+        (e.curve.removed, lines[1], AGAINST, "s", "--", "these removed"),
     )
     for i, label in enumerate(name_rows(e)):
         axes = grid.flat[i]
         off = 0.0 if e.predict_error is None else float(e.predict_error[i])
-        for answers, lines, colour, point, line, name in styles:
+        for answers, line, colour, point, style, name in styles:
+            f = to_array(line[i])
             axes.plot(at, to_array(answers[i]), point, color=colour, ms=4, label=name, zorder=3)
-            if lines is not None:
-                f = to_array(lines[i])
-                axes.plot(f, line, color=colour, lw=1.2)
-                band: dict[str, Any] = {"color": colour, "alpha": 0.14, "lw": 0}
-                axes.fill_between(np.arange(len(f)), f - off, f + off, **band)
+            axes.plot(f, style, color=colour, lw=1.2)
+            band: dict[str, Any] = {"color": colour, "alpha": 0.14, "lw": 0}
+            axes.fill_between(np.arange(len(f)), f - off, f + off, **band)
         axes.set_xscale("function", functions=(np.sqrt, np.square))
         ticks = [0, *sorted({round(at[-1] * t) for t in (1 / 16, 1 / 4, 1)} - {0})]
         axes.set(xlim=(0, at[-1]), xticks=ticks)
@@ -122,8 +212,8 @@ def plot_curve(e: Explanation) -> Plot:
         axes.set_ylabel(unit if i % across == 0 else "")
         axes.set_title(wrap(label, WIDTH / across - 1))
     note = "points: the model's own answers; lines: what f predicts, with its error"
-    style = {"loc": "outside lower center", "title": note, "title_fontsize": SIZE - 0.5}
-    figure.legend(*axes.get_legend_handles_labels(), ncols=2, **style)
+    below = {"loc": "outside lower center", "title": note, "title_fontsize": SIZE - 0.5}
+    figure.legend(*axes.get_legend_handles_labels(), ncols=2, **below)
     return figure
 
 
@@ -144,30 +234,25 @@ def plot_agreement(e: Explanation) -> Plot:
             line[0].set(xticks=[], yticks=[])
         if spread.ndim == 2:  # bars of the features that members disagree on most
             top = spread[i].argsort(descending=True, stable=True)[:MOST_SPREAD].tolist()
-            names = [e.feature_names[k] if e.feature_names else f"feature {k}" for k in top]
+            names = _name_features(e, spread.shape[1])
             where.barh(range(len(top)), to_array(spread[i, top]), color=FAINT)
-            where.set_yticks(range(len(top)), [wrap(name, 1.6) for name in names])
+            where.set_yticks(range(len(top)), [wrap(names[k], 1.6) for k in top])
             where.set(ylim=(MOST_SPREAD - 0.4, -0.6), xlim=(0, 0.5))
         else:
             aspect = "equal" if e.view in ("picture", "slices") else "auto"
-            shown = where.imshow(to_array(spread[i]), COLOURS, vmin=0, vmax=0.5, aspect=aspect)
+            where.imshow(to_array(spread[i]), COLOURS, vmin=0, vmax=0.5, aspect=aspect)
             where.set(xticks=[], yticks=[])
         _draw_matrix(table, to_array(e.agreement_with_sea[i]), e, last=i == len(e) - 1)
         line[0].set_ylabel(wrap(label, side - 0.5))
-        if i == 0:
-            for axes, title in zip(line, titles, strict=True):
-                axes.set_title(title)
-    if spread.ndim == 2:
-        where.set_xlabel("spread of the members'\npercentile ranks")
-    else:
-        below = {"location": "bottom", "shrink": 0.9, "aspect": 25, "pad": 0.02 / len(e)}
-        bar = figure.colorbar(shown, ax=grid[:, -2], **below)
-        bar.set_label("spread of the members'\npercentile ranks")
-        bar.outline.set_visible(False)
+        for axes, title in zip(line, titles if i == 0 else (), strict=False):
+            axes.set_title(title)
+    ends = "" if spread.ndim == 2 else ":\n0 is black, 0.5 nearly white"
+    where.set_xlabel(f"spread of the members'\npercentile ranks{ends}")
     return figure
 
 
 def _draw_matrix(axes: Axes, values: Array, e: Explanation, last: bool) -> None:
+    """A table of correlations, each in its colour, with the maps' names."""
     names = [wrap(name_method(name), 1.6) for name in ("SEA", *e.methods)]
     k = len(names)
     axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1)
@@ -183,3 +268,14 @@ def _draw_matrix(axes: Axes, values: Array, e: Explanation, last: bool) -> None:
         axes.set_xticks(range(k), names, rotation=40, ha="right", rotation_mode="anchor")
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
+
+
+def _name_features(e: Explanation, count: int, noun: str = "feature") -> Sequence[str]:
+    """The names of columns, channels or words, or numbers."""
+    words = None if e.texts is None or len(e) > 1 else e.texts[0]
+    return words or e.feature_names or [f"{noun} {k}" for k in range(count)]
+
+
+def _share(maps: Array, totals: Array) -> Array:
+    """Maps as shares of totals, where these are above 0."""
+    return np.asarray(maps / np.where(totals > 0, totals, 1))

@@ -1,8 +1,7 @@
 """Figures of explanations: one call that suits an Explanation, and those of images.
 
 A figure is a matplotlib one that has nothing to do with pyplot, one row an input.
-``sea_nn.show.bars`` draws tables and series, ``words`` texts, ``charts`` gains, curves and
-agreement.
+``sea_nn.show.charts`` draws tables, series, gains, curves and agreement, ``words`` texts.
 
 A volume [D, H, W] is cut along its first axis; permute it to look along another. The axis falls
 into runs of equal length, and each is shown by the slice that holds most, so that slices are spread
@@ -20,8 +19,7 @@ from matplotlib import rc_context
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation, PlotKind
 from sea_nn.features import number_cells
-from sea_nn.show.bars import plot_bars, plot_series, plot_tiers
-from sea_nn.show.charts import plot_agreement, plot_curve, plot_gains
+from sea_nn.show.charts import plot_agreement, plot_bars, plot_curve, plot_gains, plot_series
 from sea_nn.show.panels import (
     ACCENT,
     STYLE,
@@ -45,6 +43,7 @@ MOST_SLICES = 6
 COVER = 0.55  # of a volume whole blocks are hot: what lies below must still be seen
 TINY, DOT = 0.002, 0.01  # the share of the pixels that is hard to see; a dot's side over the map's
 CHARTS = {"gains": plot_gains, "curve": plot_curve, "agreement": plot_agreement}
+VIEWS = {"words": plot_words, "bars": plot_bars, "lines": plot_series}
 
 
 def plot_explanation(
@@ -77,12 +76,8 @@ def plot_explanation(
             figure = CHARTS[kind](e)
         elif kind == "top":
             figure = _plot_top(e, [e.count(size) for size in p or e.default_sizes()])
-        elif e.view == "words" and e.texts is not None:
-            figure = plot_words(e)
-        elif e.view == "bars":
-            figure = plot_bars(e)
-        elif e.view == "lines":
-            figure = plot_series(e)
+        elif e.view in VIEWS:
+            figure = VIEWS[e.view](e)
         elif e.view == "slices":
             figure = _plot_slices(e.attribution, e.images, name_rows(e), _say_unit(e))
         elif kind == "overlay" and e.images is None:
@@ -186,9 +181,12 @@ def _plot_top(e: Explanation, sizes: Sequence[int]) -> Plot:
         lit = e.attribution * torch.stack([e.top_mask(size) for size in sizes], 1)
         labels = [f"{row}, {title}" for row in name_rows(e) for title in titles]
         return _plot_slices(lit.flatten(0, 1).unsqueeze(1), None, labels, _say_unit(e))
-    masks = e.member_top_masks(sizes)
     if e.view != "picture":
-        return plot_tiers(e, masks, titles)
+        raise InputError(
+            'a plot of "top" lights pixels, and this explanation has none: plot the strip, or '
+            "e.top(p) has the first features"
+        )
+    masks = e.member_top_masks(sizes)
     sea = e.attribution.reshape(len(e), 1, *e.shape)
     positions = heat(torch.cat([sea, e.maps, e.mean_map.unsqueeze(1)], 1), 2)
     methods = ["SEA", *map(name_method, e.methods), "Agg-Mean"]
