@@ -63,7 +63,7 @@ def explain(call: Call, quiet: bool = False) -> Explanation:
     ) as probe:
         # The empty input is the first question, unless an earlier explanation has asked it.
         empty = probe.begin(ask_empty=budget is not None and previous is None)
-        probe.meter.paid = probe.meter.seen
+        probe.meter.done = probe.meter.seen
         earlier = () if previous is None else previous.members
         members = run_members(probe, call.choices, request.running.on_error, earlier)
         learned: Learned | AnswersMap

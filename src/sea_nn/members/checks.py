@@ -11,7 +11,7 @@
 ["its map equals saliency's"]
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -68,43 +68,40 @@ def examine(
     with open_model(model, x, target, meter=meter, **opening) as probe:
         probe.begin(ask_empty=False)
         found = run_members(probe, [entries], "skip")
-        checks = check_members(found, {entry.label for entry in entries if entry.optional})
-        checks = [*check_probe(probe), *checks, *check_maps(found)]
+        optional = {entry.label for entry in entries if entry.optional}
+        checks = (*check_probe(probe), *check_members(found, optional), *check_maps(found))
         return (*checks, *check_completeness(probe, found))
 
 
-def check_maps(found: MemberMaps) -> list[Check]:
+def check_maps(found: MemberMaps) -> Iterator[Check]:
     """Inputs about which members say nothing, or no more together than chance.
 
     Their map rests on these. Smooth or tiny maps cannot tell whether members agree.
     """
-    maps, checks = found.to_heatmaps(), []
-    if not found.maps:
-        return []
+    maps = found.to_heatmaps()
     for i in (~maps.flatten(1).any(1)).nonzero().flatten().tolist():
         what = "every member's map is zero or the same everywhere: the model does not react to it"
         advice = "its map is zero; check the preprocessing, or explain another target"
-        checks.append(Check("fail", f"input {i}", what, advice))
+        yield Check("fail", f"input {i}", what, advice)
     copies = {b for _, b, same in found.find_duplicates() if bool(same.all())}
     apart = [k for k, name in enumerate(found.maps) if name not in copies]
     if len(apart) < 2:
-        return checks
+        return
     mean, chance = mean_agreement(maps[:, apart])
     for i in ((mean <= chance) & (chance <= MOST_CHANCE)).nonzero().flatten().tolist():
         what = f"members hardly agree: their mean rank correlation is {mean[i]:.2f}, and maps "
         what += f"shifted at random reach {chance[i]:.2f}"
         advice = "the map shows little that members share; a budget asks the model itself"
-        checks.append(Check("warn", f"input {i}", what, advice))
-    return checks
+        yield Check("warn", f"input {i}", what, advice)
 
 
-def check_completeness(probe: Probe, found: MemberMaps) -> list[Check]:
+def check_completeness(probe: Probe, found: MemberMaps) -> Iterator[Check]:
     """Integrated gradients must add up to F(x) - F(baseline): the method's own axiom.
 
     The model is asked about the baselines.
     """
     if "integrated_gradients" not in found.maps:
-        return []
+        return
     own = found.options["integrated_gradients"].get("baselines", probe.baselines)
     points = replace(probe, baselines=own).baseline()
     rows = torch.arange(len(points), device=points.device)
@@ -114,9 +111,10 @@ def check_completeness(probe: Probe, found: MemberMaps) -> list[Check]:
     error = float(((given - wanted).abs() / wanted.abs().clamp_min(1e-6)).median())
     message = f"its sum misses the change of the logit by {error:.1%} (median)"
     if error <= COMPLETENESS:
-        return [Check("ok", "integrated_gradients", message)]
-    advice = 'ask for more steps: methods=[("integrated_gradients", {"n_steps": 100})]'
-    return [Check("warn", "integrated_gradients", message, advice)]
+        yield Check("ok", "integrated_gradients", message)
+    else:
+        advice = 'ask for more steps: methods=[("integrated_gradients", {"n_steps": 100})]'
+        yield Check("warn", "integrated_gradients", message, advice)
 
 
 def vote(found: MemberMaps) -> Tensor:

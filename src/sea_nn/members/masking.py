@@ -125,16 +125,15 @@ def _windows(shape: tuple[int, ...], window: Sizes, stride: Sizes) -> list[tuple
     steps = _per_axis(
         [math.ceil(s / 2) for s in sizes] if stride is None else stride, axes, "stride"
     )
+    places = []
     for size, width, step in zip(axes, sizes, steps, strict=True):
         if width > size or (step > width and width < size):
             raise InputError(
                 f"occlusion needs stride <= window <= input on every axis; got stride {steps}, "
                 f"window {sizes} and input {list(axes)}"
             )
-    places = [
-        [slice(i * step, i * step + width) for i in range(math.ceil((size - width) / step) + 1)]
-        for size, width, step in zip(axes, sizes, steps, strict=True)
-    ]
+        starts = range(0, step * math.ceil((size - width) / step) + 1, step)
+        places.append([slice(start, start + width) for start in starts])
     whole = (slice(None),) * (len(shape) - len(axes))
     return [(*whole, *place) for place in itertools.product(*places)]
 
@@ -207,7 +206,10 @@ def kernel_shap(probe: Probe, n_samples: int | None = None, n_segments: int = 50
         on, weights = draw_coalitions(int(segments.max()) + 1, n_samples, random)
         blocks = _blocks(one, len(on))
         answers = [ask_masks(one, _switch(on[block], segments, one.x))[0] for block in blocks]
-        return fit_linear(_to_numpy(on), _to_numpy(*answers), weights)
+        # Least squares with an intercept, the shortest solution if there are many.
+        centred, rest = _centre(_to_numpy(on), _to_numpy(*answers), weights)
+        root = np.sqrt(weights)
+        return np.linalg.lstsq(centred * root[:, None], rest * root, rcond=None)[0]
 
     return _explain_each(probe, n_segments, explain)
 
@@ -252,14 +254,6 @@ def draw_coalitions(
     weights = np.ones(count)
     weights[:2] = FULL_WEIGHT
     return on, weights
-
-
-def fit_linear(inputs: Matrix, answers: Matrix, weights: Matrix) -> Matrix:
-    """Return the coefficients of weighted least squares with an intercept, the shortest if many."""
-    centred, rest = _centre(inputs, answers, weights)
-    root = np.sqrt(weights)
-    solution = np.linalg.lstsq(centred * root[:, None], rest * root, rcond=None)[0]
-    return solution.astype(np.float64)
 
 
 def fit_lasso(inputs: Matrix, answers: Matrix, weights: Matrix, alpha: float) -> Matrix:

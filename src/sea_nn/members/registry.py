@@ -205,31 +205,25 @@ def expand_methods(
     ready = optional or (isinstance(methods, str) and methods in ENSEMBLES)
     if isinstance(methods, str):
         methods = ENSEMBLES.get(methods) or [n.strip() for n in methods.split(",") if n.strip()]
-    elif callable(methods) or isinstance(methods, Member):
+    elif callable(methods) or not isinstance(methods, Iterable):
         methods = [methods]
-    elif not isinstance(methods, Iterable) or hasattr(methods, "__array__"):
-        raise KindError(
-            f"methods must be names, (name, options) pairs or callables, got {methods!r}"
-        )
     entries: dict[str, Entry] = {}
     for method in methods:
-        own: Options = {}
-        if isinstance(method, tuple):
-            if len(method) != 2 or not isinstance(method[1], Mapping):
-                raise KindError(f"a method with options is a pair (name, {{...}}), got {method!r}")
-            method, own = method
-        if isinstance(method, str):
-            member = get(method)
-        elif isinstance(method, Member):
-            member = method
-        elif callable(method):
-            name = getattr(method, "__name__", type(method).__name__)
-            name = f"member_{len(entries) + 1}" if name == "<lambda>" else name
-            member = Member(name, method)
-        else:
+        pair = isinstance(method, tuple) and len(method) == 2
+        named, own = method if pair else (method, {})  # type: ignore[misc]
+        known = isinstance(named, str | Member) or callable(named)
+        if not known or not isinstance(own, Mapping):
             raise KindError(
-                f"a method is a name, a (name, options) pair or a callable, got {method!r}"
+                f"a method is a name, a callable, or a pair of one and its options; got {method!r}"
             )
+        if isinstance(named, str):
+            member = get(named)
+        elif isinstance(named, Member):
+            member = named
+        else:
+            name = getattr(named, "__name__", type(named).__name__)
+            name = f"member_{len(entries) + 1}" if name == "<lambda>" else name
+            member = Member(name, named)
         label, again = member.name, 2
         while label in entries:
             label, again = f"{member.name}_{again}", again + 1

@@ -10,7 +10,7 @@ Any function `(model, x, target) -> maps` can join, in `methods`.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, Literal, get_args
@@ -181,16 +181,17 @@ def choose_entries(
         others = COLUMNS
     elif attends(model):
         others = TRANSFORMER
+    entries = expand_methods(others, optional=True)
     left = (budget or 0) // 2 - LOOKS
-    for entry in expand_methods(others):
+    for entry in entries:
         left -= entry.member.cost()
     if left < 0:
         return ((),)
     for passes in PASSES:
         if passes <= left:
             first = ("presence_gradient", {"passes": passes})
-            return expand_methods((first, *others), optional=True), ()
-    return expand_methods(others, optional=True), ()
+            return (*expand_methods([first], optional=True), *entries), ()
+    return entries, ()
 
 
 def run_members(
@@ -297,10 +298,9 @@ def _explain(entry: Entry, probe: Probe) -> Tensor:
     if not isinstance(maps, Tensor):
         raise MemberError(f"{entry.label} must return a tensor of maps, got {type(maps).__name__}")
     axis = kind.channels or 1  # a series' members may give one map for all channels, too
-    one = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-    if maps.shape == (*x.shape[:axis], *x.shape[axis + 1 :]) != x.shape[:1]:
+    if maps.ndim == x.ndim - 1 > 1:
         maps = maps.unsqueeze(axis)
-    single = kind.axes > 2 and maps.shape == one
+    single = kind.axes > 2 and maps.shape == (*x.shape[:axis], 1, *x.shape[axis + 1 :])
     if single and kind.channels is None:
         maps = maps.expand_as(x)  # each channel of a series has features of its own
     elif maps.shape != x.shape and not single:
@@ -318,43 +318,39 @@ def _list_without(need: str) -> str:
     return ", ".join(name for name in names() if need not in get(name).needs)
 
 
-def check_probe(probe: Probe) -> list[Check]:
+def check_probe(probe: Probe) -> Iterator[Check]:
     """What the first answers told: what was assumed of them, and whether they hold a second time.
 
     Members put points of many inputs into one batch, so that their maps of a model whose answers
     depend on the batch mix inputs.
     """
-    checks = []
     for notice in probe.notices:
         what, _, advice = notice.partition(". ")
-        checks.append(Check("warn", "model", what, advice))
+        yield Check("warn", "model", what, advice)
     if probe.unsteady is not None and bool(probe.unsteady.any()):
         what = "its answer about an input changes with the rest of the batch, or by chance"
         advice = (
             "maps mix inputs: a normalisation by batch statistics, or dropout, runs in eval mode "
             "too; switch it off, or explain inputs with internal_batch_size=1"
         )
-        checks.append(Check("warn", "model", what, advice))
-    return checks
+        yield Check("warn", "model", what, advice)
 
 
-def check_members(found: MemberMaps, optional: Collection[str] = ()) -> list[Check]:
+def check_members(found: MemberMaps, optional: Collection[str] = ()) -> Iterator[Check]:
     """What members' maps tell of them: failures, empty maps, duplicates, sums that are missed.
 
     Args:
         found: the maps.
         optional: members that nobody asked for: it is no fault if they do not fit a model.
     """
-    checks, copies = [], dict[str, str]()
     for name, why in found.failed.items():
         level: Level = "ok" if name in optional else "fail"
-        checks.append(Check(level, name, why, "it is left out"))
+        yield Check(level, name, why, "it is left out")
     if not found.maps:
         what = "no member explains this model: the map rests on its answers alone"
-        return [*checks, Check("ok", "members", what)]
-    for a, b, same in found.find_duplicates():
-        if bool(same.all()):
-            copies[b] = a
+        yield Check("ok", "members", what)
+        return
+    copies = {b: a for a, b, same in found.find_duplicates() if bool(same.all())}
     empty = ~found.to_heatmaps().flatten(2).any(2)
     for k, (name, maps) in enumerate(found.maps.items()):
         flat, level = empty[:, k], "ok"
@@ -370,7 +366,7 @@ def check_members(found: MemberMaps, optional: Collection[str] = ()) -> list[Che
                 "they share one vote; leave one out to save its time. A method that hooks modules "
                 "it does not know (Captum's GuidedBackprop and ReLU6) falls back to the gradient"
             )
-        checks.append(Check("ok" if name in optional else level, name, what, advice))
+        yield Check("ok" if name in optional else level, name, what, advice)
     for name, missed in found.missed.items():
         what = f"its sum misses the change of the output by {float(missed.median()):.1%} (median)"
         most, advice, level = float(missed.max()), "", "ok"
@@ -379,9 +375,7 @@ def check_members(found: MemberMaps, optional: Collection[str] = ()) -> list[Che
             level = "ok" if name in optional else "warn"
         if most > MUCH:
             advice += "; where more than a quarter is missed it does not count beside other members"
-        advice = f"{advice}. Use integrated_gradients" if advice else ""
-        checks.append(Check(level, name, what, advice))
-    return checks
+        yield Check(level, name, what, f"{advice}. Use integrated_gradients" if advice else "")
 
 
 def compute_maps(

@@ -279,9 +279,8 @@ class Meter:
         rows: those that the model has seen, by purpose.
         purpose: what rows are counted for now.
         label: what ``progress`` is told of.
-        paid: the rows that what is done was expected to take.
-        price: the rows that what goes on is expected to take.
-        spent: the rows that it has taken.
+        done: the rows that ``progress`` is told of: those that what is done was expected to take.
+        until: what ``done`` is at most until something else starts.
     """
 
     limit: int | None = None
@@ -290,9 +289,8 @@ class Meter:
     rows: dict[str, int] = field(default_factory=partial(dict.fromkeys, PURPOSES, 0))  # type: ignore[arg-type]
     purpose: str = "checks"
     label: str = ""
-    paid: int = 0
-    price: int = 0
-    spent: int = 0
+    done: int = 0
+    until: int = 0
 
     @property
     def seen(self) -> int:
@@ -301,11 +299,11 @@ class Meter:
 
     def start(self, purpose: str, label: str = "", price: int = 0) -> None:
         """Count rows for a purpose from now on, under a label of which ``price`` are expected."""
-        self.purpose, self.label, self.price, self.spent = purpose, label, price, 0
+        self.purpose, self.label, self.until = purpose, label, self.done + price
 
     def finish(self) -> None:
         """What was started is done, for whatever it has cost; checks come next."""
-        self.paid, self.price = self.paid + self.price, 0
+        self.done = self.until
         self.add(0)
         self.purpose, self.label = "checks", ""
 
@@ -318,11 +316,11 @@ class Meter:
                 "Member(name, callable, evaluations=...) of sea_nn.members.registry"
             )
         self.rows[self.purpose] += count
-        self.spent += count
+        self.done = min(self.done + count, self.until)
         if self.progress is None or not self.label:
             return
         try:
-            self.progress(self.label, self.paid + min(self.spent, self.price), self.total)
+            self.progress(self.label, self.done, self.total)
         except Exception as error:
             raise ToldError(error) from error
 
