@@ -15,7 +15,6 @@ from sea_nn.app.session import Session
 from sea_nn.app.subjects import Columns, of_columns
 from sea_nn.cli import app
 from sea_nn.errors import AssumptionWarning, InputError, KindError
-from sea_nn.members.checks import examine
 from sea_nn.members.run import compute_maps
 from sea_nn.metrics import query_sets, score_maps
 from sea_nn.model.outputs import OUTPUTS, Output, find_output
@@ -407,9 +406,9 @@ def test_the_command_line_says_what_outputs_are_and_what_it_assumes(kind, model_
     assert all("--model-output" in note for note in notes)
 
 
-def test_the_doctor_checks_what_outputs_are(x):
+def test_a_check_says_what_outputs_are_taken_for(x):
     with pytest.warns(AssumptionWarning):
-        checks = examine(build("value"), x, methods=FAST)
+        checks = SEA(build("value"), FAST).explain(x).checks
     assert any("one output" in check.message for check in checks)
-    checks = examine(build("value"), x, methods=FAST, output="value")
+    checks = SEA(build("value"), FAST, output="value").explain(x).checks
     assert not any("one output" in check.message for check in checks)

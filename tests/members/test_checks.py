@@ -3,9 +3,9 @@ import pytest
 import torch
 from torch import nn
 
-from sea_nn import SEA
+from sea_nn import SEA, Running
 from sea_nn.members.callables import from_captum
-from sea_nn.members.checks import examine, vote
+from sea_nn.members.checks import vote
 from sea_nn.members.run import compute_maps
 
 X = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
@@ -14,6 +14,10 @@ X = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
 def network(activation=nn.ReLU):
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(1, 4, 3), activation(), nn.Flatten(), nn.Linear(144, 3))
+
+
+def examine(model, x, target=None, methods="paper", **given):
+    return SEA(model, methods).explain(x, target, running=Running(on_error="skip"), **given).checks
 
 
 def levels(checks, subject):
@@ -69,26 +73,21 @@ def test_an_incomplete_integral_asks_for_more_steps():
             total = x.flatten(1).sum(1)
             return torch.stack([(40 * torch.sin(total * 3)) + total, -total], 1)
 
-    few = {"integrated_gradients": {"n_steps": 3}}
-    checks = examine(Kinked(), X, target=0, methods=("integrated_gradients",), options=few)
+    few = [("integrated_gradients", {"n_steps": 3})]
+    checks = examine(Kinked(), X, target=0, methods=few)
     assert [c.level for c in checks if "misses" in c.message] == ["warn"]
     assert "n_steps" in checks[-1].advice
-    many = {"integrated_gradients": {"n_steps": 400}}
-    checks = examine(Kinked(), X, target=0, methods=("integrated_gradients",), options=many)
+    many = [("integrated_gradients", {"n_steps": 400})]
+    checks = examine(Kinked(), X, target=0, methods=many)
     assert [c.level for c in checks if "misses" in c.message] == ["ok"]
 
 
-@pytest.mark.parametrize("in_pair", [True, False])
-def test_completeness_starts_where_the_member_did(in_pair):
+def test_completeness_starts_where_the_member_did():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3))
-    x = torch.rand(3, 3, 4)
     own = {"baselines": torch.full((1, 3, 4), 0.9, dtype=torch.float64)}
-    name = "integrated_gradients"
-    if in_pair:
-        checks = examine(model, x, 1, methods=[(name, own)], limit=2)
-    else:
-        checks = examine(model, x, 1, methods=name, options={name: own}, limit=2)
+    methods = [("integrated_gradients", own)]
+    checks = examine(model, torch.rand(3, 3, 4), 1, methods, internal_batch_size=2)
     sums = [check for check in checks if "change of the logit" in check.message]
     assert [check.level for check in sums] == ["ok"]
 

@@ -105,31 +105,27 @@ def doctor(o: Doctor) -> None:
     """
     o.check_model()
     members = names() if o.methods == "all" else o.methods
-    if members is not None:
-        expand_methods(members, o.chosen)
-    elif o.chosen:
+    if members is None and o.chosen:
         raise InputError("--set needs the member's name in --methods")
+    entries = () if members is None else expand_methods(members, o.chosen)
     pictures, empty = gather_pictures(o.inputs or (), demo_for=None if o.inputs else o.model)
     if empty:
         raise InputError("; ".join(empty.values()))
     with open_bar(f"loading PyTorch and {o.model}", 1) as tell:
         import torch
 
+        from sea_nn.call import Running
         from sea_nn.cli.work import find_place, load, name_checks, tabulate_checks
-        from sea_nn.members.checks import examine
+        from sea_nn.sea import SEA
 
         loaded = load(o)
         x = torch.stack([loaded.preprocess(read_picture(picture.source)) for picture in pictures])
-        checks = examine(
-            loaded.model,
-            x.to(find_place(o.device)),
-            methods=members,
-            options=o.chosen,
-            output=o.model_output,
-            progress=lambda member, done, total: tell(member, done / max(total, 1)),
-        )
-    named = name_checks(checks, [picture.name for picture in pictures])
-    open_console().print(tabulate_checks(named))
+        named = [(entry.member, entry.options) for entry in entries] or None
+        running = Running(lambda what, done, total: tell(what, done / total), on_error="skip")
+        sea = SEA(loaded.model, named, output=o.model_output)
+        checks = sea.explain(x.to(find_place(o.device)), running=running).checks
+    told = name_checks(checks, [picture.name for picture in pictures])
+    open_console().print(tabulate_checks(told))
     count = Counter(check.level for check in checks)
     tried = ", ".join(p.name for p in pictures[:3]) + (", …" if len(pictures) > 3 else "")
     found = f"{count['ok']} fine, {count['warn']} to mind, {count['fail']} failed"

@@ -1,76 +1,18 @@
-"""Find members that silently fail on a model, and say what to do about it.
+"""What members' maps tell of each other, and how much each counts for an input."""
 
->>> import captum, torch
->>> from torch import nn
->>> from sea_nn.members.callables import from_captum
->>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU6(), nn.Flatten(), nn.Linear(144, 2))
->>> x = torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
->>> captums = from_captum(captum.attr.GuidedBackprop)  # knows nn.ReLU alone, says nothing here
->>> checks = examine(model, x, methods=("saliency", captums))
->>> [check.message for check in checks if check.level == "warn"]
-["its map equals saliency's"]
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from sea_nn.features import Features
-from sea_nn.members.registry import Methods, expand_methods
-from sea_nn.members.run import (
-    COMPLETENESS,
-    MUCH,
-    Check,
-    MemberMaps,
-    check_members,
-    check_probe,
-    choose_entries,
-    run_members,
-)
-from sea_nn.model.opening import open_model
-from sea_nn.model.outputs import Meter, Progress, Target, take
+from sea_nn.members.run import COMPLETENESS, MUCH, Check, MemberMaps
+from sea_nn.model.outputs import take
 from sea_nn.model.probe import Probe
 from sea_nn.paper.agreement import mean_agreement
 
 MOST_CHANCE = 0.5
 """Where chance reaches more than this rank correlation, agreement cannot be judged."""
-
-
-def examine(
-    model: Callable[..., Any],
-    x: Tensor,
-    target: Target = None,
-    methods: Methods | None = None,
-    *,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-    progress: Progress | None = None,
-    **opening: Any,
-) -> tuple[Check, ...]:
-    """Run the members on a few inputs and report what a person should know before ensembling.
-
-    Args:
-        model: as for ``SEA``.
-        x: a few inputs [N, ...].
-        target: the class, or None for the predicted one.
-        methods: the members in question; None for those that a budget chooses for the model.
-        options: of the members that are named.
-        progress: called with (member, evaluations done, evaluations in all).
-        opening: further arguments of ``open_model``.
-    """
-    entries = choose_entries(model, kind=Features.of(x).kind)[0]
-    if methods is not None:
-        entries = expand_methods(methods, options)
-    price = len(x) * sum(e.member.cost(e.options, tuple(x.shape[1:])) for e in entries)
-    meter = Meter(progress=progress, total=price)
-    with open_model(model, x, target, meter=meter, **opening) as probe:
-        probe.begin(ask_empty=False)
-        found = run_members(probe, [entries], "skip")
-        optional = {entry.label for entry in entries if entry.optional}
-        checks = (*check_probe(probe), *check_members(found, optional), *check_maps(found))
-        return (*checks, *check_completeness(probe, found))
 
 
 def check_maps(found: MemberMaps) -> Iterator[Check]:
