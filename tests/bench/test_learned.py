@@ -13,7 +13,7 @@ from sea_bench.experiments.maps import COSTS, Explainer, count_evaluations, gree
 from sea_bench.experiments.measurements import MODEL, measure
 from sea_bench.experiments.metrics import find_metric
 from sea_bench.experiments.pages import write_page
-from sea_bench.experiments.predictions import OURS
+from sea_bench.experiments.predictions import OURS, SAME
 from sea_bench.experiments.rivals import Known, greedy, list_functions
 from sea_bench.experiments.store import Store
 from sea_nn import SEA
@@ -111,7 +111,7 @@ def test_predictions_are_measured_for_every_function_and_count():
     experiment = small(kind="predictions", metrics=("r2@30", "error@30"))
     inputs = choose_inputs(experiment, 2)
     scores = measure(Explainer(experiment, inputs), inputs.read(range(2)))
-    assert scores.methods == (OURS, *list_functions())
+    assert scores.methods == (OURS, SAME, *list_functions())
     error = scores.mean("error@30")
     assert error[OURS] < error["constant"]
     assert scores.metrics["r2@30"].middle == "median"

@@ -2,7 +2,8 @@
 
 Every function has as many answers and is asked about sets that nobody asked about: random ones of
 every size, and the first cells of the orders that other methods give, with their complements. SEA
-chooses its own questions, as users have it; the others get random sets.
+chooses its own questions, as users have it; the others, and SEA's function once more, get random
+sets.
 """
 
 from collections.abc import Callable
@@ -15,13 +16,15 @@ from sea_bench.experiments.asking import explain, fill_all, make_score
 from sea_bench.experiments.experiment import Rows
 from sea_bench.experiments.inputs import Batch
 from sea_bench.experiments.maps import Explainer
-from sea_bench.experiments.rivals import Known, ask_known, draw_sets, list_functions, rank
+from sea_bench.experiments.rivals import Known, Predict, ask_known, draw_sets, list_functions, rank
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
+from sea_nn.function.function import read, to_answers, warp
+from sea_nn.function.process import SetProcess
 
 TRIED = 384  # sets that no function has seen, half of them random
 GRID = (8, 8)
-OURS = "SEA"
+OURS, SAME = "SEA", "SEA's function, the same answers"
 
 
 def measure_predictions(explainer: Explainer, batch: Batch) -> Rows:
@@ -37,7 +40,7 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Rows:
         [draw_tests([one[row] for one in heat], seed) for row, seed in enumerate(seeds)]
     ).to(x.device)
     truth = score(tried)
-    rows: dict[str, dict[str, Tensor]] = {name: {} for name in (OURS, *list_functions())}
+    rows: dict[str, dict[str, Tensor]] = {name: {} for name in (OURS, SAME, *list_functions())}
     for count in dict.fromkeys(int(name.partition("@")[2]) for name in experiment.metrics):
         known_sets = torch.stack([draw_sets(count, features.n, seed + count) for seed in seeds])
         known = ask_known(score, known_sets.to(x.device), GRID)
@@ -45,6 +48,7 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Rows:
             rows[name] |= judge(said, truth, count)
         e = spend(model, x, target, count, seed=explainer.seed)
         rows[OURS] |= judge(e.predict(features.expand(tried)), truth, count)
+        rows[SAME] |= judge(learn_same(e, known)(tried), truth, count)
     return rows
 
 
@@ -55,6 +59,17 @@ def spend(
     one = explain(model, x[:1], target[:1], budget=count, **how)
     extra = count - one.questions
     return explain(model, x, target, budget=count + extra, **how)
+
+
+def learn_same(e: Explanation, known: Known) -> Predict:
+    """SEA's function, with its members' heat, of the answers that the rivals have."""
+    own, link = e.function.process, e.function.link
+    ends = torch.tensor([0.0, 1.0], dtype=torch.float64)[:, None].expand(2, own.sets.shape[2])
+    sets = torch.cat([known.sets.cpu().double(), ends.expand(len(known.sets), -1, -1)], 1)
+    scores = torch.cat([known.answers, known.none[:, None], known.all[:, None]], 1).cpu()
+    answers = warp(to_answers(scores, link), link)
+    process = SetProcess.fit(sets, answers, shares=own.shares, near=own.near)
+    return lambda sets: read(process.predict(sets.cpu()).mean, link).to(sets.device)
 
 
 def predict_all(known: Known, tried: Tensor) -> dict[str, Tensor]:

@@ -57,8 +57,8 @@ class SetFunction:
     def bound(self, x: Tensor, interval: float) -> tuple[Tensor, Tensor, Tensor]:
         """The score expected of sets, and between which two the model's answer is believed to lie.
 
-        The deviation of the process is widened, or narrowed, until its own answers, each predicted
-        from all the others, lie inside as often as they should.
+        The deviation of the process is widened where its own answers, each predicted from all the
+        others, are farther off than it says.
 
         Args:
             x: sets, [N, R, n].
@@ -70,16 +70,16 @@ class SetFunction:
         return read(mean, self.link), low, high
 
     def _find_width(self, interval: float) -> Tensor:
-        """Half an interval in standard deviations, [N, 1].
+        """Half an interval in standard deviations, [N, 1]: of a normal distribution, or wider.
 
-        The quantile of the errors of answers left out, together with as many that a normal
-        distribution would have as ``TUNING.normal_errors``: few answers cannot say it alone.
+        Wider where answers left out are farther off than the process says, and for what the search
+        for its variances and scales has used up of the answers.
         """
-        errors = self.process.leave_out()[1].abs()
-        places = torch.arange(TUNING.normal_errors, dtype=torch.float64) + 0.5
-        places = places / TUNING.normal_errors
-        usual = NORMAL.icdf(0.5 + places / 2).expand(len(errors), -1)
-        return torch.cat([errors, usual], 1).quantile(interval, dim=1, keepdim=True)
+        errors = self.process.leave_out()[1].square().mean(1, keepdim=True)
+        answers, used = errors.new_tensor(self.process.sets.shape[1]), self.process.n_free
+        spent = answers / (answers - used).clamp(min=answers / 2)
+        usual = NORMAL.icdf(torch.tensor(0.5 + interval / 2, dtype=torch.float64))
+        return usual * (errors.clamp(min=1) * spent).sqrt()
 
     def find_doubt(self, interval: float = 0.9) -> Tensor:
         """How wide the interval of an answer left out is, as a share of what it is unlearned, [N].

@@ -165,26 +165,35 @@ class SetProcess:
         cut: dict[str, Any] = {name: getattr(self, name)[which] for name in names}
         return replace(self, hyper={k: v[which] for k, v in self.hyper.items()}, **cut)
 
+    @property
+    def n_free(self) -> int:
+        """How many variances and scales the evidence chose, those of single features apart."""
+        return sum(v[0].numel() for name, v in self.hyper.items() if name != "own")
+
     # --- the kernel
 
     def _kernel(self, a: Tensor, b: Tensor) -> Tensor:
         """The kernel of sets [N, A, n] and [N, B, n], [N, A, B], in units of the spread."""
-        return torch.stack(self._parts(a, b)).sum(0)
+        first, *others = self._parts(a, b)
+        return sum(others, first)
 
     def _parts(self, a: Tensor, b: Tensor) -> list[Tensor]:
         """The kernel's parts: together, linear, size, and each member's share."""
-        h = {name: value.exp() for name, value in self.hyper.items()}
-        metric = self.metric()
+        h, metric = self.hyper, self.metric()
         left, right = a @ metric, (b @ metric * b).sum(2)
         apart = (left * a).sum(2)[:, :, None] + right[:, None] - 2 * left @ b.mT
-        parts = [_wide(h["together"]) * torch.exp(-apart.clamp(min=0))]
+        parts = [torch.exp(_wide(h["together"]) - apart.clamp(min=0))]
         parts.append(((a - 0.5) * self._worth()[:, None]) @ (b - 0.5).mT)
-        size = _rbf(a.mean(2), b.mean(2), h["size_scale"])
-        parts.append(_wide(h["size"]) * size)
-        pairs = zip(self._numbers(a)[1:], self._numbers(b)[1:], strict=True)
-        for j, (own, other) in enumerate(pairs):
-            parts.append(_wide(h["members"][:, j]) * _rbf(own, other, h["share_scale"]))
+        for k, (own, other) in enumerate(zip(self._numbers(a), self._numbers(b), strict=True)):
+            parts.append(self._compare(own, other, k))
         return parts
+
+    def _compare(self, a: Tensor, b: Tensor, k: int) -> Tensor:
+        """The part of the kernel of the k-th number of sets, [N, A] and [N, B]: [N, A, B]."""
+        scale = self.hyper["size_scale" if k == 0 else "share_scale"]
+        variance = self.hyper["size"] if k == 0 else self.hyper["members"][:, k - 1]
+        apart = (a[:, :, None] - b[:, None]).square()
+        return torch.exp(_wide(variance) - apart * _wide((-2 * scale).exp() / 2))
 
     def _numbers(self, x: Tensor) -> list[Tensor]:
         """The size of sets and what is left of each member's heat, from 0 to 1: [N, R] each."""
@@ -245,27 +254,28 @@ class SetProcess:
         for step in range(1, steps + 1):
             with torch.enable_grad():
                 leaf = free.requires_grad_(True)
-                loss = replace(some, hyper=split(leaf))._loss().sum()
-                (grad,) = torch.autograd.grad(loss, leaf)
+                (grad,) = torch.autograd.grad(replace(some, hyper=split(leaf))._rise(), leaf)
             slope = torch.lerp(slope, grad, 0.1)
             square = torch.lerp(square, grad.square(), 0.05)
             size = (square / (1 - 0.95**step)).sqrt() + 1e-12
             free = free.detach() - TUNING.evidence_rate * slope / (1 - 0.9**step) / size
         return {name: part.detach() for name, part in split(free).items()}
 
-    def _loss(self) -> Tensor:
-        """Minus the logarithm of evidence and prior, [N]."""
-        y = self._standard()
-        kernel = self._kernel(self.sets, self.sets) + self._noise_matrix(y.shape[1])
-        root = torch.linalg.cholesky(kernel)
-        solved = torch.linalg.solve_triangular(root, y[..., None], upper=False)[..., 0]
-        loss = solved.square().sum(1) / 2 + root.diagonal(dim1=1, dim2=2).log().sum(1)
+    def _rise(self) -> Tensor:
+        """A number with the slope of minus the logarithm of evidence and prior.
+
+        By the kernel matrix K of standardised answers y this slope is (K^-1 - a a') / 2, where a is
+        K^-1 y: so nothing is differentiated but the kernel.
+        """
+        kernel = self._kernel(self.sets, self.sets) + self._noise_matrix(self.sets.shape[1])
+        root = torch.linalg.cholesky(kernel.detach())
+        a = torch.cholesky_solve(self._standard()[..., None], root)
+        rise = (kernel * (torch.cholesky_inverse(root) - a @ a.mT)).sum() / 2
         for name, (middle, width) in _PRIORS.items():
             if name == "scale":
                 middle = middle - math.log(self.sets.shape[2])
-            off = ((self.hyper[name] - middle) / width).square() / 2
-            loss = loss + (off if off.ndim == 1 else off.sum(1))
-        return loss
+            rise = rise + (((self.hyper[name] - middle) / width).square() / 2).sum()
+        return rise
 
     # --- what is expected
 
@@ -321,7 +331,7 @@ class SetProcess:
     def draw(self, count: int, generator: torch.Generator) -> Draws:
         """Functions that the answers do not rule out; the same draws for each input."""
         n_inputs, answers, n = self.sets.shape
-        h, waves = {k: v.exp() for k, v in self.hyper.items()}, TUNING.waves
+        waves = TUNING.waves
 
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -329,16 +339,15 @@ class SetProcess:
         root = torch.linalg.cholesky(self.metric() + 1e-12 * torch.eye(n, dtype=torch.float64))
         w = math.sqrt(2) * (normal(waves, n) @ root.mT)
         phases = 2 * math.pi * torch.rand(waves, generator=generator, dtype=torch.float64)
-        heights = normal(count, waves) * (2 * h["together"] / waves).sqrt()[:, None, None]
+        height = (2 * self.hyper["together"].exp() / waves).sqrt()
+        heights = normal(count, waves) * height[:, None, None]
         linear = normal(count, n) * self._worth().sqrt()[:, None]
         place = torch.linspace(0, 1, GRID, dtype=torch.float64).expand(n_inputs, -1)
         tables = []
         for k in range(1 + self.shares.shape[1]):
-            scale = h["size_scale"] if k == 0 else h["share_scale"]
-            variance = h["size"] if k == 0 else h["members"][:, k - 1]
-            kernel = _rbf(place, place, scale) + 1e-8 * torch.eye(GRID, dtype=torch.float64)
-            root = torch.linalg.cholesky(_wide(variance) * kernel)
-            tables.append(normal(count, GRID) @ root.mT)
+            kernel = self._compare(place, place, k)
+            kernel += 1e-8 * kernel.diagonal(dim1=1, dim2=2).diag_embed()
+            tables.append(normal(count, GRID) @ torch.linalg.cholesky(kernel).mT)
         prior = Draws(
             self.weight.new_zeros(n_inputs, count, answers),
             linear,
@@ -354,15 +363,10 @@ class SetProcess:
 
     def _add_prior(self, weight: Tensor, prior: Draws | None) -> Draws:
         """Gather what weights and a draw of the prior say of single features, sizes and shares."""
-        h = {k: v.exp() for k, v in self.hyper.items()}
         linear = (weight @ (self.sets - 0.5)) * self._worth()[:, None]
         place = torch.linspace(0, 1, GRID, dtype=torch.float64).expand(len(weight), -1)
-        numbers = self._numbers(self.sets)
-        tables = []
-        for k, number in enumerate(numbers):
-            scale = h["size_scale"] if k == 0 else h["share_scale"]
-            variance = h["size"] if k == 0 else h["members"][:, k - 1]
-            tables.append(weight @ (_wide(variance) * _rbf(number, place, scale)))
+        numbers = enumerate(self._numbers(self.sets))
+        tables = [weight @ self._compare(number, place, k) for k, number in numbers]
         made = Draws(weight, linear, -linear.sum(2) / 2, torch.stack(tables, 2))
         if prior is None:
             return made
@@ -423,11 +427,6 @@ def look_up(tables: Tensor, places: Tensor) -> Tensor:
     low = at.floor().clamp(max=GRID - 2).long()
     first, second = tables.gather(-1, low), tables.gather(-1, low + 1)
     return torch.lerp(first, second, at - low)
-
-
-def _rbf(a: Tensor, b: Tensor, scale: Tensor) -> Tensor:
-    """exp(-(a - b)^2 / 2 scale^2) of numbers [N, A] and [N, B]."""
-    return torch.exp(-((a[:, :, None] - b[:, None]) / _wide(scale)).square() / 2)
 
 
 def _wide(value: Tensor) -> Tensor:

@@ -22,7 +22,6 @@ class Tuning:
     draws: int = 6
     curiosity: float = 0.02
     chains: int = 1024
-    normal_errors: int = 30
 
 
 TUNING = Tuning()

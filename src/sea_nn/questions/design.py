@@ -145,7 +145,7 @@ def choose(process: SetProcess, read: Read, size: int, generator: torch.Generato
     chosen = []
     for _ in range(size):
         own = covariance.diagonal(dim1=1, dim2=2).clamp(min=0) + noise
-        less = (covariance * weight[:, :, None]).square().sum(1) / own
+        less = (weight.square()[:, None] @ covariance.square())[:, 0] / own
         less = less.masked_fill(known, -1)
         best = less.amax(1, keepdim=True)
         place = (less >= best - 1e-9 * best.abs()).double().argmax(1)
@@ -157,9 +157,8 @@ def choose(process: SetProcess, read: Read, size: int, generator: torch.Generato
             picked = torch.where(nothing_left[:, None], spare, picked)
         chosen.append(picked)
         known |= (candidates == picked[:, None]).all(2)
-        column = covariance[rows, :, place]
-        scale = own[rows, place][:, None, None]
-        covariance = covariance - column[:, :, None] * column[:, None] / scale
+        column = covariance[rows, :, place] / own[rows, place].sqrt()[:, None]
+        covariance.baddbmm_(column[:, :, None], column[:, None], alpha=-1)
     return torch.stack(chosen, 1)
 
 
