@@ -3,6 +3,7 @@
 import io
 import os
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -86,6 +87,7 @@ def test_a_colour_marked_transparent_becomes_white(tmp_path, image, transparent)
     ("values", "expected"),
     [
         (np.array([[0, 257, 32896, 65535]], np.uint16), [0, 1, 128, 255]),
+        (np.array([[0, 2048, 4095]], np.uint16), [0, 128, 255]),  # scanners store 12 bits so
         (np.array([[0, 65535]], np.int32), [0, 255]),
         (np.array([[-100, 0, 100]], np.int32), [0, 128, 255]),
         (np.array([[0, 50_000, 100_000]], np.int32), [0, 128, 255]),
@@ -97,7 +99,9 @@ def test_a_colour_marked_transparent_becomes_white(tmp_path, image, transparent)
     ],
 )
 def test_wide_grey_values_reach_the_byte_range(tmp_path, values, expected):
-    loaded = through_file(Image.fromarray(values), tmp_path / "a.tiff")
+    twelve = values.dtype == np.uint16 and values.max() < 4096
+    with pytest.warns(UserWarning, match="taken for 12 bits") if twelve else nullcontext():
+        loaded = through_file(Image.fromarray(values), tmp_path / "a.tiff")
     assert np.asarray(loaded)[0, :, 0].tolist() == expected
 
 
@@ -288,9 +292,3 @@ def test_eps_in_a_png_does_not_reach_ghostscript(tmp_path, monkeypatch):
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", start)
     with pytest.raises(InputError, match="not an image"):
         load_image(tmp_path / "a.png")
-
-
-def test_16_bit_values_that_need_12_are_scaled_by_12_with_a_warning():
-    values = np.array([[0, 2048, 4095]], np.uint16)
-    with pytest.warns(UserWarning, match="taken for 12 bits"):
-        assert np.asarray(to_rgb(Image.fromarray(values)))[0, :, 0].tolist() == [0, 128, 255]

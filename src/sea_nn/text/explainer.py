@@ -283,11 +283,10 @@ def _choose_absent(absent: Absent | None, tokenizer: Any, language: bool) -> tup
         raise InputError(f'{who} reads the words that are left: absent="delete" or nothing')
     if absent == "mask" and mask is None:
         raise InputError('the tokenizer has no mask token: absent="delete" or absent="pad"')
-    why, chosen = "as said by the caller", absent
-    if chosen is None:
-        chosen, why = "mask", "nothing was said"
-        if mask is None:
-            chosen, why = "delete", f"{why}, and there is no mask token"
+    why = "as said by the caller" if absent else "nothing was said"
+    if absent is None and mask is None:
+        absent, why = "delete", f"{why}, and there is no mask token"
+    chosen = absent or "mask"
     return chosen, f"a word that is left out {ABSENT[chosen]} ({why})"
 
 
