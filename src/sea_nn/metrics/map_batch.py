@@ -9,7 +9,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sea_nn.features import Kind
 from sea_nn.metrics.positions import pixel_steps
 from sea_nn.model.outputs import take
 from sea_nn.model.probe import Probe
@@ -72,7 +71,6 @@ class MapBatch:
         x: inputs [N, ...].
         maps: [N, m, *positions].
         methods: the m names.
-        kind: of the inputs.
         probe: asks the model about variants of the inputs; None if no metric needs it.
         masks: bool, or graded annotations, [N, *positions]; None if no metric needs them.
         bounds: the lowest and highest value of each channel.
@@ -84,7 +82,6 @@ class MapBatch:
     x: Tensor
     maps: Tensor
     methods: tuple[str, ...]
-    kind: Kind
     probe: Any = None
     masks: Any = None
     bounds: Bounds | None = None
@@ -110,12 +107,13 @@ class MapBatch:
         if isinstance(how, Tensor) and how.ndim == self.x.ndim and len(how) > 1:
             how = how[self.part]  # values of each input's own
         draws: Any = {"bounds": self.bounds, "seed": self.seed, "first": self.first}
-        probe, hiding = self.probe, prepare(self.x, how, kind=self.kind, **draws)
+        probe, kind = self.probe, self.probe.features.kind
+        hiding = prepare(self.x, how, kind=kind, **draws)
         numbers = torch.arange(len(self.x) * count, device=self.x.device)
         rows = numbers // count
 
         def build(part: slice) -> Tensor:
-            return hiding.hide(self.kind.over_input(hidden(numbers[part])), rows[part])
+            return hiding.hide(kind.over_input(hidden(numbers[part])), rows[part])
 
         table: Tensor = probe.ask_points(rows, build, read=lambda *said: read(probe, *said))
         return table.view(len(self.x), count, 3)

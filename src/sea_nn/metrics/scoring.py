@@ -112,7 +112,6 @@ def score_maps(
                 x=x[part].detach(),
                 maps=torch.stack([one[part].to(x.device) for one in methods.values()], 1),
                 methods=tuple(methods),
-                kind=features.kind,
                 probe=None if probe is None else probe.part(part),
                 masks=None if masks is None else masks[part].to(x.device),
                 bounds=bounds,
@@ -219,19 +218,17 @@ def query_sets(
     ``sets`` are bool [N, k, *positions], and what is said of each is [N, k]. ``perturbation`` is
     how positions are hidden; the other arguments are those of ``score_maps``.
     """
-    features = Features.of(x)
-    shape = features.shape
+    shape = Features.of(x).shape
     if sets.dtype != torch.bool:
         raise KindError(f"sets must be bool [N, k, *positions]; got {sets.dtype}")
     if sets.ndim < 2 or (len(sets), *sets.shape[2:]) != (len(x), *shape):
         raise InputError(
-            f"sets must be [N, k, *positions] with N = {len(x)} and positions "
-            f"{list(shape)}; got {list(sets.shape)}"
+            f"sets must be [N, k, *positions] with N = {len(x)} and positions {list(shape)}; got "
+            f"{list(sets.shape)}"
         )
     with open_model(model, x, target, limit=internal_batch_size, output=output) as probe:
-        probe = probe.part(slice(None))
-        none = x.new_empty(len(x), 0, *shape)
-        batch = MapBatch(probe.x, none, (), features.kind, probe, seed=seed)
         probe.output.check_class()
+        none = x.new_empty(len(x), 0, *shape)
+        batch = MapBatch(x.detach(), none, (), probe.part(slice(None)), seed=seed)
         own = sets.to(x.device)
         return ask_sets(batch, perturbation, own, True), ask_sets(batch, perturbation, own, False)
