@@ -194,6 +194,7 @@ def broken():
 @pytest.fixture
 def own_file(tmp_path):
     (tmp_path / "neighbour.py").write_text("WIDTH = 5\n")
+    (tmp_path / "bad.py").write_text("def make(:\n")
     path = tmp_path / "mine.py"
     path.write_text(OWN_FILE)
     return path
@@ -216,21 +217,24 @@ def test_your_own_file_may_return_a_module_a_tuple_or_a_loaded_model(own_file):
 
 
 @pytest.mark.parametrize(
-    ("function", "error", "message"),
+    ("name", "error", "message"),
     [
-        ("gone", InputError, "no function 'gone'"),
-        ("VALUE", InputError, "no function 'VALUE'"),
-        ("number", KindError, "returned int"),
-        ("wrong_pair", KindError, r"returned a tuple of \(Flatten, str\)"),
-        ("no_preprocess", KindError, "preprocess must be a Preprocess"),
-        ("no_module", KindError, "model must be a Module"),
-        ("no_labels", KindError, "labels must be a Sequence"),
-        ("broken", InputError, "KeyError: 'weights.pt'"),
+        ("mine.py:gone", InputError, "no function 'gone'"),
+        ("mine.py:VALUE", InputError, "no function 'VALUE'"),
+        ("mine.py:number", KindError, "returned int"),
+        ("mine.py:wrong_pair", KindError, r"returned a tuple of \(Flatten, str\)"),
+        ("mine.py:no_preprocess", KindError, "preprocess must be a Preprocess"),
+        ("mine.py:no_module", KindError, "model must be a Module"),
+        ("mine.py:no_labels", KindError, "labels must be a Sequence"),
+        ("mine.py:broken", InputError, "KeyError: 'weights.pt'"),
+        ("gone.py:make", InputError, "There is no file"),
+        ("bad.py:make", InputError, "could not be run: SyntaxError"),
+        ("bad.py", InputError, r"bad\.py:make_model"),
     ],
 )
-def test_a_wrong_function_in_your_own_file_is_explained(own_file, function, error, message):
+def test_a_wrong_file_of_your_own_is_explained(own_file, name, error, message):
     with pytest.raises(error, match=message):
-        load_model(f"{own_file}:{function}")
+        load_model(f"{own_file.parent}/{name}")
 
 
 def test_a_model_file_is_read_as_it_is_now(tmp_path, monkeypatch):
@@ -240,16 +244,6 @@ def test_a_model_file_is_read_as_it_is_now(tmp_path, monkeypatch):
         (tmp_path / "net.py").write_text(body.format(size))
         model = load_model(f"{tmp_path}/net.py:make").model
         assert model(torch.zeros(1, 4)).shape == (1, size)
-
-
-def test_a_missing_or_broken_file_of_your_own_is_explained(tmp_path):
-    with pytest.raises(InputError, match="There is no file"):
-        load_model(f"{tmp_path}/gone.py:make")
-    (tmp_path / "bad.py").write_text("def make(:\n")
-    with pytest.raises(InputError, match="could not be run: SyntaxError"):
-        load_model(f"{tmp_path}/bad.py:make")
-    with pytest.raises(InputError, match=r"bad\.py:make_model"):
-        load_model(f"{tmp_path}/bad.py")
 
 
 def test_torchvision_models_come_with_their_own_recipe(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,19 +58,18 @@ def explain_tiles(
     maps: dict[str, Tensor] = {}
     seconds, evaluations = Counter[str](), Counter[str]()
     scores: list[Tensor] = []
-    for top in find_starts(x.shape[2], size, step):
-        for left in find_starts(x.shape[3], size, step):
-            place = (..., slice(top, top + size), slice(left, left + size))
-            e = sea.explain(x[place], target, **told)
-            score = e.score.to(x)
-            total[place] += score.view(-1, 1, 1, 1) * e.attribution.to(x)
-            weight[place] += 1
-            for name, own in zip(e.methods, e.maps.unbind(1), strict=True):
-                kept = maps.setdefault(name, torch.zeros_like(total[:, 0]))
-                kept[place] += score.view(-1, 1, 1) * own.to(x)
-            seconds.update(e.provenance.seconds)
-            evaluations.update(e.provenance.evaluations)
-            scores.append(score)
+    for top, left in product(*(find_starts(side, size, step) for side in x.shape[2:])):
+        place = (..., slice(top, top + size), slice(left, left + size))
+        e = sea.explain(x[place], target, **told)
+        score = e.score.to(x)
+        total[place] += score.view(-1, 1, 1, 1) * e.attribution.to(x)
+        weight[place] += 1
+        for name, own in zip(e.methods, e.maps.unbind(1), strict=True):
+            kept = maps.setdefault(name, torch.zeros_like(total[:, 0]))
+            kept[place] += score.view(-1, 1, 1) * own.to(x)
+        seconds.update(e.provenance.seconds)
+        evaluations.update(e.provenance.evaluations)
+        scores.append(score)
     attribution = total / weight
     gains, order = attribution.flatten(1).sort(stable=True, dim=1, descending=True)
     call = {**e.provenance.call, "tile": size, "overlap": overlap}
