@@ -27,6 +27,8 @@ def test_a_tile_with_the_class_is_found_in_a_picture_that_the_model_cannot_take(
     found = e.attribution
     assert found.shape == (1, 1, 24, 20)
     assert e.maps.shape == (1, 2, 24, 20)
+    one = sea.explain(x[..., :8, :8], 1)
+    assert sum(e.evaluations.values()) == 20 * sum(one.evaluations.values())  # 5 x 4 tiles
     assert float(e.score) == pytest.approx(float(sea.explain(x[..., 8:16, 4:12], 1).score), rel=0.2)
     assert float(found[..., 10:16, 4:10].sum()) > 0.8 * float(found.sum())
 

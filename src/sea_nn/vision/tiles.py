@@ -18,6 +18,8 @@ from sea_nn.features import IMAGE, find_kind, scale
 if TYPE_CHECKING:
     from sea_nn.sea import SEA
 
+SPENT = ("seconds", "evaluations", "by_purpose")
+
 
 def explain_tiles(
     sea: SEA,
@@ -43,7 +45,7 @@ def explain_tiles(
         size: of a tile, in pixels: what the model takes.
         overlap: the part that neighbours share, from 0 up to below 1.
         images: the images to show, uint8 [N, H, W, 3].
-        told: further arguments of ``SEA.explain``: ``labels``, ``model_name``, ``progress``, …
+        told: further arguments of ``SEA.explain``: ``labels``, ``about``, ``running``, …
     """
     if find_kind(x) is not IMAGE or min(x.shape[2:]) < size:
         raise InputError(
@@ -56,7 +58,7 @@ def explain_tiles(
     step = max(1, round(size * (1 - overlap)))
     total, weight = torch.zeros_like(x[:, :1]), torch.zeros_like(x[:, :1])
     maps: dict[str, Tensor] = {}
-    seconds, evaluations = Counter[str](), Counter[str]()
+    spent: dict[str, Any] = {name: Counter() for name in SPENT}
     scores: list[Tensor] = []
     for top, left in product(*(find_starts(side, size, step) for side in x.shape[2:])):
         place = (..., slice(top, top + size), slice(left, left + size))
@@ -67,8 +69,8 @@ def explain_tiles(
         for name, own in zip(e.methods, e.maps.unbind(1), strict=True):
             kept = maps.setdefault(name, torch.zeros_like(total[:, 0]))
             kept[place] += score.view(-1, 1, 1) * own.to(x)
-        seconds.update(e.provenance.seconds)
-        evaluations.update(e.provenance.evaluations)
+        for name in SPENT:
+            spent[name].update(getattr(e.provenance, name))
         scores.append(score)
     attribution = total / weight
     gains, order = attribution.flatten(1).sort(stable=True, dim=1, descending=True)
@@ -85,9 +87,7 @@ def explain_tiles(
         feature_shape=tuple(x.shape[2:]),
         images=show_input(x) if images is None else images,
         labels=e.labels,
-        provenance=replace(
-            e.provenance, call=call, seconds=dict(seconds), evaluations=dict(evaluations)
-        ),
+        provenance=replace(e.provenance, call=call, **spent),
     )
 
 
