@@ -14,8 +14,9 @@ function roundMarks(low, high) {
   return marks;
 }
 
-function makeChart(label, across, upward, below) {
-  const svg = draw("svg", { viewBox: "0 0 430 246", role: "img", "aria-label": label });
+function makeChart(label, across, upward, below, right = []) {
+  const svg = draw("svg", { viewBox: `0 0 ${right.length ? 470 : 430} 246`, role: "img", "aria-label": label });
+  for (const [t, text] of right) svg.append(draw("text", { x: box.right + 7, y: up(t) + 4, class: "of-gains" }, text));
   for (const [t, text] of upward) {
     svg.append(draw("line", { x1: box.left, x2: box.right, y1: up(t), y2: up(t), class: "grid" }));
     svg.append(draw("text", { x: box.left - 7, y: up(t) + 4, "text-anchor": "end" }, text));
@@ -51,7 +52,7 @@ function drawCurve({ curve, group }) {
   const across = [0, 1 / 16, 1 / 4, 1].map((t) => [Math.sqrt(t), count(Math.round(t * group.n))]);
   const label = `The model's ${group.unit} with the best p ${group.noun[1]} left and with these removed; ` +
     curve.counts.map((p, k) => `${p}: ${amount(curve.left[k])} and ${amount(curve.removed[k])}`).join("; ");
-  const svg = makeChart(label, across, roundMarks(low, low + span), `p, the best ${group.noun[1]} (square-root scale); upright: ${group.unit}`);
+  const svg = makeChart(label, across, roundMarks(low, low + span), `p, the best ${group.noun[1]} (square-root scale)`);
   for (const side of ["left", "removed"]) {
     const line = curve[`f_${side}`], error = curve.error || 0;
     const band = [...at.map((p, k) => [place(p), height(line[k] + error)]),
@@ -65,7 +66,8 @@ function drawCurve({ curve, group }) {
   svg.append(draw("text", { x: box.left, y: 14, class: "name-left" }, "● — only these left"));
   svg.append(draw("text", { x: box.right, y: 14, class: "name-removed", "text-anchor": "end" }, "■ - - these removed"));
   const error = curve.error === null ? "" : ` (± ${Number(curve.error.toPrecision(2))})`;
-  return [svg, make("p", `Points are the model's own answers; lines are what f predicts, bands its error${error}.`, "faint")];
+  const note = `Upright: ${group.unit}. Points are the model's own answers; lines are what f predicts, bands its error${error}.`;
+  return [svg, make("p", note, "faint")];
 }
 
 // What each feature adds, with the interval it lies in where that is known, and the sum so far.
@@ -85,7 +87,9 @@ function drawGains({ group, gains, intervals, sums, sides: [above, below] }) {
   for (let p = 1; p <= n; p *= 10) across.push([logPlace(p, n), count(p)]);
   const upward = roundMarks(low, high).map(([t, text]) => [t, unit ? text : `${Math.round(100 * (low + t * (high - low)))}%`]);
   const label = `The gain of each of ${count(n)} ${noun[1]} in SEA's order, and the sum so far.`;
-  const svg = makeChart(label, across, upward, `${noun[1]}, in the order SEA took them (log scale)`);
+  const first = unit ? 1 : gains[0] || 1;   // and of the first
+  const right = scale ? roundMarks(-zero / scale / first, (1 - zero) / scale / first) : [];
+  const svg = makeChart(label, across, upward, `${noun[1]}, in SEA's order (log scale)`, right.map(([t, text]) => [t, unit ? text : percent(Number(text))]));
   const shown = n <= MOST_INTERVALS ? Array.from(gains, (_, k) => k + 1) : stops;
   if (intervals) for (const p of shown) {
     const [from, to] = [intervals[2 * p - 2], intervals[2 * p - 1]], unsure = from <= 0 && to >= 0;
@@ -94,10 +98,9 @@ function drawGains({ group, gains, intervals, sums, sides: [above, below] }) {
   svg.append(draw("path", { d: trace(stops.map((p) => [at(p), up(zero + scale * gains[p - 1])])), class: "gain" }));
   svg.append(draw("path", { d: trace(stops.map((p) => [at(p), up(place(reached[p]))])), class: "line left" }));
   svg.append(draw("text", { x: box.left, y: 14, class: "name-left" }, unit ? `— sum, ${unit}` : "— share so far"));
-  svg.append(draw("text", { x: box.right, y: 14, class: "name-gain", "text-anchor": "end" },
-    unit ? `- - gain, first ${amount(gains[0])}` : "- - gain, of the first"));
+  svg.append(draw("text", { x: box.right + 44, y: 14, class: "name-gain", "text-anchor": "end" }, unit ? "- - gain (right)" : "- - gain, of the first (right)"));
   const note = make("p", undefined, "faint");
-  if (intervals) note.append("Upright lines are the intervals that gains lie in, on the scale of the gains; faint ones hold 0: whether these features count is not known. ");
+  if (intervals) note.append("Upright lines are the intervals that gains lie in; faint ones hold 0: whether these features count is not known. ");
   if (sums) {
     const [sum, all, none] = sums, off = Math.abs(sum - (all - none)) > 0.002 * Math.max(1, Math.abs(all - none));
     note.append(`Gains are in ${unit} and sum to ${amount(sum)}`,

@@ -190,9 +190,11 @@ def _list_layers(e: Explanation, i: int) -> list[tuple[str, str, Tensor]]:
     one, noun = e[i], name_features_of(e)[0]
     layers = [("SEA", "", one.attribution)]
     if one.keep_map is not None:
-        suffices, needed = one.map("keep"), one.map("remove")
-        layers.append(("what suffices", "with the first of this alone the model says it", suffices))
-        layers.append(("what is needed", "without the first of this the model does not", needed))
+        layers = [
+            ("SEA", "both of the next two at once, in one order", one.attribution),
+            ("what suffices", "with the first of this alone the model says it", one.map("keep")),
+            ("what is needed", "without the first of this the model does not", one.map("remove")),
+        ]
     layers += [(name, "", one.maps[:, k]) for k, name in enumerate(e.methods)]
     if one.against is not None and e.against is not None and bool(e.against.any()):
         about = "evidence against the class: what it would gain without this"

@@ -92,7 +92,7 @@ function view(root, source, ask = null) {
 
   function showScale() {
     const marks = isSpread() ? [[0, "0"], [0.5, "0.25"], [1, "0.5"]]
-      : [0, 0.5, 1, 2, 4, limit].map((v) => [Math.sqrt(v / limit), v ? `${v}×` : "0"]);
+      : [0, 0.5, 1, 2, 4, limit].map((v) => [Math.sqrt(v / limit), `${v}${v ? "×" : ""}${v === limit ? " or more" : ""}`]);
     fill("ticks", ...marks.map(([place, text]) => {
       const mark = make("span", text);
       mark.style.left = `${100 * place}%`;
@@ -101,7 +101,6 @@ function view(root, source, ask = null) {
     $("unit").textContent = isSpread() ? "spread of the members' percentile ranks: how far they disagree"
       : "attribution in multiples of the map's own mean; the same colour is the same share in every map" +
         (sayMean(current) && state.map === 0 ? `; here 1× is ${sayMean(current)}` : "");
-    $("caption").classList.toggle("more", !isSpread());   // the top colour also stands for all above
     const [name, about] = current.group.layers[state.map];
     $("about-map").textContent = `${name[0].toUpperCase()}${spoken(name).slice(1)}: ${about}.`;
     $("about-map").hidden = !about;
@@ -138,6 +137,9 @@ function view(root, source, ask = null) {
       const track = makeMeter(bars[state.map][k] / top, "fill");
       // What is against is drawn from the right end, striped, with its sign.
       if (contra > 0) track.append(...makeMeter(contra / top, "fill contra").childNodes);
+      // The interval of its gain, as far as it is for the class.
+      const [low, high] = [0, 1].map((end) => (inUnit && intervals && group.plain ? Math.max(0, intervals[2 * place + end] / total / top) : 0));
+      if (high) track.append(Object.assign(make("span", null, "range"), { style: `left: ${100 * low}%; width: ${100 * (high - low)}%` }));
       const number = make("span", [say(bars[state.map][k]), contra > 0 && make("small", `−${say(contra)}`)], "amount");
       const row = make("div", [label, track, number], "bar");
       if (state.p) row.classList.add(place < state.p ? "lit" : "unlit");
@@ -151,7 +153,7 @@ function view(root, source, ask = null) {
     }
     showWords();
     const [name, about] = group.layers[state.map], unit = spread ? "spread of the members' percentile ranks" : inUnit ? `in ${group.gain_unit}` : "share of the map's total";
-    const text = [signed && "Striped, from the right: evidence against the class", own && intervals && "Faint: the interval of its gain holds 0",
+    const text = [signed && "Striped, from the right: evidence against the class", own && intervals && "Lines: what a gain lies between; faint: 0 is among it",
       `${spoken(name)}: ${unit}, ${group.noun[1]} ${signed ? "the strongest first" : "in SEA's order"}`, about];
     const focused = [...$("bars").querySelectorAll("button")].indexOf(root.activeElement);
     fill("bars", ...text.filter(Boolean).map((line) => make("p", line, "faint")), ...rows);
@@ -329,8 +331,8 @@ function view(root, source, ask = null) {
     })]);
     fill("agreement", makeTable(["map", ...names.map((_, k) => k)], rows));
     fill("trust", ...(trust.length ? [
-      make("p", `The model's answers agree most with ${spoken(trust[0][0])}: how much of them each member explains.`),
-      make("ol", makeRanking(trust.map(([name, share]) => [spoken(name), share, percent(share)])), "classes"),
+      make("p", `The model's answers agree most with ${spoken(trust[0][0])}${trust[0][1] < 0.1 ? ", but little" : ""}: how much of them each member explains.`),
+      make("ol", makeRanking(trust.map(([name, share]) => [spoken(name), share, share < 0.005 ? "under 1\u00a0%" : percent(share)])), "classes"),
     ] : []));
   }
 
@@ -492,7 +494,6 @@ function view(root, source, ask = null) {
   const strip = $("scale").getContext("2d"), row = strip.createImageData(256, 1);
   for (let t = 0; t < 256; t++) row.data.set([...colours.subarray(3 * t, 3 * t + 3), 255], 4 * t);
   strip.putImageData(row, 0, 0);
-  $("scale").style.background = `rgb(${colours.subarray(-3)})`;   // of the arrow
   const many = inputs.length > 1;
   $("layout").classList.toggle("many", many);
   $("gallery").hidden = $("pager").hidden = !many;
