@@ -1,7 +1,5 @@
 """One call computes all maps, packs the work, explains failures and leaves the model alone."""
 
-from threading import Event, Thread
-
 import captum.attr as captum
 import pytest
 import torch
@@ -14,6 +12,7 @@ from sea_nn.members.registry import expand_methods, get, names
 from sea_nn.members.run import compute_maps
 from sea_nn.vision.shipped import load_cnn, load_sample
 from tests.helpers.networks import build, count, images, linear
+from tests.model.test_opening import snapshot
 
 MEMBERS = tuple(name for name in names() if "attention" not in get(name).needs)
 SMALL = {
@@ -34,12 +33,9 @@ def test_every_member_explains_an_image_and_the_caller_gets_everything_back():
     model[0].weight.requires_grad_(False)
     model[6].register_forward_hook(lambda *_: fired.append(1))
     model(images()).sum().backward()
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    modes = [m.training for m in model.modules()]
-    gradient = model[6].weight.grad
-    kept_gradient = gradient.clone()
-    x = images().permute(0, 1, 3, 2)  # not contiguous
-    kept, random = x.clone(), torch.get_rng_state()
+    before, random = snapshot(model), torch.get_rng_state()
+    x = images().permute(0, 1, 3, 2).requires_grad_(True)  # not contiguous
+    kept = x.detach().clone()
 
     result = compute_maps(model, x, methods=MEMBERS, options=SMALL)
 
@@ -52,28 +48,12 @@ def test_every_member_explains_an_image_and_the_caller_gets_everything_back():
         assert bool(maps.isfinite().all())
         if not get(name).signed:
             assert maps.min() >= 0
-    assert [m.training for m in model.modules()] == modes
-    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-    assert [p.requires_grad for p in model.parameters()] == [False, *[True] * 5]
-    assert model[6].weight.grad is gradient
-    assert torch.equal(gradient, kept_gradient)
-    assert model[2].inplace
-    assert [len(m._forward_hooks) for m in model] == [0, 0, 0, 0, 0, 0, 1]
-    assert not any(m._forward_pre_hooks or m._backward_hooks for m in model)
+    assert snapshot(model) == before
     assert torch.equal(x, kept)
-    assert not x.requires_grad
+    assert x.requires_grad
     assert x.grad is None
     assert torch.equal(torch.get_rng_state(), random)
     assert torch.equal(result.target, result.outputs.argmax(1))
-
-
-def test_an_input_that_asks_for_gradients_is_left_alone():
-    x = images().requires_grad_(True)
-    options = {name: SMALL[name] for name in ("smooth_ig", "integrated_gradients")}
-    compute_maps(build(), x, methods="paper", options=options)
-    assert x.grad is None
-    assert x.requires_grad
-    assert x.grad_fn is None
 
 
 def test_an_inputs_maps_do_not_depend_on_its_batch_or_the_chunks():
@@ -258,7 +238,6 @@ def test_an_in_place_model_neither_fails_nor_changes_the_input():
         ({"methods": [None]}, KindError, "got None"),
         ({"methods": [("rise", {"masks": 3})]}, InputError, "no option 'masks'.*n_masks, cells"),
         ({"options": {"rise": {}}}, InputError, "'rise', which is not among the methods"),
-        ({"methods": [("smoothgrad", {"n_samples": 0})]}, InputError, "n_samples must be"),
         (
             {"methods": [("smoothgrad", {"noise": -1})]},
             InputError,
@@ -267,8 +246,6 @@ def test_an_in_place_model_neither_fails_nor_changes_the_input():
         ({"methods": [("rise", {"keep": 1})]}, InputError, "keep must be a number between 0 and 1"),
         ({"methods": "papr"}, InputError, "did you mean 'paper'"),
         ({"options": {"smooth_ig": {"n_steps": "abc"}}}, InputError, "n_steps must be a whole"),
-        ({"options": {"smooth_ig": {"n_steps": 2.5}}}, InputError, "n_steps must be a whole"),
-        ({"options": {"smooth_ig": {"n_samples": True}}}, InputError, "n_samples must be a whole"),
         ({"options": {"smooth_ig": {"per_point": "maybe"}}}, InputError, "true or false"),
         ({"methods": [("lime", {"n_segments": 0})]}, InputError, "n_segments must be a whole"),
         ({"methods": [("grad_cam", {"layer": 3})]}, InputError, "a layer.s name"),
@@ -306,27 +283,7 @@ def test_only_callables_draw_from_the_global_generator_which_nobody_seeds():
     compute_maps(model, x, methods=tuple(few), options=few)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(compute_maps(model, x, methods=[noisy]).maps["noisy"], expected)
-
-
-def test_draws_of_another_thread_are_not_rolled_back():
-    model, x, drawn, stop = build(), images(), [], Event()
-
-    def draw():
-        while not stop.is_set():
-            drawn.append(torch.rand(4, dtype=torch.float64).sum().item())
-
-    def member(model, x, target):
-        return torch.rand_like(x)
-
-    thread = Thread(target=draw)
-    thread.start()
-    try:
-        for _ in range(20):
-            compute_maps(model, x, methods=("saliency", member))
-    finally:
-        stop.set()
-        thread.join()
-    assert len(set(drawn)) == len(drawn)
+    assert not torch.equal(torch.get_rng_state(), before)  # nor is it rolled back
 
 
 def test_a_recurrent_model_and_a_series():

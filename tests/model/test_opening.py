@@ -4,7 +4,6 @@ import gc
 import signal
 import sys
 from threading import Event, Thread
-from types import SimpleNamespace
 
 import captum.attr as captum
 import pytest
@@ -13,7 +12,7 @@ from torch import nn
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.members.run import compute_maps
-from sea_nn.model.opening import borrow, copy_twin, open_model
+from sea_nn.model.opening import borrow, open_model
 
 
 def build() -> nn.Sequential:
@@ -99,72 +98,13 @@ def test_what_a_pass_writes_is_not_given_back_and_not_carried_over():
     assert (model.steps, model.last, float(model.calls)) == (0, None, 0)
 
 
-def change_weight(model):
-    model[0].weight.data.mul_(2)
-
-
-def change_buffer(model):
-    model[1].running_mean.data.add_(1)
-
-
-def assign_weights(model):
-    state = {name: value * 2 for name, value in model.state_dict().items()}
-    model.load_state_dict(state, assign=True)
-
-
-def change_attribute(model):
-    model[1].eps = 0.5
-
-
-def change_layer(model):
-    model[2] = nn.Tanh()
-
-
-def change_type(model):
-    model.double().float()
-
-
-def add_hook(model):
-    model[4].register_forward_hook(lambda m, i, o: o * 3)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        *(change_weight, change_buffer, assign_weights, change_attribute),
-        *(change_layer, change_type, add_hook),
-    ],
-)
-def test_a_twin_is_the_model_of_now(change):
-    model = build()
-    with borrow(model) as twin:
-        before = twin(X)
-    change(model)
-    with borrow(model) as twin:
-        expected = copy_twin(model).eval()(X)
-        assert torch.equal(twin(X), expected)
-        assert change is change_type or not torch.allclose(expected, before)
-
-
-def test_settings_in_a_container_are_followed():
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.line, self.settings = (
-                nn.Linear(4, 3),
-                {"scale": [1.0], "kind": SimpleNamespace(a=2)},
-            )
-
-        def forward(self, x):
-            return self.line(x) * self.settings["scale"][0] * self.settings["kind"].a
-
-    model = Scaled()
-    with borrow(model) as twin:
-        before = twin(X)
-    model.settings["scale"][0] = -1.0
-    model.settings["kind"].a = 4
-    with borrow(model) as twin:
-        assert torch.allclose(twin(X), -2 * before)
+def test_a_twin_is_the_model_of_now():
+    model, found = build(), []
+    for scale in (1, 2):
+        model[4].weight.data.mul_(scale)
+        with borrow(model) as twin:
+            found.append(twin(X) - model[4].bias)
+    torch.testing.assert_close(found[1], 2 * found[0])
 
 
 def test_a_model_whose_copy_calls_the_original_runs_as_it_is():
@@ -306,32 +246,6 @@ def test_threads_with_a_wrapper_each_around_one_model_do_not_meet():
     assert snapshot(model) == before
     for k, maps in enumerate(expected):
         assert all(torch.allclose(found[k][n], maps[n], atol=1e-6) for n in methods)
-
-
-def test_a_prediction_in_another_thread_sees_the_model_as_it_is():
-    model, stop, wrong, count = norms().eval(), Event(), [], []
-    x = torch.rand(4, 3, 12, 12)
-    with torch.no_grad():
-        expected = model(x)
-
-    def serve():
-        while not stop.is_set():
-            with torch.no_grad():
-                found = model(x)
-            count.append(1)
-            if not torch.allclose(found, expected, atol=1e-5):
-                wrong.append(found)
-
-    thread = Thread(target=serve)
-    thread.start()
-    try:
-        for _ in range(10):
-            compute_maps(Around(model), x, 0, ("integrated_gradients", "guided_backprop"))
-    finally:
-        stop.set()
-        thread.join()
-    assert count
-    assert not wrong
 
 
 def test_an_interrupt_anywhere_leaves_the_model_as_it_was():
